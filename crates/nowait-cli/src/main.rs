@@ -1,0 +1,2 @@
+//! The program `nowait`.
+fn main() {}

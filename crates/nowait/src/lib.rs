@@ -1,0 +1,1 @@
+//! File I/O on Linux that does not make you wait.
