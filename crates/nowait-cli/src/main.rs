@@ -1,2 +1,34 @@
-//! The program `nowait`.
-fn main() {}
+//! The program `nowait`: shows and measures what the page cache, the kernel and the disk do with
+//! your reads. One file per verb; this one only parses and dispatches.
+
+mod bench;
+mod doctor;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// File I/O that does not make you wait: look at it, measure it.
+#[derive(Parser)]
+#[command(name = "nowait", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Doctor(doctor::Args),
+    Bench(bench::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().verb {
+        Verb::Doctor(args) => doctor::run(&args),
+        Verb::Bench(args) => bench::run(&args),
+    };
+    outcome.unwrap_or_else(|message| {
+        eprintln!("nowait: {message}");
+        ExitCode::from(1)
+    })
+}

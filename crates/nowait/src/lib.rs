@@ -1,1 +1,53 @@
 //! File I/O on Linux that does not make you wait.
+//!
+//! What the page cache holds is served at once, in the caller; what it does not goes to an
+//! asynchronous engine: io_uring, or threads where a container denies it. User space only, on
+//! stock kernels. Every result says where its bytes came from.
+//!
+//! ```
+//! let file = nowait::File::blocking_open("Cargo.toml")?;
+//! let read = pollster::block_on(file.read_at(vec![0; 4096], 0));
+//! let n = read.result?;
+//! println!("{n} bytes, {} of them from the page cache", read.provenance.cached);
+//! assert!(read.held.starts_with(b"[package]"));
+//! # Ok::<(), nowait::Error>(())
+//! ```
+//!
+//! # The nouns
+//! - [`File`]: positional reads and writes on one open file, as futures that any executor can poll
+//!   and as blocking calls. [`Handle`] is what it holds: the descriptor and what was learnt of it.
+//! - [`engine::Engine`], [`engine::LocalEngine`]: what accepts operations ([`op::Op`]) and delivers
+//!   [`Completion`]s, on an `io_uring` ring or on threads.
+//! - [`read::cached`]: one page-cache-only read of any descriptor, without any engine.
+//! - [`read::Plan`]: the decision how one read will be served. [`cost::Costs`] is what it rests on.
+//! - [`kernel::Kernel`]: what kernel and sandbox allow. [`stats::Stats`]: what was done.
+//!
+//! # The order of calls
+//! ```text
+//!  File::read_at ─► read::start ─► plan ─► cached::attempt ─ all ─► Completion
+//!                                              └ rest ─► Engine ─► uring | threads ─► Completion
+//! ```
+
+pub mod completion;
+pub mod cost;
+pub mod engine;
+mod error;
+mod file;
+mod flags;
+mod handle;
+pub mod kernel;
+pub mod op;
+pub mod read;
+mod residency;
+pub mod stats;
+mod sys;
+pub mod write;
+
+pub use completion::{Completion, Provenance, ServedBy, Ticket};
+pub use engine::Engine;
+pub use error::{Error, ErrorKind, Result};
+pub use file::{File, Open, OpenOptions, ReadAt, Sync, WriteAt};
+pub use flags::RwFlags;
+pub use handle::Handle;
+pub use op::buffer::{self, IoBuf, IoBufExt, IoBufMut};
+pub use read::Mode;

@@ -1,0 +1,135 @@
+//! What a try and a handoff cost on this machine, and the hit rate from which trying pays.
+//!
+//! Seed of the idea: fincore() against preadv2() on the kernel list (2015), where the break-even
+//! was a hit rate of 30 %. Here it is computed from what this machine's own reads took: an engine
+//! times one read in 64 ([`crate::stats`]) and starts from ordinary values until it has.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Three costs, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// A try that finds everything.
+    pub hit: f64,
+    /// A try that finds nothing (on recent kernels it starts readahead before it says so).
+    pub miss: f64,
+    /// The same hit served by the engine: queueing, waking, and the read itself.
+    pub handoff: f64,
+}
+
+impl Default for Costs {
+    /// Ordinary values of a present machine, until it has been measured.
+    fn default() -> Costs {
+        Costs {
+            hit: 1_300.0,
+            miss: 10_000.0,
+            handoff: 12_000.0,
+        }
+    }
+}
+
+impl Costs {
+    /// The hit rate `h` at which trying breaks even: `h·(handoff − hit) = (1 − h)·miss`.
+    ///
+    /// Between 0 (always try) and 1 (never).
+    ///
+    /// ```
+    /// use nowait::cost::Costs;
+    /// let costs = Costs { hit: 1_000.0, miss: 3_000.0, handoff: 8_000.0 };
+    /// assert_eq!(costs.break_even(), 0.3);
+    /// ```
+    pub fn break_even(self) -> f64 {
+        let gain = self.handoff - self.hit;
+        if gain <= 0.0 {
+            1.0
+        } else {
+            self.miss / (self.miss + gain)
+        }
+    }
+}
+
+/// The three costs as an engine observes them: moving averages in nanoseconds.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    hit: AtomicU32,
+    miss: AtomicU32,
+    handoff: AtomicU32,
+}
+
+impl Default for Observed {
+    fn default() -> Observed {
+        let start = Costs::default();
+        Observed {
+            hit: AtomicU32::new(start.hit as u32),
+            miss: AtomicU32::new(start.miss as u32),
+            handoff: AtomicU32::new(start.handoff as u32),
+        }
+    }
+}
+
+impl Observed {
+    pub(crate) fn costs(&self) -> Costs {
+        Costs {
+            hit: f64::from(self.hit.load(Relaxed)),
+            miss: f64::from(self.miss.load(Relaxed)),
+            handoff: f64::from(self.handoff.load(Relaxed)),
+        }
+    }
+
+    pub(crate) fn hit(&self, ns: u64) {
+        average(&self.hit, ns);
+    }
+
+    pub(crate) fn miss(&self, ns: u64) {
+        average(&self.miss, ns);
+    }
+
+    pub(crate) fn handoff(&self, ns: u64) {
+        average(&self.handoff, ns);
+    }
+}
+
+/// Moves an average by 1/16 of the way. One sample counts for at most four times the average: a
+/// preemption in between must not pass for a cost.
+fn average(cell: &AtomicU32, ns: u64) {
+    let old = cell.load(Relaxed);
+    let new = u32::try_from(ns)
+        .unwrap_or(u32::MAX)
+        .min(old.saturating_mul(4))
+        .max(1);
+    cell.store(old - old / 16 + new / 16, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seeds_table_gives_thirty_percent_and_useless_tries_never_pay() {
+        // Seed 002: a miss costs what fincore costs, a hit saves what fincore adds.
+        let seed = Costs {
+            hit: 1134.0,
+            miss: 1134.0 - 674.0,
+            handoff: 1134.0 + (1755.0 - 1134.0),
+        };
+        assert!((0.3..0.5).contains(&seed.break_even()));
+        assert_eq!(
+            Costs {
+                hit: 5.0,
+                miss: 1.0,
+                handoff: 4.0
+            }
+            .break_even(),
+            1.0
+        );
+    }
+
+    #[test]
+    fn averages_follow_and_shrug_off_an_outlier() {
+        let o = Observed::default();
+        o.hit(u64::MAX);
+        assert!(o.costs().hit < 2.0 * Costs::default().hit);
+        (0..500).for_each(|_| o.hit(500));
+        assert!((450.0..560.0).contains(&o.costs().hit), "{}", o.costs().hit);
+    }
+}

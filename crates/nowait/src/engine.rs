@@ -1,0 +1,298 @@
+//! The engine: what accepts operations and delivers completions.
+//!
+//! ```text
+//!                     ┌── Done: the page cache had it ──────────────────────► Completion
+//!  submit(op) ── plan ┤
+//!                     ├── Queued: parcel ─► inbox ─► owner ─► ring ─┐
+//!                     │                └──► pool ─► worker ─────────┴─► reply ─► future | reap
+//!                     └── Full: the op comes back
+//! ```
+//!
+//! [`Engine`] is shared (`Send + Sync`): one *owner* thread alone submits to its ring and reaps it,
+//! because asynchronous buffered reads finish in the context of the thread that submitted them.
+//! [`LocalEngine`] is driven by the thread that made it, without any handoff. Both have one bounded
+//! pool of *workers*, for what the ring can't do and for machines where the ring is denied.
+#![allow(unsafe_code)]
+
+mod local;
+mod parcel;
+mod shared;
+mod threads;
+mod timer;
+mod uring;
+
+use std::time::Duration;
+
+pub use local::LocalEngine;
+pub use shared::Engine;
+
+pub(crate) use parcel::{Flight, Route};
+
+use crate::completion::{Completion, Ticket};
+use crate::cost::{Costs, Observed};
+use crate::error::{Error, ErrorKind, Result};
+use crate::op::Op;
+use crate::read::plan::Mode;
+use crate::stats::Counters;
+use crate::sys::process::Owner;
+
+use parcel::Gate;
+
+/// What became of a submitted operation. Dropping it loses the operation of `Full` and the result
+/// of `Done`.
+#[derive(Debug)]
+#[must_use]
+pub enum Submit {
+    /// It is done already: the page cache had it, or it failed at once.
+    Done(Completion),
+    /// It is on its way; its completion will carry this ticket.
+    Queued(Ticket),
+    /// The engine has as many operations in flight as it may; here it is back. Reap, then try
+    /// again.
+    Full(Op),
+}
+
+/// How long [`reap`](Engine::reap) waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all.
+    No,
+    /// Until this many completions are there, or everything in flight is done.
+    For(usize),
+    /// Until one completion is there, or this much time has passed.
+    UpTo(Duration),
+}
+
+/// Which mechanism carries an engine's operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Backend {
+    /// An io_uring ring, and workers for what it can't do.
+    Uring,
+    /// Worker threads alone.
+    Threads,
+}
+
+impl Backend {
+    /// Its name as `NOWAIT_BACKEND` takes it: `uring` or `threads`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Uring => "uring",
+            Backend::Threads => "threads",
+        }
+    }
+}
+
+impl std::fmt::Display for Backend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How an engine is to be made. Every limit is one that the caller sets; nothing grows beyond.
+///
+/// ```
+/// use nowait::engine::{Backend, Options};
+/// let engine = Options::new().depth(64).backend(Backend::Threads).build()?;
+/// assert_eq!(engine.backend(), Backend::Threads);
+/// # Ok::<(), nowait::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    depth: usize,
+    workers: usize,
+    backend: Option<Backend>,
+    mode: Mode,
+    copy_limit: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            depth: 256,
+            workers: 64,
+            backend: None,
+            mode: Mode::Eager,
+            copy_limit: 256 << 10,
+        }
+    }
+}
+
+impl Options {
+    /// The defaults: depth 256, at most 64 workers, the ring where it is allowed, eager, copies of
+    /// at most 256 KiB in the caller.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// How many operations may be in flight at once (1 to 32,768). One more is refused as
+    /// [`Submit::Full`]; a future waits for its turn.
+    #[must_use]
+    pub fn depth(mut self, depth: usize) -> Options {
+        self.depth = depth;
+        self
+    }
+
+    /// How many worker threads there may be at once. They are started when needed and end after a
+    /// while without work.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Options {
+        self.workers = workers;
+        self
+    }
+
+    /// Insists on a backend. Without this, and without the environment variable `NOWAIT_BACKEND`
+    /// (`uring` or `threads`), the ring is used where kernel and sandbox allow one.
+    #[must_use]
+    pub fn backend(mut self, backend: Backend) -> Options {
+        self.backend = Some(backend);
+        self
+    }
+
+    /// The mode of files that have none of their own.
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> Options {
+        self.mode = mode;
+        self
+    }
+
+    /// The largest read, in bytes, that is copied from the page cache in the caller; a larger one
+    /// goes to a worker, so that it does not keep an event loop.
+    #[must_use]
+    pub fn copy_limit(mut self, bytes: usize) -> Options {
+        self.copy_limit = bytes;
+        self
+    }
+
+    /// Makes a shared engine.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a depth or worker count out of range or a `NOWAIT_BACKEND` that is
+    /// neither `uring` nor `threads`; the kernel's errno if an insisted-on ring is denied or no
+    /// thread can be started.
+    pub fn build(&self) -> Result<Engine> {
+        Engine::with(self)
+    }
+
+    /// Makes an engine that the calling thread drives.
+    ///
+    /// # Errors
+    /// As [`build`](Options::build).
+    pub fn build_local(&self) -> Result<LocalEngine> {
+        LocalEngine::with(self)
+    }
+
+    fn check(&self) -> Result<()> {
+        if (1..=32_768).contains(&self.depth) && (1..=4_096).contains(&self.workers) {
+            Ok(())
+        } else {
+            Err(Error::new("engine options", ErrorKind::InvalidInput))
+        }
+    }
+
+    /// Which backend is insisted on, and by whom.
+    fn insisted(&self) -> Result<Option<(Backend, &'static str)>> {
+        match std::env::var_os("NOWAIT_BACKEND") {
+            Some(name) if name == "uring" => Ok(Some((Backend::Uring, "NOWAIT_BACKEND=uring"))),
+            Some(name) if name == "threads" => {
+                Ok(Some((Backend::Threads, "NOWAIT_BACKEND=threads")))
+            }
+            Some(name) if !name.is_empty() => Err(Error::new(
+                "NOWAIT_BACKEND (uring or threads)",
+                ErrorKind::InvalidInput,
+            )),
+            _ => Ok(self.backend.map(|b| (b, "asked for by the program"))),
+        }
+    }
+}
+
+/// The backend in use and the reason for it.
+#[derive(Debug)]
+struct Choice {
+    backend: Backend,
+    why: String,
+}
+
+/// Chooses a backend: tries to make what only a ring needs (`try_ring`) unless threads are
+/// insisted on, and falls back unless the ring is.
+fn choose<R>(
+    options: &Options,
+    try_ring: impl FnOnce() -> std::io::Result<R>,
+) -> Result<(Option<R>, Choice)> {
+    options.check()?;
+    let insisted = options.insisted()?;
+    if let Some((Backend::Threads, by)) = insisted {
+        return Ok((
+            None,
+            Choice {
+                backend: Backend::Threads,
+                why: by.into(),
+            },
+        ));
+    }
+    match (try_ring(), insisted) {
+        (Ok(ring), by) => {
+            let why = by
+                .map_or("this kernel and sandbox allow io_uring", |(_, by)| by)
+                .into();
+            Ok((
+                Some(ring),
+                Choice {
+                    backend: Backend::Uring,
+                    why,
+                },
+            ))
+        }
+        (Err(e), Some(_)) => Err(Error::io("io_uring_setup", &e)),
+        (Err(e), None) => {
+            let why = format!("io_uring is not to be had here: {e}");
+            Ok((
+                None,
+                Choice {
+                    backend: Backend::Threads,
+                    why,
+                },
+            ))
+        }
+    }
+}
+
+/// What all parts of one engine share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) counters: Counters,
+    pub(crate) observed: Observed,
+    pub(crate) mode: Mode,
+    pub(crate) copy_limit: usize,
+    /// Whether a write in the caller could raise SIGXFSZ there (RLIMIT_FSIZE is set).
+    pub(crate) size_limited: bool,
+    gate: Gate,
+    process: Owner,
+}
+
+impl Core {
+    fn new(options: &Options) -> Core {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
+        Core {
+            counters: Counters::default(),
+            observed: Observed::default(),
+            mode: options.mode,
+            copy_limit: options.copy_limit,
+            size_limited: limit.current.is_some(),
+            gate: Gate::new(options.depth),
+            process: Owner::current(),
+        }
+    }
+
+    pub(crate) fn costs(&self) -> Costs {
+        self.observed.costs()
+    }
+
+    /// Refuses to work in a forked child: its threads and its ring stayed in the parent.
+    fn check_process(&self, operation: &'static str) -> Result<()> {
+        if self.process.is_here() {
+            Ok(())
+        } else {
+            Err(Error::new(operation, ErrorKind::Forked))
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! The local engine: one thread submits to it and reaps it. No owner, no handoff.
+
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::parcel::{Mailbox, Parcel, Reply, Route};
+use super::threads::Pool;
+use super::timer::Due;
+use super::uring::{Out, Ring};
+use super::{Backend, Choice, Core, Options, Submit, Wait, choose};
+use crate::completion::{Completion, Provenance, Ticket};
+use crate::cost::Costs;
+use crate::error::{Error, ErrorKind, Result};
+use crate::op::Op;
+use crate::read::{Rest, Start, start_op};
+use crate::stats::{Count, Stats, sometimes_now};
+
+/// An engine that its own thread drives: for thread-per-core servers, batches and benchmarks.
+///
+/// The same operations and the same contract as [`Engine`](super::Engine), `!Send`. Completions
+/// are delivered in [`reap`](LocalEngine::reap) and nowhere else, so a thread that has operations
+/// in flight must come back to it.
+///
+/// Dropping it asks the kernel to stop what is in flight and waits for that; what a hung device
+/// still holds after a second is never freed, rather than freed under the kernel's hands.
+///
+/// ```
+/// use nowait::engine::{LocalEngine, Wait};
+/// use nowait::op::{Op, Read};
+/// let mut engine = LocalEngine::new()?;
+/// let file = nowait::Handle::new(std::fs::File::open("Cargo.toml")?)?;
+/// let mut ops: Vec<Op> = (0..4)
+///     .map(|i| Read::new(&file, Box::new(vec![0; 16]), 16 * i).into())
+///     .collect();
+/// let taken = engine.submit_batch(&mut ops);
+/// let mut done = Vec::new();
+/// engine.reap(&mut done, Wait::For(taken))?;
+/// assert!(done.iter().all(|c| matches!(c.result, Ok(16))));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct LocalEngine {
+    core: Arc<Core>,
+    choice: Choice,
+    /// `None` after a drop in a forked child, or on threads.
+    ring: Option<Ring>,
+    pool: Pool,
+    mailbox: Arc<Mailbox>,
+    /// Done, and not yet reaped.
+    ready: VecDeque<Completion>,
+    /// At workers.
+    away: usize,
+    ticket: u64,
+    due: Due,
+    event_registered: bool,
+    /// A ring's completions belong to the thread that submitted: not `Send`.
+    here: PhantomData<*const ()>,
+}
+
+impl std::fmt::Debug for LocalEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalEngine")
+            .field("backend", &self.choice.backend)
+            .field("in_flight", &self.in_flight())
+            .finish_non_exhaustive()
+    }
+}
+
+impl LocalEngine {
+    /// An engine with the default [`Options`], driven by this thread.
+    ///
+    /// # Errors
+    /// If neither a ring nor a thread can be had.
+    pub fn new() -> Result<LocalEngine> {
+        Options::new().build_local()
+    }
+
+    pub(super) fn with(options: &Options) -> Result<LocalEngine> {
+        let core = Arc::new(Core::new(options));
+        let pool = Pool::new(&core, options.workers);
+        let (ring, choice) = choose(options, || Ring::new(&core, options.depth))?;
+        if choice.backend == Backend::Threads {
+            pool.start()?;
+        }
+        let mailbox = Arc::new(Mailbox::default());
+        if let Some(ring) = &ring {
+            mailbox.wake_ring(ring.waker());
+        }
+        Ok(LocalEngine {
+            core,
+            choice,
+            ring,
+            pool,
+            mailbox,
+            ready: VecDeque::new(),
+            away: 0,
+            ticket: 0,
+            due: Due::new(),
+            event_registered: false,
+            here: PhantomData,
+        })
+    }
+
+    /// Which backend carries operations.
+    pub fn backend(&self) -> Backend {
+        self.choice.backend
+    }
+
+    /// Why it is that one.
+    pub fn why(&self) -> &str {
+        &self.choice.why
+    }
+
+    /// How many operations may be in flight at once.
+    pub fn depth(&self) -> usize {
+        self.core.gate.depth()
+    }
+
+    /// How many operations are in flight, or done and not yet reaped.
+    pub fn in_flight(&self) -> usize {
+        self.away + self.ready.len() + self.ring.as_ref().map_or(0, Ring::held)
+    }
+
+    /// What this engine has done so far.
+    pub fn stats(&self) -> Stats {
+        self.core.counters.snapshot()
+    }
+
+    /// What a hit, a miss and a handoff cost, as this engine has observed them.
+    pub fn costs(&self) -> Costs {
+        self.core.costs()
+    }
+
+    /// Submits one operation; it has reached the kernel (or is done) when this returns.
+    pub fn submit(&mut self, op: Op) -> Submit {
+        if self.in_flight() >= self.depth() {
+            self.core.counters.count(Count::Full);
+            return Submit::Full(op);
+        }
+        let submitted = match self.begin(op, false) {
+            Ok(ticket) => Submit::Queued(ticket),
+            Err(completion) => Submit::Done(completion),
+        };
+        self.flush();
+        submitted
+    }
+
+    /// Submits operations until the engine is full, with one system call; what it did not take
+    /// stays in `ops`. Returns how many were taken; each comes out of
+    /// [`reap`](LocalEngine::reap), also one that was done at once.
+    pub fn submit_batch(&mut self, ops: &mut Vec<Op>) -> usize {
+        let room = self.depth().saturating_sub(self.in_flight());
+        let taken = room.min(ops.len());
+        if taken < ops.len() {
+            self.core.counters.count(Count::Full);
+        }
+        let batch = self.ring.is_some();
+        for op in ops.drain(..taken) {
+            if let Err(completion) = self.begin(op, batch) {
+                self.ready.push_back(completion);
+            }
+        }
+        self.flush();
+        taken
+    }
+
+    /// The caller's part of an operation, then the ring or the pool.
+    fn begin(&mut self, mut op: Op, batch: bool) -> std::result::Result<Ticket, Completion> {
+        if let Err(error) = self.core.check_process(op.name()) {
+            return Err(Completion::failed(error, op));
+        }
+        match start_op(&self.core, &mut op, batch) {
+            Some(Start::Done(n, provenance)) => Err(Completion {
+                result: Ok(n),
+                held: op,
+                provenance,
+                ticket: None,
+            }),
+            Some(Start::Failed(errno)) => {
+                let path = op.kind.handle().and_then(|h| h.shared_path());
+                let error = Error::os(op.name(), errno).on(path);
+                Err(Completion::failed(error, op))
+            }
+            Some(Start::Rest(rest)) => Ok(self.queue(op, Some(rest))),
+            None => Ok(self.queue(op, None)),
+        }
+    }
+
+    fn queue(&mut self, op: Op, rest: Option<Rest>) -> Ticket {
+        self.ticket += 1;
+        let ticket = Ticket(self.ticket);
+        if let Some(deadline) = op.get_deadline() {
+            self.due.push(Reverse((deadline, ticket)));
+        }
+        let (provenance, missed, route) = rest
+            .map_or((Provenance::default(), false, Route::Ring), |r| {
+                (r.provenance, r.missed, r.route)
+            });
+        let parcel = Parcel {
+            op,
+            ticket,
+            reply: Reply::Local,
+            provenance,
+            missed,
+            queued: sometimes_now(),
+            stopped: None,
+        };
+        self.core.counters.count(Count::Handoffs);
+        match &mut self.ring {
+            Some(ring) if route == Route::Ring && ring.takes(&parcel.op.kind) => {
+                if let Err(parcel) = ring.push(parcel) {
+                    self.to_worker(parcel);
+                }
+            }
+            _ => self.to_worker(parcel),
+        }
+        ticket
+    }
+
+    fn to_worker(&mut self, mut parcel: Parcel) {
+        parcel.reply = Reply::Mailbox(self.mailbox.clone());
+        self.away += 1;
+        self.pool.push(parcel);
+    }
+
+    /// Runs something on the ring and takes what comes out of it.
+    fn with_ring(&mut self, act: impl FnOnce(&mut Ring, &mut dyn FnMut(Out))) {
+        let Some(ring) = &mut self.ring else { return };
+        let ready = &mut self.ready;
+        let mut refused = Vec::new();
+        act(ring, &mut |out| match out {
+            Out::Done(_, completion) => ready.push_back(completion),
+            Out::Worker(parcel) => refused.push(parcel),
+        });
+        for parcel in refused {
+            self.to_worker(parcel);
+        }
+    }
+
+    fn flush(&mut self) {
+        self.with_ring(|ring, mut out| ring.flush(&mut out));
+    }
+
+    /// Collects completions into `out`; returns how many.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forked`] in a forked child.
+    pub fn reap(&mut self, out: &mut Vec<Completion>, wait: Wait) -> Result<usize> {
+        self.core.check_process("reap")?;
+        let until = match wait {
+            Wait::UpTo(time) => Some(Instant::now() + time),
+            _ => None,
+        };
+        let before = out.len();
+        let mut slept = false;
+        loop {
+            self.expire();
+            self.collect(out);
+            let got = out.len() - before;
+            let want = match wait {
+                // Deferred completions are delivered by a wait of no time.
+                Wait::No if slept || got > 0 => return Ok(got),
+                Wait::No => 0,
+                Wait::For(want) if got >= want || self.in_flight() == 0 => return Ok(got),
+                Wait::For(want) => (want - got).min(self.in_flight()),
+                Wait::UpTo(_) if got > 0 || until.is_some_and(|until| Instant::now() >= until) => {
+                    return Ok(got);
+                }
+                Wait::UpTo(_) => 1,
+            };
+            self.sleep(
+                want,
+                if want == 0 {
+                    Some(Instant::now())
+                } else {
+                    until
+                },
+            );
+            slept = true;
+        }
+    }
+
+    /// Takes what is done, without waiting.
+    fn collect(&mut self, out: &mut Vec<Completion>) {
+        if self.event_registered {
+            if let Ok(event) = self.mailbox.event() {
+                let _ = rustix::io::read(event, &mut [0u8; 8]);
+            }
+        }
+        out.extend(self.ready.drain(..));
+        if let Some(ring) = &mut self.ring {
+            let mut refused = Vec::new();
+            ring.drain(&mut |o| match o {
+                Out::Done(_, completion) => out.push(completion),
+                Out::Worker(parcel) => refused.push(parcel),
+            });
+            for parcel in refused {
+                self.to_worker(parcel);
+            }
+            // A short read's next piece goes to the kernel at once.
+            self.flush();
+        }
+        if self.away > 0 {
+            self.away -= self.mailbox.take(out);
+        }
+    }
+
+    /// Waits for completions until then, or until the next deadline is due.
+    fn sleep(&mut self, want: usize, until: Option<Instant>) {
+        let due = self.due.peek().map(|Reverse((at, _))| *at);
+        let until = match (until, due) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        match &mut self.ring {
+            Some(ring) => {
+                let left = until.map(|at| at.saturating_duration_since(Instant::now()));
+                // Workers end the sleep one by one, through the ring's eventfd.
+                let want = if self.away > 0 { 1 } else { want };
+                if ring.ready() < want || left == Some(Duration::ZERO) {
+                    ring.wait(want, left);
+                }
+            }
+            None => self.mailbox.wait(until),
+        }
+    }
+
+    /// Stops what is past its deadline.
+    fn expire(&mut self) {
+        while let Some(&Reverse((at, ticket))) = self.due.peek() {
+            if at > Instant::now() {
+                break;
+            }
+            self.due.pop();
+            self.stop(ticket, ErrorKind::DeadlinePassed);
+        }
+    }
+
+    /// Asks that an operation be stopped, as [`Engine::cancel`](super::Engine::cancel) does.
+    pub fn cancel(&mut self, ticket: Ticket) {
+        self.stop(ticket, ErrorKind::Cancelled);
+    }
+
+    fn stop(&mut self, ticket: Ticket, why: ErrorKind) {
+        if !self.pool.cancel(ticket, why) {
+            self.with_ring(|ring, mut out| {
+                if ring.cancel(ticket, why) {
+                    ring.flush(&mut out);
+                }
+            });
+        }
+    }
+
+    /// A descriptor (an eventfd) that is readable while there may be something to reap: for poll,
+    /// epoll and event loops. Reading it is `reap`'s business.
+    ///
+    /// # Errors
+    /// EMFILE and the like, at the first call.
+    pub fn event_fd(&mut self) -> Result<BorrowedFd<'_>> {
+        let event = self.mailbox.event()?;
+        if !self.event_registered {
+            if let Some(ring) = &self.ring {
+                ring.register_event(event.as_fd())
+                    .map_err(|e| Error::io("register an eventfd", &e))?;
+            }
+            self.event_registered = true;
+        }
+        if !self.ready.is_empty() {
+            super::parcel::notify(event);
+        }
+        Ok(event.as_fd())
+    }
+}
+
+impl Drop for LocalEngine {
+    fn drop(&mut self) {
+        if !self.core.process.is_here() {
+            if let Some(ring) = self.ring.take() {
+                ring.forget();
+            }
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! A parcel: one operation on its way through an engine, and where its completion is to go.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use crate::completion::{Completion, Origin, Provenance, ServedBy, Ticket};
+use crate::engine::Core;
+use crate::error::{Error, ErrorKind};
+use crate::op::{Kind, Op};
+use crate::stats::{Count, ns_since};
+use crate::sys::Errno;
+
+/// One operation on its way.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) op: Op,
+    pub(crate) ticket: Ticket,
+    pub(crate) reply: Reply,
+    /// What the caller's own try brought already.
+    pub(crate) provenance: Provenance,
+    /// The caller tried, and the page cache did not have the next byte.
+    pub(crate) missed: bool,
+    /// When it was queued, for one in 64.
+    pub(crate) queued: Option<Instant>,
+    /// Somebody wants it stopped, and this is why.
+    pub(crate) stopped: Option<ErrorKind>,
+}
+
+/// Which part of an engine is to do it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// The ring, where there is one.
+    Ring,
+    /// A worker in any case: a large copy, or readahead that the caller must not do.
+    Worker,
+}
+
+/// Where a completion goes.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// To the thread that drives the engine itself.
+    Local,
+    /// To a future.
+    Flight(Arc<Flight>),
+    /// To whoever reaps.
+    Mailbox(Arc<Mailbox>),
+}
+
+impl Reply {
+    /// Hands the completion over. Runs on the owner or on a worker.
+    pub(crate) fn deliver(self, core: &Core, completion: Completion) {
+        match self {
+            Reply::Local => {}
+            Reply::Flight(flight) => {
+                core.gate.leave(1);
+                flight.land(completion);
+            }
+            // It counts as in flight until it is reaped: unreaped completions are memory too.
+            Reply::Mailbox(mailbox) => mailbox.push(completion),
+        }
+    }
+}
+
+impl Parcel {
+    /// Notes where the `n` bytes of one kernel read came from.
+    pub(crate) fn arrived(&mut self, n: usize, inline: bool) {
+        let (positional, handle) = match (&self.op.kind, self.op.kind.handle()) {
+            (Kind::Read(read), Some(handle)) => (read.positional().is_some(), handle),
+            (Kind::Readv(_), Some(handle)) => (true, handle),
+            _ => return,
+        };
+        let one_page = n <= rustix::param::page_size();
+        let cache = handle.is_regular() && positional && !handle.is_direct();
+        let origin = if handle.is_direct() {
+            Origin::Device
+        } else if inline && cache {
+            // Only files that take NOWAIT are tried at submission.
+            handle.nowait_read_worked();
+            Origin::Cache
+        } else if one_page && cache && (self.missed || handle.nowait_read().works()) && n > 0 {
+            Origin::Device
+        } else {
+            Origin::Unknown
+        };
+        if !self.missed && cache {
+            match origin {
+                Origin::Cache => handle.history().hit(),
+                Origin::Device => handle.history().miss(),
+                Origin::Unknown => {}
+            }
+        }
+        self.provenance.add(n, origin);
+    }
+
+    /// Makes the completion, and counts it.
+    pub(crate) fn finish(
+        mut self,
+        core: &Core,
+        result: Result<usize, Errno>,
+        by: ServedBy,
+    ) -> (Reply, Completion) {
+        let counters = &core.counters;
+        counters.count(match by {
+            ServedBy::Ring => Count::Ring,
+            ServedBy::Worker | ServedBy::Caller => Count::Workers,
+        });
+        if let Some(queued) = self.queued {
+            let ns = ns_since(queued);
+            counters.latency(ns);
+            if self.provenance.cached > 0 && self.provenance.device + self.provenance.unknown == 0 {
+                core.observed.handoff(ns);
+            }
+        }
+        let result = match result {
+            Ok(n) => {
+                if self.op.kind.is_transfer() {
+                    counters.add(Count::EngineBytes, n as u64);
+                }
+                Ok(n)
+            }
+            Err(errno) => {
+                counters.count(Count::Errors);
+                self.provenance = Provenance::default();
+                Err(self.error(errno))
+            }
+        };
+        self.provenance.served_by = by;
+        let completion = Completion {
+            result,
+            held: self.op,
+            provenance: self.provenance,
+            ticket: Some(self.ticket),
+        };
+        (self.reply, completion)
+    }
+
+    /// The completion of a parcel that was stopped before anybody began it.
+    pub(crate) fn stop(mut self, core: &Core, why: ErrorKind) -> (Reply, Completion) {
+        self.stopped = Some(why);
+        let _ = self.op.kind.settle(Err(Errno::CANCELED));
+        self.finish(core, Err(Errno::CANCELED), ServedBy::Caller)
+    }
+
+    fn error(&self, errno: Errno) -> Error {
+        let path = self.op.kind.handle().and_then(|h| h.shared_path());
+        match (errno, self.stopped) {
+            (Errno::CANCELED | Errno::INTR, Some(why)) => Error::new(self.op.name(), why),
+            _ => Error::os(self.op.name(), errno),
+        }
+        .on(path)
+    }
+}
+
+/// Where a future waits for its completion.
+#[derive(Debug, Default)]
+pub(crate) struct Flight(Mutex<FlightState>);
+
+#[derive(Debug, Default)]
+struct FlightState {
+    landed: Option<Completion>,
+    waker: Option<Waker>,
+}
+
+impl Flight {
+    /// A flight whose future is waiting already.
+    pub(crate) fn new(waker: &Waker) -> Flight {
+        Flight(Mutex::new(FlightState {
+            landed: None,
+            waker: Some(waker.clone()),
+        }))
+    }
+
+    fn land(&self, completion: Completion) {
+        let waker = {
+            let mut state = lock(&self.0);
+            state.landed = Some(completion);
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Completion> {
+        let mut state = lock(&self.0);
+        match state.landed.take() {
+            Some(completion) => Poll::Ready(completion),
+            None => {
+                match &mut state.waker {
+                    Some(waker) => waker.clone_from(cx.waker()),
+                    none => *none = Some(cx.waker().clone()),
+                }
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Completions that wait to be reaped.
+#[derive(Debug, Default)]
+pub(crate) struct Mailbox {
+    done: Mutex<VecDeque<Completion>>,
+    news: Condvar,
+    /// Becomes readable when there is something to reap, once somebody has asked for it.
+    event: OnceLock<OwnedFd>,
+    /// Wakes a ring that its thread sleeps on.
+    ring: OnceLock<Arc<OwnedFd>>,
+}
+
+impl Mailbox {
+    pub(crate) fn push(&self, completion: Completion) {
+        lock(&self.done).push_back(completion);
+        self.news.notify_one();
+        if let Some(event) = self.event.get() {
+            notify(event);
+        }
+        if let Some(ring) = self.ring.get() {
+            notify(ring);
+        }
+    }
+
+    /// Moves what is there to `out`; returns how many.
+    pub(crate) fn take(&self, out: &mut Vec<Completion>) -> usize {
+        if let Some(event) = self.event.get() {
+            // First the descriptor, then the queue: news in between makes it readable again.
+            let _ = rustix::io::read(event, &mut [0u8; 8]);
+        }
+        let mut done = lock(&self.done);
+        let n = done.len();
+        out.extend(done.drain(..));
+        n
+    }
+
+    /// Waits until there is something, or until then; may return early.
+    pub(crate) fn wait(&self, until: Option<Instant>) {
+        let done = lock(&self.done);
+        if !done.is_empty() {
+            return;
+        }
+        match until {
+            None => drop(self.news.wait(done)),
+            Some(until) => {
+                let left = until.saturating_duration_since(Instant::now());
+                drop(self.news.wait_timeout(done, left));
+            }
+        }
+    }
+
+    /// Ends every wait, for them to look again.
+    pub(crate) fn wake_all(&self) {
+        let _done = lock(&self.done);
+        self.news.notify_all();
+    }
+
+    /// The descriptor that becomes readable when there is something to reap.
+    pub(crate) fn event(&self) -> crate::Result<&OwnedFd> {
+        if self.event.get().is_none() {
+            let fd = eventfd().map_err(|e| Error::os("eventfd", e))?;
+            let _ = self.event.set(fd);
+        }
+        let event = self.event.get().ok_or(Error::os("eventfd", Errno::IO))?;
+        if !lock(&self.done).is_empty() {
+            notify(event);
+        }
+        Ok(event)
+    }
+
+    /// From now on a push also wakes this ring.
+    pub(crate) fn wake_ring(&self, ring: &Arc<OwnedFd>) {
+        let _ = self.ring.set(ring.clone());
+    }
+}
+
+/// A new eventfd(2), non-blocking.
+pub(crate) fn eventfd() -> Result<OwnedFd, Errno> {
+    use rustix::event::EventfdFlags;
+    rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+}
+
+/// Makes an eventfd readable. Its count saturates; there is nothing else to fail.
+pub(crate) fn notify(event: &OwnedFd) {
+    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+}
+
+/// Bounds what is in flight, and lets futures wait for their turn.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    depth: usize,
+    inside: AtomicUsize,
+    crowded: AtomicBool,
+    waiting: Mutex<Vec<Waker>>,
+}
+
+impl Gate {
+    pub(crate) fn new(depth: usize) -> Gate {
+        Gate {
+            depth,
+            inside: AtomicUsize::new(0),
+            crowded: AtomicBool::new(false),
+            waiting: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Takes a place, if there is one.
+    pub(crate) fn enter(&self) -> bool {
+        self.inside
+            .fetch_update(SeqCst, SeqCst, |n| (n < self.depth).then_some(n + 1))
+            .is_ok()
+    }
+
+    /// Takes a place, or leaves word to be woken when there may be one.
+    pub(crate) fn enter_or_wait(&self, waker: &Waker) -> bool {
+        if self.enter() {
+            return true;
+        }
+        {
+            let mut waiting = lock(&self.waiting);
+            waiting.push(waker.clone());
+            self.crowded.store(true, SeqCst);
+        }
+        // A place may have come free before the word was left.
+        if self.enter() {
+            // The word left behind wakes us once for nothing, which futures must bear.
+            return true;
+        }
+        false
+    }
+
+    /// Gives places back.
+    pub(crate) fn leave(&self, n: usize) {
+        self.inside.fetch_sub(n, SeqCst);
+        if self.crowded.load(SeqCst) {
+            let woken = {
+                let mut waiting = lock(&self.waiting);
+                self.crowded.store(false, SeqCst);
+                std::mem::take(&mut *waiting)
+            };
+            woken.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// How many are in flight.
+    pub(crate) fn inside(&self) -> usize {
+        self.inside.load(SeqCst)
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+}
+
+/// Locks a mutex. What these protect is whole at every moment that a panic could interrupt.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}

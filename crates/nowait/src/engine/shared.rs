@@ -1,0 +1,441 @@
+//! The shared engine: many threads submit, one owner drives the ring, futures and reapers wait.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::Waker;
+use std::time::Instant;
+
+use crossbeam_queue::SegQueue;
+
+use super::parcel::{Flight, Mailbox, Parcel, Reply, Route, lock, notify};
+use super::threads::Pool;
+use super::timer::Timer;
+use super::uring::{Out, Ring};
+use super::{Backend, Choice, Core, Options, Submit, Wait, choose};
+use crate::completion::{Completion, Provenance, Ticket};
+use crate::cost::Costs;
+use crate::error::{Error, ErrorKind, Result};
+use crate::op::Op;
+use crate::read::{Rest, Start, start_op};
+use crate::stats::{Count, Stats, sometimes_now};
+use crate::sys::process::spawn_without_signals;
+
+/// An engine that any thread may submit to. Clones are the same engine.
+///
+/// When the last clone (and the last [`File`](crate::File) on it) is dropped, operations in flight
+/// go on to their end, with all they own; then its threads end.
+///
+/// In a forked child it refuses to work ([`ErrorKind::Forked`]): make a new one there.
+///
+/// ```
+/// use nowait::engine::{Engine, Submit, Wait};
+/// use nowait::op::{Nop, Op};
+/// let engine = Engine::new()?;
+/// let Submit::Queued(ticket) = engine.submit(Op::from(Nop).token(7)) else { panic!() };
+/// let mut done = Vec::new();
+/// engine.reap(&mut done, Wait::For(1))?;
+/// assert_eq!((done[0].ticket, done[0].held.get_token()), (Some(ticket), 7));
+/// # Ok::<(), nowait::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Engine(Arc<Closer>);
+
+/// The handles' share of an engine: its end is the engine's.
+#[derive(Debug)]
+struct Closer(Arc<Shared>);
+
+struct Shared {
+    core: Arc<Core>,
+    choice: Choice,
+    /// The way to the owner of the ring, where there is one.
+    inbox: Option<Arc<Inbox>>,
+    pool: Arc<Pool>,
+    mailbox: Arc<Mailbox>,
+    tickets: AtomicU64,
+    timer: Timer,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("backend", &self.choice.backend)
+            .field("in_flight", &self.core.gate.inside())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is on its way to the owner thread.
+struct Inbox {
+    messages: SegQueue<Message>,
+    /// The owner sleeps, or is about to: whoever has a message wakes it, once.
+    asleep: AtomicBool,
+    closing: AtomicBool,
+    wake: Arc<OwnedFd>,
+}
+
+enum Message {
+    Submit(Parcel),
+    Cancel(Ticket, ErrorKind),
+}
+
+impl Inbox {
+    fn send(&self, message: Message) {
+        self.messages.push(message);
+        self.rouse();
+    }
+
+    fn rouse(&self) {
+        // Pairs with the owner's fence between "I sleep" and its last look at the queue.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
+            notify(&self.wake);
+        }
+    }
+}
+
+impl Engine {
+    /// An engine with the default [`Options`].
+    ///
+    /// # Errors
+    /// If not even one thread can be started.
+    pub fn new() -> Result<Engine> {
+        Options::new().build()
+    }
+
+    /// Options to set before making one.
+    pub fn options() -> Options {
+        Options::new()
+    }
+
+    /// The engine that this process's files use when none is named: made on first use, and anew
+    /// in a forked child.
+    ///
+    /// # Errors
+    /// As [`new`](Engine::new).
+    pub fn process() -> Result<Engine> {
+        static PROCESS: Mutex<Option<Engine>> = Mutex::new(None);
+        let mut slot = lock(&PROCESS);
+        match &*slot {
+            Some(engine) if engine.shared().core.process.is_here() => Ok(engine.clone()),
+            _ => {
+                let engine = Engine::new()?;
+                // A parent's engine is left alone: its threads are not here to end it.
+                std::mem::forget(slot.replace(engine.clone()));
+                Ok(engine)
+            }
+        }
+    }
+
+    pub(super) fn with(options: &Options) -> Result<Engine> {
+        let core = Arc::new(Core::new(options));
+        let pool = Arc::new(Pool::new(&core, options.workers));
+        let (inbox, choice) = choose(options, || start_owner(&core, options.depth, &pool))?;
+        if choice.backend == Backend::Threads {
+            pool.start()?;
+        }
+        Ok(Engine(Arc::new(Closer(Arc::new(Shared {
+            core,
+            choice,
+            inbox,
+            pool,
+            mailbox: Arc::default(),
+            tickets: AtomicU64::new(1),
+            timer: Timer::default(),
+        })))))
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.0.0
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.shared().core
+    }
+
+    /// Which backend carries operations.
+    pub fn backend(&self) -> Backend {
+        self.shared().choice.backend
+    }
+
+    /// Why it is that one.
+    pub fn why(&self) -> &str {
+        &self.shared().choice.why
+    }
+
+    /// How many operations may be in flight at once.
+    pub fn depth(&self) -> usize {
+        self.core().gate.depth()
+    }
+
+    /// How many operations are in flight, or done and not yet reaped.
+    pub fn in_flight(&self) -> usize {
+        self.core().gate.inside()
+    }
+
+    /// What this engine and its files have done so far.
+    pub fn stats(&self) -> Stats {
+        self.core().counters.snapshot()
+    }
+
+    /// What a hit, a miss and a handoff cost, as this engine has observed them.
+    pub fn costs(&self) -> Costs {
+        self.core().costs()
+    }
+
+    /// Submits one operation. A read whose plan is to try the page cache first may be done at
+    /// once; everything else is queued, and comes out of [`reap`](Engine::reap).
+    pub fn submit(&self, op: Op) -> Submit {
+        if !self.core().gate.enter() {
+            self.core().counters.count(Count::Full);
+            return Submit::Full(op);
+        }
+        match self.begin(op, false, || Reply::Mailbox(self.shared().mailbox.clone())) {
+            Begun::Queued(ticket) => Submit::Queued(ticket),
+            Begun::Done(completion) => {
+                self.core().gate.leave(1);
+                Submit::Done(completion)
+            }
+        }
+    }
+
+    /// Submits operations until the engine is full; what it did not take stays in `ops`. Reads of
+    /// an eager engine go to the ring as they are: the kernel tries the page cache itself, with
+    /// one system call for all. Returns how many were taken; each comes out of
+    /// [`reap`](Engine::reap), also one that was done at once.
+    pub fn submit_batch(&self, ops: &mut Vec<Op>) -> usize {
+        let batch = self.backend() == Backend::Uring;
+        let mut taken = 0;
+        let mut rest = std::mem::take(ops).into_iter();
+        while let Some(op) = rest.next() {
+            if !self.core().gate.enter() {
+                self.core().counters.count(Count::Full);
+                ops.push(op);
+                break;
+            }
+            taken += 1;
+            match self.begin(op, batch, || Reply::Mailbox(self.shared().mailbox.clone())) {
+                Begun::Queued(_) => {}
+                Begun::Done(completion) => self.shared().mailbox.push(completion),
+            }
+        }
+        ops.extend(rest);
+        taken
+    }
+
+    /// The caller's part of an operation that has its place, then the queue.
+    fn begin(&self, mut op: Op, batch: bool, reply: impl FnOnce() -> Reply) -> Begun {
+        if let Err(error) = self.core().check_process(op.name()) {
+            return Begun::Done(Completion::failed(error, op));
+        }
+        match start_op(self.core(), &mut op, batch) {
+            Some(Start::Done(n, provenance)) => Begun::Done(Completion {
+                result: Ok(n),
+                held: op,
+                provenance,
+                ticket: None,
+            }),
+            Some(Start::Failed(errno)) => {
+                let path = op.kind.handle().and_then(|h| h.shared_path());
+                let error = Error::os(op.name(), errno).on(path);
+                Begun::Done(Completion::failed(error, op))
+            }
+            Some(Start::Rest(rest)) => Begun::Queued(self.queue(op, Some(rest), reply)),
+            None => Begun::Queued(self.queue(op, None, reply)),
+        }
+    }
+
+    /// Hands an operation, which has its place, to the ring's owner or to the pool.
+    fn queue(&self, op: Op, rest: Option<Rest>, reply: impl FnOnce() -> Reply) -> Ticket {
+        let shared = self.shared();
+        let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
+        let deadline = op.get_deadline();
+        let (provenance, missed, route) = rest
+            .map_or((Provenance::default(), false, Route::Ring), |r| {
+                (r.provenance, r.missed, r.route)
+            });
+        let parcel = Parcel {
+            op,
+            ticket,
+            reply: reply(),
+            provenance,
+            missed,
+            queued: sometimes_now(),
+            stopped: None,
+        };
+        shared.core.counters.count(Count::Handoffs);
+        match (&shared.inbox, route) {
+            (Some(inbox), Route::Ring) => inbox.send(Message::Submit(parcel)),
+            _ => shared.pool.push(parcel),
+        }
+        if let Some(deadline) = deadline {
+            let weak = Arc::downgrade(&self.0.0);
+            shared.timer.set(deadline, ticket, move |ticket| {
+                if let Some(shared) = weak.upgrade() {
+                    shared.cancel(ticket, ErrorKind::DeadlinePassed);
+                }
+            });
+        }
+        ticket
+    }
+
+    /// For a future: queues an operation, or says that there is no place and that `waker` will be
+    /// told when there may be one.
+    pub(crate) fn launch(
+        &self,
+        op: Op,
+        rest: Option<Rest>,
+        waker: &Waker,
+    ) -> std::result::Result<Arc<Flight>, (Op, Option<Rest>)> {
+        if !self.core().gate.enter_or_wait(waker) {
+            self.core().counters.count(Count::Full);
+            return Err((op, rest));
+        }
+        let flight = Arc::new(Flight::new(waker));
+        self.queue(op, rest, || Reply::Flight(flight.clone()));
+        Ok(flight)
+    }
+
+    /// Refuses to work in a forked child.
+    pub(crate) fn check_process(&self, operation: &'static str) -> Result<()> {
+        self.core().check_process(operation)
+    }
+
+    /// Collects completions of submitted operations (not those of futures) into `out`; returns
+    /// how many. Any thread may reap; each completion goes to one of them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forked`] in a forked child.
+    pub fn reap(&self, out: &mut Vec<Completion>, wait: Wait) -> Result<usize> {
+        self.check_process("reap")?;
+        let until = match wait {
+            Wait::UpTo(time) => Some(Instant::now() + time),
+            _ => None,
+        };
+        let mailbox = &self.shared().mailbox;
+        let mut got = 0;
+        loop {
+            let n = mailbox.take(out);
+            if n > 0 {
+                self.core().gate.leave(n);
+                if self.in_flight() == 0 {
+                    // Others may wait for what will not come any more.
+                    mailbox.wake_all();
+                }
+            }
+            got += n;
+            let enough = match wait {
+                Wait::No => true,
+                Wait::For(want) => got >= want || self.in_flight() == 0,
+                Wait::UpTo(_) => got > 0 || until.is_some_and(|until| Instant::now() >= until),
+            };
+            if enough {
+                return Ok(got);
+            }
+            mailbox.wait(until);
+        }
+    }
+
+    /// Asks that an operation be stopped. If that comes in time it completes with
+    /// [`ErrorKind::Cancelled`]; what the device already works on completes as it would have.
+    /// Either way there is exactly one completion. A ticket of the past is ignored.
+    pub fn cancel(&self, ticket: Ticket) {
+        self.shared().cancel(ticket, ErrorKind::Cancelled);
+    }
+
+    /// A descriptor (an eventfd) that is readable while there is something to reap: for poll,
+    /// epoll and event loops. Reading it is `reap`'s business.
+    ///
+    /// # Errors
+    /// EMFILE and the like, at the first call.
+    pub fn event_fd(&self) -> Result<BorrowedFd<'_>> {
+        Ok(self.shared().mailbox.event()?.as_fd())
+    }
+}
+
+/// What `begin` made of an operation.
+enum Begun {
+    Done(Completion),
+    Queued(Ticket),
+}
+
+impl Shared {
+    fn cancel(&self, ticket: Ticket, why: ErrorKind) {
+        if !self.core.process.is_here() || self.pool.cancel(ticket, why) {
+            return;
+        }
+        if let Some(inbox) = &self.inbox {
+            inbox.send(Message::Cancel(ticket, why));
+        }
+    }
+}
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        // In a forked child there is no owner to be told, and nothing of it is ours to free.
+        if let (true, Some(inbox)) = (self.0.core.process.is_here(), &self.0.inbox) {
+            inbox.closing.store(true, Ordering::Release);
+            inbox.rouse();
+        }
+    }
+}
+
+/// Starts the owner thread, which makes its own ring.
+fn start_owner(core: &Arc<Core>, depth: usize, pool: &Arc<Pool>) -> std::io::Result<Arc<Inbox>> {
+    let (told, answer) = mpsc::channel();
+    let (core, pool) = (core.clone(), pool.clone());
+    spawn_without_signals("nowait-owner", move || match Ring::new(&core, depth) {
+        Ok(ring) => {
+            let inbox = Arc::new(Inbox {
+                messages: SegQueue::new(),
+                asleep: AtomicBool::new(false),
+                closing: AtomicBool::new(false),
+                wake: ring.waker().clone(),
+            });
+            let _ = told.send(Ok(inbox.clone()));
+            own(ring, &core, &inbox, &pool);
+        }
+        Err(e) => {
+            let _ = told.send(Err(e));
+        }
+    })?;
+    answer
+        .recv()
+        .unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
+}
+
+/// The owner's life: take in, submit, reap, wake the waiting, sleep.
+fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pool: &Pool) {
+    let mut out = |out: Out| match out {
+        Out::Done(reply, completion) => reply.deliver(core, completion),
+        Out::Worker(parcel) => pool.push(parcel),
+    };
+    loop {
+        while let Some(message) = inbox.messages.pop() {
+            match message {
+                Message::Submit(parcel) if ring.takes(&parcel.op.kind) => {
+                    // The gate lets in no more than there are slots.
+                    if let Err(parcel) = ring.push(parcel) {
+                        pool.push(parcel);
+                    }
+                }
+                Message::Submit(parcel) => pool.push(parcel),
+                Message::Cancel(ticket, why) => {
+                    ring.cancel(ticket, why);
+                }
+            }
+        }
+        ring.flush(&mut out);
+        ring.drain(&mut out);
+        if inbox.closing.load(Ordering::Acquire) && ring.held() == 0 && inbox.messages.is_empty() {
+            return;
+        }
+        inbox.asleep.store(true, Ordering::Relaxed);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if inbox.messages.is_empty() {
+            ring.wait(1, None);
+        }
+        inbox.asleep.store(false, Ordering::Relaxed);
+        ring.drain(&mut out);
+    }
+}

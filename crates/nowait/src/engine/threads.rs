@@ -1,0 +1,253 @@
+//! Workers: one bounded pool of threads that carry out operations by their blocking form.
+//!
+//! Threads are started when there is work and no idle one, up to the limit, and end after a while
+//! without work. No file may hold more than half of them, and no device more than three quarters:
+//! a file on a stalled disk must not keep the others waiting. What is over such a share is parked
+//! until one of its own is done.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use super::Core;
+use super::parcel::{Parcel, lock};
+use crate::completion::{ServedBy, Ticket};
+use crate::error::{Error, ErrorKind, Result};
+use crate::op::Step;
+use crate::sys::Errno;
+use crate::sys::process::spawn_without_signals;
+
+/// How long a worker stays without work.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// The pool. Dropping it lets the workers finish what they have and end.
+pub(crate) struct Pool(Arc<Inner>);
+
+struct Inner {
+    core: Arc<Core>,
+    limit: usize,
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    ready: VecDeque<Parcel>,
+    parked: HashMap<Share, VecDeque<Parcel>>,
+    running: HashMap<Share, usize>,
+    threads: usize,
+    idle: usize,
+    closing: bool,
+}
+
+/// What may hold only a part of the workers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Share {
+    /// One open file.
+    File(i32),
+    /// One filesystem's device.
+    Device(u64),
+}
+
+/// The shares that an operation counts against.
+fn shares(parcel: &Parcel) -> Option<[Share; 2]> {
+    parcel.op.kind.handle().map(|handle| {
+        [
+            Share::File(handle.as_fd().as_raw_fd()),
+            Share::Device(handle.filesystem().device()),
+        ]
+    })
+}
+
+impl Pool {
+    pub(crate) fn new(core: &Arc<Core>, limit: usize) -> Pool {
+        Pool(Arc::new(Inner {
+            core: core.clone(),
+            limit,
+            state: Mutex::default(),
+            work: Condvar::new(),
+        }))
+    }
+
+    /// Starts the first worker, to learn whether threads can be had at all.
+    pub(crate) fn start(&self) -> Result<()> {
+        let mut state = lock(&self.0.state);
+        self.0
+            .clone()
+            .spawn(&mut state)
+            .map_err(|e| Error::io("start a worker thread", &e))
+    }
+
+    /// Takes an operation in. It is queued even if no thread can be started for it, as long as
+    /// there is one.
+    pub(crate) fn push(&self, parcel: Parcel) {
+        let mut state = lock(&self.0.state);
+        state.ready.push_back(parcel);
+        if state.idle >= state.ready.len() {
+            self.0.work.notify_one();
+        } else if state.threads < self.0.limit {
+            if self.0.clone().spawn(&mut state).is_err() && state.threads == 0 {
+                let stranded = state.ready.pop_back();
+                drop(state);
+                if let Some(parcel) = stranded {
+                    self.0.refuse(parcel);
+                }
+            }
+        } else {
+            self.0.work.notify_one();
+        }
+    }
+
+    /// Takes back an operation that no worker has begun, and completes it as stopped. Says whether
+    /// it was there.
+    pub(crate) fn cancel(&self, ticket: Ticket, why: ErrorKind) -> bool {
+        let found = {
+            let mut state = lock(&self.0.state);
+            let State { ready, parked, .. } = &mut *state;
+            std::iter::once(ready)
+                .chain(parked.values_mut())
+                .find_map(|queue| {
+                    let at = queue.iter().position(|parcel| parcel.ticket == ticket)?;
+                    queue.remove(at)
+                })
+        };
+        let Some(parcel) = found else { return false };
+        let (reply, completion) = parcel.stop(&self.0.core, why);
+        reply.deliver(&self.0.core, completion);
+        true
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        lock(&self.0.state).closing = true;
+        self.0.work.notify_all();
+    }
+}
+
+impl Inner {
+    fn spawn(self: Arc<Self>, state: &mut State) -> std::io::Result<()> {
+        let inner = self.clone();
+        spawn_without_signals("nowait-worker", move || inner.work())?;
+        state.threads += 1;
+        Ok(())
+    }
+
+    /// No thread can be had, and there is none: the operation fails with that.
+    fn refuse(&self, parcel: Parcel) {
+        let mut parcel = parcel;
+        let _ = parcel.op.kind.settle(Err(Errno::AGAIN));
+        let (reply, completion) = parcel.finish(&self.core, Err(Errno::AGAIN), ServedBy::Caller);
+        reply.deliver(&self.core, completion);
+    }
+
+    /// A worker's life.
+    fn work(&self) {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(parcel) = self.take(&mut state) {
+                drop(state);
+                let shares = shares(&parcel);
+                // Counts are given back before the completion is: who is told of it may close the
+                // file, and its number may be another file's at once.
+                let (parcel, result) = run(parcel);
+                state = lock(&self.state);
+                self.give_back(&mut state, shares);
+                if !state.ready.is_empty() {
+                    self.work.notify_one();
+                }
+                drop(state);
+                let (reply, completion) = parcel.finish(&self.core, result, ServedBy::Worker);
+                reply.deliver(&self.core, completion);
+                state = lock(&self.state);
+                continue;
+            }
+            if state.closing {
+                break;
+            }
+            state.idle += 1;
+            let (back, timeout) = self
+                .work
+                .wait_timeout(state, IDLE)
+                .unwrap_or_else(|e| e.into_inner());
+            state = back;
+            state.idle -= 1;
+            if timeout.timed_out() && state.ready.is_empty() {
+                break;
+            }
+        }
+        state.threads -= 1;
+    }
+
+    /// The next operation whose shares are not used up; those that are over theirs are parked.
+    fn take(&self, state: &mut State) -> Option<Parcel> {
+        while let Some(parcel) = state.ready.pop_front() {
+            let Some(shares) = shares(&parcel) else {
+                return Some(parcel);
+            };
+            let over = shares.into_iter().find(|share| {
+                state
+                    .running
+                    .get(share)
+                    .is_some_and(|&n| n >= self.most(*share))
+            });
+            match over {
+                Some(share) => state.parked.entry(share).or_default().push_back(parcel),
+                None => {
+                    for share in shares {
+                        *state.running.entry(share).or_default() += 1;
+                    }
+                    return Some(parcel);
+                }
+            }
+        }
+        None
+    }
+
+    /// One operation less of these shares: what was parked for one of them may go on.
+    fn give_back(&self, state: &mut State, shares: Option<[Share; 2]>) {
+        for share in shares.into_iter().flatten() {
+            if let Some(n) = state.running.get_mut(&share) {
+                *n -= 1;
+                if *n == 0 {
+                    state.running.remove(&share);
+                }
+            }
+            if let Some(queue) = state.parked.get_mut(&share) {
+                let next = queue.pop_front();
+                if queue.is_empty() {
+                    state.parked.remove(&share);
+                }
+                if let Some(parcel) = next {
+                    state.ready.push_front(parcel);
+                }
+            }
+        }
+    }
+
+    /// How many workers a share may hold.
+    fn most(&self, share: Share) -> usize {
+        match share {
+            Share::File(_) => self.limit.div_ceil(2),
+            Share::Device(_) => (self.limit * 3).div_ceil(4),
+        }
+    }
+}
+
+/// Carries out one operation, to its end.
+fn run(mut parcel: Parcel) -> (Parcel, std::result::Result<usize, Errno>) {
+    loop {
+        let result = match parcel.op.kind.run() {
+            Err(Errno::INTR) => continue,
+            Ok(n) => {
+                parcel.arrived(n, false);
+                Ok(n)
+            }
+            Err(errno) => Err(errno),
+        };
+        if let Step::Done(result) = parcel.op.kind.settle(result) {
+            return (parcel, result);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What can go wrong, with the operation and the file it went wrong on.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::sys::Errno;
+
+/// A `Result` with nowait's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An operation that failed: which one, on which file where there is one, and why.
+///
+/// Converts into [`std::io::Error`] without losing the errno, so `?` works in functions that
+/// return `io::Result`.
+#[derive(Clone)]
+pub struct Error {
+    operation: &'static str,
+    kind: ErrorKind,
+    errno: Option<Errno>,
+    path: Option<Arc<Path>>,
+}
+
+/// Why an operation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The kernel said so; [`Error::errno`] has its number.
+    Os,
+    /// The kernel, the sandbox or this filesystem does not know the call or the flag
+    /// (ENOSYS, EOPNOTSUPP).
+    Unsupported,
+    /// The arguments can't be right: an offset beyond `i64`, an empty list where one is needed.
+    InvalidInput,
+    /// A read that had to fill its buffer met the end of the file (`read_exact_at`).
+    UnexpectedEof,
+    /// A write that had to write everything was taken for zero bytes (`write_all_at`).
+    WriteZero,
+    /// Cancelled by the program before the kernel did it (ECANCELED).
+    Cancelled,
+    /// Its deadline passed before the kernel did it (ETIME).
+    DeadlinePassed,
+    /// The engine belongs to the process that made it, and this is a forked child of that one.
+    Forked,
+    /// The engine is at its limit of operations in flight.
+    Full,
+}
+
+impl Error {
+    /// An error that the kernel gave for `operation`.
+    pub(crate) fn os(operation: &'static str, errno: Errno) -> Error {
+        let kind = match errno {
+            Errno::NOSYS | Errno::OPNOTSUPP => ErrorKind::Unsupported,
+            Errno::CANCELED => ErrorKind::Cancelled,
+            Errno::TIME => ErrorKind::DeadlinePassed,
+            _ => ErrorKind::Os,
+        };
+        Error {
+            operation,
+            kind,
+            errno: Some(errno),
+            path: None,
+        }
+    }
+
+    /// An error of our own.
+    pub(crate) fn new(operation: &'static str, kind: ErrorKind) -> Error {
+        Error {
+            operation,
+            kind,
+            errno: None,
+            path: None,
+        }
+    }
+
+    /// An error that a standard library call gave.
+    pub(crate) fn io(operation: &'static str, error: &io::Error) -> Error {
+        Error::os(operation, Errno::from_io_error(error).unwrap_or(Errno::IO))
+    }
+
+    /// The same error, with the file it concerns.
+    pub(crate) fn on(mut self, path: Option<&Arc<Path>>) -> Error {
+        self.path = path.cloned();
+        self
+    }
+
+    /// The same error, by the name of the method that the caller used.
+    pub(crate) fn named(mut self, operation: &'static str) -> Error {
+        self.operation = operation;
+        self
+    }
+
+    /// What was tried: the name of the method or of the system call.
+    pub fn operation(&self) -> &'static str {
+        self.operation
+    }
+
+    /// Why it failed.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The kernel's number for the error, where it came from the kernel.
+    pub fn errno(&self) -> Option<i32> {
+        self.errno.map(Errno::raw_os_error)
+    }
+
+    /// The file, where it was opened by its path.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.operation)?;
+        if let Some(path) = &self.path {
+            write!(f, " {}", path.display())?;
+        }
+        f.write_str(": ")?;
+        let ours = match self.kind {
+            ErrorKind::Os => "failed",
+            ErrorKind::Unsupported => "not supported here",
+            ErrorKind::InvalidInput => "the offset or length is out of range",
+            ErrorKind::UnexpectedEof => "the file ends before the buffer is full",
+            ErrorKind::WriteZero => "the kernel accepted no more bytes",
+            ErrorKind::Cancelled => "cancelled",
+            ErrorKind::DeadlinePassed => "the deadline passed",
+            ErrorKind::Forked => {
+                "the engine belongs to the parent process; make a new one after fork"
+            }
+            ErrorKind::Full => "the engine is full; reap completions or raise its depth",
+        };
+        match self.errno {
+            Some(errno) if self.kind == ErrorKind::Os => {
+                write!(f, "{}", io::Error::from_raw_os_error(errno.raw_os_error()))
+            }
+            Some(errno) => {
+                write!(
+                    f,
+                    "{ours}: {}",
+                    io::Error::from_raw_os_error(errno.raw_os_error())
+                )
+            }
+            None => f.write_str(ours),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("operation", &self.operation)
+            .field("kind", &self.kind)
+            .field("errno", &self.errno())
+            .field("path", &self.path.as_ref().map(|p| PathBuf::from(&**p)))
+            .finish()
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        let kind = match (error.kind, error.errno) {
+            (_, Some(errno)) => io::Error::from_raw_os_error(errno.raw_os_error()).kind(),
+            (ErrorKind::UnexpectedEof, None) => io::ErrorKind::UnexpectedEof,
+            (ErrorKind::WriteZero, None) => io::ErrorKind::WriteZero,
+            (ErrorKind::InvalidInput, None) => io::ErrorKind::InvalidInput,
+            (ErrorKind::Unsupported, None) => io::ErrorKind::Unsupported,
+            (ErrorKind::Full, None) => io::ErrorKind::WouldBlock,
+            _ => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
+    }
+}

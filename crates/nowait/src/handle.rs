@@ -1,0 +1,180 @@
+//! One open file and what has been learnt of it. Cheap to clone; every operation holds one, so a
+//! descriptor is never closed while the kernel may use it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+
+use crate::error::{Error, Result};
+use crate::kernel::{Filesystem, Learnt};
+use crate::read::history::History;
+use crate::read::plan::{Facts, Mode};
+use crate::{residency, sys};
+
+/// An open file, as operations hold it: the descriptor, and what its reads have taught.
+///
+/// All clones are the same open file and share its history. The descriptor is closed when the
+/// last clone is dropped and no operation is in flight on it.
+#[derive(Clone, Debug)]
+pub struct Handle(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    fd: OwnedFd,
+    regular: bool,
+    direct: bool,
+    mode: Option<Mode>,
+    nowait_read: Learnt,
+    nowait_write: Learnt,
+    filesystem: Arc<Filesystem>,
+    history: History,
+    residency: residency::Chosen,
+    path: Option<Arc<Path>>,
+}
+
+impl Handle {
+    /// Takes in an open descriptor of any kind.
+    ///
+    /// # Errors
+    /// What fstat(2), fstatfs(2) or fcntl(2) say.
+    pub fn new(fd: impl Into<OwnedFd>) -> Result<Handle> {
+        Handle::with(fd.into(), None, None)
+    }
+
+    /// Takes in a descriptor with the path it was opened by and a mode of its own.
+    pub(crate) fn with(fd: OwnedFd, path: Option<Arc<Path>>, mode: Option<Mode>) -> Result<Handle> {
+        let failed = |errno| Error::os("open", errno).on(path.as_ref());
+        let identity = sys::stat::identity(fd.as_fd()).map_err(failed)?;
+        let flags = rustix::fs::fcntl_getfl(&fd).map_err(failed)?;
+        let filesystem = Filesystem::of(identity.filesystem);
+        if mode == Some(Mode::Strict) && identity.regular {
+            // A cached read can start readahead in the caller (a readahead mark in what it
+            // copies); a strict caller leaves readahead to the engine.
+            let _ = rustix::fs::fadvise(&fd, 0, None, rustix::fs::Advice::Random);
+        }
+        Ok(Handle(Arc::new(Inner {
+            regular: identity.regular,
+            direct: flags.contains(OFlags::DIRECT),
+            mode,
+            nowait_read: Learnt::like(&filesystem.nowait_read),
+            nowait_write: Learnt::like(&filesystem.nowait_write),
+            filesystem,
+            history: History::default(),
+            residency: residency::Chosen::new(),
+            fd,
+            path,
+        })))
+    }
+
+    /// The filesystem it lies on, and what was learnt of that.
+    pub fn filesystem(&self) -> &Filesystem {
+        &self.0.filesystem
+    }
+
+    /// Whether it was opened with O_DIRECT.
+    pub fn is_direct(&self) -> bool {
+        self.0.direct
+    }
+
+    /// Whether it is a regular file: only those have a page cache to try.
+    pub fn is_regular(&self) -> bool {
+        self.0.regular
+    }
+
+    /// The path it was opened by, if it was.
+    pub fn path(&self) -> Option<&Path> {
+        self.0.path.as_deref()
+    }
+
+    /// The descriptor back, if this is the last clone and nothing is in flight on it.
+    ///
+    /// # Errors
+    /// The handle itself, if somebody still uses it.
+    pub fn into_fd(self) -> Result<OwnedFd, Handle> {
+        Arc::try_unwrap(self.0)
+            .map(|inner| inner.fd)
+            .map_err(Handle)
+    }
+
+    pub(crate) fn shared_path(&self) -> Option<&Arc<Path>> {
+        self.0.path.as_ref()
+    }
+
+    pub(crate) fn mode(&self) -> Option<Mode> {
+        self.0.mode
+    }
+
+    pub(crate) fn history(&self) -> &History {
+        &self.0.history
+    }
+
+    pub(crate) fn residency(&self) -> &residency::Chosen {
+        &self.0.residency
+    }
+
+    /// What the plan has to know. Asks for the residency source only where the plan depends on it.
+    pub(crate) fn facts(&self, mode: Mode) -> Facts {
+        let nowait_refused = self.0.nowait_read.is_refused() || !self.0.regular;
+        let asks = mode == Mode::Strict || nowait_refused;
+        let memory = self.0.filesystem.is_memory();
+        Facts {
+            direct: self.0.direct,
+            memory: memory && self.0.regular,
+            nowait_refused,
+            residency: asks && !memory && self.0.regular && residency::can_ask(self),
+        }
+    }
+
+    /// A cached read worked.
+    pub(crate) fn nowait_read_worked(&self) {
+        self.0.nowait_read.worked();
+        self.0.filesystem.nowait_read.worked();
+    }
+
+    /// A cached read was refused: by this file surely, by its filesystem perhaps.
+    pub(crate) fn nowait_read_refused(&self) {
+        self.0.nowait_read.refused();
+        self.0.filesystem.nowait_read.refused_once();
+    }
+
+    /// Whether `RWF_NOWAIT` reads are known to be refused on this file.
+    pub(crate) fn nowait_read(&self) -> &Learnt {
+        &self.0.nowait_read
+    }
+
+    /// Whether a buffered write with `RWF_NOWAIT` is worth a try.
+    pub(crate) fn nowait_write(&self) -> &Learnt {
+        &self.0.nowait_write
+    }
+
+    /// A NOWAIT write was answered: by data taken or by "not now", either proves support.
+    pub(crate) fn nowait_write_worked(&self) {
+        self.0.nowait_write.worked();
+        self.0.filesystem.nowait_write.worked();
+    }
+
+    /// A NOWAIT write was refused.
+    pub(crate) fn nowait_write_refused(&self) {
+        self.0.nowait_write.refused();
+        self.0.filesystem.nowait_write.refused_once();
+    }
+}
+
+impl AsFd for Handle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_file_is_at_most_200_bytes() {
+        // With the counts that `Arc` adds.
+        assert!(size_of::<Inner>() + 16 <= 200, "{}", size_of::<Inner>());
+    }
+}

@@ -1,0 +1,266 @@
+//! What kernel, sandbox and filesystem allow, learnt by trying, never from a version number.
+//!
+//! What ENOSYS or EPERM denies holds for the process ([`Kernel`]). What EOPNOTSUPP denies holds
+//! for a filesystem ([`Filesystem`]), and not even for each of its files: a handle learns for
+//! itself and only starts from what its filesystem taught others.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock, RwLock};
+
+use crate::sys::stat::FilesystemId;
+use crate::sys::{self, Errno};
+
+/// Whether something works here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Capability {
+    /// It was tried and works.
+    Yes,
+    /// It was tried and refused with this errno.
+    No(i32),
+}
+
+impl Capability {
+    /// Whether it works.
+    pub fn is_yes(self) -> bool {
+        self == Capability::Yes
+    }
+
+    /// From what a call said of a descriptor that can't exist: only EBADF proves the call.
+    fn from_probe(errno: Errno) -> Capability {
+        if errno == Errno::BADF {
+            Capability::Yes
+        } else {
+            Capability::No(errno.raw_os_error())
+        }
+    }
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Capability::Yes => f.write_str("yes"),
+            Capability::No(errno) => {
+                let why = match Errno::from_raw_os_error(*errno) {
+                    Errno::NOSYS => "this kernel does not have it, or a sandbox hides it",
+                    Errno::PERM | Errno::ACCESS => "a sandbox or sysctl denies it",
+                    Errno::OPNOTSUPP => "this filesystem or kernel refuses it",
+                    Errno::NOMEM => "not enough lockable memory (RLIMIT_MEMLOCK)",
+                    Errno::MFILE | Errno::NFILE => "no file descriptor left (RLIMIT_NOFILE)",
+                    _ => "refused",
+                };
+                write!(
+                    f,
+                    "no: {why} ({})",
+                    std::io::Error::from_raw_os_error(*errno)
+                )
+            }
+        }
+    }
+}
+
+/// What this process may call. Asked once, on first use.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Kernel {
+    /// preadv2(2) (4.6), and with it every cached read.
+    pub preadv2: Capability,
+    /// pwritev2(2) (4.6).
+    pub pwritev2: Capability,
+    /// cachestat(2) (6.5).
+    pub cachestat: Capability,
+    /// io_uring_setup(2) (5.1) with a ring of two entries.
+    pub io_uring: Capability,
+}
+
+impl Kernel {
+    /// What was learnt of this process's kernel and sandbox.
+    ///
+    /// ```
+    /// let kernel = nowait::kernel::Kernel::get();
+    /// println!("cachestat: {}", kernel.cachestat);
+    /// ```
+    pub fn get() -> &'static Kernel {
+        static KERNEL: OnceLock<Kernel> = OnceLock::new();
+        KERNEL.get_or_init(Kernel::probe)
+    }
+
+    /// Asks anew, without remembering: for a program that has just put on a sandbox.
+    pub fn probe() -> Kernel {
+        Kernel {
+            preadv2: Capability::from_probe(sys::rw::probe_preadv2()),
+            pwritev2: Capability::from_probe(sys::rw::probe_pwritev2()),
+            cachestat: Capability::from_probe(sys::residency::probe_cachestat()),
+            io_uring: match io_uring::IoUring::new(2) {
+                Ok(_) => Capability::Yes,
+                Err(e) => Capability::No(e.raw_os_error().unwrap_or(libc::EIO)),
+            },
+        }
+    }
+}
+
+/// What was learnt of one thing on one filesystem: nothing yet, it works, or it is refused.
+#[derive(Debug, Default)]
+pub(crate) struct Learnt(AtomicU8);
+
+const UNTRIED: u8 = 0;
+const WORKS: u8 = 1;
+const REFUSED: u8 = 2;
+
+impl Learnt {
+    /// Starts from what another learnt.
+    pub(crate) fn like(other: &Learnt) -> Learnt {
+        Learnt(AtomicU8::new(other.0.load(Ordering::Relaxed)))
+    }
+
+    /// Whether it was refused and never worked.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == REFUSED
+    }
+
+    /// Whether it is known to work.
+    pub(crate) fn works(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == WORKS
+    }
+
+    /// It worked. A plain load first: many threads come by here, few have news.
+    pub(crate) fn worked(&self) {
+        if !self.works() {
+            self.0.store(WORKS, Ordering::Relaxed);
+        }
+    }
+
+    /// It was refused.
+    pub(crate) fn refused(&self) {
+        self.0.store(REFUSED, Ordering::Relaxed);
+    }
+
+    /// It was refused, but what has worked on this filesystem once is not given up for all its
+    /// files.
+    pub(crate) fn refused_once(&self) {
+        let _ = self
+            .0
+            .compare_exchange(UNTRIED, REFUSED, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// For a report.
+    pub(crate) fn answer(&self) -> Option<bool> {
+        match self.0.load(Ordering::Relaxed) {
+            WORKS => Some(true),
+            REFUSED => Some(false),
+            _ => None,
+        }
+    }
+}
+
+/// What was learnt of one mounted filesystem.
+#[derive(Debug)]
+pub struct Filesystem {
+    id: FilesystemId,
+    pub(crate) nowait_read: Learnt,
+    pub(crate) nowait_write: Learnt,
+}
+
+/// Filesystems whose files live in memory: `f_type` of tmpfs, ramfs and hugetlbfs (statfs(2)).
+const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+/// overlayfs.
+const OVERLAY: u64 = 0x794c_7630;
+
+impl Filesystem {
+    /// The facts about the filesystem with this identity, shared by all its files.
+    pub(crate) fn of(id: FilesystemId) -> Arc<Filesystem> {
+        static KNOWN: RwLock<Option<HashMap<FilesystemId, Arc<Filesystem>>>> = RwLock::new(None);
+        if let Some(known) = read(&KNOWN).as_ref().and_then(|k| k.get(&id)) {
+            return known.clone();
+        }
+        let mut known = KNOWN.write().unwrap_or_else(|e| e.into_inner());
+        known
+            .get_or_insert_default()
+            .entry(id)
+            .or_insert_with(|| {
+                Arc::new(Filesystem {
+                    id,
+                    nowait_read: Learnt::default(),
+                    nowait_write: Learnt::default(),
+                })
+            })
+            .clone()
+    }
+
+    /// Whether its files live in memory, so that a plain read of one waits for no device.
+    pub fn is_memory(&self) -> bool {
+        IN_MEMORY.contains(&self.id.magic)
+    }
+
+    /// Whether it is overlayfs, on which cachestat(2) answers 0 whatever is cached.
+    pub fn is_overlay(&self) -> bool {
+        self.id.magic == OVERLAY
+    }
+
+    /// The device number (`st_dev`) of its files.
+    pub fn device(&self) -> u64 {
+        self.id.dev
+    }
+
+    /// The filesystem's name as users know it, where its magic number is a known one.
+    pub fn name(&self) -> Option<&'static str> {
+        Some(match self.id.magic {
+            0xef53 => "ext2/3/4",
+            0x5846_5342 => "xfs",
+            0x9123_683e => "btrfs",
+            0x0102_1994 => "tmpfs",
+            0x8584_58f6 => "ramfs",
+            0x794c_7630 => "overlayfs",
+            0x6969 => "nfs",
+            0x6573_5546 => "fuse",
+            0xf2f5_2010 => "f2fs",
+            0xff53_4d42 | 0xfe53_4d42 => "cifs",
+            0x0102_1997 => "9p",
+            0x9fa0 => "proc",
+            0x6265_6572 => "sysfs",
+            0x7371_7368 => "squashfs",
+            0xe0f5_e1e2 => "erofs",
+            0x2fc1_2fc1 => "zfs",
+            0xca45_1a4e => "bcachefs",
+            _ => return None,
+        })
+    }
+
+    /// Whether cached reads (`RWF_NOWAIT`) work: `None` until a file was tried.
+    pub fn nowait_read(&self) -> Option<bool> {
+        self.nowait_read.answer()
+    }
+
+    /// Whether buffered writes with `RWF_NOWAIT` work: `None` until one was tried.
+    pub fn nowait_write(&self) -> Option<bool> {
+        self.nowait_write.answer()
+    }
+}
+
+fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+    // A map of facts is whole at any moment; a panic elsewhere doesn't spoil it.
+    lock.read().unwrap_or_else(|e| e.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_refusal_does_not_condemn_what_has_worked() {
+        let fs = Learnt::default();
+        fs.refused_once();
+        assert!(fs.is_refused());
+        fs.worked();
+        fs.refused_once();
+        assert!(fs.works());
+    }
+
+    #[test]
+    fn only_ebadf_proves_a_call() {
+        assert!(Capability::from_probe(Errno::BADF).is_yes());
+        assert!(!Capability::from_probe(Errno::PERM).is_yes());
+        assert!(!Capability::from_probe(Errno::INVAL).is_yes());
+    }
+}

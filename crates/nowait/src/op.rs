@@ -1,0 +1,248 @@
+//! Operations: one request each, with everything the kernel may touch, owned by it until its
+//! completion.
+//!
+//! One file per operation. Each says what it owns, its asynchronous form (`sqe`: the entry for the
+//! ring) and its blocking form (`run`: the system call), side by side, and what a result means
+//! (`settle`). An engine decides which of the two is used; the operation does not know.
+//!
+//! ```text
+//!   Op ──► engine ──► sqe() ─► ring ─► result ─┐
+//!              └────► run() ───────► result ───┴─► settle(result) ─► Again | Done(result)
+//! ```
+#![allow(unsafe_code)]
+
+pub mod buffer;
+pub(crate) mod close;
+pub(crate) mod fadvise;
+pub(crate) mod fallocate;
+pub(crate) mod fsync;
+pub(crate) mod getxattr;
+pub(crate) mod nop;
+pub(crate) mod openat2;
+pub(crate) mod read;
+pub(crate) mod readv;
+pub(crate) mod statx;
+pub(crate) mod write;
+pub(crate) mod writev;
+
+use std::time::Instant;
+
+use io_uring::squeue;
+
+pub use close::Close;
+pub use fadvise::Fadvise;
+pub use fallocate::Fallocate;
+pub use fsync::Fsync;
+pub use getxattr::Getxattr;
+pub use nop::Nop;
+pub use openat2::Openat2;
+pub use read::Read;
+pub use readv::Readv;
+pub use statx::Statx;
+pub use write::Write;
+pub use writev::Writev;
+
+use crate::flags::RwFlags;
+use crate::handle::Handle;
+use crate::sys::Errno;
+
+/// One operation, ready to be submitted.
+///
+/// ```
+/// use nowait::op::{Op, Read};
+/// let file = nowait::Handle::new(std::fs::File::open("Cargo.toml")?)?;
+/// let op = Op::from(Read::new(&file, Box::new(vec![0; 4096]), 0)).token(7);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Op {
+    pub(crate) kind: Kind,
+    token: u64,
+    deadline: Option<Instant>,
+}
+
+impl Op {
+    /// A number of the caller's own, given back with the operation.
+    #[must_use]
+    pub fn token(mut self, token: u64) -> Op {
+        self.token = token;
+        self
+    }
+
+    /// When to give up. An operation that the kernel has not begun by then, or lets itself be
+    /// stopped in, completes with [`DeadlinePassed`](crate::ErrorKind::DeadlinePassed). One that
+    /// a device holds can't be called back by anybody: it completes when the device lets go, and
+    /// until then it keeps its buffer.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Instant) -> Op {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// The caller's own number.
+    pub fn get_token(&self) -> u64 {
+        self.token
+    }
+
+    /// When it gives up.
+    pub fn get_deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// The operation itself, to take what it owned.
+    pub fn into_kind(self) -> Kind {
+        self.kind
+    }
+
+    /// The operation's name, as in errors.
+    pub fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// The buffer of a [`Read`].
+    pub fn into_buffer(self) -> Option<buffer::Buffer> {
+        match self.kind {
+            Kind::Read(read) => Some(read.into_buffer()),
+            _ => None,
+        }
+    }
+
+    /// The bytes of a [`Write`].
+    pub fn into_source(self) -> Option<buffer::Source> {
+        match self.kind {
+            Kind::Write(write) => Some(write.into_source()),
+            _ => None,
+        }
+    }
+}
+
+/// What a kernel result means for an operation.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Not all of it yet (a short read before the end of the file): go on.
+    Again,
+    /// It is done.
+    Done(Result<usize, Errno>),
+}
+
+/// What each operation can do. The two forms of one operation stand next to each other.
+pub(crate) trait Operation {
+    /// The ring's opcode, to ask whether this kernel's ring has it.
+    const OPCODE: u8;
+
+    /// Its name, as in errors and statistics.
+    const NAME: &'static str;
+
+    /// The file it works on, if it works on an open one.
+    fn handle(&self) -> Option<&Handle>;
+
+    /// Asynchronous form: the ring's entry. The entry holds pointers into what `self` owns: `self`
+    /// must stay where it is, and untouched, until the kernel's result for it is there.
+    fn sqe(&mut self) -> squeue::Entry;
+
+    /// Blocking form: the same, by system call, once.
+    fn run(&mut self) -> Result<usize, Errno>;
+
+    /// Takes in the kernel's result of either form.
+    fn settle(&mut self, result: Result<usize, Errno>) -> Step {
+        Step::Done(result)
+    }
+}
+
+macro_rules! kinds {
+    ($($name:ident),*) => {
+        /// Which operation it is.
+        #[derive(Debug)]
+        #[non_exhaustive]
+        #[allow(missing_docs, reason = "each operation's own type has its documentation")]
+        pub enum Kind { $($name($name)),* }
+
+        $(impl From<$name> for Op {
+            fn from(op: $name) -> Op {
+                Op { kind: Kind::$name(op), token: 0, deadline: None }
+            }
+        })*
+
+        impl Kind {
+            pub(crate) fn opcode(&self) -> u8 {
+                match self { $(Kind::$name(_) => $name::OPCODE),* }
+            }
+
+            pub(crate) fn name(&self) -> &'static str {
+                match self { $(Kind::$name(_) => $name::NAME),* }
+            }
+
+            pub(crate) fn handle(&self) -> Option<&Handle> {
+                match self { $(Kind::$name(op) => op.handle()),* }
+            }
+
+            pub(crate) fn sqe(&mut self) -> squeue::Entry {
+                match self { $(Kind::$name(op) => op.sqe()),* }
+            }
+
+            pub(crate) fn run(&mut self) -> Result<usize, Errno> {
+                match self { $(Kind::$name(op) => op.run()),* }
+            }
+
+            pub(crate) fn settle(&mut self, result: Result<usize, Errno>) -> Step {
+                match self { $(Kind::$name(op) => op.settle(result)),* }
+            }
+        }
+    };
+}
+
+impl Kind {
+    /// Whether its result counts bytes of file data.
+    pub(crate) fn is_transfer(&self) -> bool {
+        matches!(
+            self,
+            Kind::Read(_) | Kind::Readv(_) | Kind::Write(_) | Kind::Writev(_)
+        )
+    }
+
+    /// Whether it is to wait for what is not there at once (it carries no NOWAIT).
+    pub(crate) fn may_block(&self) -> bool {
+        let flags = match self {
+            Kind::Read(op) => op.flagged(),
+            Kind::Readv(op) => op.flagged(),
+            Kind::Write(op) => op.flagged(),
+            Kind::Writev(op) => op.flagged(),
+            _ => RwFlags::empty(),
+        };
+        !flags.contains(RwFlags::NOWAIT)
+    }
+}
+
+kinds!(
+    Read, Readv, Write, Writev, Fsync, Openat2, Close, Statx, Getxattr, Fallocate, Fadvise, Nop
+);
+
+/// The ring's name for a handle's descriptor.
+fn fd(handle: &Handle) -> io_uring::types::Fd {
+    use std::os::fd::{AsFd, AsRawFd};
+    io_uring::types::Fd(handle.as_fd().as_raw_fd())
+}
+
+/// The offset as the ring takes it: −1 is the file's own position.
+fn ring_offset(offset: crate::sys::rw::Offset) -> u64 {
+    offset.unwrap_or(u64::MAX)
+}
+
+/// Whether a short read that gave `got` bytes has met the end of the file.
+///
+/// A short read in the middle of a file is continued (invariant 2), so only a zero says "end".
+/// With O_DIRECT an unaligned count does too: it occurs only at the end, where the next read would
+/// be refused as unaligned.
+pub(crate) fn is_end(got: usize, direct: bool) -> bool {
+    got == 0 || (direct && got % 512 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_op_in_flight_is_small() {
+        assert!(size_of::<Op>() <= 200, "{}", size_of::<Op>());
+    }
+}

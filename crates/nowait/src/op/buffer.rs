@@ -1,0 +1,325 @@
+//! Memory that an operation owns while the kernel may touch it.
+//!
+//! The traits are safe to implement and dyn-compatible: an operation holds its buffer boxed,
+//! asks it for its memory once, and touches neither the box nor the buffer until the kernel is
+//! done, so the borrow that [`IoBufMut::space`] returned may be thought of as lasting that long.
+
+use std::any::Any;
+use std::mem::MaybeUninit;
+
+/// An owned buffer that can be written out. Give it to [`File::write_at`](crate::File::write_at);
+/// it comes back with the result.
+pub trait IoBuf: Any + Send {
+    /// The bytes to write.
+    fn bytes(&self) -> &[u8];
+}
+
+/// An owned buffer that can be read into. Give it to [`File::read_at`](crate::File::read_at); it
+/// comes back with the result, on every path.
+pub trait IoBufMut: Any + Send {
+    /// The memory to fill, from its start: the same each time until `set_filled`. What a growable
+    /// buffer held before is forgotten.
+    fn space(&mut self) -> Space<'_>;
+
+    /// Told once, after a read: the first `n` bytes of [`space`](IoBufMut::space) are now file
+    /// data.
+    ///
+    /// # Safety
+    /// Each of those bytes was initialised through memory that `space` returned since the last
+    /// `set_filled` (not necessarily all by one call: a read can be continued).
+    unsafe fn set_filled(&mut self, n: usize);
+}
+
+/// Memory that can be read into: initialised or not.
+#[derive(Debug)]
+pub enum Space<'a> {
+    /// Bytes that are initialised, whose values no longer matter.
+    Init(&'a mut [u8]),
+    /// Bytes that nobody has written yet.
+    Uninit(&'a mut [MaybeUninit<u8>]),
+}
+
+impl Space<'_> {
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Space::Init(s) => s.len(),
+            Space::Uninit(s) => s.len(),
+        }
+    }
+
+    /// Whether there is no room at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its start, for the kernel.
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
+        match self {
+            Space::Init(s) => s.as_mut_ptr(),
+            Space::Uninit(s) => s.as_mut_ptr().cast(),
+        }
+    }
+}
+
+impl Space<'_> {
+    /// All but its first `n` bytes, borrowed anew.
+    pub(crate) fn skip(&mut self, n: usize) -> Space<'_> {
+        match self {
+            Space::Init(s) => {
+                let n = n.min(s.len());
+                Space::Init(&mut s[n..])
+            }
+            Space::Uninit(s) => {
+                let n = n.min(s.len());
+                Space::Uninit(&mut s[n..])
+            }
+        }
+    }
+}
+
+impl<'a> Space<'a> {
+    /// At most the first `n` bytes of it.
+    #[must_use]
+    pub fn first(self, n: usize) -> Space<'a> {
+        match self {
+            Space::Init(s) => {
+                let n = n.min(s.len());
+                Space::Init(&mut s[..n])
+            }
+            Space::Uninit(s) => {
+                let n = n.min(s.len());
+                Space::Uninit(&mut s[..n])
+            }
+        }
+    }
+}
+
+impl<'a> From<&'a mut [u8]> for Space<'a> {
+    fn from(s: &'a mut [u8]) -> Space<'a> {
+        Space::Init(s)
+    }
+}
+
+impl<'a> From<&'a mut [MaybeUninit<u8>]> for Space<'a> {
+    fn from(s: &'a mut [MaybeUninit<u8>]) -> Space<'a> {
+        Space::Uninit(s)
+    }
+}
+
+impl<'a, const N: usize> From<&'a mut [u8; N]> for Space<'a> {
+    fn from(s: &'a mut [u8; N]) -> Space<'a> {
+        Space::Init(s)
+    }
+}
+
+impl<'a> From<&'a mut Vec<u8>> for Space<'a> {
+    /// The vector's bytes as they are: `vec![0; n]` is `n` bytes to fill.
+    fn from(v: &'a mut Vec<u8>) -> Space<'a> {
+        Space::Init(v)
+    }
+}
+
+impl IoBuf for Vec<u8> {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+/// Filled from its start up to its capacity; its length becomes what was read.
+/// `Vec::with_capacity(n)` and `vec![0; n]` are both `n` bytes of room.
+impl IoBufMut for Vec<u8> {
+    fn space(&mut self) -> Space<'_> {
+        self.clear();
+        Space::Uninit(self.spare_capacity_mut())
+    }
+
+    unsafe fn set_filled(&mut self, n: usize) {
+        // SAFETY: the caller initialised `n` bytes from the start of the spare capacity of an
+        // empty vector.
+        unsafe { self.set_len(n) }
+    }
+}
+
+impl IoBuf for Box<[u8]> {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+impl IoBufMut for Box<[u8]> {
+    fn space(&mut self) -> Space<'_> {
+        Space::Init(self)
+    }
+
+    unsafe fn set_filled(&mut self, _: usize) {}
+}
+
+impl<const N: usize> IoBuf for [u8; N] {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+impl<const N: usize> IoBufMut for [u8; N] {
+    fn space(&mut self) -> Space<'_> {
+        Space::Init(self)
+    }
+
+    unsafe fn set_filled(&mut self, _: usize) {}
+}
+
+impl IoBuf for &'static [u8] {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+impl IoBuf for &'static str {
+    fn bytes(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl IoBuf for String {
+    fn bytes(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+#[cfg(feature = "bytes")]
+impl IoBuf for bytes::Bytes {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+#[cfg(feature = "bytes")]
+impl IoBuf for bytes::BytesMut {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+#[cfg(feature = "bytes")]
+impl IoBufMut for bytes::BytesMut {
+    fn space(&mut self) -> Space<'_> {
+        self.clear();
+        Space::Uninit(self.spare_capacity_mut())
+    }
+
+    unsafe fn set_filled(&mut self, n: usize) {
+        // SAFETY: as for `Vec<u8>`.
+        unsafe { self.set_len(n) }
+    }
+}
+
+/// A buffer of which only the first bytes are used: see [`limit`](IoBufExt::limit).
+#[derive(Debug, Clone)]
+pub struct Limit<B> {
+    buffer: B,
+    limit: usize,
+}
+
+impl<B> Limit<B> {
+    /// The buffer itself.
+    pub fn into_inner(self) -> B {
+        self.buffer
+    }
+}
+
+impl<B: IoBuf> IoBuf for Limit<B> {
+    fn bytes(&self) -> &[u8] {
+        let bytes = self.buffer.bytes();
+        &bytes[..self.limit.min(bytes.len())]
+    }
+}
+
+impl<B: IoBufMut> IoBufMut for Limit<B> {
+    fn space(&mut self) -> Space<'_> {
+        self.buffer.space().first(self.limit)
+    }
+
+    unsafe fn set_filled(&mut self, n: usize) {
+        // SAFETY: the limited space is the start of the buffer's own.
+        unsafe { self.buffer.set_filled(n) }
+    }
+}
+
+/// Adapters for buffers.
+pub trait IoBufExt: Sized {
+    /// Use at most the first `n` bytes of this buffer, however large its capacity is.
+    fn limit(self, n: usize) -> Limit<Self> {
+        Limit {
+            buffer: self,
+            limit: n,
+        }
+    }
+}
+
+impl<B: Any + Send> IoBufExt for B {}
+
+/// A read buffer whose type is forgotten: what an operation owns.
+pub type Buffer = Box<dyn IoBufMut>;
+
+/// Bytes to write whose type is forgotten: what an operation owns.
+pub type Source = Box<dyn IoBuf>;
+
+impl std::fmt::Debug for dyn IoBufMut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("IoBufMut")
+    }
+}
+
+impl std::fmt::Debug for dyn IoBuf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "IoBuf({} bytes)", self.bytes().len())
+    }
+}
+
+/// Gets the concrete buffer back out of an operation. Fails, giving the buffer back, if it is of
+/// another type.
+pub fn downcast<B: IoBufMut>(buffer: Buffer) -> Result<B, Buffer> {
+    if <dyn Any>::is::<B>(&*buffer as &dyn Any) {
+        let any: Box<dyn Any> = buffer;
+        // The type was just checked, so the other arm is never taken.
+        any.downcast::<B>()
+            .map(|b| *b)
+            .map_err(|_| Box::new([0u8; 0]) as Buffer)
+    } else {
+        Err(buffer)
+    }
+}
+
+/// Gets the concrete bytes back out of an operation, as [`downcast`] does for read buffers.
+pub fn downcast_source<B: IoBuf>(source: Source) -> Result<B, Source> {
+    if <dyn Any>::is::<B>(&*source as &dyn Any) {
+        let any: Box<dyn Any> = source;
+        any.downcast::<B>()
+            .map(|b| *b)
+            .map_err(|_| Box::new([0u8; 0]) as Source)
+    } else {
+        Err(source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vector_is_room_for_its_capacity() {
+        let mut v = vec![7u8; 100];
+        assert!(v.space().len() >= 100);
+        assert!(v.is_empty(), "what it held before is forgotten");
+        let mut limited = Vec::with_capacity(100).limit(10);
+        assert_eq!(limited.space().len(), 10);
+    }
+
+    #[test]
+    fn the_type_comes_back() {
+        let erased: Buffer = Box::new(vec![1u8, 2]);
+        let erased = downcast::<[u8; 4]>(erased).unwrap_err();
+        assert_eq!(downcast::<Vec<u8>>(erased).unwrap(), [1, 2]);
+    }
+}

@@ -1,0 +1,60 @@
+//! close: gives a descriptor back.
+
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+
+use io_uring::{opcode, squeue, types};
+
+use super::{Operation, Step};
+use crate::handle::Handle;
+use crate::sys::Errno;
+
+/// Closes a descriptor: close(2). Some filesystems report write errors only here.
+///
+/// It takes the descriptor itself: one that operations still use can't be closed
+/// ([`Handle::into_fd`]).
+#[derive(Debug)]
+pub struct Close {
+    fd: Option<OwnedFd>,
+}
+
+impl Close {
+    /// Closes this descriptor.
+    pub fn new(fd: OwnedFd) -> Close {
+        Close { fd: Some(fd) }
+    }
+}
+
+impl Operation for Close {
+    const OPCODE: u8 = opcode::Close::CODE;
+    const NAME: &'static str = "close";
+
+    fn handle(&self) -> Option<&Handle> {
+        None
+    }
+
+    fn sqe(&mut self) -> squeue::Entry {
+        let raw = self.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        opcode::Close::new(types::Fd(raw)).build()
+    }
+
+    fn run(&mut self) -> Result<usize, Errno> {
+        let fd = self.fd.take().ok_or(Errno::BADF)?;
+        // SAFETY: the descriptor was owned here and is given up here.
+        match unsafe { libc::close(fd.into_raw_fd()) } {
+            0 => Ok(0),
+            _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        }
+    }
+
+    fn settle(&mut self, result: Result<usize, Errno>) -> Step {
+        match result {
+            // Never begun: it is still ours, and dropping it closes it.
+            Err(Errno::CANCELED) => {}
+            // After any other result the descriptor is gone, also after an error (close(2)).
+            _ => {
+                let _ = self.fd.take().map(IntoRawFd::into_raw_fd);
+            }
+        }
+        Step::Done(result)
+    }
+}

@@ -1,0 +1,62 @@
+//! fadvise: tells the kernel how a file will be read.
+
+use std::num::NonZeroU64;
+use std::os::fd::AsFd;
+
+use io_uring::{opcode, squeue};
+use rustix::fs::Advice;
+
+use super::{Operation, fd};
+use crate::handle::Handle;
+use crate::sys::Errno;
+
+/// Advises the kernel on a range of a file: posix_fadvise(2). `WillNeed` starts readahead;
+/// `DontNeed` drops clean cached pages.
+#[derive(Debug)]
+pub struct Fadvise {
+    handle: Handle,
+    offset: u64,
+    len: u64,
+    advice: Advice,
+}
+
+impl Fadvise {
+    /// Advises on `len` bytes from `offset` on; 0 means "to the end of the file".
+    pub fn new(handle: &Handle, offset: u64, len: u64, advice: Advice) -> Fadvise {
+        Fadvise {
+            handle: handle.clone(),
+            offset,
+            len,
+            advice,
+        }
+    }
+}
+
+impl Operation for Fadvise {
+    const OPCODE: u8 = opcode::Fadvise::CODE;
+    const NAME: &'static str = "fadvise";
+
+    fn handle(&self) -> Option<&Handle> {
+        Some(&self.handle)
+    }
+
+    fn sqe(&mut self) -> squeue::Entry {
+        // The ring's length has 32 bits; engines give a longer range to a worker.
+        let len = i64::from(i32::try_from(self.len).unwrap_or(0));
+        opcode::Fadvise::new(fd(&self.handle), len, self.advice as i32)
+            .offset(self.offset)
+            .build()
+    }
+
+    fn run(&mut self) -> Result<usize, Errno> {
+        let len = NonZeroU64::new(self.len);
+        rustix::fs::fadvise(self.handle.as_fd(), self.offset, len, self.advice).map(|()| 0)
+    }
+}
+
+impl Fadvise {
+    /// Whether the ring's 32-bit length can say it.
+    pub(crate) fn fits_ring(&self) -> bool {
+        i32::try_from(self.len).is_ok()
+    }
+}

@@ -1,0 +1,91 @@
+//! getxattr: one extended attribute of a file.
+
+use std::ffi::CString;
+use std::os::fd::AsFd;
+
+use io_uring::{opcode, squeue};
+
+use super::{Operation, Step, fd};
+use crate::handle::Handle;
+use crate::sys::Errno;
+
+/// Reads an extended attribute: fgetxattr(2), or getxattr(2) by path.
+///
+/// ERANGE if the value is larger than the room given; ENODATA if there is no such attribute. With
+/// no room at all the result is the value's size.
+#[derive(Debug)]
+pub struct Getxattr {
+    file: File,
+    name: CString,
+    value: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum File {
+    Open(Handle),
+    Path(CString),
+}
+
+impl Getxattr {
+    /// Of an open file: at most `room` bytes.
+    pub fn new(handle: &Handle, name: CString, room: usize) -> Getxattr {
+        Getxattr {
+            file: File::Open(handle.clone()),
+            name,
+            value: Vec::with_capacity(room),
+        }
+    }
+
+    /// Of the file at `path`, following a symbolic link: at most `room` bytes.
+    pub fn path(path: CString, name: CString, room: usize) -> Getxattr {
+        Getxattr {
+            file: File::Path(path),
+            name,
+            value: Vec::with_capacity(room),
+        }
+    }
+
+    /// The value.
+    pub fn into_value(self) -> Vec<u8> {
+        self.value
+    }
+}
+
+impl Operation for Getxattr {
+    const OPCODE: u8 = opcode::FGetXattr::CODE;
+    const NAME: &'static str = "getxattr";
+
+    fn handle(&self) -> Option<&Handle> {
+        match &self.file {
+            File::Open(handle) => Some(handle),
+            File::Path(_) => None,
+        }
+    }
+
+    fn sqe(&mut self) -> squeue::Entry {
+        let (name, room) = (self.name.as_ptr(), self.value.capacity() as u32);
+        let value = self.value.as_mut_ptr().cast();
+        match &self.file {
+            File::Open(handle) => opcode::FGetXattr::new(fd(handle), name, value, room).build(),
+            File::Path(path) => opcode::GetXattr::new(name, value, path.as_ptr(), room).build(),
+        }
+    }
+
+    fn run(&mut self) -> Result<usize, Errno> {
+        let spare = self.value.spare_capacity_mut();
+        match &self.file {
+            File::Open(handle) => rustix::fs::fgetxattr(handle.as_fd(), &self.name, spare),
+            File::Path(path) => rustix::fs::getxattr(path, &self.name, spare),
+        }
+        .map(|(filled, _)| filled.len())
+    }
+
+    fn settle(&mut self, result: Result<usize, Errno>) -> Step {
+        if let Ok(n) = result {
+            // SAFETY: the kernel wrote `n` bytes into the vector's room; asked with no room at all
+            // it only tells the size.
+            unsafe { self.value.set_len(n.min(self.value.capacity())) };
+        }
+        Step::Done(result)
+    }
+}

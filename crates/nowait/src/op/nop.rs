@@ -1,0 +1,28 @@
+//! nop: nothing, by way of the engine. It measures the way.
+
+use io_uring::{opcode, squeue};
+
+use super::Operation;
+use crate::handle::Handle;
+use crate::sys::Errno;
+
+/// Does nothing: what a handoff costs by itself.
+#[derive(Debug, Default)]
+pub struct Nop;
+
+impl Operation for Nop {
+    const OPCODE: u8 = opcode::Nop::CODE;
+    const NAME: &'static str = "nop";
+
+    fn handle(&self) -> Option<&Handle> {
+        None
+    }
+
+    fn sqe(&mut self) -> squeue::Entry {
+        opcode::Nop::new().build()
+    }
+
+    fn run(&mut self) -> Result<usize, Errno> {
+        Ok(0)
+    }
+}

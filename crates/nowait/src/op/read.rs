@@ -1,0 +1,182 @@
+//! read: one buffer, filled from a file.
+
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use io_uring::{opcode, squeue};
+
+use super::buffer::{Buffer, IoBufMut, Space};
+use super::{Operation, Step, fd, is_end, ring_offset};
+use crate::flags::RwFlags;
+use crate::handle::Handle;
+use crate::read::Start;
+use crate::sys::Errno;
+use crate::sys::rw::{self, MAX_RW, Offset};
+
+/// Reads into one buffer: pread(2), or read(2) without an offset.
+///
+/// With an offset it is short only at the end of the file: short kernel reads are continued.
+#[derive(Debug)]
+pub struct Read {
+    handle: Handle,
+    buffer: Buffer,
+    offset: Offset,
+    flags: RwFlags,
+    done: usize,
+    ahead: u32,
+}
+
+impl Read {
+    /// Reads from `offset` on until the buffer is full or the file ends.
+    pub fn new(handle: &Handle, buffer: Buffer, offset: u64) -> Read {
+        Read {
+            handle: handle.clone(),
+            buffer,
+            offset: Some(offset),
+            flags: RwFlags::empty(),
+            done: 0,
+            ahead: 0,
+        }
+    }
+
+    /// Reads once at the file's own position, as read(2) does: for pipes, sockets and terminals.
+    pub fn stream(handle: &Handle, buffer: Buffer) -> Read {
+        Read {
+            offset: None,
+            ..Read::new(handle, buffer, 0)
+        }
+    }
+
+    /// With these `RWF_*` flags.
+    #[must_use]
+    pub fn flags(mut self, flags: RwFlags) -> Read {
+        self.flags = flags;
+        self
+    }
+
+    /// The buffer, filled with what was read.
+    pub fn into_buffer(self) -> Buffer {
+        self.buffer
+    }
+
+    pub(crate) fn len(&mut self) -> usize {
+        self.buffer.space().len()
+    }
+
+    pub(crate) fn positional(&self) -> Option<u64> {
+        self.offset
+    }
+
+    pub(crate) fn flagged(&self) -> RwFlags {
+        self.flags
+    }
+
+    pub(crate) fn buffer(&mut self) -> &mut Buffer {
+        &mut self.buffer
+    }
+
+    /// Notes that the first `done` bytes are there, of a read that goes on; a worker is to have
+    /// the kernel read `ahead` bytes ahead first.
+    pub(crate) fn have(&mut self, done: usize, ahead: u32) {
+        self.done = done;
+        self.ahead = ahead;
+    }
+
+    /// Ends it with the first `done` bytes filled.
+    pub(crate) fn fill(&mut self, done: usize) {
+        self.done = done;
+        // SAFETY: these bytes were written by the kernel through memory that `space` returned.
+        unsafe { self.buffer.set_filled(done) };
+    }
+
+    /// Where the next piece goes, and where it comes from.
+    fn next(&mut self) -> (*mut u8, usize, Offset) {
+        let mut space = self.buffer.space();
+        let left = space.len().saturating_sub(self.done);
+        let start = space.as_mut_ptr().wrapping_add(space.len() - left);
+        (
+            start,
+            left.min(MAX_RW),
+            self.offset.map(|o| o.saturating_add(self.done as u64)),
+        )
+    }
+}
+
+impl Operation for Read {
+    const OPCODE: u8 = opcode::Read::CODE;
+    const NAME: &'static str = "read";
+
+    fn handle(&self) -> Option<&Handle> {
+        Some(&self.handle)
+    }
+
+    fn sqe(&mut self) -> squeue::Entry {
+        let (start, len, offset) = self.next();
+        opcode::Read::new(fd(&self.handle), start, len as u32)
+            .offset(ring_offset(offset))
+            .rw_flags(self.flags.bits() as i32)
+            .build()
+    }
+
+    fn run(&mut self) -> Result<usize, Errno> {
+        let (start, len, offset) = self.next();
+        rw::checked(offset, len)?;
+        if let (1.., Some(from)) = (self.ahead, offset) {
+            let ahead = NonZeroU64::new(u64::from(std::mem::take(&mut self.ahead)));
+            let _ = rustix::fs::fadvise(&self.handle, from, ahead, rustix::fs::Advice::WillNeed);
+        }
+        // SAFETY: `start` and `len` lie in the buffer that this operation owns.
+        unsafe { rw::preadv2(self.handle.as_fd(), start, len, offset, self.flags.bits()) }
+    }
+
+    fn settle(&mut self, result: Result<usize, Errno>) -> Step {
+        let len = self.len();
+        match result {
+            Ok(n) => {
+                let asked = (len - self.done).min(MAX_RW);
+                self.done += n.min(asked);
+                let once = self.offset.is_none() || self.flags.contains(RwFlags::NOWAIT);
+                let ended = n < asked && is_end(n, self.handle.is_direct());
+                if self.done == len || once || ended {
+                    self.fill(self.done);
+                    Step::Done(Ok(self.done))
+                } else {
+                    Step::Again
+                }
+            }
+            Err(errno) => {
+                // Fewer bytes than asked would say "end of file"; the error is the answer.
+                self.fill(0);
+                Step::Done(Err(errno))
+            }
+        }
+    }
+}
+
+/// One preadv2(2) into borrowed memory, for reads that stay in the caller.
+pub(crate) fn into_space(
+    fd: BorrowedFd<'_>,
+    space: &mut Space<'_>,
+    offset: Offset,
+    flags: u32,
+) -> Result<usize, Errno> {
+    let len = space.len();
+    // SAFETY: the space is borrowed mutably for the length of the call.
+    unsafe { rw::preadv2(fd, space.as_mut_ptr(), len, offset, flags) }
+}
+
+/// Has the read path do the caller's part of a read into `buffer`, and marks what it filled.
+pub(crate) fn start_into(
+    buffer: &mut dyn IoBufMut,
+    start: impl FnOnce(&mut Space<'_>) -> Start,
+) -> Start {
+    let started = start(&mut buffer.space());
+    let filled = match &started {
+        Start::Done(n, _) => *n,
+        Start::Failed(_) => 0,
+        Start::Rest(_) => return started,
+    };
+    // SAFETY: "done" says how many bytes the kernel wrote through that space.
+    unsafe { buffer.set_filled(filled) };
+    started
+}

@@ -1,0 +1,174 @@
+//! readv: several buffers, filled one after the other.
+
+use std::os::fd::AsFd;
+
+use io_uring::{opcode, squeue};
+
+use super::buffer::Buffer;
+use super::{Operation, Step, fd, is_end, ring_offset};
+use crate::flags::RwFlags;
+use crate::handle::Handle;
+use crate::sys::Errno;
+use crate::sys::rw::{self, MAX_RW, Offset};
+
+/// Reads into several buffers: preadv(2), or readv(2) without an offset. Short kernel reads are
+/// continued as for [`Read`](super::Read). At most 1024 buffers (`IOV_MAX`).
+#[derive(Debug)]
+pub struct Readv {
+    handle: Handle,
+    buffers: Vec<Buffer>,
+    offset: Offset,
+    flags: RwFlags,
+    done: usize,
+    iovecs: Iovecs,
+}
+
+impl Readv {
+    /// Reads from `offset` on until all buffers are full or the file ends.
+    pub fn new(handle: &Handle, buffers: Vec<Buffer>, offset: u64) -> Readv {
+        Readv {
+            handle: handle.clone(),
+            buffers,
+            offset: Some(offset),
+            flags: RwFlags::empty(),
+            done: 0,
+            iovecs: Iovecs::default(),
+        }
+    }
+
+    /// Reads once at the file's own position, as readv(2) does.
+    pub fn stream(handle: &Handle, buffers: Vec<Buffer>) -> Readv {
+        Readv {
+            offset: None,
+            ..Readv::new(handle, buffers, 0)
+        }
+    }
+
+    /// With these `RWF_*` flags.
+    #[must_use]
+    pub fn flags(mut self, flags: RwFlags) -> Readv {
+        self.flags = flags;
+        self
+    }
+
+    /// The buffers, filled in order with what was read.
+    pub fn into_buffers(self) -> Vec<Buffer> {
+        self.buffers
+    }
+
+    pub(crate) fn flagged(&self) -> RwFlags {
+        self.flags
+    }
+
+    fn next(&mut self) -> Offset {
+        let pieces = self.buffers.iter_mut().map(|b| {
+            let mut space = b.space();
+            (space.as_mut_ptr(), space.len())
+        });
+        self.iovecs.describe(pieces, self.done);
+        self.offset.map(|o| o.saturating_add(self.done as u64))
+    }
+
+    fn fill(&mut self, done: usize) {
+        let mut left = done;
+        for buffer in &mut self.buffers {
+            let n = buffer.space().len().min(left);
+            left -= n;
+            // SAFETY: the kernel filled the buffers in order, through memory `space` returned.
+            unsafe { buffer.set_filled(n) };
+        }
+    }
+}
+
+impl Operation for Readv {
+    const OPCODE: u8 = opcode::Readv::CODE;
+    const NAME: &'static str = "readv";
+
+    fn handle(&self) -> Option<&Handle> {
+        Some(&self.handle)
+    }
+
+    fn sqe(&mut self) -> squeue::Entry {
+        let offset = self.next();
+        opcode::Readv::new(
+            fd(&self.handle),
+            self.iovecs.as_ptr(),
+            self.iovecs.count() as u32,
+        )
+        .offset(ring_offset(offset))
+        .rw_flags(self.flags.bits() as i32)
+        .build()
+    }
+
+    fn run(&mut self) -> Result<usize, Errno> {
+        let offset = self.next();
+        rw::checked(offset, self.iovecs.bytes)?;
+        let (iov, count) = (self.iovecs.as_ptr(), self.iovecs.count());
+        // SAFETY: the iovecs were just made from the buffers that this operation owns.
+        unsafe { rw::preadv2_all(self.handle.as_fd(), iov, count, offset, self.flags.bits()) }
+    }
+
+    fn settle(&mut self, result: Result<usize, Errno>) -> Step {
+        match result {
+            Ok(n) => {
+                let left = self.iovecs.bytes;
+                self.done += n.min(left);
+                let once = self.offset.is_none() || self.flags.contains(RwFlags::NOWAIT);
+                let ended = n < left.min(MAX_RW) && is_end(n, self.handle.is_direct());
+                if n == left || once || ended {
+                    self.fill(self.done);
+                    Step::Done(Ok(self.done))
+                } else {
+                    Step::Again
+                }
+            }
+            Err(errno) => {
+                self.fill(0);
+                Step::Done(Err(errno))
+            }
+        }
+    }
+}
+
+/// The iovecs of a vectored operation, made anew for each piece of it.
+#[derive(Debug, Default)]
+pub(super) struct Iovecs {
+    list: Vec<libc::iovec>,
+    /// How many bytes they describe.
+    pub(super) bytes: usize,
+}
+
+// SAFETY: the pointers are only ever used together with the operation that owns their memory, and
+// are made anew wherever it has moved to.
+unsafe impl Send for Iovecs {}
+
+impl Iovecs {
+    /// Describes `pieces`, leaving out their first `skip` bytes.
+    pub(super) fn describe(
+        &mut self,
+        pieces: impl Iterator<Item = (*mut u8, usize)>,
+        mut skip: usize,
+    ) {
+        self.list.clear();
+        self.bytes = 0;
+        for (start, len) in pieces {
+            let gone = skip.min(len);
+            skip -= gone;
+            if len > gone {
+                self.list.push(libc::iovec {
+                    iov_base: start.wrapping_add(gone).cast(),
+                    iov_len: len - gone,
+                });
+                self.bytes += len - gone;
+            }
+        }
+    }
+
+    pub(super) fn as_ptr(&self) -> *const libc::iovec {
+        self.list.as_ptr()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.list.len()
+    }
+}

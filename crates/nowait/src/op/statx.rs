@@ -1,0 +1,110 @@
+//! statx: a file's metadata.
+
+use std::ffi::CString;
+use std::mem::MaybeUninit;
+
+use io_uring::{opcode, squeue, types};
+use rustix::fs::{AtFlags, StatxFlags};
+
+use super::{Operation, Step};
+use crate::handle::Handle;
+use crate::sys::Errno;
+
+/// Asks for a file's metadata: statx(2) (4.11).
+#[derive(Debug)]
+pub struct Statx(Box<Inner>);
+
+struct Inner {
+    at: Option<Handle>,
+    path: CString,
+    flags: AtFlags,
+    mask: StatxFlags,
+    out: MaybeUninit<rustix::fs::Statx>,
+    filled: bool,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Statx")
+            .field("path", &self.path)
+            .field("mask", &self.mask)
+            .finish()
+    }
+}
+
+impl Statx {
+    /// Asks for the fields in `mask` of the file at `path`, relative to the current directory.
+    pub fn new(path: CString, flags: AtFlags, mask: StatxFlags) -> Statx {
+        let out = MaybeUninit::zeroed();
+        Statx(Box::new(Inner {
+            at: None,
+            path,
+            flags,
+            mask,
+            out,
+            filled: false,
+        }))
+    }
+
+    /// Asks for the fields in `mask` of an open file.
+    pub fn of(handle: &Handle, mask: StatxFlags) -> Statx {
+        Statx::new(CString::default(), AtFlags::EMPTY_PATH, mask).at(handle)
+    }
+
+    /// Relative to this open directory.
+    #[must_use]
+    pub fn at(mut self, directory: &Handle) -> Statx {
+        self.0.at = Some(directory.clone());
+        self
+    }
+
+    /// The answer, once it is there.
+    pub fn statx(&self) -> Option<&rustix::fs::Statx> {
+        // SAFETY: statx(2) fills the whole structure when it succeeds.
+        self.0
+            .filled
+            .then(|| unsafe { self.0.out.assume_init_ref() })
+    }
+
+    fn directory(&self) -> i32 {
+        use std::os::fd::{AsFd, AsRawFd};
+        self.0
+            .at
+            .as_ref()
+            .map_or(libc::AT_FDCWD, |at| at.as_fd().as_raw_fd())
+    }
+}
+
+impl Operation for Statx {
+    const OPCODE: u8 = opcode::Statx::CODE;
+    const NAME: &'static str = "statx";
+
+    fn handle(&self) -> Option<&Handle> {
+        self.0.at.as_ref()
+    }
+
+    fn sqe(&mut self) -> squeue::Entry {
+        let directory = types::Fd(self.directory());
+        let inner = &mut *self.0;
+        let out: *mut types::statx = inner.out.as_mut_ptr().cast();
+        opcode::Statx::new(directory, inner.path.as_ptr(), out)
+            .flags(inner.flags.bits() as i32)
+            .mask(inner.mask.bits())
+            .build()
+    }
+
+    fn run(&mut self) -> Result<usize, Errno> {
+        let inner = &mut *self.0;
+        let stat = match &inner.at {
+            Some(at) => rustix::fs::statx(at, &inner.path, inner.flags, inner.mask),
+            None => rustix::fs::statx(rustix::fs::CWD, &inner.path, inner.flags, inner.mask),
+        }?;
+        inner.out.write(stat);
+        Ok(0)
+    }
+
+    fn settle(&mut self, result: Result<usize, Errno>) -> Step {
+        self.0.filled = result.is_ok();
+        Step::Done(result)
+    }
+}

@@ -1,0 +1,136 @@
+//! write: one buffer, written to a file.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use io_uring::{opcode, squeue};
+
+use super::buffer::Source;
+use super::{Operation, Step, fd, ring_offset};
+use crate::flags::RwFlags;
+use crate::handle::Handle;
+use crate::sys::Errno;
+use crate::sys::rw::{self, MAX_RW, Offset};
+
+/// Writes one buffer: pwrite(2), or write(2) without an offset. One kernel write: the count may be
+/// short (a full disk, a signal); [`all`](Write::all) goes on until everything is written.
+#[derive(Debug)]
+pub struct Write {
+    handle: Handle,
+    source: Source,
+    offset: Offset,
+    flags: RwFlags,
+    done: usize,
+    all: bool,
+}
+
+impl Write {
+    /// Writes at `offset`.
+    pub fn new(handle: &Handle, source: Source, offset: u64) -> Write {
+        Write {
+            handle: handle.clone(),
+            source,
+            offset: Some(offset),
+            flags: RwFlags::empty(),
+            done: 0,
+            all: false,
+        }
+    }
+
+    /// Writes at the file's own position, as write(2) does: for pipes, and files open with
+    /// O_APPEND.
+    pub fn stream(handle: &Handle, source: Source) -> Write {
+        Write {
+            offset: None,
+            ..Write::new(handle, source, 0)
+        }
+    }
+
+    /// With these `RWF_*` flags.
+    #[must_use]
+    pub fn flags(mut self, flags: RwFlags) -> Write {
+        self.flags = flags;
+        self
+    }
+
+    /// Goes on after short writes until everything is written or an error ends it.
+    #[must_use]
+    pub fn all(mut self) -> Write {
+        self.all = true;
+        self
+    }
+
+    /// The bytes that were to be written.
+    pub fn into_source(self) -> Source {
+        self.source
+    }
+
+    pub(crate) fn flagged(&self) -> RwFlags {
+        self.flags
+    }
+
+    /// Notes that the first `done` bytes are written.
+    pub(crate) fn have(&mut self, done: usize) {
+        self.done = done;
+    }
+
+    fn next(&self) -> (*const u8, usize, Offset) {
+        let bytes = self.source.bytes();
+        let left = bytes.get(self.done..).unwrap_or_default();
+        (
+            left.as_ptr(),
+            left.len().min(MAX_RW),
+            self.offset.map(|o| o.saturating_add(self.done as u64)),
+        )
+    }
+}
+
+impl Operation for Write {
+    const OPCODE: u8 = opcode::Write::CODE;
+    const NAME: &'static str = "write";
+
+    fn handle(&self) -> Option<&Handle> {
+        Some(&self.handle)
+    }
+
+    fn sqe(&mut self) -> squeue::Entry {
+        let (start, len, offset) = self.next();
+        opcode::Write::new(fd(&self.handle), start, len as u32)
+            .offset(ring_offset(offset))
+            .rw_flags(self.flags.bits() as i32)
+            .build()
+    }
+
+    fn run(&mut self) -> Result<usize, Errno> {
+        let (start, len, offset) = self.next();
+        rw::checked(offset, len)?;
+        // SAFETY: `start` and `len` lie in the bytes that this operation owns.
+        unsafe { rw::pwritev2(self.handle.as_fd(), start, len, offset, self.flags.bits()) }
+    }
+
+    fn settle(&mut self, result: Result<usize, Errno>) -> Step {
+        match result {
+            Ok(n) => {
+                self.done += n;
+                let (_, left, _) = self.next();
+                if self.all && n > 0 && left > 0 {
+                    Step::Again
+                } else {
+                    Step::Done(Ok(self.done))
+                }
+            }
+            Err(errno) => Step::Done(Err(errno)),
+        }
+    }
+}
+
+/// One pwritev2(2) from borrowed memory, for writes that stay in the caller.
+pub(crate) fn from_slice(
+    fd: BorrowedFd<'_>,
+    bytes: &[u8],
+    offset: Offset,
+    flags: u32,
+) -> Result<usize, Errno> {
+    rw::checked(offset, bytes.len())?;
+    // SAFETY: the slice is borrowed for the length of the call.
+    unsafe { rw::pwritev2(fd, bytes.as_ptr(), bytes.len(), offset, flags) }
+}

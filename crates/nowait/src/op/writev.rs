@@ -1,0 +1,106 @@
+//! writev: several buffers, written one after the other.
+
+use std::os::fd::AsFd;
+
+use io_uring::{opcode, squeue};
+
+use super::buffer::Source;
+use super::readv::Iovecs;
+use super::{Operation, fd, ring_offset};
+use crate::flags::RwFlags;
+use crate::handle::Handle;
+use crate::sys::Errno;
+use crate::sys::rw::{self, Offset};
+
+/// Writes several buffers: pwritev(2), or writev(2) without an offset. One kernel write; the count
+/// may be short. At most 1024 buffers (`IOV_MAX`).
+#[derive(Debug)]
+pub struct Writev {
+    handle: Handle,
+    sources: Vec<Source>,
+    offset: Offset,
+    flags: RwFlags,
+    iovecs: Iovecs,
+}
+
+impl Writev {
+    /// Writes at `offset`.
+    pub fn new(handle: &Handle, sources: Vec<Source>, offset: u64) -> Writev {
+        Writev {
+            handle: handle.clone(),
+            sources,
+            offset: Some(offset),
+            flags: RwFlags::empty(),
+            iovecs: Iovecs::default(),
+        }
+    }
+
+    /// Writes at the file's own position, as writev(2) does.
+    pub fn stream(handle: &Handle, sources: Vec<Source>) -> Writev {
+        Writev {
+            offset: None,
+            ..Writev::new(handle, sources, 0)
+        }
+    }
+
+    /// With these `RWF_*` flags.
+    #[must_use]
+    pub fn flags(mut self, flags: RwFlags) -> Writev {
+        self.flags = flags;
+        self
+    }
+
+    /// The buffers.
+    pub fn into_sources(self) -> Vec<Source> {
+        self.sources
+    }
+
+    pub(crate) fn flagged(&self) -> RwFlags {
+        self.flags
+    }
+
+    fn next(&mut self) {
+        let pieces = self.sources.iter().map(|s| {
+            let bytes = s.bytes();
+            (bytes.as_ptr().cast_mut(), bytes.len())
+        });
+        self.iovecs.describe(pieces, 0);
+    }
+}
+
+impl Operation for Writev {
+    const OPCODE: u8 = opcode::Writev::CODE;
+    const NAME: &'static str = "writev";
+
+    fn handle(&self) -> Option<&Handle> {
+        Some(&self.handle)
+    }
+
+    fn sqe(&mut self) -> squeue::Entry {
+        self.next();
+        opcode::Writev::new(
+            fd(&self.handle),
+            self.iovecs.as_ptr(),
+            self.iovecs.count() as u32,
+        )
+        .offset(ring_offset(self.offset))
+        .rw_flags(self.flags.bits() as i32)
+        .build()
+    }
+
+    fn run(&mut self) -> Result<usize, Errno> {
+        self.next();
+        rw::checked(self.offset, self.iovecs.bytes)?;
+        let (iov, count) = (self.iovecs.as_ptr(), self.iovecs.count());
+        // SAFETY: the iovecs were just made from the bytes that this operation owns.
+        unsafe {
+            rw::pwritev2_all(
+                self.handle.as_fd(),
+                iov,
+                count,
+                self.offset,
+                self.flags.bits(),
+            )
+        }
+    }
+}

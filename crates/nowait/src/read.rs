@@ -1,0 +1,283 @@
+//! The read path, whole: plan, try, and what goes on to the engine.
+//!
+//! ```text
+//!  start ─ plan ─► CacheFirst ─ preadv2(NOWAIT) ──all──► Done
+//!             │                     └─ prefix / nothing ─► Rest
+//!             ├──► AskFirst ─ resident? ─yes─► read in the caller ──all──► Done
+//!             │                    └─no─────────────────────────► Rest
+//!             ├──► Inline ─ pread ──────────────────────────────► Done
+//!             └──► Queue ───────────────────────────────────────► Rest
+//! ```
+
+mod cached;
+pub(crate) mod history;
+pub(crate) mod plan;
+
+use std::os::fd::AsFd;
+
+pub use cached::{Cached, cached};
+pub use history::{Advice, Recent};
+pub use plan::{Facts, Mode, Plan, Reason, Request, plan};
+
+use cached::{Attempt, attempt};
+
+use crate::completion::{Origin, Provenance};
+use crate::engine::{Core, Route};
+use crate::error::{Error, Result};
+use crate::flags::RwFlags;
+use crate::handle::Handle;
+use crate::op::Op;
+use crate::op::buffer::Space;
+use crate::op::read::{into_space, start_into};
+use crate::residency::{self, Answer};
+use crate::stats::{Count, ns_since, sometimes_now};
+use crate::sys::Errno;
+use crate::sys::rw::checked;
+
+/// One read with `RWF_*` flags into borrowed memory: preadv2(2), once.
+///
+/// # Errors
+/// [`Unsupported`](crate::ErrorKind::Unsupported) where the kernel or the filesystem refuses one of
+/// the flags (EOPNOTSUPP, ENOSYS), else the kernel's errno; EAGAIN from `NOWAIT` among them.
+///
+/// ```
+/// use nowait::{RwFlags, read};
+/// let file = std::fs::File::open("Cargo.toml")?;
+/// let n = read::with_flags(&file, &mut [0; 16], 0, RwFlags::HIPRI)?;
+/// assert_eq!(n, 16);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn with_flags<'a>(
+    fd: impl AsFd,
+    buf: impl Into<Space<'a>>,
+    offset: u64,
+    flags: RwFlags,
+) -> Result<usize> {
+    let mut space = buf.into();
+    checked(Some(offset), space.len())
+        .and_then(|()| into_space(fd.as_fd(), &mut space, Some(offset), flags.bits()))
+        .map_err(|errno| Error::os("preadv2", errno))
+}
+
+/// What came of the caller's part of a read.
+#[derive(Debug)]
+pub(crate) enum Start {
+    /// All of it: so many bytes, fewer than asked only at the end of the file.
+    Done(usize, Provenance),
+    /// The rest is the engine's.
+    Rest(Rest),
+    /// It can't be done.
+    Failed(Errno),
+}
+
+/// What is left of a read for the engine.
+#[derive(Debug)]
+pub(crate) struct Rest {
+    /// How many bytes are in the buffer already.
+    pub(crate) done: usize,
+    /// Where those came from.
+    pub(crate) provenance: Provenance,
+    /// Whether the caller looked for the next byte in the page cache and did not find it.
+    pub(crate) missed: bool,
+    /// Who is to do it.
+    pub(crate) route: Route,
+    /// How many bytes from there on a worker should have the kernel read ahead; 0 for none.
+    pub(crate) ahead: u32,
+}
+
+/// The caller's part of one read: decides by the plan, and does what the plan has the caller do.
+pub(crate) fn start(
+    core: &Core,
+    handle: &Handle,
+    space: &mut Space<'_>,
+    offset: u64,
+    flags: RwFlags,
+    batch: bool,
+) -> Start {
+    let len = space.len();
+    if let Err(errno) = checked(Some(offset), len) {
+        return Start::Failed(errno);
+    }
+    let mode = handle.mode().unwrap_or(core.mode);
+    let request = Request {
+        len,
+        flags,
+        positional: true,
+        batch,
+    };
+    let facts = handle.facts(mode);
+    let advice = handle.history().advise(core.costs());
+    let timer = sometimes_now();
+    let started = match plan(request, facts, mode, advice, core.copy_limit) {
+        Plan::CacheFirst => try_cache(core, handle, space, offset),
+        Plan::AskFirst => ask_first(core, handle, space, offset, facts),
+        Plan::Inline => inline(core, handle, space, offset),
+        Plan::Queue(reason) => {
+            if reason == Reason::Hopeless {
+                core.counters.count(Count::Skipped);
+            }
+            let route = if reason == Reason::Large {
+                Route::Worker
+            } else {
+                Route::Ring
+            };
+            rest(0, false, route)
+        }
+    };
+    if let Some(timer) = timer {
+        let ns = ns_since(timer);
+        core.counters.stall(ns);
+        match &started {
+            Start::Done(_, p) if p.cached > 0 && len <= 16 << 10 => core.observed.hit(ns),
+            Start::Rest(rest) if rest.missed => core.observed.miss(ns),
+            _ => {}
+        }
+    }
+    match started {
+        Start::Rest(rest) if mode == Mode::Strict => {
+            Start::Rest(read_ahead(handle, offset, len, rest))
+        }
+        other => other,
+    }
+}
+
+/// NOWAIT in the caller; what it does not bring is the engine's.
+fn try_cache(core: &Core, handle: &Handle, space: &mut Space<'_>, offset: u64) -> Start {
+    match attempt(handle.as_fd(), space, offset) {
+        Attempt::All(n) => {
+            handle.nowait_read_worked();
+            handle.history().hit();
+            core.counters
+                .add2(Count::Hits, 1, Count::HitBytes, n as u64);
+            Start::Done(n, from(n, Origin::Cache))
+        }
+        Attempt::Prefix(n) => {
+            handle.nowait_read_worked();
+            handle.history().miss();
+            core.counters
+                .add2(Count::Prefixes, 1, Count::PrefixBytes, n as u64);
+            rest(n, true, Route::Ring)
+        }
+        Attempt::Nothing => {
+            handle.history().miss();
+            core.counters.count(Count::Misses);
+            rest(0, true, Route::Ring)
+        }
+        Attempt::FalseEof => {
+            core.counters.count(Count::FalseEnds);
+            rest(0, false, Route::Ring)
+        }
+        Attempt::Refused(_) => {
+            handle.nowait_read_refused();
+            core.counters.count(Count::Refusals);
+            rest(0, false, Route::Ring)
+        }
+        Attempt::Failed(errno) => Start::Failed(errno),
+    }
+}
+
+/// Residency first; only what is there is read in the caller.
+fn ask_first(
+    core: &Core,
+    handle: &Handle,
+    space: &mut Space<'_>,
+    offset: u64,
+    facts: Facts,
+) -> Start {
+    match residency::ask(handle, offset, space.len()) {
+        Answer::Resident if facts.nowait_refused => plain(core, handle, space, offset),
+        Answer::Resident => {
+            let started = try_cache(core, handle, space, offset);
+            if matches!(&started, Start::Rest(rest) if rest.missed) {
+                core.counters.count(Count::Races);
+            }
+            started
+        }
+        Answer::Missing => {
+            handle.history().miss();
+            core.counters.count(Count::Misses);
+            rest(0, true, Route::Ring)
+        }
+        Answer::Unknown => rest(0, false, Route::Ring),
+    }
+}
+
+/// Where NOWAIT is refused (overlayfs) and the pages were there a moment ago: an ordinary read.
+fn plain(core: &Core, handle: &Handle, space: &mut Space<'_>, offset: u64) -> Start {
+    let started = in_caller(handle, space, offset, Origin::Cache);
+    if let Start::Done(n, _) = started {
+        handle.history().hit();
+        core.counters
+            .add2(Count::Hits, 1, Count::HitBytes, n as u64);
+    }
+    started
+}
+
+/// A memory-backed file: an ordinary read.
+fn inline(core: &Core, handle: &Handle, space: &mut Space<'_>, offset: u64) -> Start {
+    core.counters.count(Count::Inline);
+    in_caller(handle, space, offset, Origin::Cache)
+}
+
+/// An ordinary read in the caller; the engine goes on after a short one that is not the end.
+fn in_caller(handle: &Handle, space: &mut Space<'_>, offset: u64, origin: Origin) -> Start {
+    match into_space(handle.as_fd(), space, Some(offset), 0) {
+        Ok(n) if n == space.len() || n == 0 => Start::Done(n, from(n, origin)),
+        Ok(n) => match crate::sys::stat::size(handle.as_fd()) {
+            Ok(size) if size <= offset + n as u64 => Start::Done(n, from(n, origin)),
+            _ => rest(n, false, Route::Ring),
+        },
+        Err(Errno::INTR) => rest(0, false, Route::Ring),
+        Err(errno) => Start::Failed(errno),
+    }
+}
+
+/// How far a strict file that is read sequentially is read ahead, by a worker.
+const AHEAD: u32 = 1 << 20;
+
+/// A strict file has no readahead of its own (the caller would pay for it): a worker starts one
+/// where reads follow each other.
+fn read_ahead(handle: &Handle, offset: u64, len: usize, rest: Rest) -> Rest {
+    let follows = handle.history().follows(offset, len);
+    if follows && offset > 0 && !handle.is_direct() {
+        Rest {
+            route: Route::Worker,
+            ahead: AHEAD,
+            ..rest
+        }
+    } else {
+        rest
+    }
+}
+
+fn rest(done: usize, missed: bool, route: Route) -> Start {
+    Start::Rest(Rest {
+        done,
+        provenance: from(done, Origin::Cache),
+        missed,
+        route,
+        ahead: 0,
+    })
+}
+
+fn from(n: usize, origin: Origin) -> Provenance {
+    let mut provenance = Provenance::default();
+    provenance.add(n, origin);
+    provenance
+}
+
+/// The caller's part of an engine operation that is a read: `None` if it is the engine's as it is.
+pub(crate) fn start_op(core: &Core, op: &mut Op, batch: bool) -> Option<Start> {
+    let crate::op::Kind::Read(read) = &mut op.kind else {
+        return None;
+    };
+    let (offset, flags) = (read.positional()?, read.flagged());
+    let handle = crate::op::Operation::handle(read)?.clone();
+    let started = start_into(&mut **read.buffer(), |space| {
+        start(core, &handle, space, offset, flags, batch)
+    });
+    if let Start::Rest(rest) = &started {
+        read.have(rest.done, rest.ahead);
+    }
+    Some(started)
+}

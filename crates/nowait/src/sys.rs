@@ -1,0 +1,21 @@
+//! The only home of system calls by number, and of the few calls that the crates we use don't have.
+//!
+//! Every function is one call: no retries, no policy. Errors are the kernel's errno.
+#![allow(unsafe_code)]
+
+pub(crate) mod process;
+pub(crate) mod residency;
+pub(crate) mod rw;
+pub(crate) mod stat;
+
+pub(crate) use rustix::io::Errno;
+
+/// Turns what a `libc` call returned into a count or the thread's errno.
+fn check(ret: libc::c_long) -> Result<usize, Errno> {
+    if ret < 0 {
+        // A negative return sets errno; 0 never is one.
+        Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+    } else {
+        Ok(ret as usize)
+    }
+}

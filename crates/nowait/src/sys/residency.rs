@@ -1,0 +1,115 @@
+//! cachestat(2) and mincore(2): what the kernel says of a file's pages, without reading any.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+
+use super::{Errno, check};
+
+/// `struct cachestat`, in pages (Linux 6.5, cachestat(2)).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cachestat {
+    pub cached: u64,
+    pub dirty: u64,
+    pub writeback: u64,
+    pub evicted: u64,
+    pub recently_evicted: u64,
+}
+
+#[repr(C)]
+struct Range {
+    offset: u64,
+    len: u64,
+}
+
+/// The call's number is the same on every architecture; libc 0.2 has it for few.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// cachestat(2) of a byte range. `len` 0 would mean "to the end of the file".
+pub(crate) fn cachestat(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Cachestat, Errno> {
+    let range = Range { offset, len };
+    let mut out = Cachestat::default();
+    // SAFETY: both structs have the kernel's layout and live through the call.
+    check(unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            fd.as_raw_fd(),
+            &raw const range,
+            &raw mut out,
+            0,
+        )
+    })?;
+    Ok(out)
+}
+
+/// What cachestat(2) says of a descriptor that can't exist: EBADF means that the call is there.
+pub(crate) fn probe_cachestat() -> Errno {
+    let range = Range { offset: 0, len: 1 };
+    let mut out = Cachestat::default();
+    // SAFETY: as in `cachestat`.
+    let ret = unsafe { libc::syscall(SYS_CACHESTAT, -1, &raw const range, &raw mut out, 0) };
+    check(ret).err().unwrap_or(Errno::IO)
+}
+
+/// A part of a file mapped only so that mincore(2) can be asked about it; never touched, so a
+/// file that shrinks raises no SIGBUS.
+pub(crate) struct Mapping {
+    addr: NonNull<libc::c_void>,
+    len: usize,
+}
+
+// SAFETY: the mapping is address space that nobody dereferences; mincore may be called on it from
+// any thread.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `mincore` takes `&self` and writes only to its own vector.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes from the page-aligned `offset` on.
+    pub(crate) fn new(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Mapping, Errno> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+        let addr = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                len,
+                rustix::mm::ProtFlags::READ,
+                rustix::mm::MapFlags::SHARED | rustix::mm::MapFlags::NORESERVE,
+                fd,
+                offset,
+            )?
+        };
+        Ok(Mapping {
+            addr: NonNull::new(addr).ok_or(Errno::NOMEM)?,
+            len,
+        })
+    }
+
+    /// The mapping's length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// mincore(2): bit 0 of each byte of `pages` says whether that page is resident. `start` is a
+    /// page-aligned offset into the mapping, `len` bytes from there are asked about.
+    pub(crate) fn mincore(&self, start: usize, len: usize, pages: &mut [u8]) -> Result<(), Errno> {
+        let page = rustix::param::page_size();
+        if start.checked_add(len).is_none_or(|end| end > self.len)
+            || pages.len() < len.div_ceil(page)
+        {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: the range lies in the mapping and the vector has a byte for each of its pages.
+        check(unsafe {
+            libc::mincore(self.addr.as_ptr().byte_add(start), len, pages.as_mut_ptr())
+                as libc::c_long
+        })?;
+        Ok(())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`, unmapped once; nobody holds a reference into it.
+        let _ = unsafe { rustix::mm::munmap(self.addr.as_ptr(), self.len) };
+    }
+}

@@ -1,0 +1,62 @@
+//! The write path: pwritev2(2) with its flags, and in the caller where that is known not to wait.
+
+use std::os::fd::AsFd;
+
+use crate::engine::Core;
+use crate::error::{Error, Result};
+use crate::flags::RwFlags;
+use crate::handle::Handle;
+use crate::op::write::from_slice;
+use crate::stats::Count;
+use crate::sys::Errno;
+
+/// One write with `RWF_*` flags: pwritev2(2), once.
+///
+/// # Errors
+/// [`Unsupported`](crate::ErrorKind::Unsupported) where the kernel or the filesystem refuses one of
+/// the flags (EOPNOTSUPP, ENOSYS), else the kernel's errno; EAGAIN from `NOWAIT` among them.
+///
+/// ```
+/// use nowait::{RwFlags, write};
+/// let file = tempfile::tempfile()?;
+/// assert_eq!(write::with_flags(&file, b"durable", 0, RwFlags::DSYNC)?, 7);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn with_flags(fd: impl AsFd, bytes: &[u8], offset: u64, flags: RwFlags) -> Result<usize> {
+    from_slice(fd.as_fd(), bytes, Some(offset), flags.bits())
+        .map_err(|errno| Error::os("pwritev2", errno))
+}
+
+/// The caller's part of a positional write: `RWF_NOWAIT` where it was learnt to work, or was not
+/// tried yet. Returns how many bytes were written; the rest is the engine's.
+///
+/// Nothing is tried where it could raise SIGXFSZ in the caller (RLIMIT_FSIZE), on O_DIRECT files,
+/// or for more than the caller should copy.
+pub(crate) fn start(core: &Core, handle: &Handle, bytes: &[u8], offset: u64) -> usize {
+    let tries = handle.is_regular()
+        && !handle.is_direct()
+        && !handle.filesystem().is_memory()
+        && !core.size_limited
+        && bytes.len() <= core.copy_limit
+        && !handle.nowait_write().is_refused();
+    if !tries {
+        return 0;
+    }
+    match from_slice(handle.as_fd(), bytes, Some(offset), RwFlags::NOWAIT.bits()) {
+        Ok(n) => {
+            handle.nowait_write_worked();
+            core.counters.count(Count::WriteHits);
+            n
+        }
+        Err(Errno::AGAIN) => {
+            handle.nowait_write_worked();
+            0
+        }
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
+            handle.nowait_write_refused();
+            0
+        }
+        // The ordinary write will say the truth.
+        Err(_) => 0,
+    }
+}
