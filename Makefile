@@ -1,0 +1,41 @@
+# Thin names for what the scripts and cargo do. `make` alone lists them.
+
+target := $(or $(CARGO_TARGET_DIR),target)
+musl := x86_64-unknown-linux-musl
+
+.PHONY: help demo test check test-kernels test-kernels-short clean
+
+help: ## this list
+	@awk -F ': *## *' '/^[a-z-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
+
+demo: ## the main job on a real file: what this machine allows, then random reads beside what else one could use
+	cargo build --release -p nowait-cli
+	$(target)/release/nowait doctor .
+	$(target)/release/nowait bench randread --file $(target)/nowait-demo.dat --size 256M --ops 20000 --rounds 3
+
+test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test fails)
+	scripts/install-deps.sh
+	cargo test --workspace
+
+check: ## format, lints, documentation, musl
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings -D clippy::undocumented_unsafe_blocks
+	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace
+	@if rustup target list --installed 2>/dev/null | grep -qx $(musl); then \
+		echo cargo check -p nowait --target $(musl); \
+		cargo check -p nowait --target $(musl); \
+	else echo "skipped: musl check, target $(musl) is not installed"; fi
+	@if command -v shellcheck >/dev/null; then \
+		echo shellcheck scripts/*.sh .ci/run; shellcheck scripts/*.sh .ci/run; \
+	else echo "skipped: shellcheck is not installed"; fi
+
+test-kernels: ## the library's tests on Linux 6.1 and 6.12, in QEMU
+	scripts/install-deps.sh --kernels
+	scripts/test-kernels.sh
+
+test-kernels-short: ## the same, at most 6 minutes a kernel
+	scripts/install-deps.sh --kernels
+	scripts/test-kernels.sh --short
+
+clean: ## remove everything built, kernels too
+	cargo clean

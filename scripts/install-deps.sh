@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Installs from Debian what the build and the tests need, and only what is missing.
+set -euo pipefail
+
+usage() {
+    cat <<'USAGE'
+usage: scripts/install-deps.sh [--kernels] [--strict]
+
+Installs the programs that the build and the tests call, where they are missing.
+
+  --kernels  also what scripts/test-kernels.sh needs (QEMU, busybox, ...)
+  --strict   fail if a program is still missing at the end (default: warn)
+USAGE
+}
+
+# "program package": a package counts as installed when its program is there, whoever put it there.
+needs=(
+    "cc gcc"
+    "fio fio"
+    "mkfs.ext4 e2fsprogs"
+    "mkfs.xfs xfsprogs"
+    "mkfs.btrfs btrfs-progs"
+    "fusermount3 fuse3"
+    "setfattr attr"
+    "losetup mount"
+    "unshare util-linux"
+)
+kernel_needs=(
+    "qemu-system-x86_64 qemu-system-x86"
+    "busybox busybox-static"
+    "cpio cpio"
+    "depmod kmod"
+    "zstd zstd"
+    "xz xz-utils"
+    "strip binutils"
+    "jq jq"
+)
+
+strict=
+while (($#)); do
+    case $1 in
+        --kernels) needs+=("${kernel_needs[@]}") ;;
+        --strict) strict=1 ;;
+        -h | --help) usage; exit 0 ;;
+        *) usage >&2; exit 2 ;;
+    esac
+    shift
+done
+
+# mkfs and friends live in sbin, which a user's PATH may lack.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
+missing_programs() {
+    local need
+    for need in "${needs[@]}"; do
+        command -v "${need% *}" >/dev/null || echo "$need"
+    done
+}
+
+mapfile -t missing < <(missing_programs)
+if ((${#missing[@]} == 0)); then
+    exit 0
+fi
+
+as_root=()
+if ((EUID != 0)); then
+    as_root=(sudo -n)
+fi
+
+if ! command -v apt-get >/dev/null; then
+    echo "install-deps: no apt-get here; cannot install anything" >&2
+elif ((EUID != 0)) && ! sudo -n true 2>/dev/null; then
+    echo "install-deps: neither root nor sudo without a password; cannot install anything" >&2
+else
+    mapfile -t packages < <(printf '%s\n' "${missing[@]}" | cut -d' ' -f2 | sort -u)
+    echo "install-deps: installing ${packages[*]}"
+    # A repository that we don't need may be out of reach: let the install decide, not the update.
+    "${as_root[@]}" apt-get update -qq ||
+        echo "install-deps: apt-get update failed; trying with the package lists that are here" >&2
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "${packages[@]}" </dev/null >/dev/null ||
+        echo "install-deps: apt-get install failed" >&2
+fi
+
+mapfile -t missing < <(missing_programs)
+if ((${#missing[@]})); then
+    echo "install-deps: warning: missing: $(printf '%s\n' "${missing[@]}" |
+        sed 's/\(.*\) \(.*\)/\1 (package \2)/' | paste -sd, | sed 's/,/, /g')" >&2
+    [[ -z $strict ]]
+fi

@@ -1,0 +1,91 @@
+#!/bin/sh
+# PID 1 of the guest that scripts/test-kernels.sh boots, in an initramfs with busybox and a few real tools.
+#
+# Runs each /tests/bin/* on a fresh ext4 and powers off. Lines starting with "NOWAIT-KERNEL-" are for
+# the script on the host. The settings in /tests/config come from there too.
+set -u
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin:/busybox HOME=/root
+
+/bin/busybox mkdir -p /busybox /proc /sys /dev /run /root /tmp /scratch
+/bin/busybox --install -s /busybox
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs dev /dev 2>/dev/null
+mkdir -p /dev/shm
+mount -t tmpfs shm /dev/shm
+ln -sf /proc/self/fd /dev/fd
+exec </dev/null >/dev/console 2>&1
+
+finish() {
+    echo "NOWAIT-KERNEL-TESTS: pass=$pass fail=$fail"
+    sync
+    poweroff -f
+}
+pass=0 fail=0
+
+echo "NOWAIT-KERNEL-UP: $(uname -r)"
+# Whatever else a test needs, mount and the kernel load by themselves, through /sbin/modprobe.
+for module in virtio_pci virtio_blk loop fuse; do
+    modprobe "$module" 2>/dev/null
+done
+ip link set lo up
+
+# The temporary directory must be a file system with a page cache over a block device that can be slow.
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+    [ -b /dev/vda ] && break
+    sleep 0.5
+done
+if ! mount -t ext4 /dev/vda /scratch; then
+    echo "no scratch disk"
+    fail=1
+    finish
+fi
+mkdir -p /scratch/tmp /scratch/cargo-tmp
+mount --bind /scratch/tmp /tmp
+
+per_test='' cargo_tmp='' args=''
+# shellcheck source=/dev/null
+. /tests/config # sets these
+# Integration tests have this path compiled in (CARGO_TARGET_TMPDIR).
+mkdir -p "$cargo_tmp"
+mount --bind /scratch/cargo-tmp "$cargo_tmp"
+
+# Messages from the kernel would cut test output in two; they are shown at the end.
+dmesg -n 1
+unset NOWAIT_TEST_ALL
+export NOWAIT_TEST_KERNEL=1 RUST_BACKTRACE=1
+cd /scratch || finish
+
+for bin in /tests/bin/*; do
+    name=${bin##*/}
+    log=/run/$name.log
+    echo "NOWAIT-KERNEL-RUN: $name"
+    start=$(cut -d. -f1 /proc/uptime)
+    {
+        # One test at a time: under emulation a neighbour would only add noise.
+        # shellcheck disable=SC2086 # args is a list of words
+        timeout -s KILL "$per_test" "$bin" --test-threads=1 --show-output $args
+        rc=$?
+        # What a killed test leaves running would hold the pipe open: end all but ourselves and PID 1.
+        [ $rc -lt 128 ] || { sleep 1; kill -9 -1; }
+        echo $rc >"$log.rc"
+    } 2>&1 | tee "$log"
+    rc=$(cat "$log.rc")
+    seconds=$(($(cut -d. -f1 /proc/uptime) - start))
+
+    # "test result: ok. 3 passed; 0 failed; 1 ignored; ..."
+    # shellcheck disable=SC2046 # two words are wanted
+    set -- $(sed -n 's/^test result: [^.]*\. \([0-9]*\) passed; \([0-9]*\) failed;.*/\1 \2/p' "$log" | tail -n 1)
+    p=${1:-0} f=${2:-0}
+    note=
+    if [ "$rc" -ne 0 ] && [ "$f" -eq 0 ]; then
+        f=1
+        note=" (ended with status $rc)"
+        [ "$seconds" -lt "$per_test" ] || note=" (still running after $per_test s: killed)"
+    fi
+    pass=$((pass + p)) fail=$((fail + f))
+    echo "NOWAIT-KERNEL-RESULT: $name pass=$p fail=$f seconds=$seconds$note"
+done
+
+dmesg -r | grep -E '^<[0-3]>|WARNING:|BUG:|blocked for more' | sed 's/^/NOWAIT-KERNEL-DMESG: /'
+finish

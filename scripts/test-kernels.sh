@@ -1,0 +1,295 @@
+#!/usr/bin/env bash
+# Runs the tests of crate nowait on other kernels than this machine's: Debian's 6.1 and 6.12 in QEMU.
+#
+# Each kernel boots with an initramfs that holds the test programs, the libraries and tools they need
+# and scripts/test-kernels-guest.sh as PID 1; the host reads the results from the serial console.
+# QEMU emulates (no KVM), so it runs anywhere, as any user, some ten times slower than the machine.
+set -euo pipefail
+
+packages=(nowait)
+kernels=(6.1 6.12)
+# Test programs that make no sense in a guest without the source tree.
+never=(tidy)
+# With --short: these test programs only (crate "nowait" stands for its unit tests); empty: all.
+short_tests=()
+
+# What tests call. Those that are missing here are missing there; the tests then skip.
+tools=(mkfs.ext4 mkfs.xfs mkfs.btrfs mount umount losetup fusermount3 setfattr getfattr chattr)
+# What the guest may load; dependencies follow by themselves.
+modules=(virtio_pci virtio_blk loop fuse overlay xfs btrfs null_blk crc32c_generic crc32c_intel)
+
+usage() {
+    cat <<'USAGE'
+usage: scripts/test-kernels.sh [--short] [--kernel 6.1|6.12] [--test NAME]...
+                               [--bins FILE...] [--] [FILTER...]
+
+Boots Debian's 6.1 and 6.12 kernels in QEMU and runs the tests of crate nowait there.
+Kernels are fetched with apt-get and kept in target/kernels/, as are the console logs.
+
+  --short       at most 6 minutes a kernel (default 25), a bounded choice of test programs
+  --kernel V    only this kernel; may be repeated
+  --test NAME   only the test program NAME (tests/NAME.rs, or "nowait": the unit tests); may be repeated
+  --bins FILE.. run these executables, up to "--", instead of building the tests
+  FILTER        only tests whose name contains FILTER
+USAGE
+}
+
+say() { echo "test-kernels: $*"; }
+die() { echo "test-kernels: $*" >&2; exit 1; }
+
+short='' wanted_kernels=() wanted_tests=() bins=() filters=()
+while (($#)); do
+    case $1 in
+        --short) short=1 ;;
+        --kernel) wanted_kernels+=("${2:?--kernel needs a version}"); shift ;;
+        --test) wanted_tests+=("${2:?--test needs a name}"); shift ;;
+        --bins)
+            while (($# > 1)) && [[ $2 != -* ]]; do bins+=("$(realpath -e -- "$2")"); shift; done
+            ((${#bins[@]})) || die "--bins needs files"
+            ;;
+        -h | --help) usage; exit 0 ;;
+        --) shift; filters+=("$@"); break ;;
+        -*) usage >&2; exit 2 ;;
+        *) filters+=("$1") ;;
+    esac
+    shift
+done
+if ((${#wanted_kernels[@]})); then kernels=("${wanted_kernels[@]}"); fi
+for kernel in "${kernels[@]}"; do
+    [[ $kernel =~ ^[0-9]+\.[0-9]+$ ]] || die "not a kernel version like 6.1: $kernel"
+done
+kernel_limit=1500 program_limit=600
+if [[ $short ]]; then
+    kernel_limit=360 program_limit=150
+    if ((${#wanted_tests[@]} == 0)); then wanted_tests=("${short_tests[@]}"); fi
+fi
+
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+[[ $(uname -m) = x86_64 ]] || die "x86-64 only"
+for program in qemu-system-x86_64 busybox cpio depmod modprobe xz strip jq apt-get dpkg; do
+    command -v "$program" >/dev/null || die "no $program; scripts/install-deps.sh --kernels installs what is needed"
+done
+
+cd "$(dirname "$0")/.."
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+store=$target/kernels
+mkdir -p "$store"
+work=$(mktemp -d "$store/run.XXXXXX")
+qemu=
+# shellcheck disable=SC2317 # called by the trap
+cleanup() {
+    if [[ $qemu ]]; then kill "$qemu" 2>/dev/null || true; wait "$qemu" 2>/dev/null || true; fi
+    rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# --- kernels ---------------------------------------------------------------------------------------
+
+# The machine's own package lists; "private" ones, made by fetch_lists, when those don't do.
+apt_options=(-o APT::Sandbox::User=root -o Dir::Cache="$store/apt/cache")
+
+# Refreshes package lists from the machine's own sources, without root and without touching its state.
+fetch_lists() {
+    say "fetching package lists"
+    mkdir -p "$store/apt/lists/partial" "$store/apt/cache/archives/partial"
+    apt_options+=(-o Dir::State::lists="$store/apt/lists")
+    apt-get "${apt_options[@]}" -qq update >&2 || say "apt-get update had errors; going on"
+}
+
+# newest_package 6.1 -> linux-image-6.1.0-99-cloud-amd64
+newest_package() {
+    apt-cache "${apt_options[@]}" pkgnames "linux-image-$1." |
+        { grep -E "^linux-image-${1/./\\.}\.[0-9].*-cloud-amd64$" || true; } | sort -V | tail -n 1
+}
+
+# Leaves a kernel and its modules in $store/<release>/ and sets "release".
+get_kernel() {
+    local package
+    mkdir -p "$store/apt/cache/archives/partial"
+    package=$(newest_package "$1")
+    if [[ -z $package ]]; then
+        fetch_lists
+        package=$(newest_package "$1")
+    fi
+    if [[ -z $package ]]; then
+        release=$(cd "$store" && printf '%s\n' "$1".*-cloud-amd64/ | sort -V | tail -n 1)
+        release=${release%/}
+        [[ -d $store/$release ]] || die "no package linux-image-$1.*-cloud-amd64 in this machine's apt sources"
+        say "no package for $1 to be had; using $release from an earlier run"
+        return
+    fi
+    release=${package#linux-image-}
+    if [[ -d $store/$release ]]; then return; fi
+
+    say "downloading $package"
+    mkdir "$work/deb"
+    # A list that is out of date names a version that the archive no longer has.
+    (cd "$work/deb" && apt-get "${apt_options[@]}" -qq download "$package") || {
+        fetch_lists
+        (cd "$work/deb" && apt-get "${apt_options[@]}" -qq download "$package") || die "cannot download $package"
+    }
+    dpkg -x "$work"/deb/*.deb "$work/deb/root"
+    depmod -b "$work/deb/root" "$release"
+    mv "$work/deb/root" "$store/$release"
+    rm -r "$work/deb"
+}
+
+# --- what goes into the guest ----------------------------------------------------------------------
+
+# Prints "name path" of each test program.
+build_tests() {
+    local flags=() package
+    for package in "${packages[@]}"; do flags+=(-p "$package"); done
+    cargo test "${flags[@]}" --tests --no-run --message-format=json-render-diagnostics |
+        jq -r 'select(.reason == "compiler-artifact" and .profile.test and .executable)
+               | "\(.target.name) \(.executable)"'
+}
+
+# contains WORD LIST...
+contains() {
+    local word=$1 other
+    shift
+    for other; do [[ $word != "$other" ]] || return 0; done
+    return 1
+}
+
+# install_program FILE TO: with the shared libraries it needs, each at its own path.
+install_program() {
+    local library
+    install -D -m 755 "$1" "$root/$2"
+    # ldd fails for a static program, which needs nothing.
+    { ldd "$1" 2>/dev/null || true; } | { grep -o '/[^ ]*' || true; } | while read -r library; do
+        [[ -e $root$library ]] || install -D -m 755 "$library" "$root$library"
+    done
+}
+
+# Everything but kernel modules: the same for each kernel.
+make_root() {
+    local tool name path
+    root=$work/root
+    mkdir -p "$root"/{bin,sbin,etc,tests/bin}
+    install_program "$(command -v busybox)" bin/busybox
+    # Not busybox's shell, which prefers its own mount and losetup to those on the PATH.
+    install_program "$(command -v sh)" bin/sh
+    ln -s ../bin/busybox "$root/sbin/modprobe" # the kernel calls it by this path
+    install -m 755 scripts/test-kernels-guest.sh "$root/init"
+    echo "root:x:0:0:root:/root:/bin/sh" >"$root/etc/passwd"
+    echo "root:x:0:" >"$root/etc/group"
+    ln -s /proc/self/mounts "$root/etc/mtab"
+    if [[ -e /etc/mke2fs.conf ]]; then cp /etc/mke2fs.conf "$root/etc/"; fi
+    for tool in "${tools[@]}"; do
+        if path=$(command -v "$tool"); then
+            install_program "$path" "usr/sbin/$tool"
+        else
+            say "no $tool here: tests that call it will skip"
+        fi
+    done
+
+    if ((${#bins[@]})); then
+        for path in "${bins[@]}"; do echo "$(basename "$path") $path"; done >"$work/tests"
+    else
+        say "building the tests"
+        build_tests >"$work/tests"
+    fi
+    while read -r name path; do
+        if ((${#bins[@]} == 0)) && contains "$name" "${never[@]}"; then continue; fi
+        if ((${#wanted_tests[@]})) && ! contains "$name" "${wanted_tests[@]}"; then continue; fi
+        install_program "$path" "tests/bin/$name"
+        # Without debug information they are a tenth of the size; names for backtraces stay.
+        strip --strip-debug "$root/tests/bin/$name"
+    done <"$work/tests"
+    [[ $(ls "$root/tests/bin") ]] || die "no test program to run"
+    {
+        printf 'per_test=%q\ncargo_tmp=%q\n' "$program_limit" "$target/tmp"
+        printf 'args=%q\n' "${filters[*]}"
+    } >"$root/tests/config"
+}
+
+# make_initramfs: $root and the modules of $release
+make_initramfs() {
+    local from=$store/$release/lib/modules/$release to=$root/lib/modules/$release module file
+    rm -rf "$root/lib/modules"
+    mkdir -p "$to"
+    for module in "${modules[@]}"; do
+        # "insmod /path/x.ko.xz", or "builtin x"; unknown names are not an error: kernels differ.
+        modprobe -d "$store/$release" -S "$release" --show-depends "$module" 2>/dev/null || true
+    done | awk '$1 == "insmod" { print $2 }' | sort -u | while read -r file; do
+        file=$(realpath --relative-to="$(realpath "$from")" "$file")
+        install -D -m 644 "$from/$file" "$to/$file"
+    done
+    find "$to" -name '*.ko.xz' -exec xz -d {} +
+    cp "$from"/modules.{builtin,builtin.modinfo,order} "$to/"
+    # depmod only warns of what modules.order names and the guest lacks.
+    depmod -b "$root" "$release" 2>/dev/null
+    # Not compressed: emulated decompression takes longer than loading.
+    (cd "$root" && find . -print0 | cpio --null --create --format=newc --owner=0:0 --quiet) >"$work/initramfs"
+}
+
+# --- running it ------------------------------------------------------------------------------------
+
+# Turns the console into progress, as it comes.
+show_progress() {
+    local line start=$SECONDS test=''
+    while read -r line; do
+        line=${line%$'\r'}
+        case $line in
+            *NOWAIT-KERNEL-UP:*) say "  $release is up after $((SECONDS - start)) s" ;;
+            NOWAIT-KERNEL-RUN:*) say "  running ${line#*: }" ;;
+            NOWAIT-KERNEL-RESULT:*) say "  ${line#*: }" ;;
+            # A test that could not run says "skipped: why". Shown, so that no skip is silent.
+            "---- "*" stdout ----") test=${line#---- } test=${test% stdout ----} ;;
+            skipped:*) say "    $test $line" ;;
+        esac
+    done
+}
+
+# run_kernel: boots $release, returns 0 if all tests passed.
+run_kernel() {
+    local log=$store/$release.log disk=$work/disk started=$SECONDS status=0 result pass fail
+    rm -f "$disk"
+    truncate -s 2G "$disk"
+    mkfs.ext4 -q -F "$disk"
+    : >"$log"
+
+    say "booting $release"
+    timeout "$kernel_limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 2G \
+        -kernel "$store/$release/boot/vmlinuz-$release" -initrd "$work/initramfs" \
+        -append "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on" \
+        -drive "file=$disk,format=raw,if=virtio,cache=unsafe" \
+        -nodefaults -display none -no-reboot -serial "file:$log" </dev/null &
+    qemu=$!
+    tail -f -s 0.3 -n +1 --pid="$qemu" "$log" | show_progress &
+    wait $! # in the background, because a trap interrupts only a wait
+    wait "$qemu" || status=$?
+    qemu=
+
+    result=$(tr -d '\r' <"$log" | sed -n 's/^NOWAIT-KERNEL-TESTS: //p')
+    if [[ $result =~ ^pass=([0-9]+)\ fail=([0-9]+)$ ]]; then
+        pass=${BASH_REMATCH[1]} fail=${BASH_REMATCH[2]}
+        summary+=("$release: $pass passed, $fail failed, $((SECONDS - started)) s")
+        if ((fail == 0 && pass > 0)); then return 0; fi
+        if ((pass + fail == 0)); then summary+=("$release: no test ran"); fi
+    elif ((status == 124)); then
+        summary+=("$release: not finished after $kernel_limit s")
+    else
+        summary+=("$release: ended without a result (QEMU's status: $status)")
+    fi
+    echo "----- console of $release (kept in $log)" >&2
+    tr -d '\r' <"$log" | tail -n 400 >&2
+    echo "----- end of the console of $release" >&2
+    return 1
+}
+
+summary=() failed=0
+make_root
+for kernel in "${kernels[@]}"; do
+    get_kernel "$kernel"
+    make_initramfs
+    say "$release: initramfs of $(du -m --apparent-size "$work/initramfs" | cut -f1) MiB," \
+        "$(find "$root/tests/bin" -type f | wc -l) test programs"
+    run_kernel || failed=1
+done
+for line in "${summary[@]}"; do say "$line"; done
+exit "$failed"
