@@ -56,7 +56,9 @@ impl<T> Completion<T> {
 /// that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Provenance {
-    /// Bytes that were in the page cache when they were asked for.
+    /// Bytes that the page cache gave without a wait. An eager read can't tell them from bytes of
+    /// a device so fast that the readahead which the try itself started was done before the try
+    /// was (kernels since about 6.12); a strict read has asked before.
     pub cached: usize,
     /// Bytes that the device was awaited for: of a single page that was not there, or O_DIRECT.
     pub device: usize,

@@ -28,11 +28,12 @@ pub use shared::Engine;
 
 pub(crate) use parcel::{Flight, Route};
 
-use crate::completion::{Completion, Ticket};
+use crate::completion::{Completion, Provenance, Ticket};
 use crate::cost::{Costs, Observed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::Op;
 use crate::read::plan::Mode;
+use crate::read::{Rest, Start, start_op};
 use crate::stats::Counters;
 use crate::sys::process::Owner;
 
@@ -294,5 +295,32 @@ impl Core {
         } else {
             Err(Error::new(operation, ErrorKind::Forked))
         }
+    }
+}
+
+/// What the caller's part of an operation came to.
+enum Begun {
+    /// It is done, or failed at once.
+    Done(Result<usize>, Provenance),
+    /// It is the engine's, or what is left of it is.
+    Rest(Option<Rest>),
+}
+
+/// The caller's part of an operation: a read may be served from the page cache.
+fn begin(core: &Core, op: &mut Op, batch: bool) -> Begun {
+    if let Err(error) = core.check_process(op.name()) {
+        return Begun::Done(Err(error), Provenance::default());
+    }
+    match start_op(core, op, batch) {
+        Some(Start::Done(n, provenance)) => Begun::Done(Ok(n), provenance),
+        Some(Start::Failed(errno)) => {
+            let path = op.kind.handle().and_then(|h| h.shared_path());
+            Begun::Done(
+                Err(Error::os(op.name(), errno).on(path)),
+                Provenance::default(),
+            )
+        }
+        Some(Start::Rest(rest)) => Begun::Rest(Some(rest)),
+        None => Begun::Rest(None),
     }
 }

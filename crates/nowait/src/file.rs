@@ -458,9 +458,9 @@ impl Trip {
     /// Goes on as far as it gets.
     fn poll(&mut self, engine: &Engine, cx: &Context<'_>) -> Poll<Completion> {
         match std::mem::replace(self, Trip::Over) {
-            Trip::Waiting(op, rest) => match engine.launch(*op, rest, cx.waker()) {
+            Trip::Waiting(op, rest) => match engine.launch(op, rest, cx.waker()) {
                 Ok(flight) => *self = Trip::Flying(flight),
-                Err((op, rest)) => *self = Trip::Waiting(Box::new(op), rest),
+                Err((op, rest)) => *self = Trip::Waiting(op, rest),
             },
             Trip::Flying(flight) => match flight.poll(cx) {
                 Poll::Ready(completion) => return Poll::Ready(completion),

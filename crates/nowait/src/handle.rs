@@ -43,6 +43,17 @@ impl Handle {
         Handle::with(fd.into(), None, None)
     }
 
+    /// Takes in an open descriptor, with a mode of its own instead of its engine's.
+    ///
+    /// [`Mode::Strict`] puts FADV_RANDOM on the open file (also on other descriptors of it): the
+    /// kernel's readahead would be paid for by the caller.
+    ///
+    /// # Errors
+    /// As [`new`](Handle::new).
+    pub fn with_mode(fd: impl Into<OwnedFd>, mode: Mode) -> Result<Handle> {
+        Handle::with(fd.into(), None, Some(mode))
+    }
+
     /// Takes in a descriptor with the path it was opened by and a mode of its own.
     pub(crate) fn with(fd: OwnedFd, path: Option<Arc<Path>>, mode: Option<Mode>) -> Result<Handle> {
         let failed = |errno| Error::os("open", errno).on(path.as_ref());

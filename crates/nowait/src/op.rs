@@ -234,7 +234,7 @@ fn ring_offset(offset: crate::sys::rw::Offset) -> u64 {
 /// With O_DIRECT an unaligned count does too: it occurs only at the end, where the next read would
 /// be refused as unaligned.
 pub(crate) fn is_end(got: usize, direct: bool) -> bool {
-    got == 0 || (direct && got % 512 != 0)
+    got == 0 || (direct && !got.is_multiple_of(512))
 }
 
 #[cfg(test)]

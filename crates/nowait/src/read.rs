@@ -107,6 +107,7 @@ pub(crate) fn start(
     };
     let facts = handle.facts(mode);
     let advice = handle.history().advise(core.costs());
+    let follows = mode == Mode::Strict && handle.history().follows(offset, len);
     let timer = sometimes_now();
     let started = match plan(request, facts, mode, advice, core.copy_limit) {
         Plan::CacheFirst => try_cache(core, handle, space, offset),
@@ -134,12 +135,19 @@ pub(crate) fn start(
         }
     }
     match started {
-        Start::Rest(rest) if mode == Mode::Strict => {
-            Start::Rest(read_ahead(handle, offset, len, rest))
-        }
+        // A strict file has no readahead of its own (the caller would pay for it): a worker
+        // starts one where reads follow each other.
+        Start::Rest(rest) if follows && !facts.direct => Start::Rest(Rest {
+            route: Route::Worker,
+            ahead: AHEAD,
+            ..rest
+        }),
         other => other,
     }
 }
+
+/// How far a strict file that is read sequentially is read ahead, by a worker.
+const AHEAD: u32 = 2 << 20;
 
 /// NOWAIT in the caller; what it does not bring is the engine's.
 fn try_cache(core: &Core, handle: &Handle, space: &mut Space<'_>, offset: u64) -> Start {
@@ -229,24 +237,6 @@ fn in_caller(handle: &Handle, space: &mut Space<'_>, offset: u64, origin: Origin
         },
         Err(Errno::INTR) => rest(0, false, Route::Ring),
         Err(errno) => Start::Failed(errno),
-    }
-}
-
-/// How far a strict file that is read sequentially is read ahead, by a worker.
-const AHEAD: u32 = 1 << 20;
-
-/// A strict file has no readahead of its own (the caller would pay for it): a worker starts one
-/// where reads follow each other.
-fn read_ahead(handle: &Handle, offset: u64, len: usize, rest: Rest) -> Rest {
-    let follows = handle.history().follows(offset, len);
-    if follows && offset > 0 && !handle.is_direct() {
-        Rest {
-            route: Route::Worker,
-            ahead: AHEAD,
-            ..rest
-        }
-    } else {
-        rest
     }
 }
 

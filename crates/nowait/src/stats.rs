@@ -216,7 +216,7 @@ pub(crate) fn sometimes_now() -> Option<Instant> {
     let tick = TICK
         .try_with(|t| t.replace(t.get().wrapping_add(1)))
         .unwrap_or(1);
-    (tick % TIMED == 0).then(Instant::now)
+    tick.is_multiple_of(TIMED).then(Instant::now)
 }
 
 /// Nanoseconds since then.

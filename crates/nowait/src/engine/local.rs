@@ -11,12 +11,12 @@ use super::parcel::{Mailbox, Parcel, Reply, Route};
 use super::threads::Pool;
 use super::timer::Due;
 use super::uring::{Out, Ring};
-use super::{Backend, Choice, Core, Options, Submit, Wait, choose};
+use super::{Backend, Begun, Choice, Core, Options, Submit, Wait, begin, choose};
 use crate::completion::{Completion, Provenance, Ticket};
 use crate::cost::Costs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::Op;
-use crate::read::{Rest, Start, start_op};
+use crate::read::Rest;
 use crate::stats::{Count, Stats, sometimes_now};
 
 /// An engine that its own thread drives: for thread-per-core servers, batches and benchmarks.
@@ -135,17 +135,24 @@ impl LocalEngine {
     }
 
     /// Submits one operation; it has reached the kernel (or is done) when this returns.
-    pub fn submit(&mut self, op: Op) -> Submit {
-        if self.in_flight() >= self.depth() {
-            self.core.counters.count(Count::Full);
-            return Submit::Full(op);
+    pub fn submit(&mut self, mut op: Op) -> Submit {
+        match begin(&self.core, &mut op, false) {
+            Begun::Done(result, provenance) => Submit::Done(Completion {
+                result,
+                held: op,
+                provenance,
+                ticket: None,
+            }),
+            Begun::Rest(rest) if self.in_flight() < self.depth() => {
+                let ticket = self.queue(op, rest);
+                self.flush();
+                Submit::Queued(ticket)
+            }
+            Begun::Rest(_) => {
+                self.core.counters.count(Count::Full);
+                Submit::Full(op)
+            }
         }
-        let submitted = match self.begin(op, false) {
-            Ok(ticket) => Submit::Queued(ticket),
-            Err(completion) => Submit::Done(completion),
-        };
-        self.flush();
-        submitted
     }
 
     /// Submits operations until the engine is full, with one system call; what it did not take
@@ -158,35 +165,23 @@ impl LocalEngine {
             self.core.counters.count(Count::Full);
         }
         let batch = self.ring.is_some();
-        for op in ops.drain(..taken) {
-            if let Err(completion) = self.begin(op, batch) {
-                self.ready.push_back(completion);
+        for mut op in ops.drain(..taken) {
+            match begin(&self.core, &mut op, batch) {
+                Begun::Done(result, provenance) => {
+                    self.ready.push_back(Completion {
+                        result,
+                        held: op,
+                        provenance,
+                        ticket: None,
+                    });
+                }
+                Begun::Rest(rest) => {
+                    self.queue(op, rest);
+                }
             }
         }
         self.flush();
         taken
-    }
-
-    /// The caller's part of an operation, then the ring or the pool.
-    fn begin(&mut self, mut op: Op, batch: bool) -> std::result::Result<Ticket, Completion> {
-        if let Err(error) = self.core.check_process(op.name()) {
-            return Err(Completion::failed(error, op));
-        }
-        match start_op(&self.core, &mut op, batch) {
-            Some(Start::Done(n, provenance)) => Err(Completion {
-                result: Ok(n),
-                held: op,
-                provenance,
-                ticket: None,
-            }),
-            Some(Start::Failed(errno)) => {
-                let path = op.kind.handle().and_then(|h| h.shared_path());
-                let error = Error::os(op.name(), errno).on(path);
-                Err(Completion::failed(error, op))
-            }
-            Some(Start::Rest(rest)) => Ok(self.queue(op, Some(rest))),
-            None => Ok(self.queue(op, None)),
-        }
     }
 
     fn queue(&mut self, op: Op, rest: Option<Rest>) -> Ticket {
@@ -211,16 +206,16 @@ impl LocalEngine {
         self.core.counters.count(Count::Handoffs);
         match &mut self.ring {
             Some(ring) if route == Route::Ring && ring.takes(&parcel.op.kind) => {
-                if let Err(parcel) = ring.push(parcel) {
-                    self.to_worker(parcel);
+                if let Some(parcel) = ring.push(parcel) {
+                    self.hand_over(parcel);
                 }
             }
-            _ => self.to_worker(parcel),
+            _ => self.hand_over(parcel),
         }
         ticket
     }
 
-    fn to_worker(&mut self, mut parcel: Parcel) {
+    fn hand_over(&mut self, mut parcel: Parcel) {
         parcel.reply = Reply::Mailbox(self.mailbox.clone());
         self.away += 1;
         self.pool.push(parcel);
@@ -236,7 +231,7 @@ impl LocalEngine {
             Out::Worker(parcel) => refused.push(parcel),
         });
         for parcel in refused {
-            self.to_worker(parcel);
+            self.hand_over(parcel);
         }
     }
 
@@ -285,10 +280,8 @@ impl LocalEngine {
 
     /// Takes what is done, without waiting.
     fn collect(&mut self, out: &mut Vec<Completion>) {
-        if self.event_registered {
-            if let Ok(event) = self.mailbox.event() {
-                let _ = rustix::io::read(event, &mut [0u8; 8]);
-            }
+        if let (true, Ok(event)) = (self.event_registered, self.mailbox.event()) {
+            let _ = rustix::io::read(event, &mut [0u8; 8]);
         }
         out.extend(self.ready.drain(..));
         if let Some(ring) = &mut self.ring {
@@ -298,7 +291,7 @@ impl LocalEngine {
                 Out::Worker(parcel) => refused.push(parcel),
             });
             for parcel in refused {
-                self.to_worker(parcel);
+                self.hand_over(parcel);
             }
             // A short read's next piece goes to the kernel at once.
             self.flush();
@@ -377,10 +370,8 @@ impl LocalEngine {
 
 impl Drop for LocalEngine {
     fn drop(&mut self) {
-        if !self.core.process.is_here() {
-            if let Some(ring) = self.ring.take() {
-                ring.forget();
-            }
+        if let (false, Some(ring)) = (self.core.process.is_here(), self.ring.take()) {
+            ring.forget();
         }
     }
 }

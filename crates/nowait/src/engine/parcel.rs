@@ -70,7 +70,7 @@ impl Parcel {
     pub(crate) fn arrived(&mut self, n: usize, inline: bool) {
         let (positional, handle) = match (&self.op.kind, self.op.kind.handle()) {
             (Kind::Read(read), Some(handle)) => (read.positional().is_some(), handle),
-            (Kind::Readv(_), Some(handle)) => (true, handle),
+            (Kind::Readv(read), Some(handle)) => (read.positional().is_some(), handle),
             _ => return,
         };
         let one_page = n <= rustix::param::page_size();

@@ -12,12 +12,12 @@ use super::parcel::{Flight, Mailbox, Parcel, Reply, Route, lock, notify};
 use super::threads::Pool;
 use super::timer::Timer;
 use super::uring::{Out, Ring};
-use super::{Backend, Choice, Core, Options, Submit, Wait, choose};
+use super::{Backend, Begun, Choice, Core, Options, Submit, Wait, begin, choose};
 use crate::completion::{Completion, Provenance, Ticket};
 use crate::cost::Costs;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::op::Op;
-use crate::read::{Rest, Start, start_op};
+use crate::read::Rest;
 use crate::stats::{Count, Stats, sometimes_now};
 use crate::sys::process::spawn_without_signals;
 
@@ -185,16 +185,21 @@ impl Engine {
 
     /// Submits one operation. A read whose plan is to try the page cache first may be done at
     /// once; everything else is queued, and comes out of [`reap`](Engine::reap).
-    pub fn submit(&self, op: Op) -> Submit {
-        if !self.core().gate.enter() {
-            self.core().counters.count(Count::Full);
-            return Submit::Full(op);
-        }
-        match self.begin(op, false, || Reply::Mailbox(self.shared().mailbox.clone())) {
-            Begun::Queued(ticket) => Submit::Queued(ticket),
-            Begun::Done(completion) => {
-                self.core().gate.leave(1);
-                Submit::Done(completion)
+    pub fn submit(&self, mut op: Op) -> Submit {
+        match begin(self.core(), &mut op, false) {
+            Begun::Done(result, provenance) => Submit::Done(Completion {
+                result,
+                held: op,
+                provenance,
+                ticket: None,
+            }),
+            Begun::Rest(rest) if self.core().gate.enter() => {
+                let reply = Reply::Mailbox(self.shared().mailbox.clone());
+                Submit::Queued(self.queue(op, rest, reply))
+            }
+            Begun::Rest(_) => {
+                self.core().counters.count(Count::Full);
+                Submit::Full(op)
             }
         }
     }
@@ -207,46 +212,34 @@ impl Engine {
         let batch = self.backend() == Backend::Uring;
         let mut taken = 0;
         let mut rest = std::mem::take(ops).into_iter();
-        while let Some(op) = rest.next() {
+        for mut op in rest.by_ref() {
             if !self.core().gate.enter() {
                 self.core().counters.count(Count::Full);
                 ops.push(op);
                 break;
             }
             taken += 1;
-            match self.begin(op, batch, || Reply::Mailbox(self.shared().mailbox.clone())) {
-                Begun::Queued(_) => {}
-                Begun::Done(completion) => self.shared().mailbox.push(completion),
+            let mailbox = &self.shared().mailbox;
+            match begin(self.core(), &mut op, batch) {
+                Begun::Done(result, provenance) => {
+                    mailbox.push(Completion {
+                        result,
+                        held: op,
+                        provenance,
+                        ticket: None,
+                    });
+                }
+                Begun::Rest(rest) => {
+                    self.queue(op, rest, Reply::Mailbox(mailbox.clone()));
+                }
             }
         }
         ops.extend(rest);
         taken
     }
 
-    /// The caller's part of an operation that has its place, then the queue.
-    fn begin(&self, mut op: Op, batch: bool, reply: impl FnOnce() -> Reply) -> Begun {
-        if let Err(error) = self.core().check_process(op.name()) {
-            return Begun::Done(Completion::failed(error, op));
-        }
-        match start_op(self.core(), &mut op, batch) {
-            Some(Start::Done(n, provenance)) => Begun::Done(Completion {
-                result: Ok(n),
-                held: op,
-                provenance,
-                ticket: None,
-            }),
-            Some(Start::Failed(errno)) => {
-                let path = op.kind.handle().and_then(|h| h.shared_path());
-                let error = Error::os(op.name(), errno).on(path);
-                Begun::Done(Completion::failed(error, op))
-            }
-            Some(Start::Rest(rest)) => Begun::Queued(self.queue(op, Some(rest), reply)),
-            None => Begun::Queued(self.queue(op, None, reply)),
-        }
-    }
-
     /// Hands an operation, which has its place, to the ring's owner or to the pool.
-    fn queue(&self, op: Op, rest: Option<Rest>, reply: impl FnOnce() -> Reply) -> Ticket {
+    fn queue(&self, op: Op, rest: Option<Rest>, reply: Reply) -> Ticket {
         let shared = self.shared();
         let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
         let deadline = op.get_deadline();
@@ -257,7 +250,7 @@ impl Engine {
         let parcel = Parcel {
             op,
             ticket,
-            reply: reply(),
+            reply,
             provenance,
             missed,
             queued: sometimes_now(),
@@ -283,16 +276,16 @@ impl Engine {
     /// told when there may be one.
     pub(crate) fn launch(
         &self,
-        op: Op,
+        op: Box<Op>,
         rest: Option<Rest>,
         waker: &Waker,
-    ) -> std::result::Result<Arc<Flight>, (Op, Option<Rest>)> {
+    ) -> std::result::Result<Arc<Flight>, (Box<Op>, Option<Rest>)> {
         if !self.core().gate.enter_or_wait(waker) {
             self.core().counters.count(Count::Full);
             return Err((op, rest));
         }
         let flight = Arc::new(Flight::new(waker));
-        self.queue(op, rest, || Reply::Flight(flight.clone()));
+        self.queue(*op, rest, Reply::Flight(flight.clone()));
         Ok(flight)
     }
 
@@ -353,12 +346,6 @@ impl Engine {
     }
 }
 
-/// What `begin` made of an operation.
-enum Begun {
-    Done(Completion),
-    Queued(Ticket),
-}
-
 impl Shared {
     fn cancel(&self, ticket: Ticket, why: ErrorKind) {
         if !self.core.process.is_here() || self.pool.cancel(ticket, why) {
@@ -415,7 +402,7 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pool: &Pool) {
             match message {
                 Message::Submit(parcel) if ring.takes(&parcel.op.kind) => {
                     // The gate lets in no more than there are slots.
-                    if let Err(parcel) = ring.push(parcel) {
+                    if let Some(parcel) = ring.push(parcel) {
                         pool.push(parcel);
                     }
                 }

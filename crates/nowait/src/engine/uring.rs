@@ -39,6 +39,8 @@ pub(crate) struct Ring {
     flush: u64,
     /// Entries of operations wait for a flush.
     queued: bool,
+    /// The kernel does not let us enter it any more.
+    broken: bool,
     /// How many completion entries were consumed in all.
     seen: u64,
     /// Up to which one the last flush found them there.
@@ -102,6 +104,7 @@ impl Ring {
             core: core.clone(),
             flush: 1,
             queued: false,
+            broken: false,
             seen: 0,
             mark: 0,
             wake: Arc::new(eventfd()?),
@@ -121,7 +124,7 @@ impl Ring {
             Kind::Fadvise(fadvise) => fadvise.fits_ring(),
             _ => true,
         };
-        self.ops[kind.opcode() as usize] && fits
+        !self.broken && self.ops[kind.opcode() as usize] && fits
     }
 
     /// How many operations it holds.
@@ -129,17 +132,15 @@ impl Ring {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes an operation in; `flush` gives it to the kernel.
-    ///
-    /// # Errors
-    /// The parcel back, if every slot is taken.
-    pub(crate) fn push(&mut self, parcel: Parcel) -> Result<(), Parcel> {
+    /// Takes an operation in; `flush` gives it to the kernel. Gives it back if every slot is taken.
+    #[must_use]
+    pub(crate) fn push(&mut self, parcel: Parcel) -> Option<Parcel> {
         let Some(index) = self.free.pop() else {
-            return Err(parcel);
+            return Some(parcel);
         };
         self.slots[index as usize].parcel = Some(parcel);
         self.prepare(index);
-        Ok(())
+        None
     }
 
     /// Puts the entry of a slot's operation into the submission queue.
@@ -160,10 +161,9 @@ impl Ring {
             // `self.slots`, or by `self`, and neither moves, is touched or is freed until the
             // entry's completion is consumed. Slots are boxed and never reallocated; `Drop`
             // leaks them if the kernel does not let go in time.
-            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+            if unsafe { self.ring.submission().push(entry) }.is_ok() || !self.enter() {
                 return;
             }
-            self.enter();
         }
     }
 
@@ -173,23 +173,44 @@ impl Ring {
         if self.queued {
             self.drain(out);
             self.queued = false;
-            self.enter();
+            if !self.enter() {
+                return self.give_up(out);
+            }
             self.mark = self.seen + self.ring.completion().len() as u64;
             self.flush += 1;
         }
     }
 
-    /// One io_uring_enter(2) that submits and does not wait.
-    fn enter(&mut self) {
-        loop {
+    /// One io_uring_enter(2) that submits and does not wait. Says whether the ring still works: a
+    /// sandbox put on later may deny the call.
+    fn enter(&mut self) -> bool {
+        while !self.broken {
             match self.ring.submit() {
-                Ok(_) => return,
-                Err(e) if e.raw_os_error() == Some(libc::EINTR) => {}
-                // Out of memory for requests, or completions to be consumed first. The entries
-                // stay queued: let others run, try again.
-                Err(_) => std::thread::sleep(Duration::from_micros(100)),
+                Ok(_) => return true,
+                Err(e) => match e.raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    // Out of memory for requests, or completions to be consumed first. The
+                    // entries stay queued: let others run, try again.
+                    Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {
+                        std::thread::sleep(Duration::from_micros(100));
+                    }
+                    _ => self.broken = true,
+                },
             }
         }
+        false
+    }
+
+    /// The ring is never entered again, so what the kernel has not taken, workers may have.
+    fn give_up(&mut self, out: &mut impl FnMut(Out)) {
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            let untaken = slot.flush == self.flush;
+            if let Some(parcel) = slot.parcel.take_if(|_| untaken) {
+                self.free.push(index as u32);
+                out(Out::Worker(parcel));
+            }
+        }
+        self.flush += 1;
     }
 
     /// Consumes what is in the completion queue.
@@ -315,14 +336,26 @@ impl Ring {
             self.ring.submission().len() as u32
         };
         let flags = io_uring::EnterFlags::EXT_ARG | io_uring::EnterFlags::GETEVENTS;
-        // ETIME, EINTR and EBUSY all mean "look what is there".
         // SAFETY: Assumption: the entries in the queue are as `enqueue` says, and `args` and what
         // it points to live through the call.
-        let _ = unsafe {
+        let entered = unsafe {
             self.ring
                 .submitter()
                 .enter(entries, want as u32, flags.bits(), Some(&args))
         };
+        let denied = [libc::EPERM, libc::ENOSYS, libc::EACCES];
+        if entered.is_err_and(|e| e.raw_os_error().is_some_and(|e| denied.contains(&e))) {
+            // Only workers are left, and they write to the eventfd.
+            self.broken = true;
+            let mut poll = [rustix::event::PollFd::new(
+                &*self.wake,
+                rustix::event::PollFlags::IN,
+            )];
+            let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
+            let _ = rustix::event::poll(&mut poll, timeout.as_ref());
+            let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
+        }
+        // ETIME, EINTR and EBUSY all mean "look what is there".
     }
 
     /// Has the ring read its eventfd, so that a write to it ends `wait`.

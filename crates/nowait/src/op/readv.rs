@@ -56,6 +56,10 @@ impl Readv {
         self.buffers
     }
 
+    pub(crate) fn positional(&self) -> Option<u64> {
+        self.offset
+    }
+
     pub(crate) fn flagged(&self) -> RwFlags {
         self.flags
     }

@@ -80,16 +80,19 @@ impl History {
         }
         let skipped = self.skipped.load(Relaxed);
         self.skipped.store(skipped.wrapping_add(1), Relaxed);
-        if skipped % SAMPLE == 0 {
+        if skipped.is_multiple_of(SAMPLE) {
             Advice::Try
         } else {
             Advice::Skip
         }
     }
 
-    /// Notes a read and says whether it goes on where the last one ended.
+    /// Notes a read and says whether it goes on where the last one ended. The first read of a
+    /// file follows nothing.
     pub(crate) fn follows(&self, offset: u64, len: usize) -> bool {
-        self.end.swap(offset + len as u64, Relaxed) == offset
+        let end = self.end.load(Relaxed);
+        self.end.store(offset + len as u64, Relaxed);
+        end == offset && offset > 0
     }
 
     pub(crate) fn recent(&self) -> Recent {
