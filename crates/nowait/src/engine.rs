@@ -21,12 +21,13 @@ mod threads;
 mod timer;
 mod uring;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use local::LocalEngine;
 pub use shared::Engine;
 
-pub(crate) use parcel::{Flight, Route};
+pub(crate) use parcel::{Flight, Route, Turn};
 
 use crate::completion::{Completion, Provenance, Ticket};
 use crate::cost::{Costs, Observed};
@@ -38,6 +39,7 @@ use crate::stats::Counters;
 use crate::sys::process::Owner;
 
 use parcel::Gate;
+use timer::Deadlines;
 
 /// What became of a submitted operation. Dropping it loses the operation of `Full` and the result
 /// of `Done`.
@@ -266,7 +268,8 @@ pub(crate) struct Core {
     pub(crate) copy_limit: usize,
     /// Whether a write in the caller could raise SIGXFSZ there (RLIMIT_FSIZE is set).
     pub(crate) size_limited: bool,
-    gate: Gate,
+    gate: Arc<Gate>,
+    deadlines: Arc<Deadlines>,
     process: Owner,
 }
 
@@ -279,7 +282,8 @@ impl Core {
             mode: options.mode,
             copy_limit: options.copy_limit,
             size_limited: limit.current.is_some(),
-            gate: Gate::new(options.depth),
+            gate: Arc::new(Gate::new(options.depth)),
+            deadlines: Arc::default(),
             process: Owner::current(),
         }
     }

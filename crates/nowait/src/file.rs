@@ -17,7 +17,7 @@ use std::time::Instant;
 use rustix::fs::OFlags;
 
 use crate::completion::{Completion, Provenance};
-use crate::engine::{Engine, Flight};
+use crate::engine::{Engine, Flight, Turn};
 use crate::error::{Error, ErrorKind, Result};
 use crate::flags::RwFlags;
 use crate::handle::Handle;
@@ -447,7 +447,7 @@ impl OpenOptions {
 #[derive(Debug)]
 enum Trip {
     /// Waiting for a place in the engine.
-    Waiting(Box<Op>, Option<Rest>),
+    Waiting(Box<Op>, Option<Rest>, Option<Turn>),
     /// On its way.
     Flying(Arc<Flight>),
     /// Landed; the future is used up.
@@ -455,13 +455,19 @@ enum Trip {
 }
 
 impl Trip {
+    fn new(op: Op, rest: Option<Rest>) -> Trip {
+        Trip::Waiting(Box::new(op), rest, None)
+    }
+
     /// Goes on as far as it gets.
     fn poll(&mut self, engine: &Engine, cx: &Context<'_>) -> Poll<Completion> {
         match std::mem::replace(self, Trip::Over) {
-            Trip::Waiting(op, rest) => match engine.launch(op, rest, cx.waker()) {
-                Ok(flight) => *self = Trip::Flying(flight),
-                Err((op, rest)) => *self = Trip::Waiting(op, rest),
-            },
+            Trip::Waiting(op, rest, mut turn) => {
+                *self = match engine.launch(op, rest, cx.waker(), &mut turn) {
+                    Ok(flight) => Trip::Flying(flight),
+                    Err((op, rest)) => Trip::Waiting(op, rest, turn),
+                };
+            }
             Trip::Flying(flight) => match flight.poll(cx) {
                 Poll::Ready(completion) => return Poll::Ready(completion),
                 Poll::Pending => *self = Trip::Flying(flight),
@@ -540,7 +546,7 @@ impl<B: IoBufMut> ReadAt<'_, B> {
         if let Some(deadline) = self.deadline {
             op = op.deadline(deadline);
         }
-        Trip::Waiting(Box::new(op), Some(rest))
+        Trip::new(op, Some(rest))
     }
 }
 
@@ -672,7 +678,7 @@ impl<B: IoBuf> WriteAt<'_, B> {
         if let Some(deadline) = self.deadline {
             op = op.deadline(deadline);
         }
-        Trip::Waiting(Box::new(op), None)
+        Trip::new(op, None)
     }
 }
 
@@ -696,7 +702,7 @@ impl<B: IoBuf> Future for WriteAt<'_, B> {
             } else {
                 0
             };
-            if done > 0 && (done == len || !this.all) {
+            if done > 0 && done == len {
                 let provenance = Provenance::default();
                 return this.land(Completion {
                     result: Ok(done),
@@ -768,7 +774,7 @@ impl Future for Sync<'_> {
         }
         let trip = this
             .trip
-            .get_or_insert_with(|| Trip::Waiting(Box::new(Op::from(op(handle))), None));
+            .get_or_insert_with(|| Trip::new(Op::from(op(handle)), None));
         trip.poll(engine, cx).map(|completion| {
             completion
                 .result
@@ -795,7 +801,7 @@ impl Open {
         let path = CString::new(self.path.as_os_str().as_bytes())
             .map_err(|_| Error::os("open", Errno::INVAL))?;
         let op = Openat2::new(path, self.options.bits(), self.options.permission_bits());
-        Ok((engine, Trip::Waiting(Box::new(Op::from(op)), None)))
+        Ok((engine, Trip::new(Op::from(op), None)))
     }
 
     fn end(&self, engine: &Engine, completion: Completion) -> Result<File> {

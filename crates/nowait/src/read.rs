@@ -106,7 +106,7 @@ pub(crate) fn start(
         batch,
     };
     let facts = handle.facts(mode);
-    let advice = handle.history().advise(core.costs());
+    let advice = handle.history().advise(|| core.costs());
     let follows = mode == Mode::Strict && handle.history().follows(offset, len);
     let timer = sometimes_now();
     let started = match plan(request, facts, mode, advice, core.copy_limit) {

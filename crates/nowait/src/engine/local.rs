@@ -1,6 +1,5 @@
 //! The local engine: one thread submits to it and reaps it. No owner, no handoff.
 
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use super::parcel::{Mailbox, Parcel, Reply, Route};
 use super::threads::Pool;
-use super::timer::Due;
 use super::uring::{Out, Ring};
 use super::{Backend, Begun, Choice, Core, Options, Submit, Wait, begin, choose};
 use crate::completion::{Completion, Provenance, Ticket};
@@ -54,7 +52,6 @@ pub struct LocalEngine {
     /// At workers.
     away: usize,
     ticket: u64,
-    due: Due,
     event_registered: bool,
     /// A ring's completions belong to the thread that submitted: not `Send`.
     here: PhantomData<*const ()>,
@@ -98,7 +95,6 @@ impl LocalEngine {
             ready: VecDeque::new(),
             away: 0,
             ticket: 0,
-            due: Due::new(),
             event_registered: false,
             here: PhantomData,
         })
@@ -188,7 +184,7 @@ impl LocalEngine {
         self.ticket += 1;
         let ticket = Ticket(self.ticket);
         if let Some(deadline) = op.get_deadline() {
-            self.due.push(Reverse((deadline, ticket)));
+            self.core.deadlines.add(deadline, ticket);
         }
         let (provenance, missed, route) = rest
             .map_or((Provenance::default(), false, Route::Ring), |r| {
@@ -303,8 +299,7 @@ impl LocalEngine {
 
     /// Waits for completions until then, or until the next deadline is due.
     fn sleep(&mut self, want: usize, until: Option<Instant>) {
-        let due = self.due.peek().map(|Reverse((at, _))| *at);
-        let until = match (until, due) {
+        let until = match (until, self.core.deadlines.next()) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
@@ -323,11 +318,7 @@ impl LocalEngine {
 
     /// Stops what is past its deadline.
     fn expire(&mut self) {
-        while let Some(&Reverse((at, ticket))) = self.due.peek() {
-            if at > Instant::now() {
-                break;
-            }
-            self.due.pop();
+        while let Some(ticket) = self.core.deadlines.expired() {
             self.stop(ticket, ErrorKind::DeadlinePassed);
         }
     }

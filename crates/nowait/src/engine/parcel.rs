@@ -1,7 +1,8 @@
 //! A parcel: one operation on its way through an engine, and where its completion is to go.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
@@ -104,6 +105,9 @@ impl Parcel {
         by: ServedBy,
     ) -> (Reply, Completion) {
         let counters = &core.counters;
+        if let Some(deadline) = self.op.get_deadline() {
+            core.deadlines.remove(deadline, self.ticket);
+        }
         counters.count(match by {
             ServedBy::Ring => Count::Ring,
             ServedBy::Worker | ServedBy::Caller => Count::Workers,
@@ -181,7 +185,8 @@ impl Flight {
             state.waker.take()
         };
         if let Some(waker) = waker {
-            waker.wake();
+            // A waker is the program's code, and this is the thread that all others wait for.
+            let _ = std::panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
     }
 
@@ -292,7 +297,27 @@ pub(crate) struct Gate {
     depth: usize,
     inside: AtomicUsize,
     crowded: AtomicBool,
-    waiting: Mutex<Vec<Waker>>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    wakers: BTreeMap<u64, Waker>,
+    next: u64,
+}
+
+/// A future's word with the gate to be woken when there may be a place. Dropping it takes the word
+/// back.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    gate: Arc<Gate>,
+    id: u64,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        lock(&self.gate.waiting).wakers.remove(&self.id);
+    }
 }
 
 impl Gate {
@@ -301,7 +326,7 @@ impl Gate {
             depth,
             inside: AtomicUsize::new(0),
             crowded: AtomicBool::new(false),
-            waiting: Mutex::new(Vec::new()),
+            waiting: Mutex::default(),
         }
     }
 
@@ -312,22 +337,29 @@ impl Gate {
             .is_ok()
     }
 
-    /// Takes a place, or leaves word to be woken when there may be one.
-    pub(crate) fn enter_or_wait(&self, waker: &Waker) -> bool {
+    /// Takes a place, or leaves word (in `turn`) to be woken when there may be one.
+    pub(crate) fn enter_or_wait(self: &Arc<Gate>, waker: &Waker, turn: &mut Option<Turn>) -> bool {
         if self.enter() {
             return true;
         }
         {
             let mut waiting = lock(&self.waiting);
-            waiting.push(waker.clone());
+            let id = match turn {
+                Some(turn) => turn.id,
+                None => {
+                    waiting.next += 1;
+                    *turn = Some(Turn {
+                        gate: self.clone(),
+                        id: waiting.next,
+                    });
+                    waiting.next
+                }
+            };
+            waiting.wakers.insert(id, waker.clone());
             self.crowded.store(true, SeqCst);
         }
         // A place may have come free before the word was left.
-        if self.enter() {
-            // The word left behind wakes us once for nothing, which futures must bear.
-            return true;
-        }
-        false
+        self.enter()
     }
 
     /// Gives places back.
@@ -337,9 +369,11 @@ impl Gate {
             let woken = {
                 let mut waiting = lock(&self.waiting);
                 self.crowded.store(false, SeqCst);
-                std::mem::take(&mut *waiting)
+                std::mem::take(&mut waiting.wakers)
             };
-            woken.into_iter().for_each(Waker::wake);
+            for waker in woken.into_values() {
+                let _ = std::panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            }
         }
     }
 

@@ -8,9 +8,8 @@ use std::time::Instant;
 
 use crossbeam_queue::SegQueue;
 
-use super::parcel::{Flight, Mailbox, Parcel, Reply, Route, lock, notify};
+use super::parcel::{Flight, Mailbox, Parcel, Reply, Route, Turn, lock, notify};
 use super::threads::Pool;
-use super::timer::Timer;
 use super::uring::{Out, Ring};
 use super::{Backend, Begun, Choice, Core, Options, Submit, Wait, begin, choose};
 use crate::completion::{Completion, Provenance, Ticket};
@@ -53,7 +52,6 @@ struct Shared {
     pool: Arc<Pool>,
     mailbox: Arc<Mailbox>,
     tickets: AtomicU64,
-    timer: Timer,
 }
 
 impl std::fmt::Debug for Shared {
@@ -141,7 +139,6 @@ impl Engine {
             pool,
             mailbox: Arc::default(),
             tickets: AtomicU64::new(1),
-            timer: Timer::default(),
         })))))
     }
 
@@ -242,7 +239,15 @@ impl Engine {
     fn queue(&self, op: Op, rest: Option<Rest>, reply: Reply) -> Ticket {
         let shared = self.shared();
         let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
-        let deadline = op.get_deadline();
+        if let Some(deadline) = op.get_deadline() {
+            shared.core.deadlines.add(deadline, ticket);
+            let engine = Arc::downgrade(&self.0);
+            shared.core.deadlines.watch(move |ticket| {
+                if let Some(engine) = engine.upgrade() {
+                    engine.0.cancel(ticket, ErrorKind::DeadlinePassed);
+                }
+            });
+        }
         let (provenance, missed, route) = rest
             .map_or((Provenance::default(), false, Route::Ring), |r| {
                 (r.provenance, r.missed, r.route)
@@ -261,14 +266,6 @@ impl Engine {
             (Some(inbox), Route::Ring) => inbox.send(Message::Submit(parcel)),
             _ => shared.pool.push(parcel),
         }
-        if let Some(deadline) = deadline {
-            let weak = Arc::downgrade(&self.0.0);
-            shared.timer.set(deadline, ticket, move |ticket| {
-                if let Some(shared) = weak.upgrade() {
-                    shared.cancel(ticket, ErrorKind::DeadlinePassed);
-                }
-            });
-        }
         ticket
     }
 
@@ -279,8 +276,9 @@ impl Engine {
         op: Box<Op>,
         rest: Option<Rest>,
         waker: &Waker,
+        turn: &mut Option<Turn>,
     ) -> std::result::Result<Arc<Flight>, (Box<Op>, Option<Rest>)> {
-        if !self.core().gate.enter_or_wait(waker) {
+        if !self.core().gate.enter_or_wait(waker, turn) {
             self.core().counters.count(Count::Full);
             return Err((op, rest));
         }
@@ -359,7 +357,10 @@ impl Shared {
 
 impl Drop for Closer {
     fn drop(&mut self) {
-        // In a forked child there is no owner to be told, and nothing of it is ours to free.
+        // In a forked child there is nobody to be told, and nothing of it is ours to free.
+        if self.0.core.process.is_here() {
+            self.0.core.deadlines.close();
+        }
         if let (true, Some(inbox)) = (self.0.core.process.is_here(), &self.0.inbox) {
             inbox.closing.store(true, Ordering::Release);
             inbox.rouse();

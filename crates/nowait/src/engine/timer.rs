@@ -1,8 +1,10 @@
-//! Deadlines of a shared engine: one thread, started with the first of them, that sleeps until the
-//! next is due.
+//! Deadlines: which operations are to be stopped when.
+//!
+//! A local engine looks here whenever it reaps. A shared one has a thread that sleeps until the
+//! next deadline, started with the first of them. A deadline is taken out when its operation is
+//! done, so there are never more of them than operations in flight.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
@@ -10,66 +12,76 @@ use super::parcel::lock;
 use crate::completion::Ticket;
 use crate::sys::process::spawn_without_signals;
 
-/// What is due when.
-pub(crate) type Due = BinaryHeap<Reverse<(Instant, Ticket)>>;
-
+/// The deadlines of one engine.
 #[derive(Debug, Default)]
-pub(crate) struct Timer(Arc<Inner>);
-
-#[derive(Debug, Default)]
-struct Inner {
+pub(crate) struct Deadlines {
     state: Mutex<State>,
     news: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    due: Due,
-    running: bool,
+    due: BTreeSet<(Instant, Ticket)>,
+    watched: bool,
     closing: bool,
 }
 
-impl Timer {
-    /// Has `expire` called with this ticket at `deadline`. Without a thread to be had the deadline
-    /// does not fire; the operation itself goes on.
-    pub(crate) fn set(
-        &self,
-        deadline: Instant,
-        ticket: Ticket,
-        expire: impl Fn(Ticket) + Send + 'static,
-    ) {
-        let mut state = lock(&self.0.state);
-        state.due.push(Reverse((deadline, ticket)));
-        if state.running {
-            self.0.news.notify_one();
-        } else {
-            let inner = self.0.clone();
-            state.running =
-                spawn_without_signals("nowait-timer", move || inner.run(&expire)).is_ok();
+impl Deadlines {
+    /// This operation is to be stopped then.
+    pub(crate) fn add(&self, at: Instant, ticket: Ticket) {
+        lock(&self.state).due.insert((at, ticket));
+        self.news.notify_one();
+    }
+
+    /// This operation is done.
+    pub(crate) fn remove(&self, at: Instant, ticket: Ticket) {
+        lock(&self.state).due.remove(&(at, ticket));
+    }
+
+    /// When the next one is due.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        lock(&self.state).due.first().map(|(at, _)| *at)
+    }
+
+    /// Takes out one that is past.
+    pub(crate) fn expired(&self) -> Option<Ticket> {
+        let mut state = lock(&self.state);
+        let (at, ticket) = *state.due.first()?;
+        (at <= Instant::now()).then(|| {
+            state.due.pop_first();
+            ticket
+        })
+    }
+
+    /// Has a thread call `expire` with each operation whose time has come. Without a thread to be
+    /// had deadlines don't fire; the operations themselves go on.
+    pub(crate) fn watch(self: &Arc<Self>, expire: impl Fn(Ticket) + Send + 'static) {
+        let mut state = lock(&self.state);
+        if !state.watched {
+            let deadlines = self.clone();
+            let body = move || deadlines.sleep_and_call(&expire);
+            state.watched = spawn_without_signals("nowait-timer", body).is_ok();
         }
     }
-}
 
-impl Drop for Timer {
-    fn drop(&mut self) {
-        lock(&self.0.state).closing = true;
-        self.0.news.notify_one();
+    /// Ends the thread.
+    pub(crate) fn close(&self) {
+        lock(&self.state).closing = true;
+        self.news.notify_one();
     }
-}
 
-impl Inner {
-    fn run(&self, expire: &dyn Fn(Ticket)) {
+    fn sleep_and_call(&self, expire: &dyn Fn(Ticket)) {
         let mut state = lock(&self.state);
         while !state.closing {
             let now = Instant::now();
-            match state.due.peek() {
-                Some(&Reverse((at, ticket))) if at <= now => {
-                    state.due.pop();
+            match state.due.first() {
+                Some(&(at, ticket)) if at <= now => {
+                    state.due.pop_first();
                     drop(state);
                     expire(ticket);
                     state = lock(&self.state);
                 }
-                Some(&Reverse((at, _))) => {
+                Some(&(at, _)) => {
                     let wait = self.news.wait_timeout(state, at - now);
                     state = wait.unwrap_or_else(|e| e.into_inner()).0;
                 }
@@ -77,6 +89,25 @@ impl Inner {
                 None => break,
             }
         }
-        state.running = false;
+        state.watched = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_is_done_is_taken_out() {
+        let deadlines = Deadlines::default();
+        let past = Instant::now() - Duration::from_secs(1);
+        deadlines.add(past, Ticket(1));
+        deadlines.add(past, Ticket(2));
+        deadlines.remove(past, Ticket(1));
+        assert_eq!(deadlines.expired(), Some(Ticket(2)));
+        assert_eq!(deadlines.expired(), None);
+        assert_eq!(deadlines.next(), None);
     }
 }
