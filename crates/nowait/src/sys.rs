@@ -3,6 +3,9 @@
 //! Every function is one call: no retries, no policy. Errors are the kernel's errno.
 #![allow(unsafe_code)]
 
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("nowait is for 64-bit Linux");
+
 pub(crate) mod process;
 pub(crate) mod residency;
 pub(crate) mod rw;

@@ -8,6 +8,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use rustix::event::EventfdFlags;
+
 use crate::completion::{Completion, Origin, Provenance, ServedBy, Ticket};
 use crate::engine::Core;
 use crate::error::{Error, ErrorKind};
@@ -264,7 +266,7 @@ impl Mailbox {
     /// The descriptor that becomes readable when there is something to reap.
     pub(crate) fn event(&self) -> crate::Result<&OwnedFd> {
         if self.event.get().is_none() {
-            let fd = eventfd().map_err(|e| Error::os("eventfd", e))?;
+            let fd = eventfd(EventfdFlags::NONBLOCK).map_err(|e| Error::os("eventfd", e))?;
             let _ = self.event.set(fd);
         }
         let event = self.event.get().ok_or(Error::os("eventfd", Errno::IO))?;
@@ -280,10 +282,10 @@ impl Mailbox {
     }
 }
 
-/// A new eventfd(2), non-blocking.
-pub(crate) fn eventfd() -> Result<OwnedFd, Errno> {
-    use rustix::event::EventfdFlags;
-    rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+/// A new eventfd(2). One that a ring reads must block: of a file with O_NONBLOCK some kernels'
+/// rings report EAGAIN instead of waiting.
+pub(crate) fn eventfd(flags: EventfdFlags) -> Result<OwnedFd, Errno> {
+    rustix::event::eventfd(0, EventfdFlags::CLOEXEC | flags)
 }
 
 /// Makes an eventfd readable. Its count saturates; there is nothing else to fail.

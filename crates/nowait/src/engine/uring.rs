@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, opcode, squeue, types};
+use rustix::event::EventfdFlags;
 
 use super::Core;
 use super::parcel::{Parcel, Reply, eventfd};
@@ -107,7 +108,7 @@ impl Ring {
             broken: false,
             seen: 0,
             mark: 0,
-            wake: Arc::new(eventfd()?),
+            wake: Arc::new(eventfd(EventfdFlags::empty())?),
             wake_count: Box::new([0; 8]),
             wake_armed: false,
         })
