@@ -7,7 +7,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::Core;
@@ -20,6 +21,8 @@ use crate::sys::process::spawn_without_signals;
 
 /// How long a worker stays without work.
 const IDLE: Duration = Duration::from_secs(5);
+/// How many times a worker lets others run before it sleeps.
+const LINGER: usize = 16;
 
 /// The pool. Dropping it lets the workers finish what they have and end.
 pub(crate) struct Pool(Arc<Inner>);
@@ -29,22 +32,52 @@ struct Inner {
     limit: usize,
     state: Mutex<State>,
     work: Condvar,
+    /// The length of `ready`, to look at without the lock.
+    waiting: AtomicUsize,
 }
 
 #[derive(Default)]
 struct State {
     ready: VecDeque<Parcel>,
     parked: HashMap<Share, VecDeque<Parcel>>,
-    running: HashMap<Share, usize>,
+    /// How many operations of a share are being carried out; there are few shares at a time.
+    running: Vec<(Share, usize)>,
     threads: usize,
     idle: usize,
     closing: bool,
+    lingering: bool,
+}
+
+impl State {
+    fn running(&self, share: Share) -> usize {
+        self.running
+            .iter()
+            .find(|(s, _)| *s == share)
+            .map_or(0, |(_, n)| *n)
+    }
+
+    fn begin(&mut self, share: Share) {
+        match self.running.iter_mut().find(|(s, _)| *s == share) {
+            Some((_, n)) => *n += 1,
+            None => self.running.push((share, 1)),
+        }
+    }
+
+    fn end(&mut self, share: Share) {
+        if let Some(at) = self.running.iter().position(|(s, _)| *s == share) {
+            self.running[at].1 -= 1;
+            if self.running[at].1 == 0 {
+                self.running.swap_remove(at);
+            }
+        }
+    }
 }
 
 /// What may hold only a part of the workers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Share {
-    /// One open file.
+    /// One open file, by its descriptor. Another file may get that number while the last worker
+    /// of this one is still finishing: for that moment they share.
     File(i32),
     /// One filesystem's device.
     Device(u64),
@@ -67,6 +100,7 @@ impl Pool {
             limit,
             state: Mutex::default(),
             work: Condvar::new(),
+            waiting: AtomicUsize::new(0),
         }))
     }
 
@@ -82,20 +116,23 @@ impl Pool {
     /// Takes an operation in. It is queued even if no thread can be started for it, as long as
     /// there is one.
     pub(crate) fn push(&self, parcel: Parcel) {
-        let mut state = lock(&self.0.state);
+        let inner = &self.0;
+        let mut state = lock(&inner.state);
         state.ready.push_back(parcel);
-        if state.idle >= state.ready.len() {
-            self.0.work.notify_one();
-        } else if state.threads < self.0.limit {
-            if self.0.clone().spawn(&mut state).is_err() && state.threads == 0 {
-                let stranded = state.ready.pop_back();
-                drop(state);
-                if let Some(parcel) = stranded {
-                    self.0.refuse(parcel);
-                }
+        inner.waiting.store(state.ready.len(), Relaxed);
+        let awake = usize::from(state.lingering);
+        if state.ready.len() <= awake {
+            return;
+        }
+        if state.idle + awake >= state.ready.len() || state.threads >= inner.limit {
+            drop(state);
+            inner.work.notify_one();
+        } else if inner.clone().spawn(&mut state).is_err() && state.threads == 0 {
+            let stranded = state.ready.pop_back();
+            drop(state);
+            if let Some(parcel) = stranded {
+                inner.refuse(parcel);
             }
-        } else {
-            self.0.work.notify_one();
         }
     }
 
@@ -147,20 +184,21 @@ impl Inner {
         let mut state = lock(&self.state);
         loop {
             if let Some(parcel) = self.take(&mut state) {
+                // Who is woken takes one and wakes the next: not the caller pays for all.
+                let more = !state.ready.is_empty() && state.idle > 0;
                 drop(state);
-                let shares = shares(&parcel);
-                // Counts are given back before the completion is: who is told of it may close the
-                // file, and its number may be another file's at once.
-                let (parcel, result) = run(parcel);
-                state = lock(&self.state);
-                self.give_back(&mut state, shares);
-                if !state.ready.is_empty() {
+                if more {
                     self.work.notify_one();
                 }
-                drop(state);
+                let shares = shares(&parcel);
+                let (parcel, result) = run(parcel);
                 let (reply, completion) = parcel.finish(&self.core, result, ServedBy::Worker);
                 reply.deliver(&self.core, completion);
                 state = lock(&self.state);
+                self.give_back(&mut state, shares);
+                if state.ready.is_empty() && !state.closing {
+                    state = self.linger(state);
+                }
                 continue;
             }
             if state.closing {
@@ -180,50 +218,62 @@ impl Inner {
         state.threads -= 1;
     }
 
+    /// Whoever was just given a completion often has another operation at once: one worker at a
+    /// time lets others run for a moment before it goes to sleep, which saves a wake-up.
+    fn linger<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if state.lingering {
+            return state;
+        }
+        state.lingering = true;
+        drop(state);
+        for _ in 0..LINGER {
+            std::thread::yield_now();
+            if self.waiting.load(Relaxed) > 0 {
+                break;
+            }
+        }
+        state = lock(&self.state);
+        state.lingering = false;
+        state
+    }
+
     /// The next operation whose shares are not used up; those that are over theirs are parked.
     fn take(&self, state: &mut State) -> Option<Parcel> {
+        let mut taken = None;
         while let Some(parcel) = state.ready.pop_front() {
-            let Some(shares) = shares(&parcel) else {
-                return Some(parcel);
-            };
-            let over = shares.into_iter().find(|share| {
-                state
-                    .running
-                    .get(share)
-                    .is_some_and(|&n| n >= self.most(*share))
-            });
+            let shares = shares(&parcel);
+            let over = shares
+                .into_iter()
+                .flatten()
+                .find(|share| state.running(*share) >= self.most(*share));
             match over {
                 Some(share) => state.parked.entry(share).or_default().push_back(parcel),
                 None => {
-                    for share in shares {
-                        *state.running.entry(share).or_default() += 1;
+                    for share in shares.into_iter().flatten() {
+                        state.begin(share);
                     }
-                    return Some(parcel);
+                    taken = Some(parcel);
+                    break;
                 }
             }
         }
-        None
+        self.waiting.store(state.ready.len(), Relaxed);
+        taken
     }
 
     /// One operation less of these shares: what was parked for one of them may go on.
     fn give_back(&self, state: &mut State, shares: Option<[Share; 2]>) {
         for share in shares.into_iter().flatten() {
-            if let Some(n) = state.running.get_mut(&share) {
-                *n -= 1;
-                if *n == 0 {
-                    state.running.remove(&share);
-                }
-            }
+            state.end(share);
             if let Some(queue) = state.parked.get_mut(&share) {
                 let next = queue.pop_front();
                 if queue.is_empty() {
                     state.parked.remove(&share);
                 }
-                if let Some(parcel) = next {
-                    state.ready.push_front(parcel);
-                }
+                state.ready.extend(next);
             }
         }
+        self.waiting.store(state.ready.len(), Relaxed);
     }
 
     /// How many workers a share may hold.

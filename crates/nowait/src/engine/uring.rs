@@ -29,6 +29,10 @@ const WAKE: u64 = u64::MAX;
 const CANCEL: u64 = u64::MAX - 1;
 /// Entries of the submission queue at most: more are flushed in between.
 const ENTRIES: usize = 4096;
+/// So many reads that miss are submitted at once. The kernel holds back the requests of one
+/// submission until the last of them is prepared (it plugs the block queue): a device idles while a
+/// long one is. Batches of hits don't mind, and go whole.
+const PIECE: usize = 4;
 
 pub(crate) struct Ring {
     ring: IoUring,
@@ -40,6 +44,11 @@ pub(crate) struct Ring {
     flush: u64,
     /// Entries of operations wait for a flush.
     queued: bool,
+    /// The last flush met reads that were not cached.
+    cold: bool,
+    /// Completions come only in `wait` (DEFER_TASKRUN), so what is there earlier was inline, also
+    /// after several submissions.
+    deferred: bool,
     /// The kernel does not let us enter it any more.
     broken: bool,
     /// How many completion entries were consumed in all.
@@ -86,9 +95,10 @@ impl Ring {
             builder.build(entries)
         };
         // 6.1 has both, 6.0 the first; older kernels say EINVAL. Only the last answer counts.
-        let ring = build(true, true)
-            .or_else(|_| build(true, false))
-            .or_else(|_| build(false, false))?;
+        let (ring, deferred) = build(true, true).map(|ring| (ring, true)).or_else(|_| {
+            let ring = build(true, false).or_else(|_| build(false, false))?;
+            Ok::<_, std::io::Error>((ring, false))
+        })?;
         let params = ring.params();
         if !params.is_feature_ext_arg() || !params.is_feature_nodrop() {
             // Before 5.11 there is no wait with a timeout: such rings are left alone.
@@ -105,6 +115,8 @@ impl Ring {
             core: core.clone(),
             flush: 1,
             queued: false,
+            cold: false,
+            deferred,
             broken: false,
             seen: 0,
             mark: 0,
@@ -162,7 +174,7 @@ impl Ring {
             // `self.slots`, or by `self`, and neither moves, is touched or is freed until the
             // entry's completion is consumed. Slots are boxed and never reallocated; `Drop`
             // leaks them if the kernel does not let go in time.
-            if unsafe { self.ring.submission().push(entry) }.is_ok() || !self.enter() {
+            if unsafe { self.ring.submission().push(entry) }.is_ok() || !self.enter(ENTRIES) {
                 return;
             }
         }
@@ -174,19 +186,28 @@ impl Ring {
         if self.queued {
             self.drain(out);
             self.queued = false;
-            if !self.enter() {
-                return self.give_up(out);
+            let all = self.ring.submission().len();
+            let piece = if self.cold { PIECE } else { all };
+            while !self.ring.submission().is_empty() {
+                if !self.enter(piece) {
+                    return self.give_up(out);
+                }
             }
-            self.mark = self.seen + self.ring.completion().len() as u64;
+            let inline = self.ring.completion().len();
+            self.mark = self.seen + inline as u64;
             self.flush += 1;
+            self.cold = self.deferred && inline < all;
         }
     }
 
-    /// One io_uring_enter(2) that submits and does not wait. Says whether the ring still works: a
+    /// One io_uring_enter(2) that submits at most so many entries and does not wait. Says whether the ring still works: a
     /// sandbox put on later may deny the call.
-    fn enter(&mut self) -> bool {
+    fn enter(&mut self, at_most: usize) -> bool {
         while !self.broken {
-            match self.ring.submit() {
+            let entries = self.ring.submission().len().min(at_most) as u32;
+            // SAFETY: Assumption: the entries in the queue are as `enqueue` says.
+            let entered = unsafe { self.ring.submitter().enter::<()>(entries, 0, 0, None) };
+            match entered {
                 Ok(_) => return true,
                 Err(e) => match e.raw_os_error() {
                     Some(libc::EINTR) => {}
