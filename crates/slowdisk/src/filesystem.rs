@@ -1,0 +1,141 @@
+//! The filesystems a test may want, and how each is made.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+
+use crate::error::{Doing, Error, Result};
+use crate::missing::{self, Missing};
+
+/// A filesystem under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Filesystem {
+    /// ext4 on a block device.
+    Ext4,
+    /// xfs on a block device of at least 300 MiB.
+    Xfs,
+    /// btrfs on a block device of at least 128 MiB.
+    Btrfs,
+    /// tmpfs, which has no device.
+    Tmpfs,
+    /// overlayfs, with its lower and upper directory on one ext4.
+    Overlay,
+}
+
+impl Filesystem {
+    /// All of them, for tests that go through them.
+    pub const ALL: [Filesystem; 5] = [
+        Filesystem::Ext4,
+        Filesystem::Xfs,
+        Filesystem::Btrfs,
+        Filesystem::Tmpfs,
+        Filesystem::Overlay,
+    ];
+
+    /// The kernel's name for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Filesystem::Ext4 => "ext4",
+            Filesystem::Xfs => "xfs",
+            Filesystem::Btrfs => "btrfs",
+            Filesystem::Tmpfs => "tmpfs",
+            Filesystem::Overlay => "overlay",
+        }
+    }
+
+    /// Whether it can be made and mounted here, on an image; for a
+    /// [`SlowDisk`](crate::SlowDisk) see [`available`](crate::available) as well.
+    pub fn available(self) -> Result<(), Missing> {
+        missing::privileged()?;
+        for (name, package) in [
+            ("sh", "dash"),
+            ("setsid", "util-linux"),
+            ("umount", "mount"),
+        ] {
+            missing::program(name, package)?;
+        }
+        missing::kernel_filesystem(self.name())?;
+        if self == Filesystem::Overlay {
+            return Filesystem::Ext4.available();
+        }
+        if let Some((program, package)) = self.mkfs() {
+            missing::program("losetup", "mount")?;
+            missing::program(program, package)?;
+            missing::loop_devices()?;
+        }
+        Ok(())
+    }
+
+    /// The program that makes it, and the Debian package that has the program.
+    fn mkfs(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Filesystem::Ext4 => Some(("mkfs.ext4", "e2fsprogs")),
+            Filesystem::Xfs => Some(("mkfs.xfs", "xfsprogs")),
+            Filesystem::Btrfs => Some(("mkfs.btrfs", "btrfs-progs")),
+            Filesystem::Tmpfs | Filesystem::Overlay => None,
+        }
+    }
+
+    /// Makes it on `device`, which must be new and read as zeros.
+    pub(crate) fn make(self, device: &Path, more: &[String]) -> Result<()> {
+        let Some((name, package)) = self.mkfs() else {
+            let cause = io::Error::from(io::ErrorKind::InvalidInput);
+            return Err(Error::new(format!("{self} has no device"), cause));
+        };
+        let program = missing::program(name, package)?;
+        let quiet: &[&str] = match self {
+            // The device reads as zeros: nothing to initialise, now or (see mount_options) later.
+            Filesystem::Ext4 => &[
+                "-q",
+                "-F",
+                "-E",
+                "nodiscard,lazy_itable_init=1,lazy_journal_init=1",
+            ],
+            _ => &["-q", "-f", "-K"],
+        };
+        let output = Command::new(program)
+            .args(quiet)
+            .args(more)
+            .arg(device)
+            .stdin(Stdio::null())
+            .output()
+            .doing(|| format!("running {name}"))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let doing = format!("{name} {}", device.display());
+        Err(Error::new(doing, io::Error::other(said)))
+    }
+
+    /// Options it is always mounted with.
+    pub(crate) fn mount_options(self) -> &'static str {
+        match self {
+            // No thread that writes inode tables behind a test's back.
+            Filesystem::Ext4 => "noinit_itable",
+            _ => "",
+        }
+    }
+}
+
+impl fmt::Display for Filesystem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Filesystem {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Filesystem::ALL
+            .into_iter()
+            .find(|filesystem| filesystem.name() == name)
+            .ok_or_else(|| {
+                let known = Filesystem::ALL.map(Filesystem::name).join(", ");
+                format!("no filesystem {name:?} here, but {known}")
+            })
+    }
+}

@@ -1,0 +1,174 @@
+//! Loop devices: a file as a block device, detached on drop.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use rustix::io::Errno;
+
+use crate::disk::SlowDisk;
+use crate::error::{Doing, Error, Result};
+use crate::janitor::Claim;
+use crate::missing;
+use crate::sys;
+
+/// The major number of loop devices.
+const LOOP_MAJOR: u32 = 7;
+/// How often to look for another device when somebody else was faster.
+const ATTEMPTS: usize = 200;
+
+/// A block device that is a file underneath.
+#[derive(Debug)]
+pub struct LoopDevice {
+    number: u32,
+    path: PathBuf,
+    backing: PathBuf,
+    device: File,
+    /// Kept alive, and let go on drop, so that detaching does not wait for stalled requests.
+    disk: Option<SlowDisk>,
+    /// Forgotten after the device is detached.
+    _claim: Claim,
+}
+
+impl LoopDevice {
+    /// Makes a block device of an ordinary file, with direct I/O where the file's filesystem has it.
+    pub fn attach(file: impl AsRef<Path>) -> Result<Self> {
+        let file = file.as_ref();
+        match LoopDevice::configured(file, true, None) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                LoopDevice::configured(file, false, None)
+            }
+            attached => attached,
+        }
+    }
+
+    /// Makes a block device of a slow disk, with direct I/O: a loop device without it serves one
+    /// request at a time.
+    pub fn on(disk: &SlowDisk) -> Result<Self> {
+        let device = LoopDevice::configured(disk.path(), true, Some(disk.clone()))?;
+        if fs::read_to_string(device.sysfs("loop/dio")).is_ok_and(|dio| dio.trim() == "1") {
+            return Ok(device);
+        }
+        let cause = io::Error::other("the kernel refuses direct I/O");
+        Err(Error::new(device.path.display().to_string(), cause))
+    }
+
+    fn configured(file: &Path, direct: bool, disk: Option<SlowDisk>) -> Result<Self> {
+        missing::privileged()?;
+        missing::loop_devices()?;
+        // As the kernel will show it, for the janitor to compare.
+        let backing = file.canonicalize().doing(|| file.display().to_string())?;
+        let source = read_write(&backing).doing(|| format!("opening {}", backing.display()))?;
+        let control = read_write(Path::new("/dev/loop-control"))
+            .doing(|| "opening /dev/loop-control".into())?;
+        for _ in 0..ATTEMPTS {
+            let number = sys::free_loop_device(&control)
+                .doing(|| "looking for a free loop device".into())?;
+            let path = PathBuf::from(format!("/dev/loop{number}"));
+            make_node(&path, number).doing(|| format!("making {}", path.display()))?;
+            let claim = Claim::detach(&path, &backing)?;
+            let configured = read_write(&path)
+                .and_then(|device| sys::configure_loop(&device, &source, direct).map(|()| device));
+            match configured.map_err(|error| (error.raw_os_error(), error)) {
+                Ok(writable) => {
+                    // A kernel may refuse to mount a device that is open for writing; the first
+                    // descriptor is closed only after the second is there to keep it attached.
+                    let device =
+                        File::open(&path).doing(|| format!("opening {}", path.display()))?;
+                    drop(writable);
+                    return Ok(LoopDevice {
+                        number,
+                        path,
+                        backing,
+                        device,
+                        disk,
+                        _claim: claim,
+                    });
+                }
+                // Somebody took the device, or removed it, since it was free.
+                Err((Some(libc::EBUSY | libc::ENXIO | libc::ENODEV | libc::ENOENT), _)) => {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                Err((_, error)) => {
+                    let (file, path) = (backing.display(), path.display());
+                    return Err(Error::new(format!("attaching {file} to {path}"), error));
+                }
+            }
+        }
+        let cause = io::Error::from(Errno::BUSY);
+        Err(Error::new("looking for a free loop device", cause))
+    }
+
+    /// `/dev/loopN`.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How far the kernel reads ahead in files of a filesystem on this device, in KiB. The kernel's
+    /// default is 128.
+    ///
+    /// A filesystem takes it from the device when it is mounted or, on most, as it changes.
+    pub fn set_read_ahead_kb(&self, kib: u32) -> Result<()> {
+        self.set_queue("read_ahead_kb", kib)
+    }
+
+    /// How many requests the block layer has in flight on this device: at most 128, its default,
+    /// unless the module was loaded with another `hw_queue_depth`.
+    pub fn set_nr_requests(&self, requests: u32) -> Result<()> {
+        self.set_queue("nr_requests", requests)
+    }
+
+    fn set_queue(&self, name: &str, value: u32) -> Result<()> {
+        let path = self.sysfs("queue").join(name);
+        fs::write(&path, value.to_string())
+            .doing(|| format!("writing {value} to {}", path.display()))
+    }
+
+    fn sysfs(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/sys/block/loop{}/{name}", self.number))
+    }
+
+    fn is_attached(&self) -> bool {
+        fs::read_to_string(self.sysfs("loop/backing_file"))
+            .is_ok_and(|backing| Path::new(backing.trim_end()) == self.backing)
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _speed = self.disk.as_ref().map(|disk| {
+            disk.release_all();
+            disk.full_speed()
+        });
+        // It fails if somebody detached the device already.
+        let _ = sys::clear_loop(&self.device);
+        // Detached for good when the last descriptor is closed: replace ours to close it now.
+        if let Ok(null) = File::open("/dev/null") {
+            self.device = null;
+        }
+        let give_up = Instant::now() + Duration::from_secs(1);
+        while self.is_attached() && Instant::now() < give_up {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn read_write(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(path)
+}
+
+/// In a container with its own /dev, a device that the kernel made has no node.
+fn make_node(path: &Path, number: u32) -> io::Result<()> {
+    if fs::metadata(path).is_ok_and(|node| node.file_type().is_block_device()) {
+        return Ok(());
+    }
+    let device = makedev(LOOP_MAJOR, number);
+    match mknodat(CWD, path, FileType::BlockDevice, Mode::from(0o600), device) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,151 @@
+//! What the rig needs and this machine may lack; how a test says so.
+
+use std::env;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::Error;
+
+const CAP_SYS_ADMIN: u32 = 21;
+
+/// Something the rig needs that is not here, and how to get it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    what: String,
+}
+
+impl Missing {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Missing { what: what.into() }
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+impl From<Missing> for Error {
+    fn from(missing: Missing) -> Error {
+        Error::new(
+            "not possible here",
+            io::Error::new(io::ErrorKind::Unsupported, missing),
+        )
+    }
+}
+
+/// Whether a [`SlowDisk`](crate::SlowDisk) under a [`LoopDevice`](crate::LoopDevice) can be made
+/// here. For a filesystem on it see [`Filesystem::available`](crate::Filesystem::available).
+pub fn available() -> Result<(), Missing> {
+    privileged()?;
+    if !Path::new("/dev/fuse").exists() {
+        return Err(Missing::new(
+            "/dev/fuse is missing (modprobe fuse; in a container: --device /dev/fuse)",
+        ));
+    }
+    loop_devices()?;
+    for (name, package) in [
+        ("sh", "dash"),
+        ("setsid", "util-linux"),
+        ("umount", "mount"),
+        ("losetup", "mount"),
+    ] {
+        program(name, package)?;
+    }
+    Ok(())
+}
+
+/// Says on standard error that a test is skipped, and what is missing. Panics instead when the
+/// environment has `NOWAIT_TEST_ALL=1`.
+///
+/// # Panics
+///
+/// With `NOWAIT_TEST_ALL=1`, where a skip is a failure.
+pub fn skip_or_fail(missing: impl fmt::Display) {
+    if env::var_os("NOWAIT_TEST_ALL").is_some_and(|v| v == "1") {
+        panic!("NOWAIT_TEST_ALL=1 and {missing}");
+    }
+    eprintln!("skipped: {missing}");
+}
+
+/// The value of an `Ok`; on `Err` says what is missing and returns from the test
+/// (see [`skip_or_fail`]).
+///
+/// ```no_run
+/// fn reads_past_a_bad_block() {
+///     slowdisk::require!(slowdisk::available());
+///     slowdisk::require!(slowdisk::Filesystem::Xfs.available());
+///     // ...
+/// }
+/// ```
+#[macro_export]
+macro_rules! require {
+    ($needed:expr) => {
+        match $needed {
+            Ok(value) => value,
+            Err(missing) => {
+                $crate::skip_or_fail(missing);
+                return;
+            }
+        }
+    };
+}
+
+pub(crate) fn privileged() -> Result<(), Missing> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0);
+    if effective & (1 << CAP_SYS_ADMIN) == 0 {
+        return Err(Missing::new("not root (CAP_SYS_ADMIN is missing)"));
+    }
+    Ok(())
+}
+
+pub(crate) fn loop_devices() -> Result<(), Missing> {
+    if Path::new("/dev/loop-control").exists() {
+        return Ok(());
+    }
+    Err(Missing::new(
+        "/dev/loop-control is missing (modprobe loop; in a container: --privileged)",
+    ))
+}
+
+/// Where the program `name` is; `package` is the Debian package that has it.
+pub(crate) fn program(name: &str, package: &str) -> Result<PathBuf, Missing> {
+    // mkfs programs live in /usr/sbin, which a plain PATH may lack.
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from))
+        .map(|dir| dir.join(name))
+        .find(|candidate| candidate.is_file())
+        .ok_or_else(|| Missing::new(format!("{name} is missing (Debian package {package})")))
+}
+
+/// Whether the kernel has the filesystem `name`, loading its module if need be.
+pub(crate) fn kernel_filesystem(name: &str) -> Result<(), Missing> {
+    let known = || {
+        fs::read_to_string("/proc/filesystems")
+            .unwrap_or_default()
+            .lines()
+            .any(|line| line.split_whitespace().next_back() == Some(name))
+    };
+    if !known() {
+        // Its outcome shows in /proc/filesystems.
+        let _ = Command::new("modprobe").args(["-q", name]).status();
+    }
+    if known() {
+        return Ok(());
+    }
+    Err(Missing::new(format!(
+        "this kernel has no {name} filesystem"
+    )))
+}

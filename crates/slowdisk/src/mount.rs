@@ -1,0 +1,87 @@
+//! One mount, undone on drop.
+
+use std::ffi::CString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use crate::error::{Doing, Error, Result};
+use crate::janitor::Claim;
+
+/// How long to wait for a mount that is busy: a loop device lets go of its file a little late.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// A mount that ends on drop. If it is busy even then, it is detached and ends with its last user.
+#[derive(Debug)]
+pub struct Mount {
+    path: PathBuf,
+    /// Forgotten after the mount is gone.
+    _claim: Claim,
+}
+
+impl Mount {
+    /// Mounts `source` on the directory `path`, with the filesystem's own options in
+    /// mount(8)'s notation (`noquota,sunit=8`); flags like `noatime` are not among them.
+    pub fn new(
+        source: impl AsRef<Path>,
+        path: impl AsRef<Path>,
+        filesystem: &str,
+        options: &str,
+    ) -> Result<Self> {
+        let (source, path) = (source.as_ref(), path.as_ref());
+        let doing = || {
+            let (source, path) = (source.display(), path.display());
+            format!("mounting {source} ({filesystem}) on {path}")
+        };
+        // The janitor and the kernel's list need it whole.
+        let path = path.canonicalize().doing(doing)?;
+        let options = CString::new(options).map_err(|_| {
+            let cause = io::Error::new(io::ErrorKind::InvalidInput, "zero byte in the options");
+            Error::new(doing(), cause)
+        })?;
+        let claim = Claim::unmount(&path)?;
+        mount(
+            source,
+            &path,
+            filesystem,
+            MountFlags::empty(),
+            options.as_c_str(),
+        )
+        .doing(doing)?;
+        Ok(Mount {
+            path,
+            _claim: claim,
+        })
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        take_down(&self.path);
+    }
+}
+
+/// Unmounts `path`, by force if it stays busy: requests to a FUSE mount then fail, and any mount is
+/// detached.
+pub(crate) fn take_down(path: &Path) {
+    let give_up = Instant::now() + PATIENCE;
+    while unmount(path, UnmountFlags::NOFOLLOW) == Err(Errno::BUSY) {
+        if Instant::now() > give_up {
+            // Force ends the requests of a FUSE mount, whatever it returns.
+            let _ = unmount(path, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE);
+            // It fails if that was enough.
+            let _ = unmount(path, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
+            return;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,434 @@
+//! The device's queue: who is served, for how long, and in what order requests are answered.
+//!
+//! ```text
+//!   submit ─► waiting ─► (a place is free) ─┬─► due, by time ─► answered
+//!                                           └─► stalled ─release─┘
+//! ```
+//!
+//! A request in `due` or `stalled` occupies one of the places. Two threads in [`Queue::serve`]
+//! answer: the leader sleeps until the next request is due; when it has taken one it hands the
+//! lead to the other and answers outside the lock.
+//!
+//! Answers are given in [`Queue::submit`], [`Queue::serve`] and [`Queue::close`] alone, which only
+//! the rig's own threads call: nobody else has the descriptor that an answer is written to.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
+use std::mem;
+use std::num::NonZeroU64;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::thread::set_current_timer_slack;
+
+use crate::fault::{Fault, FaultId, Kind};
+use crate::log::{Counters, Entry, Op};
+
+/// How long requests take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub(crate) latency: Duration,
+    pub(crate) seek: Duration,
+}
+
+/// Does the work of a request and answers it; with `false`, answers with EIO and does nothing.
+pub(crate) type Answer = Box<dyn FnOnce(bool) + Send>;
+
+/// One request of the kernel.
+pub(crate) struct Request {
+    pub(crate) op: Op,
+    pub(crate) offset: u64,
+    pub(crate) len: u32,
+    pub(crate) arrived: Instant,
+    pub(crate) answer: Answer,
+}
+
+/// A request in service.
+struct Due {
+    at: Instant,
+    /// Breaks ties, so that requests due at the same moment are answered as they came.
+    turn: u64,
+    failed: bool,
+    request: Request,
+}
+
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    /// The leader waits here for what is due.
+    lead: Condvar,
+    /// The other threads wait here for the lead.
+    follow: Condvar,
+}
+
+struct State {
+    made: Instant,
+    places: usize,
+    pace: Pace,
+    /// How many want requests served without latency for now.
+    hurried: usize,
+    faults: Vec<(FaultId, Fault)>,
+    next_fault: u64,
+    waiting: VecDeque<Request>,
+    stalled: Vec<Request>,
+    due: BinaryHeap<Due>,
+    turn: u64,
+    /// Where the request that last went into service ends.
+    head: u64,
+    led: bool,
+    closed: bool,
+    record: bool,
+    log: Vec<Entry>,
+    counters: Counters,
+}
+
+impl Queue {
+    pub(crate) fn new(places: usize, pace: Pace, record: bool) -> Self {
+        Queue {
+            state: Mutex::new(State {
+                made: Instant::now(),
+                places,
+                pace,
+                hurried: 0,
+                faults: Vec::new(),
+                next_fault: 0,
+                waiting: VecDeque::new(),
+                stalled: Vec::new(),
+                due: BinaryHeap::new(),
+                turn: 0,
+                head: 0,
+                led: false,
+                closed: false,
+                record,
+                log: Vec::new(),
+                counters: Counters::default(),
+            }),
+            lead: Condvar::new(),
+            follow: Condvar::new(),
+        }
+    }
+
+    /// Takes a request; answers it at once if it costs nothing.
+    pub(crate) fn submit(&self, request: Request) {
+        let mut state = self.lock();
+        if state.closed {
+            drop(state);
+            return (request.answer)(false);
+        }
+        let earliest = state.due.peek().map(|due| due.at);
+        state.waiting.push_back(request);
+        state.fill_places();
+        let now = Instant::now();
+        let next = match state.due.peek().map(|due| due.at) {
+            Some(at) if at <= now => state.retire(now),
+            Some(at) if earliest.is_none_or(|earliest| at < earliest) => {
+                self.lead.notify_one();
+                None
+            }
+            _ => None,
+        };
+        drop(state);
+        if let Some((answer, ok)) = next {
+            answer(ok);
+        }
+    }
+
+    /// Answers requests when they are due, until the queue is closed.
+    pub(crate) fn serve(&self) {
+        // The default slack of 50 µs would be added to every wait; without the call we are only late.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
+        let mut state = self.lock();
+        loop {
+            while state.led && !state.closed {
+                state = wait(&self.follow, state);
+            }
+            state.led = true;
+            let (answer, ok) = loop {
+                if state.closed {
+                    return;
+                }
+                let now = Instant::now();
+                match state.due.peek().map(|due| due.at) {
+                    Some(at) if at <= now => {
+                        if let Some(answer) = state.retire(now) {
+                            break answer;
+                        }
+                    }
+                    Some(at) => {
+                        let waited = self.lead.wait_timeout(state, at - now);
+                        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    }
+                    None => state = wait(&self.lead, state),
+                }
+            };
+            state.led = false;
+            self.follow.notify_one();
+            drop(state);
+            answer(ok);
+            state = self.lock();
+        }
+    }
+
+    /// Fails every request that is not answered yet, and those to come.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        let mut left: Vec<Request> = mem::take(&mut state.waiting).into();
+        left.append(&mut state.stalled);
+        left.extend(mem::take(&mut state.due).into_iter().map(|due| due.request));
+        drop(state);
+        self.lead.notify_all();
+        self.follow.notify_all();
+        for request in left {
+            (request.answer)(false);
+        }
+    }
+
+    pub(crate) fn inject(&self, fault: Fault) -> FaultId {
+        let mut state = self.lock();
+        state.next_fault += 1;
+        let id = FaultId(state.next_fault);
+        state.faults.push((id, fault));
+        id
+    }
+
+    pub(crate) fn release(&self, released: FaultId) {
+        self.retain_faults(|id| id != released);
+    }
+
+    pub(crate) fn release_all(&self) {
+        self.retain_faults(|_| false);
+    }
+
+    fn retain_faults(&self, keep: impl Fn(FaultId) -> bool) {
+        let mut state = self.lock();
+        state.faults.retain(|(id, _)| keep(*id));
+        for request in mem::take(&mut state.stalled) {
+            state.start(request);
+        }
+        self.lead.notify_one();
+    }
+
+    pub(crate) fn stalled(&self) -> usize {
+        self.lock().stalled.len()
+    }
+
+    pub(crate) fn set_pace(&self, change: impl FnOnce(&mut Pace)) {
+        change(&mut self.lock().pace);
+    }
+
+    /// Serves everything at once, what is in service included, until [`Queue::calm`].
+    pub(crate) fn hurry(&self) {
+        let mut state = self.lock();
+        state.hurried += 1;
+        let now = Instant::now();
+        let hastened = mem::take(&mut state.due)
+            .into_iter()
+            .map(|due| Due { at: now, ..due });
+        state.due = hastened.collect();
+        self.lead.notify_one();
+    }
+
+    pub(crate) fn calm(&self) {
+        self.lock().hurried -= 1;
+    }
+
+    pub(crate) fn log(&self) -> Vec<Entry> {
+        self.lock().log.clone()
+    }
+
+    pub(crate) fn take_log(&self) -> Vec<Entry> {
+        mem::take(&mut self.lock().log)
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.lock().counters
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No invariant of the state spans a call that could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn in_service(&self) -> usize {
+        self.due.len() + self.stalled.len()
+    }
+
+    fn fill_places(&mut self) {
+        while self.in_service() < self.places {
+            let Some(request) = self.waiting.pop_front() else {
+                return;
+            };
+            self.start(request);
+        }
+    }
+
+    /// Puts a request into a place that is free.
+    fn start(&mut self, request: Request) {
+        let (op, offset, len) = (request.op, request.offset, u64::from(request.len));
+        let fault = self
+            .faults
+            .iter()
+            .find(|(_, fault)| fault.touches(op, offset, len))
+            .map(|(_, fault)| fault.kind());
+        if fault == Some(Kind::Stall) {
+            self.stalled.push(request);
+        } else {
+            let seek = if self.head == offset {
+                Duration::ZERO
+            } else {
+                self.pace.seek
+            };
+            self.head = offset.saturating_add(len);
+            let cost = if self.hurried > 0 {
+                Duration::ZERO
+            } else {
+                self.pace.latency + seek
+            };
+            self.turn += 1;
+            self.due.push(Due {
+                at: Instant::now() + cost,
+                turn: self.turn,
+                failed: fault == Some(Kind::Eio),
+                request,
+            });
+        }
+        self.counters.deepest = self.counters.deepest.max(self.in_service());
+    }
+
+    /// Takes the request that is due first out of service and notes it; the next gets its place.
+    fn retire(&mut self, now: Instant) -> Option<(Answer, bool)> {
+        let Due {
+            failed, request, ..
+        } = self.due.pop()?;
+        let entry = Entry {
+            time: request.arrived - self.made,
+            op: request.op,
+            offset: request.offset,
+            len: request.len,
+            latency: now - request.arrived,
+            failed,
+        };
+        self.counters.count(&entry);
+        if self.record {
+            self.log.push(entry);
+        }
+        self.fill_places();
+        Some((request.answer, !failed))
+    }
+}
+
+fn wait<'a>(condvar: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    condvar.wait(state).unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The greatest in the heap is what is due first.
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.turn).cmp(&(self.at, self.turn))
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Due {}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, mpsc};
+    use std::thread;
+
+    use super::*;
+
+    fn queue(places: usize, seek_ms: u64) -> Queue {
+        let seek = Duration::from_millis(seek_ms);
+        let latency = Duration::ZERO;
+        Queue::new(places, Pace { latency, seek }, true)
+    }
+
+    fn read(queue: &Queue, offset: u64, answers: &mpsc::Sender<(u64, bool)>) {
+        let answers = answers.clone();
+        queue.submit(Request {
+            op: Op::Read,
+            offset,
+            len: 4096,
+            arrived: Instant::now(),
+            answer: Box::new(move |ok| answers.send((offset, ok)).unwrap()),
+        });
+    }
+
+    #[test]
+    fn a_stalled_request_holds_its_place() {
+        let queue = queue(2, 0);
+        let (sender, answers) = mpsc::channel();
+        queue.inject(Fault::stall(0..1));
+        read(&queue, 0, &sender);
+        read(&queue, 4096, &sender);
+        assert_eq!(answers.try_recv(), Ok((4096, true)));
+        read(&queue, 0, &sender);
+        read(&queue, 8192, &sender);
+        assert!(answers.try_recv().is_err(), "both places are taken");
+        assert_eq!(queue.stalled(), 2);
+        queue.close();
+        let mut failed: Vec<_> = answers.try_iter().collect();
+        failed.sort_unstable();
+        assert_eq!(failed, [(0, false), (0, false), (8192, false)]);
+    }
+
+    #[test]
+    fn released_requests_are_served() {
+        let queue = Arc::new(queue(2, 0));
+        let server = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || queue.serve()
+        });
+        let (sender, answers) = mpsc::channel();
+        let stall = queue.inject(Fault::stall(0..1));
+        read(&queue, 0, &sender);
+        assert!(answers.try_recv().is_err());
+        queue.release(stall);
+        assert_eq!(answers.recv(), Ok((0, true)));
+        queue.close();
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn a_request_that_follows_on_pays_no_seek() {
+        let queue = queue(8, 3_600_000);
+        let (sender, answers) = mpsc::channel();
+        read(&queue, 0, &sender);
+        read(&queue, 4096, &sender);
+        read(&queue, 1 << 20, &sender);
+        assert_eq!(answers.try_iter().count(), 2);
+        queue.close();
+        assert_eq!(answers.recv(), Ok((1 << 20, false)));
+    }
+
+    #[test]
+    fn faults_fail_and_are_logged() {
+        let queue = queue(1, 0);
+        let (sender, answers) = mpsc::channel();
+        let bad = queue.inject(Fault::eio(0..1));
+        read(&queue, 0, &sender);
+        queue.release(bad);
+        read(&queue, 0, &sender);
+        assert_eq!(
+            answers.try_iter().collect::<Vec<_>>(),
+            [(0, false), (0, true)]
+        );
+        let failed: Vec<_> = queue.log().iter().map(|entry| entry.failed).collect();
+        assert_eq!(failed, [true, false]);
+        assert_eq!(queue.counters().failed, 1);
+    }
+}

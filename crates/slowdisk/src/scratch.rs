@@ -1,0 +1,40 @@
+//! Temporary directories that are removed even when the process is killed.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::error::{Doing, Result};
+use crate::janitor::Claim;
+
+/// A fresh directory, removed with all in it on drop.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    dir: TempDir,
+    /// Forgotten after the directory is gone.
+    _claim: Claim,
+}
+
+impl Scratch {
+    /// In `parent`, or where temporary files go.
+    pub(crate) fn new(parent: Option<&Path>) -> Result<Self> {
+        let parent = parent.map_or_else(std::env::temp_dir, PathBuf::from);
+        let dir = tempfile::Builder::new()
+            .prefix("slowdisk-")
+            .tempdir_in(&parent)
+            .doing(|| format!("making a directory in {}", parent.display()))?;
+        let claim = Claim::discard(dir.path())?;
+        Ok(Scratch { dir, _claim: claim })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A fresh directory in it.
+    pub(crate) fn subdir(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path().join(name);
+        std::fs::create_dir(&path).doing(|| format!("making {}", path.display()))?;
+        Ok(path)
+    }
+}

@@ -1,0 +1,129 @@
+//! Each filesystem mounts, gives bytes back after the cache is emptied, and leaves nothing behind.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use slowdisk::{Filesystem, SlowDisk, TestMount, evict, require};
+
+fn round_trip(root: &Path) {
+    let path = root.join("file");
+    let bytes: Vec<u8> = (0..1 << 20).map(|n: u32| (n / 7) as u8).collect();
+    fs::write(&path, &bytes).unwrap();
+    evict(&File::open(&path).unwrap()).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+}
+
+fn on_an_image(filesystem: Filesystem) {
+    require!(filesystem.available());
+    let mount = TestMount::new(filesystem).unwrap();
+    let root = mount.path().to_owned();
+    round_trip(&root);
+    drop(mount);
+    assert!(!root.exists());
+}
+
+fn on_a_slow_disk(filesystem: Filesystem) {
+    require!(slowdisk::available());
+    require!(filesystem.available());
+    let disk = SlowDisk::builder().build().unwrap();
+    let mount = TestMount::on(&disk, filesystem).unwrap();
+    assert!(disk.log().is_empty());
+    round_trip(mount.path());
+    assert!(disk.counters().bytes_read > 1 << 20);
+    let device = mount.device().unwrap();
+    device.set_read_ahead_kb(64).unwrap();
+    device.set_nr_requests(64).unwrap();
+    let paths = [mount.path().to_owned(), disk.path().to_owned()];
+    drop((disk, mount));
+    assert!(paths.iter().all(|path| !path.exists()));
+}
+
+#[test]
+fn ext4_on_an_image() {
+    on_an_image(Filesystem::Ext4);
+}
+
+#[test]
+fn ext4_on_a_slow_disk() {
+    on_a_slow_disk(Filesystem::Ext4);
+}
+
+#[test]
+fn xfs_on_an_image() {
+    on_an_image(Filesystem::Xfs);
+}
+
+#[test]
+fn xfs_on_a_slow_disk() {
+    on_a_slow_disk(Filesystem::Xfs);
+}
+
+#[test]
+fn btrfs_on_an_image() {
+    on_an_image(Filesystem::Btrfs);
+}
+
+#[test]
+fn btrfs_on_a_slow_disk() {
+    on_a_slow_disk(Filesystem::Btrfs);
+}
+
+#[test]
+fn tmpfs_in_memory() {
+    on_an_image(Filesystem::Tmpfs);
+}
+
+#[test]
+fn overlay_on_an_image() {
+    on_an_image(Filesystem::Overlay);
+}
+
+#[test]
+fn overlay_on_a_slow_disk() {
+    on_a_slow_disk(Filesystem::Overlay);
+}
+
+#[test]
+fn a_disk_can_be_kept_in_a_file() {
+    require!(slowdisk::available());
+    require!(Filesystem::Ext4.available());
+    let disk = SlowDisk::builder()
+        .backing_dir(std::env::temp_dir())
+        .build()
+        .unwrap();
+    round_trip(TestMount::on(&disk, Filesystem::Ext4).unwrap().path());
+}
+
+#[test]
+fn an_overlay_shows_its_lower_directory() {
+    require!(Filesystem::Overlay.available());
+    let base = TestMount::new(Filesystem::Ext4).unwrap();
+    fs::create_dir(base.path().join("lower")).unwrap();
+    fs::write(base.path().join("lower/file"), "below").unwrap();
+    let overlay = TestMount::overlay(base).unwrap();
+    assert_eq!(
+        fs::read_to_string(overlay.path().join("file")).unwrap(),
+        "below"
+    );
+    fs::write(overlay.path().join("file"), "above").unwrap();
+    let lower = overlay.lower().unwrap().join("file");
+    assert_eq!(fs::read_to_string(lower).unwrap(), "below");
+}
+
+#[test]
+fn many_at_once() {
+    require!(Filesystem::Ext4.available());
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| round_trip(TestMount::new(Filesystem::Ext4).unwrap().path()));
+        }
+    });
+}
+
+#[test]
+fn a_tmpfs_is_on_no_disk() {
+    require!(slowdisk::available());
+    let disk = SlowDisk::builder().build().unwrap();
+    let error = TestMount::on(&disk, Filesystem::Tmpfs).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+}
