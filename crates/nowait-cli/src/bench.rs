@@ -1,12 +1,207 @@
 //! `nowait bench`: contenders side by side, interleaved, with ratios.
+//!
+//! ```text
+//!  Args ─► plan: cells of contenders ─► files: found or made ─► rounds ─► report
+//!                                            │ for each round, cell and contender: a turn
+//!                                            └─ cache put into its state ─ way(turn) ─ Round
+//! ```
+//! A bench is a [`Plan`] (`bench/randread.rs`, `bench/cached.rs`); how contenders read is in
+//! `blocking`, `future`, `local` and `fio`; all else is common to all benches.
+
+mod blocking;
+mod cache;
+mod cached;
+mod contender;
+mod files;
+mod fio;
+mod future;
+mod local;
+mod machine;
+mod offsets;
+mod problem;
+mod progress;
+mod randread;
+mod ratio;
+mod report;
+mod round;
+mod settings;
+mod size;
+mod stop;
+mod turn;
 
 use std::process::ExitCode;
 
+use clap::Subcommand;
+
+use cache::Cache;
+use contender::Cell;
+use files::{Files, Wanted};
+use machine::Machine;
+use offsets::{Order, mix};
+use problem::{INTERRUPTED, Problem};
+use progress::Progress;
+use report::{Report, Table};
+use round::Round;
+use settings::Common;
+use stop::Stop;
+use turn::Turn;
+
 /// Measures reads beside what people use today.
 #[derive(clap::Args)]
-pub struct Args {}
+#[command(subcommand_required = true, arg_required_else_help = true, after_help = AFTER)]
+pub struct Args {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    #[command(after_help = AFTER)]
+    Randread(randread::Args),
+    #[command(after_help = AFTER)]
+    Cached(cached::Args),
+}
+
+const AFTER: &str = "\
+Contenders take turns within each round, on the same file, at the same places, with the same advice,
+and the page cache is put into the same state before each turn. Ratios are taken within rounds.
+Ctrl-C ends a bench and prints what it has; a second one ends it at once, and then a file that is
+removed at the end stays.
+
+Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
+
+/// What one bench is to do.
+struct Plan<'a> {
+    bench: &'static str,
+    common: &'a Common,
+    files: usize,
+    blocks: Vec<u64>,
+    cache: Cache,
+    order: Order,
+    /// One read in so many is timed.
+    timed: u64,
+    cells: Vec<Cell>,
+    /// What the tables compare with: the first of these that takes part, else the first contender.
+    bases: &'static [&'static str],
+    tables: &'static [Table],
+    notes: Vec<String>,
+}
 
 /// Runs the verb.
-pub fn run(_: &Args) -> Result<ExitCode, String> {
-    Ok(ExitCode::SUCCESS)
+pub fn run(args: &Args) -> Result<ExitCode, String> {
+    let outcome = match &args.bench {
+        Bench::Randread(args) => args.plan().and_then(conduct),
+        Bench::Cached(args) => args.plan().and_then(conduct),
+    };
+    Ok(outcome.unwrap_or_else(|problem| problem.report()))
+}
+
+/// One bench from its files to its report.
+fn conduct(mut plan: Plan<'_>) -> Result<ExitCode, Problem> {
+    plan.common.check()?;
+    let stop = Stop::on_signals()?;
+    let wanted = Wanted {
+        path: plan.common.file.as_deref(),
+        size: plan.common.size,
+        count: plan.files,
+        block: plan.blocks.iter().copied().max().unwrap_or(1),
+    };
+    if plan.common.file.is_none() {
+        // Before time goes into making one that is too small.
+        check_ops(&plan, plan.common.size.0 / plan.files as u64)?;
+    }
+    let files = Files::prepare(wanted, &stop)?;
+    check_ops(&plan, files.each)?;
+    let machine = Machine::look(&files)?;
+    plan.notes.extend(plan.cache.begin(&files)?);
+    let rounds = play(&mut plan, &files, &stop)?;
+    let interrupted = stop.asked();
+    if rounds.iter().flatten().all(Vec::is_empty) {
+        return Err(Problem::Interrupted);
+    }
+    let json = plan.common.json;
+    let mut said = std::collections::HashSet::new();
+    plan.notes.retain(|note| said.insert(note.clone()));
+    Report::new(plan, &files, machine, rounds, interrupted).print(json)?;
+    Ok(if interrupted {
+        ExitCode::from(INTERRUPTED)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// A bench that reads each block once can't read more than there are.
+fn check_ops(plan: &Plan<'_>, each: u64) -> Result<(), Problem> {
+    let block = plan.blocks.iter().copied().max().unwrap_or(1);
+    let most = each / block * plan.files as u64;
+    match plan.common.ops {
+        Some(ops) if plan.order == Order::Once && ops > most => Err(Problem::Usage(format!(
+            "--ops {ops}, but there are {most} blocks and each is read once at most: choose fewer \
+             --ops, a larger --size or a larger --file"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What a reader should know of a turn that was to take a time and ran out of file.
+fn early(turn: &Turn<'_>, round: &Round) -> Option<String> {
+    let ran_out = turn.order == Order::Once && round.ops >= turn.blocks();
+    matches!(turn.amount, settings::Amount::Seconds(_) if ran_out).then(|| {
+        "a turn ended before its time, when each block had been read once: a larger --size (or \
+         --file) makes it longer"
+            .into()
+    })
+}
+
+/// All rounds of all contenders: `[cell][contender][round]`.
+fn play(plan: &mut Plan<'_>, files: &Files, stop: &Stop) -> Result<Vec<Vec<Vec<Round>>>, Problem> {
+    let mut rounds: Vec<Vec<Vec<Round>>> = plan
+        .cells
+        .iter()
+        .map(|cell| cell.contenders.iter().map(|_| Vec::new()).collect())
+        .collect();
+    let count = plan.common.rounds as usize;
+    let turns: usize = plan.cells.iter().map(|cell| cell.contenders.len()).sum();
+    let mut progress = Progress::of_turns((turns * count) as u64);
+    let mut done = 0;
+    for number in 0..count {
+        let seed = mix(plan.common.seed.wrapping_add(number as u64));
+        for (cell, of_cell) in plan.cells.iter().zip(&mut rounds) {
+            let n = cell.contenders.len();
+            for i in (0..n).map(|i| (i + number) % n) {
+                let contender = &cell.contenders[i];
+                let suffix = cell.label.suffix();
+                let round = number + 1;
+                progress.at(done, format!("round {round}: {}{suffix}", contender.name));
+                done += 1;
+                plan.notes.extend(plan.cache.prepare(files, seed)?);
+                if stop.asked() {
+                    return Ok(rounds);
+                }
+                let turn = Turn {
+                    files,
+                    block: cell.block,
+                    depth: plan.common.depth as usize,
+                    threads: cell.threads,
+                    amount: plan.common.amount(),
+                    advice: plan.common.advice,
+                    order: plan.order,
+                    timed: plan.timed,
+                    seed,
+                    stop,
+                };
+                let round = (contender.way)(&turn)?;
+                plan.notes.extend(early(&turn, &round));
+                // A turn cut short says little beside whole ones, and something if alone.
+                let of_contender = &mut of_cell[i];
+                if round.ops > 0 && (!round.cut_short || of_contender.is_empty()) {
+                    of_contender.push(round);
+                }
+                if stop.asked() {
+                    return Ok(rounds);
+                }
+            }
+        }
+    }
+    Ok(rounds)
 }

@@ -25,7 +25,7 @@ use crate::op::buffer::{IoBuf, IoBufMut, Space, downcast, downcast_source};
 use crate::op::read::{into_space, start_into};
 use crate::op::write::from_slice;
 use crate::op::{Fsync, Kind, Op, Openat2, Read, Write};
-use crate::read::{self, Mode, Recent, Rest, Start};
+use crate::read::{self, Advice, Mode, Plan, Recent, Request, Rest, Start};
 use crate::sys::{self, Errno};
 use crate::write;
 
@@ -70,7 +70,8 @@ impl File {
     /// What fstat(2), fstatfs(2) or fcntl(2) say of it.
     pub fn from_fd(fd: impl Into<OwnedFd>, engine: &Engine) -> Result<File> {
         Ok(File {
-            handle: Handle::new(fd)?,
+            // Its engine's mode is its own from the start: a strict file is set up for it.
+            handle: Handle::with(fd.into(), None, Some(engine.core().mode))?,
             engine: engine.clone(),
         })
     }
@@ -265,6 +266,39 @@ impl File {
     /// As [`len`](File::len).
     pub fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
+    }
+
+    /// How a read of `len` bytes would be served now: the decision that [`read_at`](File::read_at)
+    /// would take, by what is known of the file so far. A first read may still learn that its
+    /// filesystem refuses cached reads.
+    ///
+    /// ```
+    /// use nowait::read::{Plan, Reason};
+    /// let file = nowait::File::blocking_open("Cargo.toml")?;
+    /// match file.plan(4096) {
+    ///     Plan::CacheFirst => println!("the page cache is tried first"),
+    ///     other => println!("{other:?}"),
+    /// }
+    /// // More than a caller should copy at once is for a worker.
+    /// assert_eq!(file.plan(64 << 20), Plan::Queue(Reason::Large));
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
+    pub fn plan(&self, len: usize) -> Plan {
+        let core = self.engine.core();
+        let mode = self.handle.mode().unwrap_or(core.mode);
+        let request = Request {
+            len,
+            flags: RwFlags::empty(),
+            positional: true,
+            batch: false,
+        };
+        let advice = if self.handle.history().pays(core.costs()) {
+            Advice::Try
+        } else {
+            Advice::Skip
+        };
+        let facts = self.handle.facts(mode);
+        read::plan(request, facts, mode, advice, core.copy_limit)
     }
 
     /// What its reads have found in the page cache lately.

@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::fs::OFlags;
 
@@ -24,6 +25,7 @@ pub struct Handle(Arc<Inner>);
 struct Inner {
     fd: OwnedFd,
     regular: bool,
+    seekable: bool,
     direct: bool,
     mode: Option<Mode>,
     nowait_read: Learnt,
@@ -31,6 +33,8 @@ struct Inner {
     filesystem: Arc<Filesystem>,
     history: History,
     residency: residency::Chosen,
+    /// Whether the file was told to have no readahead.
+    strict: AtomicBool,
     path: Option<Arc<Path>>,
 }
 
@@ -60,13 +64,9 @@ impl Handle {
         let identity = sys::stat::identity(fd.as_fd()).map_err(failed)?;
         let flags = rustix::fs::fcntl_getfl(&fd).map_err(failed)?;
         let filesystem = Filesystem::of(identity.filesystem);
-        if mode == Some(Mode::Strict) && identity.regular {
-            // A cached read can start readahead in the caller (a readahead mark in what it
-            // copies); a strict caller leaves readahead to the engine.
-            let _ = rustix::fs::fadvise(&fd, 0, None, rustix::fs::Advice::Random);
-        }
-        Ok(Handle(Arc::new(Inner {
+        let handle = Handle(Arc::new(Inner {
             regular: identity.regular,
+            seekable: identity.regular || sys::stat::is_seekable(fd.as_fd()),
             direct: flags.contains(OFlags::DIRECT),
             mode,
             nowait_read: Learnt::like(&filesystem.nowait_read),
@@ -74,9 +74,23 @@ impl Handle {
             filesystem,
             history: History::default(),
             residency: residency::Chosen::new(),
+            strict: AtomicBool::new(false),
             fd,
             path,
-        })))
+        }));
+        if mode == Some(Mode::Strict) {
+            handle.leave_readahead_to_the_engine();
+        }
+        Ok(handle)
+    }
+
+    /// Readahead leaves marks on pages, and a cached read of a marked page starts the next one: in
+    /// the caller. A strict file has none but what the engine's workers do for it. Done once, at
+    /// the latest by the first strict read of a handle that leaves its mode to the engine.
+    fn leave_readahead_to_the_engine(&self) {
+        if self.0.regular && !self.0.strict.load(Relaxed) && !self.0.strict.swap(true, Relaxed) {
+            let _ = rustix::fs::fadvise(&self.0.fd, 0, None, rustix::fs::Advice::Random);
+        }
     }
 
     /// The filesystem it lies on, and what was learnt of that.
@@ -92,6 +106,12 @@ impl Handle {
     /// Whether it is a regular file: only those have a page cache to try.
     pub fn is_regular(&self) -> bool {
         self.0.regular
+    }
+
+    /// Whether it has offsets: pipes, sockets and terminals don't, and say ESPIPE to positional
+    /// reads and writes.
+    pub fn is_seekable(&self) -> bool {
+        self.0.seekable
     }
 
     /// The path it was opened by, if it was.
@@ -127,6 +147,9 @@ impl Handle {
 
     /// What the plan has to know. Asks for the residency source only where the plan depends on it.
     pub(crate) fn facts(&self, mode: Mode) -> Facts {
+        if mode == Mode::Strict {
+            self.leave_readahead_to_the_engine();
+        }
         let nowait_refused = self.0.nowait_read.is_refused() || !self.0.regular;
         let asks = mode == Mode::Strict || nowait_refused;
         let memory = self.0.filesystem.is_memory();
@@ -134,6 +157,7 @@ impl Handle {
             direct: self.0.direct,
             memory: memory && self.0.regular,
             nowait_refused,
+            nowait_works: self.0.nowait_read.works(),
             residency: asks && !memory && self.0.regular && residency::can_ask(self),
         }
     }

@@ -45,6 +45,7 @@ pub use writev::Writev;
 use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::sys::Errno;
+use crate::sys::rw::Offset;
 
 /// One operation, ready to be submitted.
 ///
@@ -157,6 +158,9 @@ macro_rules! kinds {
         #[allow(missing_docs, reason = "each operation's own type has its documentation")]
         pub enum Kind { $($name($name)),* }
 
+        /// Each operation's name and its opcode on the ring.
+        pub(crate) const ALL: &[(&str, u8)] = &[$(($name::NAME, $name::OPCODE)),*];
+
         $(impl From<$name> for Op {
             fn from(op: $name) -> Op {
                 Op { kind: Kind::$name(op), token: 0, deadline: None }
@@ -200,16 +204,52 @@ impl Kind {
         )
     }
 
+    /// Whether the thread that makes it may get SIGPIPE or, with a limited file size, SIGXFSZ.
+    pub(crate) fn may_signal(&self, size_limited: bool) -> bool {
+        match self {
+            Kind::Write(_) | Kind::Writev(_) => {
+                size_limited || !self.handle().is_some_and(Handle::is_regular)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it may be made again after EINTR. After a close the descriptor is gone, and its
+    /// number may be another file's (close(2)).
+    pub(crate) fn may_repeat(&self) -> bool {
+        !matches!(self, Kind::Close(_))
+    }
+
     /// Whether it is to wait for what is not there at once (it carries no NOWAIT).
     pub(crate) fn may_block(&self) -> bool {
-        let flags = match self {
-            Kind::Read(op) => op.flagged(),
-            Kind::Readv(op) => op.flagged(),
-            Kind::Write(op) => op.flagged(),
-            Kind::Writev(op) => op.flagged(),
-            _ => RwFlags::empty(),
-        };
-        !flags.contains(RwFlags::NOWAIT)
+        self.transfer()
+            .is_none_or(|(_, flags)| !flags.contains(RwFlags::NOWAIT))
+    }
+
+    /// The offset and the flags of an operation that moves file data.
+    fn transfer(&self) -> Option<(Offset, RwFlags)> {
+        match self {
+            Kind::Read(op) => Some((op.positional(), op.flagged())),
+            Kind::Readv(op) => Some((op.positional(), op.flagged())),
+            Kind::Write(op) => Some((op.positional(), op.flagged())),
+            Kind::Writev(op) => Some((op.positional(), op.flagged())),
+            _ => None,
+        }
+    }
+
+    /// Whether the ring's form means the same as the system call. The ring takes offset −1 for the
+    /// file's own position, ignores offsets on pipes and sockets, knows `HIPRI` only as a property
+    /// of the whole ring, and has 32 bits for an advised length.
+    pub(crate) fn fits_ring(&self) -> bool {
+        if let Kind::Fadvise(op) = self {
+            return op.fits_ring();
+        }
+        let seekable = || self.handle().is_none_or(Handle::is_seekable);
+        match self.transfer() {
+            Some((_, flags)) if flags.contains(RwFlags::HIPRI) => false,
+            Some((Some(offset), _)) => i64::try_from(offset).is_ok() && seekable(),
+            _ => true,
+        }
     }
 }
 

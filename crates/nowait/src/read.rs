@@ -19,7 +19,7 @@ pub use cached::{Cached, cached};
 pub use history::{Advice, Recent};
 pub use plan::{Facts, Mode, Plan, Reason, Request, plan};
 
-use cached::{Attempt, attempt};
+use cached::{Attempt, attempt, ended};
 
 use crate::completion::{Origin, Provenance};
 use crate::engine::{Core, Route};
@@ -167,9 +167,14 @@ fn try_cache(core: &Core, handle: &Handle, space: &mut Space<'_>, offset: u64) -
             rest(n, true, Route::Ring)
         }
         Attempt::Nothing => {
+            handle.nowait_read_worked();
             handle.history().miss();
             core.counters.count(Count::Misses);
             rest(0, true, Route::Ring)
+        }
+        Attempt::NotNow => {
+            core.counters.count(Count::Misses);
+            rest(0, false, Route::Ring)
         }
         Attempt::FalseEof => {
             core.counters.count(Count::FalseEnds);
@@ -231,10 +236,8 @@ fn inline(core: &Core, handle: &Handle, space: &mut Space<'_>, offset: u64) -> S
 fn in_caller(handle: &Handle, space: &mut Space<'_>, offset: u64, origin: Origin) -> Start {
     match into_space(handle.as_fd(), space, Some(offset), 0) {
         Ok(n) if n == space.len() || n == 0 => Start::Done(n, from(n, origin)),
-        Ok(n) => match crate::sys::stat::size(handle.as_fd()) {
-            Ok(size) if size <= offset + n as u64 => Start::Done(n, from(n, origin)),
-            _ => rest(n, false, Route::Ring),
-        },
+        Ok(n) if ended(handle.as_fd(), offset, n) => Start::Done(n, from(n, origin)),
+        Ok(n) => rest(n, false, Route::Ring),
         Err(Errno::INTR) => rest(0, false, Route::Ring),
         Err(errno) => Start::Failed(errno),
     }

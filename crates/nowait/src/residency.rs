@@ -170,5 +170,5 @@ pub(crate) fn pages(offset: u64, len: u64) -> u64 {
 }
 
 fn page() -> usize {
-    rustix::param::page_size()
+    crate::sys::process::page_size()
 }

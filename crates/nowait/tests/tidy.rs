@@ -48,13 +48,21 @@ fn only_in(homes: &[&str], words: &[&str], why: &str) {
 #[test]
 fn every_module_says_what_it_is_for() {
     for (path, text) in sources() {
-        assert!(text.starts_with("//!"), "{} does not begin with a //! line", path.display());
+        assert!(
+            text.starts_with("//!"),
+            "{} does not begin with a //! line",
+            path.display()
+        );
     }
 }
 
 #[test]
 fn system_calls_by_number_live_in_sys() {
-    only_in(&["sys", "sys.rs"], &["libc::syscall", "SYS_"], "sys/ alone makes calls by number");
+    only_in(
+        &["sys", "sys.rs"],
+        &["libc::syscall", "SYS_"],
+        "sys/ alone makes calls by number",
+    );
 }
 
 #[test]
@@ -84,10 +92,18 @@ fn the_library_never_prints_exits_or_panics() {
 
 #[test]
 fn capabilities_are_tried_not_read_from_a_version() {
-    only_in(&[], &["uname", "/proc/version", "osrelease"], "no kernel-version parsing");
+    only_in(
+        &[],
+        &["uname", "/proc/version", "osrelease"],
+        "no kernel-version parsing",
+    );
 }
 
 #[test]
 fn nothing_is_left_lying_about() {
-    only_in(&[], &["allow(dead_code)", "allow(unused"], "delete what is not used");
+    only_in(
+        &[],
+        &["allow(dead_code)", "allow(unused"],
+        "delete what is not used",
+    );
 }

@@ -78,12 +78,13 @@ impl LocalEngine {
     pub(super) fn with(options: &Options) -> Result<LocalEngine> {
         let core = Arc::new(Core::new(options));
         let pool = Pool::new(&core, options.workers);
-        let (ring, choice) = choose(options, || Ring::new(&core, options.depth))?;
+        let (mut ring, choice) = choose(options, || Ring::new(&core, options.depth))?;
         if choice.backend == Backend::Threads {
             pool.start()?;
         }
         let mailbox = Arc::new(Mailbox::default());
-        if let Some(ring) = &ring {
+        if let Some(ring) = &mut ring {
+            ring.takes_signals();
             mailbox.wake_ring(ring.waker());
         }
         Ok(LocalEngine {
@@ -153,8 +154,11 @@ impl LocalEngine {
 
     /// Submits operations until the engine is full, with one system call; what it did not take
     /// stays in `ops`. Returns how many were taken; each comes out of
-    /// [`reap`](LocalEngine::reap), also one that was done at once.
+    /// [`reap`](LocalEngine::reap), also one that was done at once. In a forked child it takes none.
     pub fn submit_batch(&mut self, ops: &mut Vec<Op>) -> usize {
+        if self.core.check_process("submit").is_err() {
+            return 0;
+        }
         let room = self.depth().saturating_sub(self.in_flight());
         let taken = room.min(ops.len());
         if taken < ops.len() {
@@ -177,6 +181,10 @@ impl LocalEngine {
             }
         }
         self.flush();
+        let news = self.event_registered && !self.ready.is_empty();
+        if let (true, Ok(event)) = (news, self.mailbox.event()) {
+            super::parcel::notify(event);
+        }
         taken
     }
 
@@ -278,6 +286,11 @@ impl LocalEngine {
     fn collect(&mut self, out: &mut Vec<Completion>) {
         if let (true, Ok(event)) = (self.event_registered, self.mailbox.event()) {
             let _ = rustix::io::read(event, &mut [0u8; 8]);
+            if let Some(ring) = &mut self.ring {
+                // A deferred completion makes the descriptor readable only if none was deferred
+                // before it: none may be left over once it has been read.
+                ring.wait(0, Some(Duration::ZERO));
+            }
         }
         out.extend(self.ready.drain(..));
         if let Some(ring) = &mut self.ring {
@@ -299,6 +312,9 @@ impl LocalEngine {
 
     /// Waits for completions until then, or until the next deadline is due.
     fn sleep(&mut self, want: usize, until: Option<Instant>) {
+        if !self.ready.is_empty() {
+            return;
+        }
         let until = match (until, self.core.deadlines.next()) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -329,7 +345,8 @@ impl LocalEngine {
     }
 
     fn stop(&mut self, ticket: Ticket, why: ErrorKind) {
-        if !self.pool.cancel(ticket, why) {
+        // In a forked child the ring's memory is not even mapped.
+        if self.core.process.is_here() && !self.pool.cancel(ticket, why) {
             self.with_ring(|ring, mut out| {
                 if ring.cancel(ticket, why) {
                     ring.flush(&mut out);
@@ -342,8 +359,9 @@ impl LocalEngine {
     /// epoll and event loops. Reading it is `reap`'s business.
     ///
     /// # Errors
-    /// EMFILE and the like, at the first call.
+    /// EMFILE and the like, at the first call; [`ErrorKind::Forked`] in a forked child.
     pub fn event_fd(&mut self) -> Result<BorrowedFd<'_>> {
+        self.core.check_process("event_fd")?;
         let event = self.mailbox.event()?;
         if !self.event_registered {
             if let Some(ring) = &self.ring {
@@ -351,9 +369,10 @@ impl LocalEngine {
                     .map_err(|e| Error::io("register an eventfd", &e))?;
             }
             self.event_registered = true;
-        }
-        if !self.ready.is_empty() {
-            super::parcel::notify(event);
+            if self.in_flight() > 0 {
+                // What is done by now has not told it.
+                super::parcel::notify(event);
+            }
         }
         Ok(event.as_fd())
     }
@@ -361,7 +380,9 @@ impl LocalEngine {
 
 impl Drop for LocalEngine {
     fn drop(&mut self) {
-        if let (false, Some(ring)) = (self.core.process.is_here(), self.ring.take()) {
+        if self.core.process.is_here() {
+            self.mailbox.close();
+        } else if let Some(ring) = self.ring.take() {
             ring.forget();
         }
     }

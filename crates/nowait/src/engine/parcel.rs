@@ -76,13 +76,14 @@ impl Parcel {
             (Kind::Readv(read), Some(handle)) => (read.positional().is_some(), handle),
             _ => return,
         };
-        let one_page = n <= rustix::param::page_size();
+        let one_page = n <= crate::sys::process::page_size();
         let cache = handle.is_regular() && positional && !handle.is_direct();
         let origin = if handle.is_direct() {
             Origin::Device
-        } else if inline && cache {
-            // Only files that take NOWAIT are tried at submission.
-            handle.nowait_read_worked();
+        } else if inline && cache && !self.missed && handle.nowait_read().works() {
+            // Of a file that takes NOWAIT, what is there at once was there before. (After a miss
+            // it would be a device that was done within the submission; other files some kernels
+            // read at submission whether that waits or not.)
             Origin::Cache
         } else if one_page && cache && (self.missed || handle.nowait_read().works()) && n > 0 {
             Origin::Device
@@ -212,6 +213,8 @@ impl Flight {
 pub(crate) struct Mailbox {
     done: Mutex<VecDeque<Completion>>,
     news: Condvar,
+    /// Nobody will reap any more.
+    closed: AtomicBool,
     /// Becomes readable when there is something to reap, once somebody has asked for it.
     event: OnceLock<OwnedFd>,
     /// Wakes a ring that its thread sleeps on.
@@ -220,23 +223,41 @@ pub(crate) struct Mailbox {
 
 impl Mailbox {
     pub(crate) fn push(&self, completion: Completion) {
-        lock(&self.done).push_back(completion);
-        self.news.notify_one();
-        if let Some(event) = self.event.get() {
-            notify(event);
+        {
+            // Under the lock, as in `take`: the descriptor is readable exactly while there is
+            // something.
+            let mut done = lock(&self.done);
+            if self.closed.load(SeqCst) {
+                return;
+            }
+            done.push_back(completion);
+            if let Some(event) = self.event.get() {
+                notify(event);
+            }
         }
+        self.news.notify_one();
         if let Some(ring) = self.ring.get() {
             notify(ring);
         }
     }
 
+    /// From now on completions are dropped, so that each operation's memory is freed with it and not
+    /// only with the last one's.
+    pub(crate) fn close(&self) {
+        let unreaped = {
+            let mut done = lock(&self.done);
+            self.closed.store(true, SeqCst);
+            std::mem::take(&mut *done)
+        };
+        drop(unreaped);
+    }
+
     /// Moves what is there to `out`; returns how many.
     pub(crate) fn take(&self, out: &mut Vec<Completion>) -> usize {
+        let mut done = lock(&self.done);
         if let Some(event) = self.event.get() {
-            // First the descriptor, then the queue: news in between makes it readable again.
             let _ = rustix::io::read(event, &mut [0u8; 8]);
         }
-        let mut done = lock(&self.done);
         let n = done.len();
         out.extend(done.drain(..));
         n

@@ -1,7 +1,7 @@
 //! The shared engine: many threads submit, one owner drives the ring, futures and reapers wait.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::Waker;
 use std::time::Instant;
@@ -51,6 +51,8 @@ struct Shared {
     inbox: Option<Arc<Inbox>>,
     pool: Arc<Pool>,
     mailbox: Arc<Mailbox>,
+    /// Operations submitted, not by futures, and not yet reaped.
+    to_reap: AtomicUsize,
     tickets: AtomicU64,
 }
 
@@ -138,6 +140,7 @@ impl Engine {
             inbox,
             pool,
             mailbox: Arc::default(),
+            to_reap: AtomicUsize::new(0),
             tickets: AtomicU64::new(1),
         })))))
     }
@@ -191,6 +194,7 @@ impl Engine {
                 ticket: None,
             }),
             Begun::Rest(rest) if self.core().gate.enter() => {
+                self.shared().to_reap.fetch_add(1, Ordering::SeqCst);
                 let reply = Reply::Mailbox(self.shared().mailbox.clone());
                 Submit::Queued(self.queue(op, rest, reply))
             }
@@ -204,8 +208,11 @@ impl Engine {
     /// Submits operations until the engine is full; what it did not take stays in `ops`. Reads of
     /// an eager engine go to the ring as they are: the kernel tries the page cache itself, with
     /// one system call for all. Returns how many were taken; each comes out of
-    /// [`reap`](Engine::reap), also one that was done at once.
+    /// [`reap`](Engine::reap), also one that was done at once. In a forked child it takes none.
     pub fn submit_batch(&self, ops: &mut Vec<Op>) -> usize {
+        if self.check_process("submit").is_err() {
+            return 0;
+        }
         let batch = self.backend() == Backend::Uring;
         let mut taken = 0;
         let mut rest = std::mem::take(ops).into_iter();
@@ -216,6 +223,7 @@ impl Engine {
                 break;
             }
             taken += 1;
+            self.shared().to_reap.fetch_add(1, Ordering::SeqCst);
             let mailbox = &self.shared().mailbox;
             match begin(self.core(), &mut op, batch) {
                 Begun::Done(result, provenance) => {
@@ -303,13 +311,15 @@ impl Engine {
             Wait::UpTo(time) => Some(Instant::now() + time),
             _ => None,
         };
-        let mailbox = &self.shared().mailbox;
+        let Shared {
+            mailbox, to_reap, ..
+        } = self.shared();
         let mut got = 0;
         loop {
             let n = mailbox.take(out);
             if n > 0 {
                 self.core().gate.leave(n);
-                if self.in_flight() == 0 {
+                if to_reap.fetch_sub(n, Ordering::SeqCst) == n {
                     // Others may wait for what will not come any more.
                     mailbox.wake_all();
                 }
@@ -317,7 +327,7 @@ impl Engine {
             got += n;
             let enough = match wait {
                 Wait::No => true,
-                Wait::For(want) => got >= want || self.in_flight() == 0,
+                Wait::For(want) => got >= want || to_reap.load(Ordering::SeqCst) == 0,
                 Wait::UpTo(_) => got > 0 || until.is_some_and(|until| Instant::now() >= until),
             };
             if enough {
@@ -357,11 +367,14 @@ impl Shared {
 
 impl Drop for Closer {
     fn drop(&mut self) {
-        // In a forked child there is nobody to be told, and nothing of it is ours to free.
-        if self.0.core.process.is_here() {
-            self.0.core.deadlines.close();
+        if !self.0.core.process.is_here() {
+            // In a forked child there is nobody to be told, and nothing of it is ours to free: a
+            // thread that is not here to let go may have held any lock of it.
+            return std::mem::forget(self.0.clone());
         }
-        if let (true, Some(inbox)) = (self.0.core.process.is_here(), &self.0.inbox) {
+        self.0.core.deadlines.close();
+        self.0.mailbox.close();
+        if let Some(inbox) = &self.0.inbox {
             inbox.closing.store(true, Ordering::Release);
             inbox.rouse();
         }
@@ -409,12 +422,19 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pool: &Pool) {
                 }
                 Message::Submit(parcel) => pool.push(parcel),
                 Message::Cancel(ticket, why) => {
-                    ring.cancel(ticket, why);
+                    // It may have gone on to a worker while the message was on its way.
+                    if !ring.cancel(ticket, why) {
+                        pool.cancel(ticket, why);
+                    }
                 }
             }
         }
         ring.flush(&mut out);
         ring.drain(&mut out);
+        if ring.has_unflushed() {
+            // What just came out was a short read: its next piece waits to be submitted.
+            continue;
+        }
         if inbox.closing.load(Ordering::Acquire) && ring.held() == 0 && inbox.messages.is_empty() {
             return;
         }

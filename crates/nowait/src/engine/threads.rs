@@ -71,6 +71,17 @@ impl State {
             }
         }
     }
+
+    /// Has the first of what is parked for a share looked at again.
+    fn unpark(&mut self, share: Share) {
+        if let Some(queue) = self.parked.get_mut(&share) {
+            let next = queue.pop_front();
+            if queue.is_empty() {
+                self.parked.remove(&share);
+            }
+            self.ready.extend(next);
+        }
+    }
 }
 
 /// What may hold only a part of the workers.
@@ -142,12 +153,23 @@ impl Pool {
         let found = {
             let mut state = lock(&self.0.state);
             let State { ready, parked, .. } = &mut *state;
-            std::iter::once(ready)
+            let found = std::iter::once(ready)
                 .chain(parked.values_mut())
                 .find_map(|queue| {
                     let at = queue.iter().position(|parcel| parcel.ticket == ticket)?;
                     queue.remove(at)
-                })
+                });
+            // Others of its shares may have been parked until it would be done.
+            let freed = found.as_ref().and_then(shares);
+            freed
+                .iter()
+                .flatten()
+                .for_each(|share| state.unpark(*share));
+            self.0.waiting.store(state.ready.len(), Relaxed);
+            if !state.ready.is_empty() {
+                self.0.work.notify_one();
+            }
+            found
         };
         let Some(parcel) = found else { return false };
         let (reply, completion) = parcel.stop(&self.0.core, why);
@@ -158,6 +180,10 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if !self.0.core.process.is_here() {
+            // A forked child: no worker is here to be told, and one may have held the lock.
+            return;
+        }
         lock(&self.0.state).closing = true;
         self.0.work.notify_all();
     }
@@ -174,7 +200,8 @@ impl Inner {
     /// No thread can be had, and there is none: the operation fails with that.
     fn refuse(&self, parcel: Parcel) {
         let mut parcel = parcel;
-        let _ = parcel.op.kind.settle(Err(Errno::AGAIN));
+        // Never begun: a close keeps its descriptor, to close it when it is dropped.
+        let _ = parcel.op.kind.settle(Err(Errno::CANCELED));
         let (reply, completion) = parcel.finish(&self.core, Err(Errno::AGAIN), ServedBy::Caller);
         reply.deliver(&self.core, completion);
     }
@@ -263,15 +290,11 @@ impl Inner {
 
     /// One operation less of these shares: what was parked for one of them may go on.
     fn give_back(&self, state: &mut State, shares: Option<[Share; 2]>) {
-        for share in shares.into_iter().flatten() {
+        // The device's first: else a busy file's next operation always took the place that other
+        // files of the device wait for.
+        for share in shares.into_iter().flatten().rev() {
             state.end(share);
-            if let Some(queue) = state.parked.get_mut(&share) {
-                let next = queue.pop_front();
-                if queue.is_empty() {
-                    state.parked.remove(&share);
-                }
-                state.ready.extend(next);
-            }
+            state.unpark(share);
         }
         self.waiting.store(state.ready.len(), Relaxed);
     }
@@ -289,7 +312,7 @@ impl Inner {
 fn run(mut parcel: Parcel) -> (Parcel, std::result::Result<usize, Errno>) {
     loop {
         let result = match parcel.op.kind.run() {
-            Err(Errno::INTR) => continue,
+            Err(Errno::INTR) if parcel.op.kind.may_repeat() => continue,
             Ok(n) => {
                 parcel.arrived(n, false);
                 Ok(n)

@@ -34,6 +34,10 @@ const ENTRIES: usize = 4096;
 /// long one is. Batches of hits don't mind, and go whole.
 const PIECE: usize = 4;
 
+/// How soon an operation that was not stopped is asked to stop again, and how rarely in the end.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LAST_PAUSE: Duration = Duration::from_secs(1);
+
 pub(crate) struct Ring {
     ring: IoUring,
     slots: Box<[Slot]>,
@@ -58,6 +62,10 @@ pub(crate) struct Ring {
     wake: Arc<OwnedFd>,
     wake_count: Box<[u8; 8]>,
     wake_armed: bool,
+    /// The thread that drives it is the program's, and takes signals.
+    takes_signals: bool,
+    /// When operations that are to be stopped, and have not been, are to be asked again.
+    ask_again: Option<(Instant, Duration)>,
 }
 
 #[derive(Default)]
@@ -123,7 +131,15 @@ impl Ring {
             wake: Arc::new(eventfd(EventfdFlags::empty())?),
             wake_count: Box::new([0; 8]),
             wake_armed: false,
+            takes_signals: false,
+            ask_again: None,
         })
+    }
+
+    /// Says that the thread that drives it takes signals: what could raise one is left to the
+    /// kernel's own workers, which don't.
+    pub(crate) fn takes_signals(&mut self) {
+        self.takes_signals = true;
     }
 
     /// What another thread writes to in order to wake this one from `wait`.
@@ -131,18 +147,19 @@ impl Ring {
         &self.wake
     }
 
-    /// Whether this kernel's ring does this operation.
+    /// Whether this kernel's ring does this operation, and as the system call would.
     pub(crate) fn takes(&self, kind: &Kind) -> bool {
-        let fits = match kind {
-            Kind::Fadvise(fadvise) => fadvise.fits_ring(),
-            _ => true,
-        };
-        !self.broken && self.ops[kind.opcode() as usize] && fits
+        !self.broken && self.ops[kind.opcode() as usize] && kind.fits_ring()
     }
 
     /// How many operations it holds.
     pub(crate) fn held(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// Whether entries of operations wait for a flush. `wait` does not submit them.
+    pub(crate) fn has_unflushed(&self) -> bool {
+        self.queued
     }
 
     /// Takes an operation in; `flush` gives it to the kernel. Gives it back if every slot is taken.
@@ -164,7 +181,11 @@ impl Ring {
         let Some(parcel) = &mut slot.parcel else {
             return;
         };
-        let entry = parcel.op.kind.sqe().user_data(u64::from(index));
+        let signals = self.takes_signals && parcel.op.kind.may_signal(self.core.size_limited);
+        let mut entry = parcel.op.kind.sqe().user_data(u64::from(index));
+        if signals {
+            entry = entry.flags(squeue::Flags::ASYNC);
+        }
         self.enqueue(&entry);
     }
 
@@ -263,7 +284,9 @@ impl Ring {
         };
         match result {
             // A signal met one of the kernel's own workers; nobody asked for a stop.
-            Err(Errno::INTR) if parcel.stopped.is_none() => return self.prepare(index),
+            Err(Errno::INTR) if parcel.stopped.is_none() && parcel.op.kind.may_repeat() => {
+                return self.prepare(index);
+            }
             // The ring would have to wait and has no way to: a worker has.
             Err(Errno::AGAIN) if parcel.op.kind.may_block() => {
                 if let Some(parcel) = self.release(index) {
@@ -303,41 +326,70 @@ impl Ring {
 
     /// Asks the kernel to stop an operation; its completion tells whether it did.
     pub(crate) fn cancel(&mut self, ticket: Ticket, why: ErrorKind) -> bool {
-        let held = self.slots.iter_mut().enumerate().find_map(|(index, slot)| {
+        let held = self.slots.iter_mut().find_map(|slot| {
             let parcel = slot.parcel.as_mut().filter(|p| p.ticket == ticket)?;
             parcel.stopped = Some(why);
-            Some(index)
+            Some(())
         });
-        if let Some(index) = held {
-            self.enqueue(
-                &opcode::AsyncCancel::new(index as u64)
-                    .build()
-                    .user_data(CANCEL),
-            );
-            self.queued = true;
+        if held.is_some() {
+            self.ask_to_stop();
+            self.ask_again = Some((Instant::now() + FIRST_PAUSE, FIRST_PAUSE));
         }
         held.is_some()
     }
 
     fn cancel_all(&mut self) {
+        for parcel in self
+            .slots
+            .iter_mut()
+            .filter_map(|slot| slot.parcel.as_mut())
+        {
+            parcel.stopped = Some(ErrorKind::Cancelled);
+        }
+        self.ask_to_stop();
+    }
+
+    /// Asks for every operation that somebody wants stopped; says whether there is one.
+    fn ask_to_stop(&mut self) -> bool {
+        let mut asked = false;
         for index in 0..self.slots.len() {
-            if let Some(parcel) = &mut self.slots[index].parcel {
-                parcel.stopped = Some(ErrorKind::Cancelled);
+            let parcel = self.slots[index].parcel.as_ref();
+            if parcel.is_some_and(|p| p.stopped.is_some()) {
                 self.enqueue(
                     &opcode::AsyncCancel::new(index as u64)
                         .build()
                         .user_data(CANCEL),
                 );
+                self.queued = true;
+                asked = true;
             }
         }
-        self.queued = true;
+        asked
+    }
+
+    /// A request to stop can meet an operation at a moment when it can't be stopped (it was just
+    /// woken, on kernels like 6.1), and is forgotten: it is asked again, ever more rarely.
+    fn ask_to_stop_again(&mut self) {
+        let due = self.ask_again.take_if(|(at, _)| *at <= Instant::now());
+        if let Some((at, pause)) = due.filter(|_| self.ask_to_stop()) {
+            let pause = (pause * 2).min(LAST_PAUSE);
+            self.ask_again = Some((at + pause, pause));
+        }
     }
 
     /// Sleeps until completions are there, somebody wakes the ring, or the time is up. Deferred
     /// completions are delivered here and nowhere else. Submits no operation, consumes nothing.
     pub(crate) fn wait(&mut self, at_least: usize, timeout: Option<Duration>) {
         self.arm_wake();
-        self.sleep(at_least, timeout);
+        let again = self
+            .ask_again
+            .map(|(at, _)| at.saturating_duration_since(Instant::now()));
+        let soonest = match (timeout, again) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.sleep(at_least, soonest);
+        self.ask_to_stop_again();
     }
 
     fn sleep(&mut self, at_least: usize, timeout: Option<Duration>) {
@@ -374,8 +426,10 @@ impl Ring {
                 rustix::event::PollFlags::IN,
             )];
             let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
-            let _ = rustix::event::poll(&mut poll, timeout.as_ref());
-            let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
+            // The eventfd blocks: it is read only when there is something.
+            if rustix::event::poll(&mut poll, timeout.as_ref()) == Ok(1) {
+                let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
+            }
         }
         // ETIME, EINTR and EBUSY all mean "look what is there".
     }

@@ -72,6 +72,12 @@ impl Operation for Getxattr {
     }
 
     fn run(&mut self) -> Result<usize, Errno> {
+        if self.value.capacity() == 0 {
+            return match &self.file {
+                File::Open(handle) => rustix::fs::fgetxattr_query(handle.as_fd(), &self.name),
+                File::Path(path) => rustix::fs::getxattr_query(path, &self.name),
+            };
+        }
         let spare = self.value.spare_capacity_mut();
         match &self.file {
             File::Open(handle) => rustix::fs::fgetxattr(handle.as_fd(), &self.name, spare),

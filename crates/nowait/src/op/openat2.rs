@@ -29,6 +29,13 @@ impl Openat2 {
     /// is made, its permission bits.
     pub fn new(path: CString, flags: OFlags, mode: Mode) -> Openat2 {
         let flags = flags | OFlags::CLOEXEC;
+        // openat2 refuses what open ignores: a mode where no file is made, and odd bits in it.
+        let makes = flags.contains(OFlags::CREATE) || flags.contains(OFlags::TMPFILE);
+        let mode = if makes {
+            mode & Mode::from_raw_mode(0o7777)
+        } else {
+            Mode::empty()
+        };
         let how = types::OpenHow::new()
             .flags(u64::from(flags.bits()))
             .mode(u64::from(mode.bits()));

@@ -64,6 +64,10 @@ impl Write {
         self.source
     }
 
+    pub(crate) fn positional(&self) -> Option<u64> {
+        self.offset
+    }
+
     pub(crate) fn flagged(&self) -> RwFlags {
         self.flags
     }

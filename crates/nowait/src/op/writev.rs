@@ -55,6 +55,10 @@ impl Writev {
         self.sources
     }
 
+    pub(crate) fn positional(&self) -> Option<u64> {
+        self.offset
+    }
+
     pub(crate) fn flagged(&self) -> RwFlags {
         self.flags
     }

@@ -49,7 +49,7 @@ pub fn cached<'a>(fd: impl AsFd, buf: impl Into<Space<'a>>, offset: u64) -> Resu
     match attempt(fd.as_fd(), &mut buf.into(), offset) {
         Attempt::All(n) => Ok(Cached::All(n)),
         Attempt::Prefix(n) => Ok(Cached::Prefix(n)),
-        Attempt::Nothing | Attempt::FalseEof => Ok(Cached::Nothing),
+        Attempt::Nothing | Attempt::NotNow | Attempt::FalseEof => Ok(Cached::Nothing),
         Attempt::Refused(errno) => Ok(Cached::Unsupported(Error::os("preadv2 RWF_NOWAIT", errno))),
         Attempt::Failed(errno) => Err(Error::os("cached read", errno)),
     }
@@ -61,6 +61,8 @@ pub(crate) enum Attempt {
     All(usize),
     Prefix(usize),
     Nothing,
+    /// Some other errno: the ordinary read will say the truth.
+    NotNow,
     /// The kernel said zero, and the file goes on.
     FalseEof,
     Refused(Errno),
@@ -77,18 +79,24 @@ pub(crate) fn attempt(fd: BorrowedFd<'_>, space: &mut Space<'_>, offset: u64) ->
     let got = crate::op::read::into_space(fd, space, Some(offset), NOWAIT);
     match got {
         Ok(n) if n == len => Attempt::All(n),
-        Ok(n) => match (n, ends_by(fd, offset + n as u64)) {
+        Ok(n) => match (n, ended(fd, offset, n)) {
             (n, true) => Attempt::All(n),
             (0, false) => Attempt::FalseEof,
             (n, false) => Attempt::Prefix(n),
         },
         Err(errno @ (Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM)) => Attempt::Refused(errno),
         Err(errno @ (Errno::BADF | Errno::INVAL | Errno::FAULT)) => Attempt::Failed(errno),
-        Err(_) => Attempt::Nothing,
+        Err(Errno::AGAIN) => Attempt::Nothing,
+        Err(_) => Attempt::NotNow,
     }
 }
 
-/// Whether the file ends at `offset` or before.
-fn ends_by(fd: BorrowedFd<'_>, offset: u64) -> bool {
-    sys::stat::size(fd).is_ok_and(|size| size <= offset)
+/// Whether a short read that gave `n` bytes from `offset` on has met the end of the file, by what
+/// its size says. A size that those very bytes are beyond is no size (files of procfs say 0): only
+/// a read that gives nothing tells then.
+pub(super) fn ended(fd: BorrowedFd<'_>, offset: u64, n: usize) -> bool {
+    sys::stat::size(fd).is_ok_and(|size| match n {
+        0 => size <= offset,
+        n => size == offset + n as u64,
+    })
 }

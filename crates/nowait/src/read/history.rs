@@ -88,6 +88,11 @@ impl History {
         }
     }
 
+    /// Whether trying pays by what is known now. Counts nothing.
+    pub(crate) fn pays(&self, costs: Costs) -> bool {
+        self.recent().hit_rate >= costs.break_even()
+    }
+
     /// Notes a read and says whether it goes on where the last one ended. The first read of a
     /// file follows nothing.
     pub(crate) fn follows(&self, offset: u64, len: usize) -> bool {

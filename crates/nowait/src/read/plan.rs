@@ -13,7 +13,10 @@ pub enum Mode {
     #[default]
     Eager,
     /// Ask for residency first and read in the caller only what is there: the caller never
-    /// touches the device.
+    /// touches the device. (Two things escape it: pages that disappear between question and read
+    /// where only a plain read works, as on overlayfs; and marks that the readahead of *other*
+    /// open files of the same file has left on pages, for the kernel starts the next readahead in
+    /// whoever reads such a page.)
     Strict,
 }
 
@@ -69,6 +72,8 @@ pub struct Facts {
     pub memory: bool,
     /// `RWF_NOWAIT` was refused on it.
     pub nowait_refused: bool,
+    /// `RWF_NOWAIT` has worked on it. Until one of the two is known, the next read tries.
+    pub nowait_works: bool,
     /// Residency can be asked for truthfully.
     pub residency: bool,
 }
@@ -86,11 +91,11 @@ pub fn plan(request: Request, facts: Facts, mode: Mode, advice: Advice, most: us
     if facts.memory && request.len <= most {
         return Plan::Inline;
     }
-    if request.batch && mode == Mode::Eager && !facts.nowait_refused {
-        return Plan::Queue(Reason::Batch);
-    }
     if request.len > most {
         return Plan::Queue(Reason::Large);
+    }
+    if request.batch && mode == Mode::Eager && facts.nowait_works {
+        return Plan::Queue(Reason::Batch);
     }
     let plan = match (mode, facts.nowait_refused, facts.residency) {
         (Mode::Eager, false, _) => Plan::CacheFirst,
@@ -119,15 +124,18 @@ mod tests {
         direct: false,
         memory: false,
         nowait_refused: false,
+        nowait_works: true,
         residency: true,
     };
     const OVERLAY: Facts = Facts {
         nowait_refused: true,
+        nowait_works: false,
         ..EXT4
     };
     const TMPFS: Facts = Facts {
         memory: true,
         nowait_refused: true,
+        nowait_works: false,
         ..EXT4
     };
     const DIRECT: Facts = Facts {
@@ -186,9 +194,29 @@ mod tests {
             (READ, DIRECT, Eager, Try, Queue(Reason::Direct)),
             (READ, DIRECT, Strict, Try, Queue(Reason::Direct)),
             (batch, EXT4, Eager, Try, Queue(Reason::Batch)),
+            (
+                batch,
+                Facts {
+                    nowait_works: false,
+                    ..EXT4
+                },
+                Eager,
+                Try,
+                CacheFirst,
+            ),
             (batch, EXT4, Strict, Try, AskFirst),
             (batch, OVERLAY, Eager, Try, AskFirst),
             (large, EXT4, Eager, Try, Queue(Reason::Large)),
+            (
+                Request {
+                    batch: true,
+                    ..large
+                },
+                EXT4,
+                Eager,
+                Try,
+                Queue(Reason::Large),
+            ),
             (large, EXT4, Strict, Try, Queue(Reason::Large)),
             (stream, EXT4, Eager, Try, Queue(Reason::Special)),
             (flagged, EXT4, Eager, Try, Queue(Reason::Special)),

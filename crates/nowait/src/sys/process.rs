@@ -1,6 +1,6 @@
 //! Threads that take no signals, and knowing whether this is still the process that made us.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 /// Spawns a named thread on which every signal is blocked, so that no signal of the program is
@@ -47,4 +47,20 @@ impl Owner {
 /// getpid(2), asked of the kernel each time: raw clone(2) skips every atfork handler.
 fn pid() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
+}
+
+/// The size of a page, in bytes. Asked of libc: rustix reads it from /proc where prctl can't tell
+/// (before 6.4), and panics where that can't be opened.
+pub(crate) fn page_size() -> usize {
+    static SIZE: AtomicUsize = AtomicUsize::new(0);
+    match SIZE.load(Ordering::Relaxed) {
+        0 => {
+            // SAFETY: sysconf has no preconditions.
+            let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+            let size = usize::try_from(size).unwrap_or(4096);
+            SIZE.store(size, Ordering::Relaxed);
+            size
+        }
+        size => size,
+    }
 }

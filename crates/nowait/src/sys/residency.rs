@@ -92,7 +92,7 @@ impl Mapping {
     /// mincore(2): bit 0 of each byte of `pages` says whether that page is resident. `start` is a
     /// page-aligned offset into the mapping, `len` bytes from there are asked about.
     pub(crate) fn mincore(&self, start: usize, len: usize, pages: &mut [u8]) -> Result<(), Errno> {
-        let page = rustix::param::page_size();
+        let page = crate::sys::process::page_size();
         if start.checked_add(len).is_none_or(|end| end > self.len)
             || pages.len() < len.div_ceil(page)
         {

@@ -46,6 +46,11 @@ fn fsid(statfs: &rustix::fs::StatFs) -> u64 {
     unsafe { std::mem::transmute_copy(&statfs.f_fsid) }
 }
 
+/// Whether a descriptor has offsets. Only ESPIPE says that it has none.
+pub(crate) fn is_seekable(fd: BorrowedFd<'_>) -> bool {
+    rustix::fs::tell(fd) != Err(Errno::SPIPE)
+}
+
 /// The file's size in bytes, now.
 pub(crate) fn size(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(rustix::fs::fstat(fd)?.st_size as u64)

@@ -1,0 +1,200 @@
+//! Contenders that are futures on a shared engine: many at once, as a server has them, or one
+//! after the other. No runtime: what wakes them is the engine.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use nowait::engine::{Backend, Engine, Options};
+use nowait::{File, Mode, OpenOptions};
+
+use super::contender::Fit;
+use super::problem::Problem;
+use super::round::{EngineFacts, Round};
+use super::turn::{Lane, Turn};
+
+/// What an engine is asked to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked {
+    pub backend: Option<Backend>,
+    pub mode: Mode,
+}
+
+impl Asked {
+    /// As a user gets it, with room for so many.
+    fn options(self, depth: usize) -> Options {
+        let options = Options::new().depth(depth.max(256)).mode(self.mode);
+        match self.backend {
+            Some(backend) => options.backend(backend),
+            None => options,
+        }
+    }
+
+    /// Whether there can be such an engine here.
+    pub fn fits(self, name: &str) -> Fit {
+        match self.options(1).build() {
+            Err(error) => Fit::No(format!("no engine for `{name}` here: {error}")),
+            Ok(engine) => match self.backend {
+                Some(backend) if backend != engine.backend() => Fit::With(format!(
+                    "`{name}` ran on {}: {}",
+                    engine.backend(),
+                    engine.why()
+                )),
+                _ => Fit::Yes,
+            },
+        }
+    }
+}
+
+/// The files of a turn, on an engine.
+pub fn open(turn: &Turn<'_>, engine: &Engine) -> Result<Vec<File>, Problem> {
+    let options = OpenOptions::new().read(true).engine(engine);
+    turn.files
+        .paths
+        .iter()
+        .map(|path| {
+            let file = options.blocking_open(path)?;
+            turn.advice.give(&file)?;
+            Ok(file)
+        })
+        .collect()
+}
+
+/// As many tasks as the depth, each of which reads block after block; one thread polls them all.
+pub fn many(turn: &Turn<'_>, asked: Asked) -> Result<Round, Problem> {
+    let engine = asked.options(turn.depth).build()?;
+    let files = open(turn, &engine)?;
+    let mut round = turn.run(|lane| {
+        let buffers: Vec<_> = (0..turn.depth)
+            .map(|_| vec![1u8; turn.block as usize])
+            .collect();
+        lane.begin();
+        let lane = RefCell::new(lane);
+        pollster::block_on(async {
+            let mut tasks: FuturesUnordered<_> = buffers
+                .into_iter()
+                .map(|buffer| task(&lane, &files, buffer, turn.block))
+                .collect();
+            while let Some(ended) = tasks.next().await {
+                ended?;
+            }
+            Ok(())
+        })
+    })?;
+    round.engine = Some(facts(&engine));
+    Ok(round)
+}
+
+/// One task: reads until the lane says no.
+async fn task(
+    lane: &RefCell<&mut Lane<'_>>,
+    files: &[File],
+    mut buffer: Vec<u8>,
+    block: u64,
+) -> Result<(), Problem> {
+    loop {
+        let next = {
+            let mut lane = lane.borrow_mut();
+            lane.next().map(|place| (place, lane.tape.timer(1)))
+        };
+        let Some((place, timer)) = next else {
+            return Ok(());
+        };
+        let mut watched = Watched {
+            future: files[place.file].read_at(buffer, place.offset),
+            timed: timer.is_some(),
+            longest: Duration::ZERO,
+            polls: 0,
+        };
+        let done = (&mut watched).await;
+        let (longest, polls) = (watched.longest, watched.polls);
+        buffer = done.held;
+        {
+            let mut lane = lane.borrow_mut();
+            if let Some(timer) = timer {
+                lane.tape.latency(timer.elapsed());
+                lane.tape.stall(longest);
+            }
+            lane.done(done.result?, block)?;
+        }
+        if polls == 1 {
+            // Hit after hit, it would keep the others from what has come in for them.
+            give_way().await;
+        }
+    }
+}
+
+/// A future, how often it was polled and how long the longest poll took, if that is of interest.
+struct Watched<F> {
+    future: F,
+    timed: bool,
+    longest: Duration,
+    polls: u32,
+}
+
+impl<F: Future + Unpin> Future for Watched<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.polls += 1;
+        let start = self.timed.then(Instant::now);
+        let polled = Pin::new(&mut self.future).poll(cx);
+        if let Some(start) = start {
+            self.longest = start.elapsed().max(self.longest);
+        }
+        polled
+    }
+}
+
+/// Lets the other tasks have their turn.
+async fn give_way() {
+    let mut given = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut given, true) {
+            Poll::Ready(())
+        } else {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
+}
+
+/// One future after the other: polled once, which is all that a hit needs; what is still on its
+/// way then is waited for.
+pub fn single(turn: &Turn<'_>) -> Result<Round, Problem> {
+    let engine = Asked::default().options(turn.depth).build()?;
+    let files = open(turn, &engine)?;
+    let mut round = turn.run(|lane| {
+        let mut buffer = vec![1u8; turn.block as usize];
+        let mut cx = Context::from_waker(Waker::noop());
+        lane.begin();
+        while let Some(place) = lane.next() {
+            let timer = lane.tape.timer(1);
+            let mut read = files[place.file].read_at(buffer, place.offset);
+            let polled = Pin::new(&mut read).poll(&mut cx);
+            if let Some(timer) = timer {
+                lane.tape.stall(timer.elapsed());
+            }
+            let done = match polled {
+                Poll::Ready(done) => done,
+                Poll::Pending => pollster::block_on(read),
+            };
+            if let Some(timer) = timer {
+                lane.tape.latency(timer.elapsed());
+            }
+            buffer = done.held;
+            lane.done(done.result?, turn.block)?;
+        }
+        Ok(())
+    })?;
+    round.engine = Some(facts(&engine));
+    Ok(round)
+}
+
+fn facts(engine: &Engine) -> EngineFacts {
+    EngineFacts::new(engine.backend(), engine.why(), &engine.stats())
+}

@@ -1,0 +1,146 @@
+//! Contenders on a [`LocalEngine`], which the reading thread itself drives: batches, or one by
+//! one. Buffers are made once and go round.
+
+use std::sync::Mutex;
+use std::time::Instant;
+
+use nowait::Handle;
+use nowait::buffer::Buffer;
+use nowait::engine::{LocalEngine, Options, Submit, Wait};
+use nowait::op::{Op, Read};
+
+use super::offsets::Place;
+use super::problem::Problem;
+use super::round::{EngineFacts, Round};
+use super::turn::{Lane, Turn};
+
+/// When a batch goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refill {
+    /// As soon as one read is done: as many as the depth are in flight all the time.
+    Always,
+    /// When the whole batch is done.
+    Whole,
+}
+
+/// Batches of as many reads as the depth.
+pub fn batches(turn: &Turn<'_>, refill: Refill) -> Result<Round, Problem> {
+    with_engine(turn, |lane, engine, handles| {
+        let mut buffers: Vec<Buffer> = (0..turn.depth).map(|_| buffer(turn.block)).collect();
+        let mut slots: Vec<u64> = (0..turn.depth as u64).collect();
+        let mut started = vec![None; turn.depth];
+        let mut ops: Vec<Op> = Vec::with_capacity(turn.depth);
+        let mut done = Vec::with_capacity(turn.depth);
+        lane.begin();
+        loop {
+            while let (Some(slot), Some(buffer)) = (slots.pop(), buffers.pop()) {
+                let Some(place) = lane.next() else {
+                    slots.push(slot);
+                    buffers.push(buffer);
+                    break;
+                };
+                ops.push(Op::from(read(handles, buffer, place)).token(slot));
+            }
+            let size = ops.len();
+            if size > 0 {
+                let timer = lane.tape.timer(size as u64);
+                if lane.tape.every_one() {
+                    for op in &ops {
+                        started[op.get_token() as usize] = timer;
+                    }
+                } else if let Some(op) = ops.last() {
+                    started[op.get_token() as usize] = timer;
+                }
+                engine.submit_batch(&mut ops);
+                if let Some(timer) = timer {
+                    lane.tape.stall(timer.elapsed());
+                }
+            } else if engine.in_flight() == 0 {
+                return Ok(());
+            }
+            let enough = match refill {
+                Refill::Always => 1,
+                Refill::Whole => turn.depth,
+            };
+            engine.reap(&mut done, Wait::For(enough))?;
+            let now = Instant::now();
+            for completion in done.drain(..) {
+                let slot = completion.held.get_token();
+                if let Some(start) = started[slot as usize].take() {
+                    lane.tape.latency(now - start);
+                }
+                lane.done(completion.result?, turn.block)?;
+                slots.push(slot);
+                buffers.extend(completion.held.into_buffer());
+            }
+        }
+    })
+}
+
+/// One read after the other.
+pub fn one_by_one(turn: &Turn<'_>) -> Result<Round, Problem> {
+    with_engine(turn, |lane, engine, handles| {
+        let mut held = Some(buffer(turn.block));
+        let mut done = Vec::with_capacity(1);
+        lane.begin();
+        while let (Some(buffer), Some(place)) = (held.take(), lane.next()) {
+            let timer = lane.tape.timer(1);
+            let submitted = engine.submit(read(handles, buffer, place).into());
+            if let Some(timer) = timer {
+                lane.tape.stall(timer.elapsed());
+            }
+            let completion = match submitted {
+                Submit::Done(completion) => Some(completion),
+                Submit::Queued(_) => {
+                    engine.reap(&mut done, Wait::For(1))?;
+                    done.pop()
+                }
+                Submit::Full(_) => return Err(Problem::Failed("an empty engine is full".into())),
+            };
+            if let Some(timer) = timer {
+                lane.tape.latency(timer.elapsed());
+            }
+            if let Some(completion) = completion {
+                lane.done(completion.result?, turn.block)?;
+                held = completion.held.into_buffer();
+            }
+        }
+        Ok(())
+    })
+}
+
+fn buffer(block: u64) -> Buffer {
+    Box::new(vec![1u8; block as usize])
+}
+
+#[inline]
+fn read(handles: &[Handle], buffer: Buffer, place: Place) -> Read {
+    Read::new(&handles[place.file], buffer, place.offset)
+}
+
+/// Each lane with an engine of its own, all on the same open files.
+fn with_engine(
+    turn: &Turn<'_>,
+    work: impl Fn(&mut Lane<'_>, &mut LocalEngine, &[Handle]) -> Result<(), Problem> + Sync,
+) -> Result<Round, Problem> {
+    let handles = turn
+        .files
+        .open()?
+        .into_iter()
+        .map(|file| {
+            turn.advice.give(&file)?;
+            Ok(Handle::new(file)?)
+        })
+        .collect::<Result<Vec<_>, Problem>>()?;
+    let facts = Mutex::new(None);
+    let mut round = turn.run(|lane| {
+        let mut engine = Options::new().depth(turn.depth).build_local()?;
+        work(lane, &mut engine, &handles)?;
+        // Of several lanes the last one speaks for all.
+        let last = EngineFacts::new(engine.backend(), engine.why(), &engine.stats());
+        *facts.lock().unwrap_or_else(|e| e.into_inner()) = Some(last);
+        Ok(())
+    })?;
+    round.engine = facts.into_inner().unwrap_or_else(|e| e.into_inner());
+    Ok(round)
+}

@@ -1,0 +1,68 @@
+//! The machine and the filesystem that figures were taken on.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::files::Files;
+use super::problem::Problem;
+
+/// What a reader of the figures wants to know; nothing is decided by it.
+#[derive(Debug, Serialize)]
+pub struct Machine {
+    pub kernel: String,
+    pub arch: String,
+    pub cores: usize,
+    pub filesystem: Option<&'static str>,
+    /// The block device's name, where the filesystem has just one.
+    pub device: Option<String>,
+    pub read_ahead_kb: Option<u64>,
+    pub rotational: Option<bool>,
+    pub scheduler: Option<String>,
+}
+
+impl Machine {
+    /// The one that this runs on, with the device that has the first file.
+    pub fn look(files: &Files) -> Result<Machine, Problem> {
+        let uname = rustix::system::uname();
+        let handle = nowait::Handle::new(files.open()?.swap_remove(0))?;
+        let device = device(handle.filesystem().device());
+        let queue = |name: &str| {
+            let path = device.as_ref()?.join("queue").join(name);
+            Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
+        };
+        Ok(Machine {
+            kernel: uname.release().to_string_lossy().into_owned(),
+            arch: uname.machine().to_string_lossy().into_owned(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            filesystem: handle.filesystem().name(),
+            read_ahead_kb: queue("read_ahead_kb").and_then(|kb| kb.parse().ok()),
+            rotational: queue("rotational").map(|flag| flag == "1"),
+            scheduler: queue("scheduler").map(|all| chosen(&all)),
+            device: device
+                .as_deref()
+                .and_then(Path::file_name)
+                .map(|name| name.to_string_lossy().into_owned()),
+        })
+    }
+}
+
+/// The directory in /sys of the disk with this device number; a partition has none of its own
+/// queue, its disk has.
+fn device(number: u64) -> Option<PathBuf> {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let path = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    if path.join("queue").exists() {
+        Some(path)
+    } else {
+        path.parent().map(Path::to_path_buf)
+    }
+}
+
+/// The one in brackets.
+fn chosen(all: &str) -> String {
+    let inside = all
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'));
+    inside.map_or(all, |(name, _)| name).to_owned()
+}

@@ -1,0 +1,157 @@
+//! Where to read: the same random places for every contender of a round.
+//!
+//! [`Order::Once`] visits every block of the files once, in a random order, before any comes a
+//! second time, as fio's random map does: in a cold file no read is served by an earlier one, however fast the
+//! contender is. [`Order::Any`] draws blocks independently, for a cache that has them all.
+
+/// How the places are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Each block once.
+    Once,
+    /// Any block at any time.
+    Any,
+}
+
+/// One place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which of the files.
+    pub file: usize,
+    /// Bytes from its start.
+    pub offset: u64,
+}
+
+/// A stream of places without an end.
+#[derive(Clone, Debug)]
+pub struct Offsets {
+    order: Order,
+    block: u64,
+    per_file: u64,
+    blocks: u64,
+    seed: u64,
+    state: u64,
+    next: u64,
+    step: u64,
+}
+
+impl Offsets {
+    /// Places in `files` files that each have `per_file` blocks of `block` bytes. Of `lanes`
+    /// threads with one seed this is number `lane`; no two get the same block in one pass.
+    pub fn new(
+        order: Order,
+        (files, per_file, block): (usize, u64, u64),
+        seed: u64,
+        (lane, lanes): (usize, usize),
+    ) -> Offsets {
+        let own = seed.wrapping_add((lane as u64) << 32);
+        Offsets {
+            order,
+            block,
+            per_file,
+            blocks: files as u64 * per_file,
+            seed,
+            state: mix(own) | 1,
+            next: lane as u64,
+            step: lanes as u64,
+        }
+    }
+
+    /// The next place.
+    #[inline]
+    pub fn place(&mut self) -> Place {
+        let index = match self.order {
+            Order::Any => {
+                self.state ^= self.state << 13;
+                self.state ^= self.state >> 7;
+                self.state ^= self.state << 17;
+                ((u128::from(self.state) * u128::from(self.blocks)) >> 64) as u64
+            }
+            Order::Once => {
+                let pass = self.next / self.blocks;
+                let at = self.next % self.blocks;
+                self.next += self.step;
+                permute(at, self.blocks, mix(self.seed.wrapping_add(pass)))
+            }
+        };
+        if index < self.per_file {
+            let offset = index * self.block;
+            Place { file: 0, offset }
+        } else {
+            Place {
+                file: (index / self.per_file) as usize,
+                offset: index % self.per_file * self.block,
+            }
+        }
+    }
+}
+
+/// Scrambles 64 bits (the finalizer of splitmix64).
+pub fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// Where number `at` of `n` goes in a permutation that `key` names: a Feistel network over the
+/// next even power of two, walked until it lands below `n`.
+fn permute(at: u64, n: u64, key: u64) -> u64 {
+    let half = (64 - n.saturating_sub(1).leading_zeros())
+        .div_ceil(2)
+        .max(1);
+    let mask = (1u64 << half) - 1;
+    let mut x = at;
+    loop {
+        let (mut left, mut right) = (x >> half, x & mask);
+        for round in 0..4 {
+            let f = (right ^ key.rotate_left(16 * round)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+            (left, right) = (right, (left ^ f) & mask);
+        }
+        x = left << half | right;
+        if x < n {
+            return x;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn each_block_once_also_over_files_and_lanes() {
+        for n in [1, 2, 3, 7, 64, 1000, 4097] {
+            let seen: HashSet<u64> = (0..n).map(|i| permute(i, n, 42)).collect();
+            assert_eq!(seen.len() as u64, n);
+        }
+        let mut seen = HashSet::new();
+        for lane in 0..2 {
+            let mut offsets = Offsets::new(Order::Once, (3, 100, 512), 7, (lane, 2));
+            for _ in 0..150 {
+                let place = offsets.place();
+                assert!(
+                    place.file < 3 && place.offset < 51_200 && place.offset.is_multiple_of(512)
+                );
+                assert!(seen.insert((place.file, place.offset)));
+            }
+        }
+        assert_eq!(seen.len(), 300);
+    }
+
+    #[test]
+    fn a_seed_is_a_sequence() {
+        for order in [Order::Once, Order::Any] {
+            let draw = |seed, lane| {
+                let mut offsets = Offsets::new(order, (2, 5000, 4096), seed, (lane, 2));
+                (0..50).map(|_| offsets.place().offset).collect::<Vec<_>>()
+            };
+            assert_eq!(draw(1, 0), draw(1, 0));
+            assert_ne!(draw(1, 0), draw(2, 0));
+            assert_ne!(draw(1, 0), draw(1, 1));
+            assert!(draw(1, 0).windows(2).any(|w| w[0] > w[1]));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! How two contenders compare: the median of the ratios within each round, and the range in which
+//! the true median lies.
+//!
+//! Within a round both have the same places to read and a machine in the same mood, so each round
+//! gives one ratio. The range is the order-statistic interval of the sign test: of `n` sorted
+//! ratios it leaves out `k` at each end, as many as keep its coverage at 95 % or more. It assumes
+//! nothing about how the ratios are distributed. Below 6 rounds even the whole range covers less
+//! (3 rounds: 75 %), and `coverage` says so.
+
+use serde::Serialize;
+
+use super::round::{Round, middle};
+
+/// Fewer rounds than this make no ratio.
+pub const FEWEST: usize = 3;
+
+/// Operations per second of A, in those of B; and processor time per operation likewise.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    #[serde(flatten)]
+    pub ops: Interval,
+    pub cpu: Interval,
+    pub rounds: usize,
+    /// The probability with which such a range holds the true median.
+    pub coverage: f64,
+}
+
+/// A median and its range.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Interval {
+    pub median: f64,
+    pub low95: f64,
+    pub high95: f64,
+}
+
+impl Ratio {
+    /// Of A's rounds to B's, pair by pair; `None` of too few.
+    pub fn of(a: &[Round], b: &[Round]) -> Option<Ratio> {
+        let rounds = a.len().min(b.len());
+        if rounds < FEWEST {
+            return None;
+        }
+        let of = |figure: fn(&Round) -> f64| {
+            let mut each: Vec<f64> = a
+                .iter()
+                .zip(b)
+                .map(|(a, b)| figure(a) / figure(b).max(1e-12))
+                .collect();
+            interval(&mut each)
+        };
+        Some(Ratio {
+            ops: of(|r| r.ops_per_s),
+            cpu: of(|r| r.cpu_us_per_op),
+            rounds,
+            coverage: coverage(rounds, left_out(rounds)),
+        })
+    }
+}
+
+fn interval(ratios: &mut [f64]) -> Interval {
+    let median = middle(ratios);
+    let k = left_out(ratios.len());
+    Interval {
+        median,
+        low95: ratios[k],
+        high95: ratios[ratios.len() - 1 - k],
+    }
+}
+
+/// How many ratios at each end may be left out.
+fn left_out(n: usize) -> usize {
+    (1..n / 2)
+        .take_while(|&k| coverage(n, k) >= 0.95)
+        .last()
+        .unwrap_or(0)
+}
+
+/// With which probability the true median lies within `n` sorted values but the `k` at each end:
+/// 1 − 2·P(at most `k` of `n` coins show heads).
+fn coverage(n: usize, k: usize) -> f64 {
+    let mut term = 0.5f64.powi(n as i32);
+    let mut tail = 0.0;
+    for i in 0..=k {
+        tail += term;
+        term *= (n - i) as f64 / (i + 1) as f64;
+    }
+    1.0 - 2.0 * tail
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::usage::Usage;
+
+    #[test]
+    fn the_table_of_the_sign_test() {
+        // n, left out at each end, coverage (Conover, Practical Nonparametric Statistics, A3).
+        for (n, k, covers) in [
+            (3, 0, 0.75),
+            (5, 0, 0.9375),
+            (6, 0, 0.96875),
+            (9, 1, 0.9609),
+            (12, 2, 0.9614),
+            (20, 5, 0.9586),
+        ] {
+            assert_eq!(left_out(n), k, "{n}");
+            assert!((coverage(n, k) - covers).abs() < 1e-3, "{n}");
+        }
+    }
+
+    #[test]
+    fn rounds_are_paired() {
+        let rounds = |seconds: &[f64]| -> Vec<Round> {
+            let used = Usage {
+                user: 1.0,
+                ..Usage::default()
+            };
+            seconds
+                .iter()
+                .map(|&s| Round::new(100, 4096, s, used))
+                .collect()
+        };
+        // The machine gets slower and slower; within a round A is twice as fast.
+        let (a, b) = (rounds(&[1.0, 10.0, 100.0]), rounds(&[2.0, 20.0, 200.0]));
+        let ratio = Ratio::of(&a, &b).unwrap();
+        assert!((ratio.ops.median - 2.0).abs() < 1e-9 && (ratio.ops.low95 - 2.0).abs() < 1e-9);
+        assert!((ratio.cpu.median - 1.0).abs() < 1e-9);
+        assert_eq!(Ratio::of(&a[..2], &b), None);
+    }
+}

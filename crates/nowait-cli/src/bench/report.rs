@@ -1,0 +1,501 @@
+//! What a bench prints: one JSON object, or tables for people.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::contender::Label;
+use super::files::Files;
+use super::machine::Machine;
+use super::problem::Problem;
+use super::ratio::Ratio;
+use super::round::{Round, median};
+use super::size::Size;
+use super::{Plan, ratio};
+
+/// All that came of a bench.
+#[derive(Serialize)]
+pub struct Report {
+    bench: &'static str,
+    version: &'static str,
+    machine: Machine,
+    settings: Value,
+    interrupted: bool,
+    notes: Vec<String>,
+    contenders: Vec<Entry>,
+    ratios: Map<String, Value>,
+    #[serde(skip)]
+    bases: &'static [&'static str],
+    #[serde(skip)]
+    tables: &'static [Table],
+}
+
+/// One contender in one cell.
+#[derive(Serialize)]
+struct Entry {
+    name: &'static str,
+    #[serde(flatten)]
+    label: Label,
+    rounds: Vec<Round>,
+    median: Value,
+    spread: Value,
+}
+
+/// One table: what it shows of each contender.
+pub struct Table {
+    columns: &'static [Column],
+    /// Also the range of the first column over the rounds.
+    spread: bool,
+    ratios: &'static [Compared],
+}
+
+/// One column: what it shows of a contender's medians.
+struct Column {
+    title: &'static str,
+    width: usize,
+    show: fn(&Value) -> String,
+}
+
+/// A ratio that a table shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Compared {
+    /// Of operations per second, with its range.
+    Rate,
+    /// Of processor time per operation, with its range.
+    Cpu,
+    /// The same without.
+    CpuShort,
+}
+
+impl Table {
+    /// The figures that decide, of work that waits for a device.
+    pub const DEVICE: Table = Table {
+        columns: &[
+            RATE,
+            CPU,
+            PERCENT,
+            P50,
+            P99,
+            STALL,
+            Column::new("cs/op", 6, |m| figure(m, "/switches_per_op", 1.0)),
+        ],
+        spread: true,
+        ratios: &[Compared::Rate],
+    };
+
+    /// The figures that decide, of work that waits for nothing.
+    pub const MEMORY: Table = Table {
+        columns: &[RATE, CPU, PERCENT, P50, P99, STALL],
+        spread: true,
+        ratios: &[Compared::Rate, Compared::CpuShort],
+    };
+
+    /// The figures of time(1), as the original test gave them, and what is rare.
+    pub const TIMES: Table = Table {
+        columns: &[
+            Column::new("real s", 8, |m| figure(m, "/seconds", 1.0)),
+            Column::new("user s", 7, |m| figure(m, "/user_s", 1.0)),
+            Column::new("sys s", 7, |m| figure(m, "/sys_s", 1.0)),
+            Column::new("vol cs", 8, |m| whole(m, "/switches_voluntary")),
+            Column::new("invol cs", 9, |m| whole(m, "/switches_involuntary")),
+            Column::new("p99.9 us", 9, |m| figure(m, "/lat_us/p999", 1.0)),
+            Column::new("max us", 8, |m| figure(m, "/lat_us/max", 1.0)),
+            Column::new("stall max", 10, |m| figure(m, "/stall_us/max", 1.0)),
+        ],
+        spread: false,
+        ratios: &[Compared::Cpu],
+    };
+}
+
+const RATE: Column = Column::new("kops/s", 8, |m| figure(m, "/ops_per_s", 1e-3));
+const CPU: Column = Column::new("CPU us/op", 10, |m| figure(m, "/cpu_us_per_op", 1.0));
+const PERCENT: Column = Column::new("CPU %", 6, |m| whole(m, "/cpu_percent"));
+const P50: Column = Column::new("p50 us", 8, |m| figure(m, "/lat_us/p50", 1.0));
+const P99: Column = Column::new("p99 us", 8, |m| figure(m, "/lat_us/p99", 1.0));
+const STALL: Column = Column::new("stall99", 8, |m| figure(m, "/stall_us/p99", 1.0));
+
+impl Column {
+    const fn new(title: &'static str, width: usize, show: fn(&Value) -> String) -> Column {
+        Column { title, width, show }
+    }
+}
+
+impl Compared {
+    fn title(self, base: &str) -> String {
+        match self {
+            Compared::Rate => format!("x {base}"),
+            Compared::Cpu => format!("CPU x {base}"),
+            Compared::CpuShort => "CPU x".into(),
+        }
+    }
+
+    /// Room for it, and the gap before.
+    fn width(self) -> usize {
+        match self {
+            Compared::Rate | Compared::Cpu => 19,
+            Compared::CpuShort => 5,
+        }
+    }
+
+    fn show(self, ratio: &Value, paint: Paint) -> String {
+        let ratio = match self {
+            Compared::Rate => ratio,
+            Compared::Cpu | Compared::CpuShort => &ratio["cpu"],
+        };
+        let of = |key: &str| ratio[key].as_f64().unwrap_or_default();
+        let (median, low, high) = (of("median"), of("low95"), of("high95"));
+        let (median, range) = (digits(median), format!("{}-{}", digits(low), digits(high)));
+        let width = self.width() - 2;
+        match self {
+            Compared::Rate => paint.verdict(
+                &format!("{:<width$}", format!("{median} ({range})")),
+                (low, high),
+                1.0,
+            ),
+            // Less is better.
+            Compared::Cpu => paint.verdict(
+                &format!("{:<width$}", format!("{median} ({range})")),
+                (-high, -low),
+                -1.0,
+            ),
+            Compared::CpuShort => median,
+        }
+    }
+}
+
+impl Report {
+    /// Puts together what was measured: `rounds[cell][contender]`.
+    pub fn new(
+        plan: Plan<'_>,
+        files: &Files,
+        machine: Machine,
+        rounds: Vec<Vec<Vec<Round>>>,
+        interrupted: bool,
+    ) -> Report {
+        let settings = settings(&plan, files);
+        let mut contenders = Vec::new();
+        let mut ratios = Map::new();
+        for (cell, of_cell) in plan.cells.iter().zip(rounds) {
+            for (a, of_a) in cell.contenders.iter().zip(&of_cell) {
+                for (b, of_b) in cell.contenders.iter().zip(&of_cell) {
+                    if a.name == b.name {
+                        continue;
+                    }
+                    if let Some(ratio) = Ratio::of(of_a, of_b) {
+                        ratios.insert(key(a.name, b.name, cell.label), json!(ratio));
+                    }
+                }
+            }
+            for (contender, rounds) in cell.contenders.iter().zip(of_cell) {
+                if !rounds.is_empty() {
+                    contenders.push(Entry::new(contender.name, cell.label, rounds));
+                }
+            }
+        }
+        Report {
+            bench: plan.bench,
+            version: env!("CARGO_PKG_VERSION"),
+            machine,
+            settings,
+            interrupted,
+            notes: plan.notes,
+            contenders,
+            ratios,
+            bases: plan.bases,
+            tables: plan.tables,
+        }
+    }
+
+    /// On standard output.
+    pub fn print(&self, as_json: bool) -> Result<(), Problem> {
+        let mut out = io::stdout().lock();
+        let text = if as_json {
+            serde_json::to_string_pretty(self).map_err(|e| Problem::of("JSON", e))? + "\n"
+        } else {
+            self.tables(out.is_terminal() && std::env::var_os("NO_COLOR").is_none())
+        };
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            // Whoever read it has seen enough.
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other.map_err(|e| Problem::of("standard output", e)),
+        }
+    }
+
+    fn tables(&self, colour: bool) -> String {
+        let paint = Paint(colour);
+        let mut text = String::new();
+        self.head(&mut text);
+        let mut rest = &self.contenders[..];
+        while let Some(first) = rest.first() {
+            let n = rest.iter().take_while(|e| e.label == first.label).count();
+            let (cell, more) = rest.split_at(n);
+            rest = more;
+            text.push('\n');
+            for table in self.tables {
+                self.table(&mut text, cell, table, paint);
+            }
+        }
+        self.foot(&mut text, paint);
+        text
+    }
+
+    fn head(&self, text: &mut String) {
+        let (m, s) = (&self.machine, &self.settings);
+        let word = |key: &str| s[key].as_str().unwrap_or_default().to_owned();
+        let amount = match (&s["ops"], &s["seconds"]) {
+            (Value::Null, seconds) => format!("{seconds} s"),
+            (ops, _) => format!("{ops} reads"),
+        };
+        let _ = writeln!(
+            text,
+            "nowait {} bench {} on Linux {}, {} cores, {}{}",
+            self.version,
+            self.bench,
+            m.kernel,
+            m.cores,
+            m.filesystem.unwrap_or("a filesystem unknown here"),
+            match (&m.device, m.read_ahead_kb) {
+                (Some(device), Some(kb)) => format!(" on {device} (read_ahead_kb {kb})"),
+                _ => String::new(),
+            },
+        );
+        let size = s["size"].as_u64().unwrap_or_default();
+        let blocks: Vec<String> = s["block"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|block| Size(block.as_u64().unwrap_or_default()).to_string())
+            .collect();
+        let files = s["files"]["paths"].as_array().map_or(0, Vec::len);
+        let _ = writeln!(
+            text,
+            "reads of {} in {} in {files} file{}, depth {}, {amount} a turn, rounds: {}, advice {}",
+            blocks.join(", "),
+            Size(size),
+            if files == 1 { "" } else { "s" },
+            s["depth"],
+            s["rounds"],
+            word("advice"),
+        );
+        let _ = writeln!(text, "{}", word("cache"));
+    }
+
+    /// One table of one cell.
+    fn table(&self, text: &mut String, cell: &[Entry], table: &Table, paint: Paint) {
+        let label = cell[0].label;
+        let base = self
+            .bases
+            .iter()
+            .find(|base| cell.iter().any(|e| e.name == **base))
+            .copied()
+            .unwrap_or(cell[0].name);
+        let ratio = |entry: &Entry| self.ratios.get(&key(entry.name, base, label));
+        let title = match (label.block, label.threads) {
+            (Some(block), Some(threads)) => {
+                let s = if threads == 1 { "" } else { "s" };
+                format!("{} x {threads} thread{s}", Size(block))
+            }
+            _ => String::new(),
+        };
+        let mut line = format!("{title:<NAME$}");
+        for (i, column) in table.columns.iter().enumerate() {
+            let _ = write!(line, "{:>1$}", column.title, column.width);
+            if table.spread && i == 0 {
+                let _ = write!(line, "{:>RANGE$}", "min-max");
+            }
+        }
+        if cell.iter().any(|entry| ratio(entry).is_some()) {
+            for compared in table.ratios {
+                let title = compared.title(base);
+                let _ = write!(line, "  {title:<0$}", compared.width() - 2);
+            }
+        }
+        let _ = writeln!(text, "{}", paint.bold(line.trim_end()));
+        for entry in cell {
+            let mut line = format!("{:<NAME$}", entry.name);
+            for (i, column) in table.columns.iter().enumerate() {
+                let _ = write!(line, "{:>1$}", (column.show)(&entry.median), column.width);
+                if table.spread && i == 0 {
+                    let _ = write!(line, "{:>RANGE$}", entry.range());
+                }
+            }
+            if let Some(ratio) = ratio(entry) {
+                for compared in table.ratios {
+                    let _ = write!(line, "  {}", compared.show(ratio, paint));
+                }
+            }
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+    }
+
+    fn foot(&self, text: &mut String, paint: Paint) {
+        text.push('\n');
+        let coverage = self
+            .ratios
+            .values()
+            .filter_map(|r| r["coverage"].as_f64())
+            .fold(f64::INFINITY, f64::min);
+        let _ = writeln!(
+            text,
+            "Medians over rounds; us: microseconds; stall99: 99 % of the calls that promise not to \
+             block\nkept their caller no longer (of a blocking call: the call); cs: context \
+             switches."
+        );
+        if coverage.is_finite() {
+            let _ = write!(
+                text,
+                "Ratios: median of the ratios within each round; the range holds the true one with \
+                 {:.0} %",
+                coverage * 100.0
+            );
+            let more = if coverage < 0.95 {
+                " (95 %: --rounds 6)"
+            } else {
+                ""
+            };
+            let _ = writeln!(text, "{more}.");
+        } else {
+            let _ = writeln!(text, "No ratios: they need {} rounds.", ratio::FEWEST);
+        }
+        for note in &self.notes {
+            remark(text, paint, note);
+        }
+        if self.interrupted {
+            remark(text, paint, "interrupted; this is what was measured");
+        }
+    }
+}
+
+/// A note, in lines that fit.
+fn remark(text: &mut String, paint: Paint, note: &str) {
+    let _ = write!(text, "{}", paint.bold("Note:"));
+    let mut column = 5;
+    for word in note.split(' ') {
+        if column + 1 + word.chars().count() > 100 {
+            text.push_str("\n     ");
+            column = 5;
+        }
+        let _ = write!(text, " {word}");
+        column += 1 + word.chars().count();
+    }
+    text.push('\n');
+}
+
+const NAME: usize = 14;
+const RANGE: usize = 12;
+
+impl Entry {
+    fn new(name: &'static str, label: Label, rounds: Vec<Round>) -> Entry {
+        let values: Vec<Value> = rounds.iter().map(|round| json!(round)).collect();
+        let spread = |key: &str| {
+            let all = || values.iter().filter_map(|v| v[key].as_f64());
+            json!({
+                "min": all().fold(f64::INFINITY, f64::min),
+                "max": all().fold(0.0, f64::max),
+            })
+        };
+        Entry {
+            name,
+            label,
+            median: median(&values),
+            spread: json!({
+                "ops_per_s": spread("ops_per_s"),
+                "cpu_us_per_op": spread("cpu_us_per_op"),
+            }),
+            rounds,
+        }
+    }
+
+    fn range(&self) -> String {
+        let at = |key: &str| figure(&self.spread["ops_per_s"], key, 1e-3);
+        format!("{}-{}", at("/min"), at("/max"))
+    }
+}
+
+fn key(a: &str, b: &str, label: Label) -> String {
+    format!("{a}/{b}{}", label.suffix())
+}
+
+fn settings(plan: &Plan<'_>, files: &Files) -> Value {
+    let common = plan.common;
+    let mut names: Vec<&str> = Vec::new();
+    for contender in plan.cells.iter().flat_map(|cell| &cell.contenders) {
+        if !names.contains(&contender.name) {
+            names.push(contender.name);
+        }
+    }
+    let mut threads: Vec<usize> = plan.cells.iter().map(|cell| cell.threads).collect();
+    threads.dedup();
+    threads.sort_unstable();
+    threads.dedup();
+    json!({
+        "files": files,
+        "size": files.total(),
+        "block": plan.blocks,
+        "threads": threads,
+        "depth": common.depth,
+        "ops": common.ops,
+        "seconds": common.ops.is_none().then_some(common.seconds),
+        "rounds": common.rounds,
+        "contenders": names,
+        "advice": common.advice,
+        "cache": plan.cache.how(),
+        "order": "contenders take turns within a round; each round begins with the next one",
+        "seed": common.seed,
+        "timed": format!("1 read in {}", plan.timed),
+        "interval": "order statistics of the paired ratios (sign test); see coverage",
+    })
+}
+
+/// A figure of the medians, scaled.
+fn figure(median: &Value, pointer: &str, scale: f64) -> String {
+    median
+        .pointer(pointer)
+        .and_then(Value::as_f64)
+        .map_or("-".into(), |x| digits(x * scale))
+}
+
+fn whole(median: &Value, pointer: &str) -> String {
+    median
+        .pointer(pointer)
+        .and_then(Value::as_f64)
+        .map_or("-".into(), |x| format!("{x:.0}"))
+}
+
+/// Three digits that count.
+fn digits(x: f64) -> String {
+    match x.abs() {
+        a if a < 9.995 => format!("{x:.2}"),
+        a if a < 99.95 => format!("{x:.1}"),
+        _ => format!("{x:.0}"),
+    }
+}
+
+/// Colour, for terminals.
+#[derive(Clone, Copy)]
+struct Paint(bool);
+
+impl Paint {
+    fn bold(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
+    /// Green for more than `line`, red for less, nothing for what may be either.
+    fn verdict(self, text: &str, (low, high): (f64, f64), line: f64) -> String {
+        match (low > line, high < line) {
+            (true, _) => self.with("32", text),
+            (_, true) => self.with("31", text),
+            _ => text.into(),
+        }
+    }
+
+    fn with(self, code: &str, text: &str) -> String {
+        if self.0 {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.into()
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Ctrl-C: the first one asks the bench to end and to print what it has, the second one ends it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use super::problem::{INTERRUPTED, Problem};
+
+/// Whether somebody wants the bench to end.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// From now on SIGINT and SIGTERM ask for the end; a second one ends the process at once.
+    pub fn on_signals() -> Result<Stop, Problem> {
+        let stop = Stop::default();
+        for signal in [SIGINT, SIGTERM] {
+            // The order matters: the shutdown looks at the flag before this signal raises it.
+            flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), stop.0.clone())
+                .and_then(|_| flag::register(signal, stop.0.clone()))
+                .map_err(|e| Problem::of("cannot catch Ctrl-C", e))?;
+        }
+        Ok(stop)
+    }
+
+    /// Whether the bench is to end.
+    pub fn asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}

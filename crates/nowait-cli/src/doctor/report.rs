@@ -1,0 +1,342 @@
+//! What was found, in the shapes that become JSON. [`super::page`] makes text of them.
+
+use nowait::kernel::Capability;
+use rustix::io::Errno;
+use serde::{Serialize, Serializer};
+
+use super::subject::{On, Subject};
+use super::trial::Trials;
+
+/// Version of the JSON shape.
+const SHAPE: u32 = 1;
+/// fincore()+pread() against preadv2(), on the kernel list in 2015.
+pub const SEED_BREAK_EVEN: f64 = 0.3;
+
+/// Everything.
+#[derive(Serialize)]
+pub struct Report {
+    pub doctor: u32,
+    pub version: &'static str,
+    pub machine: Machine,
+    pub kernel: Facts,
+    pub filesystem: Filesystem,
+    pub false_eof: FalseEnds,
+    pub costs_ns: CostTable,
+    pub not_measured: Lacking,
+    pub break_even: Option<f64>,
+    pub ask_first_break_even: Option<f64>,
+    pub seed_break_even: f64,
+    pub backend: Backend,
+    pub plan: Plans,
+}
+
+/// The machine, for information.
+#[derive(Serialize)]
+pub struct Machine {
+    pub release: String,
+    pub arch: String,
+    pub cpus: usize,
+    pub page_size: usize,
+    pub memlock: Option<u64>,
+    pub nofile: Option<u64>,
+    pub io_uring_disabled: Option<u32>,
+}
+
+/// One question and its answer.
+#[derive(Serialize)]
+pub struct Fact {
+    #[serde(skip)]
+    pub key: String,
+    #[serde(skip)]
+    pub label: String,
+    /// `None`: not tried.
+    pub ok: Option<bool>,
+    /// The reason, or a remark on a "yes".
+    pub why: Option<String>,
+}
+
+impl Fact {
+    /// It works.
+    pub fn yes(key: impl Into<String>, label: impl Into<String>) -> Fact {
+        Fact {
+            key: key.into(),
+            label: label.into(),
+            ok: Some(true),
+            why: None,
+        }
+    }
+
+    /// It does not.
+    pub fn no(key: impl Into<String>, label: impl Into<String>, why: impl Into<String>) -> Fact {
+        Fact {
+            ok: Some(false),
+            why: Some(why.into()),
+            ..Fact::yes(key, label)
+        }
+    }
+
+    /// It was not tried.
+    pub fn untried(
+        key: impl Into<String>,
+        label: impl Into<String>,
+        why: impl Into<String>,
+    ) -> Fact {
+        Fact {
+            ok: None,
+            ..Fact::no(key, label, why)
+        }
+    }
+
+    /// It was refused with this errno.
+    pub fn refused(key: impl Into<String>, label: impl Into<String>, errno: i32) -> Fact {
+        let why = match Errno::from_raw_os_error(errno) {
+            Errno::NOSYS => "not in this kernel, or hidden by a sandbox (ENOSYS)".to_owned(),
+            Errno::PERM => "denied by the kernel, a sandbox or a sysctl (EPERM)".to_owned(),
+            Errno::ACCESS => "denied (EACCES)".to_owned(),
+            Errno::OPNOTSUPP => "refused by this filesystem or kernel (EOPNOTSUPP)".to_owned(),
+            Errno::INVAL => "not known to this kernel, or not for this file (EINVAL)".to_owned(),
+            Errno::NOMEM => "not enough lockable memory, see RLIMIT_MEMLOCK (ENOMEM)".to_owned(),
+            _ => std::io::Error::from_raw_os_error(errno).to_string(),
+        };
+        Fact::no(key, label, why)
+    }
+
+    /// What a system call gave.
+    pub fn tried<T>(key: &str, label: &str, tried: Result<T, Errno>) -> Fact {
+        match tried {
+            Ok(_) => Fact::yes(key, label),
+            Err(errno) => Fact::refused(key, label, errno.raw_os_error()),
+        }
+    }
+
+    /// What the library learnt.
+    pub fn capability(key: &str, label: &str, capability: Capability) -> Fact {
+        match capability {
+            Capability::Yes => Fact::yes(key, label),
+            Capability::No(errno) => Fact::refused(key, label, errno),
+        }
+    }
+
+    /// With a remark, if it works.
+    pub fn noting(self, remark: impl Into<String>) -> Fact {
+        match self.ok {
+            Some(true) => Fact {
+                why: Some(remark.into()),
+                ..self
+            },
+            _ => self,
+        }
+    }
+}
+
+/// Facts in the order they are shown in; in JSON an object with their keys.
+#[derive(Default)]
+pub struct Facts(pub Vec<Fact>);
+
+impl Facts {
+    /// The fact with this key.
+    pub fn get(&self, key: &str) -> Option<&Fact> {
+        self.0.iter().find(|fact| fact.key == key)
+    }
+}
+
+impl Serialize for Facts {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.0.iter().map(|fact| (&fact.key, fact)))
+    }
+}
+
+/// The filesystem of the path.
+#[derive(Serialize)]
+pub struct Filesystem {
+    pub path: String,
+    pub name: Option<&'static str>,
+    pub device: Option<String>,
+    pub tried_on: Option<String>,
+    pub why: Option<String>,
+    pub direct_alignment: Option<Alignment>,
+    #[serde(flatten)]
+    pub facts: Facts,
+}
+
+/// What O_DIRECT asks of memory and offsets, in bytes.
+#[derive(Serialize)]
+pub struct Alignment {
+    pub memory: u32,
+    pub offset: u32,
+}
+
+/// NOWAIT reads that said "end of file" before the end.
+#[derive(Default, Serialize)]
+pub struct FalseEnds {
+    /// Reads that found nothing cached.
+    pub tested: Option<u64>,
+    pub false_ends: Option<u64>,
+    pub why: Option<String>,
+}
+
+impl FalseEnds {
+    /// It could not be tested.
+    pub fn untested(why: &str) -> FalseEnds {
+        FalseEnds {
+            why: Some(why.into()),
+            ..FalseEnds::default()
+        }
+    }
+}
+
+/// What one call costs, in nanoseconds.
+#[derive(Clone, Copy, Serialize)]
+pub struct Spread {
+    pub median: f64,
+    pub p10: f64,
+    pub p90: f64,
+}
+
+/// One row of the table.
+pub struct Row {
+    pub key: &'static str,
+    pub label: &'static str,
+    /// What the fincore() thread of 2015 has for it.
+    pub seed: Option<u32>,
+    pub spread: Result<Spread, &'static str>,
+}
+
+/// The table of costs; in JSON an object of what was measured.
+#[derive(Default)]
+pub struct CostTable {
+    pub rows: Vec<Row>,
+}
+
+/// Hit rates at which two ways cost the same.
+#[derive(Clone, Copy)]
+pub struct BreakEven {
+    /// Trying, and handing off at once.
+    pub trying: Option<f64>,
+    /// Trying, and asking for residency first.
+    pub asking: Option<f64>,
+}
+
+impl CostTable {
+    /// Adds a row: samples in nanoseconds, or why there are none.
+    pub fn row(
+        &mut self,
+        key: &'static str,
+        label: &'static str,
+        seed: Option<u32>,
+        samples: Result<Vec<f64>, &'static str>,
+    ) {
+        let spread = samples.map(|mut ns| {
+            ns.sort_by(f64::total_cmp);
+            let at = |q: f64| ns[((ns.len() - 1) as f64 * q).round() as usize].round();
+            Spread {
+                median: at(0.5),
+                p10: at(0.1),
+                p90: at(0.9),
+            }
+        });
+        self.rows.push(Row {
+            key,
+            label,
+            seed,
+            spread,
+        });
+    }
+
+    /// The median of a row that was measured.
+    pub fn median(&self, key: &str) -> Option<f64> {
+        let row = self.rows.iter().find(|row| row.key == key)?;
+        Some(row.spread.as_ref().ok()?.median)
+    }
+
+    fn lacking(&self) -> Lacking {
+        let rows = self.rows.iter();
+        Lacking(
+            rows.filter_map(|row| Some((row.key, row.label, row.spread.err()?)))
+                .collect(),
+        )
+    }
+}
+
+impl Serialize for CostTable {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let rows = self.rows.iter();
+        to.collect_map(rows.filter_map(|row| Some((row.key, row.spread.ok()?))))
+    }
+}
+
+/// What was not measured, and why.
+pub struct Lacking(pub Vec<(&'static str, &'static str, &'static str)>);
+
+impl Serialize for Lacking {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.0.iter().map(|(key, _, why)| (key, why)))
+    }
+}
+
+/// What carries an engine's operations.
+#[derive(Serialize)]
+pub struct Backend {
+    pub name: Option<&'static str>,
+    pub why: String,
+}
+
+/// The library's plans for a 4 KiB read.
+#[derive(Serialize)]
+pub struct Plans {
+    pub eager: Option<String>,
+    pub strict: Option<String>,
+    pub why: String,
+    /// The reason for each alone.
+    #[serde(skip)]
+    pub whys: [Option<&'static str>; 2],
+}
+
+impl Report {
+    /// All that was found, put together.
+    pub fn new(
+        machine: Machine,
+        kernel: Facts,
+        subject: &Subject,
+        trials: Trials,
+        (costs, break_even): (CostTable, BreakEven),
+        backend: Backend,
+        plan: Plans,
+    ) -> Report {
+        let known = subject.filesystem();
+        let (tried_on, why) = match &subject.on {
+            On::Temporary(_, dir) => (Some(format!("a temporary file in {}", dir.display())), None),
+            On::Itself(why) => (
+                Some("the file itself, read only".to_owned()),
+                Some(why.clone()),
+            ),
+            On::Nothing(why) => (None, Some(why.clone())),
+        };
+        Report {
+            doctor: SHAPE,
+            version: env!("CARGO_PKG_VERSION"),
+            machine,
+            kernel,
+            filesystem: Filesystem {
+                path: subject.path.display().to_string(),
+                name: known.and_then(|fs| fs.name()),
+                device: known.map(|fs| {
+                    let dev = fs.device();
+                    format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev))
+                }),
+                tried_on,
+                why,
+                direct_alignment: trials.direct,
+                facts: trials.facts,
+            },
+            false_eof: trials.false_ends,
+            not_measured: costs.lacking(),
+            break_even: break_even.trying,
+            ask_first_break_even: break_even.asking,
+            seed_break_even: SEED_BREAK_EVEN,
+            costs_ns: costs,
+            backend,
+            plan,
+        }
+    }
+}

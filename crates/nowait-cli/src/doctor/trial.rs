@@ -1,0 +1,378 @@
+//! What the filesystem does with each flag and question, tried on the subject.
+//!
+//! Order matters: residency is asked of pages that were just written, then the file is evicted,
+//! then cold reads look for false ends; what changes the file comes last.
+
+use std::fs::File;
+
+use nowait::{RwFlags, read, write};
+use rustix::fs::{Advice, AtFlags, OFlags, StatxFlags};
+use rustix::io::Errno;
+
+use super::report::{Alignment, Fact, Facts, FalseEnds};
+use super::residency::{Mapping, cachestat};
+use super::subject::{On, Subject};
+
+/// What came out.
+#[derive(Default)]
+pub struct Trials {
+    pub facts: Facts,
+    pub direct: Option<Alignment>,
+    pub false_ends: FalseEnds,
+}
+
+impl Trials {
+    /// Whether a thing is known to work.
+    pub fn works(&self, key: &str) -> bool {
+        self.facts
+            .get(key)
+            .is_some_and(|fact| fact.ok == Some(true))
+    }
+}
+
+/// How many cold reads look for a false end of file.
+const COLD_READS: u64 = 64;
+/// What O_DIRECT memory is aligned to at most, here.
+const ALIGN: usize = 65_536;
+
+/// Everything.
+pub fn all(subject: &Subject) -> Trials {
+    let Some((file, ours)) = subject.file() else {
+        let On::Nothing(why) = &subject.on else {
+            return Trials::default();
+        };
+        return Trials {
+            false_ends: FalseEnds::untested(why),
+            ..Trials::default()
+        };
+    };
+    let mut facts = Vec::new();
+    let size = file.metadata().map_or(0, |meta| meta.len());
+    let nowait = nowait_read(file);
+    let nowait_works = nowait.ok == Some(true);
+    facts.push(nowait);
+    let residency = if ours {
+        own_residency(file, size)
+    } else {
+        their_residency(file, size)
+    };
+    let evicts = residency[0].ok == Some(true);
+    let false_ends = match (ours, nowait_works, evicts) {
+        (false, ..) => FalseEnds::untested("nothing is evicted of a file that is not ours"),
+        (_, false, _) => FalseEnds::untested("NOWAIT reads are refused"),
+        (_, _, false) => FalseEnds::untested("nothing can be evicted"),
+        _ => false_ends(file, size),
+    };
+    if ours {
+        facts.push(nowait_write(file));
+    }
+    let (direct, alignment) = direct(file);
+    let with_direct = direct.ok == Some(true);
+    facts.push(read_flag(file, RwFlags::HIPRI, with_direct));
+    facts.push(read_flag(file, RwFlags::DONTCACHE, false));
+    if ours {
+        facts.extend(write_flags(file, size, with_direct));
+    }
+    facts.extend(residency);
+    facts.push(direct);
+    Trials {
+        facts: Facts(facts),
+        direct: alignment,
+        false_ends,
+    }
+}
+
+fn nowait_read(file: &File) -> Fact {
+    let fact = |ok| match ok {
+        None => Fact::yes("nowait_read", "NOWAIT read"),
+        Some(errno) => Fact::refused("nowait_read", "NOWAIT read", errno),
+    };
+    match read::with_flags(file, &mut [0; 64], 0, RwFlags::NOWAIT) {
+        Ok(_) => fact(None),
+        Err(e) => match e.errno() {
+            // "Not now" is an answer.
+            Some(errno) if errno == Errno::AGAIN.raw_os_error() => fact(None),
+            errno => fact(Some(errno.unwrap_or_default())),
+        },
+    }
+}
+
+/// Over pages that are in the cache.
+fn nowait_write(file: &File) -> Fact {
+    let fact = Fact::yes("nowait_write", "NOWAIT write");
+    match write::with_flags(file, &[1; 64], 0, RwFlags::NOWAIT) {
+        Ok(_) => fact,
+        Err(e) if e.errno() == Some(Errno::AGAIN.raw_os_error()) => fact.noting("said \"not now\""),
+        Err(e) => Fact::refused(fact.key, fact.label, e.errno().unwrap_or_default()),
+    }
+}
+
+/// Eviction, cachestat and mincore on a file of ours whose pages were just written.
+fn own_residency(file: &File, size: u64) -> [Fact; 3] {
+    let pages = size / page();
+    let mapping = Mapping::new(file, size as usize);
+    let count = || {
+        let resident = match &mapping {
+            Ok(mapping) => mapping.resident(pages as usize),
+            Err(errno) => Err(*errno),
+        };
+        [cachestat(file, 0, size), resident]
+    };
+    let warm = count();
+    evict(file);
+    let cold = count();
+    // Whichever of the two saw pages go is believed; where both are blind a cold read tells.
+    let seen_going = |i: usize| matches!((warm[i], cold[i]), (Ok(1..), Ok(0)));
+    let misses = || {
+        read::with_flags(file, &mut [0; 64], size / 2, RwFlags::NOWAIT)
+            .is_err_and(|e| e.errno() == Some(Errno::AGAIN.raw_os_error()))
+    };
+    let evicts = seen_going(0) || seen_going(1) || misses();
+    let eviction = if evicts {
+        Fact::yes("eviction", "eviction").noting("FADV_DONTNEED")
+    } else {
+        Fact::no(
+            "eviction",
+            "eviction",
+            "pages stay after FADV_DONTNEED: no cold read can be made",
+        )
+    };
+    let truth = |key, i: usize| match (warm[i], cold[i]) {
+        (Err(errno), _) | (_, Err(errno)) => Fact::refused(key, key, errno.raw_os_error()),
+        (Ok(warm), _) if warm < pages => Fact::no(
+            key,
+            key,
+            format!("not true: counts {warm} of {pages} pages just written"),
+        ),
+        (_, Ok(1..)) if !evicts => Fact::yes(key, key).noting("pages written are counted"),
+        (_, Ok(cold @ 1..)) => Fact::no(
+            key,
+            key,
+            format!("not true: counts {cold} of {pages} pages evicted"),
+        ),
+        _ => Fact::yes(key, key).noting("true of pages written and evicted"),
+    };
+    [eviction, truth("cachestat", 0), truth("mincore", 1)]
+}
+
+/// The same of somebody's file, which is read in one place and never evicted.
+fn their_residency(file: &File, size: u64) -> [Fact; 3] {
+    let eviction = Fact::untried("eviction", "eviction", "the file is not ours to evict");
+    let read = rustix::io::pread(file, &mut [0; 1], 0);
+    if !matches!(read, Ok(1)) {
+        let why = "the file is empty or can't be read";
+        return [
+            eviction,
+            Fact::untried("cachestat", "cachestat", why),
+            Fact::untried("mincore", "mincore", why),
+        ];
+    }
+    let counted = match cachestat(file, 0, 1) {
+        Err(Errno::PERM) => {
+            let why = "denied for a file that one may not write (EPERM)";
+            Fact::no("cachestat", "cachestat", why)
+        }
+        Err(errno) => Fact::refused("cachestat", "cachestat", errno.raw_os_error()),
+        Ok(0) => Fact::no(
+            "cachestat",
+            "cachestat",
+            "not true: misses a page just read",
+        ),
+        Ok(_) => Fact::yes("cachestat", "cachestat").noting("counts a page just read"),
+    };
+    // No page beyond the end can be there. To those who may not write a file, mincore calls every
+    // page resident.
+    let pages = size.div_ceil(page()) as usize;
+    let mut first = [0];
+    let mut beyond = [0];
+    let asked = Mapping::new(file, (pages + 1) * page() as usize).and_then(|mapping| {
+        mapping.mincore(0, &mut first)?;
+        mapping.mincore(pages, &mut beyond)
+    });
+    let told = match (asked, first[0] & 1, beyond[0] & 1) {
+        (Err(errno), ..) => Fact::refused("mincore", "mincore", errno.raw_os_error()),
+        (_, _, 1) => Fact::no(
+            "mincore",
+            "mincore",
+            "not true: for a file that one may not write it calls every page resident",
+        ),
+        (_, 0, _) => Fact::no("mincore", "mincore", "not true: misses a page just read"),
+        _ => Fact::yes("mincore", "mincore").noting("sees a page just read, none past the end"),
+    };
+    [eviction, counted, told]
+}
+
+/// A NOWAIT read that finds nothing must not say "end of file" before the end (5.9, 5.10 do).
+fn false_ends(file: &File, size: u64) -> FalseEnds {
+    evict(file);
+    let stride = (size / page() / COLD_READS).max(1);
+    let (mut tested, mut ends) = (0, 0);
+    for i in 0..COLD_READS {
+        let offset = i * stride * page();
+        if offset >= size {
+            break;
+        }
+        match read::with_flags(file, &mut [0; 4096], offset, RwFlags::NOWAIT) {
+            Ok(0) => (tested, ends) = (tested + 1, ends + 1),
+            // Brought in by its neighbour, or by a device faster than the question.
+            Ok(_) => {}
+            Err(_) => tested += 1,
+        }
+    }
+    FalseEnds {
+        tested: Some(tested),
+        false_ends: Some(ends),
+        why: None,
+    }
+}
+
+/// O_DIRECT: one aligned read, and what alignment the kernel asks for where it says so (6.1).
+fn direct(file: &File) -> (Fact, Option<Alignment>) {
+    let fact = Fact::yes("direct", "O_DIRECT");
+    let asked = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    let alignment = asked.ok().and_then(|statx| {
+        let told = statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+        (told && statx.stx_dio_mem_align > 0).then_some(Alignment {
+            memory: statx.stx_dio_mem_align,
+            offset: statx.stx_dio_offset_align,
+        })
+    });
+    let mut memory = Aligned::new();
+    let tried = directly(file, || rustix::io::pread(file, memory.first(4096), 0));
+    match (tried, &alignment) {
+        (Err(errno), _) => (
+            Fact::refused(fact.key, fact.label, errno.raw_os_error()),
+            None,
+        ),
+        (Ok(_), Some(a)) => {
+            let note = format!(
+                "memory aligned to {}, offset to {} bytes",
+                a.memory, a.offset
+            );
+            (fact.noting(note), alignment)
+        }
+        (Ok(_), None) => (fact.noting("the kernel names no alignment"), None),
+    }
+}
+
+/// Does something with O_DIRECT set on the file.
+fn directly<T>(file: &File, act: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    with_status(file, OFlags::DIRECT, act)
+}
+
+/// Does something with a status flag set on the file.
+fn with_status<T>(
+    file: &File,
+    flag: OFlags,
+    act: impl FnOnce() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let before = rustix::fs::fcntl_getfl(file)?;
+    rustix::fs::fcntl_setfl(file, before | flag)?;
+    let done = act();
+    rustix::fs::fcntl_setfl(file, before)?;
+    done
+}
+
+/// Whether a read takes a flag; with O_DIRECT if that is where the flag means something.
+fn read_flag(file: &File, flag: RwFlags, direct: bool) -> Fact {
+    let mut memory = Aligned::new();
+    let mut act = || errno(read::with_flags(file, memory.first(4096), 0, flag));
+    let tried = if direct { directly(file, act) } else { act() };
+    flag_fact("read", flag, tried.map(drop), direct)
+}
+
+/// Whether writes take each flag, and do what it says where that shows.
+fn write_flags(file: &File, size: u64, direct: bool) -> Vec<Fact> {
+    let mut memory = Aligned::new();
+    let len = atomic_unit(file).unwrap_or(4096).min(ALIGN);
+    let bytes: &[u8] = memory.first(len);
+    let put = |offset, flag| errno(write::with_flags(file, bytes, offset, flag));
+    let length = || file.metadata().map_or(0, |meta| meta.len());
+    let plainly = |flag| flag_fact("write", flag, put(0, flag).map(drop), false);
+    let in_direct = |flag| {
+        let tried = if direct {
+            directly(file, || put(0, flag))
+        } else {
+            put(0, flag)
+        };
+        flag_fact("write", flag, tried.map(drop), direct)
+    };
+    let mut facts = vec![
+        in_direct(RwFlags::HIPRI),
+        plainly(RwFlags::DSYNC),
+        plainly(RwFlags::SYNC),
+    ];
+
+    let grew = put(0, RwFlags::APPEND).map(|n| length() == size + n as u64);
+    let _ = file.set_len(size);
+    facts.push(shown(RwFlags::APPEND, grew));
+
+    let stayed = with_status(file, OFlags::APPEND, || put(0, RwFlags::NOAPPEND));
+    let stayed = stayed.map(|_| length() == size);
+    let _ = file.set_len(size);
+    facts.push(shown(RwFlags::NOAPPEND, stayed));
+
+    facts.push(in_direct(RwFlags::ATOMIC));
+    facts.push(plainly(RwFlags::DONTCACHE));
+    facts
+}
+
+/// The smallest write that the file takes as an atomic one (statx, 6.11).
+fn atomic_unit(file: &File) -> Option<usize> {
+    /// `STATX_WRITE_ATOMIC`.
+    const WRITE_ATOMIC: StatxFlags = StatxFlags::from_bits_retain(0x1_0000);
+    let statx = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, WRITE_ATOMIC).ok()?;
+    let told = statx.stx_mask & WRITE_ATOMIC.bits() != 0 && statx.stx_atomic_write_unit_min > 0;
+    told.then_some(statx.stx_atomic_write_unit_min as usize)
+}
+
+/// For a flag whose effect can be seen.
+fn shown(flag: RwFlags, tried: Result<bool, Errno>) -> Fact {
+    let fact = flag_fact("write", flag, tried.map(drop), false);
+    match tried {
+        Ok(false) => Fact::no(fact.key, fact.label, "taken, and ignored"),
+        _ => fact,
+    }
+}
+
+fn flag_fact(call: &str, flag: RwFlags, tried: Result<(), Errno>, direct: bool) -> Fact {
+    let name = flag.iter_names().next().map_or("", |(name, _)| name);
+    let key = format!("{call}_{}", name.to_lowercase());
+    let label = format!("{name} {call}");
+    match tried {
+        Ok(()) if direct => Fact::yes(key, label).noting("with O_DIRECT"),
+        Ok(()) => Fact::yes(key, label),
+        Err(errno) => Fact::refused(key, label, errno.raw_os_error()),
+    }
+}
+
+/// Makes every page of a file of ours leave the page cache, as far as the filesystem lets go.
+pub fn evict(file: &File) {
+    // A page under I/O stays, and one that a processor has queued: a second time gets those.
+    for _ in 0..2 {
+        let _ = rustix::fs::fdatasync(file);
+        let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
+    }
+}
+
+/// Memory that O_DIRECT takes.
+struct Aligned(Vec<u8>);
+
+impl Aligned {
+    fn new() -> Aligned {
+        Aligned(vec![0; 2 * ALIGN])
+    }
+
+    fn first(&mut self, len: usize) -> &mut [u8] {
+        let start = self.0.as_ptr().align_offset(ALIGN);
+        &mut self.0[start..start + len]
+    }
+}
+
+fn errno(tried: nowait::Result<usize>) -> Result<usize, Errno> {
+    tried.map_err(|e| Errno::from_raw_os_error(e.errno().unwrap_or(libc::EIO)))
+}
+
+fn page() -> u64 {
+    rustix::param::page_size() as u64
+}

@@ -1,0 +1,401 @@
+//! `nowait bench` as a program: what it prints, what it refuses, how it ends. Nothing here looks at
+//! how fast anything is.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+fn nowait(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nowait"));
+    command
+        .arg("bench")
+        .args(args)
+        .current_dir(dir)
+        .env_remove("NOWAIT_BACKEND");
+    command
+}
+
+/// A directory on a disk: the system's temporary one may lie in memory.
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| {
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        panic!("{e}: {out}\n{err}")
+    })
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn names(report: &Value) -> Vec<&str> {
+    let all = report["contenders"].as_array().unwrap();
+    all.iter().map(|c| c["name"].as_str().unwrap()).collect()
+}
+
+/// Whether io_uring is to be had here; if not, and the tests are to be complete, that is a failure.
+fn has_ring() -> bool {
+    let ring = nowait::kernel::Kernel::get().io_uring;
+    if !ring.is_yes() {
+        assert!(
+            std::env::var_os("NOWAIT_TEST_ALL").is_none(),
+            "NOWAIT_TEST_ALL: needs io_uring: {ring}"
+        );
+        eprintln!("skipped: needs io_uring: {ring}");
+    }
+    ring.is_yes()
+}
+
+const RANDREAD: [&str; 7] = [
+    "pread",
+    "preadv",
+    "threads",
+    "uring",
+    "nowait",
+    "nowait-strict",
+    "local",
+];
+const CACHED: [&str; 6] = [
+    "pread",
+    "preadv2",
+    "nowait",
+    "nowait-future",
+    "local-1",
+    "local",
+];
+
+#[test]
+fn randread_prints_the_shape_that_it_promises() {
+    let dir = directory();
+    let args = "randread --size 8M --ops 300 --rounds 3 --contenders preadv,nowait,local --json";
+    let args: Vec<&str> = args.split(' ').collect();
+    let output = nowait(dir.path(), &args).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report = json(&output);
+    assert_eq!(report["bench"], "randread");
+    assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
+    assert!(report["machine"]["kernel"].is_string());
+    assert!(report["machine"]["cores"].is_u64());
+    for key in ["filesystem", "read_ahead_kb"] {
+        assert!(report["machine"].get(key).is_some(), "{key}");
+    }
+    let settings = &report["settings"];
+    assert_eq!(settings["size"], 8 << 20);
+    assert_eq!(settings["block"][0], 4096);
+    assert_eq!(
+        (&settings["depth"], &settings["ops"]),
+        (&32.into(), &300.into())
+    );
+    assert_eq!(settings["advice"], "random");
+    assert!(settings["cache"].as_str().unwrap().contains("DONTNEED"));
+    assert_eq!(report["interrupted"], false);
+
+    assert_eq!(names(&report), ["preadv", "nowait", "local"]);
+    for contender in report["contenders"].as_array().unwrap() {
+        assert_eq!(contender["rounds"].as_array().unwrap().len(), 3);
+        for round in contender["rounds"].as_array().unwrap() {
+            assert_eq!(round["ops"], 300);
+        }
+        for key in [
+            "ops_per_s",
+            "cpu_us_per_op",
+            "cpu_percent",
+            "user_s",
+            "sys_s",
+        ] {
+            assert!(contender["median"][key].is_f64(), "{key}");
+        }
+        for histogram in ["lat_us", "stall_us"] {
+            for key in ["p50", "p90", "p99", "p999", "max"] {
+                assert!(contender["median"][histogram][key].is_f64(), "{key}");
+            }
+        }
+        assert!(contender["spread"]["ops_per_s"]["min"].is_f64());
+    }
+    let ratios = report["ratios"].as_object().unwrap();
+    assert_eq!(ratios.len(), 6);
+    let ratio = &ratios["nowait/preadv"];
+    let (low, median, high) = (&ratio["low95"], &ratio["median"], &ratio["high95"]);
+    assert!(low.as_f64() <= median.as_f64() && median.as_f64() <= high.as_f64());
+    assert_eq!(ratio["coverage"], 0.75);
+    let left = fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(left, 0, "the file it made is gone");
+}
+
+#[test]
+fn every_contender_runs_on_both_backends() {
+    let dir = directory();
+    let file = dir.path().join("data");
+    fs::write(&file, vec![7u8; 8 << 20]).unwrap();
+    let file = file.to_str().unwrap();
+    for backend in ["uring", "threads"] {
+        if backend == "uring" && !has_ring() {
+            continue;
+        }
+        let contenders: Vec<&str> = RANDREAD
+            .into_iter()
+            .filter(|name| *name != "uring" || backend == "uring" || has_ring())
+            .collect();
+        let list = contenders.join(",");
+        let args = [
+            "randread", "--file", file, "--ops", "200", "--rounds", "1", "--json",
+        ];
+        let output = nowait(dir.path(), &args)
+            .args(["--contenders", &list])
+            .env("NOWAIT_BACKEND", backend)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report = json(&output);
+        assert_eq!(names(&report), contenders);
+        for contender in report["contenders"].as_array().unwrap() {
+            if let Some(engine) = contender["rounds"][0].get("engine") {
+                assert_eq!(engine["backend"], backend);
+            }
+        }
+        // The environment beats what a contender asks for, and the report says so.
+        let other = if backend == "uring" {
+            "threads"
+        } else {
+            "uring"
+        };
+        if contenders.contains(&other) {
+            let note = format!("`{other}` ran on {backend}");
+            assert!(
+                report["notes"].to_string().contains(&note),
+                "{}",
+                report["notes"]
+            );
+        }
+
+        let args = [
+            "cached", "--file", file, "--ops", "200", "--rounds", "1", "--json",
+        ];
+        let output = nowait(dir.path(), &args)
+            .env("NOWAIT_BACKEND", backend)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report = json(&output);
+        // Four blocks, on one and two threads.
+        let want: Vec<&str> = CACHED.into_iter().cycle().take(8 * CACHED.len()).collect();
+        assert_eq!(names(&report), want);
+        let last = report["contenders"].as_array().unwrap().last().unwrap();
+        assert_eq!(
+            (&last["block"], &last["threads"]),
+            (&(1 << 20).into(), &2.into())
+        );
+        assert_eq!(
+            report["ratios"].as_object().unwrap().len(),
+            0,
+            "one round, no ratio"
+        );
+    }
+}
+
+#[test]
+fn ratios_of_cells_are_keyed_by_block_and_threads() {
+    let dir = directory();
+    let args = "cached --size 8M --ops 500 --block 512,4K --threads 2 \
+                --contenders pread,nowait-future --json";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let report = json(&nowait(dir.path(), &args).output().unwrap());
+    let keys: Vec<&String> = report["ratios"].as_object().unwrap().keys().collect();
+    assert_eq!(
+        keys,
+        [
+            "pread/nowait-future@512x2",
+            "nowait-future/pread@512x2",
+            "pread/nowait-future@4096x2",
+            "nowait-future/pread@4096x2",
+        ]
+    );
+}
+
+#[test]
+fn reads_are_spread_over_files_that_stay_if_named() {
+    let dir = directory();
+    let args = "randread --file here --files 3 --size 9M --ops 500 --rounds 1 \
+                --contenders pread,nowait,local";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let output = nowait(dir.path(), &args).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let table = text(&output.stdout);
+    assert!(table.contains("in 3 files"), "{table}");
+    assert!(!table.contains('\x1b'), "colour is for terminals");
+    assert!(
+        table.lines().all(|line| line.chars().count() <= 105),
+        "{table}"
+    );
+    for i in 0..3 {
+        let data = fs::read(dir.path().join(format!("here-{i}"))).unwrap();
+        assert_eq!(data.len(), 3 << 20);
+        let zeroes = data.iter().filter(|b| **b == 0).count();
+        assert!(zeroes < data.len() / 200, "random bytes are rarely zero");
+    }
+}
+
+#[test]
+fn an_existing_file_is_only_read() {
+    let dir = directory();
+    let file = dir.path().join("mine");
+    fs::write(&file, vec![9u8; 100_000]).unwrap();
+    let before = fs::metadata(&file).unwrap();
+    let args = [
+        "randread", "--file", "mine", "--size", "8M", "--ops", "20", "--rounds", "1",
+    ];
+    let output = nowait(dir.path(), &args)
+        .args(["--contenders", "pread,local", "--json"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    // Its own size counts, in whole blocks.
+    assert_eq!(json(&output)["settings"]["size"], 100_000 / 4096 * 4096);
+    let after = fs::metadata(&file).unwrap();
+    assert_eq!(before.modified().unwrap(), after.modified().unwrap());
+    assert_eq!(fs::read(&file).unwrap(), vec![9u8; 100_000]);
+}
+
+/// Runs it, expects this exit code, and each of these words in what it says on standard error.
+fn refused(args: &[&str], code: i32, words: &[&str]) {
+    let dir = directory();
+    fs::write(dir.path().join("tiny"), [0; 100]).unwrap();
+    let output = nowait(dir.path(), args).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+    for word in words {
+        assert!(said.contains(word), "{args:?}: no `{word}` in: {said}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_what_does() {
+    refused(
+        &["randread", "--contenders", "preadv,fast"],
+        2,
+        &[
+            "fast",
+            "possible values",
+            "preadv",
+            "nowait-strict",
+            "fio-io_uring",
+        ],
+    );
+    refused(
+        &["cached", "--contenders", "uring"],
+        2,
+        &["nowait-future", "local-1"],
+    );
+    refused(&["randread", "--size", "4Q"], 2, &["4Q", "K, M, G or T"]);
+    refused(&["randread", "--size", "2K"], 2, &["--size 2K", "raise"]);
+    refused(
+        &["randread", "--ops", "5", "--seconds", "1"],
+        2,
+        &["--seconds"],
+    );
+    refused(
+        &["randread", "--size", "1M", "--ops", "257"],
+        2,
+        &["256 blocks", "--size"],
+    );
+    refused(&["cached", "--drop-caches"], 2, &["--drop-caches"]);
+    refused(&[], 2, &["randread", "cached"]);
+}
+
+#[test]
+fn what_fails_says_what_to_do() {
+    refused(
+        &["randread", "--file", "tiny"],
+        1,
+        &["tiny", "100 bytes", "--block"],
+    );
+    refused(
+        &["cached", "--file", "/dev/null"],
+        1,
+        &["not a regular file"],
+    );
+    refused(&["randread", "--file", "."], 1, &["not a regular file"]);
+    refused(&["randread", "--size", "4000T"], 1, &["no space", "--size"]);
+    refused(&["randread", "--file", "not/there"], 1, &["not"]);
+}
+
+#[test]
+fn fio_takes_part_if_asked_and_its_absence_names_the_package() {
+    let dir = directory();
+    let args = [
+        "randread", "--size", "8M", "--ops", "200", "--rounds", "1", "--json",
+    ];
+    let mut command = nowait(dir.path(), &args);
+    command.args(["--contenders", "fio-psync,pread"]);
+    let output = command.output().unwrap();
+    if Command::new("fio").arg("--version").output().is_ok() {
+        let report = json(&output);
+        assert_eq!(names(&report), ["fio-psync", "pread"]);
+        let round = &report["contenders"][0]["rounds"][0];
+        assert_eq!(round["ops"], 200);
+        assert!(round["lat_us"]["p99"].as_f64() > Some(0.0));
+    } else {
+        assert!(
+            std::env::var_os("NOWAIT_TEST_ALL").is_none(),
+            "NOWAIT_TEST_ALL: needs fio"
+        );
+    }
+    let output = command.env("PATH", dir.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("package `fio`"));
+}
+
+#[test]
+fn an_interrupt_in_the_middle_prints_what_was_measured() {
+    let dir = directory();
+    let file = dir.path().join("data");
+    fs::write(&file, vec![7u8; 8 << 20]).unwrap();
+    let args = [
+        "cached",
+        "--file",
+        "data",
+        "--block",
+        "4K",
+        "--threads",
+        "1",
+        "--json",
+    ];
+    let mut command = nowait(dir.path(), &args);
+    command
+        .args(["--seconds", "0.5", "--rounds", "1000"])
+        .args(["--contenders", "pread,nowait-future"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    std::thread::sleep(Duration::from_secs(2));
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+    let report = json(&output);
+    assert_eq!(report["interrupted"], true);
+    assert_eq!(names(&report)[0], "pread");
+    let rounds = report["contenders"][0]["rounds"].as_array().unwrap();
+    assert!(!rounds.is_empty() && rounds.len() < 1000);
+}
+
+#[test]
+fn an_interrupt_while_a_file_is_made_leaves_nothing() {
+    let dir = directory();
+    let args = ["randread", "--file", "big", "--size", "2G"];
+    let mut command = nowait(dir.path(), &args);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    std::thread::sleep(Duration::from_millis(100));
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,331 @@
+//! Sandboxes: where a seccomp filter denies io_uring, preadv2 or cachestat, everything still works,
+//! and says what it does without. The filters are put on in children.
+#![allow(unsafe_code, reason = "prctl(2) and seccomp(2)")]
+
+#[path = "common/engines.rs"]
+mod engines;
+
+use std::path::Path;
+
+use engines::*;
+use nowait::engine::{Backend, Engine, Options, Submit, Wait};
+use nowait::kernel::{Capability, Kernel};
+use nowait::op::{Op, Read, Readv};
+use nowait::read::{Cached, cached};
+use nowait::{ErrorKind, File, Mode, OpenOptions, RwFlags};
+
+/// Denies system calls with an errno, from now on, in every thread of this process.
+fn deny(calls: &[libc::c_long], errno: i32) {
+    let statement = |code, k| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    };
+    // The number of the call is at the start of what a filter sees.
+    let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
+    for call in calls {
+        program.push(libc::sock_filter {
+            jf: 1,
+            ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, *call as u32)
+        });
+        let refuse = libc::SECCOMP_RET_ERRNO | errno as u32;
+        program.push(statement(libc::BPF_RET | libc::BPF_K, refuse));
+    }
+    program.push(statement(
+        libc::BPF_RET | libc::BPF_K,
+        libc::SECCOMP_RET_ALLOW,
+    ));
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the program lives through both calls.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let done = libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_TSYNC,
+            &raw const filter,
+        );
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+/// Runs `body` in a child of each role, once with ENOSYS and once with EPERM.
+fn sandboxed(test: &str, body: impl FnOnce(i32)) {
+    match role().as_deref() {
+        None => ["ENOSYS", "EPERM"]
+            .iter()
+            .for_each(|role| drop(in_child(test, role))),
+        Some("ENOSYS") => body(libc::ENOSYS),
+        Some(_) => body(libc::EPERM),
+    }
+}
+
+const SIZE: usize = 100_000;
+
+/// Reads of every kind, warm and cold, are right.
+fn reads_are_right(engine: &Engine, path: &Path, mode: Mode) {
+    let options = OpenOptions::new().read(true).engine(engine).mode(mode);
+    let file = pollster::block_on(options.open(path)).unwrap();
+    for cold in [false, true, false] {
+        for (at, len) in [
+            (0, 100),
+            (4096, 4096),
+            (0, SIZE),
+            (SIZE - 10, 100),
+            (SIZE, 5),
+            (50_000, SIZE),
+        ] {
+            if cold {
+                evict(path);
+            }
+            let want = len.min(SIZE - at);
+            let future = file.read_at(Vec::with_capacity(len), at as u64);
+            let (n, buf) = pollster::block_on(future).into_result().unwrap();
+            assert!(
+                (n, &buf) == (want, &pattern(at as u64, want)),
+                "{mode:?} {len}@{at}"
+            );
+            let mut shared = engine.clone();
+            let op = Read::new(file.handle(), Box::new(vec![0u8; len]), at as u64);
+            assert!(bytes_of(one(&mut shared, op)) == pattern(at as u64, want));
+            let half = |len: usize| Box::new(vec![0u8; len]) as nowait::buffer::Buffer;
+            let pieces = vec![half(len / 2), half(len - len / 2)];
+            let done = one(&mut shared, Readv::new(file.handle(), pieces, at as u64));
+            assert!(pieces_of(done).concat() == pattern(at as u64, want));
+        }
+    }
+}
+
+fn both_modes(engine: &Engine, path: &Path) {
+    reads_are_right(engine, path, Mode::Eager);
+    reads_are_right(engine, path, Mode::Strict);
+}
+
+#[test]
+fn without_a_ring_there_are_threads_and_the_reason() {
+    sandboxed("without_a_ring_there_are_threads_and_the_reason", |errno| {
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", SIZE);
+        deny(&[libc::SYS_io_uring_setup], errno);
+        let reason = std::io::Error::from_raw_os_error(errno).to_string();
+        let engine = Engine::new().unwrap();
+        assert_eq!(engine.backend(), Backend::Threads);
+        let why = engine.why();
+        assert!(why.contains("io_uring") && why.contains(&reason), "{why}");
+        both_modes(&engine, &path);
+
+        let mut local = Options::new().build_local().unwrap();
+        assert_eq!(local.backend(), Backend::Threads);
+        assert!(local.why().contains(&reason), "{}", local.why());
+        let done = one(
+            &mut local,
+            Read::new(&handle(&path), Box::new(vec![0u8; 10]), 5),
+        );
+        assert_eq!(bytes_of(done), pattern(5, 10));
+
+        // Insisted on, it is an error that says so.
+        let insisted = Options::new().backend(Backend::Uring);
+        for error in [
+            insisted.build().unwrap_err(),
+            insisted.build_local().unwrap_err(),
+        ] {
+            assert_eq!(
+                (error.operation(), error.errno()),
+                ("io_uring_setup", Some(errno))
+            );
+        }
+        assert_eq!(Kernel::get().io_uring, Capability::No(errno));
+        assert_eq!(Kernel::probe().io_uring, Capability::No(errno));
+        // The process's own engine is one like that.
+        let file = File::blocking_open(&path).unwrap();
+        assert_eq!(file.engine().backend(), Backend::Threads);
+    });
+}
+
+#[test]
+fn a_ring_that_is_denied_later_gives_way_to_threads() {
+    sandboxed(
+        "a_ring_that_is_denied_later_gives_way_to_threads",
+        |errno| {
+            if backends().len() < 2 {
+                return;
+            }
+            let dir = scratch();
+            let path = patterned(dir.path(), "file", SIZE);
+            let engine = Options::new().backend(Backend::Uring).build().unwrap();
+            let mut local = Options::new()
+                .backend(Backend::Uring)
+                .build_local()
+                .unwrap();
+            both_modes(&engine, &path);
+            one(&mut local, nowait::op::Nop);
+            deny(&[libc::SYS_io_uring_enter], errno);
+            both_modes(&engine, &path);
+            let open = handle(&path);
+            for at in 0..50 {
+                let mut ops: Vec<Op> = (0..4)
+                    .map(|i| Read::new(&open, Box::new(vec![0u8; 9000]), at * 1000 + i).into())
+                    .collect();
+                assert_eq!(local.submit_batch(&mut ops), 4);
+                assert_eq!(finish(&mut local, 4).len(), 4);
+            }
+            drop((engine, local));
+        },
+    );
+}
+
+#[test]
+fn without_preadv2_reads_are_right() {
+    sandboxed("without_preadv2_reads_are_right", |errno| {
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", SIZE);
+        deny(&[libc::SYS_preadv2], errno);
+        assert_eq!(Kernel::get().preadv2, Capability::No(errno));
+        for backend in backends() {
+            let engine = Options::new().backend(backend).build().unwrap();
+            both_modes(&engine, &path);
+        }
+        // Asked for by name, the refusal is told.
+        let file = std::fs::File::open(&path).unwrap();
+        match cached(&file, &mut [0; 10], 0).unwrap() {
+            Cached::Unsupported(error) => assert_eq!(error.errno(), Some(errno)),
+            other => panic!("{other:?}"),
+        }
+        let error = nowait::read::with_flags(&file, &mut [0; 10], 0, RwFlags::HIPRI).unwrap_err();
+        assert_eq!((error.operation(), error.errno()), ("preadv2", Some(errno)));
+        if errno == libc::ENOSYS {
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+        }
+    });
+}
+
+#[test]
+fn without_pwritev2_writes_are_right() {
+    sandboxed("without_pwritev2_writes_are_right", |errno| {
+        let dir = scratch();
+        deny(&[libc::SYS_pwritev2], errno);
+        for backend in backends() {
+            let engine = Options::new().backend(backend).build().unwrap();
+            let path = dir.path().join(backend.name());
+            let options = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .engine(&engine);
+            let file = options.blocking_open(&path).unwrap();
+            pollster::block_on(async {
+                file.write_all_at(pattern(0, SIZE), 0)
+                    .await
+                    .into_result()
+                    .unwrap();
+                file.write_all_at("tail", SIZE as u64)
+                    .await
+                    .into_result()
+                    .unwrap();
+                file.sync_data().await.unwrap();
+            });
+            assert!(std::fs::read(&path).unwrap() == [&pattern(0, SIZE)[..], b"tail"].concat());
+        }
+    });
+}
+
+#[test]
+fn without_cachestat_strict_reads_are_right_and_still_find_the_cache() {
+    sandboxed(
+        "without_cachestat_strict_reads_are_right_and_still_find_the_cache",
+        |errno| {
+            const CACHESTAT: libc::c_long = 451;
+            let dir = scratch();
+            let path = patterned(dir.path(), "file", SIZE);
+            deny(&[CACHESTAT], errno);
+            assert!(!Kernel::get().cachestat.is_yes());
+            for backend in backends() {
+                let engine = Options::new().backend(backend).build().unwrap();
+                both_modes(&engine, &path);
+                // mincore(2) tells as well, of one's own file.
+                std::fs::read(&path).unwrap();
+                let options = OpenOptions::new()
+                    .read(true)
+                    .engine(&engine)
+                    .mode(Mode::Strict);
+                let file = options.blocking_open(&path).unwrap();
+                let before = engine.stats();
+                for i in 0..20 {
+                    let done = pollster::block_on(file.read_at(Vec::with_capacity(4096), i * 4096));
+                    assert_eq!(done.held, pattern(i * 4096, 4096));
+                }
+                assert_eq!(
+                    engine.stats().hits - before.hits,
+                    20,
+                    "{:?}",
+                    engine.stats()
+                );
+            }
+        },
+    );
+}
+
+#[test]
+fn without_cachestat_and_mincore_strict_reads_are_right() {
+    sandboxed(
+        "without_cachestat_and_mincore_strict_reads_are_right",
+        |errno| {
+            let dir = scratch();
+            let path = patterned(dir.path(), "file", SIZE);
+            deny(&[451, libc::SYS_mincore], errno);
+            for backend in backends() {
+                let engine = Options::new().backend(backend).build().unwrap();
+                reads_are_right(&engine, &path, Mode::Strict);
+            }
+        },
+    );
+}
+
+#[test]
+fn without_openat2_files_are_opened() {
+    sandboxed("without_openat2_files_are_opened", |errno| {
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", SIZE);
+        deny(&[libc::SYS_openat2], errno);
+        for backend in backends() {
+            let engine = Options::new().backend(backend).build().unwrap();
+            let open = |path| {
+                let options = OpenOptions::new().read(true).engine(&engine);
+                pollster::block_on(options.open(path))
+            };
+            assert_eq!(open(path.clone()).unwrap().len().unwrap(), SIZE as u64);
+            let error = open(dir.path().join("none")).unwrap_err();
+            assert_eq!(error.errno(), Some(libc::ENOENT));
+        }
+    });
+}
+
+#[test]
+fn as_in_an_old_container() {
+    sandboxed("as_in_an_old_container", |errno| {
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", SIZE);
+        let calls = [
+            libc::SYS_io_uring_setup,
+            libc::SYS_io_uring_enter,
+            libc::SYS_io_uring_register,
+            libc::SYS_preadv2,
+            libc::SYS_pwritev2,
+            libc::SYS_openat2,
+            451,
+            libc::SYS_mincore,
+        ];
+        deny(&calls, errno);
+        let engine = Engine::new().unwrap();
+        both_modes(&engine, &path);
+        let op = Read::new(&handle(&path), Box::new(vec![0u8; 10]), 0);
+        match engine.submit(op.into()) {
+            Submit::Queued(_) => assert_eq!(engine.reap(&mut Vec::new(), Wait::For(1)).unwrap(), 1),
+            other => panic!("there is nobody to ask for the page cache: {other:?}"),
+        }
+    });
+}

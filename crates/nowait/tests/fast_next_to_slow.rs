@@ -1,0 +1,450 @@
+//! What a slow or broken device does to others: a stalled file keeps no other file's reads, a strict
+//! caller never touches the device, and a device's error is told with its number.
+
+#[path = "common/engines.rs"]
+mod engines;
+
+use std::path::{Path, PathBuf};
+
+use engines::*;
+use futures_util::future::join_all;
+use nowait::engine::{Backend, Options};
+use nowait::op::{Fsync, Op, Read};
+use nowait::{ErrorKind, Handle, Mode, OpenOptions, ServedBy};
+use slowdisk::{Fault, FaultId, Filesystem, SlowDisk, TestMount, extents, require};
+
+const PAGE: usize = 4096;
+const PAGES: u64 = 64;
+
+/// ext4 on a disk with faults, with files that are not cached.
+struct Rig {
+    disk: SlowDisk,
+    mount: TestMount,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let disk = SlowDisk::builder()
+            .size(64 << 20)
+            .queue(64)
+            .build()
+            .unwrap();
+        let mount = TestMount::on(&disk, Filesystem::Ext4).unwrap();
+        Rig { disk, mount }
+    }
+
+    fn cold(&self, name: &str) -> PathBuf {
+        let path = patterned(self.mount.path(), name, PAGES as usize * PAGE);
+        evict(&path);
+        path
+    }
+
+    /// Stalls or breaks the reads of one file's own blocks.
+    fn fault(&self, path: &Path, fault: fn(std::ops::Range<u64>) -> Fault) -> Vec<FaultId> {
+        let file = std::fs::File::open(path).unwrap();
+        let ranges = extents(&file).unwrap();
+        ranges
+            .into_iter()
+            .map(|range| self.disk.inject(fault(range).reads_only()))
+            .collect()
+    }
+
+    fn release(&self, faults: Vec<FaultId>) {
+        faults
+            .into_iter()
+            .for_each(|fault| self.disk.release(fault));
+    }
+}
+
+/// A file whose reads are of single pages: without readahead no read concerns another's pages.
+fn random(path: &Path) -> Handle {
+    Handle::with_mode(std::fs::File::open(path).unwrap(), Mode::Strict).unwrap()
+}
+
+fn page(handle: &Handle, i: u64) -> Op {
+    let at = i * PAGE as u64;
+    Op::from(Read::new(handle, Box::new(vec![0u8; PAGE]), at)).token(at)
+}
+
+#[test]
+fn a_stalled_file_delays_no_other_files_operations() {
+    require!(slowdisk::available());
+    require!(Filesystem::Ext4.available());
+    let rig = Rig::new();
+    each(Options::new().depth(128).workers(8), |engine| {
+        let what = name(engine);
+        let bad = rig.cold("bad");
+        let good = rig.cold("good");
+        let dir = scratch();
+        let elsewhere = patterned(dir.path(), "elsewhere", PAGES as usize * PAGE);
+        evict(&elsewhere);
+        let (bad, good, elsewhere) = (random(&bad), random(&good), random(&elsewhere));
+        let stall = rig.fault(&rig.mount.path().join("bad"), Fault::stall);
+
+        // More of them than there are workers.
+        let mut ops: Vec<Op> = (0..20).map(|i| page(&bad, i * 3)).collect();
+        assert_eq!(engine.submit_batch(&mut ops), 20, "{what}");
+        wait_until("the disk has some of them", || rig.disk.stalled() > 0);
+        for round in 0..10 {
+            for other in [&good, &elsewhere] {
+                let mut ops: Vec<Op> = (0..4).map(|i| page(other, round * 4 + i)).collect();
+                ops.push(Fsync::new(other).into());
+                assert_eq!(engine.submit_batch(&mut ops), 5, "{what}");
+                for done in finish(engine, 5) {
+                    if done.held.name() == "read" {
+                        let at = done.held.get_token();
+                        assert!(bytes_of(done) == pattern(at, PAGE), "{what}");
+                    }
+                }
+            }
+        }
+        assert!(rig.disk.stalled() > 0, "{what}: they are still stalled");
+        assert_eq!(engine.in_flight(), 20, "{what}");
+        rig.release(stall);
+        for done in finish(engine, 20) {
+            let at = done.held.get_token();
+            assert!(bytes_of(done) == pattern(at, PAGE), "{what}");
+        }
+    });
+}
+
+#[test]
+fn a_stalled_file_delays_no_other_files_futures() {
+    require!(slowdisk::available());
+    require!(Filesystem::Ext4.available());
+    let rig = Rig::new();
+    each_shared(Options::new().depth(128).workers(8), |engine| {
+        let bad = rig.cold("bad");
+        let good = rig.cold("good");
+        let options = OpenOptions::new()
+            .read(true)
+            .engine(engine)
+            .mode(Mode::Strict);
+        let (bad, good) = (
+            options.blocking_open(&bad).unwrap(),
+            options.blocking_open(&good).unwrap(),
+        );
+        let stall = rig.fault(&rig.mount.path().join("bad"), Fault::stall);
+        let read = async |file: &nowait::File, i: u64| {
+            let at = i * PAGE as u64;
+            let done = file.read_at(Vec::with_capacity(PAGE), at).await;
+            assert_eq!(done.result.unwrap(), PAGE);
+            assert!(done.held == pattern(at, PAGE));
+        };
+        let mut stuck = Box::pin(join_all((0..20).map(|i| read(&bad, i * 2))));
+        let waker = futures_util::task::noop_waker();
+        let mut cx = std::task::Context::from_waker(&waker);
+        assert!(stuck.as_mut().poll(&mut cx).is_pending());
+        wait_until("the disk has some of them", || rig.disk.stalled() > 0);
+        // One task, then many at once.
+        pollster::block_on(async {
+            for i in 0..PAGES / 2 {
+                read(&good, i).await;
+            }
+            join_all((PAGES / 2..PAGES).map(|i| read(&good, i))).await;
+        });
+        assert!(stuck.as_mut().poll(&mut cx).is_pending());
+        assert!(rig.disk.stalled() > 0);
+        rig.release(stall);
+        pollster::block_on(stuck);
+    });
+}
+
+#[test]
+fn cached_data_of_a_stalled_file_is_served() {
+    require!(slowdisk::available());
+    require!(Filesystem::Ext4.available());
+    let rig = Rig::new();
+    each_shared(Options::new(), |engine| {
+        let path = rig.cold("file");
+        let options = OpenOptions::new()
+            .read(true)
+            .engine(engine)
+            .mode(Mode::Strict);
+        let file = options.blocking_open(&path).unwrap();
+        pollster::block_on(file.read_at(Vec::with_capacity(PAGE), 0))
+            .result
+            .unwrap();
+        let stall = rig.fault(&path, Fault::stall);
+        let mut cold = Box::pin(file.read_at(Vec::with_capacity(PAGE), 40 * PAGE as u64));
+        let waker = futures_util::task::noop_waker();
+        let mut cx = std::task::Context::from_waker(&waker);
+        assert!(cold.as_mut().poll(&mut cx).is_pending());
+        wait_until("the disk has it", || rig.disk.stalled() > 0);
+        for _ in 0..100 {
+            let done = pollster::block_on(file.read_at(Vec::with_capacity(PAGE), 0));
+            assert!(done.held == pattern(0, PAGE));
+            assert_eq!(done.provenance.served_by, ServedBy::Caller);
+        }
+        assert!(cold.as_mut().poll(&mut cx).is_pending());
+        rig.release(stall);
+        let done = pollster::block_on(cold);
+        assert!(done.held == pattern(40 * PAGE as u64, PAGE));
+        assert_eq!(done.provenance.device, PAGE);
+    });
+}
+
+/// Bytes that this thread caused to be read from a device (proc(5)).
+fn read_bytes() -> u64 {
+    let io = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+    let line = io
+        .lines()
+        .find_map(|line| line.strip_prefix("read_bytes: "));
+    line.unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_strict_caller_never_touches_the_device() {
+    require!(slowdisk::available());
+    require!(Filesystem::Ext4.available());
+    let rig = Rig::new();
+    // What a plain read does, so that the meter is known to work.
+    let path = rig.cold("plain");
+    let before = read_bytes();
+    std::fs::read(&path).unwrap();
+    assert!(read_bytes() - before >= PAGES * PAGE as u64);
+
+    each_shared(Options::new().mode(Mode::Strict), |engine| {
+        let path = rig.cold("file");
+        let by_path = OpenOptions::new()
+            .read(true)
+            .engine(engine)
+            .blocking_open(&path)
+            .unwrap();
+        let by_fd = nowait::File::from_fd(std::fs::File::open(&path).unwrap(), engine).unwrap();
+        let before = read_bytes();
+        for file in [by_path, by_fd] {
+            let read = |at: u64, len: usize| {
+                let done = pollster::block_on(file.read_at(Vec::with_capacity(len), at));
+                assert_eq!(done.result.unwrap(), len);
+                assert!(done.held == pattern(at, len));
+            };
+            // Here and there, then one after the other, then all at once.
+            (0..PAGES).for_each(|i| read((i * 37 % PAGES) * PAGE as u64, PAGE));
+            rig.cold_again(&path);
+            (0..PAGES / 4).for_each(|i| read(i * 4 * PAGE as u64, 4 * PAGE));
+            rig.cold_again(&path);
+            read(0, PAGES as usize * PAGE);
+            rig.cold_again(&path);
+        }
+        let mut shared = engine.clone();
+        let open = random(&path);
+        for i in 0..PAGES {
+            assert_eq!(
+                said(&one(&mut shared, page(&open, i * 11 % PAGES))),
+                Ok(PAGE)
+            );
+        }
+        assert_eq!(
+            read_bytes() - before,
+            0,
+            "{}: {:?}",
+            engine.backend(),
+            engine.stats()
+        );
+        assert!(engine.stats().misses > 0);
+    });
+}
+
+#[test]
+fn a_strict_callers_hits_start_no_readahead() {
+    require!(slowdisk::available());
+    require!(Filesystem::Ext4.available());
+    let rig = Rig::new();
+    // Where an ordinary file has been read from its start, a hit further on can meet the mark from
+    // which the kernel reads ahead: in the caller, who would pay for it.
+    let meets_a_mark = |file: &nowait::File, path: &Path| {
+        rig.cold_again(path);
+        std::thread::scope(|s| {
+            s.spawn(|| file.blocking_read_at(&mut [0; PAGE], 0).unwrap());
+        });
+        let before = read_bytes();
+        for i in 0..PAGES {
+            // What is on its way is there by now.
+            while rig.disk.counters().reads != settle(&rig) {}
+            let done = pollster::block_on(file.read_at(Vec::with_capacity(PAGE), i * PAGE as u64));
+            assert!(done.held == pattern(i * PAGE as u64, PAGE));
+        }
+        read_bytes() - before
+    };
+    each_shared(Options::new().mode(Mode::Strict), |engine| {
+        let path = rig.cold("marks");
+        let eager = OpenOptions::new()
+            .read(true)
+            .engine(engine)
+            .mode(Mode::Eager);
+        let eager = eager.blocking_open(&path).unwrap();
+        assert!(
+            meets_a_mark(&eager, &path) > 0,
+            "an eager caller pays: the test sees it"
+        );
+        let by_path = OpenOptions::new()
+            .read(true)
+            .engine(engine)
+            .blocking_open(&path)
+            .unwrap();
+        assert_eq!(meets_a_mark(&by_path, &path), 0);
+        let by_fd = nowait::File::from_fd(std::fs::File::open(&path).unwrap(), engine).unwrap();
+        assert_eq!(meets_a_mark(&by_fd, &path), 0);
+    });
+}
+
+/// How many reads the disk has done when it has been quiet for a moment.
+fn settle(rig: &Rig) -> u64 {
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    rig.disk.counters().reads
+}
+
+impl Rig {
+    /// Evicts, without reading in this thread.
+    fn cold_again(&self, path: &Path) {
+        std::thread::scope(|s| {
+            s.spawn(|| evict(path));
+        });
+    }
+}
+
+#[test]
+fn a_bad_block_is_a_typed_error() {
+    require!(slowdisk::available());
+    require!(Filesystem::Ext4.available());
+    let rig = Rig::new();
+    each(Options::new(), |engine| {
+        let what = name(engine);
+        let path = rig.cold("bad");
+        let fault = rig.fault(&path, Fault::eio);
+        let open = random(&path);
+        for i in [0, 5, 17] {
+            let done = one(engine, page(&open, i));
+            assert_eq!(said(&done), Err(libc::EIO), "{what}");
+            assert_eq!(kind(&done), ErrorKind::Os, "{what}");
+            let p = done.provenance;
+            assert_eq!(p.cached + p.device + p.unknown, 0, "{what}");
+            assert!(
+                bytes_of(done).capacity() >= PAGE,
+                "{what}: the buffer is back"
+            );
+        }
+        let done = one_in_batch(engine, page(&open, 20));
+        assert_eq!(said(&done), Err(libc::EIO), "{what}");
+        rig.release(fault);
+        assert!(
+            bytes_of(one(engine, page(&open, 5))) == pattern(5 * PAGE as u64, PAGE),
+            "{what}"
+        );
+    });
+    each_shared(Options::new(), |engine| {
+        for mode in [Mode::Eager, Mode::Strict] {
+            let path = rig.cold("bad");
+            let fault = rig.fault(&path, Fault::eio);
+            let options = OpenOptions::new().read(true).engine(engine).mode(mode);
+            let file = options.blocking_open(&path).unwrap();
+            let done = pollster::block_on(file.read_at(Vec::with_capacity(PAGE), 0));
+            let error = done.result.unwrap_err();
+            assert_eq!(
+                (error.operation(), error.errno()),
+                ("read_at", Some(libc::EIO))
+            );
+            let want = format!(
+                "read_at {}: Input/output error (os error 5)",
+                path.display()
+            );
+            assert_eq!(error.to_string(), want);
+            assert!(done.held.is_empty(), "nothing that looks like data");
+            rig.release(fault);
+            // What readahead tried may have to be tried again; then the file is whole.
+            let done =
+                pollster::block_on(file.read_at(Vec::with_capacity(PAGES as usize * PAGE), 0));
+            assert!(done.held == pattern(0, PAGES as usize * PAGE), "{mode:?}");
+        }
+    });
+}
+
+#[test]
+fn a_read_that_meets_a_bad_block_midway_is_an_error_and_not_short() {
+    require!(slowdisk::available());
+    require!(Filesystem::Ext4.available());
+    let rig = Rig::new();
+    each(Options::new(), |engine| {
+        let what = name(engine);
+        let path = rig.cold("bad");
+        let file = std::fs::File::open(&path).unwrap();
+        let start = extents(&file).unwrap()[0].start;
+        let fault = rig
+            .disk
+            .inject(Fault::eio(start + 8 * 4096..start + 9 * 4096).reads_only());
+        let open = random(&path);
+        for len in [16 * PAGE, PAGES as usize * PAGE] {
+            let op = || Read::new(&open, Box::new(vec![0u8; len]), 0);
+            for done in [one(engine, op()), one_in_batch(engine, op())] {
+                // A short count would say "end of file".
+                assert_eq!(said(&done), Err(libc::EIO), "{what}");
+                assert!(bytes_of(done).is_empty(), "{what}");
+            }
+        }
+        let done = one(engine, Read::new(&open, Box::new(vec![0u8; 8 * PAGE]), 0));
+        assert!(
+            bytes_of(done) == pattern(0, 8 * PAGE),
+            "{what}: up to there it is good"
+        );
+        rig.disk.release(fault);
+    });
+}
+
+#[test]
+fn an_engine_with_stalled_operations_is_dropped_without_waiting() {
+    require!(slowdisk::available());
+    require!(Filesystem::Ext4.available());
+    let rig = Rig::new();
+    for backend in backends() {
+        let _limit = Limit::new(format!("{backend}"));
+        let path = rig.cold("bad");
+        let stall = rig.fault(&path, Fault::stall);
+        let open = random(&path);
+        let mut shared = Options::new().backend(backend).build().unwrap();
+        let mut local = Options::new().backend(backend).build_local().unwrap();
+        for i in 0..8 {
+            queued(&mut shared, page(&open, i * 2));
+            queued(&mut local, page(&open, i * 2 + 1));
+        }
+        wait_until("the disk has some of them", || rig.disk.stalled() > 0);
+        drop((shared, local, open));
+        assert!(
+            rig.disk.stalled() > 0,
+            "{backend}: both drops returned before"
+        );
+        rig.release(stall);
+    }
+}
+
+#[test]
+fn what_waits_for_a_stalled_device_behind_others_can_be_cancelled() {
+    require!(slowdisk::available());
+    require!(Filesystem::Ext4.available());
+    let rig = Rig::new();
+    each(Options::new().workers(2), |engine| {
+        let what = name(engine);
+        let path = rig.cold("bad");
+        let stall = rig.fault(&path, Fault::stall);
+        let open = random(&path);
+        let tickets: Vec<_> = (0..8).map(|i| queued(engine, page(&open, i * 3))).collect();
+        wait_until("the disk has some of them", || rig.disk.stalled() > 0);
+        tickets.iter().for_each(|ticket| engine.cancel(*ticket));
+        if engine.backend() == Backend::Threads {
+            // One worker holds one of them; the others were never begun.
+            for done in finish(engine, 7) {
+                assert_eq!(kind(&done), ErrorKind::Cancelled, "{what}");
+            }
+        }
+        let left = engine.in_flight();
+        rig.release(stall);
+        for done in finish(engine, left) {
+            // What the device works on completes as it would have; on a ring its end may be
+            // called off where it is awaited.
+            match done.result {
+                Ok(n) => assert_eq!(n, PAGE, "{what}"),
+                Err(e) => assert_eq!(e.kind(), ErrorKind::Cancelled, "{what}"),
+            }
+        }
+    });
+}

@@ -1,0 +1,398 @@
+//! After fork(2) an engine refuses to work in the child, hangs nobody and harms nobody; the
+//! process's own engine is made anew. Threads that fork, spawn or sit in a vfork delay no read.
+#![allow(unsafe_code, reason = "fork(2), clone(2), waitpid(2)")]
+
+#[path = "common/engines.rs"]
+mod engines;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use engines::*;
+use nowait::engine::{Engine, Options, Submit, Wait};
+use nowait::op::{Nop, Op, Read};
+use nowait::{ErrorKind, File, Mode, OpenOptions};
+
+/// Runs `body` in a forked child, which then ends without any destructor of its parent's.
+///
+/// # Panics
+/// If it panics, dies or hangs.
+fn forked(what: &str, body: impl FnOnce()) {
+    // SAFETY: the child only runs `body`, whose locks and memory other threads don't hold: glibc's
+    // own are put right by fork(2), and ours are what is tested.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let ended = catch_unwind(AssertUnwindSafe(body));
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(if ended.is_ok() { 0 } else { 1 }) };
+    }
+    assert!(pid > 0);
+    let end = Instant::now() + LONG;
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` lives through the call.
+        match unsafe { libc::waitpid(pid, &mut status, libc::WNOHANG) } {
+            0 if Instant::now() > end => {
+                // SAFETY: our own child, not yet waited for.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+                panic!("{what}: the child hangs");
+            }
+            0 => std::thread::sleep(std::time::Duration::from_millis(1)),
+            _ => break,
+        }
+    }
+    assert_eq!(status, 0, "{what}: the child failed; its message is above");
+}
+
+/// Each test has a process of its own: no other test's threads hold locks while it forks.
+fn alone(test: &str, body: impl FnOnce()) {
+    match role() {
+        None => drop(in_child(test, "alone")),
+        Some(_) => body(),
+    }
+}
+
+fn stream(handle: &nowait::Handle) -> Op {
+    Read::stream(handle, Box::new(vec![0u8; 16])).into()
+}
+
+#[test]
+fn an_engine_refuses_in_the_child_and_works_on_in_the_parent() {
+    alone(
+        "an_engine_refuses_in_the_child_and_works_on_in_the_parent",
+        || {
+            each(Options::new(), |engine| {
+                let what = name(engine);
+                let (reader, writer) = pipe();
+                let dir = scratch();
+                let open = handle(&patterned(dir.path(), "file", 5000));
+                let flying = queued(engine, stream(&reader));
+                forked(&what, || {
+                    match engine.submit(Op::from(Nop).token(4)) {
+                        Submit::Done(done) => {
+                            assert_eq!(
+                                (kind(&done), done.held.get_token()),
+                                (ErrorKind::Forked, 4)
+                            );
+                            let text = done.result.unwrap_err().to_string();
+                            assert!(text.contains("parent"), "{text}");
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                    let read = Read::new(&open, Box::new(vec![0u8; 10]), 0);
+                    let Submit::Done(done) = engine.submit(read.into()) else {
+                        panic!("queued")
+                    };
+                    assert_eq!(kind(&done), ErrorKind::Forked);
+                    assert!(bytes_of(done).capacity() >= 10, "the buffer is back");
+                    let mut ops: Vec<Op> = vec![Nop.into(), Nop.into()];
+                    assert_eq!((engine.submit_batch(&mut ops), ops.len()), (0, 2));
+                    for wait in [Wait::No, Wait::For(1), Wait::UpTo(LONG)] {
+                        let error = engine.reap(&mut Vec::new(), wait).unwrap_err();
+                        assert_eq!(error.kind(), ErrorKind::Forked);
+                    }
+                    engine.cancel(flying);
+                    let _ = (engine.stats(), engine.in_flight(), engine.backend());
+                });
+                nothing_for_a_while(engine);
+                rustix::io::write(&writer, b"x").unwrap();
+                let done = finish(engine, 1).remove(0);
+                assert_eq!((done.ticket, said(&done)), (Some(flying), Ok(1)), "{what}");
+                one(engine, Nop);
+            });
+        },
+    );
+}
+
+#[test]
+fn files_refuse_in_the_child_but_for_what_needs_no_engine() {
+    alone(
+        "files_refuse_in_the_child_but_for_what_needs_no_engine",
+        || {
+            each_shared(Options::new(), |engine| {
+                let dir = scratch();
+                let path = patterned(dir.path(), "file", 5000);
+                let options = OpenOptions::new().read(true).write(true).engine(engine);
+                let file = options.clone().direct(true).blocking_open(&path).unwrap();
+                forked("files", || {
+                    let done = pollster::block_on(file.read_at(Vec::with_capacity(4096), 0));
+                    let error = done.result.unwrap_err();
+                    assert_eq!(
+                        (error.kind(), error.operation()),
+                        (ErrorKind::Forked, "read_at")
+                    );
+                    assert!(done.held.capacity() >= 4096, "the buffer is back");
+                    let done = pollster::block_on(file.write_at(vec![1; 10], 0));
+                    assert_eq!(
+                        (done.result.unwrap_err().kind(), done.held.len()),
+                        (ErrorKind::Forked, 10)
+                    );
+                    for sync in [file.sync_all(), file.sync_data()] {
+                        assert_eq!(
+                            pollster::block_on(sync).unwrap_err().kind(),
+                            ErrorKind::Forked
+                        );
+                    }
+                    let opened = pollster::block_on(options.open(&path));
+                    assert_eq!(opened.unwrap_err().kind(), ErrorKind::Forked);
+                    // Blocking calls are plain system calls.
+                    let plain = options.blocking_open(&path).unwrap();
+                    let mut buf = vec![0; 100];
+                    assert_eq!(plain.blocking_read_at(&mut buf, 7).unwrap(), 100);
+                    assert_eq!((buf, plain.len().unwrap()), (pattern(7, 100), 5000));
+                });
+                let file = options.blocking_open(&path).unwrap();
+                let done = pollster::block_on(file.read_at(Vec::with_capacity(5000), 0));
+                assert_eq!(done.held, pattern(0, 5000), "the parent's goes on");
+            });
+        },
+    );
+}
+
+/// Drops something of the parent's in the child, as a program that ends in order would.
+fn drop_here<T>(it: &T) {
+    // SAFETY: only in a forked child that ends without using it again.
+    drop(unsafe { std::ptr::read(it) });
+}
+
+#[test]
+fn what_is_dropped_in_the_child_is_harmless() {
+    alone("what_is_dropped_in_the_child_is_harmless", || {
+        for backend in backends() {
+            let _limit = Limit::new(format!("{backend}"));
+            let dir = scratch();
+            let path = patterned(dir.path(), "file", 100_000);
+            let (reader, writer) = pipe();
+            let mut shared = Options::new().backend(backend).build().unwrap();
+            let mut local = Options::new().backend(backend).build_local().unwrap();
+            let file = OpenOptions::new()
+                .read(true)
+                .engine(&shared)
+                .mode(Mode::Strict);
+            let file = file.blocking_open(&path).unwrap();
+            for _ in 0..5 {
+                queued(&mut shared, stream(&reader));
+                queued(&mut local, stream(&reader));
+                forked("drops", || {
+                    drop_here(&file);
+                    drop_here(&shared);
+                    drop_here(&local);
+                    drop_here(&reader);
+                });
+                rustix::io::write(&writer, &[1; 32]).unwrap();
+                assert_eq!(said(&finish(&mut shared, 1)[0]), Ok(16), "{backend}");
+                assert_eq!(said(&finish(&mut local, 1)[0]), Ok(16), "{backend}");
+                evict(&path);
+                let done = pollster::block_on(file.read_at(Vec::with_capacity(100_000), 0));
+                assert!(done.held == pattern(0, 100_000), "{backend}");
+            }
+        }
+    });
+}
+
+#[test]
+fn forks_while_other_threads_hold_every_lock_hang_nobody() {
+    alone(
+        "forks_while_other_threads_hold_every_lock_hang_nobody",
+        || {
+            each_shared(Options::new().depth(8).workers(4), |engine| {
+                let dir = scratch();
+                let path = patterned(dir.path(), "file", 100_000);
+                let over = AtomicBool::new(false);
+                std::thread::scope(|s| {
+                    for _ in 0..3 {
+                        s.spawn(|| {
+                            let open = handle(&path);
+                            while !over.load(Ordering::Relaxed) {
+                                let read = Read::new(&open, Box::new(vec![0u8; 4096]), 0);
+                                let far = Instant::now() + LONG;
+                                let mut ops = vec![
+                                    Op::from(read.flags(nowait::RwFlags::HIPRI)).deadline(far),
+                                    Op::from(Nop).deadline(far),
+                                ];
+                                engine.submit_batch(&mut ops);
+                                engine.reap(&mut Vec::new(), Wait::No).unwrap();
+                            }
+                        });
+                    }
+                    let forks = catch_unwind(AssertUnwindSafe(|| {
+                        for _ in 0..300 {
+                            forked("forks", || {
+                                let Submit::Done(done) = engine.submit(Nop.into()) else {
+                                    panic!("queued")
+                                };
+                                assert_eq!(kind(&done), ErrorKind::Forked);
+                                assert_eq!(engine.submit_batch(&mut vec![Nop.into()]), 0);
+                                assert!(engine.reap(&mut Vec::new(), Wait::For(1)).is_err());
+                                engine.cancel(nowait::Ticket::from_u64(1));
+                                drop_here(engine);
+                            });
+                        }
+                    }));
+                    over.store(true, Ordering::Relaxed);
+                    forks.unwrap();
+                });
+                let mut shared = engine.clone();
+                shared.reap(&mut Vec::new(), Wait::For(usize::MAX)).unwrap();
+                one(&mut shared, Nop);
+            });
+        },
+    );
+}
+
+#[test]
+fn forks_while_workers_of_a_local_engine_are_busy_hang_nobody() {
+    alone(
+        "forks_while_workers_of_a_local_engine_are_busy_hang_nobody",
+        || {
+            let _limit = Limit::new("local".into());
+            let dir = scratch();
+            let open = handle(&patterned(dir.path(), "file", 5000));
+            let options = Options::new()
+                .backend(nowait::engine::Backend::Threads)
+                .depth(512);
+            let mut engine = options.workers(8).build_local().unwrap();
+            for _ in 0..200 {
+                let mut ops: Vec<Op> = (0..200)
+                    .map(|_| Read::stream(&open, Box::new(vec![0u8; 1])).into())
+                    .collect();
+                assert_eq!(engine.submit_batch(&mut ops), 200);
+                forked("a busy local engine", || {
+                    assert_eq!(engine.submit_batch(&mut vec![Nop.into()]), 0);
+                    engine.cancel(nowait::Ticket::from_u64(1));
+                    drop_here(&engine);
+                });
+                finish(&mut engine, 200);
+            }
+        },
+    );
+}
+
+#[test]
+fn the_processs_engine_is_made_anew() {
+    alone("the_processs_engine_is_made_anew", || {
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", 100_000);
+        let parent = Engine::process().unwrap();
+        let read = |path: &Path| {
+            let file = pollster::block_on(File::open(path)).unwrap();
+            evict(path);
+            let done = pollster::block_on(file.read_at(Vec::with_capacity(100_000), 0));
+            assert!(done.held == pattern(0, 100_000));
+            file
+        };
+        read(&path);
+        for _ in 0..3 {
+            forked("process engine", || {
+                let file = read(&path);
+                assert!(file.engine().stats().handoffs > 0);
+                assert_eq!(Engine::process().unwrap().in_flight(), 0);
+                // Its own child, too.
+                forked("grandchild", || drop(read(&path)));
+                read(&path);
+                // What the child has of the parent's still refuses.
+                assert!(parent.reap(&mut Vec::new(), Wait::No).is_err());
+            });
+            read(&path);
+        }
+    });
+}
+
+#[test]
+fn a_storm_of_spawns_disturbs_no_read() {
+    each(Options::new().depth(64), |engine| {
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", 1 << 20);
+        let open = handle(&path);
+        for round in 0..10u64 {
+            evict(&path);
+            let mut ops: Vec<Op> = (0..32u64)
+                .map(|i| {
+                    let at = (i * 61 + round) % 256 * 4096;
+                    Op::from(Read::new(&open, Box::new(vec![0u8; 4096]), at)).token(at)
+                })
+                .collect();
+            assert_eq!(engine.submit_batch(&mut ops), 32);
+            let spawned: Vec<_> = (0..3)
+                .map(|_| std::process::Command::new("true").spawn().unwrap())
+                .collect();
+            for done in finish(engine, 32) {
+                let at = done.held.get_token();
+                assert_eq!(said(&done), Ok(4096), "{}", name(engine));
+                assert!(bytes_of(done) == pattern(at, 4096), "{}", name(engine));
+            }
+            for mut child in spawned {
+                assert!(child.wait().unwrap().success());
+            }
+        }
+    });
+}
+
+/// Sits in a vfork until something is written to the pipe, at most for a while; says whether it
+/// was. The calling thread does nothing else meanwhile, not even task work.
+fn vfork_until(pipe: &impl std::os::fd::AsRawFd) -> bool {
+    extern "C" fn child(pipe: *mut libc::c_void) -> libc::c_int {
+        let mut poll = libc::pollfd {
+            fd: pipe as usize as i32,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: `poll` lives through the call; `_exit` ends this process, not its parent.
+        unsafe {
+            let ready = libc::poll(&mut poll, 1, LONG.as_millis() as i32);
+            libc::_exit(if ready == 1 { 0 } else { 1 })
+        }
+    }
+    let mut stack = vec![0u128; 4096];
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    let mut status = 0;
+    // SAFETY: the stack lives until the child is gone: CLONE_VFORK waits for that. The child makes
+    // two system calls and nothing else.
+    unsafe {
+        let top = stack.as_mut_ptr_range().end;
+        let pipe = pipe.as_raw_fd() as usize as *mut libc::c_void;
+        let pid = libc::clone(child, top.cast(), flags, pipe);
+        assert!(pid > 0);
+        assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
+    }
+    status == 0
+}
+
+#[test]
+fn a_submitter_that_sits_in_a_vfork_delays_nobodys_reads() {
+    each_shared(Options::new().depth(64), |engine| {
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", 1 << 20);
+        let open = handle(&path);
+        evict(&path);
+        let (wait, end) = std::io::pipe().unwrap();
+        std::thread::scope(|s| {
+            let (submitted, begin) = std::sync::mpsc::channel();
+            let (open, engine) = (&open, engine);
+            s.spawn(move || {
+                let mut ops: Vec<Op> = (0..32u64)
+                    .map(|i| {
+                        let at = i * 7 * 4096;
+                        Op::from(Read::new(open, Box::new(vec![0u8; 4096]), at)).token(at)
+                    })
+                    .collect();
+                assert_eq!(engine.submit_batch(&mut ops), 32);
+                submitted.send(()).unwrap();
+                // Only the reads' end ends it.
+                assert!(
+                    vfork_until(&wait),
+                    "the reads wait for the thread that submitted them"
+                );
+            });
+            begin.recv().unwrap();
+            let mut shared = engine.clone();
+            for done in finish(&mut shared, 32) {
+                let at = done.held.get_token();
+                assert!(bytes_of(done) == pattern(at, 4096));
+            }
+            rustix::io::write(&end, b"x").unwrap();
+        });
+    });
+}

@@ -1,0 +1,324 @@
+//! Strict mode's promise: the caller never touches the device.
+//!
+//! The kernel counts for each thread how many bytes it had read from block devices on its behalf
+//! (`read_bytes` in /proc/thread-self/io, proc(5)). While the caller polls strict reads of a cold
+//! file that count must not move: not for what is missing, nor for readahead of what is not.
+
+#[path = "common/engines.rs"]
+mod engines;
+#[path = "common/mounts.rs"]
+mod mounts;
+
+use std::fs;
+
+use futures_util::future::join_all;
+use mounts::{ON_DISK, Sample};
+use nowait::engine::{Options, Submit, Wait};
+use nowait::op::{Op, Read, Readv};
+use nowait::{Engine, File, Handle, Mode, OpenOptions, ServedBy};
+use slowdisk::Filesystem;
+
+const MIB: u64 = 1 << 20;
+const SIZE: u64 = 16 * MIB + 321;
+
+/// How many bytes this thread has had read from block devices.
+fn read_bytes() -> Option<u64> {
+    let io = fs::read_to_string("/proc/thread-self/io").ok()?;
+    let line = io.lines().find_map(|l| l.strip_prefix("read_bytes: "))?;
+    line.trim().parse().ok()
+}
+
+/// Says what `act` had this thread read from the device.
+fn device_bytes(act: impl FnOnce()) -> u64 {
+    let before = read_bytes().expect("read_bytes");
+    act();
+    read_bytes().expect("read_bytes") - before
+}
+
+/// Runs a test on every filesystem with a device and on both backends.
+fn each(test: impl Fn(Filesystem, &Sample, &Engine)) {
+    if read_bytes().is_none() {
+        slowdisk::skip_or_fail("/proc/thread-self/io is missing (CONFIG_TASK_IO_ACCOUNTING)");
+        return;
+    }
+    for filesystem in ON_DISK {
+        let mount = mounted!(filesystem);
+        let sample = Sample::new(mount.path(), "file", SIZE);
+        // What is read once for the mount's sake is not to be held against anybody.
+        sample.warm();
+        for backend in engines::backends() {
+            let _limit = engines::Limit::new(format!("{filesystem}, {backend}"));
+            let engine = Options::new().backend(backend).build().expect("an engine");
+            test(filesystem, &sample, &engine);
+        }
+    }
+}
+
+fn open(sample: &Sample, engine: &Engine, mode: Mode) -> File {
+    OpenOptions::new()
+        .read(true)
+        .mode(mode)
+        .engine(engine)
+        .blocking_open(&sample.path)
+        .expect("open")
+}
+
+/// Offsets all over the file, none twice.
+fn all_over() -> impl Iterator<Item = u64> {
+    (0..400).map(|i| (i * 7919 % 4096) * 4096 + i % 4096)
+}
+
+#[track_caller]
+fn right(file: &File, sample: &Sample, offset: u64, len: usize) -> nowait::Provenance {
+    let done = pollster::block_on(file.read_at(Vec::with_capacity(len), offset));
+    let expected = sample.expected(offset, len);
+    assert_eq!(done.result.expect("read"), expected.len());
+    assert!(done.held == expected, "{len} from {offset}");
+    done.provenance
+}
+
+#[test]
+fn the_count_does_move_for_an_ordinary_read() {
+    each(|filesystem, sample, engine| {
+        let file = open(sample, engine, Mode::Strict);
+        sample.evict();
+        let moved = device_bytes(|| {
+            file.blocking_read_at(&mut vec![0; 4096], MIB)
+                .expect("pread");
+        });
+        assert!(moved >= 4096, "{filesystem}: {moved}");
+    });
+}
+
+#[test]
+fn random_reads() {
+    each(|filesystem, sample, engine| {
+        for len in [1, 4096, 30_000, 300_000] {
+            let file = open(sample, engine, Mode::Strict);
+            sample.evict();
+            let moved = device_bytes(|| {
+                for offset in all_over() {
+                    right(&file, sample, offset, len);
+                }
+            });
+            assert_eq!(moved, 0, "{filesystem}: {len} bytes each");
+        }
+        let stats = engine.stats();
+        assert!(stats.handoffs > 0 && stats.races <= stats.misses);
+    });
+}
+
+#[test]
+fn many_reads_in_flight() {
+    each(|filesystem, sample, engine| {
+        let file = open(sample, engine, Mode::Strict);
+        sample.evict();
+        let moved = device_bytes(|| {
+            let offsets: Vec<u64> = all_over().take(128).collect();
+            let all = offsets
+                .iter()
+                .map(|&offset| file.read_at(Vec::with_capacity(10_000), offset));
+            let done = pollster::block_on(join_all(all));
+            for (offset, done) in offsets.into_iter().zip(done) {
+                assert!(done.held == sample.expected(offset, 10_000), "{offset}");
+            }
+        });
+        assert_eq!(moved, 0, "{filesystem}");
+    });
+}
+
+#[test]
+fn a_whole_file_in_sequence() {
+    each(|filesystem, sample, engine| {
+        for len in [4096, 16 << 10, 100_000, 1 << 20] {
+            let file = open(sample, engine, Mode::Strict);
+            sample.evict();
+            let moved = device_bytes(|| {
+                let mut at = 0;
+                while at < SIZE {
+                    right(&file, sample, at, len);
+                    at += len as u64;
+                }
+                right(&file, sample, at, len);
+            });
+            assert_eq!(moved, 0, "{filesystem}: {len} bytes each");
+        }
+    });
+}
+
+/// The file is half there: what is there must bring none of the rest in.
+#[test]
+fn hits_beside_what_is_missing() {
+    each(|filesystem, sample, engine| {
+        let file = open(sample, engine, Mode::Strict);
+        sample.evict();
+        for i in (0..SIZE / MIB).step_by(2) {
+            sample.touch(i * MIB..(i + 1) * MIB);
+        }
+        let moved = device_bytes(|| {
+            for i in (0..SIZE / MIB).step_by(2) {
+                for at in (i * MIB..(i + 1) * MIB).step_by(16 << 10) {
+                    let from = right(&file, sample, at, 16 << 10);
+                    assert_eq!(from.cached, 16 << 10, "{filesystem}: {at}: {from:?}");
+                    assert_eq!(from.served_by, ServedBy::Caller, "{filesystem}: {at}");
+                }
+            }
+        });
+        assert_eq!(moved, 0, "{filesystem}");
+        assert!(engine.stats().hits > 0);
+    });
+}
+
+/// A page on which readahead has left its mark starts the next readahead in whoever reads it, strict
+/// or not: the kernel has no word against that. What nowait itself reads ahead leaves no marks.
+#[test]
+fn readahead_for_a_strict_file_leaves_no_marks() {
+    each(|filesystem, sample, engine| {
+        sample.evict();
+        let first = open(sample, engine, Mode::Strict);
+        for at in (0..4 * MIB).step_by(16 << 10) {
+            right(&first, sample, at, 16 << 10);
+        }
+        let second = open(sample, engine, Mode::Strict);
+        let moved = device_bytes(|| {
+            for at in (0..4 * MIB).step_by(4096) {
+                let from = right(&second, sample, at, 4096);
+                assert_eq!(from.served_by, ServedBy::Caller, "{filesystem}: {at}");
+            }
+        });
+        assert_eq!(moved, 0, "{filesystem}");
+    });
+}
+
+/// Also where the mode is the engine's and the file came as a descriptor.
+#[test]
+fn a_strict_engine() {
+    each(|filesystem, sample, engine| {
+        let strict = Options::new()
+            .backend(engine.backend())
+            .mode(Mode::Strict)
+            .build()
+            .expect("an engine");
+        let given = File::from_fd(fs::File::open(&sample.path).expect("open"), &strict);
+        let opened = OpenOptions::new()
+            .read(true)
+            .engine(&strict)
+            .blocking_open(&sample.path);
+        for file in [given, opened] {
+            let file = file.expect("a file");
+            sample.evict();
+            let moved = device_bytes(|| {
+                for i in 0..512 {
+                    right(&file, sample, i * 16_384, 16_384);
+                }
+            });
+            assert_eq!(moved, 0, "{filesystem}: in sequence");
+            sample.evict();
+            let moved = device_bytes(|| {
+                for offset in all_over() {
+                    right(&file, sample, offset, 5_000);
+                }
+            });
+            assert_eq!(moved, 0, "{filesystem}: at random");
+        }
+    });
+}
+
+/// Operations too, one by one and as a batch.
+#[test]
+fn operations() {
+    each(|filesystem, sample, engine| {
+        let fd = || fs::File::open(&sample.path).expect("open");
+        let handle = Handle::with_mode(fd(), Mode::Strict).expect("a handle");
+        let strict = Options::new()
+            .backend(engine.backend())
+            .mode(Mode::Strict)
+            .build()
+            .expect("an engine");
+        operations_on(filesystem, sample, engine, &handle);
+        // A handle that leaves the mode to the engine.
+        let handle = Handle::new(fd()).expect("a handle");
+        operations_on(filesystem, sample, &strict, &handle);
+    });
+}
+
+fn operations_on(filesystem: Filesystem, sample: &Sample, engine: &Engine, handle: &Handle) {
+    {
+        sample.evict();
+        let moved = device_bytes(|| {
+            let read = |offset| -> Op { Read::new(handle, buffer(5_000), offset).into() };
+            let mut done = Vec::new();
+            let mut waiting = 0;
+            for offset in all_over().take(100) {
+                match engine.submit(read(offset).token(offset)) {
+                    Submit::Done(completion) => done.push(completion),
+                    Submit::Queued(_) => waiting += 1,
+                    Submit::Full(_) => panic!("full"),
+                }
+            }
+            let mut batch: Vec<Op> = all_over()
+                .skip(100)
+                .take(50)
+                .map(|offset| read(offset).token(offset))
+                .collect();
+            for offset in all_over().skip(150).take(50) {
+                let pieces = vec![buffer(1_000), buffer(4_000)];
+                batch.push(Op::from(Readv::new(handle, pieces, offset)).token(offset));
+            }
+            waiting += engine.submit_batch(&mut batch);
+            assert!(batch.is_empty());
+            engine.reap(&mut done, Wait::For(waiting)).expect("reap");
+            assert_eq!(done.len(), 200);
+            for done in done {
+                assert_eq!(done.result.expect("read"), 5_000);
+            }
+        });
+        assert_eq!(moved, 0, "{filesystem}: at random");
+        sample.evict();
+        let moved = device_bytes(|| {
+            for at in (0..MIB).step_by(4096) {
+                let mut done = Vec::new();
+                match engine.submit(Read::new(handle, buffer(4096), at).into()) {
+                    Submit::Done(completion) => done.push(completion),
+                    Submit::Queued(_) => {
+                        engine.reap(&mut done, Wait::For(1)).expect("reap");
+                    }
+                    Submit::Full(_) => panic!("full"),
+                }
+                assert_eq!(done.remove(0).result.expect("read"), 4096);
+            }
+        });
+        assert_eq!(moved, 0, "{filesystem}: in sequence");
+    }
+}
+
+fn buffer(len: usize) -> nowait::buffer::Buffer {
+    Box::new(vec![0u8; len].into_boxed_slice())
+}
+
+/// While another thread evicts the file, the page cache may say yes and then no. That is counted,
+/// and the bytes are right; the caller may meet the device only in such a race.
+#[test]
+fn pages_that_disappear() {
+    each(|filesystem, sample, engine| {
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    sample.warm();
+                    sample.evict();
+                }
+            });
+            let file = open(sample, engine, Mode::Strict);
+            for _ in 0..5 {
+                for offset in all_over() {
+                    right(&file, sample, offset, 20_000);
+                }
+            }
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        let stats = engine.stats();
+        assert!(stats.races <= stats.misses + stats.prefixes, "{filesystem}");
+        println!("{filesystem}: {} races in {} hits", stats.races, stats.hits);
+    });
+}
