@@ -43,7 +43,7 @@ fi
 mkdir -p /scratch/tmp /scratch/cargo-tmp
 mount --bind /scratch/tmp /tmp
 
-per_test='' cargo_tmp='' args=''
+per_test='' cargo_tmp='' args='' cases=''
 # shellcheck source=/dev/null
 . /tests/config # sets these
 # Integration tests have this path compiled in (CARGO_TARGET_TMPDIR).
@@ -53,7 +53,7 @@ mount --bind /scratch/cargo-tmp "$cargo_tmp"
 # Messages from the kernel would cut test output in two; they are shown at the end.
 dmesg -n 1
 unset NOWAIT_TEST_ALL
-export NOWAIT_TEST_KERNEL=1 RUST_BACKTRACE=1
+export NOWAIT_TEST_KERNEL=1 RUST_BACKTRACE=1 PROPTEST_CASES="$cases"
 cd /scratch || finish
 
 for bin in /tests/bin/*; do

@@ -58,9 +58,10 @@ if ((${#wanted_kernels[@]})); then kernels=("${wanted_kernels[@]}"); fi
 for kernel in "${kernels[@]}"; do
     [[ $kernel =~ ^[0-9]+\.[0-9]+$ ]] || die "not a kernel version like 6.1: $kernel"
 done
-kernel_limit=1500 program_limit=600
+# Property tests try this many cases of each property; emulation is slow.
+kernel_limit=1500 program_limit=600 cases=40
 if [[ $short ]]; then
-    kernel_limit=360 program_limit=150
+    kernel_limit=360 program_limit=150 cases=4
     if ((${#wanted_tests[@]} == 0)); then wanted_tests=("${short_tests[@]}"); fi
 fi
 
@@ -202,7 +203,7 @@ make_root() {
     done <"$work/tests"
     [[ $(ls "$root/tests/bin") ]] || die "no test program to run"
     {
-        printf 'per_test=%q\ncargo_tmp=%q\n' "$program_limit" "$target/tmp"
+        printf 'per_test=%q\ncargo_tmp=%q\ncases=%q\n' "$program_limit" "$target/tmp" "$cases"
         printf 'args=%q\n' "${filters[*]}"
     } >"$root/tests/config"
 }

@@ -2,7 +2,7 @@
 //! [`Drive`]; [`each_shared`] for futures.
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -361,14 +361,4 @@ pub fn this_program() -> PathBuf {
 
 fn memory_file() -> OwnedFd {
     rustix::fs::memfd_create("output", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
-}
-
-/// Takes a descriptor number over.
-///
-/// # Safety
-/// Nobody else may own it.
-#[allow(unsafe_code)]
-pub unsafe fn owned(raw: i32) -> OwnedFd {
-    // SAFETY: the caller's promise.
-    unsafe { OwnedFd::from_raw_fd(raw) }
 }
