@@ -1,14 +1,14 @@
 //! The shared engine: many threads submit, one owner drives the ring, futures and reapers wait.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::task::Waker;
 use std::time::Instant;
 
 use crossbeam_queue::SegQueue;
 
-use super::parcel::{Flight, Mailbox, Parcel, Reply, Route, Turn, lock, notify};
+use super::parcel::{Flight, Mailbox, Parcel, Reply, Route, Turn, notify};
 use super::threads::Pool;
 use super::uring::{Out, Ring};
 use super::{Backend, Begun, Choice, Core, Options, Submit, Wait, begin, choose};
@@ -114,15 +114,24 @@ impl Engine {
     /// # Errors
     /// As [`new`](Engine::new).
     pub fn process() -> Result<Engine> {
-        static PROCESS: Mutex<Option<Engine>> = Mutex::new(None);
-        let mut slot = lock(&PROCESS);
-        match &*slot {
-            Some(engine) if engine.shared().core.process.is_here() => Ok(engine.clone()),
-            _ => {
-                let engine = Engine::new()?;
-                // A parent's engine is left alone: its threads are not here to end it.
-                std::mem::forget(slot.replace(engine.clone()));
-                Ok(engine)
+        // No lock: a fork while another thread held it would leave it locked in the child.
+        static PROCESS: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
+        loop {
+            let known = PROCESS.load(Ordering::Acquire);
+            // SAFETY: Assumption: what was ever stored here came from `Box::into_raw` and is never
+            // freed: there is one for each process of a line of forks.
+            match unsafe { known.as_ref() } {
+                Some(engine) if engine.core().process.is_here() => return Ok(engine.clone()),
+                _ => {
+                    let made = Box::into_raw(Box::new(Engine::new()?));
+                    let stored =
+                        PROCESS.compare_exchange(known, made, Ordering::AcqRel, Ordering::Acquire);
+                    if stored.is_err() {
+                        // Another thread was faster.
+                        // SAFETY: made above, and seen by nobody.
+                        drop(unsafe { Box::from_raw(made) });
+                    }
+                }
             }
         }
     }
