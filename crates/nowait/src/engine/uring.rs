@@ -29,10 +29,10 @@ const WAKE: u64 = u64::MAX;
 const CANCEL: u64 = u64::MAX - 1;
 /// Entries of the submission queue at most: more are flushed in between.
 const ENTRIES: usize = 4096;
-/// So many reads that miss are submitted at once. The kernel holds back the requests of one
-/// submission until the last of them is prepared (it plugs the block queue): a device idles while a
-/// long one is. Batches of hits don't mind, and go whole.
-const PIECE: usize = 4;
+/// So many reads that miss are submitted at once. The kernel holds back the requests of a longer
+/// submission until the last of them is prepared (it plugs the block queue for more than two), and
+/// the device idles meanwhile. Batches of hits don't mind, and go whole.
+const PIECE: usize = 2;
 
 /// How soon an operation that was not stopped is asked to stop again, and how rarely in the end.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
