@@ -414,6 +414,9 @@ fn start_owner(core: &Arc<Core>, depth: usize, pool: &Arc<Pool>) -> std::io::Res
         .unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
 }
 
+/// How many times the owner lets others run before it sleeps.
+const LINGER: usize = 4;
+
 /// The owner's life: take in, submit, reap, wake the waiting, sleep.
 fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pool: &Pool) {
     let mut out = |out: Out| match out {
@@ -446,6 +449,13 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pool: &Pool) {
         }
         if inbox.closing.load(Ordering::Acquire) && ring.held() == 0 && inbox.messages.is_empty() {
             return;
+        }
+        // Whoever was just given a completion often has another operation at once.
+        for _ in 0..LINGER {
+            if !inbox.messages.is_empty() {
+                break;
+            }
+            std::thread::yield_now();
         }
         inbox.asleep.store(true, Ordering::Relaxed);
         std::sync::atomic::fence(Ordering::SeqCst);
