@@ -122,7 +122,7 @@ impl fmt::Display for Error {
         let ours = match self.kind {
             ErrorKind::Os => "failed",
             ErrorKind::Unsupported => "not supported here",
-            ErrorKind::InvalidInput => "the offset or length is out of range",
+            ErrorKind::InvalidInput => "not a value that can be used",
             ErrorKind::UnexpectedEof => "the file ends before the buffer is full",
             ErrorKind::WriteZero => "the kernel accepted no more bytes",
             ErrorKind::Cancelled => "cancelled",

@@ -18,7 +18,8 @@ bitflags::bitflags! {
         const NOWAIT = 0x08;
         /// `RWF_APPEND`: write at the end of the file, whatever the offset (4.16).
         const APPEND = 0x10;
-        /// `RWF_NOAPPEND`: honour the offset even on a file open with O_APPEND (6.9).
+        /// `RWF_NOAPPEND`: honour the offset even on a file open with O_APPEND (6.9). overlayfs takes
+        /// it and appends all the same (seen on 6.18).
         const NOAPPEND = 0x20;
         /// `RWF_ATOMIC`: all of this write or none of it, also across a power cut (6.11).
         const ATOMIC = 0x40;
