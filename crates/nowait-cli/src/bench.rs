@@ -68,6 +68,11 @@ and the page cache is put into the same state before each turn. Ratios are taken
 Ctrl-C ends a bench and prints what it has; a second one ends it at once, and then a file that is
 removed at the end stays.
 
+JSON (--json), the same for every bench: {\"bench\", \"version\", \"machine\", \"settings\",
+\"interrupted\", \"notes\", \"contenders\": [{\"name\", \"rounds\": [ROUND], \"median\": ROUND, \"spread\"}],
+\"ratios\": {\"A/B\": {\"median\", \"low95\", \"high95\", \"cpu\", \"rounds\", \"coverage\"}}}; ROUND has ops, seconds,
+ops_per_s, cpu_us_per_op, cpu_percent, switches_per_op, lat_us and stall_us {p50 … max}, and more.
+
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
 /// What one bench is to do.

@@ -1,4 +1,33 @@
 //! What a bench prints: one JSON object, or tables for people.
+//!
+//! # The JSON shape, the same for every bench (keys may be added)
+//! ```text
+//! {
+//!   "bench": "randread" | "cached" | …,
+//!   "version": "0.1.0",               of nowait
+//!   "machine": {"kernel", "arch", "cores", "filesystem", "device", "read_ahead_kb", …},
+//!   "settings": {…},                  every option, how the cache was put into its state, in what
+//!                                     order contenders took turns, what the intervals are
+//!   "interrupted": bool,              Ctrl-C: what was measured until then is here
+//!   "notes": [string],                what a reader should know of this run
+//!   "contenders": [{
+//!     "name",                         a stable word
+//!     "block", "threads",             where the bench has several
+//!     "rounds": [ROUND],
+//!     "median": ROUND,                each figure's median over the rounds
+//!     "spread": {"ops_per_s", "cpu_us_per_op"}     smallest and largest
+//!   }],
+//!   "ratios": {"A/B": {"median", "low95", "high95",   of ops_per_s, paired by round
+//!                      "cpu": {"median", "low95", "high95"},   of cpu_us_per_op
+//!                      "rounds", "coverage"}}         of the interval; "A/B@BLOCKxTHREADS"
+//!                                                     where the bench has several
+//! }
+//! ROUND = {"ops", "seconds", "ops_per_s", "mb_per_s", "user_s", "sys_s", "cpu_percent",
+//!          "cpu_us_per_op", "switches_voluntary", "switches_involuntary", "switches_per_op",
+//!          "lat_us": {"p50", "p90", "p99", "p999", "max"},
+//!          "stall_us": {…} | null,    how long a call that promises not to block kept its caller
+//!          "engine": {…}}             what nowait's engine counted, where there is one
+//! ```
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};

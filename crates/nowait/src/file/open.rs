@@ -1,0 +1,230 @@
+//! Opening: what `std::fs::OpenOptions` has and what it lacks, blocking and as a future.
+
+use std::ffi::CString;
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustix::fs::OFlags;
+
+use super::File;
+use super::trip::Trip;
+use crate::completion::Completion;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::handle::Handle;
+use crate::op::{Kind, Op, Openat2};
+use crate::read::Mode;
+use crate::sys::Errno;
+
+/// How to open a file: `std::fs::OpenOptions`, and what it lacks.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    read: bool,
+    write: bool,
+    flags: OFlags,
+    permissions: u32,
+    mode: Option<Mode>,
+    engine: Option<Engine>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions::new()
+    }
+}
+
+macro_rules! flag {
+    ($(#[$doc:meta])* $name:ident, $flag:ident) => {
+        $(#[$doc])*
+        #[must_use]
+        pub fn $name(mut self, yes: bool) -> OpenOptions {
+            self.flags.set(OFlags::$flag, yes);
+            self
+        }
+    };
+}
+
+impl OpenOptions {
+    /// Nothing is allowed yet.
+    pub fn new() -> OpenOptions {
+        OpenOptions {
+            read: false,
+            write: false,
+            flags: OFlags::empty(),
+            permissions: 0o666,
+            mode: None,
+            engine: None,
+        }
+    }
+
+    /// For reading.
+    #[must_use]
+    pub fn read(mut self, yes: bool) -> OpenOptions {
+        self.read = yes;
+        self
+    }
+
+    /// For writing.
+    #[must_use]
+    pub fn write(mut self, yes: bool) -> OpenOptions {
+        self.write = yes;
+        self
+    }
+
+    flag!(
+        /// Make the file if it is not there.
+        create, CREATE
+    );
+    flag!(
+        /// Fail if it is there (with `create`).
+        exclusive, EXCL
+    );
+    flag!(
+        /// Empty it.
+        truncate, TRUNC
+    );
+    flag!(
+        /// Write at the end of the file, whatever the offset (O_APPEND).
+        append, APPEND
+    );
+    flag!(
+        /// Go around the page cache (O_DIRECT). Offsets, lengths and memory must be aligned as the
+        /// filesystem demands; the page cache is never tried.
+        direct, DIRECT
+    );
+
+    /// The permission bits of a file that is made, before the umask. 0o666 if not set.
+    #[must_use]
+    pub fn permissions(mut self, bits: u32) -> OpenOptions {
+        self.permissions = bits;
+        self
+    }
+
+    /// A mode of this file's own, instead of its engine's.
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> OpenOptions {
+        self.mode = Some(mode);
+        self
+    }
+
+    /// On this engine, instead of the process's.
+    #[must_use]
+    pub fn engine(mut self, engine: &Engine) -> OpenOptions {
+        self.engine = Some(engine.clone());
+        self
+    }
+
+    /// Opens the file on the engine: openat2(2).
+    pub fn open(&self, path: impl AsRef<Path>) -> Open {
+        Open {
+            options: self.clone(),
+            path: path.as_ref().into(),
+            trip: None,
+        }
+    }
+
+    /// Opens the file; blocks.
+    ///
+    /// # Errors
+    /// As open(2) says, with the path; and if no engine can be made.
+    pub fn blocking_open(&self, path: impl AsRef<Path>) -> Result<File> {
+        let path: Arc<Path> = path.as_ref().into();
+        let engine = self.on()?;
+        let fd = loop {
+            match rustix::fs::open(&*path, self.bits(), self.permission_bits()) {
+                Err(Errno::INTR) => {}
+                other => break other.map_err(|e| Error::os("open", e).on(Some(&path)))?,
+            }
+        };
+        self.take_in(fd, path, engine)
+    }
+
+    fn take_in(&self, fd: OwnedFd, path: Arc<Path>, engine: Engine) -> Result<File> {
+        let mode = self.mode.unwrap_or(engine.core().mode);
+        Ok(File {
+            handle: Handle::with(fd, Some(path), Some(mode))?,
+            engine,
+        })
+    }
+
+    fn on(&self) -> Result<Engine> {
+        self.engine.clone().map_or_else(Engine::process, Ok)
+    }
+
+    fn bits(&self) -> OFlags {
+        let append = self.flags.contains(OFlags::APPEND);
+        let access = match (self.read, self.write || append) {
+            (true, true) => OFlags::RDWR,
+            (false, true) => OFlags::WRONLY,
+            (_, false) => OFlags::RDONLY,
+        };
+        self.flags | access | OFlags::CLOEXEC
+    }
+
+    fn permission_bits(&self) -> rustix::fs::Mode {
+        rustix::fs::Mode::from_raw_mode(self.permissions)
+    }
+}
+
+/// The future of [`File::open`] and [`OpenOptions::open`].
+#[derive(Debug)]
+#[must_use = "a future does nothing until it is polled"]
+pub struct Open {
+    options: OpenOptions,
+    path: Arc<Path>,
+    trip: Option<(Engine, Trip)>,
+}
+
+impl Open {
+    fn begin(&self) -> Result<(Engine, Trip)> {
+        let engine = self.options.on()?;
+        engine.check_process("open")?;
+        // A path with a NUL inside names no file.
+        let path = CString::new(self.path.as_os_str().as_bytes())
+            .map_err(|_| Error::os("open", Errno::INVAL))?;
+        let op = Openat2::new(path, self.options.bits(), self.options.permission_bits());
+        Ok((engine, Trip::new(Op::from(op), None)))
+    }
+
+    fn end(&self, engine: &Engine, completion: Completion) -> Result<File> {
+        completion.result?;
+        match completion.held.into_kind() {
+            Kind::Openat2(op) => {
+                let fd = op.into_fd().ok_or(Error::os("open", Errno::BADF))?;
+                self.options.take_in(fd, self.path.clone(), engine.clone())
+            }
+            _ => Err(Error::os("open", Errno::BADF)),
+        }
+    }
+}
+
+impl Future for Open {
+    type Output = Result<File>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<File>> {
+        let this = self.get_mut();
+        let failed = |error: Error| error.named("open").on(Some(&this.path));
+        if this.trip.is_none() {
+            this.trip = Some(this.begin().map_err(failed)?);
+        }
+        let Some((engine, mut trip)) = this.trip.take() else {
+            return Poll::Pending;
+        };
+        match trip.poll(&engine, cx) {
+            Poll::Ready(completion) => {
+                let opened = this.end(&engine, completion);
+                this.trip = Some((engine, Trip::Over));
+                Poll::Ready(opened.map_err(failed))
+            }
+            Poll::Pending => {
+                this.trip = Some((engine, trip));
+                Poll::Pending
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The future of a positional read: the caller's part at the first poll, the rest on the engine.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use super::File;
+use super::trip::Trip;
+use crate::completion::Completion;
+use crate::error::{Error, ErrorKind};
+use crate::flags::RwFlags;
+use crate::op::buffer::{IoBufMut, downcast};
+use crate::op::read::start_into;
+use crate::op::{Op, Read};
+use crate::read::{self, Rest, Start};
+
+/// The future of [`File::read_at`] and [`File::read_exact_at`].
+///
+/// Polled again after it was ready it stays pending.
+#[derive(Debug)]
+#[must_use = "a future does nothing until it is polled"]
+pub struct ReadAt<'a, B> {
+    file: &'a File,
+    state: Reading<B>,
+    offset: u64,
+    flags: RwFlags,
+    deadline: Option<Instant>,
+    exact: bool,
+    /// The buffer's room, known from the first poll on.
+    len: usize,
+}
+
+#[derive(Debug)]
+enum Reading<B> {
+    New(B),
+    Away(Trip),
+    Over,
+}
+
+impl<B> Unpin for ReadAt<'_, B> {}
+
+impl<'a, B: IoBufMut> ReadAt<'a, B> {
+    pub(super) fn new(file: &'a File, buffer: B, offset: u64, exact: bool) -> ReadAt<'a, B> {
+        ReadAt {
+            file,
+            state: Reading::New(buffer),
+            offset,
+            flags: RwFlags::empty(),
+            deadline: None,
+            exact,
+            len: 0,
+        }
+    }
+
+    /// With these `RWF_*` flags.
+    pub fn flags(mut self, flags: RwFlags) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    /// When to give up: see [`Op::deadline`].
+    pub fn deadline(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    fn name(&self) -> &'static str {
+        if self.exact {
+            "read_exact_at"
+        } else {
+            "read_at"
+        }
+    }
+
+    /// The last word on a read: an exact one must have filled its buffer.
+    fn land(&self, mut done: Completion<B>) -> Poll<Completion<B>> {
+        let path = self.file.handle.shared_path();
+        done.result = match done.result {
+            Ok(n) if self.exact && n < self.len => {
+                Err(Error::new("read_exact_at", ErrorKind::UnexpectedEof).on(path))
+            }
+            Ok(n) => Ok(n),
+            Err(error) => Err(error.named(self.name()).on(path)),
+        };
+        Poll::Ready(done)
+    }
+
+    /// Boxes the buffer into an operation for the engine.
+    fn rest(&self, buffer: B, rest: Rest) -> Trip {
+        let mut read =
+            Read::new(&self.file.handle, Box::new(buffer), self.offset).flags(self.flags);
+        read.have(rest.done, rest.ahead);
+        let mut op = Op::from(read);
+        if let Some(deadline) = self.deadline {
+            op = op.deadline(deadline);
+        }
+        Trip::new(op, Some(rest))
+    }
+}
+
+impl<B: IoBufMut> Future for ReadAt<'_, B> {
+    type Output = Completion<B>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Completion<B>> {
+        let this = self.get_mut();
+        let File { handle, engine } = this.file;
+        if let Reading::New(buffer) = &mut this.state {
+            let started = start_into(buffer, |space| {
+                this.len = space.len();
+                read::start(engine.core(), handle, space, this.offset, this.flags, false)
+            });
+            let Reading::New(buffer) = std::mem::replace(&mut this.state, Reading::Over) else {
+                return Poll::Pending;
+            };
+            match started {
+                Start::Done(n, provenance) => {
+                    return this.land(Completion {
+                        result: Ok(n),
+                        held: buffer,
+                        provenance,
+                        ticket: None,
+                    });
+                }
+                Start::Failed(errno) => {
+                    return this.land(Completion::failed(Error::os("read_at", errno), buffer));
+                }
+                Start::Rest(rest) => match engine.check_process("read_at") {
+                    Ok(()) => this.state = Reading::Away(this.rest(buffer, rest)),
+                    Err(error) => return this.land(Completion::failed(error, buffer)),
+                },
+            }
+        }
+        let Reading::Away(trip) = &mut this.state else {
+            return Poll::Pending;
+        };
+        match trip.poll(engine, cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(completion) => {
+                this.state = Reading::Over;
+                match own_buffer(completion) {
+                    Some(done) => this.land(done),
+                    None => Poll::Pending,
+                }
+            }
+        }
+    }
+}
+
+/// The buffer that a read's operation owned, as what it was. It always is of that type.
+fn own_buffer<B: IoBufMut>(completion: Completion) -> Option<Completion<B>> {
+    let Completion {
+        result,
+        held,
+        provenance,
+        ticket,
+    } = completion;
+    let held = downcast(held.into_buffer()?).ok()?;
+    Some(Completion {
+        result,
+        held,
+        provenance,
+        ticket,
+    })
+}

@@ -1,0 +1,160 @@
+//! The future of a positional write: tried in the caller where that is known not to wait.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use super::File;
+use super::trip::Trip;
+use crate::completion::{Completion, Provenance};
+use crate::error::{Error, ErrorKind};
+use crate::flags::RwFlags;
+use crate::op::buffer::{IoBuf, downcast_source};
+use crate::op::{Op, Write};
+use crate::{sys, write};
+
+/// The future of [`File::write_at`] and [`File::write_all_at`].
+#[derive(Debug)]
+#[must_use = "a future does nothing until it is polled"]
+pub struct WriteAt<'a, B> {
+    file: &'a File,
+    state: Writing<B>,
+    offset: u64,
+    flags: RwFlags,
+    deadline: Option<Instant>,
+    all: bool,
+}
+
+#[derive(Debug)]
+enum Writing<B> {
+    New(B),
+    Away(Trip),
+    Over,
+}
+
+impl<B> Unpin for WriteAt<'_, B> {}
+
+impl<'a, B: IoBuf> WriteAt<'a, B> {
+    pub(super) fn new(file: &'a File, buffer: B, offset: u64, all: bool) -> WriteAt<'a, B> {
+        WriteAt {
+            file,
+            state: Writing::New(buffer),
+            offset,
+            flags: RwFlags::empty(),
+            deadline: None,
+            all,
+        }
+    }
+
+    /// With these `RWF_*` flags.
+    pub fn flags(mut self, flags: RwFlags) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    /// When to give up: see [`Op::deadline`].
+    pub fn deadline(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    fn name(&self) -> &'static str {
+        if self.all { "write_all_at" } else { "write_at" }
+    }
+
+    /// The last word on a write: one of everything must have written everything.
+    fn land(&self, mut done: Completion<B>) -> Poll<Completion<B>> {
+        let path = self.file.handle.shared_path();
+        done.result = match done.result {
+            Ok(n) if self.all && n < done.held.bytes().len() => {
+                Err(Error::new("write_all_at", ErrorKind::WriteZero).on(path))
+            }
+            Ok(n) => Ok(n),
+            Err(error) => Err(error.named(self.name()).on(path)),
+        };
+        Poll::Ready(done)
+    }
+
+    /// Boxes the bytes into an operation for the engine, `done` of them being written.
+    fn rest(&self, buffer: B, done: usize) -> Trip {
+        let mut write =
+            Write::new(&self.file.handle, Box::new(buffer), self.offset).flags(self.flags);
+        if self.all {
+            write = write.all();
+        }
+        write.have(done);
+        let mut op = Op::from(write);
+        if let Some(deadline) = self.deadline {
+            op = op.deadline(deadline);
+        }
+        Trip::new(op, None)
+    }
+}
+
+impl<B: IoBuf> Future for WriteAt<'_, B> {
+    type Output = Completion<B>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Completion<B>> {
+        let this = self.get_mut();
+        let File { handle, engine } = this.file;
+        if let Writing::New(_) = &this.state {
+            let Writing::New(buffer) = std::mem::replace(&mut this.state, Writing::Over) else {
+                return Poll::Pending;
+            };
+            let len = buffer.bytes().len();
+            if let Err(errno) = sys::rw::checked(Some(this.offset), len) {
+                return this.land(Completion::failed(Error::os("write_at", errno), buffer));
+            }
+            let tries = this.flags.is_empty();
+            let done = if tries {
+                write::start(engine.core(), handle, buffer.bytes(), this.offset)
+            } else {
+                0
+            };
+            if done > 0 && done == len {
+                let provenance = Provenance::default();
+                return this.land(Completion {
+                    result: Ok(done),
+                    held: buffer,
+                    provenance,
+                    ticket: None,
+                });
+            }
+            match engine.check_process("write_at") {
+                Ok(()) => this.state = Writing::Away(this.rest(buffer, done)),
+                Err(error) => return this.land(Completion::failed(error, buffer)),
+            }
+        }
+        let Writing::Away(trip) = &mut this.state else {
+            return Poll::Pending;
+        };
+        match trip.poll(engine, cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(completion) => {
+                this.state = Writing::Over;
+                match own_source(completion) {
+                    Some(done) => this.land(done),
+                    None => Poll::Pending,
+                }
+            }
+        }
+    }
+}
+
+/// The bytes that a write's operation owned, as what they were.
+fn own_source<B: IoBuf>(completion: Completion) -> Option<Completion<B>> {
+    let Completion {
+        result,
+        held,
+        provenance,
+        ticket,
+    } = completion;
+    let held = downcast_source(held.into_source()?).ok()?;
+    Some(Completion {
+        result,
+        held,
+        provenance,
+        ticket,
+    })
+}
