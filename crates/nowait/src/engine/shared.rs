@@ -447,7 +447,8 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pool: &Pool) {
             // What just came out was a short read: its next piece waits to be submitted.
             continue;
         }
-        if inbox.closing.load(Ordering::Acquire) && ring.held() == 0 && inbox.messages.is_empty() {
+        let over = |ring: &Ring| inbox.closing.load(Ordering::Acquire) && ring.held() == 0;
+        if over(&ring) && inbox.messages.is_empty() {
             return;
         }
         // Whoever was just given a completion often has another operation at once.
@@ -459,7 +460,8 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pool: &Pool) {
         }
         inbox.asleep.store(true, Ordering::Relaxed);
         std::sync::atomic::fence(Ordering::SeqCst);
-        if inbox.messages.is_empty() {
+        // Who came before "asleep" was seen wakes nobody: look once more for both.
+        if inbox.messages.is_empty() && !over(&ring) {
             ring.wait(1, None);
         }
         inbox.asleep.store(false, Ordering::Relaxed);
