@@ -11,7 +11,8 @@ kernels=(6.1 6.12)
 # Test programs that make no sense in a guest without the source tree.
 never=(tidy)
 # With --short: these test programs only (crate "nowait" stands for its unit tests); empty: all.
-short_tests=()
+short_tests=(nowait bytes cached_read strict overlay other_uid hit_path provenance engine_contract
+    dropped_future cancel deadline)
 
 # What tests call. Those that are missing here are missing there; the tests then skip.
 tools=(mkfs.ext4 mkfs.xfs mkfs.btrfs mount umount losetup fusermount3 setfattr getfattr chattr)

@@ -105,7 +105,10 @@ impl Filesystem {
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let said = String::from_utf8_lossy(&output.stderr);
+        // mkfs.xfs goes on to explain all its options.
+        let said = said.split("\nUsage:").next().unwrap_or_default();
+        let said = said.trim().to_owned();
         let doing = format!("{name} {}", device.display());
         Err(Error::new(doing, io::Error::other(said)))
     }

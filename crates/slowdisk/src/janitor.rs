@@ -19,10 +19,12 @@ use std::sync::mpsc;
 use std::thread;
 
 use crate::error::{Doing, Error, Result};
+use crate::missing;
 use crate::sys;
 
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP QUIT PIPE TSTP
+PATH=$PATH:/usr/sbin:/usr/bin:/sbin:/bin
 owner=$1 todo= nl='
 '
 # -c: the path is taken as it is, since looking at a dead FUSE mount fails.
@@ -132,14 +134,16 @@ fn relay(messages: &mpsc::Receiver<Message>) {
 
 fn start() -> io::Result<(Child, ChildStdin)> {
     // A session of its own: neither Ctrl-C nor a signal to the process group reaches it.
-    let mut child = Command::new("setsid")
-        .args(["sh", "-c", SCRIPT, "slowdisk-janitor"])
-        .arg(std::process::id().to_string())
-        .current_dir("/")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()?;
+    let mut child =
+        Command::new(missing::program("setsid", "util-linux").map_err(io::Error::other)?)
+            .arg(missing::program("sh", "dash").map_err(io::Error::other)?)
+            .args(["-c", SCRIPT, "slowdisk-janitor"])
+            .arg(std::process::id().to_string())
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
     let pipe = child.stdin.take().expect("standard input is piped");
     Ok((child, pipe))
 }

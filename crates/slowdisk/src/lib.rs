@@ -43,7 +43,9 @@
 //!
 //! # Limits
 //!
-//! - The loop device adds 40–100 µs to the latency asked for, and admits 128 requests at once.
+//! - Waking up, FUSE and the loop device add some 50 to 150 µs to the latency asked for; the log
+//!   has it without the way through the kernel, 25 to 50 µs above what was asked for.
+//! - The loop device admits 128 requests at once.
 //! - A request of more than 1 MiB arrives as several.
 //! - The disk is served by the process that uses it. A page fault in a mapping of one of its files
 //!   can hold the process's memory lock while it waits; don't stall such reads.

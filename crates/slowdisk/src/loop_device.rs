@@ -109,7 +109,7 @@ impl LoopDevice {
     }
 
     /// How far the kernel reads ahead in files of a filesystem on this device, in KiB. The kernel's
-    /// default is 128.
+    /// default follows from the device's largest request, and may be megabytes.
     ///
     /// A filesystem takes it from the device when it is mounted or, on most, as it changes.
     pub fn set_read_ahead_kb(&self, kib: u32) -> Result<()> {

@@ -191,7 +191,8 @@ impl LocalEngine {
     fn queue(&mut self, op: Op, rest: Option<Rest>) -> Ticket {
         self.ticket += 1;
         let ticket = Ticket(self.ticket);
-        if let Some(deadline) = op.get_deadline() {
+        let deadline = op.get_deadline();
+        if let Some(deadline) = deadline {
             self.core.deadlines.add(deadline, ticket);
         }
         let (provenance, missed, route) = rest
@@ -215,6 +216,9 @@ impl LocalEngine {
                 }
             }
             _ => self.hand_over(parcel),
+        }
+        if let Some(deadline) = deadline {
+            self.core.deadlines.arm(deadline, ticket);
         }
         ticket
     }

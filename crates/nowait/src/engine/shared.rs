@@ -256,7 +256,8 @@ impl Engine {
     fn queue(&self, op: Op, rest: Option<Rest>, reply: Reply) -> Ticket {
         let shared = self.shared();
         let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
-        if let Some(deadline) = op.get_deadline() {
+        let deadline = op.get_deadline();
+        if let Some(deadline) = deadline {
             shared.core.deadlines.add(deadline, ticket);
             let engine = Arc::downgrade(&self.0);
             shared.core.deadlines.watch(move |ticket| {
@@ -282,6 +283,9 @@ impl Engine {
         match (&shared.inbox, route) {
             (Some(inbox), Route::Ring) => inbox.send(Message::Submit(parcel)),
             _ => shared.pool.push(parcel),
+        }
+        if let Some(deadline) = deadline {
+            shared.core.deadlines.arm(deadline, ticket);
         }
         ticket
     }

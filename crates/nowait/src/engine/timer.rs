@@ -4,7 +4,7 @@
 //! next deadline, started with the first of them. A deadline is taken out when its operation is
 //! done, so there are never more of them than operations in flight.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
@@ -21,15 +21,33 @@ pub(crate) struct Deadlines {
 
 #[derive(Debug, Default)]
 struct State {
-    due: BTreeSet<(Instant, Ticket)>,
+    /// Whether the operation has been handed over: before that there is nothing to stop.
+    due: BTreeMap<(Instant, Ticket), bool>,
     watched: bool,
     closing: bool,
 }
 
+impl State {
+    /// The next that is due, of those that have been handed over.
+    fn next(&self) -> Option<(Instant, Ticket)> {
+        self.due
+            .iter()
+            .find(|(_, armed)| **armed)
+            .map(|(key, _)| *key)
+    }
+}
+
 impl Deadlines {
-    /// This operation is to be stopped then.
+    /// This operation, which is about to be handed over, is to be stopped then.
     pub(crate) fn add(&self, at: Instant, ticket: Ticket) {
-        lock(&self.state).due.insert((at, ticket));
+        lock(&self.state).due.insert((at, ticket), false);
+    }
+
+    /// It has been handed over (and may be done already).
+    pub(crate) fn arm(&self, at: Instant, ticket: Ticket) {
+        if let Some(armed) = lock(&self.state).due.get_mut(&(at, ticket)) {
+            *armed = true;
+        }
         self.news.notify_one();
     }
 
@@ -40,15 +58,15 @@ impl Deadlines {
 
     /// When the next one is due.
     pub(crate) fn next(&self) -> Option<Instant> {
-        lock(&self.state).due.first().map(|(at, _)| *at)
+        lock(&self.state).next().map(|(at, _)| at)
     }
 
     /// Takes out one that is past.
     pub(crate) fn expired(&self) -> Option<Ticket> {
         let mut state = lock(&self.state);
-        let (at, ticket) = *state.due.first()?;
+        let (at, ticket) = state.next()?;
         (at <= Instant::now()).then(|| {
-            state.due.pop_first();
+            state.due.remove(&(at, ticket));
             ticket
         })
     }
@@ -74,16 +92,19 @@ impl Deadlines {
         let mut state = lock(&self.state);
         while !state.closing {
             let now = Instant::now();
-            match state.due.first() {
-                Some(&(at, ticket)) if at <= now => {
-                    state.due.pop_first();
+            match state.next() {
+                Some((at, ticket)) if at <= now => {
+                    state.due.remove(&(at, ticket));
                     drop(state);
                     expire(ticket);
                     state = lock(&self.state);
                 }
-                Some(&(at, _)) => {
+                Some((at, _)) => {
                     let wait = self.news.wait_timeout(state, at - now);
                     state = wait.unwrap_or_else(|e| e.into_inner()).0;
+                }
+                None if !state.due.is_empty() => {
+                    state = self.news.wait(state).unwrap_or_else(|e| e.into_inner());
                 }
                 // Nothing is due: the thread goes, and the next deadline starts another.
                 None => break,
@@ -105,7 +126,11 @@ mod tests {
         let past = Instant::now() - Duration::from_secs(1);
         deadlines.add(past, Ticket(1));
         deadlines.add(past, Ticket(2));
+        assert_eq!(deadlines.expired(), None, "not handed over yet");
+        deadlines.arm(past, Ticket(1));
+        deadlines.arm(past, Ticket(2));
         deadlines.remove(past, Ticket(1));
+        deadlines.arm(past, Ticket(1));
         assert_eq!(deadlines.expired(), Some(Ticket(2)));
         assert_eq!(deadlines.expired(), None);
         assert_eq!(deadlines.next(), None);
