@@ -39,28 +39,30 @@ fn killed_with_stalled_requests_on_an_overlay() {
 fn killed_leaves_nothing(filesystem: Filesystem) {
     require!(slowdisk::available());
     require!(filesystem.available());
-    let dir = tempfile::tempdir().unwrap();
+    // Kept when the test fails: removing it would go through what is still mounted below it.
+    let dir = tempfile::tempdir().unwrap().keep();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--ignored", "--nocapture"])
         .env(CHILD, filesystem.name())
-        .env("TMPDIR", dir.path())
+        .env("TMPDIR", &dir)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let device = wait_until_ready(&mut child);
-    assert!(is_mounted_below(dir.path()));
-    assert!(is_attached_below(dir.path()));
+    assert!(is_mounted_below(&dir));
+    assert!(is_attached_below(&dir));
 
     child.kill().unwrap();
     let killed = Instant::now();
     loop {
-        let left = what_is_left(&mut child, dir.path());
+        let left = what_is_left(&mut child, &dir);
         if left.is_empty() {
             break;
         }
         assert!(killed.elapsed() < PATIENCE, "{device}: left are {left:?}");
         thread::sleep(Duration::from_millis(20));
     }
+    fs::remove_dir(&dir).unwrap();
     println!("{filesystem}: clean {:?} after the kill", killed.elapsed());
 }
 
