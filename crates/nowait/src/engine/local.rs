@@ -10,12 +10,12 @@ use super::parcel::{Mailbox, Parcel, Reply, Route};
 use super::threads::Pool;
 use super::uring::{Out, Ring};
 use super::{Backend, Begun, Choice, Core, Options, Submit, Wait, begin, choose};
-use crate::completion::{Completion, Provenance, Ticket};
+use crate::completion::{Completion, Ticket};
 use crate::cost::Costs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::Op;
 use crate::read::Rest;
-use crate::stats::{Count, Stats, sometimes_now};
+use crate::stats::{Count, Stats};
 
 /// An engine that its own thread drives: for thread-per-core servers, batches and benchmarks.
 ///
@@ -195,19 +195,7 @@ impl LocalEngine {
         if let Some(deadline) = deadline {
             self.core.deadlines.add(deadline, ticket);
         }
-        let (provenance, missed, route) = rest
-            .map_or((Provenance::default(), false, Route::Ring), |r| {
-                (r.provenance, r.missed, r.route)
-            });
-        let parcel = Parcel {
-            op,
-            ticket,
-            reply: Reply::Local,
-            provenance,
-            missed,
-            queued: sometimes_now(),
-            stopped: None,
-        };
+        let (parcel, route) = Parcel::new(op, rest, ticket, Reply::Local);
         self.core.counters.count(Count::Handoffs);
         match &mut self.ring {
             Some(ring) if route == Route::Ring && ring.takes(&parcel.op.kind) => {

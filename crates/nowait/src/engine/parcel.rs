@@ -14,7 +14,8 @@ use crate::completion::{Completion, Origin, Provenance, ServedBy, Ticket};
 use crate::engine::Core;
 use crate::error::{Error, ErrorKind};
 use crate::op::{Kind, Op};
-use crate::stats::{Count, ns_since};
+use crate::read::Rest;
+use crate::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
 
 /// One operation on its way.
@@ -69,6 +70,24 @@ impl Reply {
 }
 
 impl Parcel {
+    /// A parcel with what the caller's own try left to do, and who is to do it.
+    pub(crate) fn new(op: Op, rest: Option<Rest>, ticket: Ticket, reply: Reply) -> (Parcel, Route) {
+        let (provenance, missed, route) = rest
+            .map_or((Provenance::default(), false, Route::Ring), |r| {
+                (r.provenance, r.missed, r.route)
+            });
+        let parcel = Parcel {
+            op,
+            ticket,
+            reply,
+            provenance,
+            missed,
+            queued: sometimes_now(),
+            stopped: None,
+        };
+        (parcel, route)
+    }
+
     /// Notes where the `n` bytes of one kernel read came from.
     pub(crate) fn arrived(&mut self, n: usize, inline: bool) {
         let (positional, handle) = match (&self.op.kind, self.op.kind.handle()) {

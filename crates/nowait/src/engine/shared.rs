@@ -12,12 +12,12 @@ use super::parcel::{Flight, Mailbox, Parcel, Reply, Route, Turn, notify};
 use super::threads::Pool;
 use super::uring::{Out, Ring};
 use super::{Backend, Begun, Choice, Core, Options, Submit, Wait, begin, choose};
-use crate::completion::{Completion, Provenance, Ticket};
+use crate::completion::{Completion, Ticket};
 use crate::cost::Costs;
 use crate::error::{ErrorKind, Result};
 use crate::op::Op;
 use crate::read::Rest;
-use crate::stats::{Count, Stats, sometimes_now};
+use crate::stats::{Count, Stats};
 use crate::sys::process::spawn_without_signals;
 
 /// An engine that any thread may submit to. Clones are the same engine.
@@ -266,19 +266,7 @@ impl Engine {
                 }
             });
         }
-        let (provenance, missed, route) = rest
-            .map_or((Provenance::default(), false, Route::Ring), |r| {
-                (r.provenance, r.missed, r.route)
-            });
-        let parcel = Parcel {
-            op,
-            ticket,
-            reply,
-            provenance,
-            missed,
-            queued: sometimes_now(),
-            stopped: None,
-        };
+        let (parcel, route) = Parcel::new(op, rest, ticket, reply);
         shared.core.counters.count(Count::Handoffs);
         match (&shared.inbox, route) {
             (Some(inbox), Route::Ring) => inbox.send(Message::Submit(parcel)),
