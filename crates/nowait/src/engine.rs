@@ -34,7 +34,7 @@ use crate::cost::{Costs, Observed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::Op;
 use crate::read::plan::Mode;
-use crate::read::{Rest, Start, start_op};
+use crate::read::{Rest, Start, Trying, start_op};
 use crate::stats::Counters;
 use crate::sys::process::Owner;
 
@@ -105,6 +105,7 @@ pub struct Options {
     workers: usize,
     backend: Option<Backend>,
     mode: Mode,
+    trying: Trying,
     copy_limit: usize,
 }
 
@@ -115,6 +116,7 @@ impl Default for Options {
             workers: 64,
             backend: None,
             mode: Mode::Eager,
+            trying: Trying::Adaptive,
             copy_limit: 256 << 10,
         }
     }
@@ -155,6 +157,22 @@ impl Options {
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Options {
         self.mode = mode;
+        self
+    }
+
+    /// Who says whether a read tries the page cache in its caller first.
+    ///
+    /// ```
+    /// use nowait::engine::Options;
+    /// use nowait::read::{Plan, Reason, Trying};
+    /// let engine = Options::new().trying(Trying::Never).build()?;
+    /// let file = nowait::OpenOptions::new().read(true).engine(&engine).blocking_open("Cargo.toml")?;
+    /// assert_eq!(file.plan(4096), Plan::Queue(Reason::Hopeless));
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
+    #[must_use]
+    pub fn trying(mut self, trying: Trying) -> Options {
+        self.trying = trying;
         self
     }
 
@@ -265,6 +283,7 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) observed: Observed,
     pub(crate) mode: Mode,
+    pub(crate) trying: Trying,
     pub(crate) copy_limit: usize,
     /// Whether a write in the caller could raise SIGXFSZ there (RLIMIT_FSIZE is set).
     pub(crate) size_limited: bool,
@@ -280,6 +299,7 @@ impl Core {
             counters: Counters::default(),
             observed: Observed::default(),
             mode: options.mode,
+            trying: options.trying,
             copy_limit: options.copy_limit,
             size_limited: limit.current.is_some(),
             gate: Arc::new(Gate::new(options.depth)),

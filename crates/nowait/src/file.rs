@@ -25,7 +25,7 @@ use crate::handle::Handle;
 use crate::op::buffer::{IoBuf, IoBufMut, Space};
 use crate::op::read::into_space;
 use crate::op::write::from_slice;
-use crate::read::{self, Advice, Plan, Recent, Request};
+use crate::read::{self, Plan, Recent, Request};
 use crate::sys::{self, Errno};
 
 /// An open file on an engine. `Send`, `Sync`, and cheap to clone: clones are the same open file.
@@ -262,11 +262,7 @@ impl File {
             positional: true,
             batch: false,
         };
-        let advice = if self.handle.history().pays(core.costs()) {
-            Advice::Try
-        } else {
-            Advice::Skip
-        };
+        let advice = self.handle.history().foresee(core.trying, core.costs());
         let facts = self.handle.facts(mode);
         read::plan(request, facts, mode, advice, core.copy_limit)
     }

@@ -16,7 +16,7 @@ pub(crate) mod plan;
 use std::os::fd::AsFd;
 
 pub use cached::{Cached, cached};
-pub use history::{Advice, Recent};
+pub use history::{Advice, Recent, Trying};
 pub use plan::{Facts, Mode, Plan, Reason, Request, plan};
 
 use cached::{Attempt, attempt, ended};
@@ -106,7 +106,7 @@ pub(crate) fn start(
         batch,
     };
     let facts = handle.facts(mode);
-    let advice = handle.history().advise(|| core.costs());
+    let advice = handle.history().advise(core.trying, || core.costs());
     let follows = mode == Mode::Strict && handle.history().follows(offset, len);
     let timer = sometimes_now();
     let started = match plan(request, facts, mode, advice, core.copy_limit) {

@@ -42,6 +42,18 @@ pub enum Advice {
     Skip,
 }
 
+/// Who says whether a file's reads try the page cache first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Trying {
+    /// Each file's own history, beside what a hit, a miss and a handoff cost here.
+    #[default]
+    Adaptive,
+    /// All reads try: for a program that would rather pay for misses than have one hit wait.
+    Always,
+    /// No read tries: for data that is known to be cold, and to measure beside.
+    Never,
+}
+
 impl Default for History {
     fn default() -> History {
         History {
@@ -73,7 +85,12 @@ impl History {
 
     /// Whether the next read should try. Counts the tries that were skipped: one in `SAMPLE` is
     /// made all the same.
-    pub(crate) fn advise(&self, costs: impl FnOnce() -> Costs) -> Advice {
+    pub(crate) fn advise(&self, trying: Trying, costs: impl FnOnce() -> Costs) -> Advice {
+        match trying {
+            Trying::Adaptive => {}
+            Trying::Always => return Advice::Try,
+            Trying::Never => return Advice::Skip,
+        }
         let recent = self.recent();
         // A file that always hits needs no arithmetic.
         if recent.hit_rate == 1.0 || recent.hit_rate >= costs().break_even() {
@@ -89,8 +106,13 @@ impl History {
     }
 
     /// Whether trying pays by what is known now. Counts nothing.
-    pub(crate) fn pays(&self, costs: Costs) -> bool {
-        self.recent().hit_rate >= costs.break_even()
+    pub(crate) fn foresee(&self, trying: Trying, costs: Costs) -> Advice {
+        let pays = match trying {
+            Trying::Adaptive => self.recent().hit_rate >= costs.break_even(),
+            Trying::Always => true,
+            Trying::Never => false,
+        };
+        if pays { Advice::Try } else { Advice::Skip }
     }
 
     /// Notes a read and says whether it goes on where the last one ended. The first read of a
@@ -129,12 +151,12 @@ mod tests {
     #[test]
     fn a_new_file_tries_and_a_hopeless_one_stops_but_samples() {
         let h = History::default();
-        assert_eq!(h.advise(|| COSTS), Advice::Try);
+        assert_eq!(h.advise(Trying::Adaptive, || COSTS), Advice::Try);
         for _ in 0..64 {
             h.miss();
         }
         let tries = (0..320)
-            .filter(|_| h.advise(|| COSTS) == Advice::Try)
+            .filter(|_| h.advise(Trying::Adaptive, || COSTS) == Advice::Try)
             .count();
         assert_eq!(tries, 10);
     }
@@ -147,7 +169,7 @@ mod tests {
         // Only what is tried is learnt from.
         loop {
             reads += 1;
-            if h.advise(|| COSTS) == Advice::Try {
+            if h.advise(Trying::Adaptive, || COSTS) == Advice::Try {
                 h.hit();
                 if h.recent().hit_rate >= COSTS.break_even() {
                     break;

@@ -40,7 +40,7 @@ pub enum Reason {
     Direct,
     /// Part of a batch: the ring tries the cache itself, one system call for all.
     Batch,
-    /// The file's history says that trying does not pay.
+    /// The file's history says that trying does not pay, or the engine is never to try.
     Hopeless,
     /// Longer than an event loop should copy at once.
     Large,
