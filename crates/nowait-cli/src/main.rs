@@ -3,6 +3,7 @@
 
 mod bench;
 mod doctor;
+mod plot;
 mod usage;
 
 use std::process::ExitCode;
