@@ -27,6 +27,7 @@ mod round;
 mod settings;
 mod size;
 mod stop;
+mod syscalls;
 mod turn;
 
 use std::process::ExitCode;
@@ -60,6 +61,8 @@ enum Bench {
     Randread(randread::Args),
     #[command(after_help = AFTER)]
     Cached(cached::Args),
+    #[command(after_help = syscalls::AFTER)]
+    Syscalls(syscalls::Args),
 }
 
 const AFTER: &str = "\
@@ -68,7 +71,7 @@ and the page cache is put into the same state before each turn. Ratios are taken
 Ctrl-C ends a bench and prints what it has; a second one ends it at once, and then a file that is
 removed at the end stays.
 
-JSON (--json), the same for every bench: {\"bench\", \"version\", \"machine\", \"settings\",
+JSON (--json), the same for every bench with contenders: {\"bench\", \"version\", \"machine\", \"settings\",
 \"interrupted\", \"notes\", \"contenders\": [{\"name\", \"rounds\": [ROUND], \"median\": ROUND, \"spread\"}],
 \"ratios\": {\"A/B\": {\"median\", \"low95\", \"high95\", \"cpu\", \"rounds\", \"coverage\"}}}; ROUND has ops, seconds,
 ops_per_s, cpu_us_per_op, cpu_percent, switches_per_op, lat_us and stall_us {p50 … max}, and more.
@@ -97,6 +100,7 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
     let outcome = match &args.bench {
         Bench::Randread(args) => args.plan().and_then(conduct),
         Bench::Cached(args) => args.plan().and_then(conduct),
+        Bench::Syscalls(args) => syscalls::run(args),
     };
     Ok(outcome.unwrap_or_else(|problem| problem.report()))
 }
@@ -117,7 +121,7 @@ fn conduct(mut plan: Plan<'_>) -> Result<ExitCode, Problem> {
     }
     let files = Files::prepare(wanted, &stop)?;
     check_ops(&plan, files.each)?;
-    let machine = Machine::look(&files)?;
+    let machine = Machine::look(&files.paths[0])?;
     plan.notes.extend(plan.cache.begin(&files)?);
     let rounds = play(&mut plan, &files, &stop)?;
     let interrupted = stop.asked();

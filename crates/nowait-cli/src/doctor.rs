@@ -46,13 +46,17 @@ mod trial;
 mod verdict;
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+pub use report::{BreakEven, CostTable, SEED_BREAK_EVEN};
 
 use page::Style;
 use progress::Progress;
 use report::Report;
 use subject::Subject;
+use trial::Trials;
+use verdict::Engines;
 
 /// What kernel, sandbox and filesystem allow here, what calls cost, and what follows.
 ///
@@ -116,11 +120,35 @@ fn examine(args: &Args) -> Result<Report, String> {
     let trials = trial::all(&subject);
 
     progress.now("measuring");
-    let engines = verdict::Engines::start();
+    let engines = Engines::start();
     let costs = costs::measure(&subject, &trials, &engines);
     let (backend, plan) = verdict::decide(&engines, &subject);
 
     Ok(Report::new(
         machine, kernel, &subject, trials, costs, backend, plan,
     ))
+}
+
+/// What the table of costs needs, ready to be measured again and again.
+pub struct Bench {
+    subject: Subject,
+    trials: Trials,
+    engines: Engines,
+}
+
+impl Bench {
+    /// Finds a file to measure with, as the verb does.
+    pub fn prepare(path: &Path) -> Result<Bench, String> {
+        let subject = Subject::find(path)?;
+        Ok(Bench {
+            trials: trial::all(&subject),
+            engines: Engines::start(),
+            subject,
+        })
+    }
+
+    /// The table, and what follows from it.
+    pub fn costs(&self) -> (CostTable, BreakEven) {
+        costs::measure(&self.subject, &self.trials, &self.engines)
+    }
 }

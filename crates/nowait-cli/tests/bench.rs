@@ -305,7 +305,7 @@ fn what_makes_no_sense_is_refused_with_what_does() {
         &["256 blocks", "--size"],
     );
     refused(&["cached", "--drop-caches"], 2, &["--drop-caches"]);
-    refused(&[], 2, &["randread", "cached"]);
+    refused(&[], 2, &["randread", "cached", "syscalls"]);
 }
 
 #[test]
@@ -323,6 +323,44 @@ fn what_fails_says_what_to_do() {
     refused(&["randread", "--file", "."], 1, &["not a regular file"]);
     refused(&["randread", "--size", "4000T"], 1, &["no space", "--size"]);
     refused(&["randread", "--file", "not/there"], 1, &["not"]);
+}
+
+#[test]
+fn syscalls_prints_doctors_table_with_spread() {
+    let dir = directory();
+    let args = ["syscalls", "--rounds", "2", "--json"];
+    let output = nowait(dir.path(), &args).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = json(&output);
+    assert_eq!(report["bench"], "syscalls");
+    assert_eq!(
+        (&report["rounds"], &report["interrupted"]),
+        (&2.into(), &false.into())
+    );
+    for key in ["null_call", "pread_4k_hit", "handoff_worker_nop"] {
+        let row = &report["costs_ns"][key];
+        let of = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{key}: {row}"));
+        assert!(0.0 < of("min") && of("min") <= of("median") && of("median") <= of("max"));
+        assert_eq!(row["rounds"].as_array().map(Vec::len), Some(2), "{key}");
+    }
+    assert_eq!(report["seed_break_even"], 0.3);
+    let rate = report["ask_first_break_even"]["median"].as_f64();
+    assert!(rate.is_none_or(|rate| (0.0..=1.0).contains(&rate)));
+
+    let output = nowait(dir.path(), &args[..3]).output().unwrap();
+    let table = text(&output.stdout);
+    assert!(
+        table.contains("null call") && table.contains("2015*"),
+        "{table}"
+    );
+    assert!(
+        table.lines().all(|line| line.chars().count() <= 110),
+        "{table}"
+    );
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+
+    refused(&["syscalls", "--rounds", "0"], 2, &["1..=1000"]);
+    refused(&["syscalls", "not/there"], 1, &["not/there", "that exists"]);
 }
 
 #[test]

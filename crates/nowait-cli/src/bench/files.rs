@@ -143,7 +143,8 @@ fn numbered(path: &Path, count: usize) -> Vec<PathBuf> {
     (0..count).map(name).collect()
 }
 
-fn open(path: &Path) -> Result<File, Problem> {
+/// Opens one for reading.
+pub fn open(path: &Path) -> Result<File, Problem> {
     File::open(path).map_err(|e| Problem::of(format_args!("cannot open {}", path.display()), e))
 }
 

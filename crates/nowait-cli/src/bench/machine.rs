@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::files::Files;
 use super::problem::Problem;
 
 /// What a reader of the figures wants to know; nothing is decided by it.
@@ -22,10 +21,10 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The one that this runs on, with the device that has the first file.
-    pub fn look(files: &Files) -> Result<Machine, Problem> {
+    /// The one that this runs on, with the device that has this file or directory.
+    pub fn look(path: &Path) -> Result<Machine, Problem> {
         let uname = rustix::system::uname();
-        let handle = nowait::Handle::new(files.open()?.swap_remove(0))?;
+        let handle = nowait::Handle::new(super::files::open(path)?)?;
         let device = device(handle.filesystem().device());
         let queue = |name: &str| {
             let path = device.as_ref()?.join("queue").join(name);
@@ -44,6 +43,21 @@ impl Machine {
                 .and_then(Path::file_name)
                 .map(|name| name.to_string_lossy().into_owned()),
         })
+    }
+}
+
+impl std::fmt::Display for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let filesystem = self.filesystem.unwrap_or("a filesystem unknown here");
+        write!(
+            f,
+            "Linux {}, {} cores, {filesystem}",
+            self.kernel, self.cores
+        )?;
+        match (&self.device, self.read_ahead_kb) {
+            (Some(device), Some(kb)) => write!(f, " on {device} (read_ahead_kb {kb})"),
+            _ => Ok(()),
+        }
     }
 }
 

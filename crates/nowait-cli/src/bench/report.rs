@@ -28,6 +28,7 @@
 //!          "stall_us": {…} | null,    how long a call that promises not to block kept its caller
 //!          "engine": {…}}             what nowait's engine counted, where there is one
 //! ```
+//! `syscalls` has no contenders: see [`super::syscalls`].
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -239,21 +240,10 @@ impl Report {
 
     /// On standard output.
     pub fn print(&self, as_json: bool) -> Result<(), Problem> {
-        let mut out = io::stdout().lock();
-        let text = if as_json {
-            serde_json::to_string_pretty(self).map_err(|e| Problem::of("JSON", e))? + "\n"
-        } else {
-            self.tables(out.is_terminal() && std::env::var_os("NO_COLOR").is_none())
-        };
-        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-            // Whoever read it has seen enough.
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other.map_err(|e| Problem::of("standard output", e)),
-        }
+        print(self, as_json, |paint| self.tables(paint))
     }
 
-    fn tables(&self, colour: bool) -> String {
-        let paint = Paint(colour);
+    fn tables(&self, paint: Paint) -> String {
         let mut text = String::new();
         self.head(&mut text);
         let mut rest = &self.contenders[..];
@@ -271,7 +261,7 @@ impl Report {
     }
 
     fn head(&self, text: &mut String) {
-        let (m, s) = (&self.machine, &self.settings);
+        let s = &self.settings;
         let word = |key: &str| s[key].as_str().unwrap_or_default().to_owned();
         let amount = match (&s["ops"], &s["seconds"]) {
             (Value::Null, seconds) => format!("{seconds} s"),
@@ -279,16 +269,8 @@ impl Report {
         };
         let _ = writeln!(
             text,
-            "nowait {} bench {} on Linux {}, {} cores, {}{}",
-            self.version,
-            self.bench,
-            m.kernel,
-            m.cores,
-            m.filesystem.unwrap_or("a filesystem unknown here"),
-            match (&m.device, m.read_ahead_kb) {
-                (Some(device), Some(kb)) => format!(" on {device} (read_ahead_kb {kb})"),
-                _ => String::new(),
-            },
+            "nowait {} bench {} on {}",
+            self.version, self.bench, self.machine,
         );
         let size = s["size"].as_u64().unwrap_or_default();
         let blocks: Vec<String> = s["block"]
@@ -397,8 +379,29 @@ impl Report {
     }
 }
 
+/// Something on standard output: as JSON, or as the text that is made of it.
+pub fn print(
+    what: &impl Serialize,
+    as_json: bool,
+    text: impl FnOnce(Paint) -> String,
+) -> Result<(), Problem> {
+    let mut out = io::stdout().lock();
+    let text = if as_json {
+        serde_json::to_string_pretty(what).map_err(|e| Problem::of("JSON", e))? + "\n"
+    } else {
+        text(Paint(
+            out.is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+        ))
+    };
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // Whoever read it has seen enough.
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|e| Problem::of("standard output", e)),
+    }
+}
+
 /// A note, in lines that fit.
-fn remark(text: &mut String, paint: Paint, note: &str) {
+pub fn remark(text: &mut String, paint: Paint, note: &str) {
     let _ = write!(text, "{}", paint.bold("Note:"));
     let mut column = 5;
     for word in note.split(' ') {
@@ -504,10 +507,10 @@ fn digits(x: f64) -> String {
 
 /// Colour, for terminals.
 #[derive(Clone, Copy)]
-struct Paint(bool);
+pub struct Paint(bool);
 
 impl Paint {
-    fn bold(self, text: &str) -> String {
+    pub fn bold(self, text: &str) -> String {
         self.with("1", text)
     }
 
