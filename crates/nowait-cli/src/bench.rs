@@ -11,13 +11,17 @@
 mod blocking;
 mod cache;
 mod cached;
+mod class;
 mod contender;
+mod draws;
 mod files;
 mod fio;
 mod future;
 mod local;
 mod machine;
+mod mix;
 mod offsets;
+mod pool;
 mod problem;
 mod progress;
 mod randread;
@@ -43,7 +47,7 @@ use problem::{INTERRUPTED, Problem};
 use progress::Progress;
 use report::{Report, Table};
 use round::Round;
-use settings::Common;
+use settings::{Amount, Common};
 use stop::Stop;
 use turn::Turn;
 
@@ -61,6 +65,8 @@ enum Bench {
     Randread(randread::Args),
     #[command(after_help = AFTER)]
     Cached(cached::Args),
+    #[command(after_help = mix::AFTER)]
+    Mix(mix::Args),
     #[command(after_help = syscalls::AFTER)]
     Syscalls(syscalls::Args),
 }
@@ -82,7 +88,8 @@ Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is pri
 struct Plan<'a> {
     bench: &'static str,
     common: &'a Common,
-    files: usize,
+    /// How the size is shared out to the files.
+    shares: Vec<u64>,
     blocks: Vec<u64>,
     cache: Cache,
     order: Order,
@@ -100,6 +107,7 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
     let outcome = match &args.bench {
         Bench::Randread(args) => args.plan().and_then(conduct),
         Bench::Cached(args) => args.plan().and_then(conduct),
+        Bench::Mix(args) => args.plan().and_then(conduct),
         Bench::Syscalls(args) => syscalls::run(args),
     };
     Ok(outcome.unwrap_or_else(|problem| problem.report()))
@@ -112,15 +120,15 @@ fn conduct(mut plan: Plan<'_>) -> Result<ExitCode, Problem> {
     let wanted = Wanted {
         path: plan.common.file.as_deref(),
         size: plan.common.size,
-        count: plan.files,
+        shares: &plan.shares,
         block: plan.blocks.iter().copied().max().unwrap_or(1),
     };
     if plan.common.file.is_none() {
         // Before time goes into making one that is too small.
-        check_ops(&plan, plan.common.size.0 / plan.files as u64)?;
+        check_ops(&plan, plan.common.size.0 / plan.shares.len() as u64)?;
     }
     let files = Files::prepare(wanted, &stop)?;
-    check_ops(&plan, files.each)?;
+    check_ops(&plan, files.sizes[0])?;
     let machine = Machine::look(&files.paths[0])?;
     plan.notes.extend(plan.cache.begin(&files)?);
     let rounds = play(&mut plan, &files, &stop)?;
@@ -142,7 +150,7 @@ fn conduct(mut plan: Plan<'_>) -> Result<ExitCode, Problem> {
 /// A bench that reads each block once can't read more than there are.
 fn check_ops(plan: &Plan<'_>, each: u64) -> Result<(), Problem> {
     let block = plan.blocks.iter().copied().max().unwrap_or(1);
-    let most = each / block * plan.files as u64;
+    let most = each / block * plan.shares.len() as u64;
     match plan.common.ops {
         Some(ops) if plan.order == Order::Once && ops > most => Err(Problem::Usage(format!(
             "--ops {ops}, but there are {most} blocks and each is read once at most: choose fewer \
@@ -152,11 +160,16 @@ fn check_ops(plan: &Plan<'_>, each: u64) -> Result<(), Problem> {
     }
 }
 
-/// What a reader should know of a turn that was to take a time and ran out of file.
+/// What a reader should know of a turn that ran out of file.
 fn early(turn: &Turn<'_>, round: &Round) -> Option<String> {
-    let ran_out = turn.order == Order::Once && round.ops >= turn.blocks();
-    matches!(turn.amount, settings::Amount::Seconds(_) if ran_out).then(|| {
-        "a turn ended before its time, when each block had been read once: a larger --size (or \
+    let ran_out = match (turn.order, turn.amount) {
+        (Order::Once, Amount::Seconds(_)) => round.ops >= turn.blocks(),
+        (Order::Mix(_), Amount::Seconds(seconds)) => round.seconds < seconds && !round.cut_short,
+        (Order::Mix(_), Amount::Ops(ops)) => round.ops < ops && !round.cut_short,
+        _ => false,
+    };
+    ran_out.then(|| {
+        "a turn ended early, when each block of a file had been read once: a larger --size (or \
          --file) makes it longer"
             .into()
     })

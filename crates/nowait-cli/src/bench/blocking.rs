@@ -41,8 +41,8 @@ fn descriptors(
     read: impl Fn(std::os::fd::BorrowedFd<'_>, &mut [u8], u64) -> Result<usize, Errno> + Sync,
 ) -> Result<Round, Problem> {
     let files = turn.files.open()?;
-    for file in &files {
-        turn.advice.give(file)?;
+    for (number, file) in files.iter().enumerate() {
+        turn.advise(number, file)?;
     }
     turn.run(|lane| {
         each(lane, turn.block, |file, buffer, offset| {

@@ -6,12 +6,13 @@ use std::os::unix::fs::FileExt;
 use nowait::read::{Cached, cached};
 use rustix::fs::Advice;
 
+use super::draws::{F1, Mix};
 use super::files::Files;
 use super::offsets::{Offsets, Order};
 use super::problem::Problem;
 
 /// What the page cache is to have of the files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cache {
     /// Nothing.
     Cold {
@@ -20,6 +21,13 @@ pub enum Cache {
     },
     /// Everything.
     Warm,
+    /// The popular blocks of f1, some of f2, and nothing else.
+    Mixed {
+        mix: Mix,
+        block: u64,
+        /// Nor of anything else.
+        drop_all: bool,
+    },
 }
 
 /// How many blocks are looked at to see whether it worked.
@@ -37,13 +45,17 @@ impl Cache {
                  /proc/sys/vm/drop_caches before each turn"
             }
             Cache::Warm => "warm: the files are read through before each turn",
+            Cache::Mixed { .. } => {
+                "mixed: fdatasync(2) once; before each turn POSIX_FADV_DONTNEED on the files, then \
+                 the most popular blocks of f1 and some blocks of f2 are read"
+            }
         }
     }
 
     /// Once, before the first turn. Says what can't be.
     pub fn begin(self, files: &Files) -> Result<Option<String>, Problem> {
         match self {
-            Cache::Cold { .. } => {
+            Cache::Cold { .. } | Cache::Mixed { .. } => {
                 for file in files.open()? {
                     rustix::fs::fdatasync(&file).map_err(|e| Problem::of("fdatasync", e))?;
                 }
@@ -73,10 +85,7 @@ impl Cache {
         match self {
             Cache::Cold { drop_all } => {
                 drop_pages(&open)?;
-                if drop_all {
-                    std::fs::write("/proc/sys/vm/drop_caches", "3")
-                        .map_err(|e| Problem::of("cannot write /proc/sys/vm/drop_caches", e))?;
-                }
+                drop_caches(drop_all)?;
                 let there = sample(files, &open, seed)?;
                 // The look itself may have begun to read.
                 drop_pages(&open)?;
@@ -90,9 +99,9 @@ impl Cache {
             }
             Cache::Warm => {
                 let mut buffer = vec![0; 1 << 20];
-                for file in &open {
+                for (file, size) in open.iter().zip(&files.sizes) {
                     let mut at = 0;
-                    while at < files.each {
+                    while at < *size {
                         match file.read_at(&mut buffer, at) {
                             Ok(0) => break,
                             Ok(n) => at += n as u64,
@@ -104,6 +113,28 @@ impl Cache {
                 Ok(there.filter(|&n| n < SAMPLES).map(|_| {
                     "not warm: some blocks had left the page cache again before a turn: \
                      choose a smaller --size"
+                        .into()
+                }))
+            }
+            Cache::Mixed {
+                mix,
+                block,
+                drop_all,
+            } => {
+                drop_pages(&open)?;
+                drop_caches(drop_all)?;
+                let warm = mix.warm(&files.blocks(block), seed);
+                for (file, blocks) in open.iter().zip(&warm) {
+                    warm_blocks(file, blocks, block)?;
+                }
+                let there = count(
+                    &open[F1],
+                    &warm[F1][warm[F1].len().saturating_sub(SAMPLES)..],
+                    block,
+                )?;
+                Ok(there.filter(|&n| n < SAMPLES.min(warm[F1].len())).map(|_| {
+                    "not warm: some of f1's popular blocks had left the page cache again before a \
+                     turn: choose a smaller --size"
                         .into()
                 }))
             }
@@ -119,11 +150,52 @@ fn drop_pages(files: &[File]) -> Result<(), Problem> {
     Ok(())
 }
 
+/// Has the kernel drop all its clean caches.
+fn drop_caches(wanted: bool) -> Result<(), Problem> {
+    if wanted {
+        std::fs::write("/proc/sys/vm/drop_caches", "3")
+            .map_err(|e| Problem::of("cannot write /proc/sys/vm/drop_caches", e))?;
+    }
+    Ok(())
+}
+
+/// Brings these blocks into the page cache and no others.
+fn warm_blocks(file: &File, blocks: &[u64], block: u64) -> Result<(), Problem> {
+    rustix::fs::fadvise(file, 0, None, Advice::Random).map_err(|e| Problem::of("fadvise", e))?;
+    // So that the device has many at a time.
+    for at in blocks {
+        let len = std::num::NonZeroU64::new(block);
+        rustix::fs::fadvise(file, at * block, len, Advice::WillNeed)
+            .map_err(|e| Problem::of("fadvise WILLNEED", e))?;
+    }
+    let mut buffer = vec![0; block as usize];
+    for at in blocks {
+        file.read_exact_at(&mut buffer, at * block)
+            .map_err(|e| Problem::of("read", e))?;
+    }
+    Ok(())
+}
+
+/// How many of these blocks are in the page cache; `None` where nobody can say.
+fn count(file: &File, blocks: &[u64], block: u64) -> Result<Option<usize>, Problem> {
+    let mut buffer = vec![0; block as usize];
+    let mut there = 0;
+    for at in blocks {
+        match cached(file, &mut buffer, at * block)? {
+            Cached::All(_) => there += 1,
+            Cached::Prefix(_) | Cached::Nothing => {}
+            Cached::Unsupported(_) => return Ok(None),
+        }
+    }
+    Ok(Some(there))
+}
+
 /// How many of a few random pages are in the page cache; `None` where nobody can say.
 fn sample(files: &Files, open: &[File], seed: u64) -> Result<Option<usize>, Problem> {
-    let size = files.each.min(4096);
-    let shape = (open.len(), files.each / size, size);
-    let mut offsets = Offsets::new(Order::Any, shape, !seed, (0, 1));
+    let least = files.sizes.iter().copied().min().unwrap_or(0);
+    let size = least.min(4096);
+    let blocks = vec![least / size; open.len()];
+    let mut offsets = Offsets::new(Order::Any, (&blocks, size), !seed, (0, 1));
     let mut buffer = vec![0; size as usize];
     let mut there = 0;
     for file in open {
@@ -131,8 +203,7 @@ fn sample(files: &Files, open: &[File], seed: u64) -> Result<Option<usize>, Prob
         rustix::fs::fadvise(file, 0, None, Advice::Random)
             .map_err(|e| Problem::of("fadvise", e))?;
     }
-    for _ in 0..SAMPLES {
-        let place = offsets.place();
+    for place in std::iter::from_fn(|| offsets.place()).take(SAMPLES) {
         match cached(&open[place.file], &mut buffer, place.offset)? {
             Cached::All(_) => there += 1,
             Cached::Prefix(_) | Cached::Nothing => {}

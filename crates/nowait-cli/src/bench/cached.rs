@@ -130,7 +130,7 @@ impl Args {
         Ok(Plan {
             bench: "cached",
             common: &self.common,
-            files: 1,
+            shares: vec![1],
             blocks: self.block.iter().map(|b| b.0).collect(),
             cache: Cache::Warm,
             order: Order::Any,

@@ -22,7 +22,7 @@ pub struct Files {
     #[serde(serialize_with = "readable")]
     pub paths: Vec<PathBuf>,
     /// How many bytes of each are read from.
-    pub each: u64,
+    pub sizes: Vec<u64>,
     /// Which of the paths this program has made: `none`, `kept` or `temporary`.
     pub made: Made,
     #[serde(skip)]
@@ -53,47 +53,70 @@ pub struct Wanted<'a> {
     pub path: Option<&'a Path>,
     /// Of all files together.
     pub size: Size,
-    pub count: usize,
+    /// How it is shared out to them. Files of equal shares are read alike: as far as the smallest
+    /// of them goes.
+    pub shares: &'a [u64],
     /// The largest block that will be read.
     pub block: u64,
+}
+
+impl Wanted<'_> {
+    /// The bytes of each file, in whole blocks.
+    fn sizes(&self) -> Vec<u64> {
+        let all: u64 = self.shares.iter().sum();
+        self.shares
+            .iter()
+            .map(|share| {
+                let size = u128::from(self.size.0) * u128::from(*share) / u128::from(all.max(1));
+                size as u64 / self.block * self.block
+            })
+            .collect()
+    }
 }
 
 impl Files {
     /// Finds or makes them.
     pub fn prepare(wanted: Wanted<'_>, stop: &Stop) -> Result<Files, Problem> {
-        let size = wanted.size.0 / wanted.count as u64;
-        let size = size - size % wanted.block;
+        let sizes = wanted.sizes();
         let (paths, directory) = match wanted.path {
-            Some(path) => (numbered(path, wanted.count), None),
+            Some(path) => (numbered(path, sizes.len()), None),
             None => {
-                let (paths, directory) = temporary(wanted, size)?;
+                let (paths, directory) = temporary(&sizes)?;
                 (paths, Some(directory))
             }
         };
-        let missing: Vec<&PathBuf> = paths.iter().filter(|path| !path.exists()).collect();
+        let missing: Vec<(&PathBuf, u64)> = paths
+            .iter()
+            .zip(sizes.iter().copied())
+            .filter(|(path, _)| !path.exists())
+            .collect();
         if !missing.is_empty() {
-            if size == 0 {
+            if sizes.contains(&0) {
                 return Err(Problem::Usage(format!(
                     "--size {} is less than one block of {} in each of {} file(s): raise --size",
                     wanted.size,
                     Size(wanted.block),
-                    wanted.count,
+                    sizes.len(),
                 )));
             }
-            make(&missing, size, stop)?;
+            make(&missing, stop)?;
         }
         let made = match (&directory, missing.is_empty()) {
             (Some(_), _) => Made::Temporary,
             (None, false) => Made::Kept,
             (None, true) => Made::None,
         };
-        let mut each = u64::MAX;
-        for path in &paths {
-            each = each.min(usable(path, wanted.block)?);
+        let mut sizes = paths
+            .iter()
+            .map(|path| usable(path, wanted.block))
+            .collect::<Result<Vec<u64>, Problem>>()?;
+        if wanted.shares.iter().all(|share| *share == wanted.shares[0]) {
+            let least = sizes.iter().copied().min().unwrap_or(0);
+            sizes.fill(least);
         }
         Ok(Files {
             paths,
-            each,
+            sizes,
             made,
             _directory: directory,
         })
@@ -101,7 +124,12 @@ impl Files {
 
     /// The bytes of all together.
     pub fn total(&self) -> u64 {
-        self.each * self.paths.len() as u64
+        self.sizes.iter().sum()
+    }
+
+    /// How many blocks of so many bytes each of them has.
+    pub fn blocks(&self, block: u64) -> Vec<u64> {
+        self.sizes.iter().map(|size| size / block).collect()
     }
 
     /// Opens each of them for reading.
@@ -111,7 +139,7 @@ impl Files {
 }
 
 /// Names in a directory that goes when the bench is over.
-fn temporary(wanted: Wanted<'_>, size: u64) -> Result<(Vec<PathBuf>, TempDir), Problem> {
+fn temporary(sizes: &[u64]) -> Result<(Vec<PathBuf>, TempDir), Problem> {
     let failed = |e: std::io::Error| {
         Problem::Failed(format!(
             "cannot make files in the current directory: {e}; \
@@ -119,13 +147,13 @@ fn temporary(wanted: Wanted<'_>, size: u64) -> Result<(Vec<PathBuf>, TempDir), P
         ))
     };
     let here = std::env::current_dir().map_err(failed)?;
-    check_space(&here, size * wanted.count as u64)?;
+    check_space(&here, sizes.iter().sum())?;
     let directory = tempfile::Builder::new()
         .prefix("nowait-bench-")
         .tempdir_in(here)
         .map_err(failed)?;
     Ok((
-        numbered(&directory.path().join("data"), wanted.count),
+        numbered(&directory.path().join("data"), sizes.len()),
         directory,
     ))
 }
@@ -168,19 +196,21 @@ fn usable(path: &Path, block: u64) -> Result<u64, Problem> {
     Ok(meta.len() - meta.len() % block)
 }
 
-/// Makes the missing files, each of `size` bytes.
-fn make(missing: &[&PathBuf], size: u64, stop: &Stop) -> Result<(), Problem> {
-    let total = size * missing.len() as u64;
+/// Makes the missing files, each of so many bytes.
+fn make(missing: &[(&PathBuf, u64)], stop: &Stop) -> Result<(), Problem> {
+    let total = missing.iter().map(|(_, size)| size).sum();
     let mut progress = Progress::of_bytes(total);
-    for (i, path) in missing.iter().enumerate() {
+    let mut before = 0;
+    for &(path, size) in missing {
         let directory = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        if i == 0 {
+        if before == 0 {
             check_space(directory, total)?;
         }
-        make_one(path, directory, size, stop, &mut progress, i as u64 * size)?;
+        make_one(path, directory, size, stop, &mut progress, before)?;
+        before += size;
     }
     Ok(())
 }

@@ -129,7 +129,7 @@ fn command(turn: &Turn<'_>, engine: &str, amount: Amount) -> Command {
         .arg(format!("--ioengine={engine}"))
         .arg(format!("--iodepth={}", turn.depth))
         .arg(format!("--bs={}", turn.block))
-        .arg(format!("--filesize={}", turn.files.each))
+        .arg(format!("--filesize={}", turn.files.sizes[0]))
         .arg(format!("--size={}", turn.files.total()))
         // It takes no more than 63 bits.
         .arg(format!("--randseed={}", turn.seed >> 1))

@@ -55,9 +55,10 @@ pub fn open(turn: &Turn<'_>, engine: &Engine) -> Result<Vec<File>, Problem> {
     turn.files
         .paths
         .iter()
-        .map(|path| {
+        .enumerate()
+        .map(|(number, path)| {
             let file = options.blocking_open(path)?;
-            turn.advice.give(&file)?;
+            turn.advise(number, &file)?;
             Ok(file)
         })
         .collect()
@@ -114,11 +115,13 @@ async fn task(
         buffer = done.held;
         {
             let mut lane = lane.borrow_mut();
+            let read = done.result?;
             if let Some(timer) = timer {
-                lane.tape.latency(timer.elapsed());
+                let hit = done.provenance.cached as usize == read;
+                lane.landed(place, timer.elapsed(), Some(hit));
                 lane.tape.stall(longest);
             }
-            lane.done(done.result?, block)?;
+            lane.done(read, block)?;
         }
         if polls == 1 {
             // Hit after hit, it would keep the others from what has come in for them.

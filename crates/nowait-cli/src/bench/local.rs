@@ -6,9 +6,10 @@ use std::time::Instant;
 
 use nowait::Handle;
 use nowait::buffer::Buffer;
-use nowait::engine::{LocalEngine, Options, Submit, Wait};
+use nowait::engine::{Backend, LocalEngine, Options, Submit, Wait};
 use nowait::op::{Op, Read};
 
+use super::contender::Fit;
 use super::offsets::Place;
 use super::problem::Problem;
 use super::round::{EngineFacts, Round};
@@ -23,12 +24,26 @@ pub enum Refill {
     Whole,
 }
 
+/// Whether there can be a ring here: without one a local engine is a pool.
+pub fn fits(name: &str) -> Fit {
+    match Options::new().depth(1).build_local() {
+        Err(error) => Fit::No(format!("no engine for `{name}` here: {error}")),
+        Ok(engine) if engine.backend() != Backend::Uring => Fit::With(format!(
+            "`{name}` ran on {}: {}",
+            engine.backend(),
+            engine.why()
+        )),
+        Ok(_) => Fit::Yes,
+    }
+}
+
 /// Batches of as many reads as the depth.
 pub fn batches(turn: &Turn<'_>, refill: Refill) -> Result<Round, Problem> {
     with_engine(turn, |lane, engine, handles| {
         let mut buffers: Vec<Buffer> = (0..turn.depth).map(|_| buffer(turn.block)).collect();
         let mut slots: Vec<u64> = (0..turn.depth as u64).collect();
         let mut started = vec![None; turn.depth];
+        let mut places = vec![Place::default(); turn.depth];
         let mut ops: Vec<Op> = Vec::with_capacity(turn.depth);
         let mut done = Vec::with_capacity(turn.depth);
         lane.begin();
@@ -39,6 +54,7 @@ pub fn batches(turn: &Turn<'_>, refill: Refill) -> Result<Round, Problem> {
                     buffers.push(buffer);
                     break;
                 };
+                places[slot as usize] = place;
                 ops.push(Op::from(read(handles, buffer, place)).token(slot));
             }
             let size = ops.len();
@@ -66,10 +82,12 @@ pub fn batches(turn: &Turn<'_>, refill: Refill) -> Result<Round, Problem> {
             let now = Instant::now();
             for completion in done.drain(..) {
                 let slot = completion.held.get_token();
+                let n = completion.result?;
                 if let Some(start) = started[slot as usize].take() {
-                    lane.tape.latency(now - start);
+                    let hit = completion.provenance.cached as usize == n;
+                    lane.landed(places[slot as usize], now - start, Some(hit));
                 }
-                lane.done(completion.result?, turn.block)?;
+                lane.done(n, turn.block)?;
                 slots.push(slot);
                 buffers.extend(completion.held.into_buffer());
             }
@@ -127,8 +145,9 @@ fn with_engine(
         .files
         .open()?
         .into_iter()
-        .map(|file| {
-            turn.advice.give(&file)?;
+        .enumerate()
+        .map(|(number, file)| {
+            turn.advise(number, &file)?;
             Ok(Handle::new(file)?)
         })
         .collect::<Result<Vec<_>, Problem>>()?;

@@ -1,87 +1,116 @@
 //! Where to read: the same random places for every contender of a round.
 //!
 //! [`Order::Once`] visits every block of the files once, in a random order, before any comes a
-//! second time, as fio's random map does: in a cold file no read is served by an earlier one, however fast the
-//! contender is. [`Order::Any`] draws blocks independently, for a cache that has them all.
+//! second time, as fio's random map does: in a cold file no read is served by an earlier one,
+//! however fast the contender is. [`Order::Any`] draws blocks independently, for a cache that has
+//! them all. [`Order::Mix`] draws from three files, each in its own way.
+
+use super::draws::{Draws, Mix};
 
 /// How the places are drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Order {
     /// Each block once.
     Once,
     /// Any block at any time.
     Any,
+    /// Three classes of reads, each of a file of its own.
+    Mix(Mix),
 }
 
 /// One place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// Which of the files.
     pub file: usize,
     /// Bytes from its start.
     pub offset: u64,
+    /// Whether the page cache has it by the bench's own book, where it keeps one.
+    pub booked: Option<bool>,
 }
 
-/// A stream of places without an end.
+/// A stream of places; only a mix's may end.
 #[derive(Clone, Debug)]
 pub struct Offsets {
-    order: Order,
+    way: Way,
     block: u64,
+    /// Blocks of each file, where all have as many.
     per_file: u64,
+    /// Blocks of all files.
     blocks: u64,
-    seed: u64,
-    state: u64,
-    next: u64,
-    step: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Way {
+    Once { seed: u64, next: u64, step: u64 },
+    Any { state: u64 },
+    Mix(Box<Draws>),
 }
 
 impl Offsets {
-    /// Places in `files` files that each have `per_file` blocks of `block` bytes. Of `lanes`
-    /// threads with one seed this is number `lane`; no two get the same block in one pass.
+    /// Places in files that each have so many blocks of `block` bytes. Of `lanes` threads with one
+    /// seed this is number `lane`; no two get the same block in one pass. A mix has one lane.
     pub fn new(
         order: Order,
-        (files, per_file, block): (usize, u64, u64),
+        (files, block): (&[u64], u64),
         seed: u64,
         (lane, lanes): (usize, usize),
     ) -> Offsets {
-        let own = seed.wrapping_add((lane as u64) << 32);
+        let way = match (order, files) {
+            (Order::Mix(mix), &[f1, f2, f3]) => {
+                Way::Mix(Box::new(Draws::new(mix, [f1, f2, f3], block, seed)))
+            }
+            (Order::Once, _) => Way::Once {
+                seed,
+                next: lane as u64,
+                step: lanes as u64,
+            },
+            (Order::Any | Order::Mix(_), _) => Way::Any {
+                state: mix(seed.wrapping_add((lane as u64) << 32)) | 1,
+            },
+        };
         Offsets {
-            order,
+            way,
             block,
-            per_file,
-            blocks: files as u64 * per_file,
-            seed,
-            state: mix(own) | 1,
-            next: lane as u64,
-            step: lanes as u64,
+            per_file: files.iter().copied().min().unwrap_or(0),
+            blocks: files.iter().sum(),
         }
     }
 
     /// The next place.
     #[inline]
-    pub fn place(&mut self) -> Place {
-        let index = match self.order {
-            Order::Any => {
-                self.state ^= self.state << 13;
-                self.state ^= self.state >> 7;
-                self.state ^= self.state << 17;
-                ((u128::from(self.state) * u128::from(self.blocks)) >> 64) as u64
+    pub fn place(&mut self) -> Option<Place> {
+        let index = match &mut self.way {
+            Way::Any { state } => {
+                *state ^= *state << 13;
+                *state ^= *state >> 7;
+                *state ^= *state << 17;
+                ((u128::from(*state) * u128::from(self.blocks)) >> 64) as u64
             }
-            Order::Once => {
-                let pass = self.next / self.blocks;
-                let at = self.next % self.blocks;
-                self.next += self.step;
-                permute(at, self.blocks, mix(self.seed.wrapping_add(pass)))
+            Way::Once { seed, next, step } => {
+                let pass = *next / self.blocks;
+                let at = *next % self.blocks;
+                *next += *step;
+                permute(at, self.blocks, mix(seed.wrapping_add(pass)))
             }
+            Way::Mix(draws) => return draws.place(),
         };
-        if index < self.per_file {
-            let offset = index * self.block;
-            Place { file: 0, offset }
+        let (file, block) = if index < self.per_file {
+            (0, index)
         } else {
-            Place {
-                file: (index / self.per_file) as usize,
-                offset: index % self.per_file * self.block,
-            }
+            ((index / self.per_file) as usize, index % self.per_file)
+        };
+        Some(Place {
+            file,
+            offset: block * self.block,
+            booked: None,
+        })
+    }
+
+    /// The read of a place is done.
+    pub fn landed(&mut self, place: Place) {
+        if let Way::Mix(draws) = &mut self.way {
+            draws.landed(place);
         }
     }
 }
@@ -96,7 +125,7 @@ pub fn mix(x: u64) -> u64 {
 
 /// Where number `at` of `n` goes in a permutation that `key` names: a Feistel network over the
 /// next even power of two, walked until it lands below `n`.
-fn permute(at: u64, n: u64, key: u64) -> u64 {
+pub fn permute(at: u64, n: u64, key: u64) -> u64 {
     let half = (64 - n.saturating_sub(1).leading_zeros())
         .div_ceil(2)
         .max(1);
@@ -129,9 +158,9 @@ mod tests {
         }
         let mut seen = HashSet::new();
         for lane in 0..2 {
-            let mut offsets = Offsets::new(Order::Once, (3, 100, 512), 7, (lane, 2));
+            let mut offsets = Offsets::new(Order::Once, (&[100; 3], 512), 7, (lane, 2));
             for _ in 0..150 {
-                let place = offsets.place();
+                let place = offsets.place().unwrap();
                 assert!(
                     place.file < 3 && place.offset < 51_200 && place.offset.is_multiple_of(512)
                 );
@@ -145,8 +174,10 @@ mod tests {
     fn a_seed_is_a_sequence() {
         for order in [Order::Once, Order::Any] {
             let draw = |seed, lane| {
-                let mut offsets = Offsets::new(order, (2, 5000, 4096), seed, (lane, 2));
-                (0..50).map(|_| offsets.place().offset).collect::<Vec<_>>()
+                let mut offsets = Offsets::new(order, (&[5000; 2], 4096), seed, (lane, 2));
+                (0..50)
+                    .map(|_| offsets.place().unwrap().offset)
+                    .collect::<Vec<_>>()
             };
             assert_eq!(draw(1, 0), draw(1, 0));
             assert_ne!(draw(1, 0), draw(2, 0));

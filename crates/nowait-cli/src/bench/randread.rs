@@ -168,7 +168,7 @@ impl Args {
         Ok(Plan {
             bench: "randread",
             common: &self.common,
-            files: self.files as usize,
+            shares: vec![1; self.files as usize],
             blocks: vec![self.block.0],
             cache: Cache::Cold {
                 drop_all: self.common.drop_caches,

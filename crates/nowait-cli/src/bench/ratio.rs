@@ -7,9 +7,12 @@
 //! nothing about how the ratios are distributed. Below 6 rounds even the whole range covers less
 //! (3 rounds: 75 %), and `coverage` says so.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
-use super::round::{Round, middle};
+use super::draws::CLASSES;
+use super::round::{Percentiles, Round, middle};
 
 /// Fewer rounds than this make no ratio.
 pub const FEWEST: usize = 3;
@@ -20,9 +23,23 @@ pub struct Ratio {
     #[serde(flatten)]
     pub ops: Interval,
     pub cpu: Interval,
+    /// Of the classes of a mix.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub classes: BTreeMap<&'static str, ClassRatio>,
     pub rounds: usize,
     /// The probability with which such a range holds the true median.
     pub coverage: f64,
+}
+
+/// How one class of two contenders compares.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClassRatio {
+    /// Of reads per second.
+    #[serde(flatten)]
+    pub ops: Interval,
+    /// Of latencies.
+    pub p50: Interval,
+    pub p99: Interval,
 }
 
 /// A median and its range.
@@ -40,7 +57,7 @@ impl Ratio {
         if rounds < FEWEST {
             return None;
         }
-        let of = |figure: fn(&Round) -> f64| {
+        let of = |figure: &dyn Fn(&Round) -> f64| {
             let mut each: Vec<f64> = a
                 .iter()
                 .zip(b)
@@ -48,9 +65,29 @@ impl Ratio {
                 .collect();
             interval(&mut each)
         };
+        let class = |name: &'static str| {
+            let lat = |r: &Round, p: fn(&Percentiles) -> f64| {
+                r.classes[name].lat_us.as_ref().map_or(0.0, p)
+            };
+            ClassRatio {
+                ops: of(&|r| r.classes[name].ops_per_s),
+                p50: of(&|r| lat(r, |p| p.p50)),
+                p99: of(&|r| lat(r, |p| p.p99)),
+            }
+        };
+        // A class that was drawn by neither has none.
+        let drawn = |name: &&&'static str| {
+            let mut all = a.iter().chain(b);
+            all.all(|r| r.classes.get(**name).is_some_and(|class| class.ops > 0))
+        };
         Some(Ratio {
-            ops: of(|r| r.ops_per_s),
-            cpu: of(|r| r.cpu_us_per_op),
+            ops: of(&|r| r.ops_per_s),
+            cpu: of(&|r| r.cpu_us_per_op),
+            classes: CLASSES
+                .iter()
+                .filter(drawn)
+                .map(|name| (*name, class(name)))
+                .collect(),
             rounds,
             coverage: coverage(rounds, left_out(rounds)),
         })

@@ -3,7 +3,7 @@
 //! # The JSON shape, the same for every bench (keys may be added)
 //! ```text
 //! {
-//!   "bench": "randread" | "cached" | …,
+//!   "bench": "randread" | "cached" | "mix" | …,
 //!   "version": "0.1.0",               of nowait
 //!   "machine": {"kernel", "arch", "cores", "filesystem", "device", "read_ahead_kb", …},
 //!   "settings": {…},                  every option, how the cache was put into its state, in what
@@ -26,7 +26,16 @@
 //!          "cpu_us_per_op", "switches_voluntary", "switches_involuntary", "switches_per_op",
 //!          "lat_us": {"p50", "p90", "p99", "p999", "max"},
 //!          "stall_us": {…} | null,    how long a call that promises not to block kept its caller
-//!          "engine": {…}}             what nowait's engine counted, where there is one
+//!          "engine": {…},             what nowait's engine counted, where there is one
+//!          "classes": {"f1": CLASS, "f2": CLASS, "f3": CLASS}}    of a mix
+//! CLASS = {"ops", "ops_per_s", "mb_per_s",
+//!          "hits": 0 to 1 | null,     that the page cache served, by the contender's own account
+//!          "booked": 0 to 1 | null,   whose blocks were there by the bench's book
+//!          "under_20us": 0 to 1, "lat_us": {…} | null,
+//!          "booked_lat_us": {…} | null,      of the reads in the book
+//!          "buckets": {"usec": {"2": %, …, "1000": %}, "msec": {"2": %, …, ">=2000": %}}}
+//! Ratios of a mix have "classes": {"f1": {"median", "low95", "high95",     of ops_per_s
+//!          "p50": {…}, "p99": {…}}, …}                                     of latencies
 //! ```
 //! `syscalls` has no contenders: see [`super::syscalls`].
 
@@ -36,9 +45,12 @@ use std::io::{self, IsTerminal, Write};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::class::as_fio;
 use super::contender::Label;
+use super::draws::CLASSES;
 use super::files::Files;
 use super::machine::Machine;
+use super::offsets::Order;
 use super::problem::Problem;
 use super::ratio::Ratio;
 use super::round::{Round, median};
@@ -75,6 +87,10 @@ struct Entry {
 
 /// One table: what it shows of each contender.
 pub struct Table {
+    /// The class that it is of, in a mix.
+    class: Option<&'static str>,
+    /// What it compares with, where that is not what the bench's other tables do.
+    bases: Option<&'static [&'static str]>,
     columns: &'static [Column],
     /// Also the range of the first column over the rounds.
     spread: bool,
@@ -97,11 +113,15 @@ enum Compared {
     Cpu,
     /// The same without.
     CpuShort,
+    /// Of a class's 99th percentile, with its range.
+    P99,
 }
 
 impl Table {
     /// The figures that decide, of work that waits for a device.
     pub const DEVICE: Table = Table {
+        class: None,
+        bases: None,
         columns: &[
             RATE,
             CPU,
@@ -117,6 +137,8 @@ impl Table {
 
     /// The figures that decide, of work that waits for nothing.
     pub const MEMORY: Table = Table {
+        class: None,
+        bases: None,
         columns: &[RATE, CPU, PERCENT, P50, P99, STALL],
         spread: true,
         ratios: &[Compared::Rate, Compared::CpuShort],
@@ -124,6 +146,8 @@ impl Table {
 
     /// The figures of time(1), as the original test gave them, and what is rare.
     pub const TIMES: Table = Table {
+        class: None,
+        bases: None,
         columns: &[
             Column::new("real s", 8, |m| figure(m, "/seconds", 1.0)),
             Column::new("user s", 7, |m| figure(m, "/user_s", 1.0)),
@@ -137,9 +161,45 @@ impl Table {
         spread: false,
         ratios: &[Compared::Cpu],
     };
+
+    /// All classes of a mix together.
+    pub const TOTAL: Table = Table {
+        class: None,
+        bases: None,
+        columns: &[RATE, MEGABYTES, CPU, PERCENT, P50, P99, STALL],
+        spread: true,
+        ratios: &[Compared::Rate],
+    };
+
+    /// The classes of a mix: what is cached must not wait, what is not must be no slower than on
+    /// a ring, and what is sequential no slower than on the fastest.
+    pub const F1: Table = Table::class("f1", &["pool"]);
+    pub const F2: Table = Table::class("f2", &["ring"]);
+    pub const F3: Table = Table::class("f3", &[]);
+
+    const fn class(class: &'static str, bases: &'static [&'static str]) -> Table {
+        Table {
+            class: Some(class),
+            bases: Some(bases),
+            columns: CLASS,
+            spread: false,
+            ratios: &[Compared::P99],
+        }
+    }
 }
 
+const CLASS: &[Column] = &[
+    MEGABYTES,
+    Column::new("hits %", 8, |m| figure(m, "/hits", 100.0)),
+    Column::new("book %", 8, |m| figure(m, "/booked", 100.0)),
+    Column::new("<20us %", 9, |m| figure(m, "/under_20us", 100.0)),
+    P50,
+    P99,
+    Column::new("p99.9 us", 9, |m| figure(m, "/lat_us/p999", 1.0)),
+    Column::new("hit p99", 9, |m| figure(m, "/booked_lat_us/p99", 1.0)),
+];
 const RATE: Column = Column::new("kops/s", 8, |m| figure(m, "/ops_per_s", 1e-3));
+const MEGABYTES: Column = Column::new("MB/s", 7, |m| figure(m, "/mb_per_s", 1.0));
 const CPU: Column = Column::new("CPU us/op", 10, |m| figure(m, "/cpu_us_per_op", 1.0));
 const PERCENT: Column = Column::new("CPU %", 6, |m| whole(m, "/cpu_percent"));
 const P50: Column = Column::new("p50 us", 8, |m| figure(m, "/lat_us/p50", 1.0));
@@ -158,13 +218,14 @@ impl Compared {
             Compared::Rate => format!("x {base}"),
             Compared::Cpu => format!("CPU x {base}"),
             Compared::CpuShort => "CPU x".into(),
+            Compared::P99 => format!("p99 x {base}"),
         }
     }
 
     /// Room for it, and the gap before.
     fn width(self) -> usize {
         match self {
-            Compared::Rate | Compared::Cpu => 19,
+            Compared::Rate | Compared::Cpu | Compared::P99 => 19,
             Compared::CpuShort => 5,
         }
     }
@@ -173,6 +234,7 @@ impl Compared {
         let ratio = match self {
             Compared::Rate => ratio,
             Compared::Cpu | Compared::CpuShort => &ratio["cpu"],
+            Compared::P99 => &ratio["p99"],
         };
         let of = |key: &str| ratio[key].as_f64().unwrap_or_default();
         let (median, low, high) = (of("median"), of("low95"), of("high95"));
@@ -185,7 +247,7 @@ impl Compared {
                 1.0,
             ),
             // Less is better.
-            Compared::Cpu => paint.verdict(
+            Compared::Cpu | Compared::P99 => paint.verdict(
                 &format!("{:<width$}", format!("{median} ({range})")),
                 (-high, -low),
                 -1.0,
@@ -255,6 +317,7 @@ impl Report {
             for table in self.tables {
                 self.table(&mut text, cell, table, paint);
             }
+            Self::histograms(&mut text, cell, paint);
         }
         self.foot(&mut text, paint);
         text
@@ -296,14 +359,18 @@ impl Report {
     /// One table of one cell.
     fn table(&self, text: &mut String, cell: &[Entry], table: &Table, paint: Paint) {
         let label = cell[0].label;
-        let base = self
-            .bases
-            .iter()
-            .find(|base| cell.iter().any(|e| e.name == **base))
-            .copied()
-            .unwrap_or(cell[0].name);
-        let ratio = |entry: &Entry| self.ratios.get(&key(entry.name, base, label));
+        let base = self.base(cell, table);
+        // Of a mix, only what is of the table's class.
+        let of_class = |all: &Value| match table.class {
+            Some(class) => all["classes"][class].clone(),
+            None => all.clone(),
+        };
+        let ratio = |entry: &Entry| {
+            let ratio = self.ratios.get(&key(entry.name, base, label))?;
+            Some(of_class(ratio)).filter(|ratio| !ratio.is_null())
+        };
         let title = match (label.block, label.threads) {
+            _ if table.class.is_some() => format!("\n{}", table.class.unwrap_or_default()),
             (Some(block), Some(threads)) => {
                 let s = if threads == 1 { "" } else { "s" };
                 format!("{} x {threads} thread{s}", Size(block))
@@ -326,18 +393,50 @@ impl Report {
         let _ = writeln!(text, "{}", paint.bold(line.trim_end()));
         for entry in cell {
             let mut line = format!("{:<NAME$}", entry.name);
+            let figures = of_class(&entry.median);
             for (i, column) in table.columns.iter().enumerate() {
-                let _ = write!(line, "{:>1$}", (column.show)(&entry.median), column.width);
+                let _ = write!(line, "{:>1$}", (column.show)(&figures), column.width);
                 if table.spread && i == 0 {
                     let _ = write!(line, "{:>RANGE$}", entry.range());
                 }
             }
             if let Some(ratio) = ratio(entry) {
                 for compared in table.ratios {
-                    let _ = write!(line, "  {}", compared.show(ratio, paint));
+                    let _ = write!(line, "  {}", compared.show(&ratio, paint));
                 }
             }
             let _ = writeln!(text, "{}", line.trim_end());
+        }
+    }
+
+    /// What a table compares with: the first of its bases that takes part; where it names none,
+    /// the fastest contender; else the first.
+    fn base(&self, cell: &[Entry], table: &Table) -> &'static str {
+        let bases = table.bases.unwrap_or(self.bases);
+        let rate = |entry: &&Entry| entry.median["ops_per_s"].as_f64().unwrap_or_default();
+        let fastest = || cell.iter().max_by(|a, b| rate(a).total_cmp(&rate(b)));
+        bases
+            .iter()
+            .find(|base| cell.iter().any(|e| e.name == **base))
+            .copied()
+            .or_else(|| fastest().filter(|_| bases.is_empty()).map(|e| e.name))
+            .unwrap_or(cell[0].name)
+    }
+
+    /// The latencies of each class of a mix, as fio prints them.
+    fn histograms(text: &mut String, cell: &[Entry], paint: Paint) {
+        for class in CLASSES {
+            let buckets = |entry: &Entry| as_fio(&entry.median["classes"][class]["buckets"]);
+            if cell.iter().any(|entry| !buckets(entry).is_empty()) {
+                let _ = writeln!(text, "\n{}", paint.bold(&format!("{class} latencies")));
+            }
+            for entry in cell {
+                for (i, line) in buckets(entry).iter().enumerate() {
+                    let name = if i == 0 { entry.name } else { "" };
+                    let _ = write!(text, "{name:<NAME$}");
+                    wrapped(text, NAME, line);
+                }
+            }
         }
     }
 
@@ -403,11 +502,16 @@ pub fn print(
 /// A note, in lines that fit.
 pub fn remark(text: &mut String, paint: Paint, note: &str) {
     let _ = write!(text, "{}", paint.bold("Note:"));
-    let mut column = 5;
-    for word in note.split(' ') {
+    wrapped(text, 5, note);
+}
+
+/// The rest of a line of which so many columns are taken, broken where it gets too long.
+fn wrapped(text: &mut String, taken: usize, words: &str) {
+    let mut column = taken;
+    for word in words.split(' ') {
         if column + 1 + word.chars().count() > 100 {
-            text.push_str("\n     ");
-            column = 5;
+            let _ = write!(text, "\n{:taken$}", "");
+            column = taken;
         }
         let _ = write!(text, " {word}");
         column += 1 + word.chars().count();
@@ -462,7 +566,7 @@ fn settings(plan: &Plan<'_>, files: &Files) -> Value {
     threads.dedup();
     threads.sort_unstable();
     threads.dedup();
-    json!({
+    let mut settings = json!({
         "files": files,
         "size": files.total(),
         "block": plan.blocks,
@@ -478,7 +582,11 @@ fn settings(plan: &Plan<'_>, files: &Files) -> Value {
         "seed": common.seed,
         "timed": format!("1 read in {}", plan.timed),
         "interval": "order statistics of the paired ratios (sign test); see coverage",
-    })
+    });
+    if let Order::Mix(mix) = plan.order {
+        settings["mix"] = json!(mix);
+    }
+    settings
 }
 
 /// A figure of the medians, scaled.

@@ -1,9 +1,12 @@
 //! The figures of one contender in one round, and their medians over rounds.
 
+use std::collections::BTreeMap;
+
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::class::Class;
 use crate::usage::Usage;
 
 /// One contender in one round.
@@ -28,6 +31,9 @@ pub struct Round {
     /// What the engine did, where there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineFacts>,
+    /// The figures of each class, in a mix.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub classes: BTreeMap<&'static str, Class>,
     /// Cut short by Ctrl-C.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut_short: bool,
@@ -112,6 +118,7 @@ impl Round {
             lat_us: None,
             stall_us: None,
             engine: None,
+            classes: BTreeMap::new(),
             cut_short: false,
         }
     }

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
+use super::class::{self, Class};
+use super::draws::{CLASSES, F3};
 use super::files::Files;
 use super::offsets::{Offsets, Order, Place};
 use super::problem::Problem;
@@ -71,12 +73,21 @@ struct Finished {
     ended: Instant,
     ops: u64,
     tape: Tape,
+    classes: Vec<class::Tape>,
 }
 
 impl Turn<'_> {
     /// How many blocks all files have together.
     pub fn blocks(&self) -> u64 {
-        self.files.each / self.block * self.files.paths.len() as u64
+        self.files.blocks(self.block).iter().sum()
+    }
+
+    /// Tells the kernel what a contender tells it of file number `number`: of f3 nothing.
+    pub fn advise(&self, number: usize, file: impl std::os::fd::AsFd) -> Result<(), Problem> {
+        match self.order {
+            Order::Mix(_) if number == F3 => Advice::Normal.give(file),
+            _ => self.advice.give(file),
+        }
     }
 
     /// Runs `work` on each lane at once and measures from the moment when all have begun.
@@ -126,10 +137,10 @@ impl Turn<'_> {
         let used = Usage::of_self() - before;
         outcome?;
         let finished = finished.into_inner().unwrap_or_else(|e| e.into_inner());
-        Ok(self.sum_up(&finished, used))
+        Ok(self.sum_up(finished, used))
     }
 
-    fn sum_up(&self, finished: &[Finished], used: Usage) -> Round {
+    fn sum_up(&self, finished: Vec<Finished>, used: Usage) -> Round {
         let began = finished.iter().map(|lane| lane.began).min();
         let ended = finished.iter().map(|lane| lane.ended).max();
         let seconds = match (began, ended) {
@@ -138,15 +149,23 @@ impl Turn<'_> {
         };
         let ops = finished.iter().map(|lane| lane.ops).sum();
         let mut tape = Tape::new(self.timed);
+        let mut classes = Vec::new();
         for lane in finished {
             // Both have the same bounds.
             let _ = tape.latency.add(&lane.tape.latency);
             let _ = tape.stall.add(&lane.tape.stall);
+            // A mix has one lane.
+            classes.extend(lane.classes);
         }
+        let figures = |tape| Class::of(tape, self.block, seconds);
         Round {
             lat_us: Percentiles::of(&tape.latency),
             stall_us: Percentiles::of(&tape.stall),
             cut_short: self.stop.asked(),
+            classes: CLASSES
+                .into_iter()
+                .zip(classes.into_iter().map(figures))
+                .collect(),
             ..Round::new(ops, self.block, seconds, used)
         }
     }
@@ -166,17 +185,19 @@ pub struct Lane<'a> {
     look_every: u64,
     ops: u64,
     pub tape: Tape,
+    /// Of each class of a mix; else there are none.
+    classes: Vec<class::Tape>,
     gate: Gate<'a>,
     began: Option<Instant>,
 }
 
 impl<'a> Lane<'a> {
     fn new(turn: &'a Turn<'_>, number: usize, start: &'a Start) -> Lane<'a> {
-        let shape = (
-            turn.files.paths.len(),
-            turn.files.each / turn.block,
-            turn.block,
-        );
+        let blocks = turn.files.blocks(turn.block);
+        let classes = match turn.order {
+            Order::Mix(_) => CLASSES.iter().map(|_| class::Tape::default()).collect(),
+            Order::Once | Order::Any => Vec::new(),
+        };
         let share = |ops: u64| {
             let more = (number as u64) < ops % turn.threads as u64;
             ops / turn.threads as u64 + u64::from(more)
@@ -184,14 +205,20 @@ impl<'a> Lane<'a> {
         let all = match turn.order {
             // A block that comes again is no longer cold.
             Order::Once => share(turn.blocks()),
-            Order::Any => u64::MAX,
+            // A mix says itself when it has no more.
+            Order::Any | Order::Mix(_) => u64::MAX,
         };
         let (left, time) = match turn.amount {
             Amount::Ops(ops) => (share(ops).min(all), None),
             Amount::Seconds(seconds) => (all, Some(Duration::from_secs_f64(seconds))),
         };
         Lane {
-            offsets: Offsets::new(turn.order, shape, turn.seed, (number, turn.threads)),
+            offsets: Offsets::new(
+                turn.order,
+                (&blocks, turn.block),
+                turn.seed,
+                (number, turn.threads),
+            ),
             stop: turn.stop,
             left,
             time,
@@ -200,6 +227,7 @@ impl<'a> Lane<'a> {
             look_every: turn.timed,
             ops: 0,
             tape: Tape::new(turn.timed),
+            classes,
             gate: Gate {
                 start,
                 passed: false,
@@ -231,7 +259,22 @@ impl<'a> Lane<'a> {
             }
         }
         self.left -= 1;
-        Some(self.offsets.place())
+        let place = self.offsets.place();
+        if place.is_none() {
+            self.left = 0;
+        }
+        place
+    }
+
+    /// A read that was timed: how long it took, and whether the page cache had it, as far as its
+    /// contender can tell.
+    #[inline]
+    pub fn landed(&mut self, place: Place, time: Duration, hit: Option<bool>) {
+        self.tape.latency(time);
+        if let Some(class) = self.classes.get_mut(place.file) {
+            class.note(time, hit, place.booked);
+            self.offsets.landed(place);
+        }
     }
 
     /// One more is done, if it is whole.
@@ -252,6 +295,7 @@ impl<'a> Lane<'a> {
             ended: Instant::now(),
             ops: self.ops,
             tape: self.tape,
+            classes: self.classes,
         })
     }
 }
@@ -267,9 +311,13 @@ pub struct Tape {
 /// Nanoseconds: no operation takes longer than an hour, or it counts as one.
 const LONGEST: u64 = 3_600_000_000_000;
 
+/// An empty histogram of nanoseconds.
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds are valid")
+}
+
 impl Tape {
     fn new(every: u64) -> Tape {
-        let histogram = || Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds are valid");
         Tape {
             latency: histogram(),
             stall: histogram(),
@@ -316,7 +364,8 @@ impl Tape {
     }
 }
 
-fn nanoseconds(time: Duration) -> u64 {
+/// For a histogram.
+pub fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(LONGEST).max(1)
 }
 
