@@ -51,6 +51,8 @@ use settings::{Amount, Common};
 use stop::Stop;
 use turn::Turn;
 
+use crate::plot::{Chart, Svg};
+
 /// Measures reads beside what people use today.
 #[derive(clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true, after_help = AFTER)]
@@ -99,7 +101,15 @@ struct Plan<'a> {
     /// What the tables compare with: the first of these that takes part, else the first contender.
     bases: &'static [&'static str],
     tables: &'static [Table],
+    drawing: Option<Drawing<'a>>,
     notes: Vec<String>,
+}
+
+/// The charts of a bench, if the user wants them.
+struct Drawing<'a> {
+    svg: &'a Svg,
+    /// Each with the name of its file, of one cell's contenders and their rounds.
+    charts: fn(&Cell, &[Vec<Round>], &Machine) -> Vec<(&'static str, Chart)>,
 }
 
 /// Runs the verb.
@@ -116,6 +126,9 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
 /// One bench from its files to its report.
 fn conduct(mut plan: Plan<'_>) -> Result<ExitCode, Problem> {
     plan.common.check()?;
+    if let Some(drawing) = &plan.drawing {
+        drawing.svg.prepare().map_err(Problem::Failed)?;
+    }
     let stop = Stop::on_signals()?;
     let wanted = Wanted {
         path: plan.common.file.as_deref(),
@@ -135,6 +148,15 @@ fn conduct(mut plan: Plan<'_>) -> Result<ExitCode, Problem> {
     let interrupted = stop.asked();
     if rounds.iter().flatten().all(Vec::is_empty) {
         return Err(Problem::Interrupted);
+    }
+    if let Some(Drawing { svg, charts }) = plan.drawing.take() {
+        for (cell, of_cell) in plan.cells.iter().zip(&rounds) {
+            for (name, chart) in charts(cell, of_cell, &machine) {
+                let drawn = svg.draw(name, &chart).map_err(Problem::Failed)?;
+                plan.notes
+                    .extend(drawn.map(|path| format!("drawn: {}", path.display())));
+            }
+        }
     }
     let json = plan.common.json;
     let mut said = std::collections::HashSet::new();

@@ -363,6 +363,190 @@ fn syscalls_prints_doctors_table_with_spread() {
     refused(&["syscalls", "not/there"], 1, &["not/there", "that exists"]);
 }
 
+const MIX: [&str; 7] = [
+    "pool",
+    "pool+nowait",
+    "ring",
+    "eager-uring",
+    "eager-threads",
+    "strict-uring",
+    "strict-threads",
+];
+
+/// A number of JSON.
+#[track_caller]
+fn number(value: &Value) -> f64 {
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+#[test]
+fn mix_gives_the_figures_of_each_class_for_every_contender() {
+    if !has_ring() {
+        return;
+    }
+    let dir = directory();
+    let args = "mix --file here --size 24M --ops 400 --rounds 3 --pool-threads 3 --depth 8 --json \
+                --svg charts/deep";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let output = nowait(dir.path(), &args).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report = json(&output);
+    assert_eq!(
+        (&report["bench"], names(&report)),
+        (&"mix".into(), MIX.to_vec())
+    );
+    let settings = &report["settings"];
+    assert_eq!(settings["block"][0], 16 << 10);
+    assert_eq!(settings["mix"]["weights"], serde_json::json!([73, 18, 9]));
+    assert_eq!(settings["mix"]["f1_hits"], 0.9);
+    for (i, mib) in [2, 16, 6].into_iter().enumerate() {
+        assert_eq!(settings["files"]["sizes"][i], mib << 20);
+        let file = fs::metadata(dir.path().join(format!("here-{i}"))).unwrap();
+        assert_eq!(file.len(), mib << 20);
+    }
+    // All contenders of a round have the same draws.
+    let drawn = |contender: &Value, round: usize| -> Vec<Value> {
+        let classes = &contender["rounds"][round]["classes"];
+        ["f1", "f2", "f3"]
+            .map(|class| classes[class]["ops"].clone())
+            .to_vec()
+    };
+    let contenders = report["contenders"].as_array().unwrap();
+    for contender in contenders {
+        let name = contender["name"].as_str().unwrap();
+        for (i, round) in contender["rounds"].as_array().unwrap().iter().enumerate() {
+            assert_eq!(drawn(contender, i), drawn(&contenders[0], i), "{name}");
+            let classes = round["classes"].as_object().unwrap();
+            let ops: f64 = classes.values().map(|class| number(&class["ops"])).sum();
+            assert_eq!((ops, &round["ops"]), (400.0, &400.into()), "{name}");
+            for (class, figures) in classes {
+                let shares: f64 = ["usec", "msec"]
+                    .iter()
+                    .flat_map(|unit| figures["buckets"][unit].as_object().unwrap().values())
+                    .map(number)
+                    .sum();
+                assert!((shares - 100.0).abs() < 1e-6, "{name} {class}: {shares}");
+                let fast: f64 = ["2", "4", "10", "20"]
+                    .iter()
+                    .map(|end| number(&figures["buckets"]["usec"][end]))
+                    .sum();
+                assert!((fast / 100.0 - number(&figures["under_20us"])).abs() < 1e-9);
+                let rates = number(&figures["ops_per_s"]) / number(&round["ops_per_s"]);
+                assert!((rates - number(&figures["ops"]) / 400.0).abs() < 1e-6);
+                let lat = &figures["lat_us"];
+                assert!(number(&lat["p50"]) <= number(&lat["p99"]), "{name} {class}");
+                assert_eq!(figures["booked"].is_null(), class == "f3", "{name}");
+                assert_eq!(figures["hits"].is_null(), name == "pool", "{name}");
+            }
+            assert!(
+                number(&classes["f1"]["booked"]) > 0.7,
+                "{name}: f1 was warmed"
+            );
+            assert!(number(&classes["f2"]["booked"]) < 0.2, "{name}: f2 was not");
+            assert!(round["stall_us"]["p99"].is_f64());
+        }
+    }
+    let ratio = &report["ratios"]["eager-uring/pool"]["classes"]["f1"];
+    for key in ["median", "low95", "high95"] {
+        for figure in [ratio, &ratio["p50"], &ratio["p99"]] {
+            assert!(number(&figure[key]) > 0.0, "{key}");
+        }
+    }
+    for class in ["f1", "f2", "f3"] {
+        let chart = dir.path().join(format!("charts/deep/{class}.svg"));
+        let chart = fs::read_to_string(chart).unwrap();
+        for name in MIX {
+            assert!(chart.contains(name), "{class}: {name}");
+        }
+    }
+}
+
+#[test]
+fn mix_tables_fit_a_terminal_and_a_class_without_weight_is_not_read() {
+    let dir = directory();
+    let args = "mix --size 24M --ops 300 --rounds 3 --weights 3,1,0 --contenders \
+                pool,pool+nowait,eager-threads,strict-threads";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let output = nowait(dir.path(), &args).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let table = text(&output.stdout);
+    assert!(
+        table.lines().all(|line| line.chars().count() <= 110),
+        "{table}"
+    );
+    for word in [
+        "f1",
+        "f2",
+        "<20us %",
+        "hit p99",
+        "p99 x pool",
+        "lat (usec): ",
+    ] {
+        assert!(table.contains(word), "no `{word}` in: {table}");
+    }
+    assert!(!table.lines().any(|line| line.starts_with("f3")), "{table}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_mix_that_runs_out_of_file_says_so() {
+    let dir = directory();
+    let args = "mix --size 3M --ops 4000 --rounds 1 --json --contenders pool";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let report = json(&nowait(dir.path(), &args).output().unwrap());
+    assert!(
+        report["notes"].to_string().contains("a larger --size"),
+        "{}",
+        report["notes"]
+    );
+    // f3 has 768 KiB, and each block of it was read once.
+    assert_eq!(
+        report["contenders"][0]["rounds"][0]["classes"]["f3"]["ops"],
+        48
+    );
+}
+
+#[test]
+fn a_mix_that_makes_no_sense_is_refused_with_what_does() {
+    refused(
+        &["mix", "--weights", "0,0,0"],
+        2,
+        &["--weights", "all 0", "more than 0"],
+    );
+    refused(
+        &["mix", "--weights", "1,2"],
+        2,
+        &["--weights", "three", "73,18,9"],
+    );
+    refused(&["mix", "--weights", "1,-2,3"], 2, &["--weights"]);
+    refused(&["mix", "--f1-hits", "101"], 2, &["--f1-hits", "0 to 100"]);
+    refused(&["mix", "--theta", "much"], 2, &["--theta", "0 to 10"]);
+    refused(
+        &["mix", "--contenders", "uring"],
+        2,
+        &["pool+nowait", "eager-threads"],
+    );
+    refused(&["mix", "--size", "96K"], 2, &["--size 96K", "raise"]);
+    refused(
+        &["mix", "--size", "24M", "--block", "8M"],
+        2,
+        &["one block of 8M", "raise --size"],
+    );
+    refused(&["mix", "--file", "not/there"], 1, &["not"]);
+    refused(&["mix", "--svg", "tiny/charts"], 1, &["--svg", "directory"]);
+    let dir = directory();
+    for i in 0..3 {
+        fs::write(dir.path().join(format!("small-{i}")), [1; 20_000]).unwrap();
+    }
+    let args = ["mix", "--file", "small", "--block", "32K"];
+    let output = nowait(dir.path(), &args).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("smaller --block"), "{said}");
+}
+
 #[test]
 fn fio_takes_part_if_asked_and_its_absence_names_the_package() {
     let dir = directory();

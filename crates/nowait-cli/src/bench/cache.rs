@@ -46,8 +46,8 @@ impl Cache {
             }
             Cache::Warm => "warm: the files are read through before each turn",
             Cache::Mixed { .. } => {
-                "mixed: fdatasync(2) once; before each turn POSIX_FADV_DONTNEED on the files, then \
-                 the most popular blocks of f1 and some blocks of f2 are read"
+                "mixed: POSIX_FADV_DONTNEED before each turn, then f1's most popular blocks and some \
+                 of f2's are read"
             }
         }
     }

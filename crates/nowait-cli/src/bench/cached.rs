@@ -138,6 +138,7 @@ impl Args {
             cells,
             bases: &["pread"],
             tables: &[Table::MEMORY],
+            drawing: None,
             notes: Vec::new(),
         })
     }

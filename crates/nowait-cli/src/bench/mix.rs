@@ -6,18 +6,23 @@ use nowait::Mode;
 use nowait::engine::Backend;
 use serde::Serialize;
 
-use super::Plan;
 use super::cache::Cache;
+use super::class::Class;
 use super::contender::{Cell, Contender, Fit, Label, Way, once_each};
-use super::draws::Mix;
+use super::draws::{CLASSES, Mix};
 use super::future::Asked;
 use super::local::Refill;
+use super::machine::Machine;
 use super::offsets::Order;
 use super::problem::Problem;
 use super::report::Table;
+use super::round::Round;
 use super::settings::{Common, check_blocks};
 use super::size::Size;
+use super::turn::histogram;
+use super::{Drawing, Plan};
 use super::{future, local, pool};
+use crate::plot::{Axis, Chart, Line, Svg};
 
 /// A database's reads at once: mostly cached, mostly not, sequential; pools, a ring, nowait
 ///
@@ -62,6 +67,9 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub pool_threads: u32,
+
+    #[command(flatten)]
+    pub svg: Svg,
 
     /// Who takes part; if not said, all that can
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
@@ -214,6 +222,10 @@ impl Args {
                 threads: 1,
             }],
             bases: &[],
+            drawing: Some(Drawing {
+                svg: &self.svg,
+                charts,
+            }),
             tables: &[Table::TOTAL, Table::F1, Table::F2, Table::F3],
             notes,
         })
@@ -239,4 +251,71 @@ impl Args {
             f2_hits: self.f2_hits / 100.0,
         })
     }
+}
+
+/// One chart of each class: which share of its reads took no longer than so many microseconds.
+fn charts(cell: &Cell, rounds: &[Vec<Round>], machine: &Machine) -> Vec<(&'static str, Chart)> {
+    let chart = |class: &'static str, what: &str| {
+        let lines = cell
+            .contenders
+            .iter()
+            .zip(rounds)
+            .map(|(contender, rounds)| Line {
+                name: contender.name.into(),
+                points: distribution(rounds.iter().filter_map(|round| round.classes.get(class))),
+                dashed: contender.name.ends_with("threads"),
+            });
+        let chart = Chart {
+            title: format!("{class}: {what}"),
+            subtitle: format!("reads of {} on {machine}", Size(cell.block)),
+            x: Axis {
+                label: "latency, us".into(),
+                log: true,
+            },
+            y: Axis {
+                label: "reads that took no longer, %".into(),
+                log: false,
+            },
+            lines: lines.collect(),
+            marks: Vec::new(),
+        };
+        (class, chart)
+    };
+    let whats = [
+        "random by popularity, mostly cached",
+        "random, mostly not cached",
+        "sequential",
+    ];
+    CLASSES
+        .into_iter()
+        .zip(whats)
+        .map(|(class, what)| chart(class, what))
+        .filter(|(_, chart)| chart.lines.iter().any(|line| !line.points.is_empty()))
+        .collect()
+}
+
+/// Points of a curve in each tenfold of time.
+const POINTS: i32 = 40;
+
+/// The latencies of all rounds: microseconds, and per cent of the reads that took no longer.
+fn distribution<'a>(rounds: impl Iterator<Item = &'a Class>) -> Vec<(f64, f64)> {
+    let mut all = histogram();
+    for class in rounds {
+        // Both have the same bounds.
+        let _ = all.add(&class.latency);
+    }
+    if all.is_empty() {
+        return Vec::new();
+    }
+    // From half a microsecond to as long as a read may take.
+    (0..)
+        .map(|i| 500.0 * 10f64.powf(f64::from(i) / f64::from(POINTS)))
+        .map(|ns| (ns / 1e3, all.percentile_below(ns as u64)))
+        .skip_while(|&(_, share)| share == 0.0)
+        .scan(false, |full, point| {
+            let go_on = !*full;
+            *full = point.1 >= 100.0;
+            go_on.then_some(point)
+        })
+        .collect()
 }

@@ -183,6 +183,7 @@ impl Args {
             }],
             bases: &["preadv", "pread"],
             tables: &[Table::DEVICE, Table::TIMES],
+            drawing: None,
             notes,
         })
     }

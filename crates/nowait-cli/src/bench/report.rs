@@ -314,7 +314,12 @@ impl Report {
             let (cell, more) = rest.split_at(n);
             rest = more;
             text.push('\n');
-            for table in self.tables {
+            // A class that weighs nothing has nothing to show.
+            let drawn = |table: &&Table| match table.class {
+                Some(class) => cell.iter().any(|entry| entry.drew(class)),
+                None => true,
+            };
+            for table in self.tables.iter().filter(drawn) {
                 self.table(&mut text, cell, table, paint);
             }
             Self::histograms(&mut text, cell, paint);
@@ -426,12 +431,13 @@ impl Report {
     /// The latencies of each class of a mix, as fio prints them.
     fn histograms(text: &mut String, cell: &[Entry], paint: Paint) {
         for class in CLASSES {
-            let buckets = |entry: &Entry| as_fio(&entry.median["classes"][class]["buckets"]);
-            if cell.iter().any(|entry| !buckets(entry).is_empty()) {
+            let drew: Vec<&Entry> = cell.iter().filter(|entry| entry.drew(class)).collect();
+            if !drew.is_empty() {
                 let _ = writeln!(text, "\n{}", paint.bold(&format!("{class} latencies")));
             }
-            for entry in cell {
-                for (i, line) in buckets(entry).iter().enumerate() {
+            for entry in drew {
+                let buckets = as_fio(&entry.median["classes"][class]["buckets"]);
+                for (i, line) in buckets.iter().enumerate() {
                     let name = if i == 0 { entry.name } else { "" };
                     let _ = write!(text, "{name:<NAME$}");
                     wrapped(text, NAME, line);
@@ -542,6 +548,12 @@ impl Entry {
             }),
             rounds,
         }
+    }
+
+    /// Whether it made reads of this class.
+    fn drew(&self, class: &str) -> bool {
+        let of_class = |round: &Round| round.classes.get(class).map_or(0, |class| class.ops);
+        self.rounds.iter().any(|round| of_class(round) > 0)
     }
 
     fn range(&self) -> String {
