@@ -35,10 +35,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::op::Op;
 use crate::read::plan::Mode;
 use crate::read::{Rest, Start, Trying, start_op};
-use crate::stats::Counters;
+use crate::stats::{Count, Counters};
 use crate::sys::process::Owner;
 
-use parcel::Gate;
+use parcel::{Gate, Parcel, Reply};
 use timer::Deadlines;
 
 /// What became of a submitted operation. Dropping it loses the operation of `Full` and the result
@@ -288,6 +288,8 @@ pub(crate) struct Core {
     /// Whether a write in the caller could raise SIGXFSZ there (RLIMIT_FSIZE is set).
     pub(crate) size_limited: bool,
     gate: Arc<Gate>,
+    /// Bounds the readaheads on their way, which nobody waits for; as many as operations.
+    aheads: Gate,
     deadlines: Arc<Deadlines>,
     process: Owner,
 }
@@ -303,6 +305,7 @@ impl Core {
             copy_limit: options.copy_limit,
             size_limited: limit.current.is_some(),
             gate: Arc::new(Gate::new(options.depth)),
+            aheads: Gate::new(options.depth),
             deadlines: Arc::default(),
             process: Owner::current(),
         }
@@ -310,6 +313,16 @@ impl Core {
 
     pub(crate) fn costs(&self) -> Costs {
         self.observed.costs()
+    }
+
+    /// A readahead as a parcel for a worker, which ends with nobody knowing; `None` if as many are
+    /// on their way as may be, or in a forked child.
+    fn ahead(&self, op: Op, ticket: Ticket) -> Option<Parcel> {
+        if !self.process.is_here() || !self.aheads.enter() {
+            return None;
+        }
+        self.counters.count(Count::Aheads);
+        Some(Parcel::new(op, None, ticket, Reply::Ahead).0)
     }
 
     /// Refuses to work in a forked child: its threads and its ring stayed in the parent.
@@ -330,21 +343,25 @@ enum Begun {
     Rest(Option<Rest>),
 }
 
-/// The caller's part of an operation: a read may be served from the page cache.
-fn begin(core: &Core, op: &mut Op, batch: bool) -> Begun {
+/// The caller's part of an operation: a read may be served from the page cache. With it comes what
+/// is to be read ahead besides.
+fn begin(core: &Core, op: &mut Op, batch: bool) -> (Begun, Option<Op>) {
     if let Err(error) = core.check_process(op.name()) {
-        return Begun::Done(Err(error), Provenance::default());
+        return (Begun::Done(Err(error), Provenance::default()), None);
     }
-    match start_op(core, op, batch) {
-        Some(Start::Done(n, provenance)) => Begun::Done(Ok(n), provenance),
-        Some(Start::Failed(errno)) => {
+    let Some((started, ahead)) = start_op(core, op, batch) else {
+        return (Begun::Rest(None), None);
+    };
+    let begun = match started {
+        Start::Done(n, provenance) => Begun::Done(Ok(n), provenance),
+        Start::Failed(errno) => {
             let path = op.kind.handle().and_then(|h| h.shared_path());
             Begun::Done(
                 Err(Error::os(op.name(), errno).on(path)),
                 Provenance::default(),
             )
         }
-        Some(Start::Rest(rest)) => Begun::Rest(Some(rest)),
-        None => Begun::Rest(None),
-    }
+        Start::Rest(rest) => Begun::Rest(Some(rest)),
+    };
+    (begun, ahead)
 }

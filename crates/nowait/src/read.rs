@@ -20,15 +20,16 @@ pub use history::{Advice, Recent, Trying};
 pub use plan::{Facts, Mode, Plan, Reason, Request, plan};
 
 use cached::{Attempt, attempt, ended};
+use history::WINDOW;
 
 use crate::completion::{Origin, Provenance};
 use crate::engine::{Core, Route};
 use crate::error::{Error, Result};
 use crate::flags::RwFlags;
 use crate::handle::Handle;
-use crate::op::Op;
 use crate::op::buffer::Space;
 use crate::op::read::{into_space, start_into};
+use crate::op::{Fadvise, Op};
 use crate::residency::{self, Answer};
 use crate::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
@@ -81,8 +82,6 @@ pub(crate) struct Rest {
     pub(crate) missed: bool,
     /// Who is to do it.
     pub(crate) route: Route,
-    /// How many bytes from there on a worker should have the kernel read ahead; 0 for none.
-    pub(crate) ahead: u32,
 }
 
 /// The caller's part of one read: decides by the plan, and does what the plan has the caller do.
@@ -107,7 +106,6 @@ pub(crate) fn start(
     };
     let facts = handle.facts(mode);
     let advice = handle.history().advise(core.trying, || core.costs());
-    let follows = mode == Mode::Strict && handle.history().follows(offset, len);
     let timer = sometimes_now();
     let started = match plan(request, facts, mode, advice, core.copy_limit) {
         Plan::CacheFirst => try_cache(core, handle, space, offset),
@@ -134,20 +132,29 @@ pub(crate) fn start(
             _ => {}
         }
     }
-    match started {
-        // A strict file has no readahead of its own (the caller would pay for it): a worker
-        // starts one where reads follow each other.
-        Start::Rest(rest) if follows && !facts.direct => Start::Rest(Rest {
-            route: Route::Worker,
-            ahead: AHEAD,
-            ..rest
-        }),
-        other => other,
-    }
+    started
 }
 
-/// How far a strict file that is read sequentially is read ahead, by a worker.
-const AHEAD: u32 = 2 << 20;
+/// What a worker should have the kernel read ahead now that a read of `len` bytes from `offset` on
+/// came to this; mostly nothing.
+///
+/// A strict file has no readahead of its own (the caller would pay for it): where reads follow each
+/// other and have met what is not cached, a worker starts one, and the next one before the reads
+/// have come to the end of it.
+pub(crate) fn ahead(
+    core: &Core,
+    handle: &Handle,
+    (offset, len): (u64, usize),
+    started: &Start,
+) -> Option<Op> {
+    let mode = handle.mode().unwrap_or(core.mode);
+    if mode == Mode::Eager || handle.is_direct() {
+        return None;
+    }
+    let missed = matches!(started, Start::Rest(_));
+    let from = handle.history().ahead(offset, len as u64, missed)?;
+    Some(Fadvise::new(handle, from, WINDOW, rustix::fs::Advice::WillNeed).into())
+}
 
 /// NOWAIT in the caller; what it does not bring is the engine's.
 fn try_cache(core: &Core, handle: &Handle, space: &mut Space<'_>, offset: u64) -> Start {
@@ -249,7 +256,6 @@ fn rest(done: usize, missed: bool, route: Route) -> Start {
         provenance: from(done, Origin::Cache),
         missed,
         route,
-        ahead: 0,
     })
 }
 
@@ -259,18 +265,23 @@ fn from(n: usize, origin: Origin) -> Provenance {
     provenance
 }
 
-/// The caller's part of an engine operation that is a read: `None` if it is the engine's as it is.
-pub(crate) fn start_op(core: &Core, op: &mut Op, batch: bool) -> Option<Start> {
+/// The caller's part of an engine operation that is a read, and what is to be read ahead besides:
+/// `None` if it is the engine's as it is.
+pub(crate) fn start_op(core: &Core, op: &mut Op, batch: bool) -> Option<(Start, Option<Op>)> {
     let crate::op::Kind::Read(read) = &mut op.kind else {
         return None;
     };
     let (offset, flags) = (read.positional()?, read.flagged());
     let handle = crate::op::Operation::handle(read)?.clone();
+    // Only now: a buffer that is asked for its room later forgets what it was filled with.
+    let mut len = 0;
     let started = start_into(&mut **read.buffer(), |space| {
+        len = space.len();
         start(core, &handle, space, offset, flags, batch)
     });
     if let Start::Rest(rest) = &started {
-        read.have(rest.done, rest.ahead);
+        read.have(rest.done);
     }
-    Some(started)
+    let ahead = ahead(core, &handle, (offset, len), &started);
+    Some((started, ahead))
 }

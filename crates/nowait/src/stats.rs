@@ -69,6 +69,8 @@ counters! {
     inline = Inline,
     /// Operations given to the engine.
     handoffs = Handoffs,
+    /// Readaheads that workers began for strict files that are read sequentially.
+    aheads = Aheads,
     /// Residency said yes and the read that followed said no.
     races = Races,
     /// The kernel said end of file where the file goes on (kernels 5.9, 5.10).

@@ -146,6 +146,75 @@ fn a_whole_file_in_sequence() {
     });
 }
 
+/// Windows of 2 MiB, each asked for once, and the next one before the reads have come to the end of
+/// the last: by the engine's count, for reads one by one and for operations.
+#[test]
+fn a_sequence_is_read_ahead_window_by_window() {
+    each(|filesystem, sample, engine| {
+        let windows = SIZE / (2 * MIB);
+        let file = open(sample, engine, Mode::Strict);
+        let ahead = || engine.stats().aheads;
+        for pass in ["cold", "cached"] {
+            let before = ahead();
+            if pass == "cold" {
+                sample.evict();
+            } else {
+                sample.warm();
+            }
+            for at in (0..SIZE).step_by(16 << 10) {
+                right(&file, sample, at, 16 << 10);
+            }
+            let begun = ahead() - before;
+            let want = if pass == "cold" {
+                windows..=windows + 1
+            } else {
+                0..=0
+            };
+            assert!(
+                want.contains(&begun),
+                "{filesystem}, {pass}: {begun} of {windows}"
+            );
+        }
+        let before = ahead();
+        sample.evict();
+        for offset in all_over() {
+            right(&file, sample, offset, 4096);
+        }
+        assert_eq!(ahead(), before, "{filesystem}: nothing follows");
+        let eager = open(sample, engine, Mode::Eager);
+        sample.evict();
+        for at in (0..SIZE).step_by(64 << 10) {
+            right(&eager, sample, at, 64 << 10);
+        }
+        assert_eq!(ahead(), before, "{filesystem}: eager is the kernel's");
+
+        let mut local = Options::new()
+            .backend(engine.backend())
+            .mode(Mode::Strict)
+            .depth(4)
+            .build_local()
+            .expect("an engine");
+        let handle = Handle::new(sample.open()).expect("a handle");
+        sample.evict();
+        let mut done = Vec::new();
+        for at in (0..SIZE).step_by(64 << 10) {
+            let mut ops = vec![Op::from(Read::new(&handle, buffer(16 << 10), at))];
+            ops.extend((1..4).map(|i| {
+                let offset = at + i * (16 << 10);
+                Op::from(Read::new(&handle, buffer(16 << 10), offset))
+            }));
+            assert_eq!(local.submit_batch(&mut ops), 4, "nobody's place is taken");
+            assert_eq!(local.reap(&mut done, Wait::For(4)).expect("reap"), 4);
+        }
+        assert!(done.iter().all(|done| done.result.is_ok()));
+        let begun = local.stats().aheads;
+        assert!(
+            (windows..=windows + 1).contains(&begun),
+            "{filesystem}: {begun}"
+        );
+    });
+}
+
 /// The file is half there: what is there must bring none of the rest in.
 #[test]
 fn hits_beside_what_is_missing() {

@@ -133,7 +133,9 @@ impl LocalEngine {
 
     /// Submits one operation; it has reached the kernel (or is done) when this returns.
     pub fn submit(&mut self, mut op: Op) -> Submit {
-        match begin(&self.core, &mut op, false) {
+        let (begun, ahead) = begin(&self.core, &mut op, false);
+        ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
+        match begun {
             Begun::Done(result, provenance) => Submit::Done(Completion {
                 result,
                 held: op,
@@ -165,8 +167,11 @@ impl LocalEngine {
             self.core.counters.count(Count::Full);
         }
         let batch = self.ring.is_some();
+        let mut aheads = Vec::new();
         for mut op in ops.drain(..taken) {
-            match begin(&self.core, &mut op, batch) {
+            let (begun, ahead) = begin(&self.core, &mut op, batch);
+            aheads.extend(ahead);
+            match begun {
                 Begun::Done(result, provenance) => {
                     self.ready.push_back(Completion {
                         result,
@@ -181,6 +186,7 @@ impl LocalEngine {
             }
         }
         self.flush();
+        aheads.into_iter().for_each(|ahead| self.read_ahead(ahead));
         let news = self.event_registered && !self.ready.is_empty();
         if let (true, Ok(event)) = (news, self.mailbox.event()) {
             super::parcel::notify(event);
@@ -209,6 +215,14 @@ impl LocalEngine {
             self.core.deadlines.arm(deadline, ticket);
         }
         ticket
+    }
+
+    /// Has a worker read ahead.
+    fn read_ahead(&mut self, op: Op) {
+        self.ticket += 1;
+        if let Some(parcel) = self.core.ahead(op, Ticket(self.ticket)) {
+            self.pool.push(parcel);
+        }
     }
 
     fn hand_over(&mut self, mut parcel: Parcel) {

@@ -39,7 +39,7 @@ pub(crate) struct Parcel {
 pub(crate) enum Route {
     /// The ring, where there is one.
     Ring,
-    /// A worker in any case: a large copy, or readahead that the caller must not do.
+    /// A worker in any case: a large copy.
     Worker,
 }
 
@@ -52,6 +52,8 @@ pub(crate) enum Reply {
     Flight(Arc<Flight>),
     /// To whoever reaps.
     Mailbox(Arc<Mailbox>),
+    /// To nobody: a readahead.
+    Ahead,
 }
 
 impl Reply {
@@ -59,6 +61,7 @@ impl Reply {
     pub(crate) fn deliver(self, core: &Core, completion: Completion) {
         match self {
             Reply::Local => {}
+            Reply::Ahead => core.aheads.leave(1),
             Reply::Flight(flight) => {
                 core.gate.leave(1);
                 flight.land(completion);

@@ -195,7 +195,9 @@ impl Engine {
     /// Submits one operation. A read whose plan is to try the page cache first may be done at
     /// once; everything else is queued, and comes out of [`reap`](Engine::reap).
     pub fn submit(&self, mut op: Op) -> Submit {
-        match begin(self.core(), &mut op, false) {
+        let (begun, ahead) = begin(self.core(), &mut op, false);
+        ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
+        match begun {
             Begun::Done(result, provenance) => Submit::Done(Completion {
                 result,
                 held: op,
@@ -234,7 +236,9 @@ impl Engine {
             taken += 1;
             self.shared().to_reap.fetch_add(1, Ordering::SeqCst);
             let mailbox = &self.shared().mailbox;
-            match begin(self.core(), &mut op, batch) {
+            let (begun, ahead) = begin(self.core(), &mut op, batch);
+            ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
+            match begun {
                 Begun::Done(result, provenance) => {
                     mailbox.push(Completion {
                         result,
@@ -276,6 +280,15 @@ impl Engine {
             shared.core.deadlines.arm(deadline, ticket);
         }
         ticket
+    }
+
+    /// Has a worker read ahead.
+    pub(crate) fn read_ahead(&self, op: Op) {
+        let shared = self.shared();
+        let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
+        if let Some(parcel) = shared.core.ahead(op, ticket) {
+            shared.pool.push(parcel);
+        }
     }
 
     /// For a future: queues an operation, or says that there is no place and that `waker` will be

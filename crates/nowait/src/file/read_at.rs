@@ -90,7 +90,7 @@ impl<'a, B: IoBufMut> ReadAt<'a, B> {
     fn rest(&self, buffer: B, rest: Rest) -> Trip {
         let mut read =
             Read::new(&self.file.handle, Box::new(buffer), self.offset).flags(self.flags);
-        read.have(rest.done, rest.ahead);
+        read.have(rest.done);
         let mut op = Op::from(read);
         if let Some(deadline) = self.deadline {
             op = op.deadline(deadline);
@@ -113,6 +113,11 @@ impl<B: IoBufMut> Future for ReadAt<'_, B> {
             let Reading::New(buffer) = std::mem::replace(&mut this.state, Reading::Over) else {
                 return Poll::Pending;
             };
+            if let Some(ahead) =
+                read::ahead(engine.core(), handle, (this.offset, this.len), &started)
+            {
+                engine.read_ahead(ahead);
+            }
             match started {
                 Start::Done(n, provenance) => {
                     return this.land(Completion {

@@ -1,6 +1,5 @@
 //! read: one buffer, filled from a file.
 
-use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use io_uring::{opcode, squeue};
@@ -23,7 +22,6 @@ pub struct Read {
     offset: Offset,
     flags: RwFlags,
     done: usize,
-    ahead: u32,
 }
 
 impl Read {
@@ -35,7 +33,6 @@ impl Read {
             offset: Some(offset),
             flags: RwFlags::empty(),
             done: 0,
-            ahead: 0,
         }
     }
 
@@ -75,11 +72,9 @@ impl Read {
         &mut self.buffer
     }
 
-    /// Notes that the first `done` bytes are there, of a read that goes on; a worker is to have
-    /// the kernel read `ahead` bytes ahead first.
-    pub(crate) fn have(&mut self, done: usize, ahead: u32) {
+    /// Notes that the first `done` bytes are there, of a read that goes on.
+    pub(crate) fn have(&mut self, done: usize) {
         self.done = done;
-        self.ahead = ahead;
     }
 
     /// Ends it with the first `done` bytes filled.
@@ -121,10 +116,6 @@ impl Operation for Read {
     fn run(&mut self) -> Result<usize, Errno> {
         let (start, len, offset) = self.next();
         rw::checked(offset, len)?;
-        if let (1.., Some(from)) = (self.ahead, offset) {
-            let ahead = NonZeroU64::new(u64::from(std::mem::take(&mut self.ahead)));
-            let _ = rustix::fs::fadvise(&self.handle, from, ahead, rustix::fs::Advice::WillNeed);
-        }
         // SAFETY: `start` and `len` lie in the buffer that this operation owns.
         unsafe { rw::preadv2(self.handle.as_fd(), start, len, offset, self.flags.bits()) }
     }

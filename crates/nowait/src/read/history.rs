@@ -11,6 +11,8 @@ use crate::cost::Costs;
 const ONE: u32 = 1 << 16;
 /// A new answer weighs 1/16: the estimate forgets in some tens of tries.
 const WEIGHT: u32 = 4;
+/// How many bytes of a strict file that is read sequentially are read ahead at a time.
+pub(crate) const WINDOW: u64 = 2 << 20;
 /// A file that has stopped trying tries one read in this many, to notice when that changes.
 const SAMPLE: u32 = 32;
 
@@ -23,6 +25,8 @@ pub(crate) struct History {
     skipped: AtomicU32,
     /// Where the last read ended, to recognise sequential ones.
     end: AtomicU64,
+    /// Up to where the engine reads ahead; 0 if it does not.
+    ahead: AtomicU64,
 }
 
 /// A file's history, as it stands: [`File::history`](crate::File::history).
@@ -60,6 +64,7 @@ impl Default for History {
             rate: AtomicU32::new(ONE),
             skipped: AtomicU32::new(0),
             end: AtomicU64::new(0),
+            ahead: AtomicU64::new(0),
         }
     }
 }
@@ -115,12 +120,32 @@ impl History {
         if pays { Advice::Try } else { Advice::Skip }
     }
 
-    /// Notes a read and says whether it goes on where the last one ended. The first read of a
-    /// file follows nothing.
-    pub(crate) fn follows(&self, offset: u64, len: usize) -> bool {
-        let end = self.end.load(Relaxed);
-        self.end.store(offset + len as u64, Relaxed);
-        end == offset && offset > 0
+    /// Notes a read of a strict file, and says from where on [`WINDOW`] bytes should be read ahead
+    /// now, if any should.
+    ///
+    /// It begins with a read that goes on where the last one ended and was not cached, and goes on
+    /// while reads do: the next window is asked for when half of the last one is left, so that it
+    /// is there in time. The first read of a file follows nothing; a file that is cached anyway is
+    /// never read ahead.
+    pub(crate) fn ahead(&self, offset: u64, len: u64, missed: bool) -> Option<u64> {
+        let end = offset.saturating_add(len);
+        let follows = self.end.swap(end, Relaxed) == offset && offset > 0;
+        if !follows {
+            return None;
+        }
+        let upto = self.ahead.load(Relaxed);
+        let within = (end..=end.saturating_add(2 * WINDOW)).contains(&upto);
+        let from = match (within, missed) {
+            (true, _) if upto - end >= WINDOW / 2 => return None,
+            (true, _) => upto,
+            (false, true) => end,
+            (false, false) => return None,
+        };
+        // Of reads in several threads one asks.
+        self.ahead
+            .compare_exchange(upto, from.saturating_add(WINDOW), Relaxed, Relaxed)
+            .is_ok()
+            .then_some(from)
     }
 
     pub(crate) fn recent(&self) -> Recent {
@@ -191,10 +216,38 @@ mod tests {
     }
 
     #[test]
-    fn sequential_reads_follow() {
+    fn reads_in_sequence_are_read_ahead_before_they_wait() {
         let h = History::default();
-        h.follows(4096, 4096);
-        assert!(h.follows(8192, 100));
-        assert!(!h.follows(0, 100));
+        const LEN: u64 = 16 << 10;
+        assert_eq!(
+            h.ahead(0, LEN, true),
+            None,
+            "the first read follows nothing"
+        );
+        assert_eq!(h.ahead(LEN, LEN, false), None, "it is cached");
+        assert_eq!(h.ahead(2 * LEN, LEN, true), Some(3 * LEN));
+        let mut upto = 3 * LEN + WINDOW;
+        for offset in (3 * LEN..10 * WINDOW).step_by(LEN as usize) {
+            // What is in flight is missed, and asked for once all the same.
+            if let Some(from) = h.ahead(offset, LEN, offset % (4 * LEN) == 0) {
+                assert_eq!(from, upto, "windows follow each other");
+                upto += WINDOW;
+            }
+            assert!(upto >= offset + LEN + WINDOW / 2, "{offset}: too late");
+            assert!(upto <= offset + LEN + 2 * WINDOW, "{offset}: too far");
+        }
+        assert_eq!(h.ahead(LEN, LEN, true), None, "elsewhere");
+        assert_eq!(h.ahead(2 * LEN, LEN, true), Some(3 * LEN), "anew");
+    }
+
+    #[test]
+    fn reads_longer_than_a_window_are_read_ahead_too() {
+        let h = History::default();
+        let len = 2 * WINDOW;
+        h.ahead(0, len, true);
+        assert_eq!(h.ahead(len, len, true), Some(2 * len));
+        assert_eq!(h.ahead(2 * len, len, true), Some(3 * len));
+        assert_eq!(h.ahead(u64::MAX, len, true), None, "no overflow");
+        assert_eq!(h.ahead(u64::MAX, len, true), Some(u64::MAX));
     }
 }
