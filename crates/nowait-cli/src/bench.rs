@@ -108,9 +108,11 @@ struct Plan<'a> {
 /// The charts of a bench, if the user wants them.
 struct Drawing<'a> {
     svg: &'a Svg,
-    /// Each with the name of its file, of one cell's contenders and their rounds.
-    charts: fn(&Cell, &[Vec<Round>], &Machine) -> Vec<(&'static str, Chart)>,
+    charts: Charts,
 }
+
+/// Makes the charts of one cell's contenders from their rounds, each with the name of its file.
+type Charts = fn(&Cell, &[Vec<Round>], &Machine) -> Vec<(&'static str, Chart)>;
 
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<ExitCode, String> {

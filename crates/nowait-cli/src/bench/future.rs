@@ -117,7 +117,7 @@ async fn task(
             let mut lane = lane.borrow_mut();
             let read = done.result?;
             if let Some(timer) = timer {
-                let hit = done.provenance.cached as usize == read;
+                let hit = done.provenance.cached == read;
                 lane.landed(place, timer.elapsed(), Some(hit));
                 lane.tape.stall(longest);
             }

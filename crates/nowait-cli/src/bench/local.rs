@@ -84,7 +84,7 @@ pub fn batches(turn: &Turn<'_>, refill: Refill) -> Result<Round, Problem> {
                 let slot = completion.held.get_token();
                 let n = completion.result?;
                 if let Some(start) = started[slot as usize].take() {
-                    let hit = completion.provenance.cached as usize == n;
+                    let hit = completion.provenance.cached == n;
                     lane.landed(places[slot as usize], now - start, Some(hit));
                 }
                 lane.done(n, turn.block)?;
