@@ -26,6 +26,7 @@ use crate::op::buffer::{IoBuf, IoBufMut, Space};
 use crate::op::read::into_space;
 use crate::op::write::from_slice;
 use crate::read::{self, Plan, Recent, Request};
+use crate::residency::{self, Answer, Residency};
 use crate::sys::{self, Errno};
 
 /// An open file on an engine. `Send`, `Sync`, and cheap to clone: clones are the same open file.
@@ -236,6 +237,28 @@ impl File {
     /// As [`len`](File::len).
     pub fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
+    }
+
+    /// How many bytes from `offset` on are in the page cache without a gap; see
+    /// [`residency::resident_prefix`]. Who is to be asked is found out once for an open file.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn resident_prefix(&self, offset: u64, len: u64) -> Result<Answer<u64>> {
+        residency::View::of(&self.handle)
+            .resident_prefix(offset, len)
+            .map_err(|e| e.on(self.handle.shared_path()))
+    }
+
+    /// How many of the file's pages are in the page cache, and in what state; see
+    /// [`residency::residency`], and [`residency::page_map`] for which.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn residency(&self) -> Result<Answer<Residency>> {
+        residency::View::of(&self.handle)
+            .residency(0..u64::MAX)
+            .map_err(|e| e.on(self.handle.shared_path()))
     }
 
     /// How a read of `len` bytes would be served now: the decision that [`read_at`](File::read_at)

@@ -32,7 +32,7 @@ struct Inner {
     nowait_write: Learnt,
     filesystem: Arc<Filesystem>,
     history: History,
-    residency: residency::Chosen,
+    residency: residency::Once,
     /// Whether the file was told to have no readahead.
     strict: AtomicBool,
     path: Option<Arc<Path>>,
@@ -73,7 +73,7 @@ impl Handle {
             nowait_write: Learnt::like(&filesystem.nowait_write),
             filesystem,
             history: History::default(),
-            residency: residency::Chosen::new(),
+            residency: residency::Once::new(),
             strict: AtomicBool::new(false),
             fd,
             path,
@@ -141,7 +141,7 @@ impl Handle {
         &self.0.history
     }
 
-    pub(crate) fn residency(&self) -> &residency::Chosen {
+    pub(crate) fn residency(&self) -> &residency::Once {
         &self.0.residency
     }
 

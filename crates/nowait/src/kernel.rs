@@ -231,9 +231,13 @@ pub struct Filesystem {
 }
 
 /// Filesystems whose files live in memory: `f_type` of tmpfs, ramfs and hugetlbfs (statfs(2)).
-const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58f6, HUGETLBFS];
+/// hugetlbfs, and the files of memfd_create(2) with `MFD_HUGETLB`.
+pub(crate) const HUGETLBFS: u64 = 0x9584_58f6;
 /// overlayfs.
-const OVERLAY: u64 = 0x794c_7630;
+pub(crate) const OVERLAY: u64 = 0x794c_7630;
+/// FUSE, virtiofs among them.
+pub(crate) const FUSE: u64 = 0x6573_5546;
 
 impl Filesystem {
     /// The facts about the filesystem with this identity, shared by all its files.
@@ -279,9 +283,9 @@ impl Filesystem {
             0x9123_683e => "btrfs",
             0x0102_1994 => "tmpfs",
             0x8584_58f6 => "ramfs",
-            0x794c_7630 => "overlayfs",
+            OVERLAY => "overlayfs",
             0x6969 => "nfs",
-            0x6573_5546 => "fuse",
+            FUSE => "fuse",
             0xf2f5_2010 => "f2fs",
             0xff53_4d42 | 0xfe53_4d42 => "cifs",
             0x0102_1997 => "9p",

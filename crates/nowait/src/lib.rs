@@ -20,6 +20,7 @@
 //!   [`Completion`]s, on an `io_uring` ring or on threads.
 //! - [`read::cached`]: one page-cache-only read of any descriptor, without any engine.
 //! - [`read::Plan`]: the decision how one read will be served. [`cost::Costs`] is what it rests on.
+//! - [`residency`]: which pages of a file are in the page cache.
 //! - [`kernel::Kernel`]: what kernel and sandbox allow. [`stats::Stats`]: what was done.
 //!
 //! # The order of calls
@@ -38,7 +39,7 @@ mod handle;
 pub mod kernel;
 pub mod op;
 pub mod read;
-mod residency;
+pub mod residency;
 pub mod stats;
 mod sys;
 pub mod write;

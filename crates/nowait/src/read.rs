@@ -30,7 +30,7 @@ use crate::handle::Handle;
 use crate::op::buffer::Space;
 use crate::op::read::{into_space, start_into};
 use crate::op::{Fadvise, Op};
-use crate::residency::{self, Answer};
+use crate::residency::{self, Held};
 use crate::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
 use crate::sys::rw::checked;
@@ -205,20 +205,20 @@ fn ask_first(
     facts: Facts,
 ) -> Start {
     match residency::ask(handle, offset, space.len()) {
-        Answer::Resident if facts.nowait_refused => plain(core, handle, space, offset),
-        Answer::Resident => {
+        Held::Whole if facts.nowait_refused => plain(core, handle, space, offset),
+        Held::Whole => {
             let started = try_cache(core, handle, space, offset);
             if matches!(&started, Start::Rest(rest) if rest.missed) {
                 core.counters.count(Count::Races);
             }
             started
         }
-        Answer::Missing => {
+        Held::Not => {
             handle.history().miss();
             core.counters.count(Count::Misses);
             rest(0, true, Route::Ring)
         }
-        Answer::Unknown => rest(0, false, Route::Ring),
+        Held::Unknown => rest(0, false, Route::Ring),
     }
 }
 

@@ -3,172 +3,246 @@
 //! cachestat(2) where it tells the truth; else mincore(2) on a mapping, where *that* does; else
 //! the honest answer "unknown".
 
+mod answer;
+mod ask;
+mod chosen;
+mod mapped;
+mod page_map;
+mod survey;
+
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::OnceLock;
 
-use rustix::fs::{Access, AtFlags};
+pub use answer::{Answer, Reason, Source};
+pub(crate) use ask::{Held, ask, can_ask};
+pub(crate) use chosen::Once;
+pub use page_map::{PageMap, Run, Runs};
 
+use chosen::{Chosen, choose, only};
+use page_map::Builder;
+use survey::{Survey, Told};
+
+use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
-use crate::kernel::Kernel;
-use crate::sys::residency::{Mapping, cachestat};
-use crate::sys::{self, Errno};
+use crate::sys::stat::{self, Shape};
 
-/// Whether a range is resident.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// Every page of it that the file has.
-    Resident,
-    /// Some page is not there.
-    Missing,
-    /// Nobody can say.
-    Unknown,
+/// How many bytes from `offset` on are in the page cache without a gap.
+pub fn resident_prefix(fd: impl AsFd, offset: u64, len: u64) -> Result<Answer<u64>> {
+    Asker::new(&fd)?.resident_prefix(offset, len)
 }
 
-/// How a file's residency can be asked for.
+/// Which pages of a byte range are in the page cache.
+pub fn page_map(fd: impl AsFd, range: Range<u64>) -> Result<Answer<PageMap>> {
+    Asker::new(&fd)?.page_map(range)
+}
+
+/// How many pages of a byte range are in the page cache, and in what state.
+pub fn residency(fd: impl AsFd, range: Range<u64>) -> Result<Answer<Residency>> {
+    Asker::new(&fd)?.residency(range)
+}
+
+/// How many pages of a range are cached, and in what state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Residency {
+    /// Pages of the range that lie within the file.
+    pub pages: u64,
+    /// Pages that are cached.
+    pub cached: u64,
+    /// Cached pages that are changed and not yet on their way to the device. This and all below:
+    /// only cachestat(2) knows.
+    pub dirty: Option<u64>,
+    /// Cached pages on their way to the device.
+    pub writeback: Option<u64>,
+    /// Pages that were cached and had to go (on tmpfs: to swap), as far as the kernel remembers.
+    pub evicted: Option<u64>,
+    /// Evicted pages that went so lately that they would be kept if they came back.
+    pub recently_evicted: Option<u64>,
+    /// Pages of large holes that were not asked about, and count as not cached; only where mincore
+    /// alone can be asked.
+    pub unasked: u64,
+}
+
+/// Asks about one file, any number of times: who is to be asked is found out once.
 #[derive(Debug)]
-pub(crate) enum Source {
-    /// cachestat(2).
-    Cachestat,
-    /// mincore(2) on this mapping of the file, made once and never touched.
-    Mincore(Mapping),
-    /// Not at all.
-    Nothing,
+pub struct Asker<'fd> {
+    fd: BorrowedFd<'fd>,
+    chosen: Chosen,
+    alone: bool,
 }
 
-impl std::fmt::Debug for Mapping {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Mapping({} bytes)", self.len())
+impl<'fd> Asker<'fd> {
+    /// Finds out who tells the truth about this file.
+    pub fn new(fd: &'fd impl AsFd) -> Result<Asker<'fd>> {
+        let fd = fd.as_fd();
+        let chosen = choose(fd).map_err(|errno| Error::os("residency", errno))?;
+        Ok(Asker {
+            fd,
+            chosen,
+            alone: false,
+        })
     }
-}
 
-/// A handle's source of residency, chosen at the first question. Boxed, so that the many files
-/// that never ask stay small.
-pub(crate) type Chosen = OnceLock<Box<Source>>;
-
-/// Room for a mapped file to grow before its new end has to be mapped by the way.
-const GROWTH: u64 = 16 << 20;
-
-/// Chooses the source for a handle: cachestat answers 0 on overlayfs whatever is cached, and newer
-/// kernels deny it for files one may not write; mincore calls everything resident there.
-fn choose(handle: &Handle) -> Source {
-    let fd = handle.as_fd();
-    if Kernel::get().cachestat.is_yes()
-        && !handle.filesystem().is_overlay()
-        && cachestat(fd, 0, 1).is_ok()
-    {
-        return Source::Cachestat;
-    }
-    match (may_know(fd), sys::stat::size(fd)) {
-        (true, Ok(size)) => {
-            let len = (size + GROWTH).next_multiple_of(page() as u64);
-            usize::try_from(len)
-                .ok()
-                .and_then(|len| Mapping::new(fd, 0, len).ok())
-                .map_or(Source::Nothing, Source::Mincore)
-        }
-        _ => Source::Nothing,
-    }
-}
-
-/// Whether mincore(2) tells us the truth: since 5.2 it calls every page resident unless the caller
-/// owns the file or may write it.
-fn may_know(fd: BorrowedFd<'_>) -> bool {
-    let owner =
-        rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw());
-    owner
-        || rustix::fs::accessat(
-            rustix::fs::CWD,
-            format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd)),
-            Access::WRITE_OK,
-            AtFlags::EACCESS,
-        )
-        .is_ok()
-}
-
-/// Whether this file's residency can be asked for at all.
-pub(crate) fn can_ask(handle: &Handle) -> bool {
-    !matches!(source(handle), Source::Nothing)
-}
-
-fn source(handle: &Handle) -> &Source {
-    handle.residency().get_or_init(|| Box::new(choose(handle)))
-}
-
-/// Whether all of `offset..offset + len` that lies within the file is in the page cache.
-pub(crate) fn ask(handle: &Handle, offset: u64, len: usize) -> Answer {
-    if len == 0 {
-        return Answer::Resident;
-    }
-    match source(handle) {
-        Source::Cachestat => ask_cachestat(handle.as_fd(), offset, len),
-        Source::Mincore(mapping) => ask_mincore(handle.as_fd(), mapping, offset, len),
-        Source::Nothing => Answer::Unknown,
-    }
-}
-
-fn ask_cachestat(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Answer {
-    match cachestat(fd, offset, len as u64) {
-        Ok(stat) if stat.cached >= pages(offset, len as u64) => Answer::Resident,
-        // Pages beyond the end of the file are never there, and nobody misses them.
-        Ok(stat) => match clipped(fd, offset, len) {
-            Ok(0) => Answer::Resident,
-            Ok(rest) if stat.cached >= pages(offset, rest) => Answer::Resident,
-            _ => Answer::Missing,
-        },
-        Err(_) => Answer::Unknown,
-    }
-}
-
-fn ask_mincore(fd: BorrowedFd<'_>, mapping: &Mapping, offset: u64, len: usize) -> Answer {
-    let Ok(rest) = clipped(fd, offset, len) else {
-        return Answer::Unknown;
-    };
-    if rest == 0 {
-        return Answer::Resident;
-    }
-    let first = offset - offset % page() as u64;
-    let span = (offset + rest - first) as usize;
-    let fresh;
-    let (mapping, start) = if first + span as u64 <= mapping.len() as u64 {
-        (mapping, first as usize)
-    } else {
-        let Ok(new) = Mapping::new(fd, first, span) else {
-            return Answer::Unknown;
+    /// Asks only this source, whether it tells the truth of the file or not.
+    pub fn only(source: Source, fd: &'fd impl AsFd) -> Result<Asker<'fd>> {
+        let fd = fd.as_fd();
+        let failed = |errno| match source {
+            Source::Cachestat => Error::os("cachestat", errno),
+            Source::Mincore => Error::os("mmap", errno),
         };
-        fresh = new;
-        (&fresh, 0)
-    };
-    let mut few = [0u8; 64];
-    let mut many = Vec::new();
-    let count = span.div_ceil(page());
-    let resident = if count <= few.len() {
-        &mut few[..count]
-    } else {
-        many.resize(count, 0);
-        &mut many[..]
-    };
-    match mapping.mincore(start, span, resident) {
-        Ok(()) if resident.iter().all(|p| p & 1 == 1) => Answer::Resident,
-        Ok(()) => Answer::Missing,
-        Err(_) => Answer::Unknown,
+        Ok(Asker {
+            fd,
+            chosen: only(source, fd).map_err(failed)?,
+            alone: true,
+        })
+    }
+
+    /// Who is asked.
+    pub fn source(&self) -> Result<Source, Reason> {
+        match &self.chosen {
+            Chosen::Cachestat => Ok(Source::Cachestat),
+            Chosen::Mincore(_) => Ok(Source::Mincore),
+            Chosen::Nobody(reason) => Err(*reason),
+        }
+    }
+
+    /// As [`resident_prefix`].
+    pub fn resident_prefix(&self, offset: u64, len: u64) -> Result<Answer<u64>> {
+        self.view().resident_prefix(offset, len)
+    }
+
+    /// As [`page_map`].
+    pub fn page_map(&self, range: Range<u64>) -> Result<Answer<PageMap>> {
+        self.view().page_map(range)
+    }
+
+    /// As [`residency`].
+    pub fn residency(&self, range: Range<u64>) -> Result<Answer<Residency>> {
+        self.view().residency(range)
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
+            fd: self.fd,
+            chosen: &self.chosen,
+            alone: self.alone,
+        }
     }
 }
 
-/// How many of `len` bytes from `offset` on the file has.
-fn clipped(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<u64, Errno> {
-    Ok(sys::stat::size(fd)?.saturating_sub(offset).min(len as u64))
+/// Who asks whom: what an [`Asker`] and a handle have in common.
+pub(crate) struct View<'a> {
+    fd: BorrowedFd<'a>,
+    chosen: &'a Chosen,
+    alone: bool,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn of(handle: &'a Handle) -> View<'a> {
+        View {
+            fd: handle.as_fd(),
+            chosen: ask::chosen(handle),
+            alone: false,
+        }
+    }
+
+    pub(crate) fn resident_prefix(&self, offset: u64, len: u64) -> Result<Answer<u64>> {
+        let end = offset.checked_add(len);
+        let end = end.ok_or(Error::new("resident_prefix", ErrorKind::InvalidInput))?;
+        self.answer("resident_prefix", offset..end, |survey, range| {
+            let first = range.start / page();
+            let whole = survey.prefix(first..first + pages_of(&range))?;
+            let there = ((first + whole) * page()).min(range.end);
+            Ok(there.saturating_sub(range.start))
+        })
+    }
+
+    pub(crate) fn page_map(&self, range: Range<u64>) -> Result<Answer<PageMap>> {
+        self.answer("page_map", range, |survey, range| {
+            let first = range.start / page();
+            let pages = first..first + pages_of(&range);
+            let mut map = Builder::new(range, page());
+            survey.each(pages, &mut |n, told| match told {
+                Told::Unasked => map.skip(n),
+                told => map.push(n, told == Told::Resident),
+            })?;
+            Ok(map.finish())
+        })
+    }
+
+    pub(crate) fn residency(&self, range: Range<u64>) -> Result<Answer<Residency>> {
+        self.answer("residency", range, |survey, range| {
+            let first = range.start / page();
+            let pages = first..first + pages_of(&range);
+            let mut sum = Residency {
+                pages: pages.end - pages.start,
+                ..Residency::default()
+            };
+            if matches!(survey.chosen, Chosen::Cachestat) {
+                let stat = survey.count(&pages)?;
+                sum.cached = stat.cached;
+                sum.dirty = Some(stat.dirty);
+                sum.writeback = Some(stat.writeback);
+                sum.evicted = Some(stat.evicted);
+                sum.recently_evicted = Some(stat.recently_evicted);
+            } else {
+                survey.each(pages, &mut |n, told| match told {
+                    Told::Resident => sum.cached += n,
+                    Told::Missing => {}
+                    Told::Unasked => sum.unasked += n,
+                })?;
+            }
+            Ok(sum)
+        })
+    }
+
+    /// Has a range looked at, if there is somebody to ask: what of it lies within the file.
+    fn answer<T>(
+        &self,
+        operation: &'static str,
+        range: Range<u64>,
+        look: impl FnOnce(Survey<'_>, Range<u64>) -> Result<T, crate::sys::Errno>,
+    ) -> Result<Answer<T>> {
+        if range.start > range.end {
+            return Err(Error::new(operation, ErrorKind::InvalidInput));
+        }
+        let source = match self.chosen {
+            Chosen::Cachestat => Source::Cachestat,
+            Chosen::Mincore(_) => Source::Mincore,
+            Chosen::Nobody(reason) => return Ok(Answer::Unknown(*reason)),
+        };
+        let failed = |errno| Error::os(operation, errno);
+        let shape = stat::shape(self.fd).map_err(failed)?;
+        let survey = Survey {
+            fd: self.fd,
+            chosen: self.chosen,
+            alone: self.alone,
+            shape,
+        };
+        let value = look(survey, within(&shape, range)).map_err(failed)?;
+        Ok(Answer::Known { value, source })
+    }
+}
+
+/// What of a range lies within the file; empty, and where it began, if nothing does.
+fn within(shape: &Shape, range: Range<u64>) -> Range<u64> {
+    range.start..range.end.min(shape.size).max(range.start)
 }
 
 /// How many pages a range touches.
-pub(crate) fn pages(offset: u64, len: u64) -> u64 {
-    let page = page() as u64;
+fn pages(offset: u64, len: u64) -> u64 {
     if len == 0 {
         0
     } else {
-        (offset + len - 1) / page - offset / page + 1
+        (offset + len - 1) / page() - offset / page() + 1
     }
 }
 
-fn page() -> usize {
-    crate::sys::process::page_size()
+fn pages_of(range: &Range<u64>) -> u64 {
+    pages(range.start, range.end - range.start)
+}
+
+/// Bytes of a page.
+pub(crate) fn page() -> u64 {
+    crate::sys::process::page_size() as u64
 }

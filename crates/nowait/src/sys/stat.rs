@@ -1,6 +1,8 @@
 //! fstat(2) and fstatfs(2) in the shape we need.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{FileType, OFlags};
 
 use super::Errno;
 
@@ -29,9 +31,8 @@ pub(crate) struct FilesystemId {
 pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<Identity, Errno> {
     let stat = rustix::fs::fstat(fd)?;
     let statfs = rustix::fs::fstatfs(fd)?;
-    let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
     Ok(Identity {
-        regular: kind == rustix::fs::FileType::RegularFile,
+        regular: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
         filesystem: FilesystemId {
             dev: stat.st_dev,
             magic: statfs.f_type as u64,
@@ -54,4 +55,58 @@ pub(crate) fn is_seekable(fd: BorrowedFd<'_>) -> bool {
 /// The file's size in bytes, now.
 pub(crate) fn size(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(rustix::fs::fstat(fd)?.st_size as u64)
+}
+
+/// What a file has for pages, now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// Regular file, block device, or something without pages.
+    pub kind: FileType,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes that have room on the device; less than `size` for a file with holes.
+    pub allocated: u64,
+    /// `st_ctime`: seconds and nanoseconds.
+    pub changed: (i64, i64),
+}
+
+/// Asks what a file has for pages. fstat(2) says of every block device that it is empty; those are
+/// asked for their size by ioctl(2).
+pub(crate) fn shape(fd: BorrowedFd<'_>) -> Result<Shape, Errno> {
+    let stat = rustix::fs::fstat(fd)?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let size = match kind {
+        FileType::BlockDevice => device_size(fd)?,
+        _ => stat.st_size as u64,
+    };
+    Ok(Shape {
+        kind,
+        size,
+        allocated: (stat.st_blocks as u64).saturating_mul(512),
+        changed: (stat.st_ctime, stat.st_ctime_nsec as i64),
+    })
+}
+
+/// `BLKGETSIZE64`: bytes of a block device.
+fn device_size(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    const BLKGETSIZE64: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<usize>(0x12, 114);
+    // SAFETY: the kernel writes a u64, whatever the `size_t` in the opcode says.
+    unsafe { rustix::ioctl::ioctl(fd, rustix::ioctl::Getter::<BLKGETSIZE64, u64>::new()) }
+}
+
+/// `f_type` of the filesystem a descriptor lies on.
+pub(crate) fn magic(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    Ok(rustix::fs::fstatfs(fd)?.f_type as u64)
+}
+
+/// The same file opened once more, for reading, with a position of its own. Not by its path, which
+/// may be somebody else's by now.
+pub(crate) fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    rustix::fs::openat(
+        rustix::fs::CWD,
+        format!("/proc/self/fd/{}", fd.as_raw_fd()),
+        flags,
+        rustix::fs::Mode::empty(),
+    )
 }

@@ -1,0 +1,101 @@
+//! Who is asked about a file: the decision, for one question and for the read path alike.
+
+use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
+
+use rustix::fs::FileType;
+
+use super::answer::{Reason, Source};
+use super::mapped::Mapped;
+use crate::kernel;
+use crate::sys::Errno;
+use crate::sys::residency::cachestat;
+use crate::sys::stat::{self, Shape};
+
+/// Who tells the truth about a file's residency.
+#[derive(Debug)]
+pub(crate) enum Chosen {
+    /// cachestat(2).
+    Cachestat,
+    /// mincore(2) on this mapping of the file.
+    Mincore(Mapped),
+    /// Nobody.
+    Nobody(Reason),
+}
+
+/// What a handle has chosen, at its first question. Boxed, so that the many files that never ask
+/// stay small.
+pub(crate) type Once = OnceLock<Box<Chosen>>;
+
+/// The decision.
+///
+/// ```text
+///   no pages: directory, pipe, … ──────────────────────────────► NotAFile
+///   hugetlbfs: always there, never counted ────────────────────► HugePages
+///   cachestat, where the filesystem's own pages are read ── ok ► Cachestat
+///     └ overlayfs, FUSE; ENOSYS, EPERM, …
+///         map the file ── refused ─────────────────────────────► NotReadable, NoMapping
+///           └ mincore of a page that can't be there ── denied ─► NoCall
+///                 ├ "resident": it says so of everything ──────► NotOurs
+///                 └ "not resident" ────────────────────────────► Mincore
+/// ```
+///
+/// # Errors
+/// EBADF: a descriptor that can't be asked with (`O_PATH`).
+pub(super) fn choose(fd: BorrowedFd<'_>) -> Result<Chosen, Errno> {
+    let shape = stat::shape(fd)?;
+    let magic = stat::magic(fd)?;
+    if !matches!(shape.kind, FileType::RegularFile | FileType::BlockDevice) {
+        return Ok(Chosen::Nobody(Reason::NotAFile));
+    }
+    if magic == kernel::HUGETLBFS {
+        return Ok(Chosen::Nobody(Reason::HugePages));
+    }
+    // Whose reads may be served from the pages of another file: it has none of its own.
+    if magic != kernel::OVERLAY && magic != kernel::FUSE {
+        match cachestat(fd, 0, 1) {
+            Ok(_) => return Ok(Chosen::Cachestat),
+            Err(Errno::BADF) => return Err(Errno::BADF),
+            Err(_) => {}
+        }
+    }
+    match believed(fd, &shape, magic == kernel::OVERLAY)? {
+        Ok(mapped) => Ok(Chosen::Mincore(mapped)),
+        Err(reason) => Ok(Chosen::Nobody(reason)),
+    }
+}
+
+/// The file mapped, if mincore(2) tells the truth of it.
+fn believed(
+    fd: BorrowedFd<'_>,
+    shape: &Shape,
+    layered: bool,
+) -> Result<Result<Mapped, Reason>, Errno> {
+    let mapped = match Mapped::new(fd, shape, layered) {
+        Ok(mapped) => mapped,
+        Err(Errno::BADF) => return Err(Errno::BADF),
+        Err(Errno::ACCESS) => return Ok(Err(Reason::NotReadable)),
+        Err(errno) => return Ok(Err(Reason::NoMapping(errno.raw_os_error()))),
+    };
+    Ok(match mapped.lies() {
+        Ok(false) => Ok(mapped),
+        Ok(true) => Err(Reason::NotOurs),
+        Err(errno) => Err(Reason::NoCall(errno.raw_os_error())),
+    })
+}
+
+/// mincore(2) to help cachestat(2), if it tells the truth of the file as well.
+pub(super) fn choose_mincore(fd: BorrowedFd<'_>, shape: &Shape) -> Option<Mapped> {
+    believed(fd, shape, false).ok()?.ok()
+}
+
+/// One source, whether it tells the truth or not.
+pub(super) fn only(source: Source, fd: BorrowedFd<'_>) -> Result<Chosen, Errno> {
+    match source {
+        Source::Cachestat => cachestat(fd, 0, 1).map(|_| Chosen::Cachestat),
+        Source::Mincore => {
+            let layered = stat::magic(fd)? == kernel::OVERLAY;
+            Mapped::new(fd, &stat::shape(fd)?, layered).map(Chosen::Mincore)
+        }
+    }
+}

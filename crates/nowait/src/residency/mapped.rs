@@ -1,0 +1,127 @@
+//! A file mapped for mincore(2), where mincore tells the truth of it.
+
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
+
+use super::page;
+use crate::sys::residency::Mapping;
+use crate::sys::stat::{self, Shape};
+use crate::sys::{Errno, process::page_size};
+
+/// Room for a file to grow before its new end has to be mapped by the way. Its last page tells
+/// whether mincore lies, so it is also more than a folio at the end of the file reaches beyond it.
+const GROWTH: u64 = 16 << 20;
+/// The most address space that is kept for one file.
+const MOST: u64 = 64 << 30;
+
+/// A file that mincore(2) can be asked about.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    window: Window,
+    /// On overlayfs.
+    layer: Option<Layer>,
+}
+
+/// A part of a file, from `start` on, in address space.
+#[derive(Debug)]
+struct Window {
+    start: u64,
+    mapping: Mapping,
+}
+
+/// On overlayfs an open file maps the file of the layer that it was opened in. When somebody writes
+/// to it, it is copied up, and reads go to the copy.
+#[derive(Debug)]
+struct Layer {
+    /// When the mapped file last changed. The copy changed later.
+    changed: (i64, i64),
+    /// The file that it is since it changed: mapped once more, for it is copied up only once.
+    copy: OnceLock<Option<Window>>,
+}
+
+impl std::fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mapping({} bytes)", self.len())
+    }
+}
+
+impl Mapped {
+    /// Maps a file. `layered`: it lies on overlayfs.
+    pub(super) fn new(fd: BorrowedFd<'_>, shape: &Shape, layered: bool) -> Result<Mapped, Errno> {
+        Ok(Mapped {
+            window: Window::at_end(fd, shape.size, layered)?,
+            layer: layered.then(|| Layer {
+                changed: shape.changed,
+                copy: OnceLock::new(),
+            }),
+        })
+    }
+
+    /// Whether mincore(2) says of this file what it says of all that are not the caller's: that
+    /// every page is resident. Then it says so also of a page far beyond the end, which can't be.
+    pub(super) fn lies(&self) -> Result<bool, Errno> {
+        let mapping = &self.window.mapping;
+        let mut beyond = [0];
+        mapping.mincore(mapping.len() - page_size(), page_size(), &mut beyond)?;
+        Ok(beyond[0] & 1 == 1)
+    }
+
+    /// Asks mincore(2): bit 0 of each byte says whether that page of the file is resident. `shape`
+    /// is the file's, now.
+    pub(super) fn look(
+        &self,
+        fd: BorrowedFd<'_>,
+        shape: &Shape,
+        pages: Range<u64>,
+        resident: &mut [u8],
+    ) -> Result<(), Errno> {
+        let window = match &self.layer {
+            Some(layer) if layer.changed != shape.changed => layer
+                .copy
+                .get_or_init(|| Window::at_end(fd, shape.size, true).ok())
+                .as_ref()
+                .ok_or(Errno::NODEV)?,
+            _ => &self.window,
+        };
+        let bytes = pages.start * page()..pages.end * page();
+        if window.covers(&bytes) {
+            window.mincore(&bytes, resident)
+        } else {
+            Window::new(fd, &bytes, self.layer.is_some())?.mincore(&bytes, resident)
+        }
+    }
+}
+
+impl Window {
+    /// All of a file of `size` bytes, or its end, and room for growth.
+    fn at_end(fd: BorrowedFd<'_>, size: u64, layered: bool) -> Result<Window, Errno> {
+        let end = size
+            .checked_next_multiple_of(page())
+            .and_then(|end| end.checked_add(GROWTH))
+            .ok_or(Errno::OVERFLOW)?;
+        Window::new(fd, &(end.saturating_sub(MOST)..end), layered)
+    }
+
+    /// These bytes, which are whole pages.
+    fn new(fd: BorrowedFd<'_>, bytes: &Range<u64>, layered: bool) -> Result<Window, Errno> {
+        let len = usize::try_from(bytes.end - bytes.start).map_err(|_| Errno::NOMEM)?;
+        // A descriptor from before a copy-up would map the file that was copied.
+        let fresh = if layered { stat::reopen(fd).ok() } else { None };
+        let fd = fresh.as_ref().map_or(fd, |fresh| fresh.as_fd());
+        Ok(Window {
+            start: bytes.start,
+            mapping: Mapping::new(fd, bytes.start, len)?,
+        })
+    }
+
+    fn covers(&self, bytes: &Range<u64>) -> bool {
+        self.start <= bytes.start && bytes.end <= self.start + self.mapping.len() as u64
+    }
+
+    fn mincore(&self, bytes: &Range<u64>, resident: &mut [u8]) -> Result<(), Errno> {
+        let start = (bytes.start - self.start) as usize;
+        let len = (bytes.end - bytes.start) as usize;
+        self.mapping.mincore(start, len, resident)
+    }
+}

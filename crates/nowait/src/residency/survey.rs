@@ -1,0 +1,234 @@
+//! Finding where the cached pages of a range are, in as few calls as that takes.
+//!
+//! cachestat(2) counts and does not say where. A count of none or of all is an answer; any other is
+//! halved. That is cheap for a cache of long runs and a call for each page where every other one is
+//! cached, so each chunk of a file gets so many calls, and mincore(2) has to tell of the rest.
+
+use std::cell::OnceCell;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+
+use super::chosen::{Chosen, choose_mincore};
+use super::mapped::Mapped;
+use super::page;
+use crate::sys::residency::{Cachestat, cachestat};
+use crate::sys::stat::Shape;
+use crate::sys::{Errno, stat};
+
+/// Bytes that are asked of mincore(2) at once.
+const WINDOW: u64 = 64 << 20;
+/// Bytes of a chunk of a fragmented file.
+const CHUNK: u64 = 16 << 20;
+/// How many calls of cachestat(2) a chunk may take: about what mincore of it takes.
+const PATIENCE: usize = 48;
+
+/// Somebody to ask about a file's pages.
+pub(super) struct Survey<'a> {
+    pub(super) fd: BorrowedFd<'a>,
+    pub(super) chosen: &'a Chosen,
+    /// Whether cachestat may have mincore's help.
+    pub(super) alone: bool,
+    /// The file, now.
+    pub(super) shape: Shape,
+}
+
+/// What is told of the next so many pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    Missing,
+    Resident,
+    /// Not asked about: a large hole.
+    Unasked,
+}
+
+impl Told {
+    fn all(resident: bool) -> Told {
+        if resident {
+            Told::Resident
+        } else {
+            Told::Missing
+        }
+    }
+}
+
+impl Survey<'_> {
+    /// How many of the pages are resident before the first that is not.
+    pub(super) fn prefix(&self, pages: Range<u64>) -> Result<u64, Errno> {
+        match self.chosen {
+            Chosen::Cachestat => self.prefix_counted(pages),
+            Chosen::Mincore(mapped) => self.prefix_looked_up(mapped, pages),
+            Chosen::Nobody(_) => Ok(0),
+        }
+    }
+
+    /// Tells of all the pages, in order.
+    pub(super) fn each(
+        &self,
+        pages: Range<u64>,
+        tell: &mut dyn FnMut(u64, Told),
+    ) -> Result<(), Errno> {
+        match self.chosen {
+            Chosen::Cachestat => self.halve(pages, tell),
+            Chosen::Mincore(mapped) => self.look_up(mapped, pages, tell),
+            Chosen::Nobody(_) => Ok(()),
+        }
+    }
+
+    /// What cachestat(2) counts of these pages.
+    pub(super) fn count(&self, pages: &Range<u64>) -> Result<Cachestat, Errno> {
+        if pages.is_empty() {
+            // To the kernel a length of 0 is "to the end of the file".
+            return Ok(Cachestat::default());
+        }
+        cachestat(self.fd, pages.start * page(), len(pages) * page())
+    }
+
+    fn prefix_counted(&self, pages: Range<u64>) -> Result<u64, Errno> {
+        let (first, mut rest) = (pages.start, pages);
+        // All of `first..rest.start` is resident, and not all of `rest` is.
+        let mut counted = self.count(&rest)?.cached;
+        if counted >= len(&rest) {
+            return Ok(len(&rest));
+        }
+        while counted > 0 && len(&rest) > 1 {
+            let half = rest.start..middle(&rest);
+            let there = self.count(&half)?.cached;
+            if there >= len(&half) {
+                // What the other half holds is not known, only that it is not whole.
+                rest = half.end..rest.end;
+            } else {
+                (rest, counted) = (half, there);
+            }
+        }
+        Ok(rest.start - first)
+    }
+
+    fn prefix_looked_up(&self, mapped: &Mapped, pages: Range<u64>) -> Result<u64, Errno> {
+        // Most questions are short, and so are most answers.
+        let mut step = 64;
+        let mut resident = Vec::new();
+        let mut next = pages.start;
+        while next < pages.end {
+            let end = pages.end.min(next + step);
+            resident.resize((end - next) as usize, 0);
+            mapped.look(self.fd, &self.shape, next..end, &mut resident)?;
+            if let Some(gap) = resident.iter().position(|p| p & 1 == 0) {
+                return Ok(next - pages.start + gap as u64);
+            }
+            next = end;
+            step = (step * 4).min(WINDOW / page());
+        }
+        Ok(len(&pages))
+    }
+
+    fn halve(&self, pages: Range<u64>, tell: &mut dyn FnMut(u64, Told)) -> Result<(), Errno> {
+        let mapped = OnceCell::new();
+        let mut rest = vec![pages];
+        while let Some(pages) = rest.pop() {
+            let cached = self.count(&pages)?.cached;
+            if cached == 0 || cached >= len(&pages) {
+                tell(len(&pages), Told::all(cached > 0));
+            } else if len(&pages) * page() > CHUNK {
+                let middle = middle(&pages);
+                rest.extend([middle..pages.end, pages.start..middle]);
+            } else {
+                self.chunk(pages, &mapped, tell)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A chunk that is partly cached.
+    fn chunk(
+        &self,
+        chunk: Range<u64>,
+        mapped: &OnceCell<Option<Mapped>>,
+        tell: &mut dyn FnMut(u64, Told),
+    ) -> Result<(), Errno> {
+        let half = middle(&chunk);
+        let mut rest = vec![half..chunk.end, chunk.start..half];
+        let mut calls = 0;
+        while let Some(pages) = rest.pop() {
+            if calls == PATIENCE && !self.alone {
+                let help = mapped.get_or_init(|| choose_mincore(self.fd, &self.shape));
+                if let Some(mapped) = help {
+                    return self.look_up(mapped, pages.start..chunk.end, tell);
+                }
+            }
+            calls += 1;
+            let cached = self.count(&pages)?.cached;
+            if cached == 0 || cached >= len(&pages) {
+                tell(len(&pages), Told::all(cached > 0));
+            } else {
+                let middle = middle(&pages);
+                rest.extend([middle..pages.end, pages.start..middle]);
+            }
+        }
+        Ok(())
+    }
+
+    fn look_up(
+        &self,
+        mapped: &Mapped,
+        pages: Range<u64>,
+        tell: &mut dyn FnMut(u64, Told),
+    ) -> Result<(), Errno> {
+        let holes = Holes::of(self.fd, &self.shape, &pages);
+        let mut resident = Vec::new();
+        let mut next = pages.start;
+        while next < pages.end {
+            let mut end = pages.end.min(next + WINDOW / page());
+            let data = holes.as_ref().map_or(next, |holes| holes.data_from(next));
+            if data >= end {
+                end = data.min(pages.end);
+                tell(end - next, Told::Unasked);
+            } else {
+                resident.resize((end - next) as usize, 0);
+                mapped.look(self.fd, &self.shape, next..end, &mut resident)?;
+                for run in resident.chunk_by(|a, b| a & 1 == b & 1) {
+                    tell(run.len() as u64, Told::all(run[0] & 1 == 1));
+                }
+            }
+            next = end;
+        }
+        Ok(())
+    }
+}
+
+/// The holes of a file that has large ones.
+struct Holes(std::os::fd::OwnedFd);
+
+impl Holes {
+    /// `None` where there is nothing to be skipped, or the file can't be opened once more: looking
+    /// for data moves a position, and the caller's is not ours to move.
+    fn of(fd: BorrowedFd<'_>, shape: &Shape, pages: &Range<u64>) -> Option<Holes> {
+        let large =
+            len(pages) * page() > WINDOW && shape.size - shape.allocated.min(shape.size) > WINDOW;
+        if large {
+            stat::reopen(fd).ok().map(Holes)
+        } else {
+            None
+        }
+    }
+
+    /// The first page with data from this one on.
+    fn data_from(&self, from: u64) -> u64 {
+        match rustix::fs::seek(&self.0, rustix::fs::SeekFrom::Data(from * page())) {
+            Ok(at) => at / page(),
+            Err(Errno::NXIO) => u64::MAX,
+            Err(_) => from,
+        }
+    }
+}
+
+fn len(pages: &Range<u64>) -> u64 {
+    pages.end - pages.start
+}
+
+/// Where to halve: at the page number with the most zeros at its end, because reads and folios
+/// begin and end at such.
+fn middle(pages: &Range<u64>) -> u64 {
+    let last = pages.end - 1;
+    let bit = (pages.start ^ last).ilog2();
+    last >> bit << bit
+}
