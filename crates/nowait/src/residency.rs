@@ -150,18 +150,18 @@ impl<'a> View<'a> {
         let end = offset.checked_add(len);
         let end = end.ok_or(Error::new("resident_prefix", ErrorKind::InvalidInput))?;
         self.answer("resident_prefix", offset..end, |survey, range| {
-            let first = range.start / page();
+            let first = range.start / page_size();
             let whole = survey.prefix(first..first + pages_of(&range))?;
-            let there = ((first + whole) * page()).min(range.end);
+            let there = ((first + whole) * page_size()).min(range.end);
             Ok(there.saturating_sub(range.start))
         })
     }
 
     pub(crate) fn page_map(&self, range: Range<u64>) -> Result<Answer<PageMap>> {
         self.answer("page_map", range, |survey, range| {
-            let first = range.start / page();
+            let first = range.start / page_size();
             let pages = first..first + pages_of(&range);
-            let mut map = Builder::new(range, page());
+            let mut map = Builder::new(range, page_size());
             survey.each(pages, &mut |n, told| match told {
                 Told::Unasked => map.skip(n),
                 told => map.push(n, told == Told::Resident),
@@ -172,7 +172,7 @@ impl<'a> View<'a> {
 
     pub(crate) fn residency(&self, range: Range<u64>) -> Result<Answer<Residency>> {
         self.answer("residency", range, |survey, range| {
-            let first = range.start / page();
+            let first = range.start / page_size();
             let pages = first..first + pages_of(&range);
             let mut sum = Residency {
                 pages: pages.end - pages.start,
@@ -234,7 +234,7 @@ fn pages(offset: u64, len: u64) -> u64 {
     if len == 0 {
         0
     } else {
-        (offset + len - 1) / page() - offset / page() + 1
+        (offset + len - 1) / page_size() - offset / page_size() + 1
     }
 }
 
@@ -242,7 +242,7 @@ fn pages_of(range: &Range<u64>) -> u64 {
     pages(range.start, range.end - range.start)
 }
 
-/// Bytes of a page.
-pub(crate) fn page() -> u64 {
+/// Bytes of a page: the unit of the counts.
+pub fn page_size() -> u64 {
     crate::sys::process::page_size() as u64
 }

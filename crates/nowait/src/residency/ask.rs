@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use super::chosen::{Chosen, choose};
 use super::mapped::Mapped;
-use super::{Reason, page, pages};
+use super::{Reason, page_size, pages};
 use crate::handle::Handle;
 use crate::sys::residency::cachestat;
 use crate::sys::{Errno, stat};
@@ -74,7 +74,7 @@ fn ask_mincore(fd: BorrowedFd<'_>, mapped: &Mapped, offset: u64, len: u64) -> He
         many.resize(count as usize, 0);
         &mut many[..]
     };
-    let first = offset / page();
+    let first = offset / page_size();
     match mapped.look(fd, &shape, first..first + count, resident) {
         Ok(()) if resident.iter().all(|p| p & 1 == 1) => Held::Whole,
         Ok(()) => Held::Not,

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 
-use super::page;
+use super::page_size;
+use crate::sys::Errno;
 use crate::sys::residency::Mapping;
 use crate::sys::stat::{self, Shape};
-use crate::sys::{Errno, process::page_size};
 
 /// Room for a file to grow before its new end has to be mapped by the way. Its last page tells
 /// whether mincore lies, so it is also more than a folio at the end of the file reaches beyond it.
@@ -63,7 +63,8 @@ impl Mapped {
     pub(super) fn lies(&self) -> Result<bool, Errno> {
         let mapping = &self.window.mapping;
         let mut beyond = [0];
-        mapping.mincore(mapping.len() - page_size(), page_size(), &mut beyond)?;
+        let page = page_size() as usize;
+        mapping.mincore(mapping.len() - page, page, &mut beyond)?;
         Ok(beyond[0] & 1 == 1)
     }
 
@@ -84,7 +85,7 @@ impl Mapped {
                 .ok_or(Errno::NODEV)?,
             _ => &self.window,
         };
-        let bytes = pages.start * page()..pages.end * page();
+        let bytes = pages.start * page_size()..pages.end * page_size();
         if window.covers(&bytes) {
             window.mincore(&bytes, resident)
         } else {
@@ -97,7 +98,7 @@ impl Window {
     /// All of a file of `size` bytes, or its end, and room for growth.
     fn at_end(fd: BorrowedFd<'_>, size: u64, layered: bool) -> Result<Window, Errno> {
         let end = size
-            .checked_next_multiple_of(page())
+            .checked_next_multiple_of(page_size())
             .and_then(|end| end.checked_add(GROWTH))
             .ok_or(Errno::OVERFLOW)?;
         Window::new(fd, &(end.saturating_sub(MOST)..end), layered)

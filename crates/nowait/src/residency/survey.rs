@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 
 use super::chosen::{Chosen, choose_mincore};
 use super::mapped::Mapped;
-use super::page;
+use super::page_size;
 use crate::sys::residency::{Cachestat, cachestat};
 use crate::sys::stat::Shape;
 use crate::sys::{Errno, stat};
@@ -80,7 +80,7 @@ impl Survey<'_> {
             // To the kernel a length of 0 is "to the end of the file".
             return Ok(Cachestat::default());
         }
-        cachestat(self.fd, pages.start * page(), len(pages) * page())
+        cachestat(self.fd, pages.start * page_size(), len(pages) * page_size())
     }
 
     fn prefix_counted(&self, pages: Range<u64>) -> Result<u64, Errno> {
@@ -116,7 +116,7 @@ impl Survey<'_> {
                 return Ok(next - pages.start + gap as u64);
             }
             next = end;
-            step = (step * 4).min(WINDOW / page());
+            step = (step * 4).min(WINDOW / page_size());
         }
         Ok(len(&pages))
     }
@@ -128,7 +128,7 @@ impl Survey<'_> {
             let cached = self.count(&pages)?.cached;
             if cached == 0 || cached >= len(&pages) {
                 tell(len(&pages), Told::all(cached > 0));
-            } else if len(&pages) * page() > CHUNK {
+            } else if len(&pages) * page_size() > CHUNK {
                 let middle = middle(&pages);
                 rest.extend([middle..pages.end, pages.start..middle]);
             } else {
@@ -177,7 +177,7 @@ impl Survey<'_> {
         let mut resident = Vec::new();
         let mut next = pages.start;
         while next < pages.end {
-            let mut end = pages.end.min(next + WINDOW / page());
+            let mut end = pages.end.min(next + WINDOW / page_size());
             let data = holes.as_ref().map_or(next, |holes| holes.data_from(next));
             if data >= end {
                 end = data.min(pages.end);
@@ -202,8 +202,8 @@ impl Holes {
     /// `None` where there is nothing to be skipped, or the file can't be opened once more: looking
     /// for data moves a position, and the caller's is not ours to move.
     fn of(fd: BorrowedFd<'_>, shape: &Shape, pages: &Range<u64>) -> Option<Holes> {
-        let large =
-            len(pages) * page() > WINDOW && shape.size - shape.allocated.min(shape.size) > WINDOW;
+        let large = len(pages) * page_size() > WINDOW
+            && shape.size - shape.allocated.min(shape.size) > WINDOW;
         if large {
             stat::reopen(fd).ok().map(Holes)
         } else {
@@ -213,8 +213,8 @@ impl Holes {
 
     /// The first page with data from this one on.
     fn data_from(&self, from: u64) -> u64 {
-        match rustix::fs::seek(&self.0, rustix::fs::SeekFrom::Data(from * page())) {
-            Ok(at) => at / page(),
+        match rustix::fs::seek(&self.0, rustix::fs::SeekFrom::Data(from * page_size())) {
+            Ok(at) => at / page_size(),
             Err(Errno::NXIO) => u64::MAX,
             Err(_) => from,
         }
