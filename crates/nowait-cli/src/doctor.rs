@@ -40,7 +40,6 @@ mod machine;
 mod page;
 mod progress;
 mod report;
-mod residency;
 mod subject;
 mod trial;
 mod verdict;

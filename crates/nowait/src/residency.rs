@@ -97,13 +97,30 @@ impl<'fd> Asker<'fd> {
         })
     }
 
+    /// Whether it calls resident what can't be, as mincore(2) does of every page of a file that is
+    /// somebody else's. [`new`](Asker::new) chooses no liar.
+    ///
+    /// # Errors
+    /// As mincore(2) says.
+    pub fn lies(&self) -> Result<bool> {
+        match &self.chosen {
+            Chosen::Mincore(mapped) => mapped.lies().map_err(|e| Error::os("mincore", e)),
+            Chosen::Cachestat | Chosen::Nobody(_) => Ok(false),
+        }
+    }
+
     /// Who is asked.
     pub fn source(&self) -> Result<Source, Reason> {
-        match &self.chosen {
-            Chosen::Cachestat => Ok(Source::Cachestat),
-            Chosen::Mincore(_) => Ok(Source::Mincore),
-            Chosen::Nobody(reason) => Err(*reason),
-        }
+        self.view().source()
+    }
+
+    /// Whether all of a range that lies within the file is in the page cache: the question of a
+    /// strict read, and the quickest one. A yes by cachestat(2) is one system call.
+    ///
+    /// # Errors
+    /// As [`resident_prefix`].
+    pub fn is_resident(&self, offset: u64, len: u64) -> Result<Answer<bool>> {
+        self.view().is_resident(offset, len)
     }
 
     /// As [`resident_prefix`].
@@ -146,9 +163,27 @@ impl<'a> View<'a> {
         }
     }
 
+    fn source(&self) -> Result<Source, Reason> {
+        match self.chosen {
+            Chosen::Cachestat => Ok(Source::Cachestat),
+            Chosen::Mincore(_) => Ok(Source::Mincore),
+            Chosen::Nobody(reason) => Err(*reason),
+        }
+    }
+
+    fn is_resident(&self, offset: u64, len: u64) -> Result<Answer<bool>> {
+        end("is_resident", offset, len)?;
+        let source = match self.source() {
+            Ok(source) => source,
+            Err(reason) => return Ok(Answer::Unknown(reason)),
+        };
+        ask::whole(self.fd, self.chosen, offset, len)
+            .map(|value| Answer::Known { value, source })
+            .map_err(|errno| Error::os("is_resident", errno))
+    }
+
     pub(crate) fn resident_prefix(&self, offset: u64, len: u64) -> Result<Answer<u64>> {
-        let end = offset.checked_add(len);
-        let end = end.ok_or(Error::new("resident_prefix", ErrorKind::InvalidInput))?;
+        let end = end("resident_prefix", offset, len)?;
         self.answer("resident_prefix", offset..end, |survey, range| {
             let first = range.start / page_size();
             let whole = survey.prefix(first..first + pages_of(&range))?;
@@ -206,10 +241,9 @@ impl<'a> View<'a> {
         if range.start > range.end {
             return Err(Error::new(operation, ErrorKind::InvalidInput));
         }
-        let source = match self.chosen {
-            Chosen::Cachestat => Source::Cachestat,
-            Chosen::Mincore(_) => Source::Mincore,
-            Chosen::Nobody(reason) => return Ok(Answer::Unknown(*reason)),
+        let source = match self.source() {
+            Ok(source) => source,
+            Err(reason) => return Ok(Answer::Unknown(reason)),
         };
         let failed = |errno| Error::os(operation, errno);
         let shape = stat::shape(self.fd).map_err(failed)?;
@@ -222,6 +256,12 @@ impl<'a> View<'a> {
         let value = look(survey, within(&shape, range)).map_err(failed)?;
         Ok(Answer::Known { value, source })
     }
+}
+
+/// The end of a range of the caller's.
+fn end(operation: &'static str, offset: u64, len: u64) -> Result<u64> {
+    let end = offset.checked_add(len);
+    end.ok_or(Error::new(operation, ErrorKind::InvalidInput))
 }
 
 /// What of a range lies within the file; empty, and where it began, if nothing does.

@@ -12,6 +12,7 @@ use nowait::engine::{Backend, Engine, Options, Submit, Wait};
 use nowait::kernel::{Capability, Kernel};
 use nowait::op::{Op, Read, Readv};
 use nowait::read::{Cached, cached};
+use nowait::residency::{Answer, Reason, Source, page_map, page_size, residency};
 use nowait::{ErrorKind, File, Mode, OpenOptions, RwFlags};
 
 /// Denies system calls with an errno, from now on, in every thread of this process.
@@ -65,6 +66,8 @@ fn sandboxed(test: &str, body: impl FnOnce(i32)) {
 }
 
 const SIZE: usize = 100_000;
+/// cachestat(2), which libc has not.
+const CACHESTAT: libc::c_long = 451;
 
 /// Reads of every kind, warm and cold, are right.
 fn reads_are_right(engine: &Engine, path: &Path, mode: Mode) {
@@ -238,7 +241,6 @@ fn without_cachestat_strict_reads_are_right_and_still_find_the_cache() {
     sandboxed(
         "without_cachestat_strict_reads_are_right_and_still_find_the_cache",
         |errno| {
-            const CACHESTAT: libc::c_long = 451;
             let dir = scratch();
             let path = patterned(dir.path(), "file", SIZE);
             deny(&[CACHESTAT], errno);
@@ -276,13 +278,78 @@ fn without_cachestat_and_mincore_strict_reads_are_right() {
         |errno| {
             let dir = scratch();
             let path = patterned(dir.path(), "file", SIZE);
-            deny(&[451, libc::SYS_mincore], errno);
+            deny(&[CACHESTAT, libc::SYS_mincore], errno);
             for backend in backends() {
                 let engine = Options::new().backend(backend).build().unwrap();
                 reads_are_right(&engine, &path, Mode::Strict);
             }
         },
     );
+}
+
+/// What is told of a file of which every other page is cached, and by whom.
+struct EveryOther {
+    file: std::fs::File,
+    _dir: tempfile::TempDir,
+}
+
+impl EveryOther {
+    const PAGES: u64 = 2048;
+
+    fn new() -> EveryOther {
+        let (page, dir) = (page_size(), scratch());
+        let path = patterned(dir.path(), "file", (Self::PAGES * page) as usize);
+        let file = std::fs::File::open(&path).unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+        evict(&path);
+        for p in (1..Self::PAGES).step_by(2) {
+            std::os::unix::fs::FileExt::read_exact_at(&file, &mut [0], p * page).unwrap();
+        }
+        EveryOther { file, _dir: dir }
+    }
+
+    /// Who told the truth.
+    fn told_by(&self) -> Source {
+        let Answer::Known { value, source } = page_map(&self.file, 0..u64::MAX).unwrap() else {
+            panic!("unknown");
+        };
+        let seen = (0..Self::PAGES).filter(|p| value.is_resident(p * page_size()));
+        assert!(seen.eq((1..Self::PAGES).step_by(2)), "{}", value.cached());
+        let sum = residency(&self.file, 0..u64::MAX).unwrap().known().unwrap();
+        assert_eq!((sum.pages, sum.cached), (Self::PAGES, Self::PAGES / 2));
+        assert_eq!(sum.dirty.is_some(), source == Source::Cachestat);
+        source
+    }
+}
+
+#[test]
+fn without_cachestat_mincore_tells_of_a_fragmented_cache() {
+    let name = "without_cachestat_mincore_tells_of_a_fragmented_cache";
+    sandboxed(name, |errno| {
+        let file = EveryOther::new();
+        file.told_by();
+        deny(&[CACHESTAT], errno);
+        assert_eq!(file.told_by(), Source::Mincore);
+    });
+}
+
+#[test]
+fn without_mincore_cachestat_tells_of_a_fragmented_cache() {
+    let name = "without_mincore_cachestat_tells_of_a_fragmented_cache";
+    sandboxed(name, |errno| {
+        let file = EveryOther::new();
+        deny(&[libc::SYS_mincore], errno);
+        if Kernel::get().cachestat.is_yes() {
+            assert_eq!(file.told_by(), Source::Cachestat);
+        }
+        // And without either nobody does.
+        deny(&[CACHESTAT], errno);
+        let Answer::Unknown(reason) = residency(&file.file, 0..u64::MAX).unwrap() else {
+            panic!("known");
+        };
+        assert_eq!(reason, Reason::NoCall(errno));
+        assert!(reason.to_string().contains("sandbox"), "{reason}");
+    });
 }
 
 #[test]
@@ -316,7 +383,7 @@ fn as_in_an_old_container() {
             libc::SYS_preadv2,
             libc::SYS_pwritev2,
             libc::SYS_openat2,
-            451,
+            CACHESTAT,
             libc::SYS_mincore,
         ];
         deny(&calls, errno);

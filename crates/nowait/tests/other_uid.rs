@@ -18,6 +18,7 @@ use std::process::Command;
 use futures_util::future::join_all;
 use mounts::{Sample, overlay_with};
 use nowait::engine::Options;
+use nowait::residency::{Answer, Asker, Reason, Source, page_map, residency, resident_prefix};
 use nowait::{File, Mode, OpenOptions, Provenance, ServedBy};
 use slowdisk::{Filesystem, TestMount};
 
@@ -36,13 +37,18 @@ fn as_nobody(filesystem: Filesystem, test: &str, role: &str) {
         (mount, sample)
     };
     fs::set_permissions(&sample.path, fs::Permissions::from_mode(0o644)).expect("chmod");
+    sample.evict();
+    as_nobody_on(&mount, &sample, test, role);
+}
+
+/// Has `test` play `role` as nobody with a file on this mount.
+fn as_nobody_on(mount: &TestMount, sample: &Sample, test: &str, role: &str) {
     // Neither the build's directory nor the mount's need be open to everybody.
     let open = tempfile::tempdir_in("/tmp").expect("a directory");
     fs::set_permissions(open.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
     let program = open.path().join("program");
     fs::copy(engines::this_program(), &program).expect("copy");
     open_the_way(mount.path());
-    sample.evict();
     let mut command = Command::new(program);
     command
         .uid(NOBODY)
@@ -181,6 +187,82 @@ fn eager_reads_of_a_warm_file_are_served_in_the_caller() {
             }
         }
     });
+}
+
+/// Of a file that is half cached: its count where the kernel tells, else "unknown", and never all
+/// of it, as mincore has it.
+#[test]
+fn residency_is_unknown_and_not_full() {
+    each("residency_is_unknown_and_not_full", |sample, _| {
+        let filesystem = engines::role().expect("a role");
+        let file = sample.open();
+        let in_memory = filesystem == Filesystem::Tmpfs.name();
+        if !in_memory {
+            sample.evict();
+            sample.touch(0..MIB);
+        }
+        let mincore = Asker::only(Source::Mincore, &file).expect("a mapping");
+        assert!(mincore.lies().expect("mincore"), "{filesystem}");
+        let page = nowait::residency::page_size();
+        let there = if in_memory { SIZE } else { MIB };
+        match residency(&file, 0..u64::MAX).expect("an answer") {
+            // Before cachestat was restricted.
+            Answer::Known { value, source } => {
+                assert_eq!(source, Source::Cachestat);
+                assert_eq!(value.cached, there.div_ceil(page));
+                let prefix = resident_prefix(&file, 0, u64::MAX).expect("an answer");
+                assert_eq!(prefix.known(), Some(there));
+                // Fragmented: without mincore's help.
+                sample.evict();
+                for p in (0..SIZE / page).step_by(2) {
+                    sample.touch(p * page..p * page + 1);
+                }
+                let map = page_map(&file, 0..u64::MAX).expect("an answer");
+                let map = map.known().expect("a map");
+                for p in 0..SIZE / page {
+                    assert_eq!(map.is_resident(p * page), in_memory || p % 2 == 0, "{p}");
+                }
+            }
+            Answer::Unknown(reason) => {
+                assert_eq!(reason, Reason::NotOurs, "{filesystem}");
+                assert!(reason.to_string().contains("own"), "{reason}");
+                let prefix = resident_prefix(&file, 0, 1).expect("an answer");
+                assert_eq!(prefix, Answer::Unknown(reason));
+                let map = page_map(&file, 0..1).expect("an answer");
+                assert!(matches!(map, Answer::Unknown(Reason::NotOurs)));
+            }
+        }
+    });
+}
+
+/// On an overlay with `metacopy=on` a file may change hands while its bytes stay in the lower
+/// layer, where they belong to another: its owner is told nothing either.
+#[test]
+fn the_owner_of_a_file_whose_bytes_are_not_his() {
+    const TEST: &str = "the_owner_of_a_file_whose_bytes_are_not_his";
+    if engines::role().is_some() {
+        let path = std::env::var_os("NOWAIT_TEST_FILE").expect("a file");
+        let file = fs::File::open(path).expect("open");
+        let owner = file.metadata().expect("stat");
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&owner), NOBODY);
+        let answer = residency(&file, 0..u64::MAX).expect("an answer");
+        assert_eq!(answer, Answer::Unknown(Reason::NotOurs));
+        return;
+    }
+    slowdisk::require!(Filesystem::Overlay.available());
+    let base = TestMount::new(Filesystem::Ext4).expect("a fresh ext4");
+    let lower = base.path().join("lower");
+    fs::create_dir(&lower).expect("mkdir");
+    let mut sample = Sample::new(&lower, NAME, SIZE);
+    fs::set_permissions(&sample.path, fs::Permissions::from_mode(0o644)).expect("chmod");
+    let overlay = TestMount::builder(Filesystem::Overlay)
+        .option("metacopy=on")
+        .overlay_on(base)
+        .expect("an overlay");
+    sample.path = overlay.path().join(NAME);
+    std::os::unix::fs::chown(&sample.path, Some(NOBODY), None).expect("chown");
+    sample.evict();
+    as_nobody_on(&overlay, &sample, TEST, "owner");
 }
 
 /// How many bytes this thread has had read from block devices (proc(5)).

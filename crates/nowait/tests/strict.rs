@@ -10,13 +10,15 @@ mod engines;
 mod mounts;
 
 use std::fs;
+use std::future::Future;
+use std::task::{Context, Waker};
 
 use futures_util::future::join_all;
 use mounts::{ON_DISK, Sample};
 use nowait::engine::{Options, Submit, Wait};
 use nowait::op::{Op, Read, Readv};
 use nowait::{Engine, File, Handle, Mode, OpenOptions, ServedBy};
-use slowdisk::Filesystem;
+use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 16 * MIB + 321;
@@ -390,4 +392,53 @@ fn pages_that_disappear() {
         assert!(stats.races <= stats.misses + stats.prefixes, "{filesystem}");
         println!("{filesystem}: {} races in {} hits", stats.races, stats.hits);
     });
+}
+
+/// ```text
+///   another reader:  read of a page ........ the disk stalls ............ done
+///   strict reader:              asks: there ─ NOWAIT: not yet ─► engine ─ done
+/// ```
+///
+/// cachestat counts a page whose read has begun. The read that believes it finds nothing: a race,
+/// drawn out. Counted once, and once more with the bytes in front of it that are there.
+#[test]
+fn a_page_that_is_on_its_way() {
+    slowdisk::require!(slowdisk::available());
+    slowdisk::require!(Filesystem::Ext4.available());
+    if !nowait::kernel::Kernel::get().cachestat.is_yes() {
+        return slowdisk::skip_or_fail("cachestat(2) is missing (Linux 6.5)");
+    }
+    for backend in engines::backends() {
+        let _limit = engines::Limit::new(backend.to_string());
+        let disk = SlowDisk::builder().size(512 * MIB).build().expect("a disk");
+        let mount = TestMount::on(&disk, Filesystem::Ext4).expect("a filesystem");
+        let sample = Sample::new(mount.path(), "file", MIB);
+        let engine = Options::new().backend(backend).build().expect("an engine");
+        let file = open(&sample, &engine, Mode::Strict);
+        right(&file, &sample, 0, 1);
+        for (offset, prefix) in [(40_960, 0), (36_864, 4096)] {
+            sample.evict();
+            sample.touch(36_864..40_960);
+            let before = engine.stats();
+            let stall = disk.inject(Fault::stall(0..disk.size()).reads_only());
+            std::thread::scope(|scope| {
+                scope.spawn(|| sample.touch(40_960..45_056));
+                engines::wait_until("a stalled read", || disk.stalled() > 0);
+                let len = 45_056 - offset as usize;
+                let mut read = std::pin::pin!(file.read_at(Vec::with_capacity(len), offset));
+                let mut context = Context::from_waker(Waker::noop());
+                assert!(read.as_mut().poll(&mut context).is_pending());
+                let stats = engine.stats();
+                assert_eq!(stats.races, before.races + 1);
+                assert_eq!(stats.handoffs, before.handoffs + 1);
+                assert_eq!(stats.prefix_bytes, before.prefix_bytes + prefix);
+                assert_eq!(stats.hits, before.hits);
+                disk.release(stall);
+                let done = pollster::block_on(read);
+                assert_eq!(done.result.expect("read"), len);
+                assert!(done.held == sample.expected(offset, len));
+                assert_eq!(done.provenance.cached, prefix as usize);
+            });
+        }
+    }
 }

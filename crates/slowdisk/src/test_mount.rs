@@ -235,7 +235,8 @@ impl TestMountBuilder {
         })
     }
 
-    fn overlay_on(mut self, base: TestMount) -> Result<TestMount> {
+    /// Mounts an overlay with these options on `base`, as [`TestMount::overlay`] does.
+    pub fn overlay_on(mut self, base: TestMount) -> Result<TestMount> {
         let root = base.path().to_owned();
         for name in ["lower", "upper", "work"] {
             let path = root.join(name);

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use nowait::cost::Costs;
 use nowait::engine::{Backend, Engine, LocalEngine, Options, Submit, Wait};
 use nowait::op::{Kind, Nop, Op, Readv};
+use nowait::residency::{Answer, Asker, Source};
 use nowait::{Handle, RwFlags, read};
 use rustix::io::Errno;
 
 use super::report::{BreakEven, CostTable};
-use super::residency::{Mapping, cachestat};
 use super::subject::Subject;
 use super::trial::{Trials, evict};
 use super::verdict::Engines;
@@ -104,13 +104,13 @@ fn misses(table: &mut CostTable, subject: &Subject, trials: &Trials) {
         "cachestat_miss",
         "cachestat, miss",
         Some(674),
-        cold("cachestat", NO_CACHESTAT).and_then(|file| asking_cachestat(file, 0)),
+        cold("cachestat", NO_CACHESTAT).and_then(|file| asking(Source::Cachestat, file, false)),
     );
     table.row(
         "mincore_miss",
         "mincore, miss",
         None,
-        cold("mincore", NO_MINCORE).and_then(asking_mincore),
+        cold("mincore", NO_MINCORE).and_then(|file| asking(Source::Mincore, file, false)),
     );
     table.row(
         "nowait_4k_miss",
@@ -145,13 +145,13 @@ fn hits(table: &mut CostTable, file: Result<&File, &'static str>, trials: &Trial
         "cachestat_hit",
         "cachestat, hit",
         Some(729),
-        stat.and_then(|file| asking_cachestat(file, 1)),
+        stat.and_then(|file| asking(Source::Cachestat, file, true)),
     );
     table.row(
         "mincore_hit",
         "mincore, hit",
         None,
-        core.and_then(asking_mincore),
+        core.and_then(|file| asking(Source::Mincore, file, true)),
     );
     let pread = |len| file.and_then(|file| quick(|buf| pread(file, &mut buf[..len])));
     table.row("pread_1b_hit", "pread 1 byte", Some(1026), pread(1));
@@ -164,12 +164,8 @@ fn hits(table: &mut CostTable, file: Result<&File, &'static str>, trials: &Trial
     });
     table.row("nowait_4k_hit", "preadv2 NOWAIT 4 KiB, hit", None, nowait);
     let asked = match (stat, core) {
-        (Ok(file), _) => {
-            quick(|buf| cachestat(file, 0, LEN as u64) == Ok(1) && self::pread(file, buf))
-        }
-        (_, Ok(file)) => with_mapping(file, |mapping| {
-            quick(|buf| mapping.resident(1) == Ok(1) && self::pread(file, buf))
-        }),
+        (Ok(file), _) => asking_and(Source::Cachestat, file, true, |buf| self::pread(file, buf)),
+        (_, Ok(file)) => asking_and(Source::Mincore, file, true, |buf| self::pread(file, buf)),
         (Err(_), Err(_)) => file.and(Err("neither cachestat nor mincore tells anything here")),
     };
     let label = "fincore + pread 4 KiB, hit";
@@ -310,23 +306,23 @@ impl<'a> Load<'a> {
     }
 }
 
-/// cachestat of a page of which `want` are there.
-fn asking_cachestat(file: &File, want: u64) -> Samples {
-    quick(|_| cachestat(file, 0, LEN as u64) == Ok(want))
+/// Asking this source, ready to be asked, whether the page is there: as strict reads ask.
+fn asking(source: Source, file: &File, want: bool) -> Samples {
+    asking_and(source, file, want, |_| true)
 }
 
-/// mincore of one page on a mapping that is ready.
-fn asking_mincore(file: &File) -> Samples {
-    with_mapping(file, |mapping| {
-        quick(|_| mapping.mincore(0, &mut [0]).is_ok())
+/// The same, and then something else.
+fn asking_and(
+    source: Source,
+    file: &File,
+    want: bool,
+    then: impl Fn(&mut [u8; LEN]) -> bool,
+) -> Samples {
+    let asker = Asker::only(source, file).map_err(|_| "the file can't be asked about")?;
+    quick(|buf| {
+        let answer = asker.is_resident(0, LEN as u64);
+        matches!(answer, Ok(Answer::Known { value, .. }) if value == want) && then(buf)
     })
-}
-
-fn with_mapping(file: &File, act: impl FnOnce(&Mapping) -> Samples) -> Samples {
-    match Mapping::new(file, LEN) {
-        Ok(mapping) => act(&mapping),
-        Err(_) => Err("the file can't be mapped"),
-    }
 }
 
 /// NOWAIT reads of pages that are not there, each of another page, and each with an idle device:

@@ -5,12 +5,12 @@
 
 use std::fs::File;
 
+use nowait::residency::{Asker, Source};
 use nowait::{RwFlags, read, write};
 use rustix::fs::{Advice, AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 
 use super::report::{Alignment, Fact, Facts, FalseEnds};
-use super::residency::{Mapping, cachestat};
 use super::subject::{On, Subject};
 
 /// What came out.
@@ -54,7 +54,7 @@ pub fn all(subject: &Subject) -> Trials {
     let residency = if ours {
         own_residency(file, size)
     } else {
-        their_residency(file, size)
+        their_residency(file)
     };
     let evicts = residency[0].ok == Some(true);
     let false_ends = match (ours, nowait_works, evicts) {
@@ -110,14 +110,7 @@ fn nowait_write(file: &File) -> Fact {
 /// Eviction, cachestat and mincore on a file of ours whose pages were just written.
 fn own_residency(file: &File, size: u64) -> [Fact; 3] {
     let pages = size / page();
-    let mapping = Mapping::new(file, size as usize);
-    let count = || {
-        let resident = match &mapping {
-            Ok(mapping) => mapping.resident(pages as usize),
-            Err(errno) => Err(*errno),
-        };
-        [cachestat(file, 0, size), resident]
-    };
+    let count = || [Source::Cachestat, Source::Mincore].map(|source| counted(source, file, size));
     let warm = count();
     evict(file);
     let cold = count();
@@ -156,7 +149,7 @@ fn own_residency(file: &File, size: u64) -> [Fact; 3] {
 }
 
 /// The same of somebody's file, which is read in one place and never evicted.
-fn their_residency(file: &File, size: u64) -> [Fact; 3] {
+fn their_residency(file: &File) -> [Fact; 3] {
     let eviction = Fact::untried("eviction", "eviction", "the file is not ours to evict");
     let read = rustix::io::pread(file, &mut [0; 1], 0);
     if !matches!(read, Ok(1)) {
@@ -167,7 +160,7 @@ fn their_residency(file: &File, size: u64) -> [Fact; 3] {
             Fact::untried("mincore", "mincore", why),
         ];
     }
-    let counted = match cachestat(file, 0, 1) {
+    let counts = match counted(Source::Cachestat, file, 1) {
         Err(Errno::PERM) => {
             let why = "denied for a file that one may not write (EPERM)";
             Fact::no("cachestat", "cachestat", why)
@@ -180,26 +173,29 @@ fn their_residency(file: &File, size: u64) -> [Fact; 3] {
         ),
         Ok(_) => Fact::yes("cachestat", "cachestat").noting("counts a page just read"),
     };
-    // No page beyond the end can be there. To those who may not write a file, mincore calls every
-    // page resident.
-    let pages = size.div_ceil(page()) as usize;
-    let mut first = [0];
-    let mut beyond = [0];
-    let asked = Mapping::new(file, (pages + 1) * page() as usize).and_then(|mapping| {
-        mapping.mincore(0, &mut first)?;
-        mapping.mincore(pages, &mut beyond)
-    });
-    let told = match (asked, first[0] & 1, beyond[0] & 1) {
-        (Err(errno), ..) => Fact::refused("mincore", "mincore", errno.raw_os_error()),
-        (_, _, 1) => Fact::no(
+    // No page far beyond the end can be there.
+    let lies = Asker::only(Source::Mincore, file).and_then(|asker| asker.lies());
+    let sees = counted(Source::Mincore, file, 1);
+    let told = match (lies.map_err(|e| errno_of(&e)), sees) {
+        (Err(errno), _) | (_, Err(errno)) => {
+            Fact::refused("mincore", "mincore", errno.raw_os_error())
+        }
+        (Ok(true), _) => Fact::no(
             "mincore",
             "mincore",
             "not true: for a file that one may not write it calls every page resident",
         ),
-        (_, 0, _) => Fact::no("mincore", "mincore", "not true: misses a page just read"),
+        (_, Ok(0)) => Fact::no("mincore", "mincore", "not true: misses a page just read"),
         _ => Fact::yes("mincore", "mincore").noting("sees a page just read, none past the end"),
     };
-    [eviction, counted, told]
+    [eviction, counts, told]
+}
+
+/// How many pages of the first `len` bytes this source counts, whether it is to be believed or not.
+fn counted(source: Source, file: &File, len: u64) -> Result<u64, Errno> {
+    let asked = Asker::only(source, file).and_then(|asker| asker.residency(0..len));
+    let answer = asked.map_err(|e| errno_of(&e))?;
+    answer.known().map(|sum| sum.cached).ok_or(Errno::NOSYS)
 }
 
 /// A NOWAIT read that finds nothing must not say "end of file" before the end (5.9, 5.10 do).
@@ -370,7 +366,11 @@ impl Aligned {
 }
 
 fn errno(tried: nowait::Result<usize>) -> Result<usize, Errno> {
-    tried.map_err(|e| Errno::from_raw_os_error(e.errno().unwrap_or(libc::EIO)))
+    tried.map_err(|e| errno_of(&e))
+}
+
+fn errno_of(error: &nowait::Error) -> Errno {
+    Errno::from_raw_os_error(error.errno().unwrap_or(libc::EIO))
 }
 
 fn page() -> u64 {

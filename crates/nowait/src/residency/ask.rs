@@ -35,49 +35,60 @@ pub(crate) fn can_ask(handle: &Handle) -> bool {
 
 /// Whether all of `offset..offset + len` that lies within the file is in the page cache.
 pub(crate) fn ask(handle: &Handle, offset: u64, len: usize) -> Held {
-    if len == 0 {
-        return Held::Whole;
-    }
-    match chosen(handle) {
-        Chosen::Cachestat => ask_cachestat(handle.as_fd(), offset, len as u64),
-        Chosen::Mincore(mapped) => ask_mincore(handle.as_fd(), mapped, offset, len as u64),
-        Chosen::Nobody(_) => Held::Unknown,
-    }
-}
-
-fn ask_cachestat(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Held {
-    match cachestat(fd, offset, len) {
-        Ok(stat) if stat.cached >= pages(offset, len) => Held::Whole,
-        // Pages beyond the end of the file are never there, and nobody misses them.
-        Ok(stat) => match stat::size(fd).map(|size| size.saturating_sub(offset).min(len)) {
-            Ok(rest) if stat.cached >= pages(offset, rest) => Held::Whole,
-            _ => Held::Not,
-        },
+    match whole(handle.as_fd(), chosen(handle), offset, len as u64) {
+        Ok(true) => Held::Whole,
+        Ok(false) => Held::Not,
         Err(_) => Held::Unknown,
     }
 }
 
-fn ask_mincore(fd: BorrowedFd<'_>, mapped: &Mapped, offset: u64, len: u64) -> Held {
-    let Ok(shape) = stat::shape(fd) else {
-        return Held::Unknown;
-    };
+/// The same of anybody's file.
+///
+/// # Errors
+/// What the kernel says; ENOSYS if there is nobody to ask.
+pub(super) fn whole(
+    fd: BorrowedFd<'_>,
+    chosen: &Chosen,
+    offset: u64,
+    len: u64,
+) -> Result<bool, Errno> {
+    match chosen {
+        Chosen::Nobody(_) => Err(Errno::NOSYS),
+        _ if len == 0 => Ok(true),
+        Chosen::Cachestat => whole_counted(fd, offset, len),
+        Chosen::Mincore(mapped) => whole_looked_up(fd, mapped, offset, len),
+    }
+}
+
+fn whole_counted(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<bool, Errno> {
+    let cached = cachestat(fd, offset, len)?.cached;
+    if cached >= pages(offset, len) {
+        return Ok(true);
+    }
+    // Pages beyond the end of the file are never there, and nobody misses them.
+    let rest = stat::shape(fd)?.size.saturating_sub(offset).min(len);
+    Ok(cached >= pages(offset, rest))
+}
+
+fn whole_looked_up(
+    fd: BorrowedFd<'_>,
+    mapped: &Mapped,
+    offset: u64,
+    len: u64,
+) -> Result<bool, Errno> {
+    let shape = stat::shape(fd)?;
     let rest = shape.size.saturating_sub(offset).min(len);
-    let count = pages(offset, rest);
-    if count == 0 {
-        return Held::Whole;
+    let mut next = offset / page_size();
+    let end = next + pages(offset, rest);
+    let mut resident = [0u8; 256];
+    while next < end {
+        let some = &mut resident[..(end - next).min(256) as usize];
+        let after = next + some.len() as u64;
+        mapped.look(fd, &shape, next..after, some)?;
+        if some.iter().any(|p| p & 1 == 0) {
+            return Ok(false);
+        }
+        next = after;
     }
-    let mut few = [0u8; 64];
-    let mut many = Vec::new();
-    let resident = if count <= few.len() as u64 {
-        &mut few[..count as usize]
-    } else {
-        many.resize(count as usize, 0);
-        &mut many[..]
-    };
-    let first = offset / page_size();
-    match mapped.look(fd, &shape, first..first + count, resident) {
-        Ok(()) if resident.iter().all(|p| p & 1 == 1) => Held::Whole,
-        Ok(()) => Held::Not,
-        Err(_) => Held::Unknown,
-    }
+    Ok(true)
 }
