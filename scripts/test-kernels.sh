@@ -12,7 +12,7 @@ kernels=(6.1 6.12)
 never=(tidy)
 # With --short: these test programs only (crate "nowait" stands for its unit tests); empty: all.
 short_tests=(nowait bytes cached_read strict overlay other_uid hit_path provenance engine_contract
-    dropped_future cancel deadline)
+    dropped_future cancel deadline residency residency_calls)
 
 # What tests call. Those that are missing here are missing there; the tests then skip.
 tools=(mkfs.ext4 mkfs.xfs mkfs.btrfs mount umount losetup fusermount3 setfattr getfattr chattr)
