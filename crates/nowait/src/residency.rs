@@ -1,7 +1,52 @@
 //! Residency: which pages of a file are in the page cache, asked without reading any.
 //!
-//! cachestat(2) where it tells the truth; else mincore(2) on a mapping, where *that* does; else
-//! the honest answer "unknown".
+//! What `fincore(2)` would have told, had it been merged in 2015: cachestat(2) where it tells the
+//! truth; else mincore(2) on a mapping, where *that* does; else the honest answer "unknown", and
+//! why ([`Reason`]). Nothing is read, no I/O is started, and no page is marked as used.
+//!
+//! ```
+//! use nowait::residency::{Answer, resident_prefix};
+//! let file = std::fs::File::open("Cargo.toml")?;
+//! match resident_prefix(&file, 0, 4096)? {
+//!     Answer::Known { value: 0, .. } => println!("the first byte is not in the page cache"),
+//!     Answer::Known { value, source } => println!("{value} bytes are, says {source}"),
+//!     Answer::Unknown(reason) => println!("nobody can say: {reason}"),
+//! }
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! # Who is asked
+//! - cachestat(2) (Linux 6.5), of regular files and block devices. Since 6.14, and in stable kernels
+//!   of that time, it says EPERM of a file that one neither owns nor may write nor has open for
+//!   writing.
+//! - mincore(2) where cachestat is missing, denied, or answers 0 whatever is cached: on overlayfs,
+//!   and on FUSE, whose files may be served from the pages of other files. Of a file that one
+//!   neither owns nor may write it calls every page resident (since 5.2). A page far beyond the end
+//!   of the file can't be; so it is asked about that one first, and if it lies, nobody is asked.
+//! - Of hugetlbfs, neither tells.
+//!
+//! An answer is of the moment: pages come and go while it is on its way. Beyond that,
+//! - cachestat counts a page from the moment that its read *begins*. A read of such a page waits, and
+//!   a NOWAIT read says "not now". mincore counts it when it has arrived.
+//! - A page counts also if only its first byte lies within the file.
+//! - Of tmpfs, pages in swap are not cached (to cachestat they are evicted ones).
+//! - A hole that was read is cached like data. mincore is not asked about holes of more than 64 MiB
+//!   in a row, page by page, and those count as not cached; how many pages that were is said
+//!   ([`Residency::unasked`], [`PageMap::unasked`]).
+//! - Files with DAX have no page cache. Nothing of them is cached, which is true.
+//!
+//! # What it costs
+//! On one machine with Linux 6.18, in µs. `nowait doctor` measures yours.
+//!
+//! | | cachestat | mincore |
+//! |---|---|---|
+//! | a page, by an [`Asker`] or a [`File`](crate::File) | 0.2 yes, 0.4 no | 0.9 |
+//! | a page of a file not asked about before | 1.3 | 12 |
+//! | 64 MiB, nothing cached | 0.4 | 650 |
+//! | 64 MiB, cached page by page | 470 | 970 |
+//! | 64 MiB, cached by readahead | 92 | 980 |
+//! | the map of 64 MiB, 20 runs | 270 | 690 |
+//! | the map of 64 MiB, every other page | 9,600; with mincore's help 1,400 | 920 |
 
 mod answer;
 mod ask;
@@ -27,16 +72,73 @@ use crate::handle::Handle;
 use crate::sys::stat::{self, Shape};
 
 /// How many bytes from `offset` on are in the page cache without a gap.
+///
+/// `ssize_t fincore(int fd, NULL, off_t offset, size_t len)` of the kernel list, 2015. The count is
+/// clipped to the range and to the file's size, so it is `len` exactly if a read of `len` bytes
+/// would find them all; 0 if the first byte is not there, or not in the file. A range that is
+/// cached whole, or not at all, takes one question; any other about twice as many as the range's
+/// size in pages has binary digits.
+///
+/// # Errors
+/// [`InvalidInput`](ErrorKind::InvalidInput) if the range ends beyond `u64`; EBADF for a descriptor
+/// opened with `O_PATH`.
+///
+/// ```
+/// use nowait::residency::resident_prefix;
+/// let mut file = tempfile::tempfile()?;
+/// std::io::Write::write_all(&mut file, &[7; 10_000])?;
+/// // Written a moment ago.
+/// assert_eq!(resident_prefix(&file, 4000, 50_000)?.known(), Some(6_000));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn resident_prefix(fd: impl AsFd, offset: u64, len: u64) -> Result<Answer<u64>> {
     Asker::new(&fd)?.resident_prefix(offset, len)
 }
 
 /// Which pages of a byte range are in the page cache.
+///
+/// `fincore(2)` with its `page_map`. The map is of what lies within the file; `0..u64::MAX` is all
+/// of it. It takes little more than the best of both sources does: cachestat's counts are split
+/// until that has cost half of what mincore would, which then looks at the rest.
+///
+/// # Errors
+/// [`InvalidInput`](ErrorKind::InvalidInput) if the range ends before it begins; EBADF for a
+/// descriptor opened with `O_PATH`.
+///
+/// ```
+/// use nowait::residency::page_map;
+/// let file = std::fs::File::open("Cargo.toml")?;
+/// if let Some(map) = page_map(&file, 0..u64::MAX)?.known() {
+///     for run in map.runs() {
+///         println!("{:?} {}", run.range, if run.resident { "cached" } else { "not cached" });
+///     }
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn page_map(fd: impl AsFd, range: Range<u64>) -> Result<Answer<PageMap>> {
     Asker::new(&fd)?.page_map(range)
 }
 
 /// How many pages of a byte range are in the page cache, and in what state.
+///
+/// cachestat(2), clipped to the file's size: one question, whatever is cached. mincore(2) tells
+/// only what is cached.
+///
+/// # Errors
+/// As [`page_map`].
+///
+/// ```
+/// use nowait::residency::residency;
+/// let file = std::fs::File::open("Cargo.toml")?;
+/// if let Some(sum) = residency(&file, 0..u64::MAX)?.known() {
+///     assert!(sum.cached <= sum.pages);
+///     match sum.dirty {
+///         Some(dirty) => println!("{} of {} pages, {dirty} dirty", sum.cached, sum.pages),
+///         None => println!("{} of {} pages", sum.cached, sum.pages),
+///     }
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn residency(fd: impl AsFd, range: Range<u64>) -> Result<Answer<Residency>> {
     Asker::new(&fd)?.residency(range)
 }
@@ -49,8 +151,8 @@ pub struct Residency {
     pub pages: u64,
     /// Pages that are cached.
     pub cached: u64,
-    /// Cached pages that are changed and not yet on their way to the device. This and all below:
-    /// only cachestat(2) knows.
+    /// Cached pages that are changed and not yet on their way to the device. A large folio with one
+    /// changed byte is dirty as a whole. This and the next three: only cachestat(2) knows.
     pub dirty: Option<u64>,
     /// Cached pages on their way to the device.
     pub writeback: Option<u64>,
@@ -63,7 +165,20 @@ pub struct Residency {
     pub unasked: u64,
 }
 
-/// Asks about one file, any number of times: who is to be asked is found out once.
+/// Asks about one file, any number of times: who is to be asked is found out once, and a mapping
+/// for mincore(2) is kept (address space of the file's size, up to 64 GiB).
+///
+/// ```
+/// use nowait::residency::{Asker, Source};
+/// let file = std::fs::File::open("Cargo.toml")?;
+/// let asker = Asker::new(&file)?;
+/// match asker.source() {
+///     Ok(Source::Cachestat) => println!("{:?}", asker.residency(0..u64::MAX)?),
+///     Ok(Source::Mincore) => println!("only what is cached is known here"),
+///     Err(reason) => println!("{reason}"),
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Asker<'fd> {
     fd: BorrowedFd<'fd>,
@@ -73,6 +188,9 @@ pub struct Asker<'fd> {
 
 impl<'fd> Asker<'fd> {
     /// Finds out who tells the truth about this file.
+    ///
+    /// # Errors
+    /// EBADF for a descriptor opened with `O_PATH`.
     pub fn new(fd: &'fd impl AsFd) -> Result<Asker<'fd>> {
         let fd = fd.as_fd();
         let chosen = choose(fd).map_err(|errno| Error::os("residency", errno))?;
@@ -83,7 +201,11 @@ impl<'fd> Asker<'fd> {
         })
     }
 
-    /// Asks only this source, whether it tells the truth of the file or not.
+    /// Asks only this source, whether it tells the truth of the file or not: for comparing the two,
+    /// and for who wants pages counted only when they have arrived (mincore).
+    ///
+    /// # Errors
+    /// What cachestat(2) or mmap(2) say of the file.
     pub fn only(source: Source, fd: &'fd impl AsFd) -> Result<Asker<'fd>> {
         let fd = fd.as_fd();
         let failed = |errno| match source {
@@ -109,7 +231,10 @@ impl<'fd> Asker<'fd> {
         }
     }
 
-    /// Who is asked.
+    /// Who is asked, or why nobody.
+    ///
+    /// # Errors
+    /// The reason why every answer is [`Answer::Unknown`].
     pub fn source(&self) -> Result<Source, Reason> {
         self.view().source()
     }
@@ -119,21 +244,33 @@ impl<'fd> Asker<'fd> {
     ///
     /// # Errors
     /// As [`resident_prefix`].
+    ///
+    /// # Errors
+    /// As there.
     pub fn is_resident(&self, offset: u64, len: u64) -> Result<Answer<bool>> {
         self.view().is_resident(offset, len)
     }
 
     /// As [`resident_prefix`].
+    ///
+    /// # Errors
+    /// As there.
     pub fn resident_prefix(&self, offset: u64, len: u64) -> Result<Answer<u64>> {
         self.view().resident_prefix(offset, len)
     }
 
     /// As [`page_map`].
+    ///
+    /// # Errors
+    /// As there.
     pub fn page_map(&self, range: Range<u64>) -> Result<Answer<PageMap>> {
         self.view().page_map(range)
     }
 
     /// As [`residency`].
+    ///
+    /// # Errors
+    /// As there.
     pub fn residency(&self, range: Range<u64>) -> Result<Answer<Residency>> {
         self.view().residency(range)
     }
@@ -147,7 +284,7 @@ impl<'fd> Asker<'fd> {
     }
 }
 
-/// Who asks whom: what an [`Asker`] and a handle have in common.
+/// Who asks whom about which file: what an [`Asker`] and a handle have in common.
 pub(crate) struct View<'a> {
     fd: BorrowedFd<'a>,
     chosen: &'a Chosen,

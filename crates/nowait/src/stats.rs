@@ -71,7 +71,10 @@ counters! {
     handoffs = Handoffs,
     /// Readaheads that workers began for strict files that are read sequentially.
     aheads = Aheads,
-    /// Residency said yes and the read that followed said no.
+    /// Residency said yes of a strict read, and the NOWAIT read that followed found nothing, or
+    /// only a first part: the pages have gone meanwhile, or were still on their way. Such a read
+    /// counts under `misses` or `prefixes` as well. Where NOWAIT is refused (overlayfs) the read
+    /// that follows is a plain one, which waits, and nothing is counted.
     races = Races,
     /// The kernel said end of file where the file goes on (kernels 5.9, 5.10).
     false_ends = FalseEnds,

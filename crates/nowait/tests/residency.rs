@@ -547,7 +547,7 @@ fn a_file_that_is_open_for_writing_only() {
         slowdisk::require!(filesystem.available());
         let (mount, _) = sample(filesystem, 1);
         let path = mount.path().join("new");
-        let file = File::create_new(&path).expect("create");
+        let file = File::create(&path).expect("create");
         // Fragmented beyond patience: mincore would be asked for help.
         let pages = 4096;
         for p in (0..pages).step_by(2) {

@@ -147,7 +147,7 @@ fn a_fragmented_cache_takes_a_bounded_number() {
             let map = page_map(file, 0..u64::MAX).expect("an answer");
             assert_eq!(map.known().expect("a map").cached(), pages / 2);
         });
-        assert!(calls.all() <= 300, "{:?}", calls.0);
+        assert!(calls.all() <= 900, "{:?}", calls.0);
         let calls = Calls::of(|| {
             let prefix = resident_prefix(file, 0, u64::MAX).expect("an answer");
             assert_eq!(prefix.known(), Some(page_size()));
@@ -178,7 +178,7 @@ fn a_hole_of_terabytes_is_not_gone_through() {
                 let map = asker.page_map(0..u64::MAX).expect("an answer");
                 assert_eq!(map.known().expect("a map").cached(), 1);
             });
-            assert!(calls.all() <= 150, "{:?}", calls.0);
+            assert!(calls.all() <= 200, "{:?}", calls.0);
         }
     });
 }

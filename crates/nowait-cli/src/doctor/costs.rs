@@ -306,7 +306,8 @@ impl<'a> Load<'a> {
     }
 }
 
-/// Asking this source, ready to be asked, whether the page is there: as strict reads ask.
+/// Asking this source, ready to be asked, whether the page is there: as strict reads ask. Only a yes
+/// of cachestat's is a lone system call, the rest look at the file's size as well.
 fn asking(source: Source, file: &File, want: bool) -> Samples {
     asking_and(source, file, want, |_| true)
 }

@@ -80,9 +80,9 @@ fn whole_looked_up(
     let rest = shape.size.saturating_sub(offset).min(len);
     let mut next = offset / page_size();
     let end = next + pages(offset, rest);
-    let mut resident = [0u8; 256];
+    let mut resident = [0u8; 64];
     while next < end {
-        let some = &mut resident[..(end - next).min(256) as usize];
+        let some = &mut resident[..(end - next).min(64) as usize];
         let after = next + some.len() as u64;
         mapped.look(fd, &shape, next..after, some)?;
         if some.iter().any(|p| p & 1 == 0) {
