@@ -604,12 +604,13 @@ fn dirty_pages_and_pages_on_their_way() {
         std::thread::scope(|scope| {
             scope.spawn(|| file.sync_all().expect("sync"));
             engines::wait_until("writeback", || count().writeback == Some(8));
+            let meanwhile = count();
+            disk.release(stall);
             assert_eq!(
-                (count().cached, count().dirty),
+                (meanwhile.cached, meanwhile.dirty),
                 (64, Some(0)),
                 "{filesystem}"
             );
-            disk.release(stall);
         });
         assert_eq!(
             (count().cached, count().dirty, count().writeback),
@@ -632,12 +633,16 @@ fn a_page_that_is_being_read() {
     std::thread::scope(|scope| {
         scope.spawn(|| sample.touch(3 * page()..4 * page()));
         engines::wait_until("a stalled read", || disk.stalled() > 0);
-        for asker in askers(Filesystem::Ext4, &file) {
+        let asked = askers(Filesystem::Ext4, &file).into_iter().map(|asker| {
             let there = known(asker.residency(0..u64::MAX)).cached;
-            let counted = asker.source() == Ok(Source::Cachestat);
-            assert_eq!(there, u64::from(counted), "{:?}", asker.source());
-        }
+            (asker.source(), there)
+        });
+        let told: Vec<_> = asked.collect();
         disk.release(stall);
+        for (source, there) in told {
+            let counted = source == Ok(Source::Cachestat);
+            assert_eq!(there, u64::from(counted), "{source:?}");
+        }
     });
 }
 

@@ -427,13 +427,14 @@ fn a_page_that_is_on_its_way() {
                 let len = 45_056 - offset as usize;
                 let mut read = std::pin::pin!(file.read_at(Vec::with_capacity(len), offset));
                 let mut context = Context::from_waker(Waker::noop());
-                assert!(read.as_mut().poll(&mut context).is_pending());
+                let polled = read.as_mut().poll(&mut context);
                 let stats = engine.stats();
+                disk.release(stall);
+                assert!(polled.is_pending());
                 assert_eq!(stats.races, before.races + 1);
                 assert_eq!(stats.handoffs, before.handoffs + 1);
                 assert_eq!(stats.prefix_bytes, before.prefix_bytes + prefix);
                 assert_eq!(stats.hits, before.hits);
-                disk.release(stall);
                 let done = pollster::block_on(read);
                 assert_eq!(done.result.expect("read"), len);
                 assert!(done.held == sample.expected(offset, len));
