@@ -88,8 +88,10 @@ fn arrange(sample: &Sample, cached: &BTreeSet<u64>) {
     // A page that a processor has queued is not evicted at the first try.
     for _ in 0..20 {
         sample.evict();
+        let file = sample.open();
         for page in cached {
-            sample.touch(page * self::page()..(page + 1) * self::page());
+            file.read_exact_at(&mut [0], page * self::page())
+                .expect("read");
         }
         if seen(&sample.path) == *cached {
             return;
@@ -297,7 +299,7 @@ fn random_patterns() {
 fn every_other_page_of_a_large_file() {
     let pages = 20_000;
     let size = pages * page() - 5;
-    for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Overlay] {
+    for filesystem in [Filesystem::Ext4, Filesystem::Overlay] {
         slowdisk::require!(filesystem.available());
         let (_mount, sample) = sample(filesystem, size);
         let file = sample.open();
