@@ -216,12 +216,16 @@ impl Counters {
     }
 }
 
-/// The clock for one call in 64 of this thread, nothing for the others.
+/// The clock for one call in 64 of this thread, nothing for the others. Which one is left to chance
+/// (a linear congruential generator's upper bits): several calls in a row for each read would
+/// otherwise always time the same one of them.
 pub(crate) fn sometimes_now() -> Option<Instant> {
-    let tick = TICK
-        .try_with(|t| t.replace(t.get().wrapping_add(1)))
-        .unwrap_or(1);
-    tick.is_multiple_of(TIMED).then(Instant::now)
+    let next = |t: &Cell<u32>| {
+        t.set(t.get().wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
+        t.get()
+    };
+    let drawn = TICK.try_with(next).unwrap_or(u32::MAX);
+    (drawn < u32::MAX / TIMED).then(Instant::now)
 }
 
 /// Nanoseconds since then.
@@ -242,6 +246,19 @@ mod tests {
             }
         });
         assert_eq!(counters.snapshot().hit_bytes, 60_000);
+    }
+
+    #[test]
+    fn each_of_several_calls_in_a_row_is_timed_now_and_then() {
+        for calls in [1, 2, 3, 64] {
+            let mut timed = vec![0; calls];
+            for _ in 0..64_000 {
+                for times in &mut timed {
+                    *times += i32::from(sometimes_now().is_some());
+                }
+            }
+            assert!(timed.iter().all(|n| (700..1_300).contains(n)), "{timed:?}");
+        }
     }
 
     #[test]
