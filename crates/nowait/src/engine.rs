@@ -325,6 +325,20 @@ impl Core {
         Some(Parcel::new(op, None, ticket, Reply::Ahead).0)
     }
 
+    /// Notes how long an operation took from submission until the program had it back. A handoff's
+    /// cost is that of a hit: the device's time is not its fault.
+    pub(crate) fn handed_off(&self, provenance: Provenance, ns: u64) {
+        let Provenance {
+            cached,
+            device,
+            unknown,
+            ..
+        } = provenance;
+        if cached > 0 && device + unknown == 0 {
+            self.observed.handoff(cached, ns);
+        }
+    }
+
     /// Refuses to work in a forked child: its threads and its ring stayed in the parent.
     fn check_process(&self, operation: &'static str) -> Result<()> {
         if self.process.is_here() {

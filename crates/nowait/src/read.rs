@@ -127,7 +127,7 @@ pub(crate) fn start(
         let ns = ns_since(timer);
         core.counters.stall(ns);
         match &started {
-            Start::Done(_, p) if p.cached > 0 && len <= 16 << 10 => core.observed.hit(ns),
+            Start::Done(_, p) if p.cached > 0 => core.observed.hit(len, ns),
             Start::Rest(rest) if rest.missed => core.observed.miss(ns),
             _ => {}
         }

@@ -114,8 +114,8 @@ impl Parcel {
         };
         if !self.missed && cache {
             match origin {
-                Origin::Cache => handle.history().hit(),
-                Origin::Device => handle.history().miss(),
+                Origin::Cache => handle.history().found(true),
+                Origin::Device => handle.history().found(false),
                 Origin::Unknown => {}
             }
         }
@@ -140,8 +140,9 @@ impl Parcel {
         if let Some(queued) = self.queued {
             let ns = ns_since(queued);
             counters.latency(ns);
-            if self.provenance.cached > 0 && self.provenance.device + self.provenance.unknown == 0 {
-                core.observed.handoff(ns);
+            if !matches!(self.reply, Reply::Flight(_)) {
+                // A future's way back, by a wake-up, is still before it.
+                core.handed_off(self.provenance, ns);
             }
         }
         let result = match result {

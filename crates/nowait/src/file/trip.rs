@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use crate::completion::Completion;
 use crate::engine::{Engine, Flight, Turn};
 use crate::op::Op;
 use crate::read::Rest;
+use crate::stats::{ns_since, sometimes_now};
 
 /// What an operation on an engine is doing, seen from its future.
 #[derive(Debug)]
 pub(super) enum Trip {
     /// Waiting for a place in the engine.
     Waiting(Box<Op>, Option<Rest>, Option<Turn>),
-    /// On its way.
-    Flying(Arc<Flight>),
+    /// On its way; since when, for one in 64.
+    Flying(Arc<Flight>, Option<Instant>),
     /// Landed; the future is used up.
     Over,
 }
@@ -28,14 +30,21 @@ impl Trip {
     pub(super) fn poll(&mut self, engine: &Engine, cx: &Context<'_>) -> Poll<Completion> {
         match std::mem::replace(self, Trip::Over) {
             Trip::Waiting(op, rest, mut turn) => {
+                let timer = sometimes_now();
                 *self = match engine.launch(op, rest, cx.waker(), &mut turn) {
-                    Ok(flight) => Trip::Flying(flight),
+                    Ok(flight) => Trip::Flying(flight, timer),
                     Err((op, rest)) => Trip::Waiting(op, rest, turn),
                 };
             }
-            Trip::Flying(flight) => match flight.poll(cx) {
-                Poll::Ready(completion) => return Poll::Ready(completion),
-                Poll::Pending => *self = Trip::Flying(flight),
+            Trip::Flying(flight, timer) => match flight.poll(cx) {
+                Poll::Ready(completion) => {
+                    if let Some(timer) = timer {
+                        let core = engine.core();
+                        core.handed_off(completion.provenance, ns_since(timer));
+                    }
+                    return Poll::Ready(completion);
+                }
+                Poll::Pending => *self = Trip::Flying(flight, timer),
             },
             Trip::Over => {}
         }
