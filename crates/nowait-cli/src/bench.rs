@@ -13,10 +13,12 @@ mod cache;
 mod cached;
 mod class;
 mod contender;
+mod crossing;
 mod draws;
 mod files;
 mod fio;
 mod future;
+mod hitrate;
 mod local;
 mod machine;
 mod mix;
@@ -33,10 +35,12 @@ mod size;
 mod stop;
 mod syscalls;
 mod turn;
+mod turnover;
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use serde_json::{Map, Value};
 
 use cache::Cache;
 use contender::Cell;
@@ -69,6 +73,8 @@ enum Bench {
     Cached(cached::Args),
     #[command(after_help = mix::AFTER)]
     Mix(mix::Args),
+    #[command(after_help = hitrate::AFTER)]
+    Hitrate(hitrate::Args),
     #[command(after_help = syscalls::AFTER)]
     Syscalls(syscalls::Args),
 }
@@ -114,11 +120,29 @@ struct Drawing<'a> {
 /// Makes the charts of one cell's contenders from their rounds, each with the name of its file.
 type Charts = fn(&Cell, &[Vec<Round>], &Machine) -> Vec<(&'static str, Chart)>;
 
+impl Plan<'_> {
+    /// What the page cache has for a cell, and in what order that reads.
+    fn state(&self, cell: &Cell) -> (Cache, Order) {
+        cell.state.unwrap_or((self.cache, self.order))
+    }
+}
+
+/// What came of a plan, before it is put into words.
+struct Measured<'a> {
+    plan: Plan<'a>,
+    files: Files,
+    machine: Machine,
+    /// `[cell][contender][round]`
+    rounds: Vec<Vec<Vec<Round>>>,
+    stop: Stop,
+}
+
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
     let outcome = match &args.bench {
         Bench::Randread(args) => args.plan().and_then(conduct),
         Bench::Cached(args) => args.plan().and_then(conduct),
+        Bench::Hitrate(args) => hitrate::run(args),
         Bench::Mix(args) => args.plan().and_then(conduct),
         Bench::Syscalls(args) => syscalls::run(args),
     };
@@ -126,7 +150,12 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
 }
 
 /// One bench from its files to its report.
-fn conduct(mut plan: Plan<'_>) -> Result<ExitCode, Problem> {
+fn conduct(plan: Plan<'_>) -> Result<ExitCode, Problem> {
+    measure(plan)?.conclude(Map::new(), String::new())
+}
+
+/// One bench from its files to its figures.
+fn measure(mut plan: Plan<'_>) -> Result<Measured<'_>, Problem> {
     plan.common.check()?;
     if let Some(drawing) = &plan.drawing {
         drawing.svg.prepare().map_err(Problem::Failed)?;
@@ -145,9 +174,9 @@ fn conduct(mut plan: Plan<'_>) -> Result<ExitCode, Problem> {
     let files = Files::prepare(wanted, &stop)?;
     check_ops(&plan, files.sizes[0])?;
     let machine = Machine::look(&files.paths[0])?;
-    plan.notes.extend(plan.cache.begin(&files)?);
+    plan.notes
+        .extend(plan.state(&plan.cells[0]).0.begin(&files)?);
     let rounds = play(&mut plan, &files, &stop)?;
-    let interrupted = stop.asked();
     if rounds.iter().flatten().all(Vec::is_empty) {
         return Err(Problem::Interrupted);
     }
@@ -160,23 +189,49 @@ fn conduct(mut plan: Plan<'_>) -> Result<ExitCode, Problem> {
             }
         }
     }
-    let json = plan.common.json;
-    let mut said = std::collections::HashSet::new();
-    plan.notes.retain(|note| said.insert(note.clone()));
-    Report::new(plan, &files, machine, rounds, interrupted).print(json)?;
-    Ok(if interrupted {
-        ExitCode::from(INTERRUPTED)
-    } else {
-        ExitCode::SUCCESS
+    Ok(Measured {
+        plan,
+        files,
+        machine,
+        rounds,
+        stop,
     })
+}
+
+impl Measured<'_> {
+    /// Prints the report, with what follows from all cells together.
+    fn conclude(
+        mut self,
+        findings: Map<String, Value>,
+        found: String,
+    ) -> Result<ExitCode, Problem> {
+        let interrupted = self.stop.asked();
+        let json = self.plan.common.json;
+        let mut said = std::collections::HashSet::new();
+        self.plan.notes.retain(|note| said.insert(note.clone()));
+        Report::new(
+            self.plan,
+            &self.files,
+            self.machine,
+            self.rounds,
+            interrupted,
+        )
+        .with_findings(findings, found)
+        .print(json)?;
+        Ok(if interrupted {
+            ExitCode::from(INTERRUPTED)
+        } else {
+            ExitCode::SUCCESS
+        })
+    }
 }
 
 /// A bench that reads each block once can't read more than there are.
 fn check_ops(plan: &Plan<'_>, each: u64) -> Result<(), Problem> {
     let block = plan.blocks.iter().copied().max().unwrap_or(1);
     let most = each / block * plan.shares.len() as u64;
-    match plan.common.ops {
-        Some(ops) if plan.order == Order::Once && ops > most => Err(Problem::Usage(format!(
+    match plan.common.amount() {
+        Amount::Ops(ops) if plan.order.once() && ops > most => Err(Problem::Usage(format!(
             "--ops {ops}, but there are {most} blocks and each is read once at most: choose fewer \
              --ops, a larger --size or a larger --file"
         ))),
@@ -187,7 +242,7 @@ fn check_ops(plan: &Plan<'_>, each: u64) -> Result<(), Problem> {
 /// What a reader should know of a turn that ran out of file.
 fn early(turn: &Turn<'_>, round: &Round) -> Option<String> {
     let ran_out = match (turn.order, turn.amount) {
-        (Order::Once, Amount::Seconds(_)) => round.ops >= turn.blocks(),
+        (Order::Once | Order::Rising, Amount::Seconds(_)) => round.ops >= turn.blocks(),
         (Order::Mix(_), Amount::Seconds(seconds)) => round.seconds < seconds && !round.cut_short,
         (Order::Mix(_), Amount::Ops(ops)) => round.ops < ops && !round.cut_short,
         _ => false,
@@ -220,10 +275,7 @@ fn play(plan: &mut Plan<'_>, files: &Files, stop: &Stop) -> Result<Vec<Vec<Vec<R
                 let round = number + 1;
                 progress.at(done, format!("round {round}: {}{suffix}", contender.name));
                 done += 1;
-                plan.notes.extend(plan.cache.prepare(files, seed)?);
-                if stop.asked() {
-                    return Ok(rounds);
-                }
+                let (cache, order) = plan.state(cell);
                 let turn = Turn {
                     files,
                     block: cell.block,
@@ -231,11 +283,15 @@ fn play(plan: &mut Plan<'_>, files: &Files, stop: &Stop) -> Result<Vec<Vec<Vec<R
                     threads: cell.threads,
                     amount: plan.common.amount(),
                     advice: plan.common.advice,
-                    order: plan.order,
+                    order,
                     timed: plan.timed,
                     seed,
                     stop,
                 };
+                plan.notes.extend(cache.prepare(&turn)?);
+                if stop.asked() {
+                    return Ok(rounds);
+                }
                 let round = (contender.way)(&turn)?;
                 plan.notes.extend(early(&turn, &round));
                 // A turn cut short says little beside whole ones, and something if alone.

@@ -100,7 +100,7 @@ const INKS: [&str; 6] = [
 const TEXT: &str = "#767676";
 /// Of the grid: fainter on purpose.
 const GRID: &str = "#80808040";
-/// Of the whole picture and of words, in pixels.
+/// Of the picture without marks' words, and of words, in pixels.
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 400.0;
 const TITLE: u32 = 15;
@@ -144,8 +144,10 @@ impl Chart {
             .collect();
         let mut layout = self.layout(&plots);
         let bare = ComputedLayout::from_layout(&layout);
-        let room = bare.margin_top + ROW * self.marks.len() as f64;
-        layout = layout.with_force_margins_y(room, bare.margin_bottom);
+        let rows = ROW * self.marks.len() as f64;
+        layout = layout
+            .with_height(HEIGHT + rows)
+            .with_force_margins_y(bare.margin_top + rows, bare.margin_bottom);
         let computed = ComputedLayout::from_layout(&layout);
         let mut scene = render_multiple(plots, layout);
         self.add_marks(&mut scene, &computed);

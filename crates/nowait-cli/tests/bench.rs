@@ -621,3 +621,113 @@ fn an_interrupt_while_a_file_is_made_leaves_nothing() {
     assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn hitrate_reads_at_the_rates_asked_for_and_says_where_curves_cross() {
+    let dir = directory();
+    let args = "hitrate --size 16M --ops 1000 --rounds 3 --rates 100,0,30,30 --block 4K \
+                --order random --svg charts/of/it --json";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let backends = ["uring", "threads"];
+    for backend in backends
+        .into_iter()
+        .filter(|b| *b == "threads" || has_ring())
+    {
+        let output = nowait(dir.path(), &args)
+            .args(["--backend", backend])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report = json(&output);
+        let all = ["always", "never", "ask", "strict", "adaptive"];
+        assert_eq!(names(&report), all.repeat(3), "rates once each, rising");
+        for contender in report["contenders"].as_array().unwrap() {
+            let (rate, name) = (&contender["rate"], &contender["name"]);
+            for round in contender["rounds"].as_array().unwrap() {
+                assert_eq!(round["ops"], 1000);
+                assert_eq!(round["engine"]["backend"], backend);
+                // A fast device can bring a block within the try for it; none that was cached
+                // may be missed.
+                let hits = round["hits_percent"].as_f64();
+                if name == "ask" || name == "always" {
+                    // What workers bring nobody knows the origin of.
+                    let hits = hits.unwrap_or_default();
+                    assert!(hits + 0.5 >= rate.as_f64().unwrap(), "{hits} at {rate}");
+                }
+                let tried = &round["engine"]["hits"];
+                if name == "never" {
+                    assert_eq!(tried, 0, "at {rate}");
+                } else if name == "always" && rate == 100 {
+                    assert_eq!(tried, 1000);
+                }
+            }
+        }
+        assert!(report["ratios"]["adaptive/always@4096-random-30"]["median"].is_f64());
+        assert_eq!(report["seed_break_even"], 0.3);
+        let curve = &report["curves"][0];
+        assert_eq!(
+            (&curve["block"], &curve["order"]),
+            (&4096.into(), &"random".into())
+        );
+        assert!(curve["always_never"].is_array() && curve["ask_always"].is_array());
+        let rates: Vec<_> = curve["adaptive"].as_array().unwrap().iter().collect();
+        assert_eq!(rates.len(), 3);
+        for at in rates {
+            assert!(at["better"] == "always" || at["better"] == "never");
+            assert!(at["low95"].as_f64() <= at["time"].as_f64());
+        }
+        assert_eq!(curve["turn_over"]["of"], 1365);
+        let chart = dir.path().join("charts/of/it/hitrate-4K-random.svg");
+        let chart = fs::read_to_string(chart).unwrap();
+        assert!(chart.starts_with("<svg") && chart.contains("adaptive"));
+    }
+}
+
+#[test]
+fn hitrate_tables_fit_and_linear_reads_go_upwards() {
+    let dir = directory();
+    let args = "hitrate --size 16M --ops 500 --rounds 3 --rates 0,100 --depth 1 --order linear";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let output = nowait(dir.path(), &args)
+        .args(["--block", "4K", "--contenders", "always,never,adaptive"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let table = text(&output.stdout);
+    for words in [
+        "4K linear, 100 % hits",
+        "hit %",
+        "in 2015",
+        "at most",
+        "cross",
+    ] {
+        assert!(table.contains(words), "{words}: {table}");
+    }
+    let fit = |line: &str| line.chars().count() <= 110;
+    assert!(table.lines().all(fit), "{table}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn hitrate_refuses_what_makes_no_sense() {
+    refused(&["hitrate", "--rates", "0,101"], 2, &["101", "0..=100"]);
+    refused(&["hitrate", "--order", "up"], 2, &["random", "linear"]);
+    refused(&["hitrate", "--backend", "fast"], 2, &["uring or threads"]);
+    refused(&["hitrate", "--contenders", "pread"], 2, &["always", "ask"]);
+    refused(&["hitrate", "--drop-caches"], 2, &["--drop-caches"]);
+    refused(
+        &["hitrate", "--ops", "5", "--seconds", "1"],
+        2,
+        &["--seconds"],
+    );
+    refused(
+        &["hitrate", "--size", "1M", "--ops", "257"],
+        2,
+        &["blocks", "--size"],
+    );
+    refused(
+        &["hitrate", "--svg", "tiny"],
+        1,
+        &["--svg tiny", "name a directory"],
+    );
+}

@@ -239,6 +239,17 @@ impl File {
         Ok(self.len()? == 0)
     }
 
+    /// Whether all of a range that lies within the file is in the page cache: the question of a
+    /// strict read; see [`residency::Asker::is_resident`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn is_resident(&self, offset: u64, len: u64) -> Result<Answer<bool>> {
+        residency::View::of(&self.handle)
+            .is_resident(offset, len)
+            .map_err(|e| e.on(self.handle.shared_path()))
+    }
+
     /// How many bytes from `offset` on are in the page cache without a gap; see
     /// [`residency::resident_prefix`]. Who is to be asked is found out once for an open file.
     ///

@@ -244,9 +244,6 @@ impl<'fd> Asker<'fd> {
     ///
     /// # Errors
     /// As [`resident_prefix`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn is_resident(&self, offset: u64, len: u64) -> Result<Answer<bool>> {
         self.view().is_resident(offset, len)
     }
@@ -308,7 +305,7 @@ impl<'a> View<'a> {
         }
     }
 
-    fn is_resident(&self, offset: u64, len: u64) -> Result<Answer<bool>> {
+    pub(crate) fn is_resident(&self, offset: u64, len: u64) -> Result<Answer<bool>> {
         end("is_resident", offset, len)?;
         let source = match self.source() {
             Ok(source) => source,

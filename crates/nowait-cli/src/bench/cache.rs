@@ -4,12 +4,14 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use nowait::read::{Cached, cached};
+use nowait::residency::{page_size, residency};
 use rustix::fs::Advice;
 
 use super::draws::{F1, Mix};
 use super::files::Files;
-use super::offsets::{Offsets, Order};
+use super::offsets::{Offsets, Order, picked};
 use super::problem::Problem;
+use super::turn::Turn;
 
 /// What the page cache is to have of the files.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,6 +30,9 @@ pub enum Cache {
         /// Nor of anything else.
         drop_all: bool,
     },
+    /// Of the blocks that a turn will read so many percent, drawn anew for each round, and nothing
+    /// else.
+    Part(u32),
 }
 
 /// How many blocks are looked at to see whether it worked.
@@ -49,13 +54,17 @@ impl Cache {
                 "mixed: POSIX_FADV_DONTNEED before each turn, then f1's most popular blocks and some \
                  of f2's are read"
             }
+            Cache::Part(_) => {
+                "in part: POSIX_FADV_DONTNEED before each turn, then its hits are read, without \
+                 readahead"
+            }
         }
     }
 
     /// Once, before the first turn. Says what can't be.
     pub fn begin(self, files: &Files) -> Result<Option<String>, Problem> {
         match self {
-            Cache::Cold { .. } | Cache::Mixed { .. } => {
+            Cache::Cold { .. } | Cache::Mixed { .. } | Cache::Part(_) => {
                 for file in files.open()? {
                     rustix::fs::fdatasync(&file).map_err(|e| Problem::of("fdatasync", e))?;
                 }
@@ -80,7 +89,8 @@ impl Cache {
     }
 
     /// Before a turn. Says if it did not come true.
-    pub fn prepare(self, files: &Files, seed: u64) -> Result<Option<String>, Problem> {
+    pub fn prepare(self, turn: &Turn<'_>) -> Result<Option<String>, Problem> {
+        let (files, seed) = (turn.files, turn.seed);
         let open = files.open()?;
         match self {
             Cache::Cold { drop_all } => {
@@ -138,11 +148,35 @@ impl Cache {
                         .into()
                 }))
             }
+            Cache::Part(percent) => {
+                drop_pages(&open)?;
+                let hits = turn.reads() * u64::from(percent) / 100;
+                let places = turn.places().zip(0..);
+                let places = places.filter(|&(_, i)| picked(i, turn.reads(), hits, seed));
+                let blocks: Vec<u64> = places.map(|(place, _)| place.offset / turn.block).collect();
+                warm_blocks(&open[0], &blocks, turn.block)?;
+                let there = resident(&open);
+                let off = there.map(|there| there.abs_diff(hits * turn.block));
+                let most = (turn.reads() * turn.block / 100).max(2 * turn.block);
+                Ok(off.filter(|&off| off > most).map(|_| {
+                    "the page cache did not have what it was to have before a turn, by more than \
+                     1 % of the reads (is the file used by others, or memory short?)"
+                        .into()
+                }))
+            }
         }
     }
 }
 
-fn drop_pages(files: &[File]) -> Result<(), Problem> {
+/// How many bytes of the files the page cache has, in whole pages; `None` where nobody can say.
+fn resident(files: &[File]) -> Option<u64> {
+    let pages = |file| Some(residency(file, 0..u64::MAX).ok()?.known()?.cached);
+    let pages: Option<u64> = files.iter().map(pages).sum();
+    Some(pages? * page_size())
+}
+
+/// Has the page cache forget these files.
+pub fn drop_pages(files: &[File]) -> Result<(), Problem> {
     for file in files {
         rustix::fs::fadvise(file, 0, None, Advice::DontNeed)
             .map_err(|e| Problem::of("fadvise DONTNEED", e))?;
@@ -160,7 +194,7 @@ fn drop_caches(wanted: bool) -> Result<(), Problem> {
 }
 
 /// Brings these blocks into the page cache and no others.
-fn warm_blocks(file: &File, blocks: &[u64], block: u64) -> Result<(), Problem> {
+pub fn warm_blocks(file: &File, blocks: &[u64], block: u64) -> Result<(), Problem> {
     rustix::fs::fadvise(file, 0, None, Advice::Random).map_err(|e| Problem::of("fadvise", e))?;
     // So that the device has many at a time.
     for at in blocks {

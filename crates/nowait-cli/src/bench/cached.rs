@@ -120,10 +120,12 @@ impl Args {
                     label: Label {
                         block: Some(block),
                         threads: Some(threads as usize),
+                        ..Label::default()
                     },
                     contenders: contenders.collect(),
                     block,
                     threads: threads as usize,
+                    state: None,
                 });
             }
         }

@@ -4,12 +4,14 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use nowait::engine::{Backend, Engine, Options};
-use nowait::{File, Mode, OpenOptions};
+use nowait::read::Trying;
+use nowait::{Completion, File, Mode, OpenOptions, Provenance, ReadAt};
 
 use super::contender::Fit;
 use super::problem::Problem;
@@ -21,16 +23,28 @@ use super::turn::{Lane, Turn};
 pub struct Asked {
     pub backend: Option<Backend>,
     pub mode: Mode,
+    pub trying: Trying,
+    /// Whether the caller itself asks for residency and reads what is there, before it gives the
+    /// engine the rest.
+    pub caller_asks: bool,
 }
 
 impl Asked {
     /// As a user gets it, with room for so many.
     fn options(self, depth: usize) -> Options {
-        let options = Options::new().depth(depth.max(256)).mode(self.mode);
+        let options = Options::new()
+            .depth(depth.max(256))
+            .mode(self.mode)
+            .trying(self.trying);
         match self.backend {
             Some(backend) => options.backend(backend),
             None => options,
         }
+    }
+
+    /// Such an engine.
+    pub fn engine(self, depth: usize) -> Result<Engine, Problem> {
+        Ok(self.options(depth).build()?)
     }
 
     /// Whether there can be such an engine here.
@@ -66,8 +80,9 @@ pub fn open(turn: &Turn<'_>, engine: &Engine) -> Result<Vec<File>, Problem> {
 
 /// As many tasks as the depth, each of which reads block after block; one thread polls them all.
 pub fn many(turn: &Turn<'_>, asked: Asked) -> Result<Round, Problem> {
-    let engine = asked.options(turn.depth).build()?;
+    let engine = asked.engine(turn.depth)?;
     let files = open(turn, &engine)?;
+    let known = Known::default();
     let mut round = turn.run(|lane| {
         let buffers: Vec<_> = (0..turn.depth)
             .map(|_| vec![1u8; turn.block as usize])
@@ -77,7 +92,7 @@ pub fn many(turn: &Turn<'_>, asked: Asked) -> Result<Round, Problem> {
         pollster::block_on(async {
             let mut tasks: FuturesUnordered<_> = buffers
                 .into_iter()
-                .map(|buffer| task(&lane, &files, buffer, turn.block))
+                .map(|buffer| task(&lane, &files, buffer, turn.block, asked, &known))
                 .collect();
             while let Some(ended) = tasks.next().await {
                 ended?;
@@ -85,8 +100,74 @@ pub fn many(turn: &Turn<'_>, asked: Asked) -> Result<Round, Problem> {
             Ok(())
         })
     })?;
+    round.hits_percent = known.hits_percent(round.ops);
     round.engine = Some(facts(&engine));
     Ok(round)
+}
+
+/// What completions say of where their bytes came from.
+#[derive(Default)]
+struct Known {
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl Known {
+    fn note(&self, provenance: Provenance, block: u64) {
+        if provenance.cached as u64 == block {
+            self.hits.fetch_add(1, Relaxed);
+        } else if provenance.unknown as u64 != block {
+            self.misses.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Percent of so many reads; `None` if nothing was known of any.
+    fn hits_percent(&self, ops: u64) -> Option<f64> {
+        let (hits, misses) = (self.hits.load(Relaxed), self.misses.load(Relaxed));
+        (hits + misses > 0).then(|| 100.0 * hits as f64 / ops as f64)
+    }
+}
+
+/// One read in a contender's way.
+enum Reading<'a> {
+    Library(ReadAt<'a, Vec<u8>>),
+    /// Not yet asked for.
+    Asking(&'a File, Vec<u8>, u64),
+    Over,
+}
+
+impl Future for Reading<'_> {
+    type Output = Completion<Vec<u8>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            match &mut *self {
+                Reading::Library(read) => return Pin::new(read).poll(cx),
+                Reading::Over => return Poll::Pending,
+                Reading::Asking(..) => {}
+            }
+            let Reading::Asking(file, mut buffer, offset) =
+                std::mem::replace(&mut *self, Reading::Over)
+            else {
+                continue;
+            };
+            let len = buffer.len() as u64;
+            if matches!(file.is_resident(offset, len), Ok(answer) if answer.known() == Some(true)) {
+                let result = file.blocking_read_at(&mut buffer[..], offset);
+                let provenance = Provenance {
+                    cached: buffer.len(),
+                    ..Provenance::default()
+                };
+                return Poll::Ready(Completion {
+                    result,
+                    held: buffer,
+                    provenance,
+                    ticket: None,
+                });
+            }
+            *self = Reading::Library(file.read_at(buffer, offset));
+        }
+    }
 }
 
 /// One task: reads until the lane says no.
@@ -95,6 +176,8 @@ async fn task(
     files: &[File],
     mut buffer: Vec<u8>,
     block: u64,
+    asked: Asked,
+    known: &Known,
 ) -> Result<(), Problem> {
     loop {
         let next = {
@@ -104,8 +187,13 @@ async fn task(
         let Some((place, timer)) = next else {
             return Ok(());
         };
+        let file = &files[place.file];
         let mut watched = Watched {
-            future: files[place.file].read_at(buffer, place.offset),
+            future: if asked.caller_asks {
+                Reading::Asking(file, buffer, place.offset)
+            } else {
+                Reading::Library(file.read_at(buffer, place.offset))
+            },
             timed: timer.is_some(),
             longest: Duration::ZERO,
             polls: 0,
@@ -113,6 +201,7 @@ async fn task(
         let done = (&mut watched).await;
         let (longest, polls) = (watched.longest, watched.polls);
         buffer = done.held;
+        known.note(done.provenance, block);
         {
             let mut lane = lane.borrow_mut();
             let read = done.result?;
@@ -169,7 +258,7 @@ async fn give_way() {
 /// One future after the other: polled once, which is all that a hit needs; what is still on its
 /// way then is waited for.
 pub fn single(turn: &Turn<'_>) -> Result<Round, Problem> {
-    let engine = Asked::default().options(turn.depth).build()?;
+    let engine = Asked::default().engine(turn.depth)?;
     let files = open(turn, &engine)?;
     let mut round = turn.run(|lane| {
         let mut buffer = vec![1u8; turn.block as usize];
@@ -199,5 +288,10 @@ pub fn single(turn: &Turn<'_>) -> Result<Round, Problem> {
 }
 
 fn facts(engine: &Engine) -> EngineFacts {
-    EngineFacts::new(engine.backend(), engine.why(), &engine.stats())
+    EngineFacts::new(
+        engine.backend(),
+        engine.why(),
+        &engine.stats(),
+        engine.costs(),
+    )
 }

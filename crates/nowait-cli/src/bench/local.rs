@@ -156,7 +156,12 @@ fn with_engine(
         let mut engine = Options::new().depth(turn.depth).build_local()?;
         work(lane, &mut engine, &handles)?;
         // Of several lanes the last one speaks for all.
-        let last = EngineFacts::new(engine.backend(), engine.why(), &engine.stats());
+        let last = EngineFacts::new(
+            engine.backend(),
+            engine.why(),
+            &engine.stats(),
+            engine.costs(),
+        );
         *facts.lock().unwrap_or_else(|e| e.into_inner()) = Some(last);
         Ok(())
     })?;

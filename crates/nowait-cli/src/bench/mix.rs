@@ -145,6 +145,7 @@ impl Name {
             Some(Asked {
                 mode,
                 backend: Some(backend),
+                ..Asked::default()
             })
         };
         match self {
@@ -220,6 +221,7 @@ impl Args {
                 contenders,
                 block: self.block.0,
                 threads: 1,
+                state: None,
             }],
             bases: &[],
             drawing: Some(Drawing {

@@ -2,8 +2,9 @@
 //!
 //! [`Order::Once`] visits every block of the files once, in a random order, before any comes a
 //! second time, as fio's random map does: in a cold file no read is served by an earlier one,
-//! however fast the contender is. [`Order::Any`] draws blocks independently, for a cache that has
-//! them all. [`Order::Mix`] draws from three files, each in its own way.
+//! however fast the contender is. [`Order::Rising`] does so from the first block to the last.
+//! [`Order::Any`] draws blocks independently, for a cache that has them all. [`Order::Mix`] draws
+//! from three files, each in its own way.
 
 use super::draws::{Draws, Mix};
 
@@ -12,10 +13,19 @@ use super::draws::{Draws, Mix};
 pub enum Order {
     /// Each block once.
     Once,
+    /// Each block once, from the first one on.
+    Rising,
     /// Any block at any time.
     Any,
     /// Three classes of reads, each of a file of its own.
     Mix(Mix),
+}
+
+impl Order {
+    /// Whether no block comes again before all have been.
+    pub fn once(self) -> bool {
+        matches!(self, Order::Once | Order::Rising)
+    }
 }
 
 /// One place.
@@ -43,6 +53,7 @@ pub struct Offsets {
 #[derive(Clone, Debug)]
 enum Way {
     Once { seed: u64, next: u64, step: u64 },
+    Rising { next: u64, step: u64 },
     Any { state: u64 },
     Mix(Box<Draws>),
 }
@@ -62,6 +73,10 @@ impl Offsets {
             }
             (Order::Once, _) => Way::Once {
                 seed,
+                next: lane as u64,
+                step: lanes as u64,
+            },
+            (Order::Rising, _) => Way::Rising {
                 next: lane as u64,
                 step: lanes as u64,
             },
@@ -86,6 +101,11 @@ impl Offsets {
                 *state ^= *state >> 7;
                 *state ^= *state << 17;
                 ((u128::from(*state) * u128::from(self.blocks)) >> 64) as u64
+            }
+            Way::Rising { next, step } => {
+                let at = *next % self.blocks;
+                *next += *step;
+                at
             }
             Way::Once { seed, next, step } => {
                 let pass = *next / self.blocks;
@@ -121,6 +141,11 @@ pub fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
+}
+
+/// Whether number `at` of `n` is one of the `few` that `key` picks of them.
+pub fn picked(at: u64, n: u64, few: u64, key: u64) -> bool {
+    permute(at, n, mix(key)) < few
 }
 
 /// Where number `at` of `n` goes in a permutation that `key` names: a Feistel network over the
@@ -168,6 +193,27 @@ mod tests {
             }
         }
         assert_eq!(seen.len(), 300);
+    }
+
+    #[test]
+    fn exactly_as_many_are_picked_and_others_by_another_key() {
+        let pick =
+            |few, key| -> Vec<u64> { (0..1000).filter(|&i| picked(i, 1000, few, key)).collect() };
+        for few in [0, 1, 300, 1000] {
+            assert_eq!(pick(few, 7).len() as u64, few);
+        }
+        assert_ne!(pick(300, 7), pick(300, 8));
+    }
+
+    #[test]
+    fn rising_places_follow_each_other() {
+        let mut offsets = Offsets::new(Order::Rising, (&[3, 3], 512), 7, (0, 1));
+        let places: Vec<_> = (0..7).filter_map(|_| offsets.place()).collect();
+        let at = |i: usize| (places[i].file, places[i].offset);
+        assert_eq!(
+            [at(0), at(1), at(3), at(6)],
+            [(0, 0), (0, 512), (1, 0), (0, 0)]
+        );
     }
 
     #[test]

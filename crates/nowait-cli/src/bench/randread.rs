@@ -180,6 +180,7 @@ impl Args {
                 contenders,
                 block: self.block.0,
                 threads: 1,
+                state: None,
             }],
             bases: &["preadv", "pread"],
             tables: &[Table::DEVICE, Table::TIMES],

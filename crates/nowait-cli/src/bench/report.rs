@@ -12,7 +12,7 @@
 //!   "notes": [string],                what a reader should know of this run
 //!   "contenders": [{
 //!     "name",                         a stable word
-//!     "block", "threads",             where the bench has several
+//!     "block", "threads", "order", "rate",   where the bench has several
 //!     "rounds": [ROUND],
 //!     "median": ROUND,                each figure's median over the rounds
 //!     "spread": {"ops_per_s", "cpu_us_per_op"}     smallest and largest
@@ -26,6 +26,7 @@
 //!          "cpu_us_per_op", "switches_voluntary", "switches_involuntary", "switches_per_op",
 //!          "lat_us": {"p50", "p90", "p99", "p999", "max"},
 //!          "stall_us": {…} | null,    how long a call that promises not to block kept its caller
+//!          "hits_percent",            reads that came whole from the page cache, where known
 //!          "engine": {…},             what nowait's engine counted, where there is one
 //!          "classes": {"f1": CLASS, "f2": CLASS, "f3": CLASS}}    of a mix
 //! CLASS = {"ops", "ops_per_s", "mb_per_s",
@@ -37,7 +38,8 @@
 //! Ratios of a mix have "classes": {"f1": {"median", "low95", "high95",     of ops_per_s
 //!          "p50": {…}, "p99": {…}}, …}                                     of latencies
 //! ```
-//! `syscalls` has no contenders: see [`super::syscalls`].
+//! `hitrate` adds keys: see [`super::hitrate`]. `syscalls` has no contenders: see
+//! [`super::syscalls`].
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -54,6 +56,7 @@ use super::offsets::Order;
 use super::problem::Problem;
 use super::ratio::Ratio;
 use super::round::{Round, median};
+use super::settings::Amount;
 use super::size::Size;
 use super::{Plan, ratio};
 
@@ -68,6 +71,11 @@ pub struct Report {
     notes: Vec<String>,
     contenders: Vec<Entry>,
     ratios: Map<String, Value>,
+    #[serde(flatten)]
+    findings: Map<String, Value>,
+    /// The findings for people.
+    #[serde(skip)]
+    found: String,
     #[serde(skip)]
     bases: &'static [&'static str],
     #[serde(skip)]
@@ -141,6 +149,25 @@ impl Table {
         bases: None,
         columns: &[RATE, CPU, PERCENT, P50, P99, STALL],
         spread: true,
+        ratios: &[Compared::Rate, Compared::CpuShort],
+    };
+
+    /// The cost of one read.
+    pub const EACH: Table = Table {
+        class: None,
+        bases: None,
+        columns: &[
+            Column::new("us/op", 9, |m| {
+                let rate = m["ops_per_s"].as_f64().unwrap_or_default();
+                digits(1e6 / rate.max(1e-9))
+            }),
+            CPU,
+            P50,
+            P99,
+            STALL,
+            Column::new("hit %", 7, |m| figure(m, "/hits_percent", 1.0)),
+        ],
+        spread: false,
         ratios: &[Compared::Rate, Compared::CpuShort],
     };
 
@@ -295,8 +322,19 @@ impl Report {
             notes: plan.notes,
             contenders,
             ratios,
+            findings: Map::new(),
+            found: String::new(),
             bases: plan.bases,
             tables: plan.tables,
+        }
+    }
+
+    /// With what follows from all cells together: more keys for the JSON, and text.
+    pub fn with_findings(self, findings: Map<String, Value>, found: String) -> Report {
+        Report {
+            findings,
+            found,
+            ..self
         }
     }
 
@@ -324,6 +362,7 @@ impl Report {
             }
             Self::histograms(&mut text, cell, paint);
         }
+        text.push_str(&self.found);
         self.foot(&mut text, paint);
         text
     }
@@ -374,13 +413,9 @@ impl Report {
             let ratio = self.ratios.get(&key(entry.name, base, label))?;
             Some(of_class(ratio)).filter(|ratio| !ratio.is_null())
         };
-        let title = match (label.block, label.threads) {
-            _ if table.class.is_some() => format!("\n{}", table.class.unwrap_or_default()),
-            (Some(block), Some(threads)) => {
-                let s = if threads == 1 { "" } else { "s" };
-                format!("{} x {threads} thread{s}", Size(block))
-            }
-            _ => String::new(),
+        let title = match table.class {
+            Some(class) => format!("\n{class}"),
+            None => label.title(),
         };
         let mut line = format!("{title:<NAME$}");
         for (i, column) in table.columns.iter().enumerate() {
@@ -578,18 +613,22 @@ fn settings(plan: &Plan<'_>, files: &Files) -> Value {
     threads.dedup();
     threads.sort_unstable();
     threads.dedup();
+    let (ops, seconds) = match common.amount() {
+        Amount::Ops(ops) => (Some(ops), None),
+        Amount::Seconds(seconds) => (None, Some(seconds)),
+    };
     let mut settings = json!({
         "files": files,
         "size": files.total(),
         "block": plan.blocks,
         "threads": threads,
         "depth": common.depth,
-        "ops": common.ops,
-        "seconds": common.ops.is_none().then_some(common.seconds),
+        "ops": ops,
+        "seconds": seconds,
         "rounds": common.rounds,
         "contenders": names,
         "advice": common.advice,
-        "cache": plan.cache.how(),
+        "cache": plan.state(&plan.cells[0]).0.how(),
         "order": "contenders take turns within a round; each round begins with the next one",
         "seed": common.seed,
         "timed": format!("1 read in {}", plan.timed),

@@ -28,6 +28,9 @@ pub struct Round {
     pub lat_us: Option<Percentiles>,
     /// How long calls that promise not to block kept their caller; of a blocking call, the call.
     pub stall_us: Option<Percentiles>,
+    /// Percent of the reads that came whole from the page cache, where completions tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hits_percent: Option<f64>,
     /// What the engine did, where there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineFacts>,
@@ -75,6 +78,26 @@ pub struct EngineFacts {
     pub ring: u64,
     pub ring_hits: u64,
     pub workers: u64,
+    /// What it has observed, in nanoseconds.
+    pub costs: Costs,
+}
+
+/// The three costs that decide whether trying pays.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Costs {
+    pub hit: f64,
+    pub miss: f64,
+    pub handoff: f64,
+}
+
+impl From<nowait::cost::Costs> for Costs {
+    fn from(costs: nowait::cost::Costs) -> Costs {
+        Costs {
+            hit: costs.hit,
+            miss: costs.miss,
+            handoff: costs.handoff,
+        }
+    }
 }
 
 impl EngineFacts {
@@ -83,6 +106,7 @@ impl EngineFacts {
         backend: nowait::engine::Backend,
         why: &str,
         stats: &nowait::stats::Stats,
+        costs: nowait::cost::Costs,
     ) -> EngineFacts {
         EngineFacts {
             backend: backend.name(),
@@ -94,6 +118,7 @@ impl EngineFacts {
             ring: stats.ring,
             ring_hits: stats.ring_hits,
             workers: stats.workers,
+            costs: costs.into(),
         }
     }
 }
@@ -117,6 +142,7 @@ impl Round {
             switches_per_op: per_op((used.voluntary + used.involuntary) as f64),
             lat_us: None,
             stall_us: None,
+            hits_percent: None,
             engine: None,
             classes: BTreeMap::new(),
             cut_short: false,

@@ -3,10 +3,14 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use nowait::engine::Backend;
 use serde::Serialize;
 
 use super::problem::Problem;
 use super::size::Size;
+
+/// How many reads a turn makes in a bench that has no default time.
+const READS: u64 = 4_000;
 
 /// The options that all benches share. What a bench sets as its own default it sets in its
 /// `#[command(mut_arg)]`.
@@ -33,7 +37,7 @@ pub struct Common {
 
     /// How long each contender reads in each round
     #[arg(long, value_name = "S", default_value = "2", value_parser = positive)]
-    pub seconds: f64,
+    pub seconds: Option<f64>,
 
     /// How many rounds; ratios need 3, a range that covers 95 % needs 6
     #[arg(long, value_name = "N", default_value_t = 3,
@@ -58,6 +62,13 @@ pub struct Common {
     pub json: bool,
 }
 
+/// A backend by its name.
+pub fn backend(text: &str) -> Result<Backend, String> {
+    let all = [Backend::Uring, Backend::Threads];
+    let found = all.into_iter().find(|backend| backend.name() == text);
+    found.ok_or_else(|| "a backend is uring or threads".into())
+}
+
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.001..=86_400.0).contains(&seconds) => Ok(seconds),
@@ -68,7 +79,11 @@ fn positive(text: &str) -> Result<f64, String> {
 impl Common {
     /// How much each contender does in a round.
     pub fn amount(&self) -> Amount {
-        self.ops.map_or(Amount::Seconds(self.seconds), Amount::Ops)
+        match (self.ops, self.seconds) {
+            (Some(ops), _) => Amount::Ops(ops),
+            (None, Some(seconds)) => Amount::Seconds(seconds),
+            (None, None) => Amount::Ops(READS),
+        }
     }
 
     /// What only shows when all is put together.

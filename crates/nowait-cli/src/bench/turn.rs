@@ -90,6 +90,21 @@ impl Turn<'_> {
         }
     }
 
+    /// How many blocks it reads at most, each once.
+    pub fn reads(&self) -> u64 {
+        match self.amount {
+            Amount::Ops(ops) => ops.min(self.blocks()),
+            Amount::Seconds(_) => self.blocks(),
+        }
+    }
+
+    /// The places of a single lane, in their order, as far as each is read once.
+    pub fn places(&self) -> impl Iterator<Item = Place> {
+        let shape = (&self.files.blocks(self.block)[..], self.block);
+        let mut offsets = Offsets::new(self.order, shape, self.seed, (0, 1));
+        (0..self.reads()).map_while(move |_| offsets.place())
+    }
+
     /// Runs `work` on each lane at once and measures from the moment when all have begun.
     ///
     /// `work` sets up, calls [`Lane::begin`], and reads until [`Lane::next`] says no.
@@ -196,7 +211,7 @@ impl<'a> Lane<'a> {
         let blocks = turn.files.blocks(turn.block);
         let classes = match turn.order {
             Order::Mix(_) => CLASSES.iter().map(|_| class::Tape::default()).collect(),
-            Order::Once | Order::Any => Vec::new(),
+            Order::Once | Order::Rising | Order::Any => Vec::new(),
         };
         let share = |ops: u64| {
             let more = (number as u64) < ops % turn.threads as u64;
@@ -204,7 +219,7 @@ impl<'a> Lane<'a> {
         };
         let all = match turn.order {
             // A block that comes again is no longer cold.
-            Order::Once => share(turn.blocks()),
+            Order::Once | Order::Rising => share(turn.blocks()),
             // A mix says itself when it has no more.
             Order::Any | Order::Mix(_) => u64::MAX,
         };
