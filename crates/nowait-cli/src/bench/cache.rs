@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 use nowait::read::{Cached, cached};
 use nowait::residency::{page_size, residency};
@@ -149,7 +150,7 @@ impl Cache {
                 }))
             }
             Cache::Part(percent) => {
-                drop_pages(&open)?;
+                evict(&open)?;
                 let hits = turn.reads() * u64::from(percent) / 100;
                 let places = turn.places().zip(0..);
                 let places = places.filter(|&(_, i)| picked(i, turn.reads(), hits, seed));
@@ -168,6 +169,19 @@ impl Cache {
     }
 }
 
+/// Has the page cache forget these files for good: what an earlier turn had the kernel read ahead
+/// may still be coming in.
+pub fn evict(files: &[File]) -> Result<(), Problem> {
+    for _ in 0..20 {
+        drop_pages(files)?;
+        if resident(files).is_none_or(|there| there == 0) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
 /// How many bytes of the files the page cache has, in whole pages; `None` where nobody can say.
 fn resident(files: &[File]) -> Option<u64> {
     let pages = |file| Some(residency(file, 0..u64::MAX).ok()?.known()?.cached);
@@ -175,8 +189,7 @@ fn resident(files: &[File]) -> Option<u64> {
     Some(pages? * page_size())
 }
 
-/// Has the page cache forget these files.
-pub fn drop_pages(files: &[File]) -> Result<(), Problem> {
+fn drop_pages(files: &[File]) -> Result<(), Problem> {
     for file in files {
         rustix::fs::fadvise(file, 0, None, Advice::DontNeed)
             .map_err(|e| Problem::of("fadvise DONTNEED", e))?;

@@ -51,8 +51,8 @@ use crate::plot::{Axis, Chart, Line, Mark, Svg};
 /// readahead away, the rate stays what it is to be.
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("size", |a| a.default_value("512M")),
-          mut_arg("rounds", |a| a.default_value("9")),
-          mut_arg("ops", |a| a.help("How many reads each contender makes in each round [default: 4000]")),
+          mut_arg("rounds", |a| a.default_value("7")),
+          mut_arg("ops", |a| a.help("How many reads each contender makes in each round [default: 3000]")),
           mut_arg("seconds", |a| a.default_value(None::<&str>)))]
 pub struct Args {
     #[command(flatten)]

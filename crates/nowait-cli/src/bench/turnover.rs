@@ -10,7 +10,7 @@ use futures_util::stream::{self, StreamExt};
 use nowait::read::Plan;
 use serde::Serialize;
 
-use super::cache::{drop_pages, warm_blocks};
+use super::cache::{evict, warm_blocks};
 use super::files::Files;
 use super::future::Asked;
 use super::offsets::{Offsets, Order};
@@ -56,7 +56,7 @@ pub fn measure(
     let mut offsets = Offsets::new(Order::Once, (&files.blocks(block), block), seed, (0, 1));
     let places: Vec<_> = (0..3 * reads).filter_map(|_| offsets.place()).collect();
     let open = files.open()?;
-    drop_pages(&open)?;
+    evict(&open)?;
     let phase = |i: usize| i as u64 / reads;
     let cached = places.iter().zip(0..).filter(|&(_, i)| phase(i) != 1);
     let cached: Vec<u64> = cached.map(|(place, _)| place.offset / block).collect();
