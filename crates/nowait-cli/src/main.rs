@@ -3,7 +3,14 @@
 
 mod bench;
 mod doctor;
+mod name;
 mod plot;
+mod problem;
+mod progress;
+mod remark;
+mod size;
+mod stop;
+mod tree;
 mod usage;
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Ctrl-C: the first one asks the bench to end and to print what it has, the second one ends it.
+//! Ctrl-C: the first one asks a verb to end and to say what it has, the second one ends it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use super::problem::{INTERRUPTED, Problem};
+use crate::problem::{INTERRUPTED, Problem};
 
-/// Whether somebody wants the bench to end.
+/// Whether somebody wants the verb to end.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
@@ -25,7 +25,7 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Whether the bench is to end.
+    /// Whether the verb is to end.
     pub fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

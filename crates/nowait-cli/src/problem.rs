@@ -1,20 +1,20 @@
-//! Why a bench stops before its end, and the exit code of each reason.
+//! Why a verb stops before its end, and the exit code of each reason.
 
 use std::fmt::Display;
 use std::process::ExitCode;
 
-/// What keeps a bench from going on.
+/// What keeps a verb from going on.
 #[derive(Debug)]
 pub enum Problem {
     /// What was asked for makes no sense: exit code 2.
     Usage(String),
     /// Something failed: exit code 1.
     Failed(String),
-    /// Ctrl-C, before anything was measured: exit code 130.
+    /// Ctrl-C, before anything was done: exit code 130.
     Interrupted,
 }
 
-/// The exit code of an interrupted bench, as shells have it: 128 + SIGINT.
+/// The exit code of an interrupted verb, as shells have it: 128 + SIGINT.
 pub const INTERRUPTED: u8 = 130;
 
 impl Problem {
@@ -28,7 +28,7 @@ impl Problem {
         let (message, code) = match self {
             Problem::Usage(message) => (message.as_str(), 2),
             Problem::Failed(message) => (message.as_str(), 1),
-            Problem::Interrupted => ("interrupted before anything was measured", INTERRUPTED),
+            Problem::Interrupted => ("interrupted before anything was done", INTERRUPTED),
         };
         eprintln!("nowait: {message}");
         ExitCode::from(code)

@@ -21,6 +21,13 @@ impl Progress {
         )
     }
 
+    /// For files of which nobody knows how many there are.
+    pub fn of_files() -> Progress {
+        let progress = Progress::new(0, "{pos} files {per_sec} {msg}");
+        progress.bar.unset_length();
+        progress
+    }
+
     /// For so many turns.
     pub fn of_turns(total: u64) -> Progress {
         Progress::new(total, "[{bar:30}] {pos}/{len} {msg}")
@@ -47,6 +54,11 @@ impl Progress {
         }
         self.bar.set_position(done);
         self.bar.set_message(message);
+    }
+
+    /// A second handle, by which remarks make room for themselves.
+    pub fn bar(&self) -> ProgressBar {
+        self.bar.clone()
     }
 }
 

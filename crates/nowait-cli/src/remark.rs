@@ -1,0 +1,51 @@
+//! What could not be done with single files: said on standard error while the rest goes on, and
+//! the exit code that follows from it.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use indicatif::ProgressBar;
+
+use crate::name::Shown;
+use crate::progress::Progress;
+
+/// Takes remarks, from any thread.
+pub struct Remarks {
+    /// Makes room on the terminal while something is said.
+    bar: ProgressBar,
+    failures: AtomicU64,
+}
+
+impl Remarks {
+    /// Remarks that are said beside a progress bar.
+    pub fn beside(progress: &Progress) -> Remarks {
+        Remarks {
+            bar: progress.bar(),
+            failures: AtomicU64::new(0),
+        }
+    }
+
+    /// Something that was asked for can't be done; the exit code will say so.
+    pub fn failure(&self, path: &Path, why: impl Display) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        self.note(path, why);
+    }
+
+    /// Something that a reader should know and that nobody has asked for by name.
+    pub fn note(&self, path: &Path, why: impl Display) {
+        let shown = Shown(path);
+        self.bar.suspend(|| eprintln!("nowait: {shown}: {why}"));
+    }
+
+    /// How much could not be done.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// 0 if all was done, 1 if something could not be.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(u8::from(self.failures() > 0))
+    }
+}
