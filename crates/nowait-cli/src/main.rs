@@ -3,13 +3,17 @@
 
 mod bench;
 mod doctor;
+mod fincore;
+mod met;
 mod name;
+mod output;
 mod plot;
 mod problem;
 mod progress;
 mod remark;
 mod size;
 mod stop;
+mod terminal;
 mod tree;
 mod usage;
 
@@ -29,12 +33,14 @@ struct Cli {
 enum Verb {
     Doctor(doctor::Args),
     Bench(bench::Args),
+    Fincore(fincore::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().verb {
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Bench(args) => bench::run(&args),
+        Verb::Fincore(args) => fincore::run(&args),
     };
     outcome.unwrap_or_else(|message| {
         eprintln!("nowait: {message}");

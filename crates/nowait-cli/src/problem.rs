@@ -12,6 +12,8 @@ pub enum Problem {
     Failed(String),
     /// Ctrl-C, before anything was done: exit code 130.
     Interrupted,
+    /// Whoever reads standard output has read enough: exit code 0, and nothing is said.
+    Closed,
 }
 
 /// The exit code of an interrupted verb, as shells have it: 128 + SIGINT.
@@ -29,6 +31,7 @@ impl Problem {
             Problem::Usage(message) => (message.as_str(), 2),
             Problem::Failed(message) => (message.as_str(), 1),
             Problem::Interrupted => ("interrupted before anything was done", INTERRUPTED),
+            Problem::Closed => return ExitCode::SUCCESS,
         };
         eprintln!("nowait: {message}");
         ExitCode::from(code)

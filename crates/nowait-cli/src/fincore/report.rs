@@ -1,0 +1,105 @@
+//! What is printed: a table that grows file by file, or one JSON object that does.
+
+use std::io::{self, Write};
+
+use super::json::{Entry, Sum};
+use super::line::Line;
+use super::row::{Picture, Row, bytes};
+use super::totals::Totals;
+use crate::name::Shown;
+use crate::output::Output;
+use crate::size::Size;
+
+/// A report that has begun.
+pub struct Report {
+    out: Output,
+    json: bool,
+    rows: u64,
+}
+
+impl Report {
+    /// Begins it.
+    pub fn begin(mut out: Output, json: bool) -> io::Result<Report> {
+        if json {
+            let (version, page) = (env!("CARGO_PKG_VERSION"), bytes(1));
+            write!(
+                out,
+                "{{\"fincore\": 1, \"version\": \"{version}\", \"page_size\": {page}, \"files\": ["
+            )?;
+        }
+        Ok(Report { out, json, rows: 0 })
+    }
+
+    /// The next file.
+    pub fn row(&mut self, row: &Row) -> io::Result<()> {
+        if self.json {
+            let comma = if self.rows > 0 { "," } else { "" };
+            write!(self.out, "{comma}\n  ")?;
+            serde_json::to_writer(&mut self.out, &Entry::of(row))?;
+        } else {
+            self.heading()?;
+            writeln!(self.out, "{} {}", Line::of(&row.looked), Shown(&row.path))?;
+            if let Picture::Strip(strip) = &row.looked.picture {
+                writeln!(self.out, "{strip}")?;
+            }
+        }
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// The end: the sum over all files, and what is not in it.
+    pub fn end(mut self, totals: &Totals, failed: u64) -> io::Result<()> {
+        if self.json {
+            write!(self.out, "\n], \"total\": ")?;
+            serde_json::to_writer(&mut self.out, &Sum::of(totals, failed))?;
+            writeln!(self.out, "}}")?;
+            return self.out.flush();
+        }
+        if totals.files != 1 || self.rows != 1 {
+            self.heading()?;
+            let files = plural(totals.files, "file");
+            writeln!(self.out, "{} total of {files}", Line::of_all(totals))?;
+        }
+        for unknown in &totals.unknown {
+            let (files, size) = (plural(unknown.files, "file"), Size(unknown.size));
+            let why = unknown.why;
+            writeln!(self.out, "unknown: {files} ({size}): {why}")?;
+        }
+        if totals.dirty_unknown > 0 {
+            let files = plural(totals.dirty_unknown, "file");
+            writeln!(
+                self.out,
+                "not counted: dirty pages of {files}: mincore can't tell"
+            )?;
+        }
+        if totals.unasked > 0 {
+            let size = Size(bytes(totals.unasked));
+            writeln!(
+                self.out,
+                "not asked: {size} of large holes, taken as not cached"
+            )?;
+        }
+        if totals.other_names > 0 {
+            let names = plural(totals.other_names, "other name");
+            writeln!(
+                self.out,
+                "not in the total: {names} of files counted before"
+            )?;
+        }
+        self.out.flush()
+    }
+
+    fn heading(&mut self) -> io::Result<()> {
+        match self.rows {
+            0 => writeln!(self.out, "{} PATH", Line::heading()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn plural(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
+}
