@@ -155,7 +155,7 @@ fn show(args: &Args) -> Result<ExitCode, Problem> {
         report.row(&row)?;
     }
     report.end(&totals, remarks.failures())?;
-    Ok(match totals.unknown.is_empty() {
+    Ok(match totals.unknown.0.is_empty() {
         true => remarks.exit_code(),
         false => ExitCode::from(1),
     })

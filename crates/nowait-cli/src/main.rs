@@ -3,6 +3,7 @@
 
 mod bench;
 mod doctor;
+mod evict;
 mod fincore;
 mod met;
 mod name;
@@ -15,6 +16,7 @@ mod size;
 mod stop;
 mod terminal;
 mod tree;
+mod unknown;
 mod usage;
 
 use std::process::ExitCode;
@@ -34,6 +36,7 @@ enum Verb {
     Doctor(doctor::Args),
     Bench(bench::Args),
     Fincore(fincore::Args),
+    Evict(evict::Args),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Fincore(args) => fincore::run(&args),
+        Verb::Evict(args) => evict::run(&args),
     };
     outcome.unwrap_or_else(|message| {
         eprintln!("nowait: {message}");

@@ -76,6 +76,15 @@ impl<'a> Name<'a> {
     }
 }
 
+/// A count of something.
+pub fn plural(count: u64, what: &str) -> String {
+    match (count, what.ends_with('s')) {
+        (1, _) => format!("1 {what}"),
+        (_, true) => format!("{count} {what}es"),
+        (_, false) => format!("{count} {what}s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;

@@ -36,7 +36,12 @@ impl Remarks {
     /// Something that a reader should know and that nobody has asked for by name.
     pub fn note(&self, path: &Path, why: impl Display) {
         let shown = Shown(path);
-        self.bar.suspend(|| eprintln!("nowait: {shown}: {why}"));
+        self.aside(|| eprintln!("nowait: {shown}: {why}"));
+    }
+
+    /// Says something on standard output, which may be the terminal that the bar is drawn on.
+    pub fn aside<T>(&self, say: impl FnOnce() -> T) -> T {
+        self.bar.suspend(say)
     }
 
     /// How much could not be done.

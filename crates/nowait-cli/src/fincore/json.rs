@@ -5,8 +5,9 @@ use serde::Serialize;
 use serde::ser::Serializer;
 
 use super::row::{Picture, Row, bytes};
-use super::totals::{Totals, Unknown};
+use super::totals::Totals;
 use crate::name::Name;
+use crate::unknown::Why;
 
 /// One file.
 #[derive(Serialize)]
@@ -77,21 +78,9 @@ pub struct Sum {
     failed: u64,
 }
 
-#[derive(Serialize)]
-struct Why {
-    why: String,
-    files: u64,
-    size: u64,
-}
-
 impl Sum {
     /// Of all that was counted, and of how many could not be.
     pub fn of(totals: &Totals, failed: u64) -> Sum {
-        let why = |unknown: &Unknown| Why {
-            why: unknown.why.to_string(),
-            files: unknown.files,
-            size: unknown.size,
-        };
         Sum {
             files: totals.files,
             size: totals.size,
@@ -101,7 +90,7 @@ impl Sum {
             dirty_bytes: bytes(totals.dirty),
             dirty_unknown: totals.dirty_unknown,
             writeback_bytes: bytes(totals.writeback),
-            unknown: totals.unknown.iter().map(why).collect(),
+            unknown: totals.unknown.why(),
             other_names: totals.other_names,
             failed,
         }

@@ -6,7 +6,7 @@ use super::json::{Entry, Sum};
 use super::line::Line;
 use super::row::{Picture, Row, bytes};
 use super::totals::Totals;
-use crate::name::Shown;
+use crate::name::{Shown, plural};
 use crate::output::Output;
 use crate::size::Size;
 
@@ -60,7 +60,7 @@ impl Report {
             let files = plural(totals.files, "file");
             writeln!(self.out, "{} total of {files}", Line::of_all(totals))?;
         }
-        for unknown in &totals.unknown {
+        for unknown in &totals.unknown.0 {
             let (files, size) = (plural(unknown.files, "file"), Size(unknown.size));
             let why = unknown.why;
             writeln!(self.out, "unknown: {files} ({size}): {why}")?;
@@ -94,12 +94,5 @@ impl Report {
             0 => writeln!(self.out, "{} PATH", Line::heading()),
             _ => Ok(()),
         }
-    }
-}
-
-fn plural(count: u64, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        _ => format!("{count} {what}s"),
     }
 }

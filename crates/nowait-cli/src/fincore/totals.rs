@@ -1,8 +1,9 @@
 //! The sum over files. What is unknown is summed apart, with its reason.
 
-use nowait::residency::{Answer, Reason};
+use nowait::residency::Answer;
 
 use super::row::{Row, bytes};
+use crate::unknown::Unknowns;
 
 /// What was counted.
 #[derive(Default)]
@@ -16,16 +17,9 @@ pub struct Totals {
     /// Files whose dirty pages nobody can count.
     pub dirty_unknown: u64,
     pub unasked: u64,
-    pub unknown: Vec<Unknown>,
+    pub unknown: Unknowns,
     /// Names of files that had been counted.
     pub other_names: u64,
-}
-
-/// Files of which nobody can say what is cached.
-pub struct Unknown {
-    pub why: Reason,
-    pub files: u64,
-    pub size: u64,
 }
 
 impl Totals {
@@ -47,20 +41,7 @@ impl Totals {
                 self.dirty_unknown += u64::from(value.dirty.is_none());
                 self.unasked += value.unasked;
             }
-            Answer::Unknown(why) => {
-                let known = self.unknown.iter_mut().find(|unknown| unknown.why == why);
-                match known {
-                    Some(unknown) => {
-                        unknown.files += 1;
-                        unknown.size += size;
-                    }
-                    None => self.unknown.push(Unknown {
-                        why,
-                        files: 1,
-                        size,
-                    }),
-                }
-            }
+            Answer::Unknown(why) => self.unknown.add(why, size),
         }
     }
 

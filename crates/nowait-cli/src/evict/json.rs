@@ -1,0 +1,88 @@
+//! The parts of the JSON object; its shape is described in [`super`].
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::holders::Holder;
+use super::reason::Row;
+use super::report::Totals;
+use crate::name::Name;
+use crate::unknown::Why as Unknown;
+
+/// One file.
+#[derive(Serialize)]
+pub struct Entry<'a> {
+    #[serde(flatten)]
+    name: Name<'a>,
+    size: u64,
+    cached_bytes: Option<u64>,
+    evicted_bytes: Option<u64>,
+    stayed_bytes: Option<u64>,
+    unknown: Option<String>,
+    why: Vec<Why<'a>>,
+}
+
+#[derive(Serialize)]
+struct Why<'a> {
+    reason: &'static str,
+    bytes: u64,
+    by: &'a [Holder],
+}
+
+impl<'a> Entry<'a> {
+    /// Of this file.
+    pub fn of(row: &'a Row) -> Entry<'a> {
+        let counted = row.counted.ok();
+        Entry {
+            name: Name::of(&row.path),
+            size: row.size,
+            cached_bytes: counted.map(|counted| counted.before),
+            evicted_bytes: counted.map(|counted| counted.evicted),
+            stayed_bytes: counted.map(|counted| counted.stayed),
+            unknown: row.counted.err().map(|why| why.to_string()),
+            why: row
+                .why
+                .iter()
+                .map(|why| Why {
+                    reason: why.kind.word(),
+                    bytes: why.bytes,
+                    by: &why.by,
+                })
+                .collect(),
+        }
+    }
+}
+
+/// All files.
+#[derive(Serialize)]
+pub struct Sum {
+    files: u64,
+    cached_bytes: u64,
+    evicted_bytes: u64,
+    stayed_bytes: u64,
+    stayed_files: u64,
+    stayed: Map<String, Value>,
+    unknown: Vec<Unknown>,
+    unseen_processes: Option<u64>,
+    failed: u64,
+}
+
+impl Sum {
+    /// Of all that was counted, and of how many could not be.
+    pub fn of(totals: &Totals, unseen: Option<u64>, failed: u64) -> Sum {
+        let stayed = totals.by_reason.iter();
+        Sum {
+            files: totals.files,
+            cached_bytes: totals.cached,
+            evicted_bytes: totals.evicted,
+            stayed_bytes: totals.stayed,
+            stayed_files: totals.stayed_files,
+            stayed: stayed
+                .map(|(kind, &bytes)| (kind.word().to_owned(), bytes.into()))
+                .collect(),
+            unknown: totals.unknown.why(),
+            unseen_processes: unseen,
+            failed,
+        }
+    }
+}

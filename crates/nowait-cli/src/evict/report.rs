@@ -1,0 +1,144 @@
+//! What is printed: text, or one JSON object that grows file by file.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use super::json::{Entry, Sum};
+use super::reason::{Kind, Row, Why};
+use crate::name::{Shown, plural};
+use crate::output::Output;
+use crate::size::Size;
+use crate::unknown::Unknowns;
+
+/// The sum over files, in bytes.
+#[derive(Default)]
+pub struct Totals {
+    pub files: u64,
+    pub cached: u64,
+    pub evicted: u64,
+    pub stayed: u64,
+    pub stayed_files: u64,
+    pub by_reason: BTreeMap<Kind, u64>,
+    pub unknown: Unknowns,
+}
+
+impl Totals {
+    /// One more file.
+    pub fn add(&mut self, row: &Row) {
+        self.files += 1;
+        match row.counted {
+            Err(why) => self.unknown.add(why, row.size),
+            Ok(counted) => {
+                self.cached += counted.before;
+                self.evicted += counted.evicted;
+                self.stayed += counted.stayed;
+                self.stayed_files += u64::from(counted.stayed > 0);
+            }
+        }
+        for why in &row.why {
+            *self.by_reason.entry(why.kind).or_default() += why.bytes;
+        }
+    }
+}
+
+/// A report that has begun.
+pub struct Report {
+    out: Output,
+    json: bool,
+    dry_run: bool,
+    rows: u64,
+}
+
+impl Report {
+    /// Begins it.
+    pub fn begin(mut out: Output, json: bool, dry_run: bool) -> io::Result<Report> {
+        if json {
+            let version = env!("CARGO_PKG_VERSION");
+            write!(
+                out,
+                "{{\"evict\": 1, \"version\": \"{version}\", \"dry_run\": {dry_run}, \"files\": ["
+            )?;
+        }
+        Ok(Report {
+            out,
+            json,
+            dry_run,
+            rows: 0,
+        })
+    }
+
+    /// The next file.
+    pub fn row(&mut self, row: &Row) -> io::Result<()> {
+        let path = Shown(&row.path);
+        if self.json {
+            let comma = if self.rows > 0 { "," } else { "" };
+            write!(self.out, "{comma}\n  ")?;
+            serde_json::to_writer(&mut self.out, &Entry::of(row))?;
+        } else if let Ok(counted) = row.counted {
+            let (before, evicted) = (Size(counted.before), Size(counted.evicted));
+            let stayed = Size(counted.stayed);
+            match (counted.stayed, self.dry_run) {
+                (0, false) => writeln!(self.out, "{path}: {evicted} evicted")?,
+                (0, true) => writeln!(self.out, "{path}: {evicted} would be evicted")?,
+                (_, false) => writeln!(self.out, "{path}: {stayed} stayed, {before} were cached")?,
+                (_, true) => writeln!(self.out, "{path}: up to {stayed} of {before} would stay")?,
+            }
+            row.why.iter().try_for_each(|why| self.why(why))?;
+        } else {
+            writeln!(self.out, "{path}: unknown")?;
+        }
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// One reason, below its file.
+    fn why(&mut self, why: &Why) -> io::Result<()> {
+        let (bytes, text) = (Size(why.bytes).to_string(), why.kind.text());
+        write!(self.out, "{bytes:>10} {text}")?;
+        for (i, holder) in why.by.iter().enumerate() {
+            let comma = if i > 0 { "," } else { "" };
+            let locked = if holder.locked { ", locked" } else { "" };
+            // A process can call itself anything.
+            let command = Shown(holder.command.as_ref());
+            write!(self.out, "{comma} {command} ({}{locked})", holder.pid)?;
+        }
+        writeln!(self.out)
+    }
+
+    /// The end: the sum over all files, and what nobody can say.
+    pub fn end(mut self, totals: &Totals, unseen: Option<u64>, failed: u64) -> io::Result<()> {
+        if self.json {
+            write!(self.out, "\n], \"total\": ")?;
+            serde_json::to_writer(&mut self.out, &Sum::of(totals, unseen, failed))?;
+            writeln!(self.out, "}}")?;
+            return self.out.flush();
+        }
+        let (evicted, cached) = (Size(totals.evicted), Size(totals.cached));
+        let files = plural(totals.files, "file");
+        let (done, up_to, stay) = match self.dry_run {
+            false => ("evicted", "", "stayed"),
+            true => ("would evict", "up to ", "would stay"),
+        };
+        write!(self.out, "{done} {evicted} of {cached} in {files}")?;
+        if totals.stayed > 0 {
+            let (stayed, files) = (Size(totals.stayed), plural(totals.stayed_files, "file"));
+            write!(self.out, "; {up_to}{stayed} {stay} in {files}:")?;
+            for (i, (kind, bytes)) in totals.by_reason.iter().enumerate() {
+                let comma = if i > 0 { "," } else { "" };
+                write!(self.out, "{comma} {} {}", Size(*bytes), kind.word())?;
+            }
+        }
+        writeln!(self.out)?;
+        for unknown in &totals.unknown.0 {
+            let (files, size) = (plural(unknown.files, "file"), Size(unknown.size));
+            writeln!(self.out, "unknown: {files} ({size}): {}", unknown.why)?;
+        }
+        if let Some(unseen @ 1..) = unseen
+            && totals.by_reason.contains_key(&Kind::Held)
+        {
+            let processes = plural(unseen, "process");
+            writeln!(self.out, "not seen: what {processes} may have mapped of it")?;
+        }
+        self.out.flush()
+    }
+}
