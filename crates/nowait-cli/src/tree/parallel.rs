@@ -4,20 +4,26 @@
 //!  visit ─► batch ─► work queue ─► threads: look ─► the batch's own channel ─► take
 //!             └─ in order of making: at most AHEAD of them ──────────────────────┘
 //! ```
-//! The caller's thread lists directories and takes what comes back. Threads start when a first
-//! batch is full: a few files are looked at by the caller, which is sooner done.
+//! The caller's thread lists directories and takes what comes back. Threads start when it has looked
+//! at files for a while: a few are sooner done without. A batch is as large as can be looked at in
+//! about that while.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
 
 use super::{Found, Paths};
 use crate::remark::Remarks;
 
-/// How many files go to a thread at once: enough that handing them over costs little.
-const BATCH: usize = 64;
+/// How long the caller looks at files alone, and a thread at a batch: handing it over costs a
+/// hundredth of that.
+const WHILE: Duration = Duration::from_millis(1);
+
+/// A batch has no more files, for the sake of memory and of whoever waits for the first of them.
+const MOST: usize = 64;
 
 /// How many batches may be under way for each thread.
 const AHEAD: usize = 4;
@@ -25,7 +31,13 @@ const AHEAD: usize = 4;
 /// Files on their way to a thread, and where the answers go.
 struct Batch<T> {
     files: Vec<Found>,
-    answers: Sender<Vec<(Found, T)>>,
+    answers: Sender<Answers<T>>,
+}
+
+/// What was said of the files of a batch.
+struct Answers<T> {
+    said: Vec<(Found, T)>,
+    took: Duration,
 }
 
 impl Paths {
@@ -48,21 +60,27 @@ impl Paths {
                 work,
                 threads: 0,
                 pending: VecDeque::new(),
+                size: 1,
             };
-            let mut batch = Vec::with_capacity(BATCH);
+            let begin = Instant::now();
+            let mut batch = Vec::new();
             self.visit(remarks, |found| {
+                if crew.threads == 0 {
+                    if begin.elapsed() < WHILE {
+                        let said = look(&found);
+                        return take(found, said);
+                    }
+                    crew.start();
+                }
                 batch.push(found);
-                if batch.len() < BATCH {
+                if batch.len() < crew.size {
                     return Ok(());
                 }
-                crew.give(std::mem::replace(&mut batch, Vec::with_capacity(BATCH)));
+                crew.give(std::mem::take(&mut batch));
                 crew.take_beyond(crew.threads * AHEAD, &mut take)
             })?;
-            crew.take_beyond(0, &mut take)?;
-            batch.into_iter().try_for_each(|found| {
-                let said = look(&found);
-                take(found, said)
-            })
+            crew.give(batch);
+            crew.take_beyond(0, &mut take)
         })
     }
 }
@@ -74,7 +92,9 @@ struct Crew<'scope, 'env, T, L> {
     queue: &'scope Mutex<Receiver<Batch<T>>>,
     work: Sender<Batch<T>>,
     threads: usize,
-    pending: VecDeque<Receiver<Vec<(Found, T)>>>,
+    pending: VecDeque<Receiver<Answers<T>>>,
+    /// How many files make a batch.
+    size: usize,
 }
 
 impl<'scope, T, L> Crew<'scope, '_, T, L>
@@ -82,16 +102,21 @@ where
     T: Send + 'scope,
     L: Fn(&Found) -> T + Sync,
 {
-    /// Hands a batch to the threads; the first one brings them.
+    /// Brings the threads.
+    fn start(&mut self) {
+        self.threads = thread::available_parallelism()
+            .map_or(2, NonZero::get)
+            .max(2);
+        for _ in 0..self.threads {
+            let (look, queue) = (self.look, self.queue);
+            self.scope.spawn(move || work(look, queue));
+        }
+    }
+
+    /// Hands a batch to the threads.
     fn give(&mut self, files: Vec<Found>) {
-        if self.threads == 0 {
-            self.threads = thread::available_parallelism()
-                .map_or(2, NonZero::get)
-                .max(2);
-            for _ in 0..self.threads {
-                let (look, queue) = (self.look, self.queue);
-                self.scope.spawn(move || work(look, queue));
-            }
+        if files.is_empty() {
+            return;
         }
         let (answers, pending) = mpsc::channel();
         self.pending.push_back(pending);
@@ -106,8 +131,18 @@ where
         take: &mut impl FnMut(Found, T) -> Result<(), E>,
     ) -> Result<(), E> {
         while self.pending.len() > most {
-            let answers = self.pending.pop_front().and_then(|batch| batch.recv().ok());
-            for (found, said) in answers.into_iter().flatten() {
+            let batch = self.pending.pop_front();
+            let Some(answers) = batch.and_then(|batch| batch.recv().ok()) else {
+                // A thread has panicked, and so will this one at the end of its scope.
+                return Ok(());
+            };
+            let count = answers.said.len();
+            if answers.took < WHILE / 2 {
+                self.size = self.size.max(count * 2).min(MOST);
+            } else if answers.took > WHILE * 2 {
+                self.size = self.size.min(count / 2).max(1);
+            }
+            for (found, said) in answers.said {
                 take(found, said)?;
             }
         }
@@ -121,11 +156,14 @@ fn work<T>(look: &impl Fn(&Found) -> T, queue: &Mutex<Receiver<Batch<T>>>) {
         // Nobody panics while holding the lock.
         let next = queue.lock().map(|queue| queue.recv());
         let Ok(Ok(batch)) = next else { return };
-        let answers = batch.files.into_iter().map(|found| {
+        let begin = Instant::now();
+        let said = batch.files.into_iter().map(|found| {
             let said = look(&found);
             (found, said)
         });
+        let said = said.collect();
+        let took = begin.elapsed();
         // A caller that has had enough takes no more of them.
-        let _ = batch.answers.send(answers.collect());
+        let _ = batch.answers.send(Answers { said, took });
     }
 }
