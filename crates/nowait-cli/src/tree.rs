@@ -75,11 +75,7 @@ impl Found {
 
     /// Remarks on why it could not be dealt with: what vanishes below a directory is no failure.
     pub fn failed(&self, remarks: &Remarks, why: Errno) {
-        if matches!(why, Errno::NOENT | Errno::NOTDIR | Errno::LOOP) && !self.named {
-            remarks.note(&self.path, "vanished meanwhile");
-        } else {
-            remarks.failure(&self.path, why);
-        }
+        failed(remarks, &self.path, self.named, why);
     }
 }
 
@@ -231,12 +227,8 @@ impl<E> Walk<'_, E> {
         }
         let fd = match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(fd) => fd,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if !is_root => {
-                self.remarks.note(path, "vanished meanwhile");
-                return Ok(());
-            }
             Err(e) => {
-                self.remarks.failure(path, e);
+                failed(self.remarks, path, is_root, e);
                 return Ok(());
             }
         };
@@ -250,8 +242,7 @@ impl<E> Walk<'_, E> {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(e) => {
-                    self.remarks
-                        .failure(path, format_args!("cannot list all of it: {e}"));
+                    failed(self.remarks, path, is_root, e);
                     break;
                 }
             };
@@ -265,9 +256,8 @@ impl<E> Walk<'_, E> {
                 FileType::Unknown => {
                     match rustix::fs::statat(CWD, &below_path, AtFlags::SYMLINK_NOFOLLOW) {
                         Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                        Err(Errno::NOENT) => continue,
                         Err(e) => {
-                            self.remarks.failure(&below_path, e);
+                            failed(self.remarks, &below_path, false, e);
                             continue;
                         }
                     }
@@ -292,6 +282,17 @@ impl<E> Walk<'_, E> {
         }
         self.buffer = buffer;
         outcome
+    }
+}
+
+/// Remarks on a path that could not be dealt with. What is not there any more, or is something else
+/// now, is a failure only if it was asked for by its name.
+fn failed(remarks: &Remarks, path: &Path, named: bool, why: Errno) {
+    match why {
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP if !named => {
+            remarks.note(path, "vanished meanwhile");
+        }
+        _ => remarks.failure(path, why),
     }
 }
 

@@ -135,6 +135,6 @@ impl Row {
 
     /// Whether something stayed, or nobody can say.
     pub fn is_news(&self) -> bool {
-        self.counted.is_ok_and(|counted| counted.stayed > 0)
+        self.counted.map_or(true, |counted| counted.stayed > 0)
     }
 }

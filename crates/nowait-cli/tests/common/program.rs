@@ -1,0 +1,196 @@
+//! The program as its users run it, and files whose pages in the cache are known by construction.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use slowdisk::{Filesystem, TestMount};
+use tempfile::TempDir;
+
+pub const PAGE: u64 = 4096;
+pub const MIB: u64 = 1 << 20;
+
+/// Longer than anything here takes; what takes longer hangs.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A fresh `filesystem`; the test is skipped where it can't be had.
+#[macro_export]
+macro_rules! mounted {
+    ($filesystem:expr) => {{
+        slowdisk::require!($filesystem.available());
+        slowdisk::TestMount::new($filesystem).expect("a fresh filesystem")
+    }};
+}
+
+/// The program with these words.
+pub fn nowait<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nowait"));
+    command
+        .args(words)
+        .env("LC_ALL", "C.UTF-8")
+        .env_remove("COLUMNS")
+        .stdin(Stdio::null());
+    command
+}
+
+/// What a run said.
+pub struct Said {
+    pub code: Option<i32>,
+    pub out: Vec<u8>,
+    pub err: String,
+}
+
+impl std::fmt::Debug for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let out = String::from_utf8_lossy(&self.out);
+        write!(f, "exit code {:?}\n{out}\n{}", self.code, self.err)
+    }
+}
+
+impl Said {
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.out).expect("UTF-8")
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.out).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+
+    /// All of it was done, and nothing was remarked on.
+    pub fn done(self) -> Said {
+        assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "{self:?}");
+        self
+    }
+
+    /// Some of it could not be done.
+    pub fn in_part(self) -> Said {
+        assert_eq!(self.code, Some(1), "{self:?}");
+        self
+    }
+}
+
+/// Runs it to its end.
+///
+/// # Panics
+/// If it hangs.
+pub fn run(command: &mut Command) -> Said {
+    run_with(command, b"")
+}
+
+/// Runs it with this standard input.
+pub fn run_with(command: &mut Command, input: &[u8]) -> Said {
+    let (out, err) = (memory_file(), memory_file());
+    let given = memory_file();
+    given.write_all_at(input, 0).unwrap();
+    let mut child = command
+        .stdin(given)
+        .stdout(out.try_clone().unwrap())
+        .stderr(err.try_clone().unwrap())
+        .spawn()
+        .expect("the program starts");
+    let end = Instant::now() + LONG;
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if Instant::now() > end {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("{command:?} hangs");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let read = |file: File| {
+        let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    Said {
+        code: status.code(),
+        out: read(out),
+        err: String::from_utf8_lossy(&read(err)).into_owned(),
+    }
+}
+
+fn memory_file() -> File {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    rustix::fs::memfd_create("said", flags).unwrap().into()
+}
+
+/// The file of the report with this path.
+pub fn file<'a>(report: &'a Value, path: &Path) -> &'a Value {
+    let files = report["files"].as_array().unwrap();
+    let named = |file: &&Value| file["path"] == path.to_str().unwrap();
+    let mut found = files.iter().filter(named);
+    let file = found.next();
+    assert!(found.next().is_none(), "{path:?} is there twice: {report}");
+    file.unwrap_or_else(|| panic!("no {path:?}: {report}"))
+}
+
+/// A file on the device with none of it in the page cache.
+pub fn cold(path: PathBuf, size: u64) -> PathBuf {
+    let pattern: Vec<u8> = (0..size).map(|at| (at ^ (at >> 12)) as u8).collect();
+    fs::write(&path, pattern).unwrap();
+    evict(&path);
+    path
+}
+
+pub fn evict(path: &Path) {
+    slowdisk::evict(&File::open(path).unwrap()).unwrap();
+}
+
+/// Brings the pages of a byte range into the page cache, and no others.
+pub fn touch(path: &Path, range: Range<u64>) {
+    let file = File::open(path).unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+    let mut bytes = vec![0; (range.end - range.start) as usize];
+    file.read_exact_at(&mut bytes, range.start).unwrap();
+}
+
+/// An overlay with one cold file in its lower layer, on an ext4.
+pub fn overlay_with(name: &str, size: u64) -> (TestMount, PathBuf) {
+    let base = TestMount::new(Filesystem::Ext4).expect("a fresh ext4");
+    let lower = base.path().join("lower");
+    fs::create_dir(&lower).unwrap();
+    cold(lower.join(name), size);
+    let overlay = TestMount::overlay(base).expect("an overlay");
+    let path = overlay.path().join(name);
+    (overlay, path)
+}
+
+/// The program as a user who owns nothing; the copy that is run lies in the directory.
+pub fn as_nobody<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> (Command, TempDir) {
+    const NOBODY: u32 = 65534;
+    let dir = open_directory();
+    let copy = dir.path().join("nowait");
+    fs::copy(env!("CARGO_BIN_EXE_nowait"), &copy).unwrap();
+    let mut command = Command::new(copy);
+    command.args(words).uid(NOBODY).gid(NOBODY).current_dir("/");
+    (command, dir)
+}
+
+/// A directory that everybody may look into.
+pub fn open_directory() -> TempDir {
+    let dir = tempfile::tempdir_in("/tmp").unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
+/// A directory on a disk: the system's temporary one may lie in memory.
+pub fn directory() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// A fifo.
+pub fn fifo(path: PathBuf) -> PathBuf {
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
+    path
+}

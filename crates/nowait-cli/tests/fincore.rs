@@ -1,0 +1,453 @@
+//! `nowait fincore` as its users meet it, on files whose cached pages are known by construction.
+
+#[path = "common/program.rs"]
+mod program;
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use program::{
+    MIB, PAGE, Said, as_nobody, cold, directory, evict, fifo, file, nowait, open_directory,
+    overlay_with, run, run_with, touch,
+};
+use serde_json::{Value, json};
+use slowdisk::Filesystem;
+
+fn fincore(words: &[&str], paths: &[&Path]) -> Said {
+    let words = words.iter().map(OsStr::new);
+    let paths = paths.iter().map(|path| path.as_os_str());
+    run(&mut nowait(
+        [OsStr::new("fincore")]
+            .into_iter()
+            .chain(words)
+            .chain(paths),
+    ))
+}
+
+#[test]
+fn cached_pages_are_counted_and_their_ranges_told() {
+    for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
+        let mount = mounted!(filesystem);
+        let size = 8 * MIB + 100;
+        let path = cold(mount.path().join("file"), size);
+        touch(&path, MIB..2 * MIB);
+        touch(&path, 8 * MIB..size);
+        let report = fincore(&["--json", "--map"], &[&path]).done().json();
+        assert_eq!(report["fincore"], 1);
+        assert_eq!(report["page_size"], PAGE);
+        let seen = file(&report, &path);
+        let cached = (MIB / PAGE) + 1;
+        assert_eq!(seen["size"], size);
+        assert_eq!(seen["pages"], size.div_ceil(PAGE));
+        assert_eq!(seen["cached_pages"], cached, "{}", filesystem.name());
+        assert_eq!(seen["cached_bytes"], cached * PAGE);
+        assert_eq!(
+            seen["cached_ranges"],
+            json!([[MIB, 2 * MIB], [8 * MIB, size]])
+        );
+        assert_eq!(seen["dirty_bytes"], 0);
+        assert_eq!(seen["source"], "cachestat");
+        assert_eq!(seen["unknown"], Value::Null);
+        for key in ["size", "pages", "cached_pages", "cached_bytes"] {
+            assert_eq!(report["total"][key], seen[key], "{key}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_yet_written_is_dirty() {
+    let mount = mounted!(Filesystem::Ext4);
+    let path = mount.path().join("file");
+    fs::write(&path, vec![1; MIB as usize]).unwrap();
+    let report = fincore(&["--json"], &[&path]).done().json();
+    let bytes = |key: &str| file(&report, &path)[key].as_u64().unwrap();
+    assert_eq!(bytes("dirty_bytes") + bytes("writeback_bytes"), MIB);
+    File::open(&path).unwrap().sync_all().unwrap();
+    let report = fincore(&["--json"], &[&path]).done().json();
+    assert_eq!(file(&report, &path)["dirty_bytes"], 0);
+    assert_eq!(file(&report, &path)["cached_bytes"], MIB);
+}
+
+#[test]
+fn on_an_overlay_pages_are_counted_and_dirty_ones_are_unknown() {
+    slowdisk::require!(Filesystem::Overlay.available());
+    let (_mount, path) = overlay_with("file", 4 * MIB);
+    touch(&path, 0..MIB);
+    let said = fincore(&["--json"], &[&path]).done().json();
+    let seen = file(&said, &path);
+    assert_eq!(seen["cached_bytes"], MIB);
+    assert_eq!(seen["source"], "mincore");
+    assert_eq!(seen["dirty_bytes"], Value::Null);
+    assert_eq!(said["total"]["dirty_unknown"], 1);
+    let said = fincore(&[], &[&path]).done();
+    assert!(said.text().contains("mincore can't tell"), "{said:?}");
+}
+
+#[test]
+fn what_the_kernel_does_not_tell_is_unknown_and_in_no_sum() {
+    let dir = open_directory();
+    let theirs = cold(dir.path().join("theirs"), 10 * PAGE);
+    let (mut command, _copy) = as_nobody(["fincore", "--json", "-r", dir.path().to_str().unwrap()]);
+    let report = run(&mut command).in_part().json();
+    let seen = file(&report, &theirs);
+    for key in [
+        "pages",
+        "cached_pages",
+        "cached_bytes",
+        "dirty_bytes",
+        "source",
+    ] {
+        assert_eq!(seen[key], Value::Null, "{key}");
+    }
+    let why = seen["unknown"].as_str().unwrap();
+    assert!(why.contains("own"), "{why}");
+    let total = &report["total"];
+    assert_eq!(total["size"], 10 * PAGE);
+    assert_eq!(
+        (&total["pages"], &total["cached_pages"]),
+        (&json!(0), &json!(0))
+    );
+    assert_eq!(
+        total["unknown"],
+        json!([{"why": why, "files": 1, "size": 10 * PAGE}])
+    );
+    let (mut command, _copy) = as_nobody([OsStr::new("fincore"), theirs.as_os_str()]);
+    let said = run(&mut command).in_part();
+    let row = said.text().lines().nth(1).unwrap().split_whitespace();
+    assert_eq!(row.take(5).collect::<Vec<_>>(), ["40K", "?", "?", "?", "?"]);
+    assert!(
+        said.text().contains("unknown: 1 file (40K): the kernel"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_hole_of_two_terabytes_is_answered() {
+    let mount = mounted!(Filesystem::Ext4);
+    let path = mount.path().join("hole");
+    File::create(&path).unwrap().set_len(2 << 40).unwrap();
+    let report = fincore(&["--json", "--map"], &[&path]).done().json();
+    let seen = file(&report, &path);
+    assert_eq!(seen["size"], 2u64 << 40);
+    assert_eq!(seen["cached_pages"], 0);
+    assert_eq!(seen["cached_ranges"], json!([]));
+}
+
+#[test]
+fn an_empty_file_has_no_share() {
+    let dir = directory();
+    let path = dir.path().join("empty");
+    File::create(&path).unwrap();
+    let said = fincore(&["--map"], &[&path]).done();
+    let row: Vec<_> = said
+        .text()
+        .lines()
+        .nth(1)
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    assert_eq!(row[..3], ["0", "0", "-"]);
+}
+
+#[test]
+fn names_stay_on_their_line_and_keep_their_bytes() {
+    let dir = directory();
+    let awkward = [
+        &b"two\nlines"[..],
+        b"not \xff utf-8",
+        b"quote ' and \\",
+        b"bell\x07",
+    ];
+    for name in awkward {
+        fs::write(dir.path().join(OsStr::from_bytes(name)), "x").unwrap();
+    }
+    let said = fincore(&["-r"], &[dir.path()]).done();
+    // A heading, the files, the total.
+    assert_eq!(
+        said.text().lines().count(),
+        1 + awkward.len() + 1,
+        "{said:?}"
+    );
+    assert!(said.text().contains(r"/two\nlines'"), "{said:?}");
+    assert!(said.text().contains(r"/not \377 utf-8'"), "{said:?}");
+    assert!(!said.out.contains(&7), "no bell is rung: {said:?}");
+    let report = fincore(&["-r", "--json"], &[dir.path()]).done().json();
+    let files = report["files"].as_array().unwrap();
+    let has = |path: &str| {
+        files
+            .iter()
+            .any(|f| f["path"].as_str().unwrap().ends_with(path))
+    };
+    assert!(has("/two\nlines") && has("/quote ' and \\"), "{report}");
+    let hex = files.iter().filter_map(|f| f["path_hex"].as_str());
+    let hex: Vec<_> = hex.collect();
+    assert_eq!(hex.len(), 1, "{report}");
+    assert!(hex[0].ends_with("2f6e6f7420ff207574662d38"), "{hex:?}");
+}
+
+#[test]
+fn lists_with_nuls_are_read() {
+    let dir = directory();
+    let (a, b) = (dir.path().join("a"), dir.path().join("b\nc"));
+    fs::write(&a, "a").unwrap();
+    fs::write(&b, "b").unwrap();
+    let list = [a.as_os_str().as_bytes(), b.as_os_str().as_bytes()].join(&0);
+    let ask = ["fincore", "--json", "--files0-from", "-"];
+    let report = run_with(&mut nowait(ask), &list).done().json();
+    assert_eq!(report["files"].as_array().unwrap().len(), 2);
+    file(&report, &b);
+
+    let stored = dir.path().join("list");
+    fs::write(&stored, [&list[..], b"\0"].concat()).unwrap();
+    let report = fincore(&["--json", "--files0-from"], &[&stored])
+        .done()
+        .json();
+    assert_eq!(report["total"]["files"], 2);
+
+    let nothing = run_with(&mut nowait(ask), b"").done().json();
+    assert_eq!(nothing["total"]["files"], 0);
+
+    // What is wrong with one name is remarked on, and the rest is done.
+    let long = vec![b'x'; 100_000];
+    let odd = [b"", &b"/no/such"[..], &long, a.as_os_str().as_bytes()].join(&0);
+    let said = run_with(&mut nowait(ask), &odd).in_part();
+    assert_eq!(said.json()["total"]["files"], 1, "{said:?}");
+    assert_eq!(said.json()["total"]["failed"], 3, "{said:?}");
+    for remark in [
+        "name 1 is empty",
+        "/no/such: No such file",
+        "name 3 is longer",
+    ] {
+        assert!(said.err.contains(remark), "{remark}: {said:?}");
+    }
+
+    let missing = fincore(&["--files0-from"], &[&dir.path().join("none")]).in_part();
+    assert!(missing.err.contains("cannot read this list"), "{missing:?}");
+    assert_eq!(fincore(&[], &[]).code, Some(2));
+    assert_eq!(fincore(&["--files0-from", "-"], &[&a]).code, Some(2));
+}
+
+#[test]
+fn what_is_no_file_is_remarked_on_and_the_rest_is_done() {
+    let dir = directory();
+    let good = dir.path().join("good");
+    fs::write(&good, "x").unwrap();
+    let pipe = fifo(dir.path().join("fifo"));
+    let missing = dir.path().join("missing");
+    let device = Path::new("/dev/null");
+    let said = fincore(&["--json"], &[&missing, &pipe, device, dir.path(), &good]).in_part();
+    assert_eq!(said.json()["total"]["files"], 1);
+    assert_eq!(said.json()["total"]["failed"], 4);
+    let remarks: Vec<_> = said.err.lines().collect();
+    assert_eq!(remarks.len(), 4, "{said:?}");
+    let why = ["No such file", "is a fifo", "is a device", "-r takes all"];
+    for (remark, why) in remarks.iter().zip(why) {
+        assert!(
+            remark.starts_with("nowait: /") && remark.contains(why),
+            "{remark}"
+        );
+    }
+    // Nobody has asked for the fifo by its name.
+    let said = fincore(&["-r", "--json"], &[dir.path()]).done();
+    assert_eq!(said.json()["total"]["files"], 1);
+}
+
+#[test]
+fn what_may_not_be_read_is_remarked_on_and_the_rest_is_done() {
+    let dir = open_directory();
+    let closed = dir.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    let secret = dir.path().join("secret");
+    for path in [&closed.join("x"), &secret, &dir.path().join("open")] {
+        fs::write(path, "x").unwrap();
+    }
+    for path in [&closed, &secret] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    let (mut command, _copy) = as_nobody(["fincore", "--json", "-r", dir.path().to_str().unwrap()]);
+    let said = run(&mut command).in_part();
+    assert_eq!(said.json()["total"]["files"], 1, "{said:?}");
+    assert_eq!(said.json()["total"]["failed"], 2, "{said:?}");
+    assert_eq!(said.err.matches("Permission denied").count(), 2, "{said:?}");
+}
+
+#[test]
+fn links_are_followed_where_they_are_named_and_nowhere_else() {
+    let dir = directory();
+    let (target, tree) = (dir.path().join("target"), dir.path().join("tree"));
+    fs::write(&target, "x").unwrap();
+    fs::create_dir(&tree).unwrap();
+    let (link, up) = (tree.join("link"), tree.join("up"));
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    std::os::unix::fs::symlink(dir.path(), &up).unwrap();
+    let report = fincore(&["--json"], &[&link]).done().json();
+    assert_eq!(file(&report, &link)["size"], 1);
+    let report = fincore(&["-r", "--json"], &[&tree]).done().json();
+    assert_eq!(report["total"]["files"], 0, "{report}");
+    let report = fincore(&["-r", "--json"], &[&up]).done().json();
+    assert_eq!(report["total"]["files"], 1, "{report}");
+}
+
+#[test]
+fn a_file_with_two_names_counts_once() {
+    let dir = directory();
+    let (a, b, c) = (
+        dir.path().join("a"),
+        dir.path().join("b"),
+        dir.path().join("c"),
+    );
+    fs::write(&a, "abc").unwrap();
+    fs::hard_link(&a, &b).unwrap();
+    fs::write(&c, "c").unwrap();
+    let report = fincore(&["-r", "--json"], &[dir.path()]).done().json();
+    assert_eq!(report["files"].as_array().unwrap().len(), 3);
+    let total = &report["total"];
+    assert_eq!((&total["files"], &total["size"]), (&json!(2), &json!(4)));
+    assert_eq!(total["other_names"], 1);
+    // Nor does one that is met by two ways.
+    let report = fincore(&["-r", "--json"], &[&c, dir.path(), &c])
+        .done()
+        .json();
+    assert_eq!(report["total"]["size"], 4);
+}
+
+#[test]
+fn the_first_of_a_tree_are_those_with_the_most_cached() {
+    let dir = directory();
+    for i in 0..300u64 {
+        let path = dir.path().join(format!("{i:03}"));
+        // In an order that is neither that of names nor of sizes.
+        fs::write(&path, vec![0; (1 + i * 7 % 300) as usize * PAGE as usize]).unwrap();
+    }
+    let largest = dir.path().join("largest");
+    fs::write(&largest, vec![0; 4 * MIB as usize]).unwrap();
+    evict(&largest);
+    let report = fincore(&["-r", "--json", "--top", "3"], &[dir.path()])
+        .done()
+        .json();
+    let files = report["files"].as_array().unwrap().iter();
+    let pages: Vec<_> = files.map(|f| f["cached_pages"].as_u64().unwrap()).collect();
+    assert_eq!(pages, [300, 299, 298]);
+    assert_eq!(report["total"]["files"], 301);
+    let none = fincore(&["-r", "--top", "0"], &[dir.path()]).done();
+    assert_eq!(none.text().lines().count(), 2, "{none:?}");
+}
+
+#[test]
+fn many_files_come_in_the_order_in_which_they_were_named() {
+    let dir = directory();
+    let paths: Vec<_> = (0..3000).map(|i| dir.path().join(format!("{i}"))).collect();
+    let mut list = Vec::new();
+    for path in paths.iter().rev() {
+        fs::write(path, "x").unwrap();
+        list.extend_from_slice(path.as_os_str().as_bytes());
+        list.push(0);
+    }
+    let ask = ["fincore", "--json", "--files0-from", "-"];
+    let report = run_with(&mut nowait(ask), &list).done().json();
+    let files = report["files"].as_array().unwrap();
+    let shown: Vec<_> = files.iter().map(|f| f["path"].as_str().unwrap()).collect();
+    let named: Vec<_> = paths.iter().rev().map(|p| p.to_str().unwrap()).collect();
+    assert_eq!(shown, named);
+}
+
+/// A flag that is raised when this goes.
+struct Raised<'a>(&'a AtomicBool);
+
+impl Drop for Raised<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn files_may_vanish_meanwhile() {
+    let dir = directory();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Also when an assertion fails.
+        let _end = Raised(&over);
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                for i in 0..200 {
+                    let sub = dir.path().join(format!("{}", i % 10));
+                    let _ = fs::create_dir(&sub);
+                    let _ = fs::write(sub.join(format!("{i}")), "x");
+                }
+                for i in 0..10 {
+                    let _ = fs::remove_dir_all(dir.path().join(format!("{i}")));
+                }
+            }
+        });
+        for _ in 0..30 {
+            let said = fincore(&["-r", "--json"], &[dir.path()]);
+            assert_eq!(said.code, Some(0), "{said:?}");
+            said.json();
+            let vanished = |line: &str| line.contains("vanished");
+            assert!(said.err.lines().all(vanished), "{said:?}");
+        }
+    });
+}
+
+#[test]
+fn a_strip_shows_where_the_cached_pages_are() {
+    let mount = mounted!(Filesystem::Ext4);
+    let path = cold(mount.path().join("file"), 4 * MIB);
+    touch(&path, 0..MIB);
+    touch(&path, 2 * MIB..2 * MIB + PAGE);
+    let strip = |columns: &str, locale: &str| {
+        let words = [OsStr::new("fincore"), OsStr::new("--map"), path.as_os_str()];
+        let mut command = nowait(words);
+        let said = run(command.env("COLUMNS", columns).env("LC_ALL", locale)).done();
+        said.text().lines().nth(2).unwrap().to_owned()
+    };
+    assert_eq!(strip("18", "C.UTF-8"), "[████····░·······]");
+    assert_eq!(strip("10", "C"), "[##..-...]");
+    assert_eq!(strip("200", "C.UTF-8").chars().count(), 200);
+}
+
+#[test]
+fn a_reader_that_has_had_enough_ends_it_quietly() {
+    let dir = directory();
+    for i in 0..2000 {
+        fs::write(
+            dir.path()
+                .join(format!("a-name-that-fills-the-pipe-{i:0100}")),
+            "",
+        )
+        .unwrap();
+    }
+    for json in [&["--json"][..], &[]] {
+        let words = [&["fincore", "-r", dir.path().to_str().unwrap()][..], json].concat();
+        let mut child = nowait(words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut first = [0; 10];
+        child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(output.stderr.is_empty(), "{output:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_under_the_output_is_told() {
+    let said = nowait(["fincore", "/dev/null"])
+        .stdout(File::options().write(true).open("/dev/full").unwrap())
+        .output()
+        .unwrap();
+    let err = String::from_utf8_lossy(&said.stderr);
+    assert_eq!(said.status.code(), Some(1));
+    assert!(
+        err.contains("cannot write to standard output: No space"),
+        "{err}"
+    );
+}
