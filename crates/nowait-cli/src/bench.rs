@@ -24,6 +24,7 @@ mod machine;
 mod mix;
 mod offsets;
 mod pool;
+mod race;
 mod randread;
 mod ratio;
 mod report;
@@ -74,6 +75,11 @@ enum Bench {
     Hitrate(hitrate::Args),
     #[command(after_help = syscalls::AFTER)]
     Syscalls(syscalls::Args),
+    #[command(after_help = race::AFTER)]
+    Race(race::Args),
+    /// The process under pressure of `race`
+    #[command(hide = true)]
+    RaceInside(race::inside::Args),
 }
 
 const AFTER: &str = "\
@@ -142,6 +148,8 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
         Bench::Hitrate(args) => hitrate::run(args),
         Bench::Mix(args) => args.plan().and_then(conduct),
         Bench::Syscalls(args) => syscalls::run(args),
+        Bench::Race(args) => race::run(args),
+        Bench::RaceInside(args) => race::inside::run(args),
     };
     Ok(outcome.unwrap_or_else(|problem| problem.report()))
 }

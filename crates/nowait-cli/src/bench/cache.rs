@@ -261,7 +261,7 @@ fn sample(files: &Files, open: &[File], seed: u64) -> Result<Option<usize>, Prob
 }
 
 /// What the kernel thinks it could give without swapping.
-fn available_memory() -> Option<u64> {
+pub fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find(|l| l.starts_with("MemAvailable:"))?;
     let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;

@@ -69,7 +69,8 @@ pub fn backend(text: &str) -> Result<Backend, String> {
     found.ok_or_else(|| "a backend is uring or threads".into())
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+/// Seconds that a measurement can take.
+pub fn positive(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.001..=86_400.0).contains(&seconds) => Ok(seconds),
         _ => Err("seconds: a number from 0.001 to 86400".into()),
