@@ -149,7 +149,11 @@ fn what_is_counted_adds_up() {
         }
         if yes > 0 {
             let [share, low, high] = ["share", "low95", "high95"].map(|key| row[key].as_f64());
-            assert_eq!(share, Some(races as f64 / yes as f64));
+            let of = races as f64 / yes as f64;
+            assert!(
+                share.is_some_and(|share| (share - of).abs() < 1e-12),
+                "{row}"
+            );
             assert!(low <= share && share <= high && high <= Some(1.0), "{row}");
             assert!(row["cost_ns"]["ask_yes"].as_f64() > Some(0.0), "{row}");
         }
@@ -328,7 +332,7 @@ fn what_a_killed_bench_leaves_the_next_one_removes() {
         );
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert!(cgroup.exists());
+    // Any bench does, also one that another test runs.
     assert!(has_cgroups());
     assert!(!cgroup.exists());
 }
