@@ -137,12 +137,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
         Wanted {
             path: args.file.as_deref(),
             size: args.size,
-            count: 1,
+            shares: &[1],
             block: nowait::residency::page_size(),
         },
         &stop,
     )?;
-    let size = files.each.min(args.size.0);
+    let size = files.sizes[0].min(args.size.0);
     args.check_size(size)?;
     let machine = Machine::look(&files.paths[0])?;
     let mut bench = Bench {

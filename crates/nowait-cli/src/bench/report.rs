@@ -547,7 +547,7 @@ pub fn remark(text: &mut String, paint: Paint, note: &str) {
 }
 
 /// The rest of a line of which so many columns are taken, broken where it gets too long.
-fn wrapped(text: &mut String, taken: usize, words: &str) {
+pub fn wrapped(text: &mut String, taken: usize, words: &str) {
     let mut column = taken;
     for word in words.split(' ') {
         if column + 1 + word.chars().count() > 100 {

@@ -11,7 +11,7 @@ use super::delay::Delay;
 use super::pressure::Pressure;
 use super::share::{Count, Share};
 use crate::bench::machine::Machine;
-use crate::bench::report::{Paint, remark};
+use crate::bench::report::{Paint, remark, wrapped};
 use crate::bench::round::middle;
 use crate::bench::size::Size;
 use crate::plot::{Axis, Chart, Line};
@@ -369,7 +369,8 @@ impl Report {
         if self.interrupted {
             remark(&mut text, paint, "interrupted; this is what was measured");
         }
-        let _ = writeln!(text, "\n{}", self.answer);
+        let _ = write!(text, "\n{}", paint.bold("Answer:"));
+        wrapped(&mut text, 7, &self.answer);
         text
     }
 
