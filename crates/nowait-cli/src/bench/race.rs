@@ -44,7 +44,7 @@ use super::stop::Stop;
 use crate::plot::Svg;
 use cell::{Cell, Pattern, Place, Turn, Way};
 use cgroup::Cgroup;
-use child::{Child, Orders, Reply};
+use child::{Child, Orders, Reply, Word};
 use delay::Delay;
 use pressure::Pressure;
 use report::{Pressed, Report};
@@ -127,6 +127,8 @@ Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is pri
 /// The least that a file has to have if memory is to be short by a part of it: a process has some
 /// other memory too, that can't be reclaimed.
 const LEAST: u64 = 16 << 20;
+/// Nor can be what is being read at the moment: so many times as much as the device reads ahead.
+const AHEAD: u64 = 8;
 
 /// The bench, from its file to its report.
 pub fn run(args: &Args) -> Result<ExitCode, Problem> {
@@ -143,8 +145,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
         &stop,
     )?;
     let size = files.sizes[0].min(args.size.0);
-    args.check_size(size)?;
     let machine = Machine::look(&files.paths[0])?;
+    args.check_size(size, &machine)?;
     let mut bench = Bench {
         args,
         size,
@@ -211,14 +213,16 @@ impl Args {
         Ok(turns)
     }
 
-    fn check_size(&self, size: u64) -> Result<(), Problem> {
+    fn check_size(&self, size: u64, machine: &Machine) -> Result<(), Problem> {
+        let least = LEAST.max(AHEAD * (machine.read_ahead_kb.unwrap_or(0) << 10));
         let squeezed = self.pressures.iter().any(|p| p.squeeze(size).is_some());
         match super::cache::available_memory() {
-            _ if squeezed && size < LEAST => Err(Problem::Usage(format!(
-                "{} of file: memory can't be made short by a part of so little; --size {} or \
-                 more, or --pressures none,evict",
+            _ if squeezed && size < least => Err(Problem::Usage(format!(
+                "{} of file: memory can't be made short by a part of so little (16M, and {AHEAD} \
+                 times as much as the device reads ahead, is the least); --size {} or more, or \
+                 --pressures none,evict",
                 Size(size),
-                Size(LEAST)
+                Size(least)
             ))),
             Some(memory) if size > memory / 4 => Err(Problem::Usage(format!(
                 "{} of file, {} of memory free: choose a smaller --size",
@@ -295,7 +299,19 @@ impl Bench<'_> {
             turns,
         };
         child.tell(&serde_json::to_string(&orders).map_err(|e| Problem::of("JSON", e))?)?;
-        while let Some(reply) = child.next(stop)? {
+        loop {
+            let reply = match child.next(stop)? {
+                Word::Said(reply) => reply,
+                Word::Ended => return Ok(()),
+                Word::Killed => {
+                    self.note(Some(format!(
+                        "{}: the process under pressure was killed, as the kernel does for want \
+                         of memory; what it had not done is missing; a larger --size gives it more",
+                        pressure.word()
+                    )));
+                    return Ok(());
+                }
+            };
             match reply {
                 Reply::Warm => {
                     if let (Some(cgroup), Some(squeeze)) = (&cgroup, squeeze) {
@@ -317,7 +333,6 @@ impl Bench<'_> {
                 Reply::Failed(why) => return Err(Problem::Failed(why)),
             }
         }
-        Ok(())
     }
 
     /// Once is enough.

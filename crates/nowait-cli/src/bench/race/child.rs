@@ -5,12 +5,13 @@
 //! nothing of what it took. It is killed with its parent, and before the parent lets go of it.
 
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::cell::{Outcome, Turn};
@@ -54,6 +55,15 @@ pub struct Child {
     process: std::process::Child,
     orders: ChildStdin,
     replies: Receiver<Reply>,
+}
+
+/// What a parent hears of it.
+pub enum Word {
+    Said(Reply),
+    /// It has done all.
+    Ended,
+    /// By a signal, as the kernel does for want of memory.
+    Killed,
 }
 
 /// How often is looked for Ctrl-C while it works.
@@ -101,37 +111,37 @@ impl Child {
     pub fn tell(&mut self, line: &str) -> Result<(), Problem> {
         writeln!(self.orders, "{line}")
             .and_then(|()| self.orders.flush())
-            .map_err(|e| self.ended(&e.to_string()))
+            .map_err(ended)
     }
 
-    /// Its next word; nothing once it has ended as it should.
+    /// Its next word, or how it ended.
     ///
     /// # Errors
-    /// If it failed or was killed; [`Problem::Interrupted`] if it is to stop.
-    pub fn next(&mut self, stop: &Stop) -> Result<Option<Reply>, Problem> {
+    /// If it failed; [`Problem::Interrupted`] if it is to stop.
+    pub fn next(&mut self, stop: &Stop) -> Result<Word, Problem> {
         loop {
             if stop.asked() {
                 return Err(Problem::Interrupted);
             }
             return match self.replies.recv_timeout(LOOK) {
                 Ok(Reply::Failed(why)) => Err(Problem::Failed(why)),
-                Ok(reply) => Ok(Some(reply)),
+                Ok(reply) => Ok(Word::Said(reply)),
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => match self.process.wait() {
-                    Ok(status) if status.success() => Ok(None),
-                    Ok(status) => Err(self.ended(&status.to_string())),
-                    Err(e) => Err(self.ended(&e.to_string())),
+                    Ok(status) if status.success() => Ok(Word::Ended),
+                    Ok(status) if status.signal() == Some(Signal::KILL.as_raw()) => {
+                        Ok(Word::Killed)
+                    }
+                    Ok(status) => Err(ended(status)),
+                    Err(e) => Err(ended(e)),
                 },
             };
         }
     }
+}
 
-    fn ended(&self, how: &str) -> Problem {
-        Problem::Failed(format!(
-            "the process under pressure has ended before its time ({how}); if it was killed for \
-             want of memory, a larger --size gives it more"
-        ))
-    }
+fn ended(how: impl std::fmt::Display) -> Problem {
+    Problem::of("the process under pressure has ended before its time", how)
 }
 
 impl Drop for Child {

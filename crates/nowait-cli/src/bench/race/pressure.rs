@@ -33,7 +33,7 @@ pub enum Pressure {
     None,
     /// An eighth of the file too little memory, and a sixteenth taken every 20 ms
     Light,
-    /// Half of the file too little memory, and a quarter taken without a pause
+    /// Half of the file too little memory, and an eighth taken without a pause
     Heavy,
     /// No shortage; a thread evicts parts of the file and reads them back
     Evict,
@@ -71,7 +71,7 @@ impl Pressure {
             }),
             Pressure::Heavy => Some(Squeeze {
                 lacks: file / 2,
-                takes: file / 4,
+                takes: file / 8,
                 pause: Duration::ZERO,
             }),
             Pressure::None | Pressure::Evict => None,

@@ -104,7 +104,11 @@ pub fn strict(ground: &Ground, place: Place, engine: &nowait::Engine) -> Result<
         read.result?;
         buffer = read.held;
     }
-    let (before, after) = (before.unwrap_or_default(), engine.stats());
+    let after = engine.stats();
+    // All of it was settling.
+    let Some(before) = before else {
+        return Ok(Strict::default());
+    };
     Ok(Strict {
         reads,
         hits: after.hits - before.hits,
