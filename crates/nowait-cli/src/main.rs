@@ -2,6 +2,7 @@
 //! your reads. One file per verb; this one only parses and dispatches.
 
 mod bench;
+mod bring;
 mod doctor;
 mod evict;
 mod fincore;
@@ -18,6 +19,7 @@ mod terminal;
 mod tree;
 mod unknown;
 mod usage;
+mod warm;
 
 use std::process::ExitCode;
 
@@ -37,6 +39,7 @@ enum Verb {
     Bench(bench::Args),
     Fincore(fincore::Args),
     Evict(evict::Args),
+    Warm(warm::Args),
 }
 
 fn main() -> ExitCode {
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Verb::Bench(args) => bench::run(&args),
         Verb::Fincore(args) => fincore::run(&args),
         Verb::Evict(args) => evict::run(&args),
+        Verb::Warm(args) => warm::run(&args),
     };
     outcome.unwrap_or_else(|message| {
         eprintln!("nowait: {message}");

@@ -55,19 +55,23 @@ pub struct Found {
 }
 
 impl Found {
-    /// Opens it for reading. Never waits for the other end of a fifo and follows no link but a
-    /// named one, whatever the path has become; leaves the access time as it is where it may.
-    pub fn open(&self) -> rustix::io::Result<File> {
+    /// The flags to open it with for reading: never waits for the other end of a fifo and follows
+    /// no link but a named one, whatever the path has become.
+    pub fn flags(&self) -> OFlags {
         let follow = if self.named {
             OFlags::empty()
         } else {
             OFlags::NOFOLLOW
         };
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | follow;
+        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | follow
+    }
+
+    /// Opens it for reading, and leaves the access time as it is where it may.
+    pub fn open(&self) -> rustix::io::Result<File> {
         let open = |flags| rustix::fs::open(&self.path, flags, Mode::empty());
         // O_NOATIME is for the file's owner alone.
-        let fd = match open(flags | OFlags::NOATIME) {
-            Err(Errno::PERM) => open(flags),
+        let fd = match open(self.flags() | OFlags::NOATIME) {
+            Err(Errno::PERM) => open(self.flags()),
             other => other,
         }?;
         Ok(fd.into())

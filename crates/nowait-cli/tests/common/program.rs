@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -55,6 +55,15 @@ impl std::fmt::Debug for Said {
 }
 
 impl Said {
+    /// Of a program that somebody else ran to its end.
+    pub fn of(output: &Output) -> Said {
+        Said {
+            code: output.status.code(),
+            out: output.stdout.clone(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.out).expect("UTF-8")
     }
@@ -152,6 +161,26 @@ pub fn touch(path: &Path, range: Range<u64>) {
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
     let mut bytes = vec![0; (range.end - range.start) as usize];
     file.read_exact_at(&mut bytes, range.start).unwrap();
+}
+
+/// The byte ranges of a file that are in the page cache: from, and to where.
+pub fn cached(path: &Path) -> Vec<(u64, u64)> {
+    let file = File::open(path).unwrap();
+    let map = nowait::residency::page_map(&file, 0..u64::MAX).unwrap();
+    let map = map.known().expect("known");
+    map.resident()
+        .map(|range| (range.start, range.end))
+        .collect()
+}
+
+/// How many bytes those are.
+pub fn cached_bytes(path: &Path) -> u64 {
+    cached(path).iter().map(|(from, to)| to - from).sum()
+}
+
+/// A path as a word of a command line.
+pub fn word(path: &Path) -> &str {
+    path.to_str().unwrap()
 }
 
 /// An overlay with one cold file in its lower layer, on an ext4.

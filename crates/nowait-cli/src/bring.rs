@@ -1,0 +1,480 @@
+//! Brings files, or ranges of them, into the page cache: what `warm` and `cache restore` have in
+//! common.
+//!
+//! ```text
+//!  take(wish) ─► gathered, in order of inodes ─► open ─► look: what is missing ─► read ─► look again
+//!                                                 └─────── one local engine ───────┘
+//! ```
+//! All is read into memory that is used again and again: a page that was copied from is known to
+//! be there, and a failing device is heard of. Files are told FADV_RANDOM, which makes the kernel
+//! read exactly what it is asked for; the depth of the engine takes the place of its readahead.
+//! Cold opens, which wait for inodes, overlap with the reads.
+
+mod budget;
+mod job;
+mod limits;
+mod pace;
+mod summary;
+mod wish;
+mod witness;
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::CString;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
+
+use nowait::buffer::{Buffer, Limit, downcast};
+use nowait::engine::{LocalEngine, Options, Wait};
+use nowait::op::{Kind, Op, Openat2, Read};
+use nowait::read::Trying;
+use nowait::residency::page_size;
+use nowait::{Completion, Handle, IoBufExt};
+use rustix::fs::{Advice, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+pub use limits::Limits;
+pub use summary::{SHAPE, Summary};
+pub use wish::{Only, Stamp, Wish};
+
+use budget::Budget;
+use job::{Job, Piece};
+use pace::Pace;
+use witness::Witnesses;
+
+use crate::problem::Problem;
+use crate::progress::Progress;
+use crate::remark::Remarks;
+use crate::size::Size;
+use crate::stop::Stop;
+
+/// The largest read. Larger ones bring nothing more, and take memory and cache for the copy.
+const PIECE: u64 = 256 << 10;
+/// So many files are put in order at once.
+const GATHERED: usize = 8192;
+/// After so many bytes it is looked at whether they stay, and how much memory is left.
+const CHECK: u64 = 64 << 20;
+/// How long nothing may happen before it is looked at whether somebody wants the end.
+const TICK: Duration = Duration::from_millis(100);
+/// How long an interrupted run waits for what is under way.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Somebody wants the end.
+#[derive(Debug)]
+pub struct Stopped;
+
+/// Brings one wish after the other.
+pub struct Bringer<'a> {
+    limits: Limits,
+    remarks: &'a Remarks,
+    progress: &'a mut Progress,
+    stop: &'a Stop,
+    engine: LocalEngine,
+    budget: Budget,
+    pace: Pace,
+    gathered: Vec<Wish>,
+    /// In order, to be opened.
+    wishes: VecDeque<Opening>,
+    jobs: HashMap<u64, Job>,
+    /// Jobs with pieces to be read, by number.
+    ready: VecDeque<u64>,
+    numbers: u64,
+    /// What each operation in flight is for, by its token.
+    places: Vec<Option<Work>>,
+    free: Vec<usize>,
+    buffers: Vec<Vec<u8>>,
+    ops: Vec<Op>,
+    /// Missing bytes for which reads were made.
+    spent: u64,
+    checked: u64,
+    witnesses: Witnesses,
+    summary: Summary,
+    begun: Instant,
+}
+
+/// A file that is to be opened.
+#[derive(Debug)]
+struct Opening {
+    wish: Wish,
+    flags: OFlags,
+}
+
+/// What an operation is for.
+#[derive(Debug)]
+enum Work {
+    Open(Opening),
+    Read { job: u64, piece: Piece },
+}
+
+impl<'a> Bringer<'a> {
+    /// With these limits.
+    pub fn new(
+        limits: Limits,
+        remarks: &'a Remarks,
+        progress: &'a mut Progress,
+        stop: &'a Stop,
+    ) -> Result<Bringer<'a>, Problem> {
+        let depth = limits.depth as usize;
+        // What is to be read is known not to be there: nothing is tried in this thread.
+        let engine = Options::new()
+            .depth(depth)
+            .workers(depth.min(64))
+            .trying(Trying::Never)
+            .build_local()?;
+        let budget = Budget::new(limits.budget);
+        Ok(Bringer {
+            summary: Summary::new(&engine, &limits),
+            pace: Pace::new(limits.rate.map(|Size(rate)| rate)),
+            budget,
+            limits,
+            remarks,
+            progress,
+            stop,
+            engine,
+            gathered: Vec::new(),
+            wishes: VecDeque::new(),
+            jobs: HashMap::new(),
+            ready: VecDeque::new(),
+            numbers: 0,
+            places: (0..depth).map(|_| None).collect(),
+            free: (0..depth).rev().collect(),
+            buffers: Vec::new(),
+            ops: Vec::with_capacity(depth),
+            spent: 0,
+            checked: 0,
+            witnesses: Witnesses::default(),
+            begun: Instant::now(),
+        })
+    }
+
+    /// Takes one wish; works while there are many.
+    pub fn take(&mut self, wish: Wish) -> Result<(), Stopped> {
+        self.gathered.push(wish);
+        if self.gathered.len() == GATHERED {
+            self.begin_gathered();
+            while !self.wishes.is_empty() && !self.stop.asked() {
+                self.turn();
+            }
+        }
+        if self.stop.asked() {
+            return Err(Stopped);
+        }
+        Ok(())
+    }
+
+    /// A wish that can't be taken because its file is not what it was.
+    pub fn skip(&mut self) {
+        self.summary.skipped += 1;
+    }
+
+    /// Works until all is done or somebody wants the end, and says what came of it.
+    pub fn finish(mut self) -> Summary {
+        self.begin_gathered();
+        while self.is_busy() && !self.stop.asked() {
+            self.turn();
+        }
+        if self.stop.asked() {
+            self.abandon();
+        }
+        self.summary.seconds = self.begun.elapsed().as_secs_f64();
+        if !self.limits.dry_run {
+            self.summary.stayed = self.witnesses.all();
+        }
+        self.summary
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.wishes.is_empty() || !self.jobs.is_empty() || self.engine.in_flight() > 0
+    }
+
+    /// In the order of inodes, which is about that of the device.
+    fn begin_gathered(&mut self) {
+        self.gathered.sort_by_key(|wish| wish.found.inode);
+        let opening = |wish: Wish| Opening {
+            flags: wish.found.flags() | OFlags::NOATIME,
+            wish,
+        };
+        self.wishes.extend(self.gathered.drain(..).map(opening));
+    }
+
+    /// One round: as many operations as there are places for, then what is done.
+    fn turn(&mut self) {
+        while !self.free.is_empty() {
+            let Some((op, work)) = self.next() else { break };
+            if let Some(place) = self.free.pop() {
+                self.places[place] = Some(work);
+                self.ops.push(op.token(place as u64));
+            }
+        }
+        self.engine.submit_batch(&mut self.ops);
+        let mut done = Vec::new();
+        if self.engine.in_flight() > 0 {
+            // Fails only in a forked child, and nobody forks here.
+            let _ = self.engine.reap(&mut done, Wait::UpTo(TICK));
+        } else {
+            std::thread::sleep(self.pace.wait().min(TICK));
+        }
+        for completion in done {
+            self.done(completion);
+        }
+        self.check();
+        self.show();
+    }
+
+    /// What comes next: a piece of an open file, else another file.
+    fn next(&mut self) -> Option<(Op, Work)> {
+        if let Some(read) = self.next_read() {
+            return Some(read);
+        }
+        if self.jobs.len() + (self.places.len() - self.free.len()) >= self.places.len() {
+            return None;
+        }
+        let opening = self.wishes.pop_front()?;
+        let path = opening.wish.found.path.as_os_str().as_bytes();
+        let Ok(path) = CString::new(path) else {
+            self.failed(&opening.wish, Errno::INVAL);
+            return self.next();
+        };
+        let op = Openat2::new(path, opening.flags, Mode::empty());
+        Some((op.into(), Work::Open(opening)))
+    }
+
+    /// The next piece that pace and budget allow.
+    fn next_read(&mut self) -> Option<(Op, Work)> {
+        while let Some(&number) = self.ready.front() {
+            let room = self.room();
+            if room > 0 && !self.limits.dry_run && !self.pace.wait().is_zero() {
+                return None;
+            }
+            let page = page_size();
+            let most = self.pace.piece(PIECE, page).min(room.max(page));
+            let job = self.jobs.get_mut(&number)?;
+            let piece = match job.next(most, PIECE) {
+                Ok(Some(piece)) => piece,
+                Ok(None) => {
+                    self.ready.pop_front();
+                    self.end(number);
+                    continue;
+                }
+                Err(e) => {
+                    self.remarks.failure(&job.wish.found.path, e);
+                    job.over = true;
+                    continue;
+                }
+            };
+            if piece.missing > room {
+                job.sums.left_out += piece.missing;
+                self.summary
+                    .left_out_because(|| format!("{} is used up", self.budget));
+                continue;
+            }
+            self.spent += piece.missing;
+            if self.limits.dry_run {
+                job.sums.brought += piece.missing;
+                continue;
+            }
+            self.pace.goes(piece.missing);
+            job.in_flight += 1;
+            let buffer = self.buffers.pop().unwrap_or_default();
+            let op = read(&job.handle, buffer, &piece.range);
+            return Some((op, Work::Read { job: number, piece }));
+        }
+        None
+    }
+
+    /// How many more bytes may be brought.
+    fn room(&self) -> u64 {
+        if self.summary.is_full() {
+            return 0;
+        }
+        self.budget.most().saturating_sub(self.spent)
+    }
+
+    /// One operation is done.
+    fn done(&mut self, completion: Completion) {
+        let place = completion.held.get_token() as usize;
+        let Some(work) = self.places.get_mut(place).and_then(Option::take) else {
+            return;
+        };
+        self.free.push(place);
+        let errno = |e: nowait::Error| e.errno().map_or(Errno::IO, Errno::from_raw_os_error);
+        let result = completion.result.map_err(errno);
+        match (work, completion.held.into_kind()) {
+            (Work::Open(opening), Kind::Openat2(op)) => match (result, op.into_fd()) {
+                (Ok(_), Some(fd)) => self.opened(opening.wish, fd, opening.flags),
+                // O_NOATIME is for the file's owner alone.
+                (Err(Errno::PERM), _) if opening.flags.contains(OFlags::NOATIME) => {
+                    let flags = opening.flags - OFlags::NOATIME;
+                    self.wishes.push_front(Opening { flags, ..opening });
+                }
+                (result, _) => self.failed(&opening.wish, result.err().unwrap_or(Errno::IO)),
+            },
+            (Work::Read { job, piece }, Kind::Read(op)) => {
+                if let Ok(buffer) = downcast::<Limit<Vec<u8>>>(op.into_buffer()) {
+                    self.buffers.push(buffer.into_inner());
+                }
+                self.arrived(job, piece, result);
+            }
+            _ => {}
+        }
+    }
+
+    /// It could not be opened.
+    fn failed(&mut self, wish: &Wish, why: Errno) {
+        self.summary.failed += 1;
+        wish.found.failed(self.remarks, why);
+    }
+
+    /// A file is open: is it what was wished for, and what of it is missing?
+    fn opened(&mut self, mut wish: Wish, fd: OwnedFd, flags: OFlags) {
+        let stat = match rustix::fs::fstat(&fd) {
+            Ok(stat) => stat,
+            Err(errno) => return self.failed(&wish, errno),
+        };
+        let path = &wish.found.path;
+        let changed = match &wish.only {
+            _ if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
+                Some("it is no regular file any more")
+            }
+            Some(only) => only.stamp.difference(&Stamp::of(&stat)),
+            None => None,
+        };
+        if let Some(why) = changed {
+            self.summary.skipped += 1;
+            self.remarks.failure(path, format_args!("skipped: {why}"));
+            return;
+        }
+        // A ring does not wait for reads of files that are open with O_NONBLOCK, on filesystems
+        // that know no NOWAIT.
+        let _ = rustix::fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK);
+        let _ = rustix::fs::fadvise(&fd, 0, None, Advice::Random);
+        let handle = match Handle::new(fd) {
+            Ok(handle) => handle,
+            Err(e) => {
+                self.summary.failed += 1;
+                return self.remarks.failure(path, e);
+            }
+        };
+        wish.found.inode = stat.st_ino;
+        self.numbers += 1;
+        let allocated = (stat.st_blocks as u64).saturating_mul(512);
+        let job = Job::new(wish, handle, stat.st_size as u64, allocated);
+        self.jobs.insert(self.numbers, job);
+        self.ready.push_back(self.numbers);
+    }
+
+    /// A piece was read, or could not be.
+    fn arrived(&mut self, number: u64, piece: Piece, result: Result<usize, Errno>) {
+        let Some(job) = self.jobs.get_mut(&number) else {
+            return;
+        };
+        job.in_flight -= 1;
+        match result {
+            Ok(n) => {
+                job.sums.brought += piece.missing.min(n as u64);
+                if job.first.is_none() {
+                    job.first = Some(piece.range.clone());
+                }
+                if (n as u64) < piece.len() {
+                    job.shrank = true;
+                    job.over = true;
+                }
+            }
+            Err(errno) if !job.over => {
+                let start = piece.range.start;
+                let why = format_args!("reading at byte {start}: {errno}; the rest is left out");
+                self.remarks.failure(&job.wish.found.path, why);
+                self.summary.failed += 1;
+                job.over = true;
+            }
+            Err(_) => {}
+        }
+        self.end(number);
+    }
+
+    /// Counts a file if all of it is done.
+    fn end(&mut self, number: u64) {
+        if !self.jobs.get(&number).is_some_and(Job::is_done) || self.ready.contains(&number) {
+            return;
+        }
+        let Some(job) = self.jobs.remove(&number) else {
+            return;
+        };
+        if let Some(reason) = job.unknown
+            && self.summary.unknown_files == 0
+            && !self.limits.dry_run
+        {
+            let why = format_args!(
+                "nobody can say what of it is cached ({reason}): all of it is read, and of others \
+                 of its kind"
+            );
+            self.remarks.note(&job.wish.found.path, why);
+        }
+        if job.shrank {
+            let path = &job.wish.found.path;
+            self.remarks.note(path, "it shrank while it was read");
+        }
+        let cached = job.cached_now().unwrap_or_else(|e| {
+            self.remarks.failure(&job.wish.found.path, e);
+            None
+        });
+        self.summary.add(&job.sums, cached);
+        if let Some(first) = job.first {
+            self.witnesses
+                .finished(job.wish.found, &job.handle, first.start);
+        }
+    }
+
+    /// Now and then: does what was brought stay, and how much memory is there still?
+    fn check(&mut self) {
+        if self.spent - self.checked < CHECK || self.limits.dry_run {
+            return;
+        }
+        self.checked = self.spent;
+        self.budget.look_again();
+        let leaving = self.witnesses.early().shows_eviction() || self.jobs.values().any(Job::loses);
+        if leaving && !self.summary.is_full() {
+            self.summary
+                .left_out_because(|| "what was brought first is leaving again".into());
+        }
+    }
+
+    /// Says how far it is.
+    fn show(&mut self) {
+        let brought =
+            self.summary.brought + self.jobs.values().map(|j| j.sums.brought).sum::<u64>();
+        let rate = brought as f64 / self.begun.elapsed().as_secs_f64();
+        self.progress.at(
+            self.summary.files,
+            format!("{} brought, {}/s", Size(brought), Size(rate as u64)),
+        );
+    }
+
+    /// Somebody wants the end: what is under way may still arrive, and is counted.
+    fn abandon(&mut self) {
+        self.summary.interrupted = true;
+        let end = Instant::now() + GRACE;
+        let mut done = Vec::new();
+        while self.engine.in_flight() > 0 && Instant::now() < end {
+            let _ = self.engine.reap(&mut done, Wait::UpTo(TICK));
+            for completion in done.drain(..) {
+                self.done(completion);
+            }
+        }
+        self.ready.clear();
+        for (_, mut job) in std::mem::take(&mut self.jobs) {
+            job.over = true;
+            self.summary.add(&job.sums, job.cached_now().ok().flatten());
+        }
+    }
+}
+
+/// A read of exactly this range.
+fn read(handle: &Handle, mut buffer: Vec<u8>, range: &Range<u64>) -> Op {
+    buffer.clear();
+    buffer.reserve_exact(PIECE as usize);
+    let len = range.end - range.start;
+    let buffer: Buffer = Box::new(buffer.limit(len as usize));
+    Read::new(handle, buffer, range.start).into()
+}

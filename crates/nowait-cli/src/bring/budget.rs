@@ -1,0 +1,342 @@
+//! How much may be brought, so that it does not evict itself: a share of the memory that this
+//! process could still fill, looked at again while it works.
+//!
+//! What is available counts clean cached pages, and so also what was brought before: the rule is
+//! *brought ≤ share × available*, now and at every later look. In a cgroup the least of its limits
+//! and those of its parents counts, less what is used there and can't be dropped.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::size::Size;
+
+/// What somebody allows: bytes, or a share of what is available.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allowed {
+    /// So many bytes, but no more than are available.
+    Bytes(u64),
+    /// So many hundredths of what is available.
+    Percent(u8),
+}
+
+impl FromStr for Allowed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Allowed, String> {
+        if let Some(percent) = text.strip_suffix('%') {
+            return match percent.parse() {
+                Ok(percent @ 0..=100) => Ok(Allowed::Percent(percent)),
+                _ => Err(format!("`{text}` is no share: write 0% to 100%")),
+            };
+        }
+        if text == "0" {
+            return Ok(Allowed::Bytes(0));
+        }
+        text.parse().map(|Size(bytes)| Allowed::Bytes(bytes))
+    }
+}
+
+impl fmt::Display for Allowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Allowed::Bytes(bytes) => write!(f, "{}", Size(*bytes)),
+            Allowed::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+/// The limit as it was at the last look.
+#[derive(Debug)]
+pub struct Budget {
+    allowed: Allowed,
+    memory: Memory,
+    /// Bytes that could be filled at the last look.
+    available: u64,
+}
+
+impl Budget {
+    /// Looks at the memory for the first time.
+    pub fn new(allowed: Allowed) -> Budget {
+        let memory = Memory::here();
+        Budget {
+            allowed,
+            available: memory.available(),
+            memory,
+        }
+    }
+
+    /// Looks again: what other programs have taken meanwhile is not ours to fill.
+    pub fn look_again(&mut self) {
+        self.available = self.memory.available();
+    }
+
+    /// How many bytes may be brought in all.
+    pub fn most(&self) -> u64 {
+        match self.allowed {
+            Allowed::Bytes(bytes) => bytes.min(self.available),
+            Allowed::Percent(percent) => {
+                (u128::from(self.available) * u128::from(percent) / 100) as u64
+            }
+        }
+    }
+
+    /// Whether fewer bytes than were asked for may be brought, because no more are available.
+    pub fn is_cut(&self) -> bool {
+        matches!(self.allowed, Allowed::Bytes(bytes) if bytes > self.available)
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (limit, available) = (Size(self.most()), Size(self.available));
+        match self.allowed {
+            Allowed::Bytes(_) if self.is_cut() => {
+                write!(f, "the {limit} of memory that are available")
+            }
+            Allowed::Bytes(_) => write!(f, "the budget of {limit}"),
+            Allowed::Percent(percent) => write!(
+                f,
+                "the budget of {limit} ({percent}% of the {available} of memory that are available)"
+            ),
+        }
+    }
+}
+
+/// Where limits of memory are to be read: /proc/meminfo and the cgroups that we are in.
+#[derive(Debug)]
+struct Memory {
+    groups: Vec<Group>,
+}
+
+/// A cgroup with files of the memory controller.
+#[derive(Debug)]
+struct Group {
+    directory: PathBuf,
+    version: Version,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+impl Memory {
+    /// Of this process, its cgroup and that one's parents.
+    fn here() -> Memory {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        Memory {
+            groups: groups(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo")),
+        }
+    }
+
+    /// Bytes that could be filled without swapping or a limit being met. Without any answer 0:
+    /// where nobody says what is available, nothing is.
+    fn available(&self) -> u64 {
+        let machine = fs::read_to_string("/proc/meminfo")
+            .ok()
+            .and_then(|text| number_of(&text, "MemAvailable:"))
+            .map_or(0, |kib| kib << 10);
+        self.groups
+            .iter()
+            .filter_map(Group::available)
+            .fold(machine, u64::min)
+    }
+}
+
+impl Group {
+    /// Bytes up to its limit, and what of its use the kernel would drop to make room; `None`
+    /// without a limit.
+    fn available(&self) -> Option<u64> {
+        let read = |name: &str| fs::read_to_string(self.directory.join(name)).ok();
+        let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
+        let (limit, used, prefix) = match self.version {
+            // Without a limit the files say "max".
+            Version::Two => {
+                let limits = [number("memory.max"), number("memory.high")];
+                (
+                    limits.into_iter().flatten().min()?,
+                    number("memory.current")?,
+                    "",
+                )
+            }
+            Version::One => (
+                number("memory.limit_in_bytes")?,
+                number("memory.usage_in_bytes")?,
+                "total_",
+            ),
+        };
+        let stat = read("memory.stat").unwrap_or_default();
+        let files: u64 = ["inactive_file", "active_file"]
+            .iter()
+            .filter_map(|name| number_of(&stat, &format!("{prefix}{name}")))
+            .sum();
+        Some(limit.saturating_sub(used.saturating_sub(files)))
+    }
+}
+
+/// The number after a name at the beginning of a line.
+fn number_of(text: &str, name: &str) -> Option<u64> {
+    text.lines()
+        .filter_map(|line| line.split_once(char::is_whitespace))
+        .find(|(first, _)| *first == name)
+        .and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok())
+}
+
+/// The cgroups with a memory controller that a process is in, and their parents as far as they can
+/// be seen: from /proc/self/cgroup and /proc/self/mountinfo.
+fn groups(cgroup: &str, mountinfo: &str) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for line in cgroup.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (Some(number), Some(controllers), Some(path)) =
+            (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let version = if number == "0" && controllers.is_empty() {
+            Version::Two
+        } else if controllers.split(',').any(|name| name == "memory") {
+            Version::One
+        } else {
+            continue;
+        };
+        if let Some((root, mounted)) = mount_of(mountinfo, version) {
+            // In a container the mount may begin at our own group, or show nothing of it.
+            let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
+            let directories = below.ancestors().map(|part| mounted.join(part));
+            groups.extend(directories.map(|directory| Group { directory, version }));
+        }
+    }
+    groups
+}
+
+/// Where the hierarchy with the memory controller is mounted, and what of it.
+fn mount_of(mountinfo: &str, version: Version) -> Option<(&Path, &Path)> {
+    mountinfo.lines().find_map(|line| {
+        // 32 24 0:28 ROOT MOUNTPOINT options [tags] - TYPE source OPTIONS (proc_pid_mountinfo(5))
+        let (before, after) = line.split_once(" - ")?;
+        let mut before = before.split(' ').skip(3);
+        let (root, point) = (before.next()?, before.next()?);
+        let mut after = after.split(' ');
+        let (kind, options) = (after.next()?, after.nth(1).unwrap_or(""));
+        let fits = match version {
+            Version::Two => kind == "cgroup2",
+            Version::One => kind == "cgroup" && options.split(',').any(|name| name == "memory"),
+        };
+        fits.then_some((Path::new(root), Path::new(point)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_allow_is_read() {
+        for (text, allowed) in [
+            ("0", Allowed::Bytes(0)),
+            ("4G", Allowed::Bytes(4 << 30)),
+            ("0%", Allowed::Percent(0)),
+            ("75%", Allowed::Percent(75)),
+            ("100%", Allowed::Percent(100)),
+        ] {
+            assert_eq!(text.parse(), Ok(allowed), "{text}");
+        }
+        for text in ["", "%", "101%", "-1%", "1.5%", "x"] {
+            assert!(text.parse::<Allowed>().is_err(), "{text}");
+        }
+    }
+
+    fn directories(cgroup: &str, mountinfo: &str) -> Vec<String> {
+        groups(cgroup, mountinfo)
+            .iter()
+            .map(|group| group.directory.display().to_string())
+            .collect()
+    }
+
+    #[test]
+    fn a_group_and_its_parents_are_found_in_both_versions() {
+        let two = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+        assert_eq!(
+            directories("0::/system.slice/a.service\n", two),
+            [
+                "/sys/fs/cgroup/system.slice/a.service",
+                "/sys/fs/cgroup/system.slice",
+                "/sys/fs/cgroup/"
+            ]
+        );
+        let one = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                   35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+        assert_eq!(
+            directories("2:cpu:/b\n4:memory:/a\n0::/\n", one),
+            ["/sys/fs/cgroup/memory/a", "/sys/fs/cgroup/memory/"]
+        );
+    }
+
+    #[test]
+    fn a_container_that_sees_its_own_group_as_the_root_finds_it() {
+        let mounted = "30 23 0:26 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
+        for seen in ["0::/docker/abc\n", "0::/\n"] {
+            assert_eq!(directories(seen, mounted), ["/sys/fs/cgroup/"]);
+        }
+    }
+
+    /// A directory with the files of a cgroup.
+    fn group(version: Version, files: &[(&str, &str)]) -> (tempfile::TempDir, Group) {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            fs::write(directory.path().join(name), content).unwrap();
+        }
+        let group = Group {
+            directory: directory.path().to_path_buf(),
+            version,
+        };
+        (directory, group)
+    }
+
+    #[test]
+    fn what_a_group_could_drop_is_available() {
+        let (_two, group_two) = group(
+            Version::Two,
+            &[
+                ("memory.max", "1000\n"),
+                ("memory.high", "800\n"),
+                ("memory.current", "700\n"),
+                (
+                    "memory.stat",
+                    "file 500\ninactive_file 300\nactive_file 100\n",
+                ),
+            ],
+        );
+        assert_eq!(group_two.available(), Some(800 - (700 - 400)));
+        let (_one, group_one) = group(
+            Version::One,
+            &[
+                ("memory.limit_in_bytes", "1000\n"),
+                ("memory.usage_in_bytes", "700\n"),
+                (
+                    "memory.stat",
+                    "inactive_file 7\ntotal_inactive_file 300\ntotal_active_file 100\n",
+                ),
+            ],
+        );
+        assert_eq!(group_one.available(), Some(1000 - (700 - 400)));
+        let (_none, unlimited) = group(
+            Version::Two,
+            &[("memory.max", "max\n"), ("memory.high", "max\n")],
+        );
+        assert_eq!(unlimited.available(), None);
+    }
+
+    #[test]
+    fn a_machine_has_memory() {
+        assert!(Memory::here().available() > 0);
+        assert_eq!(
+            number_of("MemAvailable:   12 kB\n", "MemAvailable:"),
+            Some(12)
+        );
+    }
+}

@@ -1,0 +1,50 @@
+//! `nowait warm`: brings what is missing of files into the page cache, and no more than stays there.
+
+use std::process::ExitCode;
+
+use crate::bring::{Bringer, Limits, SHAPE, Stopped, Wish};
+use crate::problem::Problem;
+use crate::progress::Progress;
+use crate::remark::Remarks;
+use crate::stop::Stop;
+use crate::tree::Paths;
+
+/// Brings files into the page cache: only what is missing, and no more than stays there.
+#[derive(Debug, clap::Args)]
+#[command(after_help = format!("{AFTER}\n\nJSON (--json): {{\"verb\": \"warm\", {SHAPE}}}\n\n{CODES}"))]
+pub struct Args {
+    #[command(flatten)]
+    paths: Paths,
+
+    #[command(flatten)]
+    limits: Limits,
+}
+
+const AFTER: &str = "\
+Only what is missing is read: cached ranges and holes are not. Where nobody can say what is cached
+(files of others that one may not write), all is read. While it works it looks at whether what it
+brought first is still there and how much memory is left, and stops before it evicts itself. In the
+end it counts what is cached. Access times stay as they are for files that one owns.";
+
+const CODES: &str = "\
+Exit codes: 0 all is cached, 1 something could not be read or was left out, 2 usage, 130 interrupted
+(what was done is printed).";
+
+/// Runs the verb.
+pub fn run(args: &Args) -> Result<ExitCode, String> {
+    Ok(warm(args).unwrap_or_else(|problem| problem.report()))
+}
+
+fn warm(args: &Args) -> Result<ExitCode, Problem> {
+    let stop = Stop::on_signals()?;
+    let mut progress = Progress::of_files();
+    let remarks = Remarks::beside(&progress);
+    let mut bringer = Bringer::new(args.limits.clone(), &remarks, &mut progress, &stop)?;
+    // An end that somebody wants is in the summary.
+    let _: Result<(), Stopped> = args
+        .paths
+        .visit(&remarks, |found| bringer.take(Wish { found, only: None }));
+    let summary = bringer.finish();
+    drop(progress);
+    summary.print("warm", args.limits.json, &remarks)
+}

@@ -1,0 +1,419 @@
+//! `nowait warm` as its users meet it: what is cached afterwards, what it leaves out, what it says.
+
+#[path = "common/program.rs"]
+mod program;
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use program::{
+    MIB, Said, as_nobody, cached, cached_bytes, cold, directory, evict, fifo, nowait,
+    open_directory, run, touch, word,
+};
+use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
+
+/// The ring, where there is one, and threads.
+const BACKENDS: [Option<&str>; 2] = [None, Some("threads")];
+
+fn warm(words: &[&str]) -> Said {
+    let words: Vec<&str> = ["warm", "--json"].iter().chain(words).copied().collect();
+    run(&mut nowait(words))
+}
+
+/// Waits until something is so, and not forever.
+fn until(what: &str, so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !so() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn signal(child: &Child, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+#[test]
+fn only_what_is_missing_is_brought() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 4 * MIB + 100);
+    touch(&file, MIB..2 * MIB);
+    touch(&file, 3 * MIB..3 * MIB + 4096);
+    let said = warm(&[word(&file)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let report = said.json();
+    assert_eq!(report["cached_before"], MIB + 4096);
+    assert_eq!(report["brought"], 3 * MIB + 100 - 4096);
+    assert_eq!(report["cached_after"], 4 * MIB + 100);
+    assert_eq!(cached(&file), [(0, 4 * MIB + 100)]);
+    let again = warm(&[word(&file)]).json();
+    assert_eq!(again["brought"], 0);
+}
+
+#[test]
+fn a_tree_is_cached_afterwards_on_every_filesystem_and_backend() {
+    let all = [
+        Filesystem::Ext4,
+        Filesystem::Xfs,
+        Filesystem::Btrfs,
+        Filesystem::Tmpfs,
+        Filesystem::Overlay,
+    ];
+    for filesystem in all {
+        slowdisk::require!(filesystem.available());
+        let mount = TestMount::new(filesystem).unwrap();
+        let made = mount.lower().unwrap_or(mount.path()).join("tree");
+        let mut names = Vec::new();
+        for (at, size) in [0, 1, 4096, 70_000, 300_000, 3 * MIB]
+            .into_iter()
+            .enumerate()
+        {
+            let below = made.join(format!("d{}", at % 2));
+            fs::create_dir_all(&below).unwrap();
+            let name = format!("d{}/f\n{at}", at % 2);
+            fs::write(made.join(&name), vec![7; size as usize]).unwrap();
+            names.push((name, size));
+        }
+        mount.sync().unwrap();
+        let tree = mount.path().join("tree");
+        for backend in BACKENDS {
+            for (name, _) in &names {
+                let file = File::open(made.join(name)).unwrap();
+                slowdisk::evict(&file).unwrap();
+            }
+            let mut command = nowait(["warm", "--json", "-r", word(&tree)]);
+            command.envs(backend.map(|name| ("NOWAIT_BACKEND", name)));
+            let said = run(&mut command);
+            assert_eq!(said.code, Some(0), "{filesystem:?} {backend:?}: {said:?}");
+            let report = said.json();
+            let total: u64 = names.iter().map(|(_, size)| size).sum();
+            assert_eq!(report["files"], names.len(), "{filesystem:?}: {said:?}");
+            assert_eq!(report["cached_after"], total, "{filesystem:?}: {said:?}");
+            for (name, size) in &names {
+                let there = cached_bytes(&tree.join(name));
+                assert_eq!(there, *size, "{filesystem:?} {backend:?} {name:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn holes_are_not_read() {
+    let dir = directory();
+    let path = dir.path().join("sparse");
+    let file = File::create(&path).unwrap();
+    file.set_len(2 << 40).unwrap();
+    file.write_all_at(&vec![1; MIB as usize], 1 << 40).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    evict(&path);
+    let said = warm(&[word(&path)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.json()["brought"], MIB);
+    assert_eq!(said.json()["hole_bytes"], (2u64 << 40) - MIB);
+    assert_eq!(cached(&path), [(1 << 40, (1 << 40) + MIB)]);
+}
+
+#[test]
+fn a_budget_is_kept_and_what_was_left_out_is_said() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 4 * MIB);
+    for budget in [0, MIB] {
+        evict(&file);
+        let said = warm(&["--budget", &budget.to_string(), word(&file)]);
+        assert_eq!(said.code, Some(1), "{said:?}");
+        let report = said.json();
+        assert_eq!(report["brought"], budget);
+        assert_eq!(report["left_out"]["files"], 1);
+        assert_eq!(report["left_out"]["bytes"], 4 * MIB - budget);
+        assert!(
+            report["left_out"]["why"]
+                .as_str()
+                .unwrap()
+                .contains("budget")
+        );
+        assert_eq!(cached_bytes(&file), budget);
+    }
+    evict(&file);
+    let said = run(&mut nowait(["warm", "--budget", "0%", word(&file)]));
+    assert!(said.text().contains("left out 4M of 1 file"), "{said:?}");
+    assert!(said.text().contains("--budget"), "{said:?}");
+}
+
+/// A cgroup with a limit of memory, removed in the end.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    fn new(limit: u64) -> Option<Group> {
+        let name = format!("nowait-warm-{}", std::process::id());
+        let of_one = Path::new("/sys/fs/cgroup/memory");
+        let (root, file) = if of_one.join("memory.limit_in_bytes").exists() {
+            (of_one, "memory.limit_in_bytes")
+        } else {
+            (Path::new("/sys/fs/cgroup"), "memory.max")
+        };
+        let group = Group(root.join(name));
+        fs::create_dir(&group.0).ok()?;
+        fs::write(group.0.join(file), limit.to_string()).ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn the_limit_of_a_cgroup_is_never_filled() {
+    let Some(group) = Group::new(128 * MIB) else {
+        assert!(
+            std::env::var_os("NOWAIT_TEST_ALL").is_none(),
+            "NOWAIT_TEST_ALL: needs a cgroup with a memory controller"
+        );
+        eprintln!("skipped: needs a cgroup with a memory controller");
+        return;
+    };
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 200 * MIB);
+    for budget in ["75%", "1T"] {
+        evict(&file);
+        // A group may hold pages of the run before.
+        let script = "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"";
+        let said = run(std::process::Command::new("sh").args(["-c", script]).args([
+            word(&group.0),
+            env!("CARGO_BIN_EXE_nowait"),
+            "warm",
+            "--json",
+            "--depth",
+            "16",
+            "--budget",
+            budget,
+            word(&file),
+        ]));
+        assert_eq!(said.code, Some(1), "{said:?}");
+        let report = said.json();
+        let brought = report["brought"].as_u64().unwrap();
+        assert!(brought > 16 * MIB && brought < 128 * MIB, "{said:?}");
+        assert_eq!(
+            brought + report["left_out"]["bytes"].as_u64().unwrap(),
+            200 * MIB
+        );
+        if budget == "75%" {
+            // What it says it brought is still there.
+            assert_eq!(cached_bytes(&file), brought, "{said:?}");
+        } else {
+            let why = report["left_out"]["why"].as_str().unwrap();
+            assert!(
+                why.contains("available") || why.contains("leaving"),
+                "{said:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_interrupt_says_what_was_done() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 8 * MIB);
+    for rate in ["1", "65536"] {
+        evict(&file);
+        let mut command = nowait(["warm", "--json", "--rate", rate, word(&file)]);
+        let child = command.stdout(Stdio::piped()).spawn().unwrap();
+        until("something is brought", || !cached(&file).is_empty());
+        signal(&child, rustix::process::Signal::INT);
+        let said = Said::of(&child.wait_with_output().unwrap());
+        assert_eq!(said.code, Some(130), "{said:?}");
+        let report = said.json();
+        assert_eq!(report["interrupted"], true);
+        assert_eq!(report["brought"], cached_bytes(&file), "{said:?}");
+        assert!(cached_bytes(&file) < 8 * MIB);
+    }
+}
+
+#[test]
+fn an_interrupt_is_heard_while_a_device_hangs() {
+    slowdisk::require!(slowdisk::available());
+    let disk = SlowDisk::builder().size(512 << 20).build().unwrap();
+    let mount = TestMount::on(&disk, Filesystem::Ext4).unwrap();
+    let file = cold(mount.path().join("file"), MIB);
+    let places = slowdisk::extents(&File::open(&file).unwrap()).unwrap();
+    for place in places {
+        disk.inject(Fault::stall(place).reads_only());
+    }
+    let child = nowait(["warm", word(&file)])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("a read hangs", || disk.stalled() > 0);
+    signal(&child, rustix::process::Signal::INT);
+    // The kernel lets a process go when its reads are done; until then it has said what it did.
+    std::thread::sleep(Duration::from_secs(3));
+    disk.release_all();
+    let said = Said::of(&child.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(130), "{said:?}");
+    assert!(said.text().contains("interrupted"), "{said:?}");
+}
+
+#[test]
+fn what_can_not_be_read_is_said_and_the_rest_is_done() {
+    let dir = directory();
+    let at = |name: &str| dir.path().join(name);
+    let good = cold(at("good"), 100_000);
+    fs::create_dir(at("directory")).unwrap();
+    let fifo = fifo(at("fifo"));
+    let said = warm(&[
+        word(&at("missing")),
+        word(&fifo),
+        word(&at("directory")),
+        "/dev/null",
+        word(&good),
+    ]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    for part in [
+        "missing: No such file",
+        "is a fifo",
+        "-r takes all",
+        "is a device",
+    ] {
+        assert!(said.err.contains(part), "{part}: {said:?}");
+    }
+    assert_eq!(cached_bytes(&good), 100_000);
+}
+
+#[test]
+fn a_failing_device_is_heard_of_and_not_counted_as_cached() {
+    slowdisk::require!(slowdisk::available());
+    let disk = SlowDisk::builder().size(512 << 20).build().unwrap();
+    let mount = TestMount::on(&disk, Filesystem::Ext4).unwrap();
+    let bad = cold(mount.path().join("bad"), MIB);
+    let good = cold(mount.path().join("good"), MIB);
+    let place = slowdisk::extents(&File::open(&bad).unwrap())
+        .unwrap()
+        .remove(0);
+    disk.inject(Fault::eio(place).reads_only());
+    let said = warm(&["-r", word(mount.path())]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("bad: reading at byte"), "{said:?}");
+    let report = said.json();
+    assert_eq!(report["failed"], 1);
+    assert_eq!(report["cached_after"], report["brought"], "{said:?}");
+    assert_eq!(cached_bytes(&good), MIB);
+}
+
+#[test]
+fn files_of_others_are_read_whole_as_nobody_can_say_what_is_cached() {
+    let dir = open_directory();
+    let readable = cold(dir.path().join("readable"), 300_000);
+    let secret = cold(dir.path().join("secret"), 1000);
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("NOWAIT_TEST_ALL").is_none(), "needs root");
+        eprintln!("skipped: needs root to be somebody else");
+        return;
+    }
+    let (mut command, _copy) = as_nobody(["warm", "--json", "-r", word(dir.path())]);
+    let said = run(&mut command);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("secret: Permission denied"), "{said:?}");
+    assert!(said.err.contains("readable: nobody can say"), "{said:?}");
+    let report = said.json();
+    assert_eq!(report["unknown"]["files"], 1);
+    assert_eq!(report["brought"], 300_000);
+    assert_eq!(
+        report["cached_after"], 0,
+        "never more than is known: {said:?}"
+    );
+    assert_eq!(cached_bytes(&readable), 300_000);
+    assert_eq!(cached_bytes(&secret), 0);
+}
+
+#[test]
+fn a_file_that_shrinks_or_goes_meanwhile_stops_nothing() {
+    let dir = directory();
+    let first = cold(dir.path().join("first"), MIB);
+    let last = cold(dir.path().join("last"), 20_000);
+    let child = nowait(["warm", "--json", "--rate", "64K", word(&first), word(&last)])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("something is brought", || {
+        !cached(&first).is_empty() || !cached(&last).is_empty()
+    });
+    File::options()
+        .write(true)
+        .open(&first)
+        .unwrap()
+        .set_len(5000)
+        .unwrap();
+    let said = Said::of(&child.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.err.contains("first: it shrank"), "{said:?}");
+    assert_eq!(cached_bytes(&last), 20_000);
+}
+
+#[test]
+fn access_times_stay_as_they_are() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 10_000);
+    let old = rustix::fs::Timestamps {
+        last_access: rustix::fs::Timespec {
+            tv_sec: 1000,
+            tv_nsec: 0,
+        },
+        last_modification: rustix::fs::Timespec {
+            tv_sec: 2000,
+            tv_nsec: 0,
+        },
+    };
+    rustix::fs::utimensat(rustix::fs::CWD, &file, &old, rustix::fs::AtFlags::empty()).unwrap();
+    assert_eq!(warm(&[word(&file)]).json()["brought"], 10_000);
+    assert_eq!(fs::metadata(&file).unwrap().atime(), 1000);
+}
+
+#[test]
+fn a_dry_run_reads_nothing() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), MIB);
+    let said = warm(&["--dry-run", "--rate", "1", "--budget", "300K", word(&file)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(
+        said.json()["brought"].as_u64().unwrap()
+            + said.json()["left_out"]["bytes"].as_u64().unwrap(),
+        MIB
+    );
+    assert_eq!(cached(&file), []);
+}
+
+#[test]
+fn paths_come_from_a_list_with_nuls() {
+    let dir = directory();
+    let one = cold(dir.path().join("one\nname"), 5000);
+    let two = cold(dir.path().join("two"), 5000);
+    let list = dir.path().join("list");
+    fs::write(&list, format!("{}\0{}\0", word(&one), word(&two))).unwrap();
+    let said = warm(&["--files0-from", word(&list)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(cached_bytes(&one) + cached_bytes(&two), 10_000);
+}
+
+#[test]
+fn words_that_make_no_sense_are_usage_errors() {
+    for words in [
+        &["--rate", "0", "x"][..],
+        &["--budget", "101%", "x"],
+        &["--budget", "lots", "x"],
+        &["--depth", "0", "x"],
+        &["--depth", "100000", "x"],
+        &[],
+    ] {
+        let said = warm(words);
+        assert_eq!(said.code, Some(2), "{words:?}: {said:?}");
+    }
+}
