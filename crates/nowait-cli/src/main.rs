@@ -3,6 +3,7 @@
 
 mod bench;
 mod bring;
+mod cache;
 mod doctor;
 mod evict;
 mod fincore;
@@ -40,6 +41,7 @@ enum Verb {
     Fincore(fincore::Args),
     Evict(evict::Args),
     Warm(warm::Args),
+    Cache(cache::Args),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Verb::Fincore(args) => fincore::run(&args),
         Verb::Evict(args) => evict::run(&args),
         Verb::Warm(args) => warm::run(&args),
+        Verb::Cache(args) => cache::run(&args),
     };
     outcome.unwrap_or_else(|message| {
         eprintln!("nowait: {message}");

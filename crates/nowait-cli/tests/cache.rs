@@ -1,0 +1,426 @@
+//! `nowait cache save` and `restore` as their users meet them: what comes back, what is refused.
+
+#[path = "common/program.rs"]
+mod program;
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use program::{
+    MIB, Said, cached, cached_bytes, cold, directory, evict, fifo, nowait, run, run_with, touch,
+    word,
+};
+use proptest::prelude::*;
+use slowdisk::{Filesystem, TestMount};
+
+fn save(snapshot: &Path, words: &[&str]) -> Said {
+    run(nowait(["cache", "save", word(snapshot)]).args(words))
+}
+
+fn restore(snapshot: &Path) -> Said {
+    run(&mut nowait(["cache", "restore", "--json", word(snapshot)]))
+}
+
+const HEADER: &str = r#"{"format":"nowait cache","version":1}"#;
+
+/// A line for a file as it is, with these ranges.
+fn line(path: &Path, ranges: &str) -> String {
+    let meta = fs::metadata(path).unwrap();
+    format!(
+        r#"{{"path":{:?},"size":{},"mtime":[{},{}],"inode":{},"ranges":{ranges}}}"#,
+        path,
+        meta.size(),
+        meta.mtime(),
+        meta.mtime_nsec(),
+        meta.ino()
+    )
+}
+
+/// A snapshot of these lines that ends as it must.
+fn whole(lines: &[String]) -> String {
+    let mut text = format!("{HEADER}\n");
+    for line in lines {
+        text += &format!("{line}\n");
+    }
+    text + &format!("{{\"end\":{{\"files\":{}}}}}\n", lines.len())
+}
+
+#[test]
+fn exactly_what_was_cached_comes_back() {
+    for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
+        slowdisk::require!(filesystem.available());
+        let mount = TestMount::new(filesystem).unwrap();
+        let dir = mount.path().join("tree");
+        fs::create_dir(&dir).unwrap();
+        let some = cold(dir.join("some"), 8 * MIB + 5);
+        let none = cold(dir.join("none"), MIB);
+        let all = cold(dir.join(OsStr::from_bytes(b"all\xff\n")), 5000);
+        for at in [0, 12288, MIB, 5 * MIB + 4096] {
+            touch(&some, at..at + 4096);
+        }
+        touch(&some, 2 * MIB..4 * MIB);
+        touch(&some, 8 * MIB..8 * MIB + 5);
+        touch(&all, 0..5000);
+        let before = cached(&some);
+        assert!(before.len() >= 5, "{before:?}");
+        let snapshot = mount.path().join("snapshot");
+        let said = save(&snapshot, &["-r", word(&dir)]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(said.text().contains("in 2 of 3 files"), "{said:?}");
+        for file in [&some, &none, &all] {
+            evict(file);
+        }
+        let said = restore(&snapshot);
+        assert_eq!(said.code, Some(0), "{filesystem:?}: {said:?}");
+        assert_eq!(said.json()["files"], 2);
+        assert_eq!(cached(&some), before, "{filesystem:?}");
+        assert_eq!(cached(&none), []);
+        assert_eq!(cached(&all), [(0, 5000)]);
+    }
+}
+
+#[test]
+fn a_relative_path_means_the_same_elsewhere() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 5000);
+    touch(&file, 0..5000);
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink("file", &link).unwrap();
+    // In the tree that it is of: it is not about itself.
+    let snapshot = dir.path().join("snapshot");
+    for words in [&["-r", "."][..], &["-r", "./."], &["file"], &["link"]] {
+        touch(&file, 0..5000);
+        let said = run(nowait(["cache", "save", word(&snapshot)])
+            .args(words)
+            .current_dir(dir.path()));
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let text = fs::read_to_string(&snapshot).unwrap();
+        assert!(
+            text.contains(&format!("{:?}", word(&fs::canonicalize(&file).unwrap()))),
+            "{text}"
+        );
+        evict(&file);
+        assert_eq!(
+            run(&mut nowait(["cache", "restore", word(&snapshot)])).code,
+            Some(0)
+        );
+        assert_eq!(cached(&file), [(0, 5000)]);
+    }
+}
+
+#[test]
+fn changed_files_are_skipped_and_said_and_the_rest_is_done() {
+    let dir = directory();
+    let names = ["longer", "touched", "replaced", "gone", "fifo", "same"];
+    let files: Vec<PathBuf> = names
+        .iter()
+        .map(|name| cold(dir.path().join(name), 5000))
+        .collect();
+    for file in &files {
+        touch(file, 0..5000);
+    }
+    let snapshot = dir.path().join("snapshot");
+    assert_eq!(save(&snapshot, &["-r", word(dir.path())]).code, Some(0));
+    let [longer, touched, replaced, gone, became_fifo, same] = &files[..] else {
+        panic!()
+    };
+    File::options()
+        .append(true)
+        .open(longer)
+        .unwrap()
+        .write_all(b"x")
+        .unwrap();
+    let file = File::options().write(true).open(touched).unwrap();
+    file.write_all_at(b"x", 0).unwrap();
+    drop(file);
+    fs::write(dir.path().join("new"), vec![0; 5000]).unwrap();
+    fs::rename(dir.path().join("new"), replaced).unwrap();
+    fs::remove_file(gone).unwrap();
+    fs::remove_file(became_fifo).unwrap();
+    fifo(became_fifo.clone());
+    for file in [longer, touched, replaced, same] {
+        evict(file);
+    }
+    let said = restore(&snapshot);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    for part in [
+        "longer: skipped: its size",
+        "touched: skipped: it was changed",
+        "replaced: skipped: it is another file",
+        "gone: No such file",
+        "fifo: skipped: it is no regular file",
+    ] {
+        assert!(said.err.contains(part), "{part}: {said:?}");
+    }
+    assert_eq!(said.json()["skipped"], 4, "{said:?}");
+    assert_eq!(cached(same), [(0, 5000)]);
+    for file in [longer, touched, replaced] {
+        assert_eq!(cached(file), [], "{}", file.display());
+    }
+}
+
+#[test]
+fn a_snapshot_that_is_cut_off_anywhere_brings_nothing() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 5000);
+    touch(&file, 0..5000);
+    let snapshot = dir.path().join("snapshot");
+    assert_eq!(save(&snapshot, &[word(&file)]).code, Some(0));
+    evict(&file);
+    let text = fs::read(&snapshot).unwrap();
+    // Without its last newline it is whole.
+    for len in 0..text.len() - 1 {
+        fs::write(&snapshot, &text[..len]).unwrap();
+        let said = restore(&snapshot);
+        assert_eq!(said.code, Some(1), "{len}: {said:?}");
+        assert!(said.err.contains("snapshot line"), "{len}: {said:?}");
+        assert_eq!(said.text(), "", "{len}: {said:?}");
+    }
+    assert_eq!(cached(&file), []);
+}
+
+#[test]
+fn what_is_no_snapshot_is_refused_before_anything_is_read() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 5000);
+    let good = line(&file, "[[0,5000]]");
+    let snapshot = dir.path().join("snapshot");
+    let after = |rest: &str| format!("{HEADER}\n{good}\n{rest}\n").into_bytes();
+    let latin = [HEADER.as_bytes(), b"\n{\"path\":\"/x\xff\"}\n"].concat();
+    for (content, part) in [
+        (b"".to_vec(), "no snapshot"),
+        (b"\n".to_vec(), "no snapshot"),
+        (b"PK\x03\x04\0\0\0".to_vec(), "no snapshot"),
+        (
+            b"{\"format\":\"nowait cache\",\"version\":2}\n".to_vec(),
+            "version 2",
+        ),
+        (
+            b"{\"format\":\"other\",\"version\":1}\n".to_vec(),
+            "format is another",
+        ),
+        (after("{"), "no snapshot"),
+        (after(r#"{"path":"/x","size":1e999999}"#), "no snapshot"),
+        (after(&line(&file, "[[0,1,2]]")), "no snapshot"),
+        (latin, "no snapshot"),
+        (after(&" ".repeat(5 << 20)), "longer than any"),
+        (after(r#"{"end":{"files":7}}"#), "says that it has 7"),
+        (
+            after("{\"end\":{\"files\":1}}\n{}"),
+            "something after its end",
+        ),
+    ] {
+        fs::write(&snapshot, &content).unwrap();
+        let said = restore(&snapshot);
+        assert_eq!(said.code, Some(1), "{part}: {said:?}");
+        assert!(said.err.contains(part), "{part}: {said:?}");
+        assert_eq!(cached(&file), [], "{part}");
+    }
+    for path in [dir.path(), &dir.path().join("missing")] {
+        assert_ne!(restore(path).code, Some(0));
+    }
+}
+
+#[test]
+fn an_entry_that_makes_no_sense_costs_only_itself() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 5 * MIB);
+    let good = line(&file, "[[0,5242880]]");
+    let path = word(&file);
+    let parent = word(dir.path());
+    let other = |path: &str| good.replace(&format!("{:?}", word(&file)), &format!("{path:?}"));
+    let many = format!("[[0,1]{}]", ",[1,2]".repeat(65_536));
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let cases = [
+        (deep.clone(), "invalid"),
+        (format!(r#"{{"other":{deep}}}"#), "no path"),
+        (other("file"), "not absolute"),
+        (other(&format!("{parent}/../x")), "`..`"),
+        (other(&format!("{parent}/./x")), "`..`"),
+        (other("/a!b").replace('!', "\\u0000"), "NUL"),
+        (other(&"/long".repeat(1000)), "longer"),
+        (line(&file, "[[4096,8192],[0,4096]]"), "not behind"),
+        (line(&file, "[[0,8192],[4096,12288]]"), "not behind"),
+        (line(&file, "[[0,9999999]]"), "beyond its size"),
+        (line(&file, "[[0,18446744073709551615]]"), "beyond its size"),
+        (line(&file, "[[5,5]]"), "empty"),
+        (line(&file, "[[7,5]]"), "empty"),
+        (line(&file, "[[-1,5]]"), "invalid"),
+        (line(&file, "[[0,99999999999999999999999]]"), "invalid"),
+        (line(&file, "\"all\""), "invalid"),
+        (line(&file, &many), "more than 65536"),
+        (format!(r#"{{"path":{path:?}}}"#), "no size"),
+        (r#"{"path_hex":"2fzz"}"#.into(), "hexadecimal"),
+        (r#"{"path_hex":"2f0"}"#.into(), "hexadecimal"),
+        (r#"{"path_hex":"2fé"}"#.into(), "hexadecimal"),
+        ("[1]".into(), "invalid"),
+        ("null".into(), "invalid"),
+        ("{}".into(), "no path"),
+    ];
+    let snapshot = dir.path().join("snapshot");
+    for (bad, part) in cases {
+        evict(&file);
+        fs::write(&snapshot, whole(&[bad, good.clone()])).unwrap();
+        let said = restore(&snapshot);
+        assert_eq!(said.code, Some(1), "{part}: {said:?}");
+        assert!(said.err.contains("line 2 is left out"), "{part}: {said:?}");
+        assert!(said.err.contains(part), "{part}: {said:?}");
+        assert_eq!(said.json()["skipped"], 1, "{part}: {said:?}");
+        assert_eq!(cached_bytes(&file), 5 * MIB, "{part}: {said:?}");
+    }
+}
+
+#[test]
+fn a_huge_snapshot_takes_little_memory() {
+    let dir = directory();
+    let snapshot = dir.path().join("snapshot");
+    let file = File::create(&snapshot).unwrap();
+    file.write_all_at(format!("{HEADER}\n").as_bytes(), 0)
+        .unwrap();
+    // A line of a gigabyte, of NULs; then one of 3 MiB that opens an array on every byte.
+    file.set_len(1 << 30).unwrap();
+    let script = "ulimit -v 200000 && exec \"$0\" \"$@\"";
+    let limited = || {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", script, env!("CARGO_BIN_EXE_nowait")])
+            .args(["cache", "restore", "--depth", "1", word(&snapshot)]);
+        run(&mut command)
+    };
+    let said = limited();
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("longer than any"), "{said:?}");
+    let ranges = vec!["[0,1]"; 500_000].join(",");
+    let text = format!(r#"{{"path":"/x","size":1,"mtime":[0,0],"inode":1,"ranges":[{ranges}]}}"#);
+    fs::write(&snapshot, whole(&[text])).unwrap();
+    let said = limited();
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("more than 65536"), "{said:?}");
+}
+
+#[test]
+fn a_file_with_many_ranges_has_several_lines() {
+    let dir = directory();
+    let path = dir.path().join("file");
+    // Every other page is cached; too few pages for a second line would prove nothing.
+    let pages = 2 * 66_000;
+    File::create(&path).unwrap().set_len(pages * 4096).unwrap();
+    let file = File::open(&path).unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+    for page in (0..pages).step_by(2) {
+        file.read_exact_at(&mut [0], page * 4096).unwrap();
+    }
+    let snapshot = dir.path().join("snapshot");
+    let said = save(&snapshot, &[word(&path)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let text = fs::read_to_string(&snapshot).unwrap();
+    assert_eq!(text.lines().count(), 4);
+    assert_eq!(restore(&snapshot).code, Some(0));
+}
+
+#[test]
+fn pipes_carry_a_snapshot() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 5000);
+    touch(&file, 0..5000);
+    let saved = nowait(["cache", "save", "-", word(&file)])
+        .output()
+        .unwrap();
+    assert!(saved.status.success());
+    assert!(saved.stdout.starts_with(HEADER.as_bytes()));
+    evict(&file);
+    let said = run_with(&mut nowait(["cache", "restore", "-"]), &saved.stdout);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(cached(&file), [(0, 5000)]);
+}
+
+#[test]
+fn a_snapshot_is_replaced_when_the_new_one_is_whole_and_is_private() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 5000);
+    touch(&file, 0..5000);
+    let snapshot = dir.path().join("snapshot");
+    let link = dir.path().join("link");
+    fs::write(&snapshot, "old").unwrap();
+    std::os::unix::fs::symlink("snapshot", &link).unwrap();
+    assert_eq!(save(&link, &[word(&file)]).code, Some(0));
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    let mode = fs::metadata(&snapshot).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(fs::read_to_string(&snapshot).unwrap().starts_with(HEADER));
+    for (target, code) in [
+        ("/dev/null", 2),
+        (word(dir.path()), 2),
+        ("/nonexistent/x", 1),
+    ] {
+        assert_eq!(
+            save(Path::new(target), &[word(&file)]).code,
+            Some(code),
+            "{target}"
+        );
+    }
+    assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    let left = fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(left, 3, "no temporary file stays");
+}
+
+#[test]
+fn a_budget_holds_for_a_restore_too() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 4 * MIB);
+    let snapshot = dir.path().join("snapshot");
+    fs::write(&snapshot, whole(&[line(&file, "[[1048576,4194304]]")])).unwrap();
+    let said = run(&mut nowait([
+        "cache",
+        "restore",
+        "--budget",
+        "1M",
+        word(&snapshot),
+    ]));
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.text().contains("left out 2M"), "{said:?}");
+    assert_eq!(cached(&file), [(MIB, 2 * MIB)]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 150,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// Whatever becomes of a snapshot's bytes, the program ends with a message, never by a signal
+    /// or a panic, and brings nothing that was not asked for.
+    #[test]
+    fn damaged_snapshots_end_well(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4u8), 1..6)
+    ) {
+        let dir = directory();
+        let file = cold(dir.path().join("file"), 3 * 4096);
+        let text = whole(&[line(&file, "[[0,4096]]"), line(&file, "[[8192,12288]]")]);
+        let mut bytes = text.into_bytes();
+        for (at, byte, how) in changes {
+            let at = at.index(bytes.len());
+            match how {
+                0 => bytes[at] = byte,
+                1 => bytes.insert(at, byte),
+                2 => drop(bytes.remove(at)),
+                _ => bytes[at] = b"0123456789[]{},:\"-.e"[usize::from(byte) % 20],
+            }
+        }
+        let snapshot = dir.path().join("snapshot");
+        fs::write(&snapshot, &bytes).unwrap();
+        let said = restore(&snapshot);
+        prop_assert!(matches!(said.code, Some(0 | 1)), "{:?}", said);
+        prop_assert!(!said.err.contains("panicked"), "{:?}", said);
+        prop_assert!(said.code == Some(0) || said.err.starts_with("nowait: "), "{:?}", said);
+        if said.out.is_empty() {
+            prop_assert_eq!(cached(&file), []);
+        }
+    }
+}
