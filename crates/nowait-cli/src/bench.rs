@@ -39,10 +39,9 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::{Map, Value};
 
-use crate::problem::{self, INTERRUPTED, Problem};
-use crate::progress::{self, Progress};
-use crate::size;
-use crate::stop::{self, Stop};
+use crate::problem::{INTERRUPTED, Problem};
+use crate::progress::Progress;
+use crate::stop::Stop;
 use cache::Cache;
 use contender::Cell;
 use files::{Files, Wanted};

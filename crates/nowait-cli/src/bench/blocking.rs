@@ -5,9 +5,9 @@ use std::os::fd::AsFd;
 
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::problem::Problem;
 use super::round::Round;
 use super::turn::{Lane, Turn};
+use crate::problem::Problem;
 
 /// A loop of pread(2).
 pub fn pread(turn: &Turn<'_>) -> Result<Round, Problem> {

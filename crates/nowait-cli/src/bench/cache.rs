@@ -11,8 +11,8 @@ use rustix::fs::Advice;
 use super::draws::{F1, Mix};
 use super::files::Files;
 use super::offsets::{Offsets, Order, picked};
-use super::problem::Problem;
 use super::turn::Turn;
+use crate::problem::Problem;
 
 /// What the page cache is to have of the files.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,8 +80,8 @@ impl Cache {
                     Some(memory) if total > memory / 2 => Err(Problem::Failed(format!(
                         "{} to read, {} of memory free: they would not stay in the page cache; \
                          choose a smaller --size or --file",
-                        super::size::Size(total),
-                        super::size::Size(memory),
+                        crate::size::Size(total),
+                        crate::size::Size(memory),
                     ))),
                     _ => Ok(None),
                 }

@@ -9,11 +9,11 @@ use super::contender::{Cell, Contender, Fit, Label, Way, once_each};
 use super::future::Asked;
 use super::local::Refill;
 use super::offsets::Order;
-use super::problem::Problem;
 use super::report::Table;
 use super::settings::{Common, check_blocks};
-use super::size::Size;
 use super::{blocking, future, local};
+use crate::problem::Problem;
+use crate::size::Size;
 
 /// What a hit costs: random reads of a file that the page cache holds whole
 ///

@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use super::cache::Cache;
 use super::offsets::Order;
-use super::problem::Problem;
 use super::round::Round;
-use super::size::Size;
 use super::turn::Turn;
+use crate::problem::Problem;
+use crate::size::Size;
 
 /// How a contender does its turn.
 pub type Way = Box<dyn Fn(&Turn<'_>) -> Result<Round, Problem>>;

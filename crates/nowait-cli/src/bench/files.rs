@@ -10,10 +10,10 @@ use serde::Serialize;
 use tempfile::TempDir;
 
 use super::offsets::mix;
-use super::problem::Problem;
-use super::progress::Progress;
-use super::size::Size;
-use super::stop::Stop;
+use crate::problem::Problem;
+use crate::progress::Progress;
+use crate::size::Size;
+use crate::stop::Stop;
 
 /// What one bench reads.
 #[derive(Debug, Serialize)]

@@ -15,10 +15,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::contender::{Fit, Way};
-use super::problem::Problem;
 use super::round::{Percentiles, Round};
 use super::settings::{Advice, Amount};
 use super::turn::Turn;
+use crate::problem::Problem;
 use crate::usage::Usage;
 
 /// Whether fio is here and has this engine.

@@ -14,9 +14,9 @@ use nowait::read::Trying;
 use nowait::{Completion, File, Mode, OpenOptions, Provenance, ReadAt};
 
 use super::contender::Fit;
-use super::problem::Problem;
 use super::round::{EngineFacts, Round};
 use super::turn::{Lane, Turn};
+use crate::problem::Problem;
 
 /// What an engine is asked to be.
 #[derive(Clone, Copy, Debug, Default)]

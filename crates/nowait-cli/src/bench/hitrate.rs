@@ -33,16 +33,16 @@ use super::contender::{Cell, Contender, Fit, Label, Way, once_each};
 use super::crossing::{Curve, crossings};
 use super::future::{self, Asked};
 use super::offsets;
-use super::problem::Problem;
 use super::ratio::Ratio;
 use super::report::Table;
 use super::round::{Round, middle};
 use super::settings::{Common, backend, check_blocks};
-use super::size::Size;
 use super::turnover::{self, Better, TurnOver};
 use super::{Measured, Plan, measure};
 use crate::doctor::{self, BreakEven, SEED_BREAK_EVEN};
 use crate::plot::{Axis, Chart, Line, Mark, Svg};
+use crate::problem::Problem;
+use crate::size::Size;
 
 /// What a read costs at each hit rate: trying the page cache always, never, and as nowait decides
 ///

@@ -11,9 +11,9 @@ use nowait::op::{Op, Read};
 
 use super::contender::Fit;
 use super::offsets::Place;
-use super::problem::Problem;
 use super::round::{EngineFacts, Round};
 use super::turn::{Lane, Turn};
+use crate::problem::Problem;
 
 /// When a batch goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::problem::Problem;
+use crate::problem::Problem;
 
 /// What a reader of the figures wants to know; nothing is decided by it.
 #[derive(Debug, Serialize)]

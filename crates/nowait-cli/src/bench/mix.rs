@@ -14,15 +14,15 @@ use super::future::Asked;
 use super::local::Refill;
 use super::machine::Machine;
 use super::offsets::Order;
-use super::problem::Problem;
 use super::report::Table;
 use super::round::Round;
 use super::settings::{Common, check_blocks};
-use super::size::Size;
 use super::turn::histogram;
 use super::{Drawing, Plan};
 use super::{future, local, pool};
 use crate::plot::{Axis, Chart, Line, Svg};
+use crate::problem::Problem;
+use crate::size::Size;
 
 /// A database's reads at once: mostly cached, mostly not, sequential; pools, a ring, nowait
 ///

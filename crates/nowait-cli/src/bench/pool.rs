@@ -18,9 +18,9 @@ use std::time::Instant;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::offsets::Place;
-use super::problem::Problem;
 use super::round::Round;
 use super::turn::{Lane, Turn};
+use crate::problem::Problem;
 
 /// One read on its way through the pool.
 struct Job {

@@ -30,18 +30,18 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::cache::Cache;
+use super::cache::{self, Cache};
 use super::contender::once_each;
 use super::files::{Files, Wanted};
 use super::machine::Machine;
 use super::offsets::mix;
-use super::problem::{INTERRUPTED, Problem};
-use super::progress::Progress;
 use super::report::print;
 use super::settings::positive;
-use super::size::Size;
-use super::stop::Stop;
 use crate::plot::Svg;
+use crate::problem::{INTERRUPTED, Problem};
+use crate::progress::Progress;
+use crate::size::Size;
+use crate::stop::Stop;
 use cell::{Cell, Pattern, Place, Turn, Way};
 use cgroup::Cgroup;
 use child::{Child, Orders, Reply, Word};
@@ -216,7 +216,7 @@ impl Args {
     fn check_size(&self, size: u64, machine: &Machine) -> Result<(), Problem> {
         let least = LEAST.max(AHEAD * (machine.read_ahead_kb.unwrap_or(0) << 10));
         let squeezed = self.pressures.iter().any(|p| p.squeeze(size).is_some());
-        match super::cache::available_memory() {
+        match cache::available_memory() {
             _ if squeezed && size < least => Err(Problem::Usage(format!(
                 "{} of file: memory can't be made short by a part of so little (16M, and {AHEAD} \
                  times as much as the device reads ahead, is the least); --size {} or more, or \
@@ -247,15 +247,15 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// All rounds; each begins with the next pressure and the next turns.
     fn play(&mut self, files: &Files, stop: &Stop) -> Result<(), Problem> {
-        let cache = Cache::Cold { drop_all: false };
-        self.notes.extend(cache.begin(files)?);
+        self.notes
+            .extend(Cache::Cold { drop_all: false }.begin(files)?);
         let rounds = self.args.rounds as usize;
         let pressures = self.pressed.len();
         let mut progress = Progress::of_turns((rounds * pressures * self.turns.len()) as u64);
         for round in 0..rounds {
             for i in (0..pressures).map(|i| (i + round) % pressures) {
                 // Pages that are cached already would count elsewhere.
-                self.note(cache.prepare(files, self.args.seed)?);
+                cache::evict(&files.open()?)?;
                 self.press(i, round, &files.paths[0], stop, &mut progress)?;
             }
         }

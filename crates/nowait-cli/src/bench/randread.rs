@@ -12,11 +12,11 @@ use super::contender::{Cell, Contender, Fit, Label, Way, once_each};
 use super::future::Asked;
 use super::local::Refill;
 use super::offsets::Order;
-use super::problem::Problem;
 use super::report::Table;
 use super::settings::{Common, check_blocks};
-use super::size::Size;
 use super::{blocking, fio, future, local};
+use crate::problem::Problem;
+use crate::size::Size;
 
 /// Random reads of a cold file, many in flight: preadv, threads, io_uring and nowait side by side
 ///

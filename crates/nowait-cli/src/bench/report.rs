@@ -53,12 +53,12 @@ use super::draws::CLASSES;
 use super::files::Files;
 use super::machine::Machine;
 use super::offsets::Order;
-use super::problem::Problem;
 use super::ratio::Ratio;
 use super::round::{Round, median};
 use super::settings::Amount;
-use super::size::Size;
 use super::{Plan, ratio};
+use crate::problem::Problem;
+use crate::size::Size;
 
 /// All that came of a bench.
 #[derive(Serialize)]

@@ -6,8 +6,8 @@ use clap::ValueEnum;
 use nowait::engine::Backend;
 use serde::Serialize;
 
-use super::problem::Problem;
-use super::size::Size;
+use crate::problem::Problem;
+use crate::size::Size;
 
 /// How many reads a turn makes in a bench that has no default time.
 const READS: u64 = 3_000;

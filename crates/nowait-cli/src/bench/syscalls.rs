@@ -23,12 +23,12 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::machine::Machine;
-use super::problem::{INTERRUPTED, Problem};
-use super::progress::Progress;
 use super::report::{Paint, print, remark};
 use super::round::middle;
-use super::stop::Stop;
 use crate::doctor::{self, BreakEven, CostTable, SEED_BREAK_EVEN};
+use crate::problem::{INTERRUPTED, Problem};
+use crate::progress::Progress;
+use crate::stop::Stop;
 
 /// What each call costs: doctor's table, repeated, with medians and spread
 ///

@@ -17,10 +17,10 @@ use super::class::{self, Class};
 use super::draws::{CLASSES, F3};
 use super::files::Files;
 use super::offsets::{Offsets, Order, Place};
-use super::problem::Problem;
 use super::round::{Percentiles, Round};
 use super::settings::{Advice, Amount};
-use super::stop::Stop;
+use crate::problem::Problem;
+use crate::stop::Stop;
 use crate::usage::Usage;
 
 /// What a contender is given for its turn.

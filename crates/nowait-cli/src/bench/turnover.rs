@@ -14,7 +14,7 @@ use super::cache::{evict, warm_blocks};
 use super::files::Files;
 use super::future::Asked;
 use super::offsets::{Offsets, Order};
-use super::problem::Problem;
+use crate::problem::Problem;
 
 /// Decisions in the window.
 const WINDOW: usize = 100;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::delay::Delay;
 use crate::bench::offsets::mix;
-use crate::bench::size::Size;
+use crate::size::Size;
 
 /// Where the questions go, and what the kernel is told of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::bench::problem::Problem;
+use crate::problem::Problem;
 
 /// A cgroup of our own. Its process has to have ended before this is dropped.
 pub struct Cgroup {

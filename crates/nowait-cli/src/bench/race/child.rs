@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::{Outcome, Turn};
 use super::pressure::Pressure;
-use crate::bench::problem::Problem;
-use crate::bench::stop::Stop;
+use crate::problem::Problem;
+use crate::stop::Stop;
 
 /// What the child is told at first.
 #[derive(Debug, Serialize, Deserialize)]

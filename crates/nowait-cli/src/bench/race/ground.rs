@@ -13,7 +13,7 @@ use rustix::fs::Advice;
 
 use super::cell::{Pattern, Place};
 use crate::bench::files;
-use crate::bench::problem::Problem;
+use crate::problem::Problem;
 
 /// What all turns of one process have in common.
 pub struct Ground {

@@ -19,7 +19,7 @@ use super::ground::{Ground, read_now, resident};
 use super::pressure::{self, Held, Pressure};
 use super::{trial, ways};
 use crate::bench::files;
-use crate::bench::problem::Problem;
+use crate::problem::Problem;
 
 /// The arguments of the hidden verb.
 #[derive(Clone, Debug, clap::Args)]

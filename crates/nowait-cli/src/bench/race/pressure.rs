@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::cache::available_memory;
 use crate::bench::offsets::mix;
-use crate::bench::problem::Problem;
-use crate::bench::size::Size;
+use crate::problem::Problem;
+use crate::size::Size;
 
 /// What happens to the file's pages meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]

@@ -13,8 +13,8 @@ use super::share::{Count, Share};
 use crate::bench::machine::Machine;
 use crate::bench::report::{Paint, remark, wrapped};
 use crate::bench::round::middle;
-use crate::bench::size::Size;
 use crate::plot::{Axis, Chart, Line};
+use crate::size::Size;
 
 /// All that was measured under one pressure.
 pub struct Pressed {

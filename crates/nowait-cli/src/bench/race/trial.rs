@@ -16,7 +16,7 @@ use nowait::residency::Asker;
 use super::cell::{Cell, Tally};
 use super::ground::{Ground, Refill, read_now, resident};
 use super::times::Times;
-use crate::bench::problem::Problem;
+use crate::problem::Problem;
 
 /// How many questions wait for their read at the same time, at most.
 const WAITING: u32 = 64;

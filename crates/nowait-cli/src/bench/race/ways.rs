@@ -8,7 +8,7 @@ use nowait::residency::Asker;
 use super::cell::{Paid, Place, Strict, Way};
 use super::ground::{Ground, Refill, read_now, resident};
 use super::times::Times;
-use crate::bench::problem::Problem;
+use crate::problem::Problem;
 
 /// What one try came to.
 enum Got {
