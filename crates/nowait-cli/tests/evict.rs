@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use nowait::residency::residency;
 use program::{
@@ -126,6 +127,8 @@ fn dirty_pages_stay_until_they_are_written() {
     }
     assert_eq!(report["total"]["stayed_files"], 1);
     fs::write(&path, vec![8; MIB as usize]).unwrap();
+    // Long enough that what is not waited for is still being written when it is looked at.
+    disk.set_latency(Duration::from_millis(100));
     evict(&["--flush"], &[&path]).done();
     assert_eq!(cached(&path), 0);
     assert_eq!(fs::read(&path).unwrap(), vec![8; MIB as usize]);
