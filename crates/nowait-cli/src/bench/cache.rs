@@ -183,7 +183,7 @@ pub fn evict(files: &[File]) -> Result<(), Problem> {
 }
 
 /// How many bytes of the files the page cache has, in whole pages; `None` where nobody can say.
-fn resident(files: &[File]) -> Option<u64> {
+pub fn resident(files: &[File]) -> Option<u64> {
     let pages = |file| Some(residency(file, 0..u64::MAX).ok()?.known()?.cached);
     let pages: Option<u64> = files.iter().map(pages).sum();
     Some(pages? * page_size())

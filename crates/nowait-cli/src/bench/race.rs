@@ -30,7 +30,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::cache::{self, Cache};
+use super::cache::{Cache, available_memory, evict, resident};
 use super::contender::once_each;
 use super::files::{Files, Wanted};
 use super::machine::Machine;
@@ -216,7 +216,7 @@ impl Args {
     fn check_size(&self, size: u64, machine: &Machine) -> Result<(), Problem> {
         let least = LEAST.max(AHEAD * (machine.read_ahead_kb.unwrap_or(0) << 10));
         let squeezed = self.pressures.iter().any(|p| p.squeeze(size).is_some());
-        match cache::available_memory() {
+        match available_memory() {
             _ if squeezed && size < least => Err(Problem::Usage(format!(
                 "{} of file: memory can't be made short by a part of so little (16M, and {AHEAD} \
                  times as much as the device reads ahead, is the least); --size {} or more, or \
@@ -254,11 +254,24 @@ impl Bench<'_> {
         let mut progress = Progress::of_turns((rounds * pressures * self.turns.len()) as u64);
         for round in 0..rounds {
             for i in (0..pressures).map(|i| (i + round) % pressures) {
-                // Pages that are cached already would count elsewhere.
-                cache::evict(&files.open()?)?;
+                self.evict(files)?;
                 self.press(i, round, &files.paths[0], stop, &mut progress)?;
             }
         }
+        Ok(())
+    }
+
+    /// Pages that are cached already would count elsewhere than where memory is made short.
+    fn evict(&mut self, files: &Files) -> Result<(), Problem> {
+        let open = files.open()?;
+        evict(&open)?;
+        let stayed = resident(&open).is_some_and(|there| there > self.size / 2);
+        self.note(stayed.then(|| {
+            "not cold: most of the file stayed in the page cache after POSIX_FADV_DONTNEED \
+             (another program maps or holds it, or its filesystem ignores the advice); memory can't \
+             be made short by its pages"
+                .into()
+        }));
         Ok(())
     }
 
