@@ -27,7 +27,8 @@ use std::time::Duration;
 pub use local::LocalEngine;
 pub use shared::Engine;
 
-pub(crate) use parcel::{Flight, Route, Turn};
+pub(crate) use parcel::{Flight, Route, Turn, lock, wake};
+pub(crate) use threads::Task;
 
 use crate::completion::{Completion, Provenance, Ticket};
 use crate::cost::{Costs, Observed};

@@ -86,6 +86,8 @@ counters! {
     ring = Ring,
     /// Operations a worker completed.
     workers = Workers,
+    /// Turns that workers took at scans and walks: a piece of a directory each.
+    turns = Turns,
     /// Ring completions that were there when submission returned: page cache hits.
     ring_hits = RingHits,
     /// Bytes that the engine read or wrote.

@@ -211,8 +211,7 @@ impl Flight {
             state.waker.take()
         };
         if let Some(waker) = waker {
-            // A waker is the program's code, and this is the thread that all others wait for.
-            let _ = std::panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            wake(waker);
         }
     }
 
@@ -417,9 +416,7 @@ impl Gate {
                 self.crowded.store(false, SeqCst);
                 std::mem::take(&mut waiting.wakers)
             };
-            for waker in woken.into_values() {
-                let _ = std::panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
-            }
+            woken.into_values().for_each(wake);
         }
     }
 
@@ -431,6 +428,12 @@ impl Gate {
     pub(crate) fn depth(&self) -> usize {
         self.depth
     }
+}
+
+/// Wakes a future. A waker is the program's code, and its panic must not end a thread that all others
+/// wait for.
+pub(crate) fn wake(waker: Waker) {
+    let _ = std::panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
 /// Locks a mutex. What these protect is whole at every moment that a panic could interrupt.

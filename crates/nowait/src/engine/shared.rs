@@ -9,7 +9,7 @@ use std::time::Instant;
 use crossbeam_queue::SegQueue;
 
 use super::parcel::{Flight, Mailbox, Parcel, Reply, Route, Turn, notify};
-use super::threads::Pool;
+use super::threads::{Pool, Task};
 use super::uring::{Out, Ring};
 use super::{Backend, Begun, Choice, Core, Options, Submit, Wait, begin, choose};
 use crate::completion::{Completion, Ticket};
@@ -307,6 +307,16 @@ impl Engine {
         let flight = Arc::new(Flight::new(waker));
         self.queue(*op, rest, Reply::Flight(flight.clone()));
         Ok(flight)
+    }
+
+    /// Has one more worker take turns at a task. Says whether there is one to do so.
+    pub(crate) fn help(&self, task: Arc<dyn Task>) -> bool {
+        self.shared().pool.help(task)
+    }
+
+    /// How many workers may take turns at one task.
+    pub(crate) fn helpers(&self) -> usize {
+        self.shared().pool.share_of_a_file()
     }
 
     /// Refuses to work in a forked child.

@@ -1,4 +1,9 @@
-//! Workers: one bounded pool of threads that carry out operations by their blocking form.
+//! Workers: one bounded pool of threads that carry out operations by their blocking form, and take
+//! turns at tasks.
+//!
+//! A task is work of many turns that is no single operation: a directory scan. A worker takes one
+//! turn at it, a batch of it, and puts it back at the end of the queue: whatever else waits is
+//! served between two turns.
 //!
 //! Threads are started when there is work and no idle one, up to the limit, and end after a while
 //! without work. No file may hold more than half of them, and no device more than three quarters:
@@ -16,8 +21,25 @@ use super::parcel::{Parcel, lock};
 use crate::completion::{ServedBy, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::Step;
+use crate::stats::Count;
 use crate::sys::Errno;
 use crate::sys::process::spawn_without_signals;
+
+/// Work that workers take turns at.
+pub(crate) trait Task: Send + Sync {
+    /// The descriptor it works on and the device that is on, whose shares of the pool it counts
+    /// against.
+    fn subject(&self) -> (i32, u64);
+
+    /// Does a bounded piece of it. Says whether this worker's next turn is wanted.
+    fn turn(&self) -> bool;
+}
+
+/// What a worker can be given.
+enum Work {
+    Parcel(Parcel),
+    Task(Arc<dyn Task>),
+}
 
 /// How long a worker stays without work.
 const IDLE: Duration = Duration::from_secs(5);
@@ -38,8 +60,8 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    ready: VecDeque<Parcel>,
-    parked: HashMap<Share, VecDeque<Parcel>>,
+    ready: VecDeque<Work>,
+    parked: HashMap<Share, VecDeque<Work>>,
     /// How many operations of a share are being carried out; there are few shares at a time.
     running: Vec<(Share, usize)>,
     threads: usize,
@@ -94,14 +116,16 @@ enum Share {
     Device(u64),
 }
 
-/// The shares that an operation counts against.
-fn shares(parcel: &Parcel) -> Option<[Share; 2]> {
-    parcel.op.kind.handle().map(|handle| {
-        [
-            Share::File(handle.as_fd().as_raw_fd()),
-            Share::Device(handle.filesystem().device()),
-        ]
-    })
+/// The shares that a piece of work counts against.
+fn shares(work: &Work) -> Option<[Share; 2]> {
+    let (file, device) = match work {
+        Work::Parcel(parcel) => {
+            let handle = parcel.op.kind.handle()?;
+            (handle.as_fd().as_raw_fd(), handle.filesystem().device())
+        }
+        Work::Task(task) => task.subject(),
+    };
+    Some([Share::File(file), Share::Device(device)])
 }
 
 impl Pool {
@@ -127,24 +151,38 @@ impl Pool {
     /// Takes an operation in. It is queued even if no thread can be started for it, as long as
     /// there is one.
     pub(crate) fn push(&self, parcel: Parcel) {
+        if let Some(Work::Parcel(stranded)) = self.enqueue(Work::Parcel(parcel)) {
+            self.0.refuse(stranded);
+        }
+    }
+
+    /// Has one more worker take turns at a task. Says whether there is one to do so.
+    pub(crate) fn help(&self, task: Arc<dyn Task>) -> bool {
+        self.enqueue(Work::Task(task)).is_none()
+    }
+
+    /// Queues a piece of work; gives it back if there is no thread and none can be started.
+    fn enqueue(&self, work: Work) -> Option<Work> {
         let inner = &self.0;
         let mut state = lock(&inner.state);
-        state.ready.push_back(parcel);
+        state.ready.push_back(work);
         inner.waiting.store(state.ready.len(), Relaxed);
         let awake = usize::from(state.lingering);
         if state.ready.len() <= awake {
-            return;
+            return None;
         }
         if state.idle + awake >= state.ready.len() || state.threads >= inner.limit {
             drop(state);
             inner.work.notify_one();
         } else if inner.clone().spawn(&mut state).is_err() && state.threads == 0 {
-            let stranded = state.ready.pop_back();
-            drop(state);
-            if let Some(parcel) = stranded {
-                inner.refuse(parcel);
-            }
+            return state.ready.pop_back();
         }
+        None
+    }
+
+    /// How many workers one file may hold.
+    pub(crate) fn share_of_a_file(&self) -> usize {
+        self.0.most(Share::File(0))
     }
 
     /// Takes back an operation that no worker has begun, and completes it as stopped. Says whether
@@ -156,7 +194,9 @@ impl Pool {
             let found = std::iter::once(ready)
                 .chain(parked.values_mut())
                 .find_map(|queue| {
-                    let at = queue.iter().position(|parcel| parcel.ticket == ticket)?;
+                    let at = queue.iter().position(
+                        |work| matches!(work, Work::Parcel(parcel) if parcel.ticket == ticket),
+                    )?;
                     queue.remove(at)
                 });
             // Others of its shares may have been parked until it would be done.
@@ -171,7 +211,9 @@ impl Pool {
             }
             found
         };
-        let Some(parcel) = found else { return false };
+        let Some(Work::Parcel(parcel)) = found else {
+            return false;
+        };
         let (reply, completion) = parcel.stop(&self.0.core, why);
         reply.deliver(&self.0.core, completion);
         true
@@ -210,19 +252,19 @@ impl Inner {
     fn work(&self) {
         let mut state = lock(&self.state);
         loop {
-            if let Some(parcel) = self.take(&mut state) {
+            if let Some(work) = self.take(&mut state) {
                 // Who is woken takes one and wakes the next: not the caller pays for all.
                 let more = !state.ready.is_empty() && state.idle > 0;
                 drop(state);
                 if more {
                     self.work.notify_one();
                 }
-                let shares = shares(&parcel);
-                let (parcel, result) = run(parcel);
-                let (reply, completion) = parcel.finish(&self.core, result, ServedBy::Worker);
-                reply.deliver(&self.core, completion);
+                let shares = shares(&work);
+                let again = self.carry_out(work);
                 state = lock(&self.state);
                 self.give_back(&mut state, shares);
+                state.ready.extend(again);
+                self.waiting.store(state.ready.len(), Relaxed);
                 if state.ready.is_empty() && !state.closing {
                     state = self.linger(state);
                 }
@@ -245,6 +287,22 @@ impl Inner {
         state.threads -= 1;
     }
 
+    /// Does what a worker was given. Gives back a task that wants another turn.
+    fn carry_out(&self, work: Work) -> Option<Work> {
+        match work {
+            Work::Parcel(parcel) => {
+                let (parcel, result) = run(parcel);
+                let (reply, completion) = parcel.finish(&self.core, result, ServedBy::Worker);
+                reply.deliver(&self.core, completion);
+                None
+            }
+            Work::Task(task) => {
+                self.core.counters.count(Count::Turns);
+                task.turn().then_some(Work::Task(task))
+            }
+        }
+    }
+
     /// Whoever was just given a completion often has another operation at once: one worker at a
     /// time lets others run for a moment before it goes to sleep, which saves a wake-up.
     fn linger<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
@@ -264,22 +322,22 @@ impl Inner {
         state
     }
 
-    /// The next operation whose shares are not used up; those that are over theirs are parked.
-    fn take(&self, state: &mut State) -> Option<Parcel> {
+    /// The next piece of work whose shares are not used up; those that are over theirs are parked.
+    fn take(&self, state: &mut State) -> Option<Work> {
         let mut taken = None;
-        while let Some(parcel) = state.ready.pop_front() {
-            let shares = shares(&parcel);
+        while let Some(work) = state.ready.pop_front() {
+            let shares = shares(&work);
             let over = shares
                 .into_iter()
                 .flatten()
                 .find(|share| state.running(*share) >= self.most(*share));
             match over {
-                Some(share) => state.parked.entry(share).or_default().push_back(parcel),
+                Some(share) => state.parked.entry(share).or_default().push_back(work),
                 None => {
                     for share in shares.into_iter().flatten() {
                         state.begin(share);
                     }
-                    taken = Some(parcel);
+                    taken = Some(work);
                     break;
                 }
             }
