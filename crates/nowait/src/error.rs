@@ -45,6 +45,12 @@ pub enum ErrorKind {
     Forked,
     /// The engine is at its limit of operations in flight.
     Full,
+    /// A directory leads back to where its listing has been: its filesystem is broken, and the
+    /// listing was ended instead of going on for ever.
+    Repeats,
+    /// A directory is its own ancestor, by a bind mount or a symbolic link that was to be followed:
+    /// it was not entered again.
+    Cycle,
 }
 
 impl Error {
@@ -130,6 +136,10 @@ impl fmt::Display for Error {
             ErrorKind::Forked => {
                 "the engine belongs to the parent process; make a new one after fork"
             }
+            ErrorKind::Repeats => {
+                "the directory repeats itself and would never end; its filesystem is broken"
+            }
+            ErrorKind::Cycle => "the directory is one of its own ancestors; not entered again",
             ErrorKind::Full => "the engine is full; reap completions or raise its depth",
         };
         match self.errno {

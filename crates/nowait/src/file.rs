@@ -311,6 +311,12 @@ impl File {
         &self.handle
     }
 
+    /// The descriptor of a file that nothing else has been done with.
+    pub(crate) fn into_fd(self) -> Result<OwnedFd> {
+        let failed = |_| Error::os("open", Errno::BADF);
+        self.handle.into_fd().map_err(failed)
+    }
+
     /// The engine it is on.
     pub fn engine(&self) -> &Engine {
         &self.engine

@@ -176,6 +176,11 @@ const WORKS: u8 = 1;
 const REFUSED: u8 = 2;
 
 impl Learnt {
+    /// Nothing yet.
+    pub(crate) const fn untried() -> Learnt {
+        Learnt(AtomicU8::new(UNTRIED))
+    }
+
     /// What to start from where others were refused. That it worked elsewhere proves nothing here.
     pub(crate) fn like(other: &Learnt) -> Learnt {
         let start = if other.is_refused() { REFUSED } else { UNTRIED };
@@ -228,6 +233,7 @@ pub struct Filesystem {
     id: FilesystemId,
     pub(crate) nowait_read: Learnt,
     pub(crate) nowait_write: Learnt,
+    rotating: OnceLock<Option<bool>>,
 }
 
 /// Filesystems whose files live in memory: `f_type` of tmpfs, ramfs and hugetlbfs (statfs(2)).
@@ -255,6 +261,7 @@ impl Filesystem {
                     id,
                     nowait_read: Learnt::default(),
                     nowait_write: Learnt::default(),
+                    rotating: OnceLock::new(),
                 })
             })
             .clone()
@@ -273,6 +280,17 @@ impl Filesystem {
     /// The device number (`st_dev`) of its files.
     pub fn device(&self) -> u64 {
         self.id.dev
+    }
+
+    /// Its number in statfs(2).
+    pub(crate) fn magic(&self) -> u64 {
+        self.id.magic
+    }
+
+    /// Whether its block device calls itself rotating. Most disks of virtual machines do, whatever
+    /// they are. `None` if it has no block device, or none that can be found. Asked of /sys, once.
+    pub fn rotating(&self) -> Option<bool> {
+        *self.rotating.get_or_init(|| is_rotating(self.id.dev))
     }
 
     /// The filesystem's name as users know it, where its magic number is a known one.
@@ -308,6 +326,32 @@ impl Filesystem {
     pub fn nowait_write(&self) -> Option<bool> {
         self.nowait_write.answer()
     }
+}
+
+/// Asks /sys whether the block device under `st_dev` rotates. btrfs has device numbers of its own;
+/// its device is the one that it was mounted from.
+fn is_rotating(dev: u64) -> Option<bool> {
+    let (mut major, mut minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
+    if major == 0 {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let number = format!("{major}:{minor}");
+        let mount = mounts
+            .lines()
+            .find(|m| m.split(' ').nth(2) == Some(&number))?;
+        let source = mount.split(" - ").nth(1)?.split(' ').nth(1)?;
+        let device = rustix::fs::stat(source)
+            .ok()
+            .filter(|_| source.starts_with("/dev/"))?;
+        (major, minor) = (
+            rustix::fs::major(device.st_rdev),
+            rustix::fs::minor(device.st_rdev),
+        );
+    }
+    // A partition's queue is its disk's.
+    ["queue", "../queue"].iter().find_map(|queue| {
+        let path = format!("/sys/dev/block/{major}:{minor}/{queue}/rotational");
+        Some(std::fs::read_to_string(path).ok()?.trim() == "1")
+    })
 }
 
 fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {

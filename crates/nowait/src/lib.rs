@@ -20,6 +20,8 @@
 //!   [`Completion`]s, on an `io_uring` ring or on threads.
 //! - [`read::cached`]: one page-cache-only read of any descriptor, without any engine.
 //! - [`read::Plan`]: the decision how one read will be served. [`cost::Costs`] is what it rests on.
+//! - [`Scan`]: the entries of a directory, with metadata;
+//!   [`scan::readahead`]: a directory's inodes brought into the kernel's caches.
 //! - [`residency`]: which pages of a file are in the page cache.
 //! - [`kernel::Kernel`]: what kernel and sandbox allow. [`stats::Stats`]: what was done.
 //!
@@ -27,6 +29,7 @@
 //! ```text
 //!  File::read_at ─► read::start ─► plan ─► cached::attempt ─ all ─► Completion
 //!                                              └ rest ─► Engine ─► uring | threads ─► Completion
+//!  Scan ─► Crew ─► the caller | the engine's workers: list ─► sort ─► ask ─► batches
 //! ```
 
 pub mod completion;
@@ -40,6 +43,7 @@ pub mod kernel;
 pub mod op;
 pub mod read;
 pub mod residency;
+pub mod scan;
 pub mod stats;
 mod sys;
 pub mod write;
@@ -52,3 +56,4 @@ pub use flags::RwFlags;
 pub use handle::Handle;
 pub use op::buffer::{self, IoBuf, IoBufExt, IoBufMut};
 pub use read::Mode;
+pub use scan::Scan;

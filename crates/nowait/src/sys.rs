@@ -10,6 +10,7 @@ pub(crate) mod process;
 pub(crate) mod residency;
 pub(crate) mod rw;
 pub(crate) mod stat;
+pub(crate) mod xattr;
 
 pub(crate) use rustix::io::Errno;
 

@@ -98,6 +98,12 @@ impl OpenOptions {
         direct, DIRECT
     );
 
+    /// A directory, to be listed.
+    pub(crate) fn directory(mut self) -> OpenOptions {
+        self.flags |= OFlags::DIRECTORY | OFlags::NONBLOCK;
+        self.read(true)
+    }
+
     /// The permission bits of a file that is made, before the umask. 0o666 if not set.
     #[must_use]
     pub fn permissions(mut self, bits: u32) -> OpenOptions {

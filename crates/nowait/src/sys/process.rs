@@ -49,6 +49,18 @@ fn pid() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
 }
 
+/// How many times this thread has gone to sleep so far, for a device or a lock: getrusage(2). What
+/// the scheduler took away from it does not count.
+pub(crate) fn sleeps() -> u64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the struct is plain data, zeroed and the kernel's to fill.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    u64::try_from(usage.ru_nvcsw).unwrap_or(0)
+}
+
 /// The size of a page, in bytes. Asked of libc: rustix reads it from /proc where prctl can't tell
 /// (before 6.4), and panics where that can't be opened.
 pub(crate) fn page_size() -> usize {

@@ -33,12 +33,19 @@ pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<Identity, Errno> {
     let statfs = rustix::fs::fstatfs(fd)?;
     Ok(Identity {
         regular: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
-        filesystem: FilesystemId {
-            dev: stat.st_dev,
-            magic: statfs.f_type as u64,
-            id: fsid(&statfs),
-        },
+        filesystem: FilesystemId::new(stat.st_dev, &statfs),
     })
+}
+
+impl FilesystemId {
+    /// The filesystem of a file with this `st_dev`.
+    pub(crate) fn new(dev: u64, statfs: &rustix::fs::StatFs) -> FilesystemId {
+        FilesystemId {
+            dev,
+            magic: statfs.f_type as u64,
+            id: fsid(statfs),
+        }
+    }
 }
 
 fn fsid(statfs: &rustix::fs::StatFs) -> u64 {

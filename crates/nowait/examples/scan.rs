@@ -1,0 +1,67 @@
+//! Lists a directory and asks about every entry; says how many there are, how long it took, and how it
+//! was done.
+//!
+//! `cargo run --release --example scan -- DIRECTORY [names|stat|xattr|readahead] [option=value ...]`
+//!
+//! Options: `parts`, `workers`, `window` (entries), `sweep` (listed, inode), `order` (any, inode, name).
+
+use std::time::Instant;
+
+use nowait::scan::{Limits, Options, Order, StatxFlags, Sweep, Xattrs, readahead};
+
+fn main() -> nowait::Result<()> {
+    let mut args = std::env::args().skip(1);
+    let directory = args.next().unwrap_or_else(|| ".".into());
+    let mut options = Options::new().metadata(StatxFlags::BASIC_STATS);
+    for arg in args {
+        let (name, value) = arg.split_once('=').unwrap_or((&arg, ""));
+        let number = value.parse().unwrap_or(1);
+        options = match (name, value) {
+            ("names", _) => Options::new(),
+            ("stat", _) => options,
+            ("xattr", _) => options.xattrs(Xattrs::Values),
+            ("readahead", _) => return ahead(&directory),
+            ("parts", _) => options.parts(number),
+            ("workers", _) => options.workers(number),
+            ("window", _) => options.window(number, number.saturating_mul(1024)),
+            ("sweep", "inode") => options.sweep(Sweep::Inode),
+            ("sweep", _) => options.sweep(Sweep::Listed),
+            ("order", "inode") => options.order(Order::Inode),
+            ("order", "name") => options.order(Order::Name),
+            _ => {
+                println!("what is {arg}?");
+                return Ok(());
+            }
+        };
+    }
+    let start = Instant::now();
+    let mut scan = options.blocking_open(&directory)?;
+    let (mut entries, mut bytes, mut failed) = (0, 0, 0);
+    while let Some(batch) = scan.blocking_batch() {
+        for entry in batch?.iter() {
+            entries += 1;
+            match entry.metadata() {
+                Some(Ok(stat)) => bytes += stat.stx_size,
+                Some(Err(_)) => failed += 1,
+                None => {}
+            }
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{entries} entries, {bytes} bytes, {failed} failed, {seconds:.6} s");
+    println!("{:?}\n{:?}", scan.plan(), scan.stats());
+    Ok(())
+}
+
+fn ahead(directory: &str) -> nowait::Result<()> {
+    let start = Instant::now();
+    let ahead = readahead(directory, &Limits::new())?;
+    let begun = start.elapsed().as_secs_f64();
+    ahead.blocking_wait();
+    let seconds = start.elapsed().as_secs_f64();
+    println!(
+        "begun in {begun:.6} s, over in {seconds:.6} s: {:?}",
+        ahead.progress()
+    );
+    Ok(())
+}

@@ -1,0 +1,476 @@
+//! The crew of a scan or a walk: the engine's workers that take turns at it, and whoever waits for
+//! what they bring.
+//!
+//! ```text
+//!   caller ── next ──► anything ready? ─ yes ─► out
+//!                          │ no
+//!                          ├─ not long, not slow so far: takes a piece itself
+//!                          └─ else waits;  workers: pick ─► carry out ─► take in, turn by turn
+//! ```
+//!
+//! A [`Job`] is what is to be done, cut into pieces. Its state is behind one lock, and a piece is
+//! carried out without it. The caller begins alone: a small directory that is cached costs no
+//! handoff and no thread. Once the job has proved long or slow, workers are called in and the caller
+//! only waits: from then on a stalled device holds workers and never the caller.
+//!
+//! **How many.** A worker that had to sleep while it carried out a piece has met the device (or a
+//! lock), and more workers would have had more requests in the device's queue; where none sleeps,
+//! everything is cached and more workers than processors only get in each other's way. So the crew
+//! grows to the plan's limit while pieces sleep and shrinks to the number of processors when they
+//! stop to. Each turn is one piece; between turns the pool serves whatever else waits.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::engine::{Engine, Task, lock, wake};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::process::{Owner, sleeps};
+
+/// What a crew does, piece by piece.
+pub(crate) trait Job: Send + 'static {
+    /// A bounded piece of work.
+    type Piece: Send;
+    /// What it came to.
+    type Done: Send;
+    /// What is handed out.
+    type Out: Send;
+
+    /// A piece that can be begun now. `slow` says that the device makes workers wait.
+    fn pick(&mut self, slow: bool) -> Option<Self::Piece>;
+
+    /// Does a piece, without any lock. A caller gives up the rest when the time has come; everybody
+    /// does when the job is `over`.
+    fn carry_out(piece: Self::Piece, until: Option<Instant>, over: &dyn Fn() -> bool)
+    -> Self::Done;
+
+    /// Takes in what a piece came to.
+    fn take_in(&mut self, done: Self::Done);
+
+    /// How many pieces could be begun now, roughly; 0 exactly if there is none.
+    fn waiting(&self) -> usize;
+
+    /// Something to hand out.
+    fn hand_out(&mut self) -> Option<Result<Self::Out>>;
+
+    /// Whether there is something to hand out.
+    fn has_out(&self) -> bool;
+
+    /// Gives up its descriptors if all that is left is to be handed out.
+    fn close(&mut self);
+
+    /// Nobody wants the rest: gives up all that it holds.
+    fn give_up(&mut self);
+
+    /// How many workers are the most.
+    fn most(&self) -> usize;
+}
+
+/// How long a caller works by itself before it calls in workers.
+const ALONE: Duration = Duration::from_millis(1);
+
+pub(crate) struct Crew<J: Job> {
+    /// To be queued at the engine again.
+    me: Weak<Crew<J>>,
+    subject: (i32, u64),
+    operation: &'static str,
+    process: Owner,
+    over: AtomicBool,
+    state: Mutex<State<J>>,
+    news: Condvar,
+}
+
+struct State<J> {
+    job: J,
+    engine: Option<Engine>,
+    stage: Stage,
+    /// How long the caller has worked by itself.
+    alone: Duration,
+    /// Workers that are taking turns, or are about to.
+    helpers: usize,
+    /// Pieces that are being carried out.
+    under_way: usize,
+    most: usize,
+    few: usize,
+    /// How often pieces sleep, as a moving average between 0 and 1.
+    sleepy: f32,
+    waker: Option<Waker>,
+    waiting: usize,
+    cancelled: Cancelled,
+    tally: Tally,
+}
+
+/// Who works.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The caller, so far: it may be a small thing.
+    Caller,
+    /// Workers.
+    Workers,
+    /// The caller, since there are no workers to be had.
+    NoWorkers,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cancelled {
+    No,
+    /// And whoever waits has not been told.
+    Untold,
+    Told,
+}
+
+/// What a crew has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// Pieces that the caller carried out.
+    pub(crate) by_caller: u64,
+    /// Pieces that workers carried out.
+    pub(crate) by_workers: u64,
+    /// Pieces that slept.
+    pub(crate) slept: u64,
+    /// The most workers at the same time.
+    pub(crate) most_workers: usize,
+}
+
+impl<J: Job> std::fmt::Debug for Crew<J> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Crew")
+            .field("operation", &self.operation)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<J: Job> State<J> {
+    /// Whether the device makes workers wait: more than one piece has slept lately.
+    fn slow(&self) -> bool {
+        self.sleepy > 0.2
+    }
+
+    fn wanted(&self) -> usize {
+        if self.slow() { self.most } else { self.few }
+    }
+
+    /// How many more workers there is something to do for.
+    fn missing(&self) -> usize {
+        if self.stage != Stage::Workers || self.cancelled != Cancelled::No {
+            return 0;
+        }
+        let busy = self.under_way + self.job.waiting();
+        self.wanted().min(busy).saturating_sub(self.helpers)
+    }
+
+    fn is_over(&self) -> bool {
+        self.under_way == 0 && self.job.waiting() == 0 && !self.job.has_out()
+    }
+
+    /// The result of asking for something now; `None` is "wait".
+    #[allow(
+        clippy::option_option,
+        reason = "an answer, which may be the end, or none yet"
+    )]
+    fn answer(&mut self, operation: &'static str) -> Option<Option<Result<J::Out>>> {
+        match self.cancelled {
+            Cancelled::Untold => {
+                self.cancelled = Cancelled::Told;
+                let error = Error::new(operation, ErrorKind::Cancelled);
+                Some(Some(Err(error)))
+            }
+            Cancelled::Told => Some(None),
+            Cancelled::No => match self.job.hand_out() {
+                Some(out) => Some(Some(out)),
+                None if self.is_over() => Some(None),
+                None => None,
+            },
+        }
+    }
+}
+
+impl<J: Job> Crew<J> {
+    /// A crew for a job whose descriptor and device these are. Workers are the engine's, or, if none
+    /// is named, those of the process's engine, which is not made before they are needed.
+    pub(crate) fn new(
+        operation: &'static str,
+        job: J,
+        subject: (i32, u64),
+        engine: Option<Engine>,
+        caller: bool,
+    ) -> Arc<Crew<J>> {
+        Arc::new_cyclic(|me| Crew {
+            me: me.clone(),
+            subject,
+            operation,
+            process: Owner::current(),
+            over: false.into(),
+            state: Mutex::new(State {
+                job,
+                engine,
+                stage: if caller {
+                    Stage::Caller
+                } else {
+                    Stage::Workers
+                },
+                alone: Duration::ZERO,
+                helpers: 0,
+                under_way: 0,
+                most: 0,
+                few: 0,
+                sleepy: 0.0,
+                waker: None,
+                waiting: 0,
+                cancelled: Cancelled::No,
+                tally: Tally::default(),
+            }),
+            news: Condvar::new(),
+        })
+    }
+
+    /// Looks at the job.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&J) -> T) -> T {
+        look(&lock(&self.state).job)
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        lock(&self.state).tally
+    }
+
+    /// The next result, `None` at the end. Works itself at first, then waits.
+    pub(crate) fn next(&self) -> Option<Result<J::Out>> {
+        if let Err(error) = self.check_process() {
+            return Some(Err(error));
+        }
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(answer) = state.answer(self.operation) {
+                drop(self.call_in(state));
+                return answer;
+            }
+            if state.stage != Stage::Workers {
+                let slow = state.slow();
+                if let Some(piece) = state.job.pick(slow) {
+                    state = self.by_caller(state, piece);
+                    continue;
+                }
+            }
+            state = self.call_in(state);
+            if state.stage == Stage::Workers && !state.job.has_out() && !state.is_over() {
+                state.waiting += 1;
+                state = self.news.wait(state).unwrap_or_else(|e| e.into_inner());
+                state.waiting -= 1;
+            }
+        }
+    }
+
+    /// The same for a future: never works itself.
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Option<Result<J::Out>>> {
+        if let Err(error) = self.check_process() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        let mut state = lock(&self.state);
+        if state.stage == Stage::Caller {
+            state.stage = Stage::Workers;
+        }
+        if let Some(answer) = state.answer(self.operation) {
+            drop(self.call_in(state));
+            return Poll::Ready(answer);
+        }
+        state.waker = Some(cx.waker().clone());
+        let mut state = self.call_in(state);
+        if state.stage == Stage::NoWorkers {
+            state.waker = None;
+            let error = Error::os("start a worker thread", crate::sys::Errno::AGAIN);
+            return Poll::Ready(Some(Err(error)));
+        }
+        Poll::Pending
+    }
+
+    /// Has workers begin, without anybody to wait for them.
+    pub(crate) fn begin(&self) -> Result<()> {
+        self.check_process()?;
+        let mut state = lock(&self.state);
+        state.stage = Stage::Workers;
+        let state = self.call_in(state);
+        if state.stage == Stage::NoWorkers {
+            return Err(Error::os("start a worker thread", crate::sys::Errno::AGAIN));
+        }
+        Ok(())
+    }
+
+    /// Nobody wants the rest. Returns at once; workers that a device holds come back when it lets go.
+    pub(crate) fn cancel(&self) {
+        if !self.process.is_here() {
+            return;
+        }
+        self.over.store(true, Relaxed);
+        let waker = {
+            let mut state = lock(&self.state);
+            if state.cancelled == Cancelled::No {
+                state.cancelled = if state.is_over() {
+                    Cancelled::Told
+                } else {
+                    Cancelled::Untold
+                };
+                state.job.give_up();
+            }
+            self.news.notify_all();
+            state.waker.take()
+        };
+        waker.into_iter().for_each(wake);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        let state = lock(&self.state);
+        state.cancelled != Cancelled::No || state.is_over()
+    }
+
+    fn check_process(&self) -> Result<()> {
+        if self.process.is_here() {
+            Ok(())
+        } else {
+            Err(Error::new(self.operation, ErrorKind::Forked))
+        }
+    }
+
+    /// One piece in the caller. What proves long or slow is left to workers from then on.
+    fn by_caller<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State<J>>,
+        piece: J::Piece,
+    ) -> MutexGuard<'a, State<J>> {
+        state.under_way += 1;
+        let left = ALONE.saturating_sub(state.alone);
+        let start = Instant::now();
+        let until = (state.stage == Stage::Caller).then_some(start + left);
+        drop(state);
+        let (mut state, done) = self.carry_out(piece, until);
+        state.alone += start.elapsed();
+        state.tally.by_caller += 1;
+        if state.stage == Stage::Caller && state.alone >= ALONE {
+            state.stage = Stage::Workers;
+        }
+        self.finish(state, done)
+    }
+
+    /// Carries out a piece, and notes whether that slept.
+    fn carry_out(
+        &self,
+        piece: J::Piece,
+        until: Option<Instant>,
+    ) -> (MutexGuard<'_, State<J>>, J::Done) {
+        let before = sleeps();
+        let done = J::carry_out(piece, until, &|| self.is_cancelled());
+        let slept = sleeps() > before;
+        let mut state = lock(&self.state);
+        state.tally.slept += u64::from(slept);
+        let now = if slept { 1.0 } else { 0.0 };
+        state.sleepy += (now - state.sleepy) / 8.0;
+        (state, done)
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.over.load(Relaxed)
+    }
+
+    fn finish<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State<J>>,
+        done: J::Done,
+    ) -> MutexGuard<'a, State<J>> {
+        state.under_way -= 1;
+        if state.cancelled == Cancelled::No {
+            state.job.take_in(done);
+            state.job.close();
+        }
+        state
+    }
+
+    /// Calls in workers if there is something to do for more of them.
+    fn call_in<'a>(&'a self, mut state: MutexGuard<'a, State<J>>) -> MutexGuard<'a, State<J>> {
+        if state.stage != Stage::Workers || (state.most > 0 && state.missing() == 0) {
+            return state;
+        }
+        let engine = match &state.engine {
+            Some(engine) => Ok(engine.clone()),
+            None => Engine::process(),
+        };
+        let Some(engine) = engine.ok().filter(|e| e.check_process("scan").is_ok()) else {
+            state.stage = Stage::NoWorkers;
+            return state;
+        };
+        if state.most == 0 {
+            state.most = state.job.most().min(engine.helpers()).max(1);
+            state.few = processors().min(state.most);
+            state.engine = Some(engine.clone());
+        }
+        let missing = state.missing();
+        state.helpers += missing;
+        state.tally.most_workers = state.tally.most_workers.max(state.helpers);
+        drop(state);
+        let mut called = 0;
+        while called < missing
+            && let Some(me) = self.me.upgrade()
+            && engine.help(me)
+        {
+            called += 1;
+        }
+        let mut state = lock(&self.state);
+        state.helpers -= missing - called;
+        if state.helpers == 0 && missing > 0 && called == 0 {
+            state.stage = Stage::NoWorkers;
+            self.news.notify_all();
+        }
+        state
+    }
+
+    /// Tells whoever waits, if there is something to be told.
+    fn tell(&self, state: &mut State<J>) -> Option<Waker> {
+        if !state.job.has_out() && !state.is_over() {
+            return None;
+        }
+        if state.waiting > 0 {
+            self.news.notify_all();
+        }
+        state.waker.take()
+    }
+}
+
+impl<J: Job> Task for Crew<J> {
+    fn subject(&self) -> (i32, u64) {
+        self.subject
+    }
+
+    fn turn(&self) -> bool {
+        let mut state = lock(&self.state);
+        let slow = state.slow();
+        let piece = match state.cancelled {
+            Cancelled::No if state.helpers <= state.wanted() => state.job.pick(slow),
+            _ => None,
+        };
+        let Some(piece) = piece else {
+            state.helpers -= 1;
+            return false;
+        };
+        state.under_way += 1;
+        drop(self.call_in(state));
+
+        let (mut state, done) = self.carry_out(piece, None);
+        state.tally.by_workers += 1;
+        let mut state = self.finish(state, done);
+        let waker = self.tell(&mut state);
+        let mut state = self.call_in(state);
+        let again = state.cancelled == Cancelled::No
+            && state.helpers <= state.wanted()
+            && state.job.waiting() > 0;
+        if !again {
+            state.helpers -= 1;
+        }
+        drop(state);
+        waker.into_iter().for_each(wake);
+        again
+    }
+}
+
+/// How many threads can run at once.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

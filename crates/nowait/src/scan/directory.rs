@@ -1,0 +1,153 @@
+//! An open directory, as a scan holds it: its descriptor, who it is, and how large.
+
+use std::future::Future;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustix::fs::{Mode, OFlags, SeekFrom};
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::file::{self, OpenOptions};
+use crate::kernel::Filesystem;
+use crate::sys::Errno;
+use crate::sys::stat::FilesystemId;
+
+/// How directories are opened.
+pub(crate) const FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK);
+
+#[derive(Debug)]
+pub(crate) struct Directory {
+    fd: OwnedFd,
+    path: Option<Arc<Path>>,
+    id: (u64, u64),
+    size: u64,
+    filesystem: Arc<Filesystem>,
+}
+
+impl Directory {
+    /// Takes in an open directory. `like` is one that may lie on the same filesystem.
+    pub(crate) fn new(
+        fd: OwnedFd,
+        path: Option<Arc<Path>>,
+        like: Option<&Directory>,
+    ) -> Result<Directory> {
+        let failed = |errno| Error::os("scan", errno).on(path.as_ref());
+        let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+        if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::Directory {
+            return Err(failed(Errno::NOTDIR));
+        }
+        let filesystem = match like {
+            Some(like) if like.device() == stat.st_dev => like.filesystem.clone(),
+            _ => {
+                let statfs = rustix::fs::fstatfs(&fd).map_err(failed)?;
+                Filesystem::of(FilesystemId::new(stat.st_dev, &statfs))
+            }
+        };
+        Ok(Directory {
+            id: (stat.st_dev, stat.st_ino),
+            size: stat.st_size as u64,
+            fd,
+            path,
+            filesystem,
+        })
+    }
+
+    /// Opens it.
+    pub(crate) fn blocking_open(path: &Path) -> Result<Directory> {
+        let path: Arc<Path> = path.into();
+        let fd = loop {
+            match rustix::fs::open(&*path, FLAGS, Mode::empty()) {
+                Err(Errno::INTR) => {}
+                other => break other.map_err(|e| Error::os("open", e).on(Some(&path)))?,
+            }
+        };
+        Directory::new(fd, Some(path), None)
+    }
+
+    /// Takes in an open directory, to be listed from its beginning.
+    pub(crate) fn rewound(fd: OwnedFd) -> Result<Directory> {
+        let directory = Directory::new(fd, None, None)?;
+        match rustix::fs::seek(&directory, SeekFrom::Start(0)) {
+            Ok(_) => Ok(directory),
+            Err(errno) => Err(directory.failed("lseek", errno)),
+        }
+    }
+
+    /// The same directory in a descriptor of its own, with a position of its own.
+    pub(super) fn again(&self) -> Result<OwnedFd, Errno> {
+        rustix::fs::openat(&self.fd, c".", FLAGS, Mode::empty())
+    }
+
+    pub(crate) fn path(&self) -> Option<&Arc<Path>> {
+        self.path.as_ref()
+    }
+
+    /// Device and inode number: no two directories that exist have both alike.
+    pub(crate) fn id(&self) -> (u64, u64) {
+        self.id
+    }
+
+    pub(crate) fn device(&self) -> u64 {
+        self.id.0
+    }
+
+    /// `st_size`: what it means differs by filesystem.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(crate) fn filesystem(&self) -> &Arc<Filesystem> {
+        &self.filesystem
+    }
+
+    /// Whose shares of an engine's workers its scan counts against.
+    pub(crate) fn subject(&self) -> (i32, u64) {
+        (self.fd.as_raw_fd(), self.device())
+    }
+
+    pub(crate) fn failed(&self, operation: &'static str, errno: Errno) -> Error {
+        Error::os(operation, errno).on(self.path())
+    }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A directory that is being opened on an engine.
+#[derive(Debug)]
+pub(crate) struct OpenDirectory {
+    path: Arc<Path>,
+    open: file::Open,
+}
+
+impl OpenDirectory {
+    pub(super) fn new(path: &Path, engine: Option<&Engine>) -> OpenDirectory {
+        let mut options = OpenOptions::new().directory();
+        if let Some(engine) = engine {
+            options = options.engine(engine);
+        }
+        OpenDirectory {
+            path: path.into(),
+            open: options.open(path),
+        }
+    }
+}
+
+impl Future for OpenDirectory {
+    type Output = Result<Directory>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Directory>> {
+        let opened = Pin::new(&mut self.open).poll(cx);
+        opened.map(|file| Directory::new(file?.into_fd()?, Some(self.path.clone()), None))
+    }
+}

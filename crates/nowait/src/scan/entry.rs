@@ -1,0 +1,419 @@
+//! What a scan hands out: entries, in batches that own their names and metadata.
+//!
+//! A batch is three or four allocations, whatever the number of its entries: one arena of names, one
+//! table of records, one of metadata. An [`Entry`] is a batch and a position in it.
+
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{FileType, Statx, StatxFlags};
+
+use crate::error::{Error, Result};
+use crate::sys::Errno;
+
+/// What one dirent says, and where what was asked about it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    pub(super) ino: u64,
+    /// Where its name starts in the arena; it ends with a NUL.
+    name: u32,
+    found: Found,
+    pub(super) kind: FileType,
+}
+
+/// What became of the question for an entry's metadata.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Found {
+    /// Nobody has asked, yet or at all.
+    Unasked,
+    /// The metadata at this place of its table.
+    At(u32),
+    Failed(Errno),
+}
+
+/// Entries in the making: names first, metadata when a worker has asked for it.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    names: Vec<u8>,
+    pub(super) records: Vec<Record>,
+    stats: Vec<Statx>,
+    attributes: Attributes,
+    /// How many of them, from the first on, have been asked about.
+    pub(super) asked: usize,
+}
+
+/// The extended attributes of many entries.
+#[derive(Debug, Default)]
+pub(super) struct Attributes {
+    /// Name and value of each, with their lengths before them.
+    bytes: Vec<u8>,
+    /// Of each entry: where its own are. Empty if nobody wanted them.
+    spans: Vec<Result<(u32, u32), Errno>>,
+}
+
+/// The length of a value that was not asked for.
+const NO_VALUE: u32 = u32::MAX;
+
+impl Rows {
+    pub(super) fn with_capacity(entries: usize, bytes: usize) -> Rows {
+        Rows {
+            names: Vec::with_capacity(bytes),
+            records: Vec::with_capacity(entries),
+            ..Rows::default()
+        }
+    }
+
+    /// Adds an entry. There are never more than a buffer or a batch of them.
+    pub(super) fn push(&mut self, name: &CStr, ino: u64, kind: FileType) {
+        self.records.push(Record {
+            ino,
+            name: self.names.len() as u32,
+            found: Found::Unasked,
+            kind,
+        });
+        self.names.extend_from_slice(name.to_bytes_with_nul());
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Bytes that an entry with a name of ordinary length takes.
+    pub(super) fn bytes_of_an_entry(metadata: bool) -> usize {
+        size_of::<Record>() + 24 + if metadata { size_of::<Statx>() } else { 0 }
+    }
+
+    /// Bytes it holds, those that metadata will take included if it is wanted.
+    pub(super) fn bytes(&self, metadata: bool) -> usize {
+        let each = size_of::<Record>() + if metadata { size_of::<Statx>() } else { 0 };
+        self.names.len() + self.len() * each + self.attributes.bytes.len()
+    }
+
+    /// Bytes of all extended attributes.
+    pub(super) fn attribute_bytes(&self) -> usize {
+        self.attributes.bytes.len()
+    }
+
+    /// The length of all names.
+    pub(super) fn name_bytes(&self) -> usize {
+        self.names.len() - self.records.len()
+    }
+
+    pub(super) fn name(&self, at: usize) -> &CStr {
+        let from = self.records[at].name as usize;
+        CStr::from_bytes_until_nul(&self.names[from..]).unwrap_or_default()
+    }
+
+    /// Forgets all entries from this one on.
+    pub(super) fn truncate(&mut self, len: usize) {
+        if let Some(record) = self.records.get(len) {
+            self.names.truncate(record.name as usize);
+            self.records.truncate(len);
+        }
+    }
+
+    /// Forgets the first so many entries.
+    pub(super) fn skip(&mut self, n: usize) {
+        let start = self
+            .records
+            .get(n)
+            .map_or(self.names.len() as u32, |r| r.name);
+        self.names.drain(..start as usize);
+        self.records.drain(..n);
+        self.records
+            .iter_mut()
+            .for_each(|record| record.name -= start);
+    }
+
+    /// Takes off the entries that have not been asked about.
+    pub(super) fn split_off(&mut self) -> Rows {
+        let mut rest = Rows::with_capacity(self.len() - self.asked, self.names.len());
+        for at in self.asked..self.len() {
+            rest.copy(self, at);
+        }
+        self.truncate(self.asked);
+        rest
+    }
+
+    /// How many entries' metadata could not be had.
+    pub(super) fn failures(&self) -> u64 {
+        let failed = |record: &&Record| matches!(record.found, Found::Failed(_));
+        self.records.iter().filter(failed).count() as u64
+    }
+
+    /// Takes the answer for the next entry.
+    pub(super) fn answer(&mut self, answer: Result<Statx, Errno>) {
+        let found = match answer {
+            Ok(stat) => {
+                if self.stats.capacity() == 0 {
+                    self.stats.reserve_exact(self.len());
+                }
+                self.stats.push(stat);
+                Found::At(self.stats.len() as u32 - 1)
+            }
+            Err(errno) => Found::Failed(errno),
+        };
+        self.records[self.asked].found = found;
+        self.asked += 1;
+    }
+
+    /// The place for the extended attributes of the entry that is asked about.
+    pub(super) fn attributes(&mut self) -> &mut Attributes {
+        &mut self.attributes
+    }
+
+    pub(super) fn stat(&self, at: usize) -> Option<Result<&Statx, Errno>> {
+        match self.records[at].found {
+            Found::Unasked => None,
+            Found::At(at) => Some(Ok(&self.stats[at as usize])),
+            Found::Failed(errno) => Some(Err(errno)),
+        }
+    }
+
+    /// What kind of file it is, and whether its metadata says so.
+    fn kind(&self, at: usize) -> (FileType, bool) {
+        match self.stat(at) {
+            Some(Ok(stat)) if has(stat, StatxFlags::TYPE) => {
+                (FileType::from_raw_mode(u32::from(stat.stx_mode)), true)
+            }
+            _ => (self.records[at].kind, false),
+        }
+    }
+
+    /// Adds a copy of another's entry, with all that was found.
+    pub(super) fn copy(&mut self, other: &Rows, at: usize) {
+        let record = other.records[at];
+        self.push(other.name(at), record.ino, record.kind);
+        if let Found::At(stat) = record.found {
+            self.stats.push(other.stats[stat as usize]);
+        }
+        if let Some(last) = self.records.last_mut() {
+            last.found = match record.found {
+                Found::At(_) => Found::At(self.stats.len() as u32 - 1),
+                found => found,
+            };
+        }
+        if let Some(span) = other.attributes.spans.get(at) {
+            let start = self.attributes.bytes.len();
+            if let Ok((from, to)) = *span {
+                let bytes = &other.attributes.bytes[from as usize..to as usize];
+                self.attributes.bytes.extend_from_slice(bytes);
+            }
+            self.attributes.close(start, span.map(|_| ()));
+        }
+        self.asked += usize::from(!matches!(record.found, Found::Unasked));
+    }
+}
+
+impl Attributes {
+    /// Where the next entry's begin.
+    pub(super) fn open(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(super) fn push(&mut self, name: &[u8], value: Option<&[u8]>) {
+        let length = |bytes: &[u8]| (bytes.len() as u32).to_ne_bytes();
+        self.bytes.extend_from_slice(&length(name));
+        match value {
+            Some(value) => self.bytes.extend_from_slice(&length(value)),
+            None => self.bytes.extend_from_slice(&NO_VALUE.to_ne_bytes()),
+        }
+        self.bytes.extend_from_slice(name);
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+    }
+
+    /// What was pushed since `start` is one entry's; or its question failed.
+    pub(super) fn close(&mut self, start: usize, outcome: Result<(), Errno>) {
+        if outcome.is_err() {
+            self.bytes.truncate(start);
+        }
+        let span = u32::try_from(start)
+            .ok()
+            .zip(u32::try_from(self.bytes.len()).ok());
+        self.spans
+            .push(outcome.and_then(|()| span.ok_or(Errno::OVERFLOW)));
+    }
+}
+
+/// Entries that were handed out together. Cloning it copies nothing.
+///
+/// ```
+/// let mut scan = nowait::Scan::blocking_open("src")?;
+/// while let Some(batch) = scan.blocking_batch() {
+///     for entry in batch?.iter() {
+///         println!("{}", entry.name().display());
+///     }
+/// }
+/// # Ok::<(), nowait::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Batch(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// The directory's path, for errors. Not the directory: a batch that is kept holds no descriptor.
+    path: Option<Arc<Path>>,
+    rows: Rows,
+}
+
+impl Batch {
+    pub(super) fn new(path: Option<Arc<Path>>, rows: Rows) -> Batch {
+        Batch(Arc::new(Inner { path, rows }))
+    }
+
+    /// How many entries it has; never 0.
+    #[allow(clippy::len_without_is_empty, reason = "a batch is never empty")]
+    pub fn len(&self) -> usize {
+        self.0.rows.len()
+    }
+
+    /// The entry at this place, if there are so many.
+    pub fn get(&self, at: usize) -> Option<Entry> {
+        (at < self.len()).then(|| Entry {
+            batch: self.clone(),
+            at: at as u32,
+        })
+    }
+
+    /// Each name, its kind, and whether that is from its metadata.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = (&[u8], FileType, bool)> {
+        let rows = &self.0.rows;
+        (0..rows.len()).map(|at| {
+            let (kind, sure) = rows.kind(at);
+            (rows.name(at).to_bytes(), kind, sure)
+        })
+    }
+
+    /// Its entries, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Entry> + use<> {
+        let batch = self.clone();
+        (0..self.len() as u32).map(move |at| Entry {
+            batch: batch.clone(),
+            at,
+        })
+    }
+}
+
+/// One name in a directory, and what was asked about the file behind it.
+///
+/// It keeps its whole batch alive: who collects a few entries of many copies what is wanted of them.
+#[derive(Clone)]
+pub struct Entry {
+    batch: Batch,
+    at: u32,
+}
+
+impl Entry {
+    fn rows(&self) -> &Rows {
+        &self.batch.0.rows
+    }
+
+    fn record(&self) -> Record {
+        self.rows().records[self.at as usize]
+    }
+
+    /// Its name: any bytes but `/` and NUL, of up to 255 on most filesystems.
+    pub fn name(&self) -> &OsStr {
+        OsStr::from_bytes(self.name_c().to_bytes())
+    }
+
+    /// The same as a C string.
+    pub fn name_c(&self) -> &CStr {
+        self.rows().name(self.at as usize)
+    }
+
+    /// Its inode number. What statx(2) says, if it was asked for that, else what the directory does.
+    pub fn ino(&self) -> u64 {
+        match self.stat() {
+            Some(Ok(stat)) if has(stat, StatxFlags::INO) => stat.stx_ino,
+            _ => self.record().ino,
+        }
+    }
+
+    /// What kind of file it is. What statx(2) says, if it was asked for that, else what the directory
+    /// does, which may be nothing (`Unknown`).
+    pub fn file_type(&self) -> FileType {
+        self.rows().kind(self.at as usize).0
+    }
+
+    /// Its metadata; `None` if the scan was not to ask for it.
+    ///
+    /// Only the fields in `stx_mask` are filled in.
+    ///
+    /// # Errors
+    /// As statx(2) says of this entry: ENOENT if it is gone by now, EIO if its inode can't be read.
+    pub fn metadata(&self) -> Option<Result<&Statx>> {
+        self.stat()
+            .map(|stat| stat.map_err(|e| self.failed("statx", e)))
+    }
+
+    /// Its extended attributes; `None` if the scan was not to ask for them.
+    ///
+    /// # Errors
+    /// As listxattr(2) and getxattr(2) say of this entry: EOPNOTSUPP on a filesystem that has none.
+    pub fn xattrs(&self) -> Option<Result<Xattrs<'_>>> {
+        let attributes = &self.rows().attributes;
+        let span = *attributes.spans.get(self.at as usize)?;
+        Some(
+            span.map(|(from, to)| Xattrs(&attributes.bytes[from as usize..to as usize]))
+                .map_err(|e| self.failed("listxattr", e)),
+        )
+    }
+
+    fn stat(&self) -> Option<Result<&Statx, Errno>> {
+        self.rows().stat(self.at as usize)
+    }
+
+    fn failed(&self, operation: &'static str, errno: Errno) -> Error {
+        let directory = self.batch.0.path.as_deref();
+        let path = directory.map(|path| path.join(self.name()).into());
+        Error::os(operation, errno).on(path.as_ref())
+    }
+}
+
+/// Whether statx filled these fields in.
+fn has(stat: &Statx, fields: StatxFlags) -> bool {
+    StatxFlags::from_bits_retain(stat.stx_mask).contains(fields)
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entry")
+            .field("name", &self.name())
+            .field("ino", &self.ino())
+            .field("file_type", &self.file_type())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The extended attributes of one entry: name and, if it was asked for, value.
+#[derive(Clone, Debug)]
+pub struct Xattrs<'a>(&'a [u8]);
+
+impl<'a> Xattrs<'a> {
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(n)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn length(&mut self) -> Option<u32> {
+        Some(u32::from_ne_bytes(self.take(4)?.try_into().ok()?))
+    }
+}
+
+impl<'a> Iterator for Xattrs<'a> {
+    type Item = (&'a OsStr, Option<&'a [u8]>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let name = self.length()?;
+        let value = self.length()?;
+        let name = OsStr::from_bytes(self.take(name as usize)?);
+        match value {
+            NO_VALUE => Some((name, None)),
+            length => Some((name, Some(self.take(length as usize)?))),
+        }
+    }
+}

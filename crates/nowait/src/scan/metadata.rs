@@ -1,0 +1,262 @@
+//! Metadata: statx(2) and extended attributes of the entries of one batch.
+//!
+//! Every question is asked relative to the open directory, by name: no path is built, and a renamed
+//! directory is still the same one. For extended attributes that takes listxattrat(2), which kernels
+//! before 6.13 don't have; there the name is appended to `/proc/self/fd/N`, which needs no privilege
+//! either, only a mounted /proc. (Opening each file to ask it would need permission to read it, and
+//! does not work for symbolic links and devices.)
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Instant;
+
+use rustix::fs::{AtFlags, StatxFlags};
+
+use super::directory::Directory;
+use super::entry::{Attributes, Rows};
+use crate::kernel::Learnt;
+use crate::sys::{Errno, xattr};
+
+/// Which extended attributes a scan brings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Xattrs {
+    /// None, and does not ask for any.
+    #[default]
+    None,
+    /// Their names: listxattr(2).
+    Names,
+    /// Names and values: a getxattr(2) for each name.
+    Values,
+}
+
+/// What a scan asks about each entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Questions {
+    pub(crate) fields: Option<StatxFlags>,
+    pub(crate) follow: bool,
+    pub(crate) dont_sync: bool,
+    pub(crate) xattrs: Xattrs,
+}
+
+impl Questions {
+    /// Whether there is nothing to be asked: the names are all.
+    pub(crate) fn is_none(&self) -> bool {
+        self.fields.is_none() && self.xattrs == Xattrs::None
+    }
+
+    fn flags(&self) -> AtFlags {
+        let mut flags = AtFlags::NO_AUTOMOUNT;
+        flags.set(AtFlags::SYMLINK_NOFOLLOW, !self.follow);
+        if self.dont_sync {
+            flags |= AtFlags::STATX_DONT_SYNC;
+        }
+        flags
+    }
+
+    /// Asks about the rows that have not been asked about. Stops early when the time has come, or
+    /// when nobody wants to know any more.
+    pub(super) fn ask(
+        &self,
+        directory: &Directory,
+        rows: &mut Rows,
+        until: Option<Instant>,
+        over: impl Fn() -> bool,
+    ) {
+        let flags = self.flags();
+        let mut room = Vec::new();
+        while rows.asked < rows.len() && !over() {
+            if self.xattrs != Xattrs::None {
+                self.ask_xattrs(directory, rows, &mut room);
+            }
+            match self.fields {
+                Some(fields) => {
+                    let stat = loop {
+                        let name = rows.name(rows.asked);
+                        match rustix::fs::statx(directory, name, flags, fields) {
+                            Err(Errno::INTR) => {}
+                            answer => break answer,
+                        }
+                    };
+                    rows.answer(stat);
+                }
+                None => rows.asked += 1,
+            }
+            if until.is_some_and(|until| Instant::now() >= until) {
+                break;
+            }
+        }
+    }
+
+    fn ask_xattrs(&self, directory: &Directory, rows: &mut Rows, room: &mut Vec<u8>) {
+        let name = rows.name(rows.asked).to_owned();
+        let found = rows.attributes();
+        let start = found.open();
+        let outcome = self.xattrs_of(directory, &name, found, room);
+        found.close(start, outcome);
+    }
+
+    fn xattrs_of(
+        &self,
+        directory: &Directory,
+        name: &CStr,
+        found: &mut Attributes,
+        room: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let directory = directory.as_fd();
+        whole(room, |room| {
+            ask_either(|way| list(way, directory, name, self.follow, room))
+        })?;
+        if self.xattrs == Xattrs::Names {
+            for attribute in room.split_inclusive(|b| *b == 0) {
+                found.push(attribute.strip_suffix(b"\0").unwrap_or(attribute), None);
+            }
+            return Ok(());
+        }
+        let names = std::mem::take(room);
+        for attribute in names.split_inclusive(|b| *b == 0) {
+            let Ok(attribute) = CStr::from_bytes_with_nul(attribute) else {
+                continue;
+            };
+            let value = whole(room, |room| {
+                ask_either(|way| get(way, directory, name, attribute, self.follow, room))
+            });
+            match value {
+                Ok(()) => found.push(attribute.to_bytes(), Some(room)),
+                // Removed meanwhile, or not for us to read (`trusted.*`, ACLs): its name is known.
+                Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {
+                    found.push(attribute.to_bytes(), None);
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What most answers fit in.
+const ROOM: usize = 256;
+
+/// Asks until the whole answer fits: its size can change between two questions.
+fn whole(room: &mut Vec<u8>, ask: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<(), Errno> {
+    room.resize(room.capacity().max(ROOM), 0);
+    loop {
+        match ask(room) {
+            Ok(n) => {
+                room.truncate(n);
+                return Ok(());
+            }
+            Err(Errno::RANGE) => {
+                let n = ask(&mut [])?;
+                room.resize(n.max(2 * room.len()), 0);
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Whether the calls relative to a directory work here.
+static RELATIVE: Learnt = Learnt::untried();
+
+/// Asks relative to a directory if that works here, else by a path through /proc.
+fn ask_either(mut ask: impl FnMut(Way) -> Result<usize, Errno>) -> Result<usize, Errno> {
+    if !RELATIVE.is_refused() {
+        match ask(Way::Relative) {
+            // A sandbox that does not know the call says EPERM; so may a file. The path decides.
+            Err(Errno::NOSYS) => RELATIVE.refused(),
+            Err(Errno::PERM) if !RELATIVE.works() => RELATIVE.refused(),
+            answer => {
+                if answer.is_ok() {
+                    RELATIVE.worked();
+                }
+                return answer;
+            }
+        }
+    }
+    ask(Way::ThroughProc)
+}
+
+/// How a file in an open directory is named to the kernel.
+#[derive(Clone, Copy)]
+enum Way {
+    Relative,
+    ThroughProc,
+}
+
+fn list(
+    way: Way,
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+    follow: bool,
+    room: &mut [u8],
+) -> Result<usize, Errno> {
+    let path = || through_proc(directory, name);
+    match way {
+        Way::Relative => xattr::listxattrat(directory, name, follow, room),
+        Way::ThroughProc if follow => rustix::fs::listxattr(path(), room),
+        Way::ThroughProc => rustix::fs::llistxattr(path(), room),
+    }
+}
+
+fn get(
+    way: Way,
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+    attribute: &CStr,
+    follow: bool,
+    room: &mut [u8],
+) -> Result<usize, Errno> {
+    let path = || through_proc(directory, name);
+    match way {
+        Way::Relative => xattr::getxattrat(directory, name, attribute, follow, room),
+        Way::ThroughProc if follow => rustix::fs::getxattr(path(), attribute, room),
+        Way::ThroughProc => rustix::fs::lgetxattr(path(), attribute, room),
+    }
+}
+
+/// A path to the entry that does not depend on where its directory is.
+fn through_proc(directory: BorrowedFd<'_>, name: &CStr) -> Vec<u8> {
+    let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
+    path.extend_from_slice(name.to_bytes());
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both ways where both are to be had: each kernel uses but one of them.
+    #[test]
+    fn both_ways_of_naming_an_entry_say_the_same() {
+        // On a real filesystem: where temporary files go may have no attributes.
+        let program = std::env::current_exe().unwrap();
+        let dir = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "").unwrap();
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(&path, "user.key", b"value", flags).unwrap();
+        std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
+        let open = Directory::blocking_open(dir.path()).unwrap();
+        let ask = |way, name: &CStr, follow| {
+            let mut room = vec![0; 100];
+            let names = list(way, open.as_fd(), name, follow, &mut room);
+            let names = names.map(|n| room[..n].to_vec());
+            let value = get(way, open.as_fd(), name, c"user.key", follow, &mut room);
+            (names, value.map(|n| room[..n].to_vec()))
+        };
+        let through_proc = ask(Way::ThroughProc, c"file", false);
+        assert_eq!(through_proc.1.as_deref(), Ok(&b"value"[..]));
+        assert!(ask(Way::ThroughProc, c"link", false).1.is_err());
+        let relative = ask(Way::Relative, c"file", false);
+        if relative.0 == Err(Errno::NOSYS) {
+            return;
+        }
+        assert_eq!(relative, through_proc);
+        for name in [c"file", c"link", c"none"] {
+            for follow in [false, true] {
+                let both = [Way::Relative, Way::ThroughProc].map(|way| ask(way, name, follow));
+                assert_eq!(both[0], both[1], "{name:?}");
+            }
+        }
+    }
+}

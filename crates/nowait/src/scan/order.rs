@@ -1,0 +1,90 @@
+//! Order: in which order entries are asked about, and in which they are handed out.
+//!
+//! What is listed is gathered until a run of it is worth sorting; the run is then dealt into batches,
+//! for workers to ask about. Inodes lie on the device roughly in the order of their numbers, and many
+//! share a block: asked about in that order, each block is read once, and forwards.
+
+use std::collections::VecDeque;
+
+use super::entry::Rows;
+
+/// In which order a scan hands entries out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// In whatever order they are ready.
+    #[default]
+    Unordered,
+    /// By inode number, run after run: half a window is listed, sorted and handed out, while the next
+    /// half is listed.
+    Inode,
+    /// By name, byte by byte. The whole directory is held in memory first: the window does not bound
+    /// it.
+    Name,
+}
+
+/// In which order a scan asks for metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sweep {
+    /// As the directory lists the names.
+    Listed,
+    /// By inode number, run by run.
+    Inode,
+}
+
+/// Deals what was listed into batches of at most `size` entries.
+pub(super) fn deal(gathered: Vec<Rows>, sweep: Sweep, size: usize) -> VecDeque<Rows> {
+    match sweep {
+        Sweep::Listed => gathered
+            .into_iter()
+            .flat_map(|rows| slices(rows, size))
+            .collect(),
+        Sweep::Inode => {
+            let mut keys: Vec<(u64, u32, u32)> = Vec::new();
+            for (i, rows) in gathered.iter().enumerate() {
+                let inos = rows.records.iter().enumerate();
+                keys.extend(inos.map(|(j, record)| (record.ino, i as u32, j as u32)));
+            }
+            keys.sort_unstable();
+            collect(&gathered, &keys, size, |key| (key.1, key.2))
+        }
+    }
+}
+
+/// All entries, sorted by name.
+pub(super) fn by_name(all: &[Rows], size: usize) -> VecDeque<Rows> {
+    let mut keys: Vec<(u32, u32)> = Vec::new();
+    for (i, rows) in all.iter().enumerate() {
+        keys.extend((0..rows.len()).map(|j| (i as u32, j as u32)));
+    }
+    let name = |key: &(u32, u32)| all[key.0 as usize].name(key.1 as usize);
+    keys.sort_unstable_by(|a, b| name(a).cmp(name(b)));
+    collect(all, &keys, size, |key| *key)
+}
+
+/// Batches of the entries that the keys name, in their order.
+fn collect<K>(
+    from: &[Rows],
+    keys: &[K],
+    size: usize,
+    place: impl Fn(&K) -> (u32, u32),
+) -> VecDeque<Rows> {
+    let batch = |keys: &[K]| {
+        let mut rows = Rows::with_capacity(keys.len(), keys.len() * 24);
+        for key in keys {
+            let (i, j) = place(key);
+            rows.copy(&from[i as usize], j as usize);
+        }
+        rows
+    };
+    keys.chunks(size.max(1)).map(batch).collect()
+}
+
+/// The same entries in pieces of at most `size`.
+pub(super) fn slices(rows: Rows, size: usize) -> Vec<Rows> {
+    if rows.len() <= size {
+        return Vec::from_iter((rows.len() > 0).then_some(rows));
+    }
+    let places: Vec<u32> = (0..rows.len() as u32).collect();
+    let from = [rows];
+    collect(&from, &places, size, |at| (0, *at)).into()
+}

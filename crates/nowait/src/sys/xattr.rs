@@ -1,0 +1,74 @@
+//! Extended attributes of a file named relative to an open directory.
+//!
+//! listxattrat(2) and getxattrat(2) (Linux 6.13) take a directory and a name. Older kernels have
+//! only calls by path or by an open file, and opening every file would change what can be asked
+//! (no permission, devices, symbolic links).
+
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::{Errno, check};
+
+/// The calls' numbers are the same on every architecture; libc 0.2 does not have them.
+const SYS_GETXATTRAT: libc::c_long = 464;
+const SYS_LISTXATTRAT: libc::c_long = 465;
+
+/// `struct xattr_args` (Linux 6.13).
+#[repr(C, align(8))]
+struct Args {
+    value: u64,
+    size: u32,
+    flags: u32,
+}
+
+fn at_flags(follow: bool) -> libc::c_int {
+    if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW }
+}
+
+/// listxattrat(2): the names, each with its NUL. With no room at all, how many bytes they take.
+pub(crate) fn listxattrat(
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+    follow: bool,
+    room: &mut [u8],
+) -> Result<usize, Errno> {
+    // SAFETY: name is a C string, and the kernel writes at most `room.len()` bytes to room.
+    check(unsafe {
+        libc::syscall(
+            SYS_LISTXATTRAT,
+            directory.as_raw_fd(),
+            name.as_ptr(),
+            at_flags(follow),
+            room.as_mut_ptr(),
+            room.len(),
+        )
+    })
+}
+
+/// getxattrat(2): one value. With no room at all, how many bytes it takes.
+pub(crate) fn getxattrat(
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+    attribute: &CStr,
+    follow: bool,
+    room: &mut [u8],
+) -> Result<usize, Errno> {
+    let mut args = Args {
+        value: room.as_mut_ptr() as u64,
+        size: u32::try_from(room.len()).unwrap_or(u32::MAX),
+        flags: 0,
+    };
+    // SAFETY: both names are C strings, args has the kernel's layout, and the kernel writes at most
+    // `args.size` bytes to room.
+    check(unsafe {
+        libc::syscall(
+            SYS_GETXATTRAT,
+            directory.as_raw_fd(),
+            name.as_ptr(),
+            at_flags(follow),
+            attribute.as_ptr(),
+            &raw mut args,
+            size_of::<Args>(),
+        )
+    })
+}
