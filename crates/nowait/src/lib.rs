@@ -20,7 +20,7 @@
 //!   [`Completion`]s, on an `io_uring` ring or on threads.
 //! - [`read::cached`]: one page-cache-only read of any descriptor, without any engine.
 //! - [`read::Plan`]: the decision how one read will be served. [`cost::Costs`] is what it rests on.
-//! - [`Scan`]: the entries of a directory, with metadata;
+//! - [`Scan`]: the entries of a directory, with metadata; [`Walk`]: those of a tree;
 //!   [`scan::readahead`]: a directory's inodes brought into the kernel's caches.
 //! - [`residency`]: which pages of a file are in the page cache.
 //! - [`kernel::Kernel`]: what kernel and sandbox allow. [`stats::Stats`]: what was done.
@@ -29,7 +29,7 @@
 //! ```text
 //!  File::read_at ─► read::start ─► plan ─► cached::attempt ─ all ─► Completion
 //!                                              └ rest ─► Engine ─► uring | threads ─► Completion
-//!  Scan ─► Crew ─► the caller | the engine's workers: list ─► sort ─► ask ─► batches
+//!  Scan, Walk ─► Crew ─► the caller | the engine's workers: list ─► sort ─► ask ─► batches
 //! ```
 
 pub mod completion;
@@ -46,6 +46,7 @@ pub mod residency;
 pub mod scan;
 pub mod stats;
 mod sys;
+pub mod walk;
 pub mod write;
 
 pub use completion::{Completion, Provenance, ServedBy, Ticket};
@@ -57,3 +58,4 @@ pub use handle::Handle;
 pub use op::buffer::{self, IoBuf, IoBufExt, IoBufMut};
 pub use read::Mode;
 pub use scan::Scan;
+pub use walk::Walk;

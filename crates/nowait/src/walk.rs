@@ -1,0 +1,406 @@
+//! Walk: a tree of directories, each scanned as [`scan`](crate::scan) does, many at the same time.
+//!
+//! Directories are opened as they are found, the last found first, and every worker that has nothing
+//! to do for one that is open opens another. All of them together keep to one budget of descriptors,
+//! one window of entries, and one share of the engine's workers.
+//!
+//! ```
+//! let mut lines = 0;
+//! for found in nowait::Walk::blocking_open("src")? {
+//!     let found = found?;
+//!     if found.path().extension().is_some_and(|e| e == "rs") {
+//!         lines += 1;
+//!     }
+//! }
+//! assert!(lines > 20);
+//! # Ok::<(), nowait::Error>(())
+//! ```
+//!
+//! # Order
+//! A directory's own entry comes before anything that is in it. [`Order::Inode`] and [`Order::Name`]
+//! hold within each directory. Nothing else is promised: entries of different directories come mixed,
+//! batch by batch. The root itself has no entry.
+//!
+//! # What is not entered
+//! Symbolic links, unless they are to be [followed](Options::follow); other filesystems, if
+//! [so wished](Options::one_filesystem); and a directory that is one of its own ancestors (by a bind
+//! mount, or a followed link): that one comes as an error of the kind
+//! [`Cycle`](crate::ErrorKind::Cycle). Their entries come in any case. A file with several names comes
+//! by each of them.
+//!
+//! # Errors
+//! A directory that can't be opened or listed comes as an error with its path, and the walk goes on. One
+//! that is gone before it could be opened is only counted ([`Stats::vanished`]).
+//!
+//! # Memory
+//! The window bounds entries. A directory that waits to be opened is remembered by its path: a
+//! directory with a million subdirectories is a million paths.
+
+mod place;
+mod tree;
+
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+pub use place::Place;
+
+use tree::Tree;
+
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::scan::{
+    self, Batch, Canceller, Crew, Directory, OpenDirectory, Order, StatxFlags, Sweep, Xattrs,
+};
+
+/// How a tree is to be walked.
+///
+/// ```
+/// use nowait::walk;
+/// use nowait::scan::StatxFlags;
+/// let walk = walk::Options::new()
+///     .metadata(StatxFlags::BASIC_STATS)
+///     .one_filesystem(true)
+///     .blocking_open("src")?;
+/// for found in walk {
+///     let found = found?;
+///     if let Some(Ok(stat)) = found.entry().metadata() {
+///         println!("{} {}", stat.stx_size, found.path().display());
+///     }
+/// }
+/// # Ok::<(), nowait::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    wanted: Wanted,
+}
+
+/// What is wanted of a walk.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    scan: scan::Options,
+    one_filesystem: bool,
+    depth: usize,
+    descriptors: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options::new()
+    }
+}
+
+macro_rules! as_for_a_scan {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*);)*) => {
+        $($(#[$doc])*
+        #[must_use]
+        pub fn $name(mut self, $($arg: $type),*) -> Options {
+            self.wanted.scan = self.wanted.scan.$name($($arg),*);
+            self
+        })*
+    };
+}
+
+impl Options {
+    /// Names and kinds only, the whole tree, a window of 65,536 entries, at most 64 descriptors and
+    /// a quarter of what the process may have.
+    pub fn new() -> Options {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let quarter = limit
+            .current
+            .map_or(64, |n| usize::try_from(n / 4).unwrap_or(64));
+        Options {
+            wanted: Wanted {
+                scan: scan::Options::new(),
+                one_filesystem: false,
+                depth: usize::MAX,
+                descriptors: quarter.clamp(4, 64),
+            },
+        }
+    }
+
+    as_for_a_scan! {
+        /// Asks for these fields of each entry; see [`scan::Options::metadata`].
+        metadata(fields: StatxFlags);
+        /// Asks what symbolic links lead to, and enters directories through them.
+        follow(yes: bool);
+        /// Takes what a network filesystem has cached, however old.
+        dont_sync(yes: bool);
+        /// Brings extended attributes.
+        xattrs(which: Xattrs);
+        /// In which order the entries of each directory come.
+        order(order: Order);
+        /// How many entries, and bytes, may be between being listed and being handed out.
+        window(entries: usize, bytes: usize);
+        /// Insists on the order in which metadata is asked for.
+        sweep(sweep: Sweep);
+        /// Insists on how many workers at most help; never more than half of the engine's.
+        workers(workers: usize);
+        /// On this engine's workers, instead of the process's engine's.
+        engine(engine: &Engine);
+        /// Whether a blocking walk begins in the caller; see [`scan::Options::caller`].
+        caller(yes: bool);
+    }
+
+    /// Enters no directory that lies on another filesystem than the root.
+    #[must_use]
+    pub fn one_filesystem(mut self, yes: bool) -> Options {
+        self.wanted.one_filesystem = yes;
+        self
+    }
+
+    /// Enters directories down to this depth: 0 is the root alone.
+    #[must_use]
+    pub fn depth(mut self, depth: usize) -> Options {
+        self.wanted.depth = depth;
+        self
+    }
+
+    /// How many descriptors at most are open at the same time, at least 2. When the process has no
+    /// more to give, it makes do with those that it has.
+    #[must_use]
+    pub fn descriptors(mut self, descriptors: usize) -> Options {
+        self.wanted.descriptors = descriptors.max(2);
+        self
+    }
+
+    /// Opens the root and begins; blocks.
+    ///
+    /// # Errors
+    /// As open(2) says, with the path.
+    pub fn blocking_open(&self, root: impl AsRef<Path>) -> Result<Walk> {
+        Ok(self.start(Directory::blocking_open(root.as_ref())?))
+    }
+
+    /// Opens the root on the engine and begins.
+    pub fn open(&self, root: impl AsRef<Path>) -> Open {
+        Open {
+            options: self.clone(),
+            open: self.wanted.scan.open_directory(root.as_ref()),
+        }
+    }
+
+    /// Begins on an open directory; paths are relative to it.
+    ///
+    /// # Errors
+    /// ENOTDIR if it is none; what fstat(2), fstatfs(2) and lseek(2) say.
+    pub fn on(&self, root: impl Into<OwnedFd>) -> Result<Walk> {
+        Ok(self.start(Directory::rewound(root.into())?))
+    }
+
+    fn start(&self, root: Directory) -> Walk {
+        let root = Arc::new(root);
+        let tree = Tree::new(&root, self.wanted.clone());
+        Walk {
+            crew: self.wanted.scan.crew_for("walk", tree, &root),
+            found: None,
+        }
+    }
+}
+
+/// A walk that is going on. Dropping it cancels it.
+///
+/// Blocking it is an iterator of entries; as a future see [`batch`](Walk::batch).
+#[derive(Debug)]
+pub struct Walk {
+    crew: Arc<Crew<Tree>>,
+    /// The batch that the iterator is in, and how far.
+    found: Option<(Found, usize)>,
+}
+
+impl Walk {
+    /// Walks a tree, names only; blocks.
+    ///
+    /// # Errors
+    /// As open(2) says of the root.
+    pub fn blocking_open(root: impl AsRef<Path>) -> Result<Walk> {
+        Options::new().blocking_open(root)
+    }
+
+    /// Walks a tree, names only.
+    pub fn open(root: impl AsRef<Path>) -> Open {
+        Options::new().open(root)
+    }
+
+    /// The next entries of one directory; `None` at the end. Blocks.
+    ///
+    /// # Errors
+    /// Why a directory is missing (more may come after it), or that it was cancelled.
+    pub fn blocking_batch(&mut self) -> Option<Result<Found>> {
+        self.crew.next()
+    }
+
+    /// The next entries of one directory, as a future; `None` at the end.
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// let mut walk = nowait::Walk::open("src").await?;
+    /// let mut deepest = 0;
+    /// while let Some(found) = walk.batch().await {
+    ///     deepest = deepest.max(found?.place().depth());
+    /// }
+    /// assert_eq!(deepest, 1);
+    /// # Ok::<(), nowait::Error>(())
+    /// # })?;
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
+    pub fn batch(&mut self) -> NextFound<'_> {
+        NextFound { walk: self }
+    }
+
+    /// The next entries, as a stream's `poll_next` gives them.
+    pub fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Found>>> {
+        self.crew.poll(cx)
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> Stats {
+        let tally = self.crew.look(Tree::tally);
+        Stats {
+            directories: tally.directories,
+            vanished: tally.vanished,
+            scan: scan::Stats::new(tally.counts, self.crew.tally()),
+        }
+    }
+
+    /// Ends it; see [`Scan::cancel`](crate::Scan::cancel).
+    pub fn cancel(&self) {
+        self.crew.cancel();
+    }
+
+    /// Something to cancel it with from elsewhere.
+    pub fn canceller(&self) -> Canceller {
+        Canceller::new(&self.crew)
+    }
+}
+
+impl Drop for Walk {
+    fn drop(&mut self) {
+        self.crew.cancel();
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Result<Entry>> {
+        loop {
+            if let Some((found, at)) = &mut self.found {
+                if let Some(entry) = found.get(*at) {
+                    *at += 1;
+                    return Some(Ok(entry));
+                }
+                self.found = None;
+            }
+            match self.crew.next()? {
+                Ok(found) => self.found = Some((found, 0)),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+/// Entries of one directory that were handed out together.
+#[derive(Clone, Debug)]
+pub struct Found {
+    place: Arc<Place>,
+    batch: Batch,
+}
+
+impl Found {
+    fn new(place: Arc<Place>, batch: Batch) -> Found {
+        Found { place, batch }
+    }
+
+    /// The directory that they are in.
+    pub fn place(&self) -> &Arc<Place> {
+        &self.place
+    }
+
+    /// The entries.
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    /// The entry at this place of the batch, if there are so many.
+    pub fn get(&self, at: usize) -> Option<Entry> {
+        let place = self.place.clone();
+        self.batch.get(at).map(|entry| Entry { place, entry })
+    }
+}
+
+/// One name in a tree.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    place: Arc<Place>,
+    entry: scan::Entry,
+}
+
+impl Entry {
+    /// The directory that it is in.
+    pub fn place(&self) -> &Arc<Place> {
+        &self.place
+    }
+
+    /// Its name, kind and metadata.
+    pub fn entry(&self) -> &scan::Entry {
+        &self.entry
+    }
+
+    /// Its path: that of its directory, and its name.
+    pub fn path(&self) -> PathBuf {
+        self.place.path().join(self.entry.name())
+    }
+
+    /// How many directories it is below the root: 1 for what is in the root itself.
+    pub fn depth(&self) -> usize {
+        self.place.depth() + 1
+    }
+}
+
+/// What a walk has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Directories that were opened.
+    pub directories: u64,
+    /// Directories that were gone before they could be opened.
+    pub vanished: u64,
+    /// The same as of a scan, of all directories together.
+    pub scan: scan::Stats,
+}
+
+/// The future of [`Walk::open`] and [`Options::open`].
+#[derive(Debug)]
+#[must_use = "a future does nothing until it is polled"]
+pub struct Open {
+    options: Options,
+    open: OpenDirectory,
+}
+
+impl Future for Open {
+    type Output = Result<Walk>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Walk>> {
+        let opened = Pin::new(&mut self.open).poll(cx);
+        opened.map(|root| Ok(self.options.start(root?)))
+    }
+}
+
+/// The future of [`Walk::batch`].
+#[derive(Debug)]
+#[must_use = "a future does nothing until it is polled"]
+pub struct NextFound<'a> {
+    walk: &'a mut Walk,
+}
+
+impl Future for NextFound<'_> {
+    type Output = Option<Result<Found>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.walk.poll_batch(cx)
+    }
+}

@@ -1,0 +1,404 @@
+//! The tree that is being walked: which directories are open, which wait to be, and what is ready.
+//!
+//! ```text
+//!  waiting (paths) ─► open ─► small: listed and asked about by that worker, in one piece
+//!                             large: one of the open directories, whose pieces all workers share
+//! ```
+//!
+//! The last found is opened first: the tree is walked into its depth, so what waits stays few. A
+//! directory waits as a path and holds no descriptor.
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::FileType;
+
+use super::place::{self, Place};
+use super::{Found, Wanted};
+use crate::error::{Error, ErrorKind, Result};
+use crate::scan::{self, Batch, Counts, Directory, Job, Leave, Progress};
+use crate::sys::Errno;
+
+/// Entries of a directory that one worker does alone: fewer are not worth sharing.
+const SMALL: usize = 512;
+/// How long it does them alone: where each has to be waited for, few are worth sharing.
+const ALONE: Duration = Duration::from_millis(1);
+
+#[derive(Debug)]
+pub(super) struct Tree {
+    wanted: Arc<Wanted>,
+    /// Until there is nothing more to be opened below it.
+    root: Option<Arc<Directory>>,
+    workers: usize,
+    /// Directories that have been found and not been opened.
+    waiting: Vec<Waiting>,
+    open: Vec<Branch>,
+    /// Workers that are opening a directory.
+    opening: usize,
+    /// Ids for open directories.
+    next: u64,
+    /// Descriptors that may be open; fewer once the process has no more.
+    descriptors: usize,
+    ready: VecDeque<Result<Found>>,
+    ready_entries: usize,
+    tally: Tally,
+}
+
+/// What a walk has done so far, directories that are over included.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) counts: Counts,
+    pub(super) directories: u64,
+    pub(super) vanished: u64,
+}
+
+/// A directory that waits to be opened.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    parent: Arc<Place>,
+    path: Arc<Path>,
+    /// The directory listing alone calls it one, or it may be a link to one.
+    perhaps: bool,
+}
+
+/// An open directory.
+#[derive(Debug)]
+struct Branch {
+    id: u64,
+    place: Arc<Place>,
+    progress: Progress,
+}
+
+#[derive(Debug)]
+pub(super) enum Piece {
+    Open {
+        waiting: Waiting,
+        root: Arc<Directory>,
+        wanted: Arc<Wanted>,
+    },
+    Of(u64, scan::Piece),
+}
+
+pub(super) enum Done {
+    Opened(Waiting, Result<Opened, Refused>),
+    Of(u64, scan::Done),
+}
+
+/// A directory that was opened, and how far the worker that did so got.
+pub(super) struct Opened {
+    place: Arc<Place>,
+    progress: Progress,
+    ready: Vec<Result<Batch>>,
+}
+
+/// Why a directory was not entered.
+pub(super) enum Refused {
+    Os(Errno),
+    Cycle,
+    OtherFilesystem,
+    Error(Error),
+}
+
+impl Tree {
+    pub(super) fn new(root: &Arc<Directory>, wanted: Wanted) -> Tree {
+        let path = root.path().cloned().unwrap_or_else(|| Path::new("").into());
+        let branch = Branch {
+            id: 0,
+            place: Arc::new(Place::root(path, root)),
+            progress: wanted.scan.progress(root),
+        };
+        Tree {
+            workers: branch.progress.plan().workers,
+            descriptors: wanted.descriptors,
+            wanted: Arc::new(wanted),
+            root: Some(root.clone()),
+            waiting: Vec::new(),
+            open: vec![branch],
+            opening: 0,
+            next: 1,
+            ready: VecDeque::new(),
+            ready_entries: 0,
+            tally: Tally {
+                directories: 1,
+                ..Tally::default()
+            },
+        }
+    }
+
+    /// What was done so far.
+    pub(super) fn tally(&self) -> Tally {
+        let open = self.open.iter().map(|branch| branch.progress.counts());
+        Tally {
+            counts: open.fold(self.tally.counts, Counts::plus),
+            ..self.tally
+        }
+    }
+
+    fn entries(&self) -> usize {
+        let open = self.open.iter().map(|branch| branch.progress.entries());
+        self.ready_entries + open.sum::<usize>()
+    }
+
+    /// Descriptors that are open, or about to be.
+    fn descriptors(&self) -> usize {
+        let open = self.open.iter().map(|branch| branch.progress.descriptors());
+        1 + self.opening + open.sum::<usize>()
+    }
+
+    /// What the walk's window and descriptors leave room for.
+    fn leave(&self) -> Leave {
+        let entries = self.entries();
+        Leave {
+            list: entries == 0
+                || entries + SMALL * (1 + self.opening) <= self.wanted.scan.entries(),
+            cut: self.descriptors() < self.descriptors,
+        }
+    }
+
+    /// Tells every open directory what there is room for now.
+    fn give_leave(&mut self) {
+        let leave = self.leave();
+        for branch in &mut self.open {
+            branch.progress.give_leave(leave);
+        }
+    }
+
+    fn may_open(&self) -> bool {
+        let leave = self.leave();
+        let room = leave.list && leave.cut;
+        !self.waiting.is_empty()
+            && (room || (self.open.is_empty() && self.opening == 0 && leave.list))
+    }
+
+    /// Takes what a directory has ready, and closes it if that was the last.
+    fn harvest(&mut self, at: usize) {
+        let branch = &mut self.open[at];
+        let place = branch.place.clone();
+        let mut ready = Vec::new();
+        while let Some(batch) = branch.progress.hand_out() {
+            ready.push(batch);
+        }
+        if branch.progress.is_over() {
+            let counts = self.open.swap_remove(at).progress.counts();
+            self.tally.counts = self.tally.counts.plus(counts);
+        }
+        self.bring(&place, ready);
+    }
+
+    /// Takes in what is ready of a directory: its subdirectories wait from now on.
+    fn bring(&mut self, place: &Arc<Place>, batches: Vec<Result<Batch>>) {
+        for batch in batches {
+            let found = batch.map(|batch| {
+                self.ready_entries += batch.len();
+                if place.depth() < self.wanted.depth {
+                    self.note_directories(place, &batch);
+                }
+                Found::new(place.clone(), batch)
+            });
+            self.ready.push_back(found);
+        }
+    }
+
+    fn note_directories(&mut self, place: &Arc<Place>, batch: &Batch) {
+        for (name, kind, sure) in batch.kinds() {
+            let perhaps = match kind {
+                FileType::Directory => !sure,
+                FileType::Unknown => true,
+                FileType::Symlink if self.wanted.scan.follows() => true,
+                _ => continue,
+            };
+            self.waiting.push(Waiting {
+                parent: place.clone(),
+                path: place.path().join(OsStr::from_bytes(name)).into(),
+                perhaps,
+            });
+        }
+    }
+
+    fn take_opened(&mut self, waiting: Waiting, opened: Result<Opened, Refused>) {
+        self.opening -= 1;
+        let error = match opened {
+            Ok(Opened {
+                place,
+                progress,
+                ready,
+            }) => {
+                self.tally.directories += 1;
+                self.bring(&place, ready);
+                let (id, at) = (self.next, self.open.len());
+                self.next += 1;
+                self.open.push(Branch {
+                    id,
+                    place,
+                    progress,
+                });
+                return self.harvest(at);
+            }
+            Err(Refused::OtherFilesystem) => return,
+            Err(Refused::Os(Errno::NOENT)) => {
+                self.tally.vanished += 1;
+                return;
+            }
+            Err(Refused::Os(Errno::NOTDIR | Errno::LOOP)) if waiting.perhaps => return,
+            // A directory that something else has taken the place of.
+            Err(Refused::Os(Errno::NOTDIR)) => {
+                self.tally.vanished += 1;
+                return;
+            }
+            Err(Refused::Os(Errno::MFILE | Errno::NFILE)) if self.descriptors() > 1 => {
+                // It has to do with fewer, and this one waits until some are closed.
+                self.descriptors = self.descriptors();
+                self.waiting.push(waiting);
+                return;
+            }
+            Err(Refused::Os(errno)) => Error::os("open", errno).on(Some(&waiting.path)),
+            Err(Refused::Cycle) => Error::new("walk", ErrorKind::Cycle).on(Some(&waiting.path)),
+            Err(Refused::Error(error)) => error,
+        };
+        self.ready.push_back(Err(error));
+    }
+}
+
+/// Opens a directory, and does all of it if it is small.
+fn open(
+    waiting: &Waiting,
+    root: &Directory,
+    wanted: &Wanted,
+    until: Option<Instant>,
+    over: &dyn Fn() -> bool,
+) -> Result<Opened, Refused> {
+    let parent = &waiting.parent;
+    let relative = parent.relative(&waiting.path);
+    let fd = place::open(root, relative, wanted.scan.follows()).map_err(Refused::Os)?;
+    let path = Some(waiting.path.clone());
+    let directory = Directory::new(fd, path, Some(root)).map_err(Refused::Error)?;
+    if wanted.one_filesystem && directory.device() != root.device() {
+        return Err(Refused::OtherFilesystem);
+    }
+    if parent.is_within(&directory) {
+        return Err(Refused::Cycle);
+    }
+    let place = Arc::new(Place::below(parent, waiting.path.clone(), &directory));
+    let mut progress = wanted.scan.progress(&Arc::new(directory));
+    progress.give_leave(Leave {
+        list: true,
+        cut: false,
+    });
+    let (mut ready, mut entries) = (Vec::new(), 0);
+    let until = until.unwrap_or_else(|| Instant::now() + ALONE);
+    while entries < SMALL
+        && Instant::now() < until
+        && let Some(piece) = progress.pick(false)
+    {
+        let done = Progress::carry_out(piece, Some(until), over);
+        progress.take_in(done);
+        while let Some(batch) = progress.hand_out() {
+            entries += batch.as_ref().map_or(0, Batch::len);
+            ready.push(batch);
+        }
+    }
+    Ok(Opened {
+        place,
+        progress,
+        ready,
+    })
+}
+
+impl Job for Tree {
+    type Piece = Piece;
+    type Done = Done;
+    type Out = Found;
+
+    /// A piece of an open directory, if there is one, and else another directory.
+    fn pick(&mut self, slow: bool) -> Option<Piece> {
+        let of_open = self.open.iter_mut().find_map(|branch| {
+            let piece = branch.progress.pick(slow)?;
+            Some(Piece::Of(branch.id, piece))
+        });
+        if of_open.is_some() || !self.may_open() {
+            self.give_leave();
+            return of_open;
+        }
+        let root = self.root.clone()?;
+        let waiting = self.waiting.pop()?;
+        self.opening += 1;
+        self.give_leave();
+        Some(Piece::Open {
+            waiting,
+            root,
+            wanted: self.wanted.clone(),
+        })
+    }
+
+    fn carry_out(piece: Piece, until: Option<Instant>, over: &dyn Fn() -> bool) -> Done {
+        match piece {
+            Piece::Of(id, piece) => Done::Of(id, Progress::carry_out(piece, until, over)),
+            Piece::Open {
+                waiting,
+                root,
+                wanted,
+            } => {
+                let opened = open(&waiting, &root, &wanted, until, over);
+                Done::Opened(waiting, opened)
+            }
+        }
+    }
+
+    fn take_in(&mut self, done: Done) {
+        match done {
+            Done::Opened(waiting, opened) => self.take_opened(waiting, opened),
+            Done::Of(id, done) => {
+                if let Some(at) = self.open.iter().position(|branch| branch.id == id) {
+                    self.open[at].progress.take_in(done);
+                    self.harvest(at);
+                }
+            }
+        }
+        self.give_leave();
+    }
+
+    fn waiting(&self) -> usize {
+        let open = self.open.iter().map(|branch| branch.progress.waiting());
+        let more = if self.may_open() {
+            self.waiting.len()
+        } else {
+            0
+        };
+        open.sum::<usize>() + more
+    }
+
+    fn hand_out(&mut self) -> Option<Result<Found>> {
+        let found = self.ready.pop_front()?;
+        if let Ok(found) = &found {
+            self.ready_entries -= found.batch().len();
+        }
+        self.give_leave();
+        Some(found)
+    }
+
+    fn has_out(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    fn close(&mut self) {
+        if self.waiting.is_empty() && self.open.is_empty() && self.opening == 0 {
+            self.root = None;
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.root = None;
+        self.waiting.clear();
+        self.open.clear();
+        self.ready.clear();
+        self.ready_entries = 0;
+    }
+
+    fn most(&self) -> usize {
+        self.workers
+    }
+}
