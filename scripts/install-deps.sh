@@ -18,12 +18,14 @@ needs=(
     "cc gcc"
     "fio fio"
     "mkfs.ext4 e2fsprogs"
+    "debugfs e2fsprogs"
     "mkfs.xfs xfsprogs"
     "mkfs.btrfs btrfs-progs"
     "fusermount3 fuse3"
     "setfattr attr"
     "losetup mount"
     "unshare util-linux"
+    "blockdev util-linux"
 )
 kernel_needs=(
     "qemu-system-x86_64 qemu-system-x86"

@@ -1,0 +1,237 @@
+//! A small directory that is cached costs no thread and no handoff; a window bounds what is held.
+
+#[path = "common/directories.rs"]
+mod directories;
+#[path = "common/engines.rs"]
+mod engines;
+
+use std::time::Duration;
+
+use directories::{descriptors_below, engines as all_engines, fill, threads, with_metadata};
+use engines::wait_until;
+use nowait::scan::{Order, Scan};
+
+/// Threads of other tests would be counted: in a process of its own.
+#[test]
+fn ten_cached_entries_start_no_thread() {
+    if engines::role().is_none() {
+        engines::in_child("ten_cached_entries_start_no_thread", "child");
+        return;
+    }
+    let dir = engines::scratch();
+    fill(dir.path(), "f", 10);
+    directories::listed(dir.path());
+    let before = threads();
+    for order in [Order::Unordered, Order::Inode, Order::Name] {
+        let mut scan = with_metadata()
+            .order(order)
+            .blocking_open(dir.path())
+            .unwrap();
+        let batch = scan.blocking_batch().unwrap().unwrap();
+        assert_eq!(batch.len(), 10);
+        assert!(scan.blocking_batch().is_none());
+        assert_eq!((scan.stats().by_workers, scan.stats().workers), (0, 0));
+        assert!(scan.stats().by_caller <= 6, "{:?}", scan.stats());
+    }
+    assert_eq!(threads(), before);
+}
+
+#[test]
+fn a_scan_that_is_over_or_dropped_leaves_nothing_open() {
+    let dir = engines::scratch();
+    fill(dir.path(), "f", 20_000);
+    for engine in all_engines() {
+        let mut scan = with_metadata()
+            .engine(&engine)
+            .blocking_open(dir.path())
+            .unwrap();
+        let batches: Vec<_> = std::iter::from_fn(|| scan.blocking_batch())
+            .map(Result::unwrap)
+            .collect();
+        assert!(scan.stats().parts > 1 && batches.len() > 1);
+        // Although the scan and its entries are still there.
+        wait_until("descriptors stay open", || {
+            descriptors_below(dir.path()).is_empty()
+        });
+
+        let mut scan = with_metadata()
+            .engine(&engine)
+            .blocking_open(dir.path())
+            .unwrap();
+        scan.blocking_batch().unwrap().unwrap();
+        assert!(!descriptors_below(dir.path()).is_empty());
+        drop(scan);
+        wait_until("descriptors stay open", || {
+            descriptors_below(dir.path()).is_empty()
+        });
+
+        let scan = with_metadata()
+            .engine(&engine)
+            .blocking_open(dir.path())
+            .unwrap();
+        scan.cancel();
+        wait_until("descriptors stay open", || {
+            descriptors_below(dir.path()).is_empty()
+        });
+    }
+}
+
+#[test]
+fn workers_end_after_a_scan() {
+    if engines::role().is_none() {
+        engines::in_child("workers_end_after_a_scan", "child");
+        return;
+    }
+    let dir = engines::scratch();
+    fill(dir.path(), "f", 5_000);
+    let before = threads();
+    for engine in all_engines() {
+        let scan = with_metadata()
+            .caller(false)
+            .engine(&engine)
+            .blocking_open(dir.path())
+            .unwrap();
+        assert_eq!(directories::scanned(scan).len(), 5_000);
+        assert!(threads() > before);
+    }
+    wait_until("threads stay", || threads() == before);
+}
+
+/// The most entries that are listed and have not been handed out, when nobody takes any.
+fn held(scan: &Scan, handed: u64) -> u64 {
+    let mut before = scan.stats();
+    loop {
+        std::thread::sleep(Duration::from_millis(20));
+        let now = scan.stats();
+        if now == before {
+            return now.listed - handed;
+        }
+        before = now;
+    }
+}
+
+#[test]
+fn a_window_bounds_what_is_held() {
+    let dir = engines::scratch();
+    fill(dir.path(), "f", 30_000);
+    for engine in all_engines() {
+        for order in [Order::Unordered, Order::Inode] {
+            // By entries; by bytes (an entry with metadata takes some 300); by less than a call brings.
+            for (entries, bytes, most) in [
+                (2_000, 1 << 30, 2_000),
+                (1 << 30, 600_000, 2_200),
+                (1, 1, 30),
+            ] {
+                let options = with_metadata().engine(&engine).caller(false).order(order);
+                let mut scan = options
+                    .window(entries, bytes)
+                    .blocking_open(dir.path())
+                    .unwrap();
+                let (mut handed, mut rounds) = (0, 0);
+                let mut names = std::collections::HashSet::new();
+                while let Some(batch) = scan.blocking_batch() {
+                    let batch = batch.unwrap();
+                    handed += batch.len() as u64;
+                    names.extend(batch.iter().map(|e| e.name().to_owned()));
+                    rounds += 1;
+                    if rounds < 10 {
+                        let held = held(&scan, handed);
+                        assert!(
+                            held <= most,
+                            "{held} for a window of {entries}, {bytes}, {order:?}"
+                        );
+                        assert!(held > 0 || scan.stats().listed == 30_000 || entries == 1);
+                    }
+                    assert!(scan.stats().listed - handed <= most);
+                }
+                assert_eq!(names.len(), 30_000);
+            }
+        }
+    }
+}
+
+#[test]
+fn orders_are_kept() {
+    let dir = engines::scratch();
+    // Names whose order is neither that of their inodes nor that of their hashes.
+    let names: Vec<String> = (0..20_000u64)
+        .map(|i| format!("{:x}", i.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        .collect();
+    for name in &names {
+        std::fs::write(dir.path().join(name), "").unwrap();
+    }
+    for engine in all_engines() {
+        for caller in [true, false] {
+            let options = with_metadata().engine(&engine).caller(caller);
+            let scan = options
+                .clone()
+                .order(Order::Name)
+                .blocking_open(dir.path())
+                .unwrap();
+            let seen: Vec<_> = scan.map(|e| e.unwrap().name().to_owned()).collect();
+            assert!(seen.is_sorted() && seen.len() == names.len());
+
+            let scan = options
+                .clone()
+                .order(Order::Inode)
+                .window(1 << 20, 1 << 30)
+                .blocking_open(dir.path());
+            let seen: Vec<_> = scan.unwrap().map(|e| e.unwrap().ino()).collect();
+            assert!(
+                seen.is_sorted() && seen.len() == names.len(),
+                "one window holds all"
+            );
+
+            let scan = options
+                .order(Order::Inode)
+                .window(5_000, 1 << 30)
+                .blocking_open(dir.path());
+            let seen: Vec<_> = scan.unwrap().map(|e| e.unwrap().ino()).collect();
+            let runs = 1 + seen.windows(2).filter(|pair| pair[0] > pair[1]).count();
+            assert_eq!(seen.len(), names.len());
+            assert!((4..=60).contains(&runs), "{runs} runs of inode numbers");
+        }
+    }
+}
+
+/// 1,000,000 entries in default order: resident memory never exceeds 64 MiB. It takes a minute to make
+/// them: only where `NOWAIT_MILLION` names a directory on a filesystem for it.
+#[test]
+fn a_million_entries_take_64_mib() {
+    let Some(place) = std::env::var_os("NOWAIT_MILLION") else {
+        // A fifth of it would show a scan that keeps what it has handed out.
+        return memory_of(
+            200_000,
+            &std::env::temp_dir(),
+            "a_million_entries_take_64_mib",
+        );
+    };
+    memory_of(1_000_000, place.as_ref(), "a_million_entries_take_64_mib");
+}
+
+fn memory_of(entries: usize, place: &std::path::Path, test: &str) {
+    match engines::role() {
+        None => {
+            let dir = tempfile::tempdir_in(place).unwrap();
+            fill(dir.path(), "a name of ordinary length ", entries);
+            engines::in_child(test, dir.path().to_str().unwrap());
+        }
+        Some(dir) => {
+            let scan = with_metadata().blocking_open(dir).unwrap();
+            assert_eq!(scan.map(Result::unwrap).count(), entries);
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let peak = status
+                .lines()
+                .find(|line| line.starts_with("VmHWM"))
+                .unwrap();
+            let kib: usize = peak.split_whitespace().nth(1).unwrap().parse().unwrap();
+            eprintln!("{peak} after {entries}");
+            let most = if entries < 1_000_000 {
+                32 << 10
+            } else {
+                64 << 10
+            };
+            assert!(kib <= most, "{peak}");
+        }
+    }
+}
