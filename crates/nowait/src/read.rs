@@ -16,7 +16,7 @@ pub(crate) mod plan;
 use std::os::fd::AsFd;
 
 pub use cached::{Cached, cached};
-pub use history::{Advice, Recent, Trying};
+pub use history::{Advice, History, Recent, Trying};
 pub use plan::{Facts, Mode, Plan, Reason, Request, plan};
 
 use cached::{Attempt, attempt, ended};

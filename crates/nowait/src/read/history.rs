@@ -20,9 +20,22 @@ const SAMPLE: u32 = 32;
 /// convince the estimate.
 const CLOSER: u32 = 32;
 
-/// What a file's reads found in the page cache.
+/// What a file's reads found in the page cache, and whether the next one should try it first. Files
+/// keep one of their own; a program that makes [`cached`](super::cached) reads of bare descriptors
+/// can keep one for each.
+///
+/// ```
+/// use nowait::cost::Costs;
+/// use nowait::read::{Advice, History, Trying};
+/// let history = History::new();
+/// for _ in 0..100 {
+///     history.miss();
+/// }
+/// history.advise(Trying::Adaptive, Costs::default); // one read in 32 tries all the same
+/// assert_eq!(history.advise(Trying::Adaptive, Costs::default), Advice::Skip);
+/// ```
 #[derive(Debug)]
-pub(crate) struct History {
+pub struct History {
     /// Moving average of hits, in 1/65536. Starts at 1: the first reads always try.
     rate: AtomicU32,
     /// Reads since a closer look began, while trying does not pay. From `CLOSER` on it is over.
@@ -64,6 +77,13 @@ pub enum Trying {
 
 impl Default for History {
     fn default() -> History {
+        History::new()
+    }
+}
+
+impl History {
+    /// Of a file that was never read: the first reads try.
+    pub const fn new() -> History {
         History {
             rate: AtomicU32::new(ONE),
             reads: AtomicU32::new(CLOSER),
@@ -71,11 +91,17 @@ impl Default for History {
             ahead: AtomicU64::new(0),
         }
     }
-}
 
-impl History {
+    /// As if the file was never read: the descriptor is another file's now.
+    pub fn forget(&self) {
+        self.rate.store(ONE, Relaxed);
+        self.reads.store(CLOSER, Relaxed);
+        self.end.store(0, Relaxed);
+        self.ahead.store(0, Relaxed);
+    }
+
     /// A try found everything.
-    pub(crate) fn hit(&self) {
+    pub fn hit(&self) {
         if (ONE - self.rate.load(Relaxed)) >> WEIGHT == 0 {
             // Hits have settled: nothing is written, nor looked for.
             return;
@@ -87,7 +113,7 @@ impl History {
     }
 
     /// A try found a part or nothing.
-    pub(crate) fn miss(&self) {
+    pub fn miss(&self) {
         self.found(false);
     }
 
@@ -106,7 +132,7 @@ impl History {
 
     /// Whether the next read should try. While trying does not pay it counts reads: one in
     /// `SAMPLE` is tried all the same, and if that hits, the next `CLOSER`.
-    pub(crate) fn advise(&self, trying: Trying, costs: impl FnOnce() -> Costs) -> Advice {
+    pub fn advise(&self, trying: Trying, costs: impl FnOnce() -> Costs) -> Advice {
         match trying {
             Trying::Adaptive => {}
             Trying::Always => return Advice::Try,

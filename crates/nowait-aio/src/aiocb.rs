@@ -1,0 +1,203 @@
+//! The control block: what the program fills in, and the words of ours that say how far it is.
+//!
+//! glibc's `struct aiocb` has private fields behind the public ones. Three of them are ours as long
+//! as a request lives, and after:
+//!
+//! ```text
+//!   __next_prio     tag       which process, and which block: a block that this process has never
+//!                             submitted, or whose bytes were copied elsewhere, has another
+//!   __error_code    state     EINPROGRESS ─► NOTIFYING ─► the error, or 0
+//!   __return_value  returned  set before the state says that it is done
+//! ```
+//! They are atomics and nothing else: aio_error(3) and aio_return(3) may run in a signal handler.
+
+use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
+
+use rustix::io::Errno;
+
+/// What a notification carries back to the program: `union sigval`.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Notify(pub *mut c_void);
+
+// SAFETY: a number that only the program knows the meaning of.
+unsafe impl Send for Notify {}
+// SAFETY: as above.
+unsafe impl Sync for Notify {}
+
+/// What SIGEV_THREAD calls. It may end its thread by pthread_exit(3), hence the unwinding.
+pub type Function = unsafe extern "C-unwind" fn(Notify);
+
+/// `struct sigevent` of 64-bit Linux.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Sigevent {
+    pub(crate) value: Notify,
+    pub(crate) signo: c_int,
+    pub(crate) notify: c_int,
+    pub(crate) function: Option<Function>,
+    pub(crate) attributes: *const libc::pthread_attr_t,
+    rest: [u64; 4],
+}
+
+/// `struct aiocb`, and `struct aiocb64`, which is the same on 64-bit Linux.
+#[repr(C)]
+pub struct Aiocb {
+    pub(crate) fildes: c_int,
+    pub(crate) lio_opcode: c_int,
+    pub(crate) reqprio: c_int,
+    pub(crate) buf: *mut u8,
+    pub(crate) nbytes: usize,
+    pub(crate) sigevent: Sigevent,
+    tag: AtomicU64,
+    unused: [c_int; 2],
+    state: AtomicI32,
+    returned: AtomicI64,
+    pub(crate) offset: i64,
+    reserved: [u8; 32],
+}
+
+// The layout is glibc's: what the libc crate knows of it is where it has it.
+const _: () = {
+    assert!(size_of::<Aiocb>() == size_of::<libc::aiocb>());
+    assert!(size_of::<Sigevent>() == size_of::<libc::sigevent>());
+    assert!(offset_of!(Aiocb, buf) == offset_of!(libc::aiocb, aio_buf));
+    assert!(offset_of!(Aiocb, nbytes) == offset_of!(libc::aiocb, aio_nbytes));
+    assert!(offset_of!(Aiocb, sigevent) == offset_of!(libc::aiocb, aio_sigevent));
+    assert!(offset_of!(Aiocb, offset) == offset_of!(libc::aiocb, aio_offset));
+    assert!(offset_of!(Sigevent, notify) == offset_of!(libc::sigevent, sigev_notify));
+};
+
+/// Queued, or being carried out.
+const IN_PROGRESS: i32 = libc::EINPROGRESS;
+/// Done, and its owner is just telling the program so; no errno.
+const NOTIFYING: i32 = -1;
+
+/// How far a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// This process has not submitted it.
+    Unknown,
+    /// Queued, or being carried out.
+    InProgress,
+    /// Done; whoever owns it is sending the notification, with all signals blocked, and says Done
+    /// right after.
+    Notifying,
+    /// Done, with this error or 0.
+    Done(i32),
+}
+
+/// A control block of the program's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Block(NonNull<Aiocb>);
+
+// SAFETY: Assumption: as POSIX demands, the program leaves a block where it is until its request is
+// done, and two threads of ours touch only its atomics.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// Takes a pointer that the program passed; `None` if it is null.
+    pub fn new(raw: *const Aiocb) -> Option<Block> {
+        NonNull::new(raw.cast_mut()).map(Block)
+    }
+
+    /// What the program has filled in.
+    ///
+    /// # Safety
+    /// The program must have passed it to the call that is being carried out: POSIX leaves a bad
+    /// pointer undefined.
+    pub unsafe fn asked(self) -> Asked {
+        let raw = self.0.as_ptr();
+        // SAFETY: the caller's promise. Fields are copied one by one: no reference is made to
+        // memory that the program may write to.
+        unsafe {
+            Asked {
+                fildes: (*raw).fildes,
+                opcode: (*raw).lio_opcode,
+                reqprio: (*raw).reqprio,
+                buf: (*raw).buf,
+                nbytes: (*raw).nbytes,
+                offset: (*raw).offset,
+                sigevent: (*raw).sigevent,
+            }
+        }
+    }
+
+    fn tag(self) -> &'static AtomicU64 {
+        // SAFETY: the block lives as long as whoever holds this copy of its address may ask (see
+        // `Send` above), and the reference is to the atomic alone.
+        unsafe { &*(&raw const (*self.0.as_ptr()).tag) }
+    }
+
+    fn state(self) -> &'static AtomicI32 {
+        // SAFETY: as for `tag`.
+        unsafe { &*(&raw const (*self.0.as_ptr()).state) }
+    }
+
+    fn returned(self) -> &'static AtomicI64 {
+        // SAFETY: as for `tag`.
+        unsafe { &*(&raw const (*self.0.as_ptr()).returned) }
+    }
+
+    /// The tag of this block in the process with this generation.
+    fn own_tag(self, generation: u64) -> u64 {
+        generation ^ self.0.as_ptr() as u64
+    }
+
+    /// How far it is, in the process with this generation (0: nothing was ever submitted here).
+    pub fn status(self, generation: u64) -> Status {
+        if generation == 0 || self.tag().load(Ordering::Relaxed) != self.own_tag(generation) {
+            return Status::Unknown;
+        }
+        match self.state().load(Ordering::Acquire) {
+            IN_PROGRESS => Status::InProgress,
+            NOTIFYING => Status::Notifying,
+            errno => Status::Done(errno),
+        }
+    }
+
+    /// Marks it as in progress.
+    pub fn begin(self, generation: u64) {
+        self.returned().store(-1, Ordering::Relaxed);
+        self.state().store(IN_PROGRESS, Ordering::Relaxed);
+        self.tag()
+            .store(self.own_tag(generation), Ordering::Release);
+    }
+
+    /// Its result is about to be told.
+    pub fn notifying(self) {
+        self.state().store(NOTIFYING, Ordering::Release);
+    }
+
+    /// It is done. From here on the program may free it, so nothing of ours may touch it again.
+    pub fn done(self, result: Result<usize, Errno>) {
+        let (returned, errno) = match result {
+            Ok(n) => (n as i64, 0),
+            Err(errno) => (-1, errno.raw_os_error()),
+        };
+        self.returned().store(returned, Ordering::Relaxed);
+        self.state().store(errno, Ordering::Release);
+    }
+
+    /// What aio_return(3) returns of one that is done.
+    pub fn count(self) -> isize {
+        self.returned().load(Ordering::Relaxed) as isize
+    }
+}
+
+/// A copy of what the program has filled in.
+#[derive(Clone, Copy)]
+pub struct Asked {
+    pub fildes: c_int,
+    pub opcode: c_int,
+    pub reqprio: c_int,
+    pub buf: *mut u8,
+    pub nbytes: usize,
+    pub offset: i64,
+    pub sigevent: Sigevent,
+}

@@ -1,0 +1,531 @@
+//! The functions of <aio.h>, as C calls them. On 64-bit Linux the ones with 64 in their names are the
+//! same functions.
+//!
+//! All but aio_suspend(3) run with cancellation off: POSIX has no cancellation points in them, and the
+//! calls they make have. None of them lets a panic out: `extern "C"` ends the process instead.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::aiocb::{Aiocb, Asked, Block, Sigevent, Status};
+use crate::attempt::{Attempt, attempt};
+use crate::desk::Submitted;
+use crate::home::Home;
+use crate::keeper::{AIO_ALLDONE, AIO_NOTCANCELED};
+use crate::notice::{List, Notice, finish_in_caller, raise_in_caller};
+use crate::request::{Kind, Request};
+use crate::stats::count;
+use crate::sys::{NEVER, fail};
+use crate::wait::{self, Woken};
+
+const LIO_READ: c_int = 0;
+const LIO_WRITE: c_int = 1;
+const LIO_NOP: c_int = 2;
+const LIO_WAIT: c_int = 0;
+const LIO_NOWAIT: c_int = 1;
+/// The longest list, AIO_LISTIO_MAX: glibc's <limits.h> has none.
+const LONGEST: usize = 65_536;
+
+unsafe extern "C-unwind" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+    fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
+    fn pthread_testcancel();
+}
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
+
+/// Runs with cancellation off.
+fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
+    let mut before = 0;
+    // SAFETY: only sets a flag of the calling thread; turning cancellation on again acts on nothing
+    // by itself, as deferred cancellation waits for a cancellation point.
+    unsafe {
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before);
+        let result = work();
+        pthread_setcancelstate(before, std::ptr::null_mut());
+        result
+    }
+}
+
+fn to_c(result: Result<(), Errno>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(errno) => fail(errno),
+    }
+}
+
+/// Submits a read: aio_read(3).
+///
+/// # Safety
+/// As aio_read(3) says of the block and its buffer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aio_read(block: *mut Aiocb) -> c_int {
+    // SAFETY: the caller's promise.
+    to_c(uncancelled(|| unsafe { submit_one(block, Kind::Read) }))
+}
+
+/// Submits a write: aio_write(3).
+///
+/// # Safety
+/// As aio_write(3) says of the block and its buffer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aio_write(block: *mut Aiocb) -> c_int {
+    // SAFETY: the caller's promise.
+    to_c(uncancelled(|| unsafe { submit_one(block, Kind::Write) }))
+}
+
+/// Submits an fsync(2) or fdatasync(2): aio_fsync(3).
+///
+/// # Safety
+/// As aio_fsync(3) says of the block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aio_fsync(op: c_int, block: *mut Aiocb) -> c_int {
+    let kind = match op {
+        libc::O_SYNC => Kind::Sync,
+        libc::O_DSYNC => Kind::DataSync,
+        _ => return fail(Errno::INVAL),
+    };
+    // SAFETY: the caller's promise.
+    to_c(uncancelled(|| unsafe { submit_one(block, kind) }))
+}
+
+/// How a request is: aio_error(3). Async-signal-safe.
+///
+/// # Safety
+/// The block must be one that the program may read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aio_error(block: *const Aiocb) -> c_int {
+    match Block::new(block).map(settled) {
+        Some(Status::Done(errno)) => errno,
+        Some(Status::InProgress | Status::Notifying) => libc::EINPROGRESS,
+        Some(Status::Unknown) | None => libc::EINVAL,
+    }
+}
+
+/// What a request that is done returns: aio_return(3). It may be asked again. Async-signal-safe.
+///
+/// # Safety
+/// As for aio_error(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aio_return(block: *mut Aiocb) -> isize {
+    let Some(block) = Block::new(block) else {
+        return fail(Errno::INVAL) as isize;
+    };
+    match settled(block) {
+        Status::Done(0) => block.count(),
+        Status::Done(errno) => fail(Errno::from_raw_os_error(errno)) as isize,
+        Status::InProgress | Status::Notifying => fail(Errno::INPROGRESS) as isize,
+        Status::Unknown => fail(Errno::INVAL) as isize,
+    }
+}
+
+fn generation() -> u64 {
+    Home::known().map_or(0, Home::generation)
+}
+
+/// How far a block is, when its notification is not just being sent.
+fn settled(block: Block) -> Status {
+    let generation = generation();
+    let now = || block.status(generation);
+    if now() == Status::Notifying {
+        wait::briefly(|| now() != Status::Notifying);
+    }
+    now()
+}
+
+/// Waits until one of the requests is done: aio_suspend(3). A cancellation point; async-signal-safe.
+///
+/// # Safety
+/// `list` must have `count` entries, each null or a block of the program's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn aio_suspend(
+    list: *const *const Aiocb,
+    count: c_int,
+    timeout: *const libc::timespec,
+) -> c_int {
+    // SAFETY: acts on the calling thread only. No frame from here to the caller has a destructor.
+    unsafe { pthread_testcancel() };
+    // SAFETY: the caller's promise.
+    let (list, timeout) = unsafe {
+        match entries(list, count) {
+            Ok(list) => (list, timeout.as_ref()),
+            Err(errno) => return fail(errno),
+        }
+    };
+    let generation = generation();
+    let mut any = false;
+    for block in list.iter().filter_map(|raw| Block::new(*raw)) {
+        if !is_pending(block, generation) {
+            return 0;
+        }
+        any = true;
+    }
+    if !any {
+        return 0;
+    }
+    let end = match timeout.map(wait::from_now) {
+        None => NEVER,
+        Some(Ok(end)) => end,
+        Some(Err(errno)) => return fail(errno),
+    };
+    let ready = || {
+        let mut blocks = list.iter().filter_map(|raw| Block::new(*raw));
+        blocks.any(|block| !is_pending(block, generation))
+    };
+    match wait::until(ready, &end, cancellable) {
+        Woken::Ready => 0,
+        Woken::Interrupted => fail(Errno::INTR),
+        Woken::Late => fail(Errno::AGAIN),
+    }
+}
+
+fn is_pending(block: Block, generation: u64) -> bool {
+    matches!(
+        block.status(generation),
+        Status::InProgress | Status::Notifying
+    )
+}
+
+/// The sleep of a cancellation point: a cancelled thread unwinds from within.
+extern "C-unwind" fn cancellable(word: &AtomicU32, value: u32, end: &libc::timespec) -> c_int {
+    let mut before = 0;
+    // SAFETY: acts on the calling thread only. While it may be cancelled at any instruction it is
+    // in a system call and what leads there, and holds nothing.
+    unsafe {
+        pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut before);
+        let woken = crate::sys::futex_wait(word, value, end);
+        pthread_setcanceltype(before, std::ptr::null_mut());
+        woken
+    }
+}
+
+/// Cancels a request, or all of a file: aio_cancel(3).
+///
+/// # Safety
+/// The block must be null or one of the program's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aio_cancel(fildes: c_int, block: *mut Aiocb) -> c_int {
+    // SAFETY: the caller's promise.
+    match uncancelled(|| unsafe { cancel(fildes, Block::new(block)) }) {
+        Ok(answer) => answer,
+        Err(errno) => fail(errno),
+    }
+}
+
+unsafe fn cancel(fildes: RawFd, block: Option<Block>) -> Result<c_int, Errno> {
+    flags_of(fildes)?;
+    let generation = generation();
+    if let Some(block) = block {
+        if !is_pending(block, generation) {
+            return Ok(AIO_ALLDONE);
+        }
+        // SAFETY: the caller's promise.
+        if unsafe { block.asked() }.fildes != fildes {
+            return Err(Errno::INVAL);
+        }
+    }
+    let Some(desk) = Home::known().and_then(Home::known_desk) else {
+        return Ok(AIO_ALLDONE);
+    };
+    if desk.is_lost() {
+        return Ok(AIO_NOTCANCELED);
+    }
+    Ok(desk.cancel(fildes, block))
+}
+
+/// Submits a list: lio_listio(3).
+///
+/// # Safety
+/// `list` must have `count` entries, each null or a block as for aio_read(3); `event` must be null or
+/// a `sigevent`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lio_listio(
+    mode: c_int,
+    list: *const *mut Aiocb,
+    count: c_int,
+    event: *const Sigevent,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    to_c(uncancelled(|| unsafe {
+        let list = entries(list.cast::<*const Aiocb>(), count)?;
+        match mode {
+            LIO_WAIT => {
+                let submitted = submit_list(list, None);
+                wait_for(list)?;
+                submitted?;
+                // SAFETY: as above.
+                failed_ones(list)
+            }
+            LIO_NOWAIT => {
+                let notice = event.as_ref().map_or(Ok(Notice::Silent), Notice::new)?;
+                let together = (!notice.is_silent()).then(|| List::new(notice));
+                let submitted = submit_list(list, together.as_ref());
+                if let Some(together) = together
+                    && together.one_less()
+                {
+                    raise_in_caller(together.notice());
+                }
+                submitted
+            }
+            _ => Err(Errno::INVAL),
+        }
+    }))
+}
+
+/// Accepts hints that nothing here has a use for: aio_init(3).
+#[unsafe(no_mangle)]
+pub extern "C" fn aio_init(_hints: *const c_void) {}
+
+/// The program's array of blocks.
+///
+/// # Safety
+/// It must have `count` entries.
+unsafe fn entries<'a>(
+    list: *const *const Aiocb,
+    count: c_int,
+) -> Result<&'a [*const Aiocb], Errno> {
+    let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
+    match (count, list.is_null()) {
+        (0, _) => Ok(&[]),
+        (_, true) => Err(Errno::INVAL),
+        (n, _) if n > LONGEST => Err(Errno::INVAL),
+        // SAFETY: the caller's promise.
+        (n, false) => Ok(unsafe { std::slice::from_raw_parts(list, n) }),
+    }
+}
+
+/// The flags of an open file; EBADF of what is none, or was opened with O_PATH.
+fn flags_of(fildes: RawFd) -> Result<OFlags, Errno> {
+    if fildes < 0 {
+        return Err(Errno::BADF);
+    }
+    // SAFETY: the number may be anything: the call says EBADF of what is no descriptor.
+    let flags = rustix::fs::fcntl_getfl(unsafe { BorrowedFd::borrow_raw(fildes) })?;
+    if flags.contains(OFlags::PATH) {
+        return Err(Errno::BADF);
+    }
+    Ok(flags)
+}
+
+/// The flags of an open file that this may be done to.
+fn checked_flags(fildes: RawFd, kind: Kind) -> Result<OFlags, Errno> {
+    let flags = flags_of(fildes)?;
+    let access = flags & OFlags::RWMODE;
+    let allowed = match kind {
+        Kind::Read => access != OFlags::WRONLY,
+        Kind::Write => access != OFlags::RDONLY,
+        Kind::Sync | Kind::DataSync => true,
+    };
+    if allowed { Ok(flags) } else { Err(Errno::BADF) }
+}
+
+/// Submits one request. What is wrong with its arguments is said at once.
+///
+/// # Safety
+/// As for aio_read(3).
+unsafe fn submit_one(block: *mut Aiocb, kind: Kind) -> Result<(), Errno> {
+    let block = Block::new(block).ok_or(Errno::INVAL)?;
+    let home = Home::get()?;
+    // SAFETY: the caller's promise.
+    let asked = unsafe { block.asked() };
+    let request = begin(home, block, &asked, kind, None)?;
+    let flags = checked_flags(request.fildes, kind).inspect_err(|e| block.done(Err(*e)))?;
+    submit(home, request, flags)
+}
+
+/// Checks a request and marks it as in progress.
+fn begin(
+    home: &Home,
+    block: Block,
+    asked: &Asked,
+    kind: Kind,
+    list: Option<Arc<List>>,
+) -> Result<Request, Errno> {
+    if is_pending(block, home.generation()) {
+        // It is in flight: its words are not ours to change.
+        return Err(Errno::INVAL);
+    }
+    let request = Request::new(block, asked, kind, list);
+    block.begin(home.generation());
+    request.inspect_err(|errno| block.done(Err(*errno)))
+}
+
+/// Does a request that the page cache can serve; hands in any other.
+fn submit(home: &Home, request: Request, flags: OFlags) -> Result<(), Errno> {
+    let counts = home.counters.of(request.kind);
+    if request.memory.is_null() {
+        finish_in_caller(&request, Err(Errno::FAULT));
+        return Ok(());
+    }
+    // SAFETY: Assumption: the number was an open file a moment ago. Should the program close it
+    // meanwhile, on another thread, calls say EBADF or see the file that has it now, as with any
+    // other call that is made while another thread closes its file.
+    let fd = unsafe { BorrowedFd::borrow_raw(request.fildes) };
+    if request.kind == Kind::Read
+        && let Attempt::Done(outcome) = attempt(fd, flags, &request, counts)
+    {
+        finish_in_caller(&request, outcome);
+        return Ok(());
+    }
+    count(&counts.handoffs);
+    hand_in(home, fd, request, flags)
+}
+
+fn hand_in(home: &Home, fd: BorrowedFd<'_>, request: Request, flags: OFlags) -> Result<(), Errno> {
+    let block = request.block;
+    let held = loop {
+        let held = home.desk().and_then(|desk| {
+            let told = !request.notice.is_silent() || request.list.is_some();
+            if told {
+                desk.herald.be_there().map_err(|_| Errno::AGAIN)?;
+            }
+            Ok((desk, desk.hold(fd)?))
+        });
+        // The program had closed the way to that desk; the next one has its own.
+        if !matches!(held, Err(Errno::PIPE)) {
+            break held;
+        }
+    };
+    match held {
+        Ok((desk, file)) => {
+            desk.submit(Submitted {
+                request,
+                flags,
+                file,
+            });
+            Ok(())
+        }
+        Err(errno) => {
+            block.done(Err(errno));
+            Err(errno)
+        }
+    }
+}
+
+/// Submits each request of a list; one that fails does not keep the others.
+///
+/// # Safety
+/// As for aio_read(3), of each.
+unsafe fn submit_list(list: &[*const Aiocb], together: Option<&Arc<List>>) -> Result<(), Errno> {
+    let home = Home::get()?;
+    let mut result = Ok(());
+    for block in list.iter().filter_map(|raw| Block::new(*raw)) {
+        // SAFETY: the caller's promise.
+        match unsafe { submit_entry(home, block, together) } {
+            Ok(()) => {}
+            // That there was no room for all says more than that one was wrong.
+            Err(Errno::AGAIN) => result = Err(Errno::AGAIN),
+            Err(_) => result = result.and(Err(Errno::IO)),
+        }
+    }
+    result
+}
+
+/// Submits one request of a list. Of a bad descriptor the request itself tells, as of any other error
+/// that I/O meets.
+///
+/// # Safety
+/// As for aio_read(3).
+unsafe fn submit_entry(
+    home: &Home,
+    block: Block,
+    together: Option<&Arc<List>>,
+) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    let asked = unsafe { block.asked() };
+    let kind = match asked.opcode {
+        LIO_READ => Ok(Kind::Read),
+        LIO_WRITE => Ok(Kind::Write),
+        LIO_NOP => return Ok(()),
+        _ => Err(Errno::INVAL),
+    };
+    let request = match kind {
+        Ok(kind) => begin(home, block, &asked, kind, together.cloned())?,
+        Err(errno) => {
+            if !is_pending(block, home.generation()) {
+                block.begin(home.generation());
+                block.done(Err(errno));
+            }
+            return Err(errno);
+        }
+    };
+    if let Some(list) = together {
+        list.add();
+    }
+    match checked_flags(request.fildes, request.kind) {
+        Ok(flags) => {
+            let submitted = submit(home, request, flags);
+            if let (Err(_), Some(list)) = (&submitted, together) {
+                // It counts no more; the list itself still holds one.
+                list.one_less();
+            }
+            submitted
+        }
+        Err(errno) => {
+            finish_in_caller(&request, Err(errno));
+            Ok(())
+        }
+    }
+}
+
+/// Waits for all requests of a list. EINTR after a signal handler; they go on.
+fn wait_for(list: &[*const Aiocb]) -> Result<(), Errno> {
+    let generation = generation();
+    let all_done = || {
+        let mut blocks = list.iter().filter_map(|raw| Block::new(*raw));
+        !blocks.any(|block| is_pending(block, generation))
+    };
+    match wait::until(all_done, &NEVER, wait::plain) {
+        Woken::Interrupted => Err(Errno::INTR),
+        Woken::Ready | Woken::Late => Ok(()),
+    }
+}
+
+/// EIO if a request of the list has failed.
+///
+/// # Safety
+/// As for lio_listio(3).
+unsafe fn failed_ones(list: &[*const Aiocb]) -> Result<(), Errno> {
+    let generation = generation();
+    let failed = list.iter().filter_map(|raw| Block::new(*raw)).any(|block| {
+        // SAFETY: the caller's promise.
+        let nop = unsafe { block.asked() }.opcode == LIO_NOP;
+        !nop && !matches!(block.status(generation), Status::Done(0))
+    });
+    if failed { Err(Errno::IO) } else { Ok(()) }
+}
+
+/// The same functions by their other names.
+macro_rules! also_named {
+    ($($name:ident = $same:ident($($arg:ident: $kind:ty),*) -> $result:ty;)*) => {
+        $(#[doc = concat!("The same as [`", stringify!($same), "`].")]
+        ///
+        /// # Safety
+        /// As there.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($($arg: $kind),*) -> $result {
+            // SAFETY: the caller's promise.
+            unsafe { $same($($arg),*) }
+        })*
+    };
+}
+
+also_named! {
+    aio_read64 = aio_read(block: *mut Aiocb) -> c_int;
+    aio_write64 = aio_write(block: *mut Aiocb) -> c_int;
+    aio_fsync64 = aio_fsync(op: c_int, block: *mut Aiocb) -> c_int;
+    aio_error64 = aio_error(block: *const Aiocb) -> c_int;
+    aio_return64 = aio_return(block: *mut Aiocb) -> isize;
+    aio_suspend64 = aio_suspend(
+        list: *const *const Aiocb, count: c_int, timeout: *const libc::timespec
+    ) -> c_int;
+    aio_cancel64 = aio_cancel(fildes: c_int, block: *mut Aiocb) -> c_int;
+    lio_listio64 = lio_listio(
+        mode: c_int, list: *const *mut Aiocb, count: c_int, event: *const Sigevent
+    ) -> c_int;
+}

@@ -1,0 +1,330 @@
+//! The desk: where callers hand in requests that are not done at once, and what they and the keeper
+//! share.
+//!
+//! ```text
+//!   caller                                              keeper
+//!   is the file kept already? ──yes─► one more use ┐
+//!        └─no─► a letter with the file in it ──────┤
+//!                                                  └─► queue ─► takes it, with its file
+//! ```
+//! A request is queued after its file is held, so the keeper takes requests in the order in which
+//! their threads submitted them, and never waits for a letter.
+
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+
+use crossbeam_queue::SegQueue;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::aiocb::Block;
+use crate::keeper::Keeper;
+use crate::mail::{self, Outbox};
+use crate::notice::Herald;
+use crate::request::Request;
+use crate::{sys, wait};
+
+/// One per process, from its first request that is not done at once.
+#[derive(Debug)]
+pub struct Desk {
+    outbox: Outbox,
+    /// The keeper's thread, whose descriptor table kept files are in.
+    keeper: i32,
+    pub queue: SegQueue<Message>,
+    /// The keeper sleeps, or is about to: whoever has a message wakes it, once.
+    pub asleep: AtomicBool,
+    kept: Mutex<Kept>,
+    letters: AtomicU64,
+    in_flight: AtomicUsize,
+    depth: usize,
+    /// The program has closed the outbox: this desk takes nothing in any more.
+    lost: AtomicBool,
+    /// Nobody ever used it.
+    abandoned: AtomicBool,
+    pub herald: Herald,
+}
+
+/// What callers send.
+#[derive(Debug)]
+pub enum Message {
+    Submit(Submitted),
+    Cancel(Arc<Cancel>),
+}
+
+/// A request that was handed in.
+#[derive(Debug)]
+pub struct Submitted {
+    pub request: Request,
+    /// Flags of the open file when it was submitted.
+    pub flags: OFlags,
+    pub file: FileAt,
+}
+
+/// Where a request's file is.
+#[derive(Clone, Copy, Debug)]
+pub enum FileAt {
+    /// The keeper has it, and counts this request's use of it.
+    Kept(u64),
+    /// In the letter with this number.
+    Letter(u64),
+}
+
+/// Files that the keeper has, as callers know them.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// Which file a descriptor of the program's was when it was last asked about.
+    by_number: HashMap<RawFd, u64>,
+    files: HashMap<u64, Use>,
+}
+
+#[derive(Debug)]
+struct Use {
+    /// Its number in the keeper's table.
+    number: RawFd,
+    /// By the program.
+    fildes: RawFd,
+    requests: usize,
+}
+
+impl Kept {
+    /// A request has brought a file that the keeper did not have.
+    pub fn add(&mut self, id: u64, number: RawFd, fildes: RawFd) {
+        self.by_number.insert(fildes, id);
+        let kept = Use {
+            number,
+            fildes,
+            requests: 1,
+        };
+        self.files.insert(id, kept);
+    }
+
+    /// A request has brought one that it has.
+    pub fn join(&mut self, id: u64, fildes: RawFd) {
+        self.by_number.insert(fildes, id);
+        if let Some(kept) = self.files.get_mut(&id) {
+            kept.requests += 1;
+        }
+    }
+
+    /// A request on it is done; says whether it was the last, and the file is to go.
+    pub fn leave(&mut self, id: u64) -> bool {
+        let Some(kept) = self.files.get_mut(&id) else {
+            return false;
+        };
+        kept.requests -= 1;
+        let last = kept.requests == 0;
+        if last {
+            if self.by_number.get(&kept.fildes) == Some(&id) {
+                self.by_number.remove(&kept.fildes);
+            }
+            self.files.remove(&id);
+        }
+        last
+    }
+}
+
+/// A wish that requests be cancelled, and the answer to it.
+#[derive(Debug)]
+pub struct Cancel {
+    /// The caller's thread, in whose table `fildes` is.
+    pub thread: i32,
+    pub fildes: RawFd,
+    /// One request, or all of the file's.
+    pub block: Option<Block>,
+    answer: AtomicI32,
+}
+
+const UNANSWERED: i32 = -1;
+
+impl Cancel {
+    /// Says how it went, with one of the constants of <aio.h>.
+    pub fn answer(&self, answer: i32) {
+        self.answer.store(answer, Ordering::Release);
+        wait::announce();
+    }
+}
+
+/// How many requests may be in flight where NOWAIT_AIO_DEPTH does not say.
+const DEPTH: usize = 32_768;
+
+/// How far a new keeper is.
+enum Progress {
+    /// It has a descriptor table of its own.
+    Moved(i32),
+    /// It is at work.
+    Ready,
+    Failed(Errno),
+}
+
+impl Desk {
+    /// Opens one: makes the outbox and starts the keeper. It stays for as long as the process.
+    pub fn open() -> Result<&'static Desk, Errno> {
+        let (outbox, inbox) = mail::open()?;
+        let number = inbox.number();
+        let (tell, progress) = mpsc::channel();
+        let (give, desk) = mpsc::channel();
+        sys::spawn_without_signals(Some("nowait-aio"), move || {
+            if let Err(errno) = sys::own_table(number) {
+                let _ = tell.send(Progress::Failed(errno));
+                return;
+            }
+            let _ = tell.send(Progress::Moved(sys::thread()));
+            match Keeper::new(inbox) {
+                Ok(keeper) => {
+                    let _ = tell.send(Progress::Ready);
+                    // Without a desk nobody wants it.
+                    if let Ok(desk) = desk.recv() {
+                        keeper.keep(desk);
+                    }
+                }
+                Err(errno) => {
+                    let _ = tell.send(Progress::Failed(errno));
+                }
+            }
+        })
+        .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::AGAIN))?;
+        let mut keeper = 0;
+        loop {
+            match progress.recv() {
+                Ok(Progress::Moved(thread)) => {
+                    keeper = thread;
+                    // SAFETY: the inbox is in the keeper's table now; this is the copy of it that
+                    // was made with it in the program's.
+                    unsafe { libc::close(number) };
+                }
+                Ok(Progress::Ready) => break,
+                Ok(Progress::Failed(errno)) => {
+                    outbox.close();
+                    return Err(errno);
+                }
+                Err(_) => {
+                    outbox.close();
+                    return Err(Errno::AGAIN);
+                }
+            }
+        }
+        let desk: &'static Desk = Box::leak(Box::new(Desk {
+            outbox,
+            keeper,
+            queue: SegQueue::new(),
+            asleep: AtomicBool::new(false),
+            kept: Mutex::default(),
+            letters: AtomicU64::new(1),
+            in_flight: AtomicUsize::new(0),
+            depth: depth(),
+            lost: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
+            herald: Herald::default(),
+        }));
+        let _ = give.send(desk);
+        Ok(desk)
+    }
+
+    /// Closes one that was opened for nothing: its keeper ends.
+    pub fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
+        self.outbox.close();
+    }
+
+    /// Whether its keeper may end.
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
+    }
+
+    /// Whether it takes nothing in any more.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// Takes a place, and has the file held. EAGAIN if there is none.
+    pub fn hold(&self, fd: BorrowedFd<'_>) -> Result<FileAt, Errno> {
+        if self.in_flight.fetch_add(1, Ordering::Relaxed) >= self.depth {
+            self.leave();
+            return Err(Errno::AGAIN);
+        }
+        self.hold_file(fd).inspect_err(|_| self.leave())
+    }
+
+    fn hold_file(&self, fd: BorrowedFd<'_>) -> Result<FileAt, Errno> {
+        if let Some(id) = self.use_kept(fd.as_raw_fd()) {
+            return Ok(FileAt::Kept(id));
+        }
+        let id = self.letters.fetch_add(1, Ordering::Relaxed);
+        match self.outbox.send(id, fd) {
+            Ok(()) => Ok(FileAt::Letter(id)),
+            Err(Errno::PIPE) => {
+                self.lost.store(true, Ordering::Release);
+                Err(Errno::PIPE)
+            }
+            Err(Errno::BADF) => Err(Errno::BADF),
+            // Too many letters on their way, no memory: later it may work.
+            Err(_) => Err(Errno::AGAIN),
+        }
+    }
+
+    /// Counts one more use of the file if the keeper has it. The kernel says whether the number still
+    /// is that file's; while the lock is held the keeper lets none go.
+    fn use_kept(&self, fildes: RawFd) -> Option<u64> {
+        let mut kept = self.kept();
+        let id = *kept.by_number.get(&fildes)?;
+        let file = kept.files.get_mut(&id)?;
+        let same = sys::same_file((sys::thread(), fildes), (self.keeper, file.number));
+        (same == Some(true)).then(|| {
+            file.requests += 1;
+            id
+        })
+    }
+
+    /// Hands in a request for which `hold` has taken a place.
+    pub fn submit(&self, submitted: Submitted) {
+        self.send(Message::Submit(submitted));
+    }
+
+    /// Asks for requests to be cancelled, and waits for the answer.
+    pub fn cancel(&self, fildes: RawFd, block: Option<Block>) -> i32 {
+        let cancel = Arc::new(Cancel {
+            thread: sys::thread(),
+            fildes,
+            block,
+            answer: AtomicI32::new(UNANSWERED),
+        });
+        self.send(Message::Cancel(cancel.clone()));
+        let answer = || cancel.answer.load(Ordering::Acquire);
+        wait::briefly(|| answer() != UNANSWERED);
+        answer()
+    }
+
+    fn send(&self, message: Message) {
+        self.queue.push(message);
+        // Pairs with the keeper's fence between "I sleep" and its last look at the queue.
+        fence(Ordering::SeqCst);
+        let asleep =
+            self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel);
+        if asleep && self.outbox.wake().is_err() {
+            // A keeper that has something to do wakes up for that; another has no request of this
+            // desk's, and the next caller opens a new one.
+            self.lost.store(true, Ordering::Release);
+        }
+    }
+
+    /// Files that are kept, for as long as the lock is held.
+    pub fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Gives a place back.
+    pub fn leave(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How many requests may be in flight.
+fn depth() -> usize {
+    std::env::var("NOWAIT_AIO_DEPTH")
+        .ok()
+        .and_then(|depth| depth.parse().ok())
+        .filter(|depth| *depth > 0)
+        .unwrap_or(DEPTH)
+}

@@ -1,0 +1,754 @@
+//! The keeper: the one thread that has the files of requests in flight, in a descriptor table of its
+//! own, and drives the engine.
+//!
+//! ```text
+//!   desk.queue ─► take in ─► positional ─► its file's lane ─► engine ─► reap ─┐
+//!                        ├─► append ─────► one at a time ──────┘               ├─► finish
+//!                        ├─► sync ───────► when all before it are done ─┘      │
+//!                        └─► stream ─────► when it is ready (epoll), at once ──┘
+//! ```
+//! It finishes a request in this order: let go of the file, give the place back, tell the program. So
+//! once aio_error(3) says done, nothing of ours holds the file any more.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{Ordering, fence};
+
+use nowait::engine::{Backend, LocalEngine, Options, Wait};
+use nowait::op::{Fsync, Op, Read, Write};
+use nowait::read::Trying;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::time::Timespec;
+
+use crate::desk::{Cancel, Desk, FileAt, Message, Submitted};
+use crate::file::{Direction, File, Inode};
+use crate::mail::{Inbox, Letter};
+use crate::notice::{Outcome, finish_in_keeper};
+use crate::request::{Kind, Request};
+use crate::{sys, wait};
+
+/// How many operations the engine has at once on a ring; further requests wait here, where they can
+/// be cancelled.
+const ON_RING: usize = 256;
+/// And on threads: as many as there are workers.
+const ON_THREADS: usize = 64;
+/// How many times the keeper lets others run before it sleeps: whoever was just told of a request
+/// often has another one at once.
+const LINGER: usize = 8;
+
+/// What epoll tells the keeper of; files have their number.
+const LETTERS: u64 = u64::MAX;
+const ENGINE: u64 = u64::MAX - 1;
+
+pub struct Keeper {
+    inbox: Inbox,
+    epoll: OwnedFd,
+    engine: LocalEngine,
+    /// How many operations the engine may have, and how many one file may have there.
+    room: usize,
+    share: usize,
+    /// How many it has.
+    at_engine: usize,
+    /// Requests in flight, by the token of their operation.
+    requests: Vec<Option<InFlight>>,
+    free: Vec<usize>,
+    files: HashMap<u64, File>,
+    inodes: HashMap<Inode, Siblings>,
+    next_file: u64,
+    /// Files that came by letter and whose request was not taken in yet.
+    letters: HashMap<u64, Option<OwnedFd>>,
+    /// Files with requests for the engine.
+    ready: VecDeque<u64>,
+    ops: Vec<Op>,
+    /// The engine has completions.
+    news: bool,
+    finished: Vec<(InFlight, Outcome)>,
+    /// The program's end of the mail is closed.
+    cut_off: bool,
+}
+
+/// A request in flight.
+pub struct InFlight {
+    request: Request,
+    flags: OFlags,
+    file: u64,
+    /// Which requests of its inode came before which synchronisation.
+    era: u64,
+    /// The engine has it.
+    at_engine: bool,
+    /// Bytes that a stream has taken so far.
+    done: usize,
+}
+
+/// What is known of one inode: its open files, and what a synchronisation waits for.
+#[derive(Default)]
+struct Siblings {
+    files: Vec<u64>,
+    barrier: Barrier,
+}
+
+/// What a synchronisation of one inode waits for.
+#[derive(Default)]
+struct Barrier {
+    /// Counts synchronisations: each closes an era.
+    era: u64,
+    /// Requests in flight of each era, oldest first.
+    open: VecDeque<(u64, usize)>,
+    /// Synchronisations that wait for all eras up to theirs.
+    syncs: VecDeque<(u64, usize)>,
+}
+
+impl Barrier {
+    fn begin(&mut self) -> u64 {
+        match self.open.back_mut() {
+            Some((era, n)) if *era == self.era => *n += 1,
+            _ => self.open.push_back((self.era, 1)),
+        }
+        self.era
+    }
+
+    /// A synchronisation comes: what began until now is before it.
+    fn close(&mut self, token: usize) {
+        self.syncs.push_back((self.era, token));
+        self.era += 1;
+    }
+
+    fn end(&mut self, era: u64) {
+        if let Some(at) = self.open.iter().position(|(e, _)| *e == era) {
+            self.open[at].1 -= 1;
+            if self.open[at].1 == 0 {
+                self.open.remove(at);
+            }
+        }
+    }
+
+    /// The next synchronisation that nothing is before.
+    fn next_sync(&mut self) -> Option<usize> {
+        let (era, token) = *self.syncs.front()?;
+        if self.open.front().is_some_and(|(oldest, _)| *oldest <= era) {
+            return None;
+        }
+        self.syncs.pop_front();
+        Some(token)
+    }
+}
+
+/// What an error of the engine is to a C program.
+fn errno_of(error: &nowait::Error) -> Errno {
+    error.errno().map_or(Errno::INVAL, Errno::from_raw_os_error)
+}
+
+impl Keeper {
+    /// Sets up what it needs, all of it in its own descriptor table.
+    pub fn new(inbox: Inbox) -> Result<Keeper, Errno> {
+        // The caller has tried the page cache already.
+        let options = Options::new()
+            .depth(ON_RING)
+            .workers(ON_THREADS)
+            .trying(Trying::Never);
+        let mut engine = options.build_local().map_err(|e| errno_of(&e))?;
+        let room = match engine.backend() {
+            Backend::Uring => ON_RING,
+            Backend::Threads => ON_THREADS,
+        };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let watch = |fd, what| epoll::add(&epoll, fd, EventData::new_u64(what), EventFlags::IN);
+        watch(inbox.as_fd(), LETTERS)?;
+        watch(engine.event_fd().map_err(|e| errno_of(&e))?, ENGINE)?;
+        Ok(Keeper {
+            inbox,
+            epoll,
+            engine,
+            room,
+            share: room / 2,
+            at_engine: 0,
+            requests: Vec::new(),
+            free: Vec::new(),
+            files: HashMap::new(),
+            inodes: HashMap::new(),
+            next_file: 0,
+            letters: HashMap::new(),
+            ready: VecDeque::new(),
+            ops: Vec::new(),
+            news: false,
+            finished: Vec::new(),
+            cut_off: false,
+        })
+    }
+
+    /// The keeper's life: take in, hand on, reap, tell, sleep.
+    pub fn keep(mut self, desk: &'static Desk) {
+        loop {
+            while self.step(desk) {}
+            if self.cut_off && desk.is_abandoned() {
+                return;
+            }
+            for _ in 0..LINGER {
+                if !desk.queue.is_empty() {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            desk.asleep.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            // Who came before "asleep" was seen wakes nobody: look once more.
+            if desk.queue.is_empty() {
+                self.sleep();
+            }
+            desk.asleep.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Does what there is to do; says whether there was anything.
+    fn step(&mut self, desk: &'static Desk) -> bool {
+        let mut busy = false;
+        while let Some(message) = desk.queue.pop() {
+            busy = true;
+            match message {
+                Message::Submit(submitted) => self.take_in(desk, submitted),
+                Message::Cancel(cancel) => self.cancel(desk, &cancel),
+            }
+        }
+        self.hand_on();
+        busy |= self.reap();
+        busy |= !self.finished.is_empty();
+        self.tell(desk);
+        busy
+    }
+
+    /// Takes in a request, with its file.
+    fn take_in(&mut self, desk: &Desk, submitted: Submitted) {
+        let Submitted {
+            request,
+            flags,
+            file,
+        } = submitted;
+        let id = match file {
+            FileAt::Kept(id) => Ok(id),
+            FileAt::Letter(letter) => self.open(desk, letter, request.fildes),
+        };
+        let in_flight = |file| InFlight {
+            request,
+            flags,
+            file,
+            era: 0,
+            at_engine: false,
+            done: 0,
+        };
+        match id {
+            Ok(id) => self.place(in_flight(id)),
+            Err(errno) => {
+                desk.leave();
+                let failed = in_flight(0);
+                finish_in_keeper(failed.request, Err(errno), &desk.herald);
+                wait::announce();
+            }
+        }
+    }
+
+    /// The file that a letter has brought: one that is kept already, or a new one.
+    fn open(&mut self, desk: &Desk, letter: u64, fildes: i32) -> Result<u64, Errno> {
+        if !self.letters.contains_key(&letter) {
+            // It was sent before its request was handed in.
+            self.read_letters();
+        }
+        // Without a descriptor: the limit leaves no room for one.
+        let fd = self.letters.remove(&letter).flatten().ok_or(Errno::AGAIN)?;
+        let inode = Inode::of(fd.as_fd())?;
+        let siblings = self.inodes.get(&inode).map_or(&[][..], |s| &s.files[..]);
+        let same = |id: &&u64| {
+            let file = self.files.get(id);
+            file.is_some_and(|file| sys::same_here(file.as_fd(), fd.as_fd()) == Some(true))
+        };
+        if let Some(&id) = siblings.iter().find(same) {
+            desk.kept().join(id, fildes);
+            return Ok(id);
+        }
+        let id = self.next_file;
+        self.next_file += 1;
+        let number = fd.as_raw_fd();
+        self.files.insert(id, File::new(fd, inode)?);
+        self.inodes.entry(inode).or_default().files.push(id);
+        desk.kept().add(id, number, fildes);
+        Ok(id)
+    }
+
+    fn read_letters(&mut self) {
+        while let Some(letter) = self.inbox.next() {
+            match letter {
+                Letter::Wake => {}
+                Letter::File(id, fd) => {
+                    self.letters.insert(id, fd);
+                }
+                Letter::Closed => {
+                    if !self.cut_off {
+                        self.cut_off = true;
+                        let _ = epoll::delete(&self.epoll, &self.inbox);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Puts a request into its lane.
+    fn place(&mut self, request: InFlight) {
+        let InFlight {
+            file: id, flags, ..
+        } = request;
+        let kind = request.request.kind;
+        let token = match self.free.pop() {
+            Some(token) => {
+                self.requests[token] = Some(request);
+                token
+            }
+            None => {
+                self.requests.push(Some(request));
+                self.requests.len() - 1
+            }
+        };
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let siblings = self.inodes.entry(file.inode()).or_default();
+        if matches!(kind, Kind::Sync | Kind::DataSync) {
+            siblings.barrier.close(token);
+            return self.release_syncs(id);
+        }
+        let era = siblings.barrier.begin();
+        if let Some(request) = &mut self.requests[token] {
+            request.era = era;
+        }
+        match kind {
+            _ if !file.handle().is_seekable() => {
+                let direction = if kind == Kind::Read {
+                    Direction::In
+                } else {
+                    Direction::Out
+                };
+                let lane = file.lane(direction);
+                lane.push_back(token);
+                if lane.len() == 1 {
+                    self.advance(id, direction);
+                }
+            }
+            Kind::Write if flags.contains(OFlags::APPEND) => {
+                file.appends.push_back(token);
+                self.queue(id);
+            }
+            _ => {
+                file.positional.push_back(token);
+                self.queue(id);
+            }
+        }
+    }
+
+    /// Gives a file its turn at the engine, if it has something for it and is not over its share.
+    fn queue(&mut self, id: u64) {
+        if let Some(file) = self.files.get_mut(&id)
+            && !file.queued
+            && file.has_next()
+            && file.at_engine < self.share
+        {
+            file.queued = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Has the synchronisations that wait for nothing any more carried out.
+    fn release_syncs(&mut self, id: u64) {
+        let Some(inode) = self.files.get(&id).map(File::inode) else {
+            return;
+        };
+        while let Some(token) = self
+            .inodes
+            .get_mut(&inode)
+            .and_then(|siblings| siblings.barrier.next_sync())
+        {
+            let Some(Some(request)) = self.requests.get(token) else {
+                continue;
+            };
+            let id = request.file;
+            if let Some(file) = self.files.get_mut(&id) {
+                file.positional.push_back(token);
+            }
+            self.queue(id);
+        }
+    }
+
+    /// Hands on to the engine what it has room for, a request of each file in turn.
+    fn hand_on(&mut self) {
+        while self.at_engine < self.room {
+            let Some(id) = self.ready.pop_front() else {
+                break;
+            };
+            let Some(file) = self.files.get_mut(&id) else {
+                continue;
+            };
+            file.queued = false;
+            if let Some(token) = file.next() {
+                self.to_engine(token, false);
+            }
+            self.queue(id);
+        }
+        if !self.ops.is_empty() {
+            self.engine.submit_batch(&mut self.ops);
+        }
+    }
+
+    /// Makes a request's operation; the next `submit_batch` takes it.
+    fn to_engine(&mut self, token: usize, stream: bool) {
+        let Some(Some(request)) = self.requests.get_mut(token) else {
+            return;
+        };
+        let Some(file) = self.files.get_mut(&request.file) else {
+            return;
+        };
+        let (handle, offset) = (file.handle(), request.request.offset);
+        let memory = Box::new(request.request.memory.skip(request.done));
+        let op = match (request.request.kind, stream) {
+            (Kind::Read, false) => Op::from(Read::new(handle, memory, offset)),
+            (Kind::Read, true) => Op::from(Read::stream(handle, memory)),
+            (Kind::Write, false) => Op::from(Write::new(handle, memory, offset)),
+            (Kind::Write, true) => Op::from(Write::stream(handle, memory).all()),
+            (Kind::Sync, _) => Op::from(Fsync::new(handle)),
+            (Kind::DataSync, _) => Op::from(Fsync::data(handle)),
+        };
+        self.ops.push(op.token(token as u64));
+        request.at_engine = true;
+        file.at_engine += 1;
+        self.at_engine += 1;
+    }
+
+    /// Collects what the engine has done; says whether that was anything.
+    fn reap(&mut self) -> bool {
+        if !std::mem::take(&mut self.news) {
+            return false;
+        }
+        let mut done = Vec::new();
+        let _ = self.engine.reap(&mut done, Wait::No);
+        let any = !done.is_empty();
+        for completion in done {
+            let token = completion.held.get_token() as usize;
+            let outcome = completion.result.map_err(|e| errno_of(&e));
+            // With it goes the operation, and its hold on the file.
+            drop(completion.held);
+            self.back_from_engine(token, outcome);
+        }
+        any
+    }
+
+    fn back_from_engine(&mut self, token: usize, outcome: Outcome) {
+        self.at_engine -= 1;
+        let Some(Some(request)) = self.requests.get(token) else {
+            return;
+        };
+        let (id, kind, before) = (request.file, request.request.kind, request.done);
+        let append = kind == Kind::Write && request.flags.contains(OFlags::APPEND);
+        let mut stream = None;
+        if let Some(file) = self.files.get_mut(&id) {
+            file.at_engine -= 1;
+            for direction in [Direction::In, Direction::Out] {
+                if file.lane(direction).front() == Some(&token) {
+                    file.lane(direction).pop_front();
+                    stream = Some(direction);
+                }
+            }
+            if append && stream.is_none() {
+                file.appending = false;
+            }
+        }
+        self.finish(token, outcome.map(|n| before + n));
+        self.queue(id);
+        if let Some(direction) = stream {
+            self.advance(id, direction);
+        }
+    }
+
+    /// Goes on with a stream: the first of the lane is tried, and the next, until one has to wait.
+    fn advance(&mut self, id: u64, direction: Direction) {
+        loop {
+            let Some(file) = self.files.get_mut(&id) else {
+                return;
+            };
+            let Some(&token) = file.lane(direction).front() else {
+                break;
+            };
+            let Some(Some(request)) = self.requests.get_mut(token) else {
+                break;
+            };
+            if request.at_engine {
+                break;
+            }
+            match transfer(file, request, direction) {
+                Transfer::Done(outcome) => {
+                    file.lane(direction).pop_front();
+                    self.finish(token, outcome);
+                }
+                Transfer::NotReady => break,
+                Transfer::Blocking => {
+                    self.to_engine(token, true);
+                    break;
+                }
+            }
+        }
+        self.watch(id);
+    }
+
+    /// Has epoll tell when a stream is ready for what waits for it.
+    fn watch(&mut self, id: u64) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let mut wanted = EventFlags::empty();
+        for (lane, event) in [
+            (&file.reads, EventFlags::IN),
+            (&file.writes, EventFlags::OUT),
+        ] {
+            let waits = lane
+                .front()
+                .and_then(|token| self.requests[*token].as_ref())
+                .is_some_and(|request| !request.at_engine);
+            if waits {
+                wanted |= event;
+            }
+        }
+        if wanted == file.watched {
+            return;
+        }
+        let data = EventData::new_u64(id);
+        let told = match (file.watched.is_empty(), wanted.is_empty()) {
+            (true, _) => epoll::add(&self.epoll, &file, data, wanted),
+            (_, true) => epoll::delete(&self.epoll, &file),
+            _ => epoll::modify(&self.epoll, &file, data, wanted),
+        };
+        if told.is_ok() {
+            file.watched = wanted;
+            return;
+        }
+        // It can't be watched: a worker waits for it.
+        let waiting = [file.reads.front().copied(), file.writes.front().copied()];
+        for token in waiting.into_iter().flatten() {
+            if self.requests[token].as_ref().is_some_and(|r| !r.at_engine) {
+                self.to_engine(token, true);
+            }
+        }
+    }
+
+    /// A request is done, but for telling the program.
+    fn finish(&mut self, token: usize, outcome: Outcome) {
+        let Some(request) = self.requests[token].take() else {
+            return;
+        };
+        self.free.push(token);
+        let id = request.file;
+        if matches!(request.request.kind, Kind::Read | Kind::Write)
+            && let Some(file) = self.files.get(&id)
+            && let Some(siblings) = self.inodes.get_mut(&file.inode())
+        {
+            siblings.barrier.end(request.era);
+            self.release_syncs(id);
+        }
+        self.finished.push((request, outcome));
+    }
+
+    /// Lets go of files that nothing is in flight on any more, and tells the program.
+    fn tell(&mut self, desk: &'static Desk) {
+        if self.finished.is_empty() {
+            return;
+        }
+        let mut gone = Vec::new();
+        {
+            let mut kept = desk.kept();
+            for (request, _) in &self.finished {
+                if kept.leave(request.file) {
+                    gone.push(request.file);
+                }
+            }
+        }
+        for id in gone {
+            self.close(id);
+        }
+        for (request, outcome) in self.finished.drain(..) {
+            desk.leave();
+            finish_in_keeper(request.request, outcome, &desk.herald);
+        }
+        wait::announce();
+    }
+
+    fn close(&mut self, id: u64) {
+        let Some(file) = self.files.remove(&id) else {
+            return;
+        };
+        if !file.watched.is_empty() {
+            // The program may still have it open: closing alone would not end the watch.
+            let _ = epoll::delete(&self.epoll, &file);
+        }
+        if let Some(siblings) = self.inodes.get_mut(&file.inode()) {
+            siblings.files.retain(|other| *other != id);
+            if siblings.files.is_empty() {
+                self.inodes.remove(&file.inode());
+            }
+        }
+    }
+
+    /// Cancels what nobody has begun.
+    fn cancel(&mut self, desk: &'static Desk, cancel: &Cancel) {
+        let mut waiting = HashSet::new();
+        let mut begun = false;
+        let mut judged = HashMap::new();
+        for (token, request) in self.requests.iter().enumerate() {
+            let Some(request) = request else { continue };
+            let meant = request.request.fildes == cancel.fildes
+                && cancel
+                    .block
+                    .is_none_or(|block| block == request.request.block);
+            if !meant
+                || !*judged
+                    .entry(request.file)
+                    .or_insert_with(|| self.is_meant(request, cancel))
+            {
+                continue;
+            }
+            if request.at_engine || request.done > 0 {
+                begun = true;
+            } else {
+                waiting.insert(token);
+            }
+        }
+        let files: HashSet<u64> = waiting
+            .iter()
+            .filter_map(|token| Some(self.requests[*token].as_ref()?.file))
+            .collect();
+        for id in &files {
+            if let Some(file) = self.files.get_mut(id) {
+                for lane in file.lanes() {
+                    lane.retain(|token| !waiting.contains(token));
+                }
+                if let Some(siblings) = self.inodes.get_mut(&file.inode()) {
+                    let syncs = &mut siblings.barrier.syncs;
+                    syncs.retain(|(_, token)| !waiting.contains(token));
+                }
+            }
+        }
+        let any = !waiting.is_empty();
+        let mut waiting: Vec<usize> = waiting.into_iter().collect();
+        waiting.sort_unstable();
+        for token in waiting {
+            self.finish(token, Err(Errno::CANCELED));
+        }
+        for id in files {
+            self.watch(id);
+        }
+        // The answer comes after the fact: whoever has it finds ECANCELED.
+        self.tell(desk);
+        cancel.answer(match (begun, any) {
+            (true, _) => AIO_NOTCANCELED,
+            (false, true) => AIO_CANCELED,
+            (false, false) => AIO_ALLDONE,
+        });
+    }
+
+    /// Whether the number by which the program names a file is still the file of this request.
+    /// Where the kernel can't say, it is.
+    fn is_meant(&self, request: &InFlight, cancel: &Cancel) -> bool {
+        let Some(file) = self.files.get(&request.file) else {
+            return false;
+        };
+        let kept = (sys::thread(), file.as_fd().as_raw_fd());
+        sys::same_file((cancel.thread, cancel.fildes), kept) != Some(false)
+    }
+
+    /// Sleeps until there is a letter, a completion, or a stream that is ready.
+    fn sleep(&mut self) {
+        // Without letters nobody can wake us, and what is queued all the same is found this way.
+        let nap = Timespec {
+            tv_sec: 0,
+            tv_nsec: 10_000_000,
+        };
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; 64];
+        let woken = epoll::wait(&self.epoll, &mut events, self.cut_off.then_some(&nap));
+        let Ok((events, _)) = woken else { return };
+        for event in events {
+            let (what, flags) = (event.data.u64(), event.flags);
+            match what {
+                LETTERS => self.read_letters(),
+                ENGINE => self.news = true,
+                id => {
+                    let ended = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+                    if ended || flags.contains(EventFlags::IN) {
+                        self.advance(id, Direction::In);
+                    }
+                    if ended || flags.contains(EventFlags::OUT) {
+                        self.advance(id, Direction::Out);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Answers of aio_cancel(3), as <aio.h> has them.
+pub const AIO_CANCELED: i32 = 0;
+pub const AIO_NOTCANCELED: i32 = 1;
+pub const AIO_ALLDONE: i32 = 2;
+
+/// What came of a try to read or write a stream without waiting.
+enum Transfer {
+    Done(Outcome),
+    NotReady,
+    /// It can only be done by somebody who waits.
+    Blocking,
+}
+
+/// Goes on with one request of a stream, as far as it gets. A write goes on until all is written, as
+/// write(2) does where it may wait.
+fn transfer(file: &File, request: &mut InFlight, direction: Direction) -> Transfer {
+    let write = direction == Direction::Out;
+    loop {
+        let rest = request.request.memory.skip(request.done);
+        // SAFETY: the memory is that of a request in flight: see `Memory`.
+        match unsafe { sys::transfer_now(file.as_fd(), write, rest.start, rest.len) } {
+            Ok(n) => {
+                request.done += n;
+                if !write || n == 0 || request.done == request.request.memory.len {
+                    return Transfer::Done(Ok(request.done));
+                }
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) if !request.flags.contains(OFlags::NONBLOCK) => {
+                return Transfer::NotReady;
+            }
+            // This kernel has no such call for this kind of file.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => return Transfer::Blocking,
+            // What was written before counts; the error comes back to the next write.
+            Err(_) if request.done > 0 => return Transfer::Done(Ok(request.done)),
+            Err(errno) => return Transfer::Done(Err(errno)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_synchronisation_waits_for_what_came_before_it_and_for_nothing_else() {
+        let mut barrier = Barrier::default();
+        let (first, second) = (barrier.begin(), barrier.begin());
+        barrier.close(1);
+        let later = barrier.begin();
+        barrier.close(2);
+        assert_eq!(barrier.next_sync(), None);
+        barrier.end(first);
+        assert_eq!(barrier.next_sync(), None);
+        barrier.end(second);
+        assert_eq!(barrier.next_sync(), Some(1));
+        assert_eq!(barrier.next_sync(), None);
+        barrier.end(later);
+        assert_eq!(barrier.next_sync(), Some(2));
+        assert_eq!(barrier.next_sync(), None);
+    }
+}

@@ -1,0 +1,309 @@
+//! Telling the program that a request, or a whole list, is done.
+//!
+//! Whoever finishes a request is its owner: the caller itself, for what is done within the call, or
+//! the keeper, or the herald, who starts the threads of SIGEV_THREAD.
+//!
+//! ```text
+//!   keeper, herald:  state NOTIFYING ─ own notice ─ the list's, if it was the last ─ state done
+//!   caller:          state done ─ own notice ─ the list's, if it was the last
+//! ```
+//! A handler that runs while its request is NOTIFYING waits for the owner in aio_error(3): keeper and
+//! herald take no signals, so they never are the thread that the handler interrupted. The caller is,
+//! so it is done before it raises.
+
+use std::collections::VecDeque;
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::aiocb::{Block, Function, Notify, Sigevent};
+use crate::home::Home;
+use crate::request::Request;
+use crate::{sys, wait};
+
+/// How the program wants to be told.
+#[derive(Clone, Copy, Debug)]
+pub enum Notice {
+    /// Not at all.
+    Silent,
+    /// By a queued signal.
+    Signal(c_int, Notify),
+    /// By a function on a thread of its own, with attributes that stay the program's.
+    Thread(Function, Notify, Attributes),
+}
+
+/// The attributes that the program gave; null for none.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes(*const libc::pthread_attr_t);
+
+// SAFETY: Assumption: the program keeps the attributes until it was told, as with glibc.
+unsafe impl Send for Attributes {}
+// SAFETY: as above; they are only read.
+unsafe impl Sync for Attributes {}
+
+const SIGNALS: c_int = 64;
+
+impl Notice {
+    /// What a `sigevent` asks for; EINVAL for what there is not.
+    pub fn new(event: &Sigevent) -> Result<Notice, Errno> {
+        match (event.notify, event.signo) {
+            (libc::SIGEV_NONE, _) => Ok(Notice::Silent),
+            // A block of zeroes asks for signal 0, which is none.
+            (libc::SIGEV_SIGNAL, 0) => Ok(Notice::Silent),
+            (libc::SIGEV_SIGNAL, 1..=SIGNALS) => Ok(Notice::Signal(event.signo, event.value)),
+            (libc::SIGEV_THREAD, _) => {
+                let function = event.function.ok_or(Errno::INVAL)?;
+                let attributes = Attributes(event.attributes);
+                Ok(Notice::Thread(function, event.value, attributes))
+            }
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// Whether there is nothing to tell.
+    pub fn is_silent(&self) -> bool {
+        matches!(self, Notice::Silent)
+    }
+
+    /// Whether it takes a thread of the program's.
+    fn is_thread(&self) -> bool {
+        matches!(self, Notice::Thread(..))
+    }
+
+    /// Tells the program. EAGAIN if the signal can't be queued or the thread not be started now.
+    pub fn raise(&self) -> Result<(), Errno> {
+        match *self {
+            Notice::Silent => Ok(()),
+            Notice::Signal(signo, value) => sys::queue_signal(signo, value),
+            Notice::Thread(function, value, attributes) => start(function, value, attributes),
+        }
+    }
+
+    /// Tells the program, and tries again for a while where that can't be done now: a notice that is
+    /// lost leaves somebody waiting. Only for threads that may wait.
+    fn insist(&self) {
+        const TRIES: u32 = 1000;
+        for _ in 0..TRIES {
+            if self.raise() != Err(Errno::AGAIN) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// What a new thread is to call.
+struct Call {
+    function: Function,
+    value: Notify,
+}
+
+unsafe extern "C-unwind" {
+    fn pthread_create(
+        thread: *mut libc::pthread_t,
+        attributes: *const libc::pthread_attr_t,
+        start: unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void,
+        argument: *mut c_void,
+    ) -> c_int;
+}
+
+/// Starts a thread of the program's.
+fn start(function: Function, value: Notify, attributes: Attributes) -> Result<(), Errno> {
+    let call = Box::into_raw(Box::new(Call { function, value }));
+    let mut detached = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    let mut thread: libc::pthread_t = 0;
+    // SAFETY: attributes are the program's, or initialised here and destroyed after use; the new
+    // thread owns `call`.
+    let errno = unsafe {
+        if attributes.0.is_null() {
+            libc::pthread_attr_init(detached.as_mut_ptr());
+            libc::pthread_attr_setdetachstate(detached.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
+            let errno = pthread_create(&raw mut thread, detached.as_ptr(), called, call.cast());
+            libc::pthread_attr_destroy(detached.as_mut_ptr());
+            errno
+        } else {
+            pthread_create(&raw mut thread, attributes.0, called, call.cast())
+        }
+    };
+    if errno != 0 {
+        // SAFETY: no thread was started that could own it.
+        drop(unsafe { Box::from_raw(call) });
+        return Err(Errno::from_raw_os_error(errno));
+    }
+    Ok(())
+}
+
+/// Such a thread's life. It begins with the mask of whoever started it, and the program's function is
+/// to have an empty one. The function may unwind through here (pthread_exit(3)).
+unsafe extern "C-unwind" fn called(argument: *mut c_void) -> *mut c_void {
+    // SAFETY: `start` gave it away for this.
+    let Call { function, value } = *unsafe { Box::from_raw(argument.cast::<Call>()) };
+    let mut none = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the set; the function is the program's, called as it asked.
+    unsafe {
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+        function(value);
+    }
+    std::ptr::null_mut()
+}
+
+/// Requests that were submitted together, when the program wants to be told of the last one.
+#[derive(Debug)]
+pub struct List {
+    /// Requests that are not done, and one more while the list is still being submitted.
+    left: AtomicUsize,
+    notice: Notice,
+}
+
+impl List {
+    /// One that is being submitted.
+    pub fn new(notice: Notice) -> Arc<List> {
+        Arc::new(List {
+            left: AtomicUsize::new(1),
+            notice,
+        })
+    }
+
+    /// How it is told.
+    pub fn notice(&self) -> &Notice {
+        &self.notice
+    }
+
+    /// Another request belongs to it.
+    pub fn add(&self) {
+        self.left.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One of them is done (or all are submitted); says whether it was the last.
+    pub fn one_less(&self) -> bool {
+        self.left.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+/// What came of a request.
+pub type Outcome = Result<usize, Errno>;
+
+/// Finishes a request in its caller.
+pub fn finish_in_caller(request: &Request, outcome: Outcome) {
+    request.block.done(outcome);
+    wait::announce();
+    raise_in_caller(&request.notice);
+    if let Some(list) = &request.list
+        && list.one_less()
+    {
+        raise_in_caller(&list.notice);
+    }
+}
+
+/// Tells the program from within its own call. What can't be had for the moment (no place in the
+/// signal queue, no thread) is the herald's: the caller must not wait for it.
+pub fn raise_in_caller(notice: &Notice) {
+    if notice.raise() == Err(Errno::AGAIN)
+        && let Ok(desk) = Home::get().and_then(Home::desk)
+        && desk.herald.be_there().is_ok()
+    {
+        desk.herald.take(Untold {
+            done: None,
+            notices: [*notice, Notice::Silent],
+        });
+    }
+}
+
+/// Notices that are still to be sent, and the request that is done when they are.
+#[derive(Debug)]
+struct Untold {
+    done: Option<(Block, Outcome)>,
+    notices: [Notice; 2],
+}
+
+impl Untold {
+    fn tell(self) {
+        for notice in &self.notices {
+            notice.insist();
+        }
+        if let Some((block, outcome)) = self.done {
+            block.done(outcome);
+            wait::announce();
+        }
+    }
+}
+
+/// Finishes a request on the keeper. The caller of this announces it.
+pub fn finish_in_keeper(request: Request, outcome: Outcome, herald: &Herald) {
+    if request.notice.is_silent() && request.list.is_none() {
+        return request.block.done(outcome);
+    }
+    request.block.notifying();
+    let last = request.list.as_ref().filter(|list| list.one_less());
+    let of_list = last.map_or(Notice::Silent, |list| list.notice);
+    // What takes a thread, or can't be queued now, is not for the keeper: all others wait for it.
+    let notices = [request.notice, of_list].map(|notice| {
+        if notice.is_thread() || notice.raise() == Err(Errno::AGAIN) {
+            notice
+        } else {
+            Notice::Silent
+        }
+    });
+    if notices.iter().all(Notice::is_silent) {
+        return request.block.done(outcome);
+    }
+    herald.take(Untold {
+        done: Some((request.block, outcome)),
+        notices,
+    });
+}
+
+/// The thread that starts the program's threads. The keeper can't: a thread shares the descriptor
+/// table of whoever starts it, and the keeper's is not the program's.
+#[derive(Debug, Default)]
+pub struct Herald {
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    untold: VecDeque<Untold>,
+    started: bool,
+}
+
+impl Herald {
+    /// Starts its thread, the first time. To be called on a thread of the program's.
+    pub fn be_there(&'static self) -> Result<(), Errno> {
+        let mut state = lock(&self.state);
+        if !state.started {
+            sys::spawn_without_signals(None, move || self.tell())
+                .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::AGAIN))?;
+            state.started = true;
+        }
+        Ok(())
+    }
+
+    fn take(&self, untold: Untold) {
+        lock(&self.state).untold.push_back(untold);
+        self.news.notify_one();
+    }
+
+    fn tell(&self) {
+        let mut state = lock(&self.state);
+        loop {
+            state = match state.untold.pop_front() {
+                Some(untold) => {
+                    drop(state);
+                    untold.tell();
+                    lock(&self.state)
+                }
+                None => self.news.wait(state).unwrap_or_else(|e| e.into_inner()),
+            };
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}

@@ -1,0 +1,241 @@
+//! The few system calls that rustix lacks, or that must not be made through it.
+//!
+//! Every function is one call: no retries, no policy.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::AtomicU32;
+
+use rustix::io::Errno;
+
+use crate::aiocb::Notify;
+
+/// The calling thread's errno, as an error.
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+/// Sets errno and returns C's −1.
+pub fn fail(errno: Errno) -> c_int {
+    // SAFETY: glibc's errno of the calling thread, always there.
+    unsafe { *libc::__errno_location() = errno.raw_os_error() };
+    -1
+}
+
+/// A moment of CLOCK_MONOTONIC that futex_wait waits for; the last one there is stands for "never".
+pub const NEVER: libc::timespec = libc::timespec {
+    tv_sec: i64::MAX,
+    tv_nsec: 0,
+};
+
+/// Sleeps while the word has this value, at most until then: futex(2), FUTEX_WAIT_BITSET.
+///
+/// There is always a time to wait for: only then does the kernel end the call with EINTR after a
+/// handler with SA_RESTART. Plain old code, no destructor: a thread may be cancelled in here.
+pub fn futex_wait(word: &AtomicU32, value: u32, until: &libc::timespec) -> c_int {
+    // SAFETY: the word and the time live through the call, and the kernel only reads them.
+    let slept = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
+            value,
+            std::ptr::from_ref(until),
+            std::ptr::null::<u32>(),
+            libc::FUTEX_BITSET_MATCH_ANY,
+        )
+    };
+    if slept == 0 {
+        0
+    } else {
+        // SAFETY: as in `fail`.
+        unsafe { *libc::__errno_location() }
+    }
+}
+
+/// Wakes all who sleep on the word: futex(2), FUTEX_WAKE.
+pub fn futex_wake(word: &AtomicU32) {
+    // SAFETY: the word lives through the call, which does not look at what it holds.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            i32::MAX,
+        );
+    }
+}
+
+/// The calling thread's number. Asked each time: a copy of it would be wrong after fork(2).
+pub fn thread() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+/// Whether two descriptors, each in the table of its own thread, are the same open file: kcmp(2).
+/// `None` where the kernel lacks the call or a sandbox denies it.
+pub fn same_file(one: (i32, RawFd), other: (i32, RawFd)) -> Option<bool> {
+    const KCMP_FILE: c_int = 0;
+    // The numbers of files are whole registers to this call.
+    let (one_fd, other_fd) = (i64::from(one.1), i64::from(other.1));
+    // SAFETY: only numbers are passed.
+    let order =
+        unsafe { libc::syscall(libc::SYS_kcmp, one.0, other.0, KCMP_FILE, one_fd, other_fd) };
+    match order {
+        0 => Some(true),
+        1..=3 => Some(false),
+        // One of the two is no descriptor any more.
+        _ if last_error() == Errno::BADF => Some(false),
+        _ => None,
+    }
+}
+
+/// Whether two descriptors of this thread's table are the same open file: fcntl(2) F_DUPFD_QUERY
+/// (6.10), else kcmp(2). `None` where both are missing.
+pub fn same_here(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Option<bool> {
+    const F_DUPFD_QUERY: c_int = 1024 + 3;
+    // SAFETY: only numbers are passed.
+    match unsafe { libc::fcntl(one.as_raw_fd(), F_DUPFD_QUERY, other.as_raw_fd()) } {
+        0 => Some(false),
+        1 => Some(true),
+        _ => {
+            let me = thread();
+            same_file((me, one.as_raw_fd()), (me, other.as_raw_fd()))
+        }
+    }
+}
+
+/// Gives the calling thread a descriptor table of its own that has nothing but `keep`, a low number.
+///
+/// fcntl(2) locks belong to the old table and stay: what is closed here drops none of them.
+pub fn own_table(keep: RawFd) -> Result<(), Errno> {
+    let range = |first: u32, last: u32, flags: u32| {
+        // SAFETY: only numbers are passed; the descriptors closed are this table's copies, which
+        // nobody uses.
+        match unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) } {
+            0 => Ok(()),
+            _ => Err(last_error()),
+        }
+    };
+    let keep = keep as u32;
+    // What lies above is not even copied.
+    if range(keep + 1, u32::MAX, libc::CLOSE_RANGE_UNSHARE).is_ok() {
+        if keep > 0 {
+            range(0, keep - 1, 0)?;
+        }
+        return Ok(());
+    }
+    // Before 5.9 there is no close_range(2).
+    // SAFETY: the calling thread is one of our own: no code of the program runs on it that could
+    // rely on the shared table.
+    if unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {
+        return Err(last_error());
+    }
+    let numbers: Vec<RawFd> = std::fs::read_dir("/proc/thread-self/fd")
+        .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    for number in numbers.into_iter().filter(|n| *n as u32 != keep) {
+        // SAFETY: this table's copy, which nobody uses.
+        unsafe { libc::close(number) };
+    }
+    Ok(())
+}
+
+/// One read(2) or write(2) that does not wait: preadv2(2), pwritev2(2) with RWF_NOWAIT.
+///
+/// # Safety
+/// The memory must be the program's own for this request; the kernel checks that it is there.
+pub unsafe fn transfer_now(
+    fd: BorrowedFd<'_>,
+    write: bool,
+    start: *mut u8,
+    len: usize,
+) -> Result<usize, Errno> {
+    let iov = libc::iovec {
+        iov_base: start.cast(),
+        iov_len: len,
+    };
+    // The file's own position, in a whole register.
+    let position: i64 = -1;
+    let call = if write {
+        libc::SYS_pwritev2
+    } else {
+        libc::SYS_preadv2
+    };
+    // SAFETY: the iovec lives through the call, and the memory is as the caller promises.
+    let moved = unsafe {
+        libc::syscall(
+            call,
+            fd.as_raw_fd(),
+            &raw const iov,
+            1,
+            position,
+            0,
+            libc::RWF_NOWAIT,
+        )
+    };
+    usize::try_from(moved).map_err(|_| last_error())
+}
+
+/// What a queued signal carries, as the kernel takes it: `siginfo_t` of 64-bit Linux.
+#[repr(C)]
+struct SignalInfo {
+    signo: c_int,
+    errno: c_int,
+    code: c_int,
+    pad: c_int,
+    pid: libc::pid_t,
+    uid: libc::uid_t,
+    value: Notify,
+    rest: [u64; 12],
+}
+
+const _: () = assert!(size_of::<SignalInfo>() == size_of::<libc::siginfo_t>());
+
+/// Queues a signal to this process as POSIX wants it of asynchronous I/O: rt_sigqueueinfo(2).
+pub fn queue_signal(signo: c_int, value: Notify) -> Result<(), Errno> {
+    const SI_ASYNCIO: c_int = -4;
+    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    let info = SignalInfo {
+        signo,
+        errno: 0,
+        code: SI_ASYNCIO,
+        pad: 0,
+        pid,
+        uid: rustix::process::getuid().as_raw(),
+        value,
+        rest: [0; 12],
+    };
+    // SAFETY: the record lives through the call, which only reads it.
+    match unsafe { libc::syscall(libc::SYS_rt_sigqueueinfo, pid, signo, &raw const info) } {
+        0 => Ok(()),
+        _ => Err(last_error()),
+    }
+}
+
+/// Spawns a thread on which every signal is blocked. One without a name has its starter's, as the
+/// threads that it starts will have.
+pub fn spawn_without_signals(
+    name: Option<&str>,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<()> {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // A new thread inherits its parent's mask: block all, spawn, put ours back.
+    // SAFETY: sigfillset initialises `all`; pthread_sigmask initialises `before`.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let mut builder = std::thread::Builder::new().stack_size(256 << 10);
+    if let Some(name) = name {
+        builder = builder.name(name.into());
+    }
+    let spawned = builder.spawn(body);
+    // SAFETY: `before` was initialised above.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+    }
+    spawned.map(drop)
+}

@@ -1,0 +1,86 @@
+//! Waiting for requests, and waking who waits: one futex word for all.
+//!
+//! ```text
+//!   who waits:  set bit 0 ─ look at the blocks ─ none done? ─ sleep while the word is as it was
+//!   who is done: blocks say done ─ add 2 to the word ─ bit 0 was set? ─ clear it, wake all
+//! ```
+//! Whoever looks after setting the bit either sees the block done or is woken. No count of sleepers is
+//! kept, so that a thread that is cancelled in its sleep leaves nothing behind.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::io::Errno;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use crate::sys::{NEVER, futex_wait, futex_wake};
+
+static NEWS: AtomicU32 = AtomicU32::new(0);
+const SOMEBODY_WAITS: u32 = 1;
+
+/// Blocks have become done. Async-signal-safe.
+pub fn announce() {
+    if NEWS.fetch_add(2, Ordering::SeqCst) & SOMEBODY_WAITS != 0 {
+        NEWS.fetch_and(!SOMEBODY_WAITS, Ordering::SeqCst);
+        futex_wake(&NEWS);
+    }
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// What was waited for is there.
+    Ready,
+    /// A signal handler ran.
+    Interrupted,
+    /// The time is up.
+    Late,
+}
+
+/// Waits until `ready` says so, a signal handler has run, or the time has come.
+///
+/// `sleep` is how to sleep on the word: `futex_wait`, or the same as a cancellation point. No frame
+/// here has a destructor, so that a cancelled thread unwinds through it.
+pub fn until(
+    ready: impl Fn() -> bool,
+    end: &libc::timespec,
+    sleep: extern "C-unwind" fn(&AtomicU32, u32, &libc::timespec) -> i32,
+) -> Woken {
+    loop {
+        let seen = NEWS.fetch_or(SOMEBODY_WAITS, Ordering::SeqCst) | SOMEBODY_WAITS;
+        if ready() {
+            return Woken::Ready;
+        }
+        match sleep(&NEWS, seen, end) {
+            libc::EINTR => return Woken::Interrupted,
+            libc::ETIMEDOUT => return Woken::Late,
+            // The word has moved on, or it was a wake-up.
+            _ => {}
+        }
+    }
+}
+
+/// Waits until `ready` says so, whatever signals come. For what is about to be.
+pub fn briefly(ready: impl Fn() -> bool) {
+    while until(&ready, &NEVER, plain) == Woken::Interrupted {}
+}
+
+/// The ordinary sleep.
+pub extern "C-unwind" fn plain(word: &AtomicU32, value: u32, end: &libc::timespec) -> i32 {
+    futex_wait(word, value, end)
+}
+
+/// The moment that lies this far ahead. EINVAL for what is no length of time.
+pub fn from_now(timeout: &libc::timespec) -> Result<libc::timespec, Errno> {
+    const SECOND: i64 = 1_000_000_000;
+    if timeout.tv_sec < 0 || !(0..SECOND).contains(&timeout.tv_nsec) {
+        return Err(Errno::INVAL);
+    }
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);
+    let nanoseconds = tv_nsec + timeout.tv_nsec;
+    Ok(libc::timespec {
+        tv_sec: tv_sec
+            .saturating_add(timeout.tv_sec)
+            .saturating_add(nanoseconds / SECOND),
+        tv_nsec: nanoseconds % SECOND,
+    })
+}
