@@ -17,6 +17,8 @@ USAGE
 needs=(
     "cc gcc"
     "fio fio"
+    "stress-ng stress-ng"
+    "nm binutils"
     "mkfs.ext4 e2fsprogs"
     "debugfs e2fsprogs"
     "mkfs.xfs xfsprogs"

@@ -250,10 +250,9 @@ impl Keeper {
 
     /// The file that a letter has brought: one that is kept already, or a new one.
     fn open(&mut self, desk: &Desk, letter: u64, fildes: i32) -> Result<u64, Errno> {
-        if !self.letters.contains_key(&letter) {
-            // It was sent before its request was handed in.
-            self.read_letters();
-        }
+        // It was sent before its request was handed in. No more are opened than needed: each that
+        // waits here takes a place in the table.
+        while !self.letters.contains_key(&letter) && self.read_letter() {}
         // Without a descriptor: the limit leaves no room for one.
         let fd = self.letters.remove(&letter).flatten().ok_or(Errno::AGAIN)?;
         let inode = Inode::of(fd.as_fd())?;
@@ -275,21 +274,22 @@ impl Keeper {
         Ok(id)
     }
 
-    fn read_letters(&mut self) {
-        while let Some(letter) = self.inbox.next() {
-            match letter {
-                Letter::Wake => {}
-                Letter::File(id, fd) => {
-                    self.letters.insert(id, fd);
-                }
-                Letter::Closed => {
-                    if !self.cut_off {
-                        self.cut_off = true;
-                        let _ = epoll::delete(&self.epoll, &self.inbox);
-                    }
-                    return;
-                }
+    /// Opens the next letter; says whether there was one.
+    fn read_letter(&mut self) -> bool {
+        match self.inbox.next() {
+            Some(Letter::Wake) => true,
+            Some(Letter::File(id, fd)) => {
+                self.letters.insert(id, fd);
+                true
             }
+            Some(Letter::Closed) => {
+                if !self.cut_off {
+                    self.cut_off = true;
+                    let _ = epoll::delete(&self.epoll, &self.inbox);
+                }
+                false
+            }
+            None => false,
         }
     }
 
@@ -674,7 +674,9 @@ impl Keeper {
         for event in events {
             let (what, flags) = (event.data.u64(), event.flags);
             match what {
-                LETTERS => self.read_letters(),
+                LETTERS => {
+                    self.read_letter();
+                }
                 ENGINE => self.news = true,
                 id => {
                     let ended = flags.intersects(EventFlags::HUP | EventFlags::ERR);

@@ -1,0 +1,159 @@
+/* Forked children: AIO works anew there, and the parent's requests are the parent's. */
+#include "check.h"
+
+static char buf[4096];
+static int fd, in, out;
+
+static void use(void)
+{
+	struct aiocb w = request(fd, buf, 512, 0), r = request(fd, buf, 4096, 8192);
+	CHECK(aio_write(&w) == 0 && wait_for(&w) == 0 && aio_return(&w) == 512);
+	evict(fd);
+	CHECK(aio_read(&r) == 0 && wait_for(&r) == 0 && aio_return(&r) == 4096);
+	struct aiocb s = request(fd, NULL, 0, 0);
+	CHECK(aio_fsync(O_DSYNC, &s) == 0 && wait_for(&s) == 0);
+}
+
+static void set_up(void)
+{
+	int p[2];
+	fd = filled("f", 65536);
+	CHECK(pipe(p) == 0);
+	in = p[0];
+	out = p[1];
+}
+
+static void in_child(void (*body)(void))
+{
+	pid_t child = fork();
+	if (child == 0) {
+		alarm(20);
+		body();
+		_exit(0);
+	}
+	int status;
+	CHECK(child > 0 && waitpid(child, &status, 0) == child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void a_child_of_a_parent_that_used_it(void)
+{
+	set_up();
+	for (int i = 0; i < 5; i++) {
+		use();
+		in_child(use);
+	}
+	use();
+}
+
+static void forks_and_uses(void)
+{
+	use();
+	in_child(use);
+	use();
+}
+
+static void grandchildren(void)
+{
+	set_up();
+	use();
+	in_child(forks_and_uses);
+}
+
+static void by_clone_alone(void)
+{
+	set_up();
+	use();
+	pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	if (child == 0) {
+		use();
+		_exit(0);
+	}
+	int status;
+	CHECK(child > 0 && waitpid(child, &status, 0) == child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static struct aiocb of_parent;
+
+static void looks_at_the_parents(void)
+{
+	const struct aiocb *list[] = { &of_parent };
+	CHECK(aio_error(&of_parent) == EINVAL);
+	CHECK(aio_return(&of_parent) == -1 && errno == EINVAL);
+	CHECK(aio_suspend(list, 1, NULL) == 0);
+	CHECK(aio_cancel(in, NULL) == AIO_ALLDONE);
+	/* The block can be used. */
+	of_parent = request(fd, buf, 512, 0);
+	CHECK(aio_write(&of_parent) == 0 && wait_for(&of_parent) == 0);
+}
+
+static void the_parents_requests_are_not_there(void)
+{
+	set_up();
+	of_parent = request(in, buf, 4, 0);
+	CHECK(aio_read(&of_parent) == 0);
+	in_child(looks_at_the_parents);
+	CHECK(aio_error(&of_parent) == EINPROGRESS);
+	CHECK(write(out, "abcd", 4) == 4);
+	CHECK(wait_for(&of_parent) == 0 && aio_return(&of_parent) == 4);
+}
+
+static volatile int stop;
+
+static void *keeps_using(void *unused)
+{
+	(void)unused;
+	static __thread char own[4096];
+	while (!stop) {
+		struct aiocb r = request(fd, own, sizeof own, 4096), w = request(fd, own, 512, 0);
+		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+		CHECK(aio_read(&r) == 0 && aio_write(&w) == 0);
+		CHECK(wait_for(&r) == 0 && wait_for(&w) == 0);
+	}
+	return NULL;
+}
+
+static void forks_while_threads_are_at_it(void)
+{
+	set_up();
+	pthread_t t[4];
+	for (int i = 0; i < 4; i++)
+		CHECK(pthread_create(&t[i], NULL, keeps_using, NULL) == 0);
+	double end = now() + 2;
+	while (now() < end)
+		in_child(use);
+	stop = 1;
+	for (int i = 0; i < 4; i++)
+		CHECK(pthread_join(t[i], NULL) == 0);
+}
+
+static int before_descriptors(void)
+{
+	int n = 0;
+	for (int i = 0; i < 1024; i++)
+		n += fcntl(i, F_GETFD) != -1;
+	return n;
+}
+
+static int of_parents;
+
+static void counts_descriptors(void)
+{
+	use();
+	CHECK(before_descriptors() == of_parents);
+}
+
+static void a_child_has_no_more_descriptors(void)
+{
+	set_up();
+	use();
+	of_parents = before_descriptors();
+	in_child(counts_descriptors);
+}
+
+TESTS({ "a_child_of_a_parent_that_used_it", a_child_of_a_parent_that_used_it },
+      { "grandchildren", grandchildren }, { "by_clone_alone", by_clone_alone },
+      { "the_parents_requests_are_not_there", the_parents_requests_are_not_there },
+      { "forks_while_threads_are_at_it", forks_while_threads_are_at_it },
+      { "a_child_has_no_more_descriptors", a_child_has_no_more_descriptors })

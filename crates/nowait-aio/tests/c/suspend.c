@@ -1,0 +1,267 @@
+/* aio_suspend: what it waits for, what ends it, and being cancelled in it. */
+#include "check.h"
+
+static char buf[4096];
+
+static struct aiocb blocked(int *write_end)
+{
+	int p[2];
+	CHECK(pipe(p) == 0);
+	*write_end = p[1];
+	return request(p[0], buf, 1, 0);
+}
+
+static void it_returns_at_once_for_what_is_done(void)
+{
+	int w;
+	struct aiocb r = blocked(&w), done = request(filled("f", 4096), buf, 512, 0);
+	CHECK(aio_read(&r) == 0 && aio_read(&done) == 0 && wait_for(&done) == 0);
+	const struct aiocb *list[] = { NULL, &r, NULL, &done };
+	CHECK(aio_suspend(list, 4, NULL) == 0);
+}
+
+static void its_time_ends(void)
+{
+	int w;
+	struct aiocb r = blocked(&w);
+	CHECK(aio_read(&r) == 0);
+	const struct aiocb *list[] = { &r };
+	struct timespec none = { 0, 0 }, some = { 0, 50000000 };
+	CHECK(aio_suspend(list, 1, &none) == -1 && errno == EAGAIN);
+	double before = now();
+	CHECK(aio_suspend(list, 1, &some) == -1 && errno == EAGAIN);
+	CHECK(now() - before >= 0.05);
+}
+
+static void times_out_of_range(void)
+{
+	int w;
+	struct aiocb r = blocked(&w);
+	CHECK(aio_read(&r) == 0);
+	const struct aiocb *list[] = { &r };
+	struct timespec wrong[] = { { 0, -1 }, { 0, 1000000000 }, { -1, 0 }, { LONG_MIN, LONG_MIN },
+				    { 0, LONG_MAX } };
+	for (size_t i = 0; i < 5; i++)
+		CHECK(aio_suspend(list, 1, &wrong[i]) == -1 && errno == EINVAL);
+	struct timespec for_ever = { LONG_MAX, 999999999 };
+	CHECK(write(w, "x", 1) == 1);
+	CHECK(aio_suspend(list, 1, &for_ever) == 0);
+}
+
+static void *writes_later(void *fd)
+{
+	nap(50);
+	CHECK(write((int)(intptr_t)fd, "x", 1) == 1);
+	return NULL;
+}
+
+static void it_wakes_for_any_with_nulls_and_duplicates(void)
+{
+	int w1, w2;
+	struct aiocb a = blocked(&w1), b = blocked(&w2);
+	CHECK(aio_read(&a) == 0 && aio_read(&b) == 0);
+	const struct aiocb *list[] = { &a, NULL, &a, &b, NULL, &b, &a };
+	pthread_t t;
+	CHECK(pthread_create(&t, NULL, writes_later, (void *)(intptr_t)w2) == 0);
+	CHECK(aio_suspend(list, 7, NULL) == 0);
+	CHECK(aio_error(&b) == 0 && aio_error(&a) == EINPROGRESS);
+}
+
+static void an_empty_list_returns(void)
+{
+	const struct aiocb *list[] = { NULL, NULL };
+	struct timespec some = { 0, 1000000 };
+	aio_suspend(list, 2, &some);
+	aio_suspend(list, 0, &some);
+	CHECK(aio_suspend(list, -1, &some) == -1 && errno == EINVAL);
+}
+
+static volatile sig_atomic_t handled;
+
+static void handler(int signo)
+{
+	(void)signo;
+	handled++;
+}
+
+static pthread_t target;
+
+static void *kicks(void *unused)
+{
+	(void)unused;
+	nap(50);
+	pthread_kill(target, SIGUSR1);
+	return NULL;
+}
+
+static void interrupted(int flags, const struct timespec *timeout)
+{
+	struct sigaction action = { .sa_handler = handler, .sa_flags = flags };
+	CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+	int w;
+	struct aiocb r = blocked(&w);
+	CHECK(aio_read(&r) == 0);
+	const struct aiocb *list[] = { &r };
+	pthread_t t;
+	target = pthread_self();
+	CHECK(pthread_create(&t, NULL, kicks, NULL) == 0);
+	CHECK(aio_suspend(list, 1, timeout) == -1 && errno == EINTR);
+	CHECK(handled == 1 && aio_error(&r) == EINPROGRESS);
+	CHECK(write(w, "x", 1) == 1 && wait_for(&r) == 0);
+}
+
+static const struct timespec ten_seconds = { 10, 0 };
+
+static void a_handler_interrupts_it(void) { interrupted(0, NULL); }
+static void a_restarting_handler_interrupts_it(void) { interrupted(SA_RESTART, NULL); }
+static void a_restarting_handler_interrupts_it_before_its_time(void)
+{
+	interrupted(SA_RESTART, &ten_seconds);
+}
+
+static volatile int cleaned;
+
+static void cleans(void *unused)
+{
+	(void)unused;
+	cleaned++;
+}
+
+static struct aiocb waited_for;
+
+static void *waits(void *timeout)
+{
+	const struct aiocb *list[] = { &waited_for };
+	pthread_cleanup_push(cleans, NULL);
+	aio_suspend(list, 1, timeout);
+	pthread_cleanup_pop(0);
+	return NULL;
+}
+
+static void *waits_when_cancelled(void *unused)
+{
+	(void)unused;
+	int before;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	nap(50);
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &before);
+	return waits(NULL);
+}
+
+static void it_is_a_cancellation_point(void)
+{
+	int w;
+	waited_for = blocked(&w);
+	CHECK(aio_read(&waited_for) == 0);
+	for (int i = 1; i <= 20; i++) {
+		pthread_t t;
+		void *result;
+		void *(*body)(void *) = i % 5 == 0 ? waits_when_cancelled : waits;
+		void *time = i % 2 ? NULL : (void *)&ten_seconds;
+		CHECK(pthread_create(&t, NULL, body, time) == 0);
+		nap(i % 4 * 5);
+		CHECK(pthread_cancel(t) == 0 && pthread_join(t, &result) == 0);
+		CHECK(result == PTHREAD_CANCELED && cleaned == i);
+	}
+	/* The request goes on, and whoever waits for it is woken. */
+	pthread_t t;
+	CHECK(pthread_create(&t, NULL, writes_later, (void *)(intptr_t)w) == 0);
+	CHECK(wait_for(&waited_for) == 0 && aio_return(&waited_for) == 1);
+}
+
+static void *submits_when_cancelled(void *fd)
+{
+	struct aiocb r[3];
+	static char in[3];
+	int at = (int)(intptr_t)fd;
+	pthread_cancel(pthread_self());
+	/* No other function of <aio.h> is a cancellation point. */
+	for (int i = 0; i < 3; i++)
+		r[i] = request(at, &in[i], 1, 0);
+	struct aiocb *list[1] = { &r[1] };
+	CHECK(aio_read(&r[0]) == 0);
+	CHECK(lio_listio(LIO_NOWAIT, list, 1, NULL) == 0);
+	CHECK(aio_fsync(O_SYNC, &r[2]) == 0 || errno == EINVAL || errno == EBADF);
+	while (aio_error(&r[0]) == EINPROGRESS || aio_error(&r[1]) == EINPROGRESS ||
+	       aio_error(&r[2]) == EINPROGRESS)
+		;
+	CHECK(aio_return(&r[0]) == 1 && aio_return(&r[1]) == 1);
+	CHECK(aio_cancel(at, NULL) == AIO_ALLDONE);
+	cleaned = 77;
+	pthread_testcancel();
+	return NULL;
+}
+
+static void no_other_function_is_a_cancellation_point(void)
+{
+	int p[2];
+	pthread_t t;
+	void *result;
+	CHECK(pipe(p) == 0 && write(p[1], "xx", 2) == 2);
+	CHECK(pthread_create(&t, NULL, submits_when_cancelled, (void *)(intptr_t)p[0]) == 0);
+	CHECK(pthread_join(t, &result) == 0 && result == PTHREAD_CANCELED && cleaned == 77);
+}
+
+static void waits_in_handler(int signo)
+{
+	(void)signo;
+	const struct aiocb *list[] = { &waited_for };
+	while (aio_error(&waited_for) == EINPROGRESS)
+		aio_suspend(list, 1, NULL);
+	CHECK(aio_return(&waited_for) == 1);
+	handled++;
+}
+
+static void it_works_in_a_handler(void)
+{
+	struct sigaction action = { .sa_handler = waits_in_handler };
+	CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+	int w;
+	pthread_t t;
+	waited_for = blocked(&w);
+	CHECK(aio_read(&waited_for) == 0);
+	CHECK(pthread_create(&t, NULL, writes_later, (void *)(intptr_t)w) == 0);
+	CHECK(raise(SIGUSR1) == 0 && handled == 1);
+}
+
+static struct aiocb shared_request;
+
+static void *waits_for_shared(void *unused)
+{
+	(void)unused;
+	CHECK(wait_for(&shared_request) == 0);
+	return NULL;
+}
+
+static void many_threads_wait_for_one(void)
+{
+	for (int round = 0; round < 20; round++) {
+		int w;
+		pthread_t t[16];
+		shared_request = blocked(&w);
+		CHECK(aio_read(&shared_request) == 0);
+		for (int i = 0; i < 16; i++)
+			CHECK(pthread_create(&t[i], NULL, waits_for_shared, NULL) == 0);
+		nap(round % 3);
+		CHECK(write(w, "x", 1) == 1);
+		for (int i = 0; i < 16; i++)
+			CHECK(pthread_join(t[i], NULL) == 0);
+		close(w);
+		close(shared_request.aio_fildes);
+	}
+}
+
+TESTS({ "it_returns_at_once_for_what_is_done", it_returns_at_once_for_what_is_done },
+      { "its_time_ends", its_time_ends }, { "times_out_of_range", times_out_of_range },
+      { "it_wakes_for_any_with_nulls_and_duplicates",
+	it_wakes_for_any_with_nulls_and_duplicates },
+      { "an_empty_list_returns", an_empty_list_returns },
+      { "a_handler_interrupts_it", a_handler_interrupts_it },
+      { "a_restarting_handler_interrupts_it", a_restarting_handler_interrupts_it },
+      { "a_restarting_handler_interrupts_it_before_its_time",
+	a_restarting_handler_interrupts_it_before_its_time },
+      { "it_is_a_cancellation_point", it_is_a_cancellation_point },
+      { "no_other_function_is_a_cancellation_point",
+	no_other_function_is_a_cancellation_point },
+      { "it_works_in_a_handler", it_works_in_a_handler },
+      { "many_threads_wait_for_one", many_threads_wait_for_one })

@@ -1,0 +1,149 @@
+//! C programs, compiled here and run with and without the library.
+
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The library that this test was built with.
+pub fn library() -> PathBuf {
+    // Tests lie in target/PROFILE/deps, and so does what they depend on.
+    let test = std::env::current_exe().unwrap();
+    let library = test.parent().unwrap().join("libnowait_aio.so");
+    assert!(library.exists(), "{} is not there", library.display());
+    library
+}
+
+/// How a program is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Under {
+    Glibc,
+    Uring,
+    Threads,
+}
+
+pub const OURS: [Under; 2] = [Under::Uring, Under::Threads];
+
+impl Under {
+    /// Sets up a command for it.
+    pub fn prepare(self, command: &mut Command) {
+        match self {
+            Under::Glibc => {}
+            Under::Uring | Under::Threads => {
+                command.env("LD_PRELOAD", library());
+                command.env("NOWAIT_AIO_OURS", "1");
+                let backend = if self == Under::Uring {
+                    "uring"
+                } else {
+                    "threads"
+                };
+                command.env("NOWAIT_BACKEND", backend);
+            }
+        }
+    }
+}
+
+/// A compiled C program of tests/c.
+pub struct Program {
+    pub path: PathBuf,
+    /// Where it runs: its files go with it.
+    directory: tempfile::TempDir,
+}
+
+impl Program {
+    /// Compiles it, linked with nothing of ours.
+    pub fn compile(source: &str) -> Program {
+        let directory = tempfile::Builder::new()
+            .prefix("nowait-aio-")
+            .tempdir_in(env!("CARGO_TARGET_TMPDIR"))
+            .unwrap();
+        let path = directory.path().join("program");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/c")
+            .join(source);
+        let compiled = Command::new("cc")
+            .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-pthread"])
+            .arg("-Wno-nonnull")
+            .arg("-o")
+            .args([&path, &source])
+            .output()
+            .expect("a C compiler is needed: apt-get install gcc");
+        assert!(
+            compiled.status.success(),
+            "{}",
+            String::from_utf8_lossy(&compiled.stderr)
+        );
+        Program { path, directory }
+    }
+
+    /// The names of its cases.
+    pub fn cases(&self) -> Vec<String> {
+        let listed = Command::new(&self.path).output().unwrap();
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        listed.lines().map(str::to_owned).collect()
+    }
+
+    /// Runs one case; says what went wrong, if anything did.
+    pub fn run(&self, case: &str, under: Under, env: &[(&str, &str)]) -> Result<(), String> {
+        let mut command = Command::new(&self.path);
+        command.arg(case).current_dir(self.directory.path());
+        command.envs(env.iter().copied());
+        under.prepare(&mut command);
+        run(&mut command, Duration::from_secs(30))
+    }
+}
+
+/// Runs a command to its end, or to ours.
+pub fn run(command: &mut Command, limit: Duration) -> Result<(), String> {
+    // Its own group, so that its children end with it.
+    command.process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
+    let end = Instant::now() + limit;
+    let mut hung = false;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > end {
+            hung = true;
+            let group = rustix::process::Pid::from_child(&child);
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    match (hung, output.status.success(), output.status.signal()) {
+        (true, ..) => Err(format!("hung {said}")),
+        (_, true, _) => Ok(()),
+        (_, _, Some(signal)) => Err(format!("signal {signal} {said}")),
+        _ => Err(format!("{} {said}", output.status)),
+    }
+}
+
+/// What glibc 2.36 gets wrong, or does not promise: the case, and why it may fail there.
+pub type Known = (&'static str, &'static str);
+
+/// Runs every case of a program: under glibc, where it must pass but for what is known, and under the
+/// library on both backends, where it must pass.
+pub fn run_all(source: &str, not_glibc: &[Known], env: &[(&str, &str)]) {
+    let program = Program::compile(source);
+    let cases = program.cases();
+    for (known, _) in not_glibc {
+        assert!(cases.iter().any(|case| case == known), "no case `{known}`");
+    }
+    let mut wrong = Vec::new();
+    for case in &cases {
+        if !not_glibc.iter().any(|(known, _)| known == case)
+            && let Err(why) = program.run(case, Under::Glibc, env)
+        {
+            wrong.push(format!("{case} under glibc, so the test is wrong: {why}"));
+        }
+        for under in OURS {
+            if let Err(why) = program.run(case, under, env) {
+                wrong.push(format!("{case} under {under:?}: {why}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{source}:\n{}", wrong.join("\n"));
+}

@@ -1,0 +1,72 @@
+//! What the library exports: the functions of <aio.h>, without versions, and nothing else.
+
+use std::process::Command;
+
+use crate::common::{Program, Under};
+
+/// The allow-list.
+const EXPORTS: [&str; 17] = [
+    "aio_cancel",
+    "aio_cancel64",
+    "aio_error",
+    "aio_error64",
+    "aio_fsync",
+    "aio_fsync64",
+    "aio_init",
+    "aio_read",
+    "aio_read64",
+    "aio_return",
+    "aio_return64",
+    "aio_suspend",
+    "aio_suspend64",
+    "aio_write",
+    "aio_write64",
+    "lio_listio",
+    "lio_listio64",
+];
+
+fn said(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program)
+        .args(args)
+        .arg(crate::common::library())
+        .output()
+        .unwrap_or_else(|e| panic!("{program}: {e}; apt-get install binutils"));
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn it_exports_the_functions_of_aio_h_and_nothing_else() {
+    let listed = said("nm", &["-D", "--defined-only"]);
+    let mut names: Vec<&str> = listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2))
+        .collect();
+    names.sort_unstable();
+    // A version would follow an @: programs' references have glibc's, and would pass it by.
+    assert_eq!(names, EXPORTS);
+}
+
+#[test]
+fn it_defines_no_version_and_stays_loaded() {
+    let sections = said("readelf", &["-V", "--wide"]);
+    assert!(!sections.contains("version definition"), "{sections}");
+    let dynamic = said("readelf", &["-d", "--wide"]);
+    assert!(dynamic.contains("NODELETE"), "{dynamic}");
+    assert!(dynamic.contains("[libnowait_aio.so]"), "{dynamic}");
+}
+
+#[test]
+fn references_of_old_programs_bind_to_it_too() {
+    let program = Program::compile("old_versions.c");
+    let directory = tempfile::tempdir().unwrap();
+    let stats = directory.path().join("stats");
+    for case in program.cases() {
+        let env = [("NOWAIT_AIO_STATS", stats.to_str().unwrap())];
+        program.run(&case, Under::Uring, &env).unwrap();
+        program.run(&case, Under::Glibc, &[]).unwrap();
+    }
+    // One line of each program that used it.
+    let lines = std::fs::read_to_string(stats).unwrap();
+    assert_eq!(lines.lines().count(), program.cases().len(), "{lines}");
+}

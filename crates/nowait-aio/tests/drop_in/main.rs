@@ -1,0 +1,8 @@
+//! The library under C programs that know nothing of it: run with glibc's AIO first, where they must
+//! pass but for what glibc gets wrong, and then with ours, on both backends.
+
+mod common;
+mod conformance;
+mod exports;
+mod programs;
+mod stress;
