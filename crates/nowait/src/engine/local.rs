@@ -292,11 +292,16 @@ impl LocalEngine {
     fn collect(&mut self, out: &mut Vec<Completion>) {
         if let (true, Ok(event)) = (self.event_registered, self.mailbox.event()) {
             let _ = rustix::io::read(event, &mut [0u8; 8]);
-            if let Some(ring) = &mut self.ring {
-                // A deferred completion makes the descriptor readable only if none was deferred
-                // before it: none may be left over once it has been read.
-                ring.wait(0, Some(Duration::ZERO));
-            }
+        }
+        // Before the ring's: this too reads the descriptor, which may be the ring's only word of a
+        // completion.
+        if self.away > 0 {
+            self.away -= self.mailbox.take(out);
+        }
+        if let (true, Some(ring)) = (self.event_registered, &mut self.ring) {
+            // A deferred completion makes the descriptor readable only if none was deferred
+            // before it: none may be left over once it has been read.
+            ring.deliver();
         }
         out.extend(self.ready.drain(..));
         if let Some(ring) = &mut self.ring {
@@ -310,9 +315,6 @@ impl LocalEngine {
             }
             // A short read's next piece goes to the kernel at once.
             self.flush();
-        }
-        if self.away > 0 {
-            self.away -= self.mailbox.take(out);
         }
     }
 
