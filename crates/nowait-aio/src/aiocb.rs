@@ -131,17 +131,17 @@ impl Block {
     fn tag(self) -> &'static AtomicU64 {
         // SAFETY: the block lives as long as whoever holds this copy of its address may ask (see
         // `Send` above), and the reference is to the atomic alone.
-        unsafe { &*(&raw const (*self.0.as_ptr()).tag) }
+        unsafe { &(*self.0.as_ptr()).tag }
     }
 
     fn state(self) -> &'static AtomicI32 {
         // SAFETY: as for `tag`.
-        unsafe { &*(&raw const (*self.0.as_ptr()).state) }
+        unsafe { &(*self.0.as_ptr()).state }
     }
 
     fn returned(self) -> &'static AtomicI64 {
         // SAFETY: as for `tag`.
-        unsafe { &*(&raw const (*self.0.as_ptr()).returned) }
+        unsafe { &(*self.0.as_ptr()).returned }
     }
 
     /// The tag of this block in the process with this generation.

@@ -389,7 +389,7 @@ impl Keeper {
             };
             file.queued = false;
             if let Some(token) = file.next() {
-                self.to_engine(token, false);
+                self.submit_later(token, false);
             }
             self.queue(id);
         }
@@ -399,7 +399,7 @@ impl Keeper {
     }
 
     /// Makes a request's operation; the next `submit_batch` takes it.
-    fn to_engine(&mut self, token: usize, stream: bool) {
+    fn submit_later(&mut self, token: usize, stream: bool) {
         let Some(Some(request)) = self.requests.get_mut(token) else {
             return;
         };
@@ -489,7 +489,7 @@ impl Keeper {
                 }
                 Transfer::NotReady => break,
                 Transfer::Blocking => {
-                    self.to_engine(token, true);
+                    self.submit_later(token, true);
                     break;
                 }
             }
@@ -532,7 +532,7 @@ impl Keeper {
         let waiting = [file.reads.front().copied(), file.writes.front().copied()];
         for token in waiting.into_iter().flatten() {
             if self.requests[token].as_ref().is_some_and(|r| !r.at_engine) {
-                self.to_engine(token, true);
+                self.submit_later(token, true);
             }
         }
     }
