@@ -251,13 +251,16 @@ impl Options {
     }
 
     fn start(&self, directory: Directory) -> Scan {
-        let crew = self.crew(directory);
-        Scan { crew, batch: None }
+        let (crew, plan) = self.crew(directory);
+        let batch = None;
+        Scan { crew, plan, batch }
     }
 
-    fn crew(&self, directory: Directory) -> Arc<Crew<Progress>> {
+    fn crew(&self, directory: Directory) -> (Arc<Crew<Progress>>, Plan) {
         let directory = Arc::new(directory);
-        self.crew_for("scan", self.progress(&directory), &directory)
+        let progress = self.progress(&directory);
+        let plan = *progress.plan();
+        (self.crew_for("scan", progress, &directory), plan)
     }
 
     /// A crew of its own for another job.
@@ -340,6 +343,7 @@ impl Job for Progress {
 #[derive(Debug)]
 pub struct Scan {
     crew: Arc<Crew<Progress>>,
+    plan: Plan,
     /// The batch that the iterator is in, and how far.
     batch: Option<(Batch, usize)>,
 }
@@ -366,10 +370,10 @@ impl Scan {
     /// # Ok::<(), nowait::Error>(())
     /// ```
     pub fn plan(&self) -> Plan {
-        self.crew.look(|progress| *progress.plan())
+        self.plan
     }
 
-    /// What was done so far.
+    /// What was done so far; nothing in a forked child.
     pub fn stats(&self) -> Stats {
         Stats::of(&self.crew)
     }
@@ -577,7 +581,8 @@ pub struct Stats {
 
 impl Stats {
     fn of(crew: &Crew<Progress>) -> Stats {
-        Stats::new(crew.look(Progress::counts), crew.tally())
+        let stats = crew.look(|progress, tally| Stats::new(progress.counts(), tally));
+        stats.unwrap_or_default()
     }
 
     pub(crate) fn new(counts: Counts, tally: Tally) -> Stats {

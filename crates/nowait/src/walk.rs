@@ -256,14 +256,17 @@ impl Walk {
         self.crew.poll(cx)
     }
 
-    /// What was done so far.
+    /// What was done so far; nothing in a forked child.
     pub fn stats(&self) -> Stats {
-        let tally = self.crew.look(Tree::tally);
-        Stats {
-            directories: tally.directories,
-            vanished: tally.vanished,
-            scan: scan::Stats::new(tally.counts, self.crew.tally()),
-        }
+        let stats = self.crew.look(|tree, crew| {
+            let tally = tree.tally();
+            Stats {
+                directories: tally.directories,
+                vanished: tally.vanished,
+                scan: scan::Stats::new(tally.counts, crew),
+            }
+        });
+        stats.unwrap_or_default()
     }
 
     /// Ends it; see [`Scan::cancel`](crate::Scan::cancel).

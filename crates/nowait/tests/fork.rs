@@ -107,6 +107,43 @@ fn an_engine_refuses_in_the_child_and_works_on_in_the_parent() {
 }
 
 #[test]
+fn a_scan_refuses_in_the_child_and_goes_on_in_the_parent() {
+    let test = "a_scan_refuses_in_the_child_and_goes_on_in_the_parent";
+    alone(test, || {
+        let dir = scratch();
+        for i in 0..5_000 {
+            std::fs::write(dir.path().join(format!("{i}")), "").unwrap();
+        }
+        for backend in backends() {
+            let engine = Options::new().backend(backend).build().unwrap();
+            let options = nowait::scan::Options::new().caller(false).engine(&engine);
+            let mut scan = options
+                .clone()
+                .window(1_000, 1 << 20)
+                .blocking_open(dir.path())
+                .unwrap();
+            let mut seen = scan.blocking_batch().unwrap().unwrap().len();
+            forked("a scan", || {
+                let refused = scan.blocking_batch().unwrap().unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::Forked);
+                scan.cancel();
+                let _ = (scan.stats(), scan.plan());
+                drop(scan.canceller());
+                // The parent's engine has no workers here: the caller does it all.
+                let here = options.blocking_open(dir.path()).unwrap();
+                assert_eq!(here.map(Result::unwrap).count(), 5_000);
+                let own = nowait::Scan::blocking_open(dir.path()).unwrap();
+                assert_eq!(own.map(Result::unwrap).count(), 5_000);
+            });
+            while let Some(batch) = scan.blocking_batch() {
+                seen += batch.unwrap().len();
+            }
+            assert_eq!(seen, 5_000);
+        }
+    });
+}
+
+#[test]
 fn files_refuse_in_the_child_but_for_what_needs_no_engine() {
     alone(
         "files_refuse_in_the_child_but_for_what_needs_no_engine",

@@ -20,7 +20,7 @@
 //! stop to. Each turn is one piece; between turns the pool serves whatever else waits.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -164,6 +164,11 @@ impl<J: Job> State<J> {
         self.under_way == 0 && self.job.waiting() == 0 && !self.job.has_out()
     }
 
+    /// Whether there is something to be told to whoever waits.
+    fn has_news(&self) -> bool {
+        self.cancelled != Cancelled::No || self.job.has_out() || self.is_over()
+    }
+
     /// The result of asking for something now; `None` is "wait".
     #[allow(
         clippy::option_option,
@@ -225,13 +230,13 @@ impl<J: Job> Crew<J> {
         })
     }
 
-    /// Looks at the job.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&J) -> T) -> T {
-        look(&lock(&self.state).job)
-    }
-
-    pub(crate) fn tally(&self) -> Tally {
-        lock(&self.state).tally
+    /// Looks at the job and what the crew has done. Not in a forked child, where whoever held the lock
+    /// is not.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&J, Tally) -> T) -> Option<T> {
+        self.process.is_here().then(|| {
+            let state = lock(&self.state);
+            look(&state.job, state.tally)
+        })
     }
 
     /// The next result, `None` at the end. Works itself at first, then waits.
@@ -253,7 +258,9 @@ impl<J: Job> Crew<J> {
                 }
             }
             state = self.call_in(state);
-            if state.stage == Stage::Workers && !state.job.has_out() && !state.is_over() {
+            // Calling in lets go of the lock for a moment.
+            let others = state.stage == Stage::Workers || state.under_way > 0;
+            if others && !state.has_news() {
                 state.waiting += 1;
                 state = self.news.wait(state).unwrap_or_else(|e| e.into_inner());
                 state.waiting -= 1;
@@ -319,6 +326,9 @@ impl<J: Job> Crew<J> {
     }
 
     pub(crate) fn is_over(&self) -> bool {
+        if !self.process.is_here() {
+            return true;
+        }
         let state = lock(&self.state);
         state.cancelled != Cancelled::No || state.is_over()
     }
@@ -381,6 +391,9 @@ impl<J: Job> Crew<J> {
             state.job.take_in(done);
             state.job.close();
         }
+        if state.waiting > 0 && state.has_news() {
+            self.news.notify_all();
+        }
         state
     }
 
@@ -421,17 +434,6 @@ impl<J: Job> Crew<J> {
         }
         state
     }
-
-    /// Tells whoever waits, if there is something to be told.
-    fn tell(&self, state: &mut State<J>) -> Option<Waker> {
-        if !state.job.has_out() && !state.is_over() {
-            return None;
-        }
-        if state.waiting > 0 {
-            self.news.notify_all();
-        }
-        state.waker.take()
-    }
 }
 
 impl<J: Job> Task for Crew<J> {
@@ -456,7 +458,8 @@ impl<J: Job> Task for Crew<J> {
         let (mut state, done) = self.carry_out(piece, None);
         state.tally.by_workers += 1;
         let mut state = self.finish(state, done);
-        let waker = self.tell(&mut state);
+        let news = state.has_news();
+        let waker = state.waker.take_if(|_| news);
         let mut state = self.call_in(state);
         let again = state.cancelled == Cancelled::No
             && state.helpers <= state.wanted()
@@ -470,7 +473,8 @@ impl<J: Job> Task for Crew<J> {
     }
 }
 
-/// How many threads can run at once.
+/// How many threads can run at once. The answer takes a look at several files of /sys: asked once.
 pub(crate) fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
