@@ -1,4 +1,4 @@
-//! Walk: a tree of directories, each scanned as [`scan`](crate::scan) does, many at the same time.
+//! Walk: a tree of directories, each scanned as [`scan`] does, many at the same time.
 //!
 //! Directories are opened as they are found, the last found first, and every worker that has nothing
 //! to do for one that is open opens another. All of them together keep to one budget of descriptors,
