@@ -38,8 +38,8 @@
 //! Ratios of a mix have "classes": {"f1": {"median", "low95", "high95",     of ops_per_s
 //!          "p50": {…}, "p99": {…}}, …}                                     of latencies
 //! ```
-//! `hitrate` adds keys: see [`super::hitrate`]. `syscalls` has no contenders: see
-//! [`super::syscalls`].
+//! `hitrate` adds keys: see [`super::hitrate`]. `syscalls` and `race` have no contenders: see
+//! [`super::syscalls`] and [`super::race::AFTER`].
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
