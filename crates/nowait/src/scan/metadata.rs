@@ -234,7 +234,13 @@ mod tests {
         let path = dir.path().join("file");
         std::fs::write(&path, "").unwrap();
         let flags = rustix::fs::XattrFlags::empty();
-        rustix::fs::setxattr(&path, "user.key", b"value", flags).unwrap();
+        match rustix::fs::setxattr(&path, "user.key", b"value", flags) {
+            // tmpfs and ramfs before 6.6.
+            Err(Errno::OPNOTSUPP) => {
+                return slowdisk::skip_or_fail("the program lies where files have no attributes");
+            }
+            set => set.unwrap(),
+        }
         std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
         let open = Directory::blocking_open(dir.path()).unwrap();
         let ask = |way, name: &CStr, follow| {
