@@ -28,7 +28,7 @@ const CLOSER: u32 = 32;
 /// use nowait::cost::Costs;
 /// use nowait::read::{Advice, History, Trying};
 /// let history = History::new();
-/// for _ in 0..100 {
+/// for _ in 0..1_000 {
 ///     history.miss();
 /// }
 /// history.advise(Trying::Adaptive, Costs::default); // one read in 32 tries all the same
