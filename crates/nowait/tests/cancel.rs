@@ -285,20 +285,20 @@ fn a_parked_operation_that_is_cancelled_strands_nobody() {
         }
         engine.cancel(over[0]);
         engine.cancel(over[1]);
-        for done in finish(engine, 2) {
-            assert_eq!(kind(&done), ErrorKind::Cancelled);
-        }
-        rustix::io::write(&feed_f, b"x").unwrap();
-        rustix::io::write(&feed_g, b"x").unwrap();
-        for _ in 0..2 {
-            rustix::io::write(&feed_h, &[b'x'; 64]).unwrap();
-        }
-        let mut rest: Vec<u64> = finish(engine, 4)
+        // Their writers gone, all that is carried out ends. (A worker that was slow to park 6 may
+        // have begun it.)
+        drop((feed_f, feed_g, feed_h));
+        let mut rest: Vec<u64> = finish(engine, 6)
             .iter()
-            .map(|c| c.held.get_token())
+            .inspect(|done| {
+                let stopped = done.result.is_err();
+                assert!(!stopped || kind(done) == ErrorKind::Cancelled);
+                assert!(!stopped || [6, 7].contains(&done.held.get_token()));
+            })
+            .map(|done| done.held.get_token())
             .collect();
         rest.sort_unstable();
-        assert_eq!(rest, [3, 4, 5, 8], "{}", name(engine));
+        assert_eq!(rest, [3, 4, 5, 6, 7, 8], "{}", name(engine));
     });
 }
 
