@@ -33,7 +33,7 @@ test-kernels: ## the library's tests on Linux 6.1 and 6.12, in QEMU
 	scripts/install-deps.sh --kernels
 	scripts/test-kernels.sh
 
-test-kernels-short: ## the same, at most 6 minutes a kernel
+test-kernels-short: ## the same, at most 10 minutes a kernel
 	scripts/install-deps.sh --kernels
 	scripts/test-kernels.sh --short
 

@@ -56,32 +56,48 @@ unset NOWAIT_TEST_ALL
 export NOWAIT_TEST_KERNEL=1 RUST_BACKTRACE=1 PROPTEST_CASES="$cases"
 cd /scratch || finish
 
-for bin in /tests/bin/*; do
-    name=${bin##*/}
-    log=/run/$name.log
-    echo "NOWAIT-KERNEL-RUN: $name"
+# run_once BIN LOG: sets p, f, seconds and note.
+run_once() {
     start=$(cut -d. -f1 /proc/uptime)
     {
         # One test at a time: under emulation a neighbour would only add noise.
         # shellcheck disable=SC2086 # args is a list of words
-        timeout -s KILL "$per_test" "$bin" --test-threads=1 --show-output $args
+        timeout -s KILL "$per_test" "$1" --test-threads=1 --show-output $args
         rc=$?
         # What a killed test leaves running would hold the pipe open: end all but ourselves and PID 1.
         [ $rc -lt 128 ] || { sleep 1; kill -9 -1; }
-        echo $rc >"$log.rc"
-    } 2>&1 | tee "$log"
-    rc=$(cat "$log.rc")
+        echo $rc >"$2.rc"
+    } 2>&1 | tee "$2"
+    rc=$(cat "$2.rc")
     seconds=$(($(cut -d. -f1 /proc/uptime) - start))
 
     # "test result: ok. 3 passed; 0 failed; 1 ignored; ..."
     # shellcheck disable=SC2046 # two words are wanted
-    set -- $(sed -n 's/^test result: [^.]*\. \([0-9]*\) passed; \([0-9]*\) failed;.*/\1 \2/p' "$log" | tail -n 1)
-    p=${1:-0} f=${2:-0}
-    note=
+    set -- $(sed -n 's/^test result: [^.]*\. \([0-9]*\) passed; \([0-9]*\) failed;.*/\1 \2/p' "$2" | tail -n 1)
+    p=${1:-0} f=${2:-0} note=
     if [ "$rc" -ne 0 ] && [ "$f" -eq 0 ]; then
         f=1
         note=" (ended with status $rc)"
         [ "$seconds" -lt "$per_test" ] || note=" (still running after $per_test s: killed)"
+    fi
+}
+
+# said PROGRAM LOG WORD: names what failed, for the summary on the host.
+said() {
+    grep -E '^test .* \.\.\. FAILED' "$2" | sed -E "s/^test (.*) \.\.\. FAILED.*/NOWAIT-KERNEL-$3: $1::\1/"
+    grep -qE '^test .* \.\.\. FAILED' "$2" || echo "NOWAIT-KERNEL-$3: $1$note"
+}
+
+for bin in /tests/bin/*; do
+    name=${bin##*/}
+    log=/run/$name.log
+    echo "NOWAIT-KERNEL-RUN: $name"
+    run_once "$bin" "$log"
+    if [ "$f" -gt 0 ]; then
+        # Emulation makes moments of seconds: what fails gets a second chance, and both are told.
+        said "$name" "$log" ONCE
+        run_once "$bin" "$log"
+        [ "$f" -eq 0 ] || said "$name" "$log" FAILED
     fi
     pass=$((pass + p)) fail=$((fail + f))
     echo "NOWAIT-KERNEL-RESULT: $name pass=$p fail=$f seconds=$seconds$note"

@@ -27,7 +27,7 @@ usage: scripts/test-kernels.sh [--short] [--kernel 6.1|6.12] [--test NAME]...
 Boots Debian's 6.1 and 6.12 kernels in QEMU and runs the tests of crate nowait there.
 Kernels are fetched with apt-get and kept in target/kernels/, as are the console logs.
 
-  --short       at most 6 minutes a kernel (default 25), a bounded choice of test programs
+  --short       at most 10 minutes a kernel (default 25), a bounded choice of test programs
   --kernel V    only this kernel; may be repeated
   --test NAME   only the test program NAME (tests/NAME.rs, or "nowait": the unit tests); may be repeated
   --bins FILE.. run these executables, up to "--", instead of building the tests
@@ -62,7 +62,7 @@ done
 # Property tests try this many cases of each property; emulation is slow.
 kernel_limit=1500 program_limit=600 cases=40
 if [[ $short ]]; then
-    kernel_limit=360 program_limit=150 cases=4
+    kernel_limit=600 program_limit=240 cases=4
     if ((${#wanted_tests[@]} == 0)); then wanted_tests=("${short_tests[@]}"); fi
 fi
 
@@ -240,6 +240,7 @@ show_progress() {
             *NOWAIT-KERNEL-UP:*) say "  $release is up after $((SECONDS - start)) s" ;;
             NOWAIT-KERNEL-RUN:*) say "  running ${line#*: }" ;;
             NOWAIT-KERNEL-RESULT:*) say "  ${line#*: }" ;;
+            NOWAIT-KERNEL-ONCE:*) say "    failed, is run once more: ${line#*: }" ;;
             # A test that could not run says "skipped: why". Shown, so that no skip is silent.
             "---- "*" stdout ----") test=${line#---- } test=${test% stdout ----} ;;
             skipped:*) say "    $test $line" ;;
@@ -271,6 +272,8 @@ run_kernel() {
     if [[ $result =~ ^pass=([0-9]+)\ fail=([0-9]+)$ ]]; then
         pass=${BASH_REMATCH[1]} fail=${BASH_REMATCH[2]}
         summary+=("$release: $pass passed, $fail failed, $((SECONDS - started)) s")
+        while read -r result; do summary+=("  $result"); done < <(tr -d '\r' <"$log" |
+            sed -n -e 's/^NOWAIT-KERNEL-FAILED: /failed twice: /p' -e 's/^NOWAIT-KERNEL-ONCE: /failed in its first run: /p')
         if ((fail == 0 && pass > 0)); then return 0; fi
         if ((pass + fail == 0)); then summary+=("$release: no test ran"); fi
     elif ((status == 124)); then
