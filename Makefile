@@ -17,7 +17,7 @@ test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test f
 	scripts/install-deps.sh
 	cargo test --workspace
 
-check: ## format, lints, documentation, musl
+check: ## format, lints, documentation, musl, manual pages
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings -D clippy::undocumented_unsafe_blocks
 	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace
@@ -28,6 +28,9 @@ check: ## format, lints, documentation, musl
 	@if command -v shellcheck >/dev/null; then \
 		echo shellcheck scripts/*.sh .ci/run; shellcheck scripts/*.sh .ci/run; \
 	else echo "skipped: shellcheck is not installed"; fi
+	@if command -v groff >/dev/null; then \
+		echo groff -mdoc -ww -z man/*; test -z "$$(groff -mdoc -ww -z man/* 2>&1)"; \
+	else echo "skipped: manual pages, groff is not installed"; fi
 
 test-kernels: ## the library's tests on Linux 6.1 and 6.12, in QEMU
 	scripts/install-deps.sh --kernels

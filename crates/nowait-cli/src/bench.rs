@@ -8,6 +8,7 @@
 //! A bench is a [`Plan`] (`bench/randread.rs`, `bench/cached.rs`); how contenders read is in
 //! `blocking`, `future`, `local` and `fio`; all else is common to all benches.
 
+mod aio;
 mod blocking;
 mod cache;
 mod cached;
@@ -64,6 +65,8 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Bench {
+    #[command(after_help = aio::AFTER)]
+    Aio(aio::Args),
     #[command(after_help = AFTER)]
     Randread(randread::Args),
     #[command(after_help = AFTER)]
@@ -142,6 +145,7 @@ struct Measured<'a> {
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
     let outcome = match &args.bench {
+        Bench::Aio(args) => aio::run(args),
         Bench::Randread(args) => args.plan().and_then(conduct),
         Bench::Cached(args) => args.plan().and_then(conduct),
         Bench::Hitrate(args) => hitrate::run(args),

@@ -109,16 +109,8 @@ impl Cache {
                 }))
             }
             Cache::Warm => {
-                let mut buffer = vec![0; 1 << 20];
                 for (file, size) in open.iter().zip(&files.sizes) {
-                    let mut at = 0;
-                    while at < *size {
-                        match file.read_at(&mut buffer, at) {
-                            Ok(0) => break,
-                            Ok(n) => at += n as u64,
-                            Err(e) => return Err(Problem::of("read", e)),
-                        }
-                    }
+                    read_through(file, *size)?;
                 }
                 let there = sample(files, &open, seed)?;
                 Ok(there.filter(|&n| n < SAMPLES).map(|_| {
@@ -187,6 +179,20 @@ pub fn resident(files: &[File]) -> Option<u64> {
     let pages = |file| Some(residency(file, 0..u64::MAX).ok()?.known()?.cached);
     let pages: Option<u64> = files.iter().map(pages).sum();
     Some(pages? * page_size())
+}
+
+/// Reads a file, so that the page cache has it.
+pub fn read_through(file: &File, size: u64) -> Result<(), Problem> {
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < size {
+        match file.read_at(&mut buffer, at) {
+            Ok(0) => break,
+            Ok(n) => at += n as u64,
+            Err(e) => return Err(Problem::of("read", e)),
+        }
+    }
+    Ok(())
 }
 
 fn drop_pages(files: &[File]) -> Result<(), Problem> {

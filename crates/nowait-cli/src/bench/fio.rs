@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::contender::{Fit, Way};
 use super::round::{Percentiles, Round};
 use super::settings::{Advice, Amount};
+use super::stop::Stop;
 use super::turn::Turn;
 use crate::problem::Problem;
 use crate::usage::Usage;
@@ -82,24 +83,11 @@ fn play(
     amount: Amount,
 ) -> Result<(u64, f64, Option<Percentiles>, Usage), Problem> {
     let before = Usage::of_children();
-    let mut child = command(turn, engine, amount)
+    let child = command(turn, engine, amount)
         .spawn()
         .map_err(|e| Problem::of("cannot start fio", e))?;
-    let mut told = false;
-    while child
-        .try_wait()
-        .map_err(|e| Problem::of("fio", e))?
-        .is_none()
-    {
-        if turn.stop.asked() && !told {
-            told = true;
-            // A Ctrl-C at a terminal has reached it already; a kill of this process has not.
-            let _ = kill_process(Pid::from_child(&child), Signal::INT);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let said = end(child, turn.stop)?;
     let used = Usage::of_children() - before;
-    let said = collect(child)?;
     let (ops, seconds, lat_us) = read(&said).ok_or_else(|| {
         Problem::Failed(format!(
             "cannot make sense of what fio says: {}",
@@ -107,6 +95,24 @@ fn play(
         ))
     })?;
     Ok((ops, seconds, lat_us, used))
+}
+
+/// Waits for fio, passes Ctrl-C on to it, and returns what it printed.
+pub fn end(mut child: Child, stop: &Stop) -> Result<String, Problem> {
+    let mut told = false;
+    while child
+        .try_wait()
+        .map_err(|e| Problem::of("fio", e))?
+        .is_none()
+    {
+        if stop.asked() && !told {
+            told = true;
+            // A Ctrl-C at a terminal has reached it already; a kill of this process has not.
+            let _ = kill_process(Pid::from_child(&child), Signal::INT);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    collect(child)
 }
 
 fn command(turn: &Turn<'_>, engine: &str, amount: Amount) -> Command {
@@ -150,7 +156,7 @@ fn command(turn: &Turn<'_>, engine: &str, amount: Amount) -> Command {
 }
 
 /// fio separates names by colons.
-fn escaped(name: &[u8]) -> OsString {
+pub fn escaped(name: &[u8]) -> OsString {
     let mut out = Vec::with_capacity(name.len());
     for &byte in name {
         if byte == b':' || byte == b'\\' {

@@ -94,7 +94,8 @@ impl Ratio {
     }
 }
 
-fn interval(ratios: &mut [f64]) -> Interval {
+/// Of some ratios, one a round.
+pub fn interval(ratios: &mut [f64]) -> Interval {
     let median = middle(ratios);
     let k = left_out(ratios.len());
     Interval {

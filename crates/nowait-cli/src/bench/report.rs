@@ -656,7 +656,7 @@ fn whole(median: &Value, pointer: &str) -> String {
 }
 
 /// Three digits that count.
-fn digits(x: f64) -> String {
+pub fn digits(x: f64) -> String {
     match x.abs() {
         a if a < 9.995 => format!("{x:.2}"),
         a if a < 99.95 => format!("{x:.1}"),
