@@ -731,3 +731,76 @@ fn hitrate_refuses_what_makes_no_sense() {
         &["--svg tiny", "name a directory"],
     );
 }
+
+#[test]
+fn aio_runs_its_jobs_with_and_without_the_drop_in() {
+    if Command::new("fio").arg("--version").output().is_err() {
+        assert!(
+            std::env::var_os("NOWAIT_TEST_ALL").is_none(),
+            "NOWAIT_TEST_ALL: needs fio"
+        );
+        eprintln!("skipped: needs fio");
+        return;
+    }
+    let dir = directory();
+    // Tests lie in target/PROFILE/deps, and so does what they depend on.
+    let test = std::env::current_exe().unwrap();
+    let library = test.with_file_name("libnowait_aio.so");
+    let library = library.to_str().unwrap();
+    let rows = "random-warm-1,random-cold-32,mixed,sequential,seed-cold,seed-warm";
+    let mut command = nowait(dir.path(), &["aio", "--size", "32M", "--seconds", "0.2"]);
+    command.args(["--rounds", "3", "--rows", rows, "--library", library]);
+    command.arg("--json");
+    let stats = dir.path().join("stats");
+    command.env("NOWAIT_AIO_STATS", &stats);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report = json(&output);
+    assert_eq!(report["bench"], "aio");
+    let all = report["rows"].as_array().unwrap();
+    let names: Vec<&str> = all.iter().map(|r| r["row"].as_str().unwrap()).collect();
+    assert_eq!(names.join(","), rows);
+    for (row, parts) in all.iter().zip([
+        &["random"][..],
+        &["random"],
+        &["cold", "hot"],
+        &["sequential"],
+        &["f1", "f2", "f3"],
+        &["f1", "f2", "f3"],
+    ]) {
+        for name in ["glibc", "nowait"] {
+            let of = row["contenders"][name].as_object().unwrap();
+            assert_eq!(of.keys().collect::<Vec<_>>(), parts);
+            for part in parts {
+                assert_eq!(of[*part]["rounds"].as_array().unwrap().len(), 3);
+                assert!(of[*part]["median"]["iops"].as_f64().unwrap() > 0.0);
+            }
+        }
+        for part in parts {
+            assert!(row["ratios"]["nowait"][part]["p99"]["median"].is_f64());
+        }
+    }
+    // The drop-in was there, and only where it was to be: one line of each of its runs.
+    let lines = fs::read_to_string(stats).unwrap();
+    assert_eq!(lines.lines().count(), 6 * 3, "{lines}");
+
+    let mut command = nowait(dir.path(), &["aio", "--size", "32M", "--seconds", "0.1"]);
+    command.args(["--rounds", "1", "--rows", "seed-warm", "--library", library]);
+    let said = text(&command.output().unwrap().stdout);
+    assert!(said.contains(" f1:\n    bw (KB /s): min="), "{said}");
+    assert!(said.contains("lat (usec): 2="), "{said}");
+}
+
+#[test]
+fn aio_says_where_to_find_the_drop_in() {
+    let dir = directory();
+    let output = nowait(dir.path(), &["aio", "--library", "nowhere.so"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("nowhere.so") && said.contains("--library") || said.contains("fio"),
+        "{said}"
+    );
+}

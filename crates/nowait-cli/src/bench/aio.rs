@@ -35,13 +35,13 @@ use super::contender::{Fit, once_each};
 use super::files::{Files, Wanted};
 use super::fio;
 use super::machine::Machine;
-use super::problem::{INTERRUPTED, Problem};
-use super::progress::Progress;
+use crate::problem::{INTERRUPTED, Problem};
+use crate::progress::Progress;
 use super::ratio::{FEWEST, Interval, interval};
 use super::report::{Paint, digits, print};
 use super::round::median;
-use super::size::Size;
-use super::stop::Stop;
+use crate::size::Size;
+use crate::stop::Stop;
 
 /// POSIX AIO under fio: glibc's, and nowait's drop-in
 ///

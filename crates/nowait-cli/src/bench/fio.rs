@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::contender::{Fit, Way};
 use super::round::{Percentiles, Round};
 use super::settings::{Advice, Amount};
-use super::stop::Stop;
+use crate::stop::Stop;
 use super::turn::Turn;
 use crate::problem::Problem;
 use crate::usage::Usage;
