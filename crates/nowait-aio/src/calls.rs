@@ -20,7 +20,7 @@ use crate::keeper::{AIO_ALLDONE, AIO_NOTCANCELED};
 use crate::notice::{List, Notice, finish_in_caller, raise_in_caller};
 use crate::request::{Kind, Request};
 use crate::stats::count;
-use crate::sys::{NEVER, fail};
+use crate::sys::{self, NEVER, fail};
 use crate::wait::{self, Woken};
 
 const LIO_READ: c_int = 0;
@@ -198,7 +198,7 @@ extern "C-unwind" fn cancellable(word: &AtomicU32, value: u32, end: &libc::times
     // in a system call and what leads there, and holds nothing.
     unsafe {
         pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut before);
-        let woken = crate::sys::futex_wait(word, value, end);
+        let woken = sys::futex_wait(word, value, end);
         pthread_setcanceltype(before, std::ptr::null_mut());
         woken
     }
@@ -263,14 +263,17 @@ pub unsafe extern "C" fn lio_listio(
             }
             LIO_NOWAIT => {
                 let notice = event.as_ref().map_or(Ok(Notice::Silent), Notice::new)?;
-                let together = (!notice.is_silent()).then(|| List::new(notice));
-                let submitted = submit_list(list, together.as_ref());
-                if let Some(together) = together
-                    && together.one_less()
-                {
-                    raise_in_caller(together.notice());
-                }
-                submitted
+                // The list is on the heap.
+                sys::without_signals(|| {
+                    let together = (!notice.is_silent()).then(|| List::new(notice));
+                    let submitted = submit_list(list, together.as_ref());
+                    if let Some(together) = together
+                        && together.one_less()
+                    {
+                        raise_in_caller(together.notice());
+                    }
+                    submitted
+                })
             }
             _ => Err(Errno::INVAL),
         }
@@ -376,9 +379,21 @@ fn submit(home: &Home, request: Request, flags: OFlags) -> Result<(), Errno> {
     hand_in(home, fd, request, flags)
 }
 
+/// Hands a request in, with signals blocked: a handler that waits for the keeper must not have
+/// interrupted who holds what the keeper needs.
 fn hand_in(home: &Home, fd: BorrowedFd<'_>, request: Request, flags: OFlags) -> Result<(), Errno> {
     let block = request.block;
-    let held = loop {
+    sys::without_signals(|| hold_and_submit(home, fd, request, flags))
+        .inspect_err(|errno| block.done(Err(*errno)))
+}
+
+fn hold_and_submit(
+    home: &Home,
+    fd: BorrowedFd<'_>,
+    request: Request,
+    flags: OFlags,
+) -> Result<(), Errno> {
+    let (desk, file) = loop {
         let held = home.desk().and_then(|desk| {
             let told = !request.notice.is_silent() || request.list.is_some();
             if told {
@@ -388,23 +403,15 @@ fn hand_in(home: &Home, fd: BorrowedFd<'_>, request: Request, flags: OFlags) -> 
         });
         // The program had closed the way to that desk; the next one has its own.
         if !matches!(held, Err(Errno::PIPE)) {
-            break held;
+            break held?;
         }
     };
-    match held {
-        Ok((desk, file)) => {
-            desk.submit(Submitted {
-                request,
-                flags,
-                file,
-            });
-            Ok(())
-        }
-        Err(errno) => {
-            block.done(Err(errno));
-            Err(errno)
-        }
-    }
+    desk.submit(Submitted {
+        request,
+        flags,
+        file,
+    });
+    Ok(())
 }
 
 /// Submits each request of a list; one that fails does not keep the others.

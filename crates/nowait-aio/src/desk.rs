@@ -9,6 +9,25 @@
 //! ```
 //! A request is queued after its file is held, so the keeper takes requests in the order in which
 //! their threads submitted them, and never waits for a letter.
+//!
+//! # No wake-up is lost, and none is sent twice
+//! ```text
+//!   keeper:  asleep := true ─ fence ─ queue empty? ─ epoll_wait ─ asleep := false
+//!   caller:  push ─ fence ─ asleep? ─ claim it (asleep := false) ─ wake
+//! ```
+//! Of the two fences one is first. If it is the caller's, the keeper sees what was pushed. If it is the
+//! keeper's, the caller sees `asleep`, or finds it claimed by another caller, who has not sent its
+//! wake-up yet or whose wake-up the keeper has not taken yet: the keeper wakes either way, and looks.
+//!
+//! A letter wakes the keeper as well, so its sender claims `asleep` before it sends. When it then queues
+//! its request, the keeper either is still on its way (nothing to do), or has already found nothing and
+//! gone back to sleep: then `asleep` is true again, and it is woken as by any other caller.
+//!
+//! # What is held while a handler runs: nothing
+//! aio_suspend(3) may wait in a signal handler, for requests that the keeper is to finish. So a thread
+//! that takes a lock of ours, or has claimed a wake-up, has its signals blocked until it is done with
+//! that ([`sys::without_signals`]). The handler may have interrupted the program's malloc(3) too, so
+//! ours is another ([`crate::heap`]).
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -33,7 +52,7 @@ pub struct Desk {
     /// The keeper's thread, whose descriptor table kept files are in.
     keeper: i32,
     pub queue: SegQueue<Message>,
-    /// The keeper sleeps, or is about to: whoever has a message wakes it, once.
+    /// The keeper sleeps, or is about to, and nobody has claimed it yet.
     pub asleep: AtomicBool,
     kept: Mutex<Kept>,
     letters: AtomicU64,
@@ -238,7 +257,7 @@ impl Desk {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// Takes a place, and has the file held. EAGAIN if there is none.
+    /// Takes a place, and has the file held. EAGAIN if there is none. With signals blocked.
     pub fn hold(&self, fd: BorrowedFd<'_>) -> Result<FileAt, Errno> {
         if self.in_flight.fetch_add(1, Ordering::Relaxed) >= self.depth {
             self.leave();
@@ -252,7 +271,13 @@ impl Desk {
             return Ok(FileAt::Kept(id));
         }
         let id = self.letters.fetch_add(1, Ordering::Relaxed);
-        match self.outbox.send(id, fd) {
+        // The letter wakes the keeper.
+        let claimed = self.claim();
+        let sent = self.outbox.send(id, fd);
+        if sent.is_err() && claimed {
+            self.wake();
+        }
+        match sent {
             Ok(()) => Ok(FileAt::Letter(id)),
             Err(Errno::PIPE) => {
                 self.lost.store(true, Ordering::Release);
@@ -277,32 +302,46 @@ impl Desk {
         })
     }
 
-    /// Hands in a request for which `hold` has taken a place.
+    /// Hands in a request for which `hold` has taken a place. With signals blocked.
     pub fn submit(&self, submitted: Submitted) {
         self.send(Message::Submit(submitted));
     }
 
-    /// Asks for requests to be cancelled, and waits for the answer.
+    /// Asks for requests to be cancelled, and waits for the answer, in which time handlers may run.
     pub fn cancel(&self, fildes: RawFd, block: Option<Block>) -> i32 {
-        let cancel = Arc::new(Cancel {
-            thread: sys::thread(),
-            fildes,
-            block,
-            answer: AtomicI32::new(UNANSWERED),
+        let cancel = sys::without_signals(|| {
+            let cancel = Arc::new(Cancel {
+                thread: sys::thread(),
+                fildes,
+                block,
+                answer: AtomicI32::new(UNANSWERED),
+            });
+            self.send(Message::Cancel(cancel.clone()));
+            cancel
         });
-        self.send(Message::Cancel(cancel.clone()));
-        let answer = || cancel.answer.load(Ordering::Acquire);
-        wait::briefly(|| answer() != UNANSWERED);
-        answer()
+        let answered = || cancel.answer.load(Ordering::Acquire);
+        wait::briefly(|| answered() != UNANSWERED);
+        let answer = answered();
+        sys::without_signals(|| drop(cancel));
+        answer
     }
 
     fn send(&self, message: Message) {
         self.queue.push(message);
         // Pairs with the keeper's fence between "I sleep" and its last look at the queue.
         fence(Ordering::SeqCst);
-        let asleep =
-            self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel);
-        if asleep && self.outbox.wake().is_err() {
+        if self.claim() {
+            self.wake();
+        }
+    }
+
+    /// Whether the keeper sleeps and is now the calling thread's to wake.
+    fn claim(&self) -> bool {
+        self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel)
+    }
+
+    fn wake(&self) {
+        if self.outbox.wake().is_err() {
             // A keeper that has something to do wakes up for that; another has no request of this
             // desk's, and the next caller opens a new one.
             self.lost.store(true, Ordering::Release);

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::desk::Desk;
+use crate::heap::Heap;
 use crate::stats::Counters;
 
 /// What the page holds. All zeroes is a process that has done nothing yet.
@@ -22,6 +23,7 @@ pub struct Home {
     /// What takes requests that are not done at once.
     desk: AtomicPtr<Desk>,
     pub counters: Counters,
+    pub heap: Heap,
 }
 
 const PAGE: usize = 4096;

@@ -203,15 +203,20 @@ pub fn finish_in_caller(request: &Request, outcome: Outcome) {
 /// Tells the program from within its own call. What can't be had for the moment (no place in the
 /// signal queue, no thread) is the herald's: the caller must not wait for it.
 pub fn raise_in_caller(notice: &Notice) {
-    if notice.raise() == Err(Errno::AGAIN)
-        && let Ok(desk) = Home::get().and_then(Home::desk)
-        && desk.herald.be_there().is_ok()
-    {
-        desk.herald.take(Untold {
-            done: None,
-            notices: [*notice, Notice::Silent],
-        });
+    if notice.raise() != Err(Errno::AGAIN) {
+        return;
     }
+    // The keeper needs the herald's lock too.
+    sys::without_signals(|| {
+        if let Ok(desk) = Home::get().and_then(Home::desk)
+            && desk.herald.be_there().is_ok()
+        {
+            desk.herald.take(Untold {
+                done: None,
+                notices: [*notice, Notice::Silent],
+            });
+        }
+    });
 }
 
 /// Notices that are still to be sent, and the request that is done when they are.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::home::Home;
 use crate::request::Kind;
+use crate::sys;
 
 /// What is counted of one kind of request.
 #[derive(Debug)]
@@ -65,9 +66,13 @@ pub fn count(counter: &AtomicU64) {
 /// Appends the line to the file that NOWAIT_AIO_STATS names, if this process has used AIO. Runs when
 /// it exits. Several processes may share a file: each line is one write.
 extern "C" fn leave_line() {
-    let wanted = std::env::var_os("NOWAIT_AIO_STATS").filter(|name| !name.is_empty());
-    let line = Home::known().and_then(|home| home.counters.line());
-    if let (Some(name), Some(line)) = (wanted, line) {
+    // A handler that waits for the keeper must not interrupt who has the heap.
+    sys::without_signals(|| {
+        let wanted = std::env::var_os("NOWAIT_AIO_STATS").filter(|name| !name.is_empty());
+        let line = Home::known().and_then(|home| home.counters.line());
+        let (Some(name), Some(line)) = (wanted, line) else {
+            return;
+        };
         // A privileged program writes to no file that its caller names.
         // SAFETY: getauxval has no preconditions.
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
@@ -79,7 +84,7 @@ extern "C" fn leave_line() {
             .create(true)
             .open(name);
         let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
-    }
+    });
 }
 
 #[used]

@@ -214,28 +214,33 @@ pub fn queue_signal(signo: c_int, value: Notify) -> Result<(), Errno> {
     }
 }
 
-/// Spawns a thread on which every signal is blocked. One without a name has its starter's, as the
-/// threads that it starts will have.
-pub fn spawn_without_signals(
-    name: Option<&str>,
-    body: impl FnOnce() + Send + 'static,
-) -> std::io::Result<()> {
+/// Runs with every signal blocked on the calling thread.
+pub fn without_signals<T>(work: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // A new thread inherits its parent's mask: block all, spawn, put ours back.
-    // SAFETY: sigfillset initialises `all`; pthread_sigmask initialises `before`.
+    // SAFETY: sigfillset initialises `all`; pthread_sigmask initialises `before`. Only the calling
+    // thread's mask changes.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
     }
-    let mut builder = std::thread::Builder::new().stack_size(256 << 10);
-    if let Some(name) = name {
-        builder = builder.name(name.into());
-    }
-    let spawned = builder.spawn(body);
+    let result = work();
     // SAFETY: `before` was initialised above.
     unsafe {
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
     }
-    spawned.map(drop)
+    result
+}
+
+/// Spawns a thread on which every signal is blocked: it inherits its starter's mask. One without a
+/// name has its starter's, as the threads that it starts will have.
+pub fn spawn_without_signals(
+    name: Option<&str>,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<()> {
+    let mut builder = std::thread::Builder::new().stack_size(256 << 10);
+    if let Some(name) = name {
+        builder = builder.name(name.into());
+    }
+    without_signals(|| builder.spawn(body)).map(drop)
 }

@@ -162,4 +162,37 @@ static void all_at_once(void)
 	CHECK(rain > 100);
 }
 
-TESTS({ "all_at_once", all_at_once })
+/* One request at a time on a file of its own: none is kept, so each comes to a sleeping library by
+   itself, often at the moment when that falls asleep. A wake-up that is lost is a wait for ever. */
+static void *asks(void *unused)
+{
+	(void)unused;
+	double end = now() + atof(getenv("SECONDS_OF_STRESS"));
+	char name[] = "ask-XXXXXX", byte = 'x';
+	int fd = mkstemp(name), p[2];
+	CHECK(fd >= 0 && unlink(name) == 0 && pipe(p) == 0);
+	for (unsigned i = 0; now() < end; i++) {
+		struct aiocb w = request(i % 3 ? fd : p[1], &byte, 1, 0);
+		CHECK(aio_write(&w) == 0);
+		if (i % 5 == 0)
+			CHECK(aio_cancel(w.aio_fildes, &w) >= 0);
+		int e = wait_for(&w);
+		CHECK(e == 0 || (i % 5 == 0 && e == ECANCELED));
+		if (w.aio_fildes == p[1] && e == 0)
+			CHECK(read(p[0], &byte, 1) == 1);
+		if (i % 7 == 0)
+			usleep(i % 100);
+	}
+	return NULL;
+}
+
+static void no_wake_up_is_lost(void)
+{
+	pthread_t t[3];
+	for (int i = 0; i < 3; i++)
+		CHECK(pthread_create(&t[i], NULL, asks, NULL) == 0);
+	for (int i = 0; i < 3; i++)
+		CHECK(pthread_join(t[i], NULL) == 0);
+}
+
+TESTS({ "all_at_once", all_at_once }, { "no_wake_up_is_lost", no_wake_up_is_lost })

@@ -251,6 +251,68 @@ static void many_threads_wait_for_one(void)
 	}
 }
 
+/* What the handler waits for: requests that are in flight, whoever is to finish them. */
+enum { LAST = 8 };
+static struct aiocb *volatile last[LAST];
+static volatile int handled;
+
+static void waits_for_the_last(int signo)
+{
+	(void)signo;
+	int before = errno;
+	const struct aiocb *list[LAST];
+	for (int i = 0; i < LAST; i++)
+		list[i] = last[i];
+	aio_suspend(list, LAST, NULL);
+	for (int i = 0; i < LAST; i++)
+		while (list[i] && aio_error(list[i]) == EINPROGRESS)
+			aio_suspend(&list[i], 1, NULL);
+	handled++;
+	errno = before;
+}
+
+static void *rains(void *thread)
+{
+	while (handled >= 0) {
+		pthread_kill(*(pthread_t *)thread, SIGUSR1);
+		usleep(50);
+	}
+	return NULL;
+}
+
+/* The handler may have interrupted aio_write, aio_cancel or malloc anywhere. */
+static void it_works_wherever_its_handler_interrupts(void)
+{
+	enum { N = 64 };
+	static struct aiocb cb[N];
+	static char buf[N][512];
+	int fd = filled("f", 1 << 20);
+	struct sigaction action = { .sa_handler = waits_for_the_last, .sa_flags = SA_RESTART };
+	CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+	pthread_t self = pthread_self(), t;
+	CHECK(pthread_create(&t, NULL, rains, &self) == 0);
+	double end = now() + 3;
+	for (unsigned i = 0; now() < end; i++) {
+		struct aiocb *next = &cb[i % N];
+		last[i % LAST] = NULL;
+		if (i >= N)
+			CHECK(wait_for(next) == 0 || aio_error(next) == ECANCELED);
+		*next = request(fd, buf[i % N], 512, i % 2048 * 512);
+		if (i % 3) {
+			next->aio_sigevent.sigev_notify = SIGEV_SIGNAL;
+			next->aio_sigevent.sigev_signo = SIGURG;
+		}
+		CHECK(aio_write(next) == 0);
+		last[i % LAST] = next;
+		if (i % 16 == 0)
+			CHECK(aio_cancel(fd, next) >= 0);
+		free(malloc(2000 + i % 70000));
+	}
+	CHECK(handled > 1000);
+	handled = INT_MIN;
+	CHECK(pthread_join(t, NULL) == 0);
+}
+
 TESTS({ "it_returns_at_once_for_what_is_done", it_returns_at_once_for_what_is_done },
       { "its_time_ends", its_time_ends }, { "times_out_of_range", times_out_of_range },
       { "it_wakes_for_any_with_nulls_and_duplicates",
@@ -264,4 +326,5 @@ TESTS({ "it_returns_at_once_for_what_is_done", it_returns_at_once_for_what_is_do
       { "no_other_function_is_a_cancellation_point",
 	no_other_function_is_a_cancellation_point },
       { "it_works_in_a_handler", it_works_in_a_handler },
-      { "many_threads_wait_for_one", many_threads_wait_for_one })
+      { "many_threads_wait_for_one", many_threads_wait_for_one },
+      { "it_works_wherever_its_handler_interrupts", it_works_wherever_its_handler_interrupts })

@@ -1,13 +1,22 @@
-//! Eight threads, signals, cancels and forks at once; every byte is compared.
+//! Eight threads, signals, cancels and forks at once, every byte compared; and wake-ups counted on.
 
 use crate::common::{OURS, Program};
 
-#[test]
-fn eight_threads_signals_cancels_and_forks() {
+fn runs(case: &str, seconds: &str) {
     let program = Program::compile("stress.c");
     for under in OURS {
         program
-            .run("all_at_once", under, &[("SECONDS_OF_STRESS", "8")])
+            .run(case, under, &[("SECONDS_OF_STRESS", seconds)])
             .unwrap_or_else(|why| panic!("{under:?}: {why}"));
     }
+}
+
+#[test]
+fn eight_threads_signals_cancels_and_forks() {
+    runs("all_at_once", "8");
+}
+
+#[test]
+fn no_wake_up_is_lost() {
+    runs("no_wake_up_is_lost", "5");
 }

@@ -35,11 +35,11 @@ use super::contender::{Fit, once_each};
 use super::files::{Files, Wanted};
 use super::fio;
 use super::machine::Machine;
-use crate::problem::{INTERRUPTED, Problem};
-use crate::progress::Progress;
 use super::ratio::{FEWEST, Interval, interval};
 use super::report::{Paint, digits, print};
 use super::round::median;
+use crate::problem::{INTERRUPTED, Problem};
+use crate::progress::Progress;
 use crate::size::Size;
 use crate::stop::Stop;
 

@@ -17,9 +17,9 @@ use serde_json::Value;
 use super::contender::{Fit, Way};
 use super::round::{Percentiles, Round};
 use super::settings::{Advice, Amount};
-use crate::stop::Stop;
 use super::turn::Turn;
 use crate::problem::Problem;
+use crate::stop::Stop;
 use crate::usage::Usage;
 
 /// Whether fio is here and has this engine.
