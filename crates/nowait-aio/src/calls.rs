@@ -9,7 +9,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::aiocb::{Aiocb, Asked, Block, Sigevent, Status};
@@ -327,6 +327,19 @@ fn checked_flags(fildes: RawFd, kind: Kind) -> Result<OFlags, Errno> {
     if allowed { Ok(flags) } else { Err(Errno::BADF) }
 }
 
+/// EINVAL for a synchronisation of a pipe or a socket, which it would wait for the readers of.
+fn sync_is_possible(fildes: RawFd, kind: Kind) -> Result<(), Errno> {
+    if !matches!(kind, Kind::Sync | Kind::DataSync) {
+        return Ok(());
+    }
+    // SAFETY: as in `flags_of`.
+    let stat = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fildes) })?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Fifo | FileType::Socket => Err(Errno::INVAL),
+        _ => Ok(()),
+    }
+}
+
 /// Submits one request. What is wrong with its arguments is said at once.
 ///
 /// # Safety
@@ -337,7 +350,9 @@ unsafe fn submit_one(block: *mut Aiocb, kind: Kind) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let asked = unsafe { block.asked() };
     let request = begin(home, block, &asked, kind, None)?;
-    let flags = checked_flags(request.fildes, kind).inspect_err(|e| block.done(Err(*e)))?;
+    let flags = checked_flags(request.fildes, kind)
+        .and_then(|flags| sync_is_possible(request.fildes, kind).map(|()| flags))
+        .inspect_err(|errno| block.done(Err(*errno)))?;
     submit(home, request, flags)
 }
 

@@ -747,7 +747,7 @@ fn aio_runs_its_jobs_with_and_without_the_drop_in() {
     let test = std::env::current_exe().unwrap();
     let library = test.with_file_name("libnowait_aio.so");
     let library = library.to_str().unwrap();
-    let rows = "random-warm-1,random-cold-32,mixed,sequential,seed-cold,seed-warm";
+    let rows = "random-warm-1,random-cold-32,mixed,mixed-paced,sequential,seed-cold,seed-warm";
     let mut command = nowait(dir.path(), &["aio", "--size", "32M", "--seconds", "0.2"]);
     command.args(["--rounds", "3", "--rows", rows, "--library", library]);
     command.arg("--json");
@@ -763,6 +763,7 @@ fn aio_runs_its_jobs_with_and_without_the_drop_in() {
     for (row, parts) in all.iter().zip([
         &["random"][..],
         &["random"],
+        &["cold", "hot"],
         &["cold", "hot"],
         &["sequential"],
         &["f1", "f2", "f3"],
@@ -782,7 +783,7 @@ fn aio_runs_its_jobs_with_and_without_the_drop_in() {
     }
     // The drop-in was there, and only where it was to be: one line of each of its runs.
     let lines = fs::read_to_string(stats).unwrap();
-    assert_eq!(lines.lines().count(), 6 * 3, "{lines}");
+    assert_eq!(lines.lines().count(), 7 * 3, "{lines}");
 
     let mut command = nowait(dir.path(), &["aio", "--size", "32M", "--seconds", "0.1"]);
     command.args(["--rounds", "1", "--rows", "seed-warm", "--library", library]);

@@ -145,6 +145,24 @@ fn descriptors() {
 }
 
 #[test]
+fn sentences_of_posix() {
+    run_all(
+        "posix.c",
+        &[
+            (
+                "a_pipe_and_a_socket_have_nothing_to_synchronise",
+                "glibc says so through aio_error, after the reads that came before",
+            ),
+            (
+                "the_programs_fields_stay",
+                "glibc keeps in aio_lio_opcode what it is to do",
+            ),
+        ],
+        &[],
+    );
+}
+
+#[test]
 fn forked_children() {
     const GONE: &str = "in a child glibc waits for threads that stayed in the parent";
     run_all(

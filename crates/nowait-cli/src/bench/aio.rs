@@ -74,7 +74,7 @@ pub struct Args {
     /// Which rows
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',',
           default_values = ["random-cold-1", "random-cold-32", "random-warm-1", "random-warm-32",
-                            "mixed", "sequential", "seed-cold", "seed-warm"])]
+                            "mixed", "mixed-paced", "sequential", "seed-cold", "seed-warm"])]
     rows: Vec<Row>,
 
     /// Who takes part
@@ -123,8 +123,10 @@ enum Row {
     #[value(name = "random-warm-32")]
     #[serde(rename = "random-warm-32")]
     RandomWarm32,
-    /// A cached file beside one that is not, 32 in flight
+    /// A cached file, one read after the other, beside one that is not, 32 in flight
     Mixed,
+    /// The same, with a pause between two reads of the cached file
+    MixedPaced,
     /// One file from its start on, not cached
     Sequential,
     /// f1, f2 and f3, nothing cached before
@@ -157,7 +159,9 @@ impl Row {
             Row::RandomCold32 => (RANDOM, State::Cold, 32),
             Row::RandomWarm1 => (RANDOM, State::Warm, 1),
             Row::RandomWarm32 => (RANDOM, State::Warm, 32),
-            Row::Mixed => (include_str!("../../jobs/aio/mixed.fio"), State::Half, 32),
+            Row::Mixed | Row::MixedPaced => {
+                (include_str!("../../jobs/aio/mixed.fio"), State::Half, 32)
+            }
             Row::Sequential => (
                 include_str!("../../jobs/aio/sequential.fio"),
                 State::Cold,
@@ -166,6 +170,11 @@ impl Row {
             Row::SeedCold => (SEED, State::Cold, 16),
             Row::SeedWarm => (SEED, State::Warm, 16),
         }
+    }
+
+    /// Microseconds between two reads of the cached file.
+    fn pause(self) -> u32 {
+        if self == Row::MixedPaced { 200 } else { 0 }
     }
 
     fn is_seed(self) -> bool {
@@ -564,6 +573,7 @@ fn start(
         .env("SMALL", fio::escaped(files.paths[0].as_os_str().as_bytes()))
         .env("LARGE", fio::escaped(files.paths[1].as_os_str().as_bytes()))
         .env("DEPTH", depth.to_string())
+        .env("PAUSE", row.pause().to_string())
         .env("SEED", seed.to_string())
         .env("MILLISECONDS", format!("{}", (args.seconds * 1e3).ceil()));
     if let (Name::Nowait, Some(library)) = (name, library) {
