@@ -43,6 +43,7 @@ use job::{Job, Piece};
 use pace::Pace;
 use witness::Witnesses;
 
+use crate::met::Met;
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::remark::Remarks;
@@ -67,6 +68,7 @@ pub struct Stopped;
 /// Brings one wish after the other.
 pub struct Bringer<'a> {
     limits: Limits,
+    met: Option<Met>,
     remarks: &'a Remarks,
     progress: &'a mut Progress,
     stop: &'a Stop,
@@ -83,6 +85,8 @@ pub struct Bringer<'a> {
     /// What each operation in flight is for, by its token.
     places: Vec<Option<Work>>,
     free: Vec<usize>,
+    /// How many of them are opens.
+    opening: usize,
     buffers: Vec<Vec<u8>>,
     ops: Vec<Op>,
     /// Missing bytes for which reads were made.
@@ -108,9 +112,10 @@ enum Work {
 }
 
 impl<'a> Bringer<'a> {
-    /// With these limits.
+    /// With these limits. Files that `met` has met are not brought again.
     pub fn new(
         limits: Limits,
+        met: Option<Met>,
         remarks: &'a Remarks,
         progress: &'a mut Progress,
         stop: &'a Stop,
@@ -128,6 +133,7 @@ impl<'a> Bringer<'a> {
             pace: Pace::new(limits.rate.map(|Size(rate)| rate)),
             budget,
             limits,
+            met,
             remarks,
             progress,
             stop,
@@ -139,6 +145,7 @@ impl<'a> Bringer<'a> {
             numbers: 0,
             places: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
+            opening: 0,
             buffers: Vec::new(),
             ops: Vec::with_capacity(depth),
             spent: 0,
@@ -209,11 +216,13 @@ impl<'a> Bringer<'a> {
         }
         self.engine.submit_batch(&mut self.ops);
         let mut done = Vec::new();
+        let wait = self.pace.wait();
         if self.engine.in_flight() > 0 {
+            let wait = if wait.is_zero() { TICK } else { wait.min(TICK) };
             // Fails only in a forked child, and nobody forks here.
-            let _ = self.engine.reap(&mut done, Wait::UpTo(TICK));
+            let _ = self.engine.reap(&mut done, Wait::UpTo(wait));
         } else {
-            std::thread::sleep(self.pace.wait().min(TICK));
+            std::thread::sleep(wait.min(TICK));
         }
         for completion in done {
             self.done(completion);
@@ -227,16 +236,18 @@ impl<'a> Bringer<'a> {
         if let Some(read) = self.next_read() {
             return Some(read);
         }
-        if self.jobs.len() + (self.places.len() - self.free.len()) >= self.places.len() {
+        // So many files are open at once; that bounds descriptors and memory.
+        if self.jobs.len() + self.opening >= self.places.len() {
             return None;
         }
         let opening = self.wishes.pop_front()?;
         let path = opening.wish.found.path.as_os_str().as_bytes();
         let Ok(path) = CString::new(path) else {
-            self.failed(&opening.wish, Errno::INVAL);
+            opening.wish.found.failed(self.remarks, Errno::INVAL);
             return self.next();
         };
         let op = Openat2::new(path, opening.flags, Mode::empty());
+        self.opening += 1;
         Some((op.into(), Work::Open(opening)))
     }
 
@@ -244,9 +255,6 @@ impl<'a> Bringer<'a> {
     fn next_read(&mut self) -> Option<(Op, Work)> {
         while let Some(&number) = self.ready.front() {
             let room = self.room();
-            if room > 0 && !self.limits.dry_run && !self.pace.wait().is_zero() {
-                return None;
-            }
             let page = page_size();
             let most = self.pace.piece(PIECE, page).min(room.max(page));
             let job = self.jobs.get_mut(&number)?;
@@ -269,11 +277,16 @@ impl<'a> Bringer<'a> {
                     .left_out_because(|| format!("{} is used up", self.budget));
                 continue;
             }
-            self.spent += piece.missing;
             if self.limits.dry_run {
+                self.spent += piece.missing;
                 job.sums.brought += piece.missing;
                 continue;
             }
+            if !self.pace.wait().is_zero() {
+                job.give_back(piece);
+                return None;
+            }
+            self.spent += piece.missing;
             self.pace.goes(piece.missing);
             job.in_flight += 1;
             let buffer = self.buffers.pop().unwrap_or_default();
@@ -301,15 +314,21 @@ impl<'a> Bringer<'a> {
         let errno = |e: nowait::Error| e.errno().map_or(Errno::IO, Errno::from_raw_os_error);
         let result = completion.result.map_err(errno);
         match (work, completion.held.into_kind()) {
-            (Work::Open(opening), Kind::Openat2(op)) => match (result, op.into_fd()) {
-                (Ok(_), Some(fd)) => self.opened(opening.wish, fd, opening.flags),
-                // O_NOATIME is for the file's owner alone.
-                (Err(Errno::PERM), _) if opening.flags.contains(OFlags::NOATIME) => {
-                    let flags = opening.flags - OFlags::NOATIME;
-                    self.wishes.push_front(Opening { flags, ..opening });
+            (Work::Open(opening), Kind::Openat2(op)) => {
+                self.opening -= 1;
+                match (result, op.into_fd()) {
+                    (Ok(_), Some(fd)) => self.opened(opening.wish, fd, opening.flags),
+                    // O_NOATIME is for the file's owner alone.
+                    (Err(Errno::PERM), _) if opening.flags.contains(OFlags::NOATIME) => {
+                        let flags = opening.flags - OFlags::NOATIME;
+                        self.wishes.push_front(Opening { flags, ..opening });
+                    }
+                    (result, _) => {
+                        let found = &opening.wish.found;
+                        found.failed(self.remarks, result.err().unwrap_or(Errno::IO));
+                    }
                 }
-                (result, _) => self.failed(&opening.wish, result.err().unwrap_or(Errno::IO)),
-            },
+            }
             (Work::Read { job, piece }, Kind::Read(op)) => {
                 if let Ok(buffer) = downcast::<Limit<Vec<u8>>>(op.into_buffer()) {
                     self.buffers.push(buffer.into_inner());
@@ -320,18 +339,16 @@ impl<'a> Bringer<'a> {
         }
     }
 
-    /// It could not be opened.
-    fn failed(&mut self, wish: &Wish, why: Errno) {
-        self.summary.failed += 1;
-        wish.found.failed(self.remarks, why);
-    }
-
     /// A file is open: is it what was wished for, and what of it is missing?
     fn opened(&mut self, mut wish: Wish, fd: OwnedFd, flags: OFlags) {
         let stat = match rustix::fs::fstat(&fd) {
             Ok(stat) => stat,
-            Err(errno) => return self.failed(&wish, errno),
+            Err(errno) => return wish.found.failed(self.remarks, errno),
         };
+        if self.met.as_mut().is_some_and(|met| !met.first(&stat)) {
+            self.summary.other_names += 1;
+            return;
+        }
         let path = &wish.found.path;
         let changed = match &wish.only {
             _ if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
@@ -351,10 +368,7 @@ impl<'a> Bringer<'a> {
         let _ = rustix::fs::fadvise(&fd, 0, None, Advice::Random);
         let handle = match Handle::new(fd) {
             Ok(handle) => handle,
-            Err(e) => {
-                self.summary.failed += 1;
-                return self.remarks.failure(path, e);
-            }
+            Err(e) => return self.remarks.failure(path, e),
         };
         wish.found.inode = stat.st_ino;
         self.numbers += 1;
@@ -385,7 +399,6 @@ impl<'a> Bringer<'a> {
                 let start = piece.range.start;
                 let why = format_args!("reading at byte {start}: {errno}; the rest is left out");
                 self.remarks.failure(&job.wish.found.path, why);
-                self.summary.failed += 1;
                 job.over = true;
             }
             Err(_) => {}
@@ -401,28 +414,22 @@ impl<'a> Bringer<'a> {
         let Some(job) = self.jobs.remove(&number) else {
             return;
         };
-        if let Some(reason) = job.unknown
-            && self.summary.unknown_files == 0
-            && !self.limits.dry_run
-        {
-            let why = format_args!(
-                "nobody can say what of it is cached ({reason}): all of it is read, and of others \
-                 of its kind"
-            );
-            self.remarks.note(&job.wish.found.path, why);
-        }
         if job.shrank {
             let path = &job.wish.found.path;
             self.remarks.note(path, "it shrank while it was read");
         }
-        let cached = job.cached_now().unwrap_or_else(|e| {
-            self.remarks.failure(&job.wish.found.path, e);
-            None
-        });
-        self.summary.add(&job.sums, cached);
+        self.count(&job);
         if let Some(first) = job.first {
             self.witnesses
                 .finished(job.wish.found, &job.handle, first.start);
+        }
+    }
+
+    /// Adds a file to the sums, with what of it is cached now.
+    fn count(&mut self, job: &Job) {
+        match job.cached_now() {
+            Ok(cached) => self.summary.add(&job.sums, cached),
+            Err(e) => self.remarks.failure(&job.wish.found.path, e),
         }
     }
 
@@ -465,7 +472,7 @@ impl<'a> Bringer<'a> {
         self.ready.clear();
         for (_, mut job) in std::mem::take(&mut self.jobs) {
             job.over = true;
-            self.summary.add(&job.sums, job.cached_now().ok().flatten());
+            self.count(&job);
         }
     }
 }

@@ -4,7 +4,7 @@ use nowait::residency::Reason;
 use serde::Serialize;
 
 /// Those of one visit.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Unknowns(pub Vec<Unknown>);
 
 /// Those with one reason.

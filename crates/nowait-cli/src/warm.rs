@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use crate::bring::{Bringer, Limits, SHAPE, Stopped, Wish};
+use crate::met::Met;
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::remark::Remarks;
@@ -11,7 +12,7 @@ use crate::tree::Paths;
 
 /// Brings files into the page cache: only what is missing, and no more than stays there.
 #[derive(Debug, clap::Args)]
-#[command(after_help = format!("{AFTER}\n\nJSON (--json): {{\"verb\": \"warm\", {SHAPE}}}\n\n{CODES}"))]
+#[command(after_help = format!("{AFTER}\n\nJSON (--json): {{\"warm\": 1, {SHAPE}}}\n\n{CODES}"))]
 pub struct Args {
     #[command(flatten)]
     paths: Paths,
@@ -39,7 +40,14 @@ fn warm(args: &Args) -> Result<ExitCode, Problem> {
     let stop = Stop::on_signals()?;
     let mut progress = Progress::of_files();
     let remarks = Remarks::beside(&progress);
-    let mut bringer = Bringer::new(args.limits.clone(), &remarks, &mut progress, &stop)?;
+    let met = Met::new(&args.paths);
+    let mut bringer = Bringer::new(
+        args.limits.clone(),
+        Some(met),
+        &remarks,
+        &mut progress,
+        &stop,
+    )?;
     // An end that somebody wants is in the summary.
     let _: Result<(), Stopped> = args
         .paths

@@ -9,8 +9,9 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use nowait::residency::page_map;
 use program::{
-    MIB, Said, as_nobody, cached, cached_bytes, cold, directory, evict, fifo, nowait,
+    MIB, PAGE, Said, as_nobody, cached, cached_bytes, cold, directory, evict, fifo, nowait,
     open_directory, run, touch, word,
 };
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
@@ -205,8 +206,10 @@ fn the_limit_of_a_cgroup_is_never_filled() {
             200 * MIB
         );
         if budget == "75%" {
-            // What it says it brought is still there.
-            assert_eq!(cached_bytes(&file), brought, "{said:?}");
+            // What it says it brought is still there, but for what the kernel takes back anyway.
+            let map = page_map(File::open(&file).unwrap(), 0..u64::MAX).unwrap();
+            let there = map.known().unwrap().cached() * PAGE;
+            assert!(there > brought - brought / 16, "{there}: {said:?}");
         } else {
             let why = report["left_out"]["why"].as_str().unwrap();
             assert!(
@@ -321,9 +324,10 @@ fn files_of_others_are_read_whole_as_nobody_can_say_what_is_cached() {
     let said = run(&mut command);
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.err.contains("secret: Permission denied"), "{said:?}");
-    assert!(said.err.contains("readable: nobody can say"), "{said:?}");
     let report = said.json();
-    assert_eq!(report["unknown"]["files"], 1);
+    assert_eq!(report["unknown"][0]["files"], 1);
+    let why = report["unknown"][0]["why"].as_str().unwrap();
+    assert!(why.contains("own the file"), "{said:?}");
     assert_eq!(report["brought"], 300_000);
     assert_eq!(
         report["cached_after"], 0,
@@ -356,6 +360,26 @@ fn a_file_that_shrinks_or_goes_meanwhile_stops_nothing() {
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(said.err.contains("first: it shrank"), "{said:?}");
     assert_eq!(cached_bytes(&last), 20_000);
+}
+
+#[test]
+fn a_rate_does_not_keep_the_end_waiting() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 4000);
+    // To be paid for in more than an hour, and there is nothing else to be read.
+    assert_eq!(warm(&["--rate", "1", word(&file)]).code, Some(0));
+    assert_eq!(cached_bytes(&file), 4000);
+}
+
+#[test]
+fn a_file_with_two_names_is_brought_once() {
+    let dir = directory();
+    let file = cold(dir.path().join("one"), MIB);
+    fs::hard_link(&file, dir.path().join("two")).unwrap();
+    let said = warm(&["-r", word(dir.path())]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.json()["brought"], MIB);
+    assert_eq!(said.json()["other_names"], 1);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use nowait::Handle;
-use nowait::residency::{Answer, Reason, page_map, page_size, residency};
+use nowait::residency::{Answer, Source, page_map, page_size, residency};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
@@ -36,8 +36,6 @@ pub struct Job {
     /// The first piece that was read.
     pub first: Option<Range<u64>>,
     pub sums: Sums,
-    /// Why nobody knows what of it is cached.
-    pub unknown: Option<Reason>,
     /// It is given up: what is left of it is not read.
     pub over: bool,
     /// It has become shorter meanwhile.
@@ -107,7 +105,6 @@ impl Job {
             in_flight: 0,
             first: None,
             sums: Sums::default(),
-            unknown: None,
             over: false,
             shrank: false,
         }
@@ -137,27 +134,37 @@ impl Job {
         Ok(Some(piece))
     }
 
+    /// Takes back a piece that is not read yet.
+    pub fn give_back(&mut self, piece: Piece) {
+        self.pieces.push_front(piece);
+    }
+
     /// Whether there is nothing left to read, and nothing on its way.
     pub fn is_done(&self) -> bool {
         let drained = self.pieces.is_empty() && self.wanted.is_empty();
         self.in_flight == 0 && (self.over || drained)
     }
 
-    /// Bytes of the wanted ranges that are cached now, holes left aside; `None` if nobody knows.
-    pub fn cached_now(&self) -> nowait::Result<Option<u64>> {
+    /// Bytes of the wanted ranges that are cached now, holes left aside.
+    pub fn cached_now(&self) -> nowait::Result<Answer<u64>> {
         let whole = 0..self.size;
         let ranges = match &self.wish.only {
             Some(only) => &only.ranges[..],
             None => std::slice::from_ref(&whole),
         };
         let mut cached = 0;
+        let mut by = Source::Cachestat;
         for range in ranges {
             match residency(&self.handle, range.clone())? {
-                Answer::Known { value, .. } if value.cached == value.pages => {
-                    cached += range.end.min(self.size).saturating_sub(range.start);
+                Answer::Unknown(reason) => return Ok(Answer::Unknown(reason)),
+                Answer::Known { value, source } => {
+                    by = source;
+                    cached += if value.cached == value.pages {
+                        range.end.min(self.size).saturating_sub(range.start)
+                    } else {
+                        value.cached * page_size()
+                    };
                 }
-                Answer::Known { value, .. } => cached += value.cached * page_size(),
-                Answer::Unknown(_) => return Ok(None),
             }
         }
         // Holes that somebody has read are cached as well; and a page that could not be read is
@@ -167,7 +174,10 @@ impl Job {
         } else {
             self.sums.data
         };
-        Ok(Some(cached.min(most)))
+        Ok(Answer::Known {
+            value: cached.min(most),
+            source: by,
+        })
     }
 
     /// Whether the first piece that was read has left the page cache again.
@@ -219,8 +229,8 @@ impl Job {
                     self.add(run.range, largest);
                 }
             }
-            Answer::Unknown(reason) => {
-                self.unknown = Some(reason);
+            // All of it, then.
+            Answer::Unknown(_) => {
                 self.sums.data += len;
                 self.add(window, largest);
             }

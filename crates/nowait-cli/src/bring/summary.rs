@@ -1,17 +1,43 @@
 //! What came of it, for people and as JSON.
+//!
+//! # The JSON shape, version 1 (keys may be added within it)
+//! ```text
+//! {
+//!   "warm" | "restore": 1,            version of this shape
+//!   "version": "0.1.0",               of nowait
+//!   "dry_run", "interrupted",
+//!   "files",                          that were opened and dealt with
+//!   "other_names",                    of files that were dealt with under another
+//!   "skipped",                        changed since a snapshot, or no entry of one
+//!   "failed",                         what was said on standard error, and makes exit code 1
+//!   "bytes",                          wanted, holes left aside; as is every count of bytes here
+//!   "hole_bytes",                     nothing to read
+//!   "cached_before", "cached_after",  of the files of which that is known
+//!   "brought",                        read because they were missing, or nobody knew; of a dry
+//!                                     run: to be read
+//!   "unknown": [{"why", "files", "size"}],   nobody can say what of them is cached; all was read
+//!   "left_out": {"files", "bytes", "why"},   why: null if nothing was
+//!   "stayed": {"files", "pages_then", "pages_now"},   files looked at again in the end
+//!   "seconds", "bytes_per_s",
+//!   "backend"                         of the engine: uring or threads
+//! }
+//! ```
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use nowait::engine::LocalEngine;
+use nowait::residency::Answer;
 use serde_json::{Value, json};
 
 use super::job::Sums;
 use super::limits::Limits;
 use super::witness::Look;
+use crate::name::plural;
 use crate::problem::{INTERRUPTED, Problem};
 use crate::remark::Remarks;
 use crate::size::Size;
+use crate::unknown::Unknowns;
 
 /// Sums over all files. Bytes are those of the ranges that were asked for.
 #[derive(Debug)]
@@ -20,8 +46,8 @@ pub struct Summary {
     pub files: u64,
     /// Files that were not what they had been.
     pub skipped: u64,
-    /// Files that could not be opened or read.
-    pub failed: u64,
+    /// Further names of files that were dealt with.
+    pub other_names: u64,
     /// In holes: nothing to read.
     holes: u64,
     data: u64,
@@ -29,8 +55,8 @@ pub struct Summary {
     pub brought: u64,
     /// Cached when a file was done with.
     cached_after: u64,
-    pub unknown_files: u64,
-    unknown_bytes: u64,
+    /// Nobody can say what of these is cached; all of them was read.
+    unknown: Unknowns,
     left_out_files: u64,
     left_out_bytes: u64,
     left_out_why: Option<String>,
@@ -43,9 +69,9 @@ pub struct Summary {
 
 /// What the JSON of a summary is, for `--help`.
 pub const SHAPE: &str = "\
-\"version\": 1, \"dry_run\", \"interrupted\", \"files\", \"skipped\", \"failed\", \"bytes\", \"hole_bytes\", \
-\"cached_before\", \"brought\", \"cached_after\", \"unknown\": {\"files\", \"bytes\"}, \"left_out\": {\"files\", \
-\"bytes\", \"why\"}, \"stayed\": {\"files\", \"pages_then\", \"pages_now\"}, \"seconds\", \"bytes_per_s\", \
+\"version\", \"dry_run\", \"interrupted\", \"files\", \"other_names\", \"skipped\", \"failed\", \"bytes\", \
+\"hole_bytes\", \"cached_before\", \"brought\", \"cached_after\", \"unknown\": [{\"why\", \"files\", \"size\"}], \
+\"left_out\": {\"files\", \"bytes\", \"why\"}, \"stayed\": {\"files\", \"pages_then\", \"pages_now\"}, \"seconds\", \"bytes_per_s\", \
 \"backend\"";
 
 impl Summary {
@@ -54,14 +80,13 @@ impl Summary {
         Summary {
             files: 0,
             skipped: 0,
-            failed: 0,
+            other_names: 0,
             holes: 0,
             data: 0,
             cached_before: 0,
             brought: 0,
             cached_after: 0,
-            unknown_files: 0,
-            unknown_bytes: 0,
+            unknown: Unknowns::default(),
             left_out_files: 0,
             left_out_bytes: 0,
             left_out_why: None,
@@ -73,21 +98,18 @@ impl Summary {
         }
     }
 
-    /// Adds one file; `cached` is what of it is cached now, if that is known.
-    pub fn add(&mut self, sums: &Sums, cached: Option<u64>) {
+    /// Adds one file, with what of it is cached now.
+    pub fn add(&mut self, sums: &Sums, cached: Answer<u64>) {
         self.files += 1;
         self.holes += sums.holes;
         self.data += sums.data;
         self.brought += sums.brought;
         match cached {
-            Some(cached) => {
+            Answer::Known { value, .. } => {
                 self.cached_before += sums.data - sums.missing;
-                self.cached_after += cached;
+                self.cached_after += value;
             }
-            None => {
-                self.unknown_files += 1;
-                self.unknown_bytes += sums.data;
-            }
+            Answer::Unknown(why) => self.unknown.add(why, sums.data),
         }
         self.left_out_files += u64::from(sums.left_out > 0);
         self.left_out_bytes += sums.left_out;
@@ -113,7 +135,7 @@ impl Summary {
     ) -> Result<ExitCode, Problem> {
         let mut out = io::stdout().lock();
         let printed = if json {
-            writeln!(out, "{:#}", self.to_json(verb))
+            writeln!(out, "{:#}", self.to_json(verb, remarks))
         } else {
             self.for_people(&mut out)
         };
@@ -131,21 +153,22 @@ impl Summary {
         })
     }
 
-    fn to_json(&self, verb: &'static str) -> Value {
+    fn to_json(&self, verb: &'static str, remarks: &Remarks) -> Value {
         json!({
-            "verb": verb,
-            "version": 1,
+            (verb): 1,
+            "version": env!("CARGO_PKG_VERSION"),
             "dry_run": self.dry_run,
             "interrupted": self.interrupted,
             "files": self.files,
+            "other_names": self.other_names,
             "skipped": self.skipped,
-            "failed": self.failed,
+            "failed": remarks.failures(),
             "bytes": self.data,
             "hole_bytes": self.holes,
             "cached_before": self.cached_before,
             "brought": self.brought,
             "cached_after": self.cached_after,
-            "unknown": {"files": self.unknown_files, "bytes": self.unknown_bytes},
+            "unknown": self.unknown.why(),
             "left_out": {
                 "files": self.left_out_files,
                 "bytes": self.left_out_bytes,
@@ -172,11 +195,13 @@ impl Summary {
 
     fn for_people(&self, out: &mut impl Write) -> io::Result<()> {
         let size = |bytes| Size(bytes).to_string();
-        write!(out, "{}, {}", Files(self.files), size(self.data))?;
+        write!(out, "{}, {}", plural(self.files, "file"), size(self.data))?;
         if self.holes > 0 {
             write!(out, " and {} of holes", size(self.holes))?;
         }
-        if self.unknown_files < self.files {
+        let unknown: u64 = self.unknown.0.iter().map(|unknown| unknown.files).sum();
+        let some_known = unknown < self.files;
+        if some_known {
             write!(out, "; {} were cached before", size(self.cached_before))?;
         }
         writeln!(out)?;
@@ -186,23 +211,31 @@ impl Summary {
             let (brought, rate) = (size(self.brought), size(self.rate()));
             writeln!(out, "brought {brought} in {:.1} s ({rate}/s)", self.seconds)?;
         }
-        if self.unknown_files < self.files && !self.dry_run {
+        if some_known && !self.dry_run {
             writeln!(out, "cached now {}", size(self.cached_after))?;
         }
-        if self.unknown_files > 0 {
-            let (files, bytes) = (Files(self.unknown_files), size(self.unknown_bytes));
+        for unknown in &self.unknown.0 {
+            let (files, size) = (plural(unknown.files, "file"), size(unknown.size));
+            let (what, why) = (if self.dry_run { "would be" } else { "was" }, unknown.why);
             writeln!(
                 out,
-                "unknown: nobody can say what is cached of {files}, {bytes}"
+                "unknown: {files} ({size}): {why}; all of it {what} read"
             )?;
         }
         if self.left_out_bytes > 0 {
-            let (files, bytes) = (Files(self.left_out_files), size(self.left_out_bytes));
+            let (files, bytes) = (
+                plural(self.left_out_files, "file"),
+                size(self.left_out_bytes),
+            );
             let why = self.left_out_why.as_deref().unwrap_or("");
             writeln!(out, "left out {bytes} of {files}: {why}; see --budget")?;
         }
         if self.skipped > 0 {
-            writeln!(out, "skipped {}: not what was noted", Files(self.skipped))?;
+            writeln!(
+                out,
+                "skipped {}: not what was noted",
+                plural(self.skipped, "file")
+            )?;
         }
         if self.stayed.now < self.stayed.then {
             let Look { files, then, now } = self.stayed;
@@ -210,7 +243,7 @@ impl Summary {
                 out,
                 "of {then} pages of {} that were looked at again, {} have left the page cache \
                  meanwhile",
-                Files(files),
+                plural(files, "file"),
                 then - now
             )?;
         }
@@ -218,15 +251,5 @@ impl Summary {
             writeln!(out, "interrupted: the rest was not done")?;
         }
         Ok(())
-    }
-}
-
-/// So many files, in words.
-struct Files(u64);
-
-impl std::fmt::Display for Files {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let plural = if self.0 == 1 { "" } else { "s" };
-        write!(f, "{} file{plural}", self.0)
     }
 }

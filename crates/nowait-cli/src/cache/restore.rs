@@ -17,7 +17,7 @@ use crate::stop::Stop;
 /// Brings back exactly the ranges that a snapshot says were cached.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!(
-    "{AFTER}\n\n{}\n\nJSON (--json): {{\"verb\": \"restore\", {SHAPE}}}\n\n{CODES}",
+    "{AFTER}\n\n{}\n\nJSON (--json): {{\"restore\": 1, {SHAPE}}}\n\n{CODES}",
     super::SHAPE
 ))]
 pub struct Args {
@@ -48,7 +48,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let mut snapshot = Snapshot::check(open(&args.file, &name)?, name)?;
     let mut progress = Progress::of_files();
     let remarks = Remarks::beside(&progress);
-    let mut bringer = Bringer::new(args.limits.clone(), &remarks, &mut progress, &stop)?;
+    // A file with many ranges has several entries.
+    let mut bringer = Bringer::new(args.limits.clone(), None, &remarks, &mut progress, &stop)?;
     snapshot.each(|entry| match entry {
         Ok(wish) => bringer.take(wish),
         Err(Bad { line, why }) => {
