@@ -96,6 +96,21 @@ fn has_cachestat() -> bool {
     nowait::kernel::Kernel::get().cachestat.is_yes()
 }
 
+/// Half of the pages were read. Some machines reclaim without a shortage (DAMON), so that a page may
+/// be gone a millisecond later; the kernel remembers those.
+fn every_other_page(file: &File, cached: u64) {
+    let sum = residency(file, 0..u64::MAX).expect("an answer");
+    let sum = sum.known().expect("a count");
+    let read = sum.pages / 2;
+    match sum.evicted {
+        Some(evicted) => assert!(
+            cached <= read && cached + evicted >= read,
+            "{cached} {sum:?}"
+        ),
+        None => assert!((read * 4 / 5..=read).contains(&cached), "{cached} {sum:?}"),
+    }
+}
+
 /// What a child calls that asks nothing.
 fn floor() -> u64 {
     Calls::of(|| ()).all()
@@ -145,9 +160,7 @@ fn a_fragmented_cache_takes_a_bounded_number() {
         }
         let calls = Calls::of(|| {
             let map = page_map(file, 0..u64::MAX).expect("an answer");
-            // Nearly: the kernel may take back a page meanwhile.
-            let cached = map.known().expect("a map").cached();
-            assert!((pages * 2 / 5..=pages / 2).contains(&cached), "{cached}");
+            every_other_page(file, map.known().expect("a map").cached());
         });
         assert!(calls.all() <= 900, "{:?}", calls.0);
         let calls = Calls::of(|| {
@@ -162,9 +175,7 @@ fn a_fragmented_cache_takes_a_bounded_number() {
         let calls = Calls::of(|| {
             let asker = Asker::only(Source::Cachestat, file).expect("cachestat");
             let map = asker.page_map(0..u64::MAX).expect("an answer");
-            // Nearly: the kernel may take back a page meanwhile.
-            let cached = map.known().expect("a map").cached();
-            assert!((pages * 2 / 5..=pages / 2).contains(&cached), "{cached}");
+            every_other_page(file, map.known().expect("a map").cached());
         });
         assert!(calls.number(CACHESTAT) > pages);
     });

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use nowait::residency::Asker;
 use serde_json::Value;
 use slowdisk::{Filesystem, TestMount};
 use tempfile::TempDir;
@@ -164,13 +165,41 @@ pub fn touch(path: &Path, range: Range<u64>) {
 }
 
 /// The byte ranges of a file that are in the page cache: from, and to where.
+///
+/// Pages that the kernel has taken back by itself count too: some machines reclaim without a
+/// shortage (DAMON), and may take a page a millisecond after it was read. The kernel remembers such
+/// pages, as it does not those that were never read, or that somebody has evicted by advice.
 pub fn cached(path: &Path) -> Vec<(u64, u64)> {
     let file = File::open(path).unwrap();
-    let map = nowait::residency::page_map(&file, 0..u64::MAX).unwrap();
-    let map = map.known().expect("known");
-    map.resident()
-        .map(|range| (range.start, range.end))
-        .collect()
+    let asker = Asker::new(&file).unwrap();
+    let map = asker.page_map(0..u64::MAX).unwrap();
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    let mut add = |range: Range<u64>| match ranges.last_mut() {
+        Some(last) if last.1 == range.start => last.1 = range.end,
+        _ => ranges.push((range.start, range.end)),
+    };
+    for run in map.known().expect("known").runs() {
+        if run.resident {
+            add(run.range);
+        } else {
+            taken_back(&asker, run.range, &mut add);
+        }
+    }
+    ranges
+}
+
+/// Tells of the pages of a range that were cached, and that the kernel has taken back.
+fn taken_back(asker: &Asker<'_>, range: Range<u64>, tell: &mut impl FnMut(Range<u64>)) {
+    let sum = asker.residency(range.clone()).unwrap().known();
+    let evicted = sum.expect("known").evicted.unwrap_or(0);
+    let pages = (range.end - range.start).div_ceil(PAGE);
+    if evicted >= pages {
+        tell(range);
+    } else if evicted > 0 {
+        let middle = range.start + pages / 2 * PAGE;
+        taken_back(asker, range.start..middle, tell);
+        taken_back(asker, middle..range.end, tell);
+    }
 }
 
 /// How many bytes those are.
