@@ -6,9 +6,14 @@
 //!                                                 └─────── one local engine ───────┘
 //! ```
 //! All is read into memory that is used again and again: a page that was copied from is known to
-//! be there, and a failing device is heard of. Files are told FADV_RANDOM, which makes the kernel
-//! read exactly what it is asked for; the depth of the engine takes the place of its readahead.
-//! Cold opens, which wait for inodes, overlap with the reads.
+//! be there, and a failing device is heard of. Cold opens, which wait for inodes, overlap with the
+//! reads.
+//!
+//! Whole files are read in sequence, with many reads under way, and the kernel may read ahead of
+//! them: it then puts them into large folios, which are brought, counted and read later for a
+//! fraction of what single pages cost. Where that could bring what nobody wants (ranges, holes, the
+//! end of a budget, a rate), files are told FADV_RANDOM, which makes the kernel read exactly what it
+//! is asked for.
 
 mod budget;
 mod job;
@@ -31,7 +36,7 @@ use nowait::op::{Kind, Op, Openat2, Read};
 use nowait::read::Trying;
 use nowait::residency::page_size;
 use nowait::{Completion, Handle, IoBufExt};
-use rustix::fs::{Advice, FileType, Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 pub use limits::Limits;
@@ -365,7 +370,6 @@ impl<'a> Bringer<'a> {
         // A ring does not wait for reads of files that are open with O_NONBLOCK, on filesystems
         // that know no NOWAIT.
         let _ = rustix::fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK);
-        let _ = rustix::fs::fadvise(&fd, 0, None, Advice::Random);
         let handle = match Handle::new(fd) {
             Ok(handle) => handle,
             Err(e) => return self.remarks.failure(path, e),
@@ -374,8 +378,19 @@ impl<'a> Bringer<'a> {
         self.numbers += 1;
         let allocated = (stat.st_blocks as u64).saturating_mul(512);
         let job = Job::new(wish, handle, stat.st_size as u64, allocated);
+        if !self.may_be_read_ahead(&job) {
+            job.read_exactly();
+        }
         self.jobs.insert(self.numbers, job);
         self.ready.push_back(self.numbers);
+    }
+
+    /// Whether the kernel may read ahead in a file: nothing that nobody wants can come of it. Once it
+    /// has begun, no advice stops it: each part that it has read bids it read the next.
+    fn may_be_read_ahead(&self, job: &Job) -> bool {
+        let open: u64 = self.jobs.values().map(|job| job.size).sum();
+        let fits = open.saturating_add(job.size) <= self.room();
+        fits && job.is_all_data() && self.limits.rate.is_none()
     }
 
     /// A piece was read, or could not be.

@@ -12,7 +12,7 @@ use crate::tree::Paths;
 
 /// Brings files into the page cache: only what is missing, and no more than stays there.
 #[derive(Debug, clap::Args)]
-#[command(after_help = format!("{AFTER}\n\nJSON (--json): {{\"warm\": 1, {SHAPE}}}\n\n{CODES}"))]
+#[command(after_help = format!("{AFTER}\n\nJSON (--json): {{\"warm\": 1, {SHAPE}\n\n{CODES}"))]
 pub struct Args {
     #[command(flatten)]
     paths: Paths,

@@ -145,6 +145,23 @@ fn a_budget_is_kept_and_what_was_left_out_is_said() {
     assert!(said.text().contains("--budget"), "{said:?}");
 }
 
+#[test]
+fn what_the_kernel_reads_ahead_counts_as_brought_and_is_within_the_budget() {
+    const SIZE: u64 = 320 * MIB;
+    let dir = directory();
+    let file = dir.path().join("file");
+    // Looked at in two windows, of which the second is not to be counted when it is read ahead.
+    fs::write(&file, vec![7; SIZE as usize]).unwrap();
+    evict(&file);
+    let report = warm(&["--budget", "100%", word(&file)]).json();
+    assert_eq!(report["cached_before"], 0);
+    assert_eq!(report["brought"], SIZE);
+    evict(&file);
+    let report = warm(&["--budget", "300M", word(&file)]).json();
+    assert_eq!(report["brought"], 300 * MIB);
+    assert_eq!(cached_bytes(&file), 300 * MIB);
+}
+
 /// A cgroup with a limit of memory, removed in the end.
 struct Group(std::path::PathBuf);
 
@@ -380,6 +397,8 @@ fn a_file_with_two_names_is_brought_once() {
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(said.json()["brought"], MIB);
     assert_eq!(said.json()["other_names"], 1);
+    let said = run(&mut nowait(["warm", "-r", word(dir.path())]));
+    assert!(said.text().contains("1 file (1 more name), 1M"), "{said:?}");
 }
 
 #[test]

@@ -4,15 +4,16 @@
 //! ```text
 //!  wanted ranges ─► windows ─► without holes ─► what is not cached ─► pieces
 //! ```
-//! A window is looked at when the pieces of the one before are gone, so a file of any size and any
-//! fragmentation takes little memory.
+//! A window is looked at when half of the one before is gone: so a file of any size and any
+//! fragmentation takes little memory, and what the kernel has read ahead was counted as missing
+//! before it came.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use nowait::Handle;
 use nowait::residency::{Answer, Source, page_map, page_size, residency};
-use rustix::fs::SeekFrom;
+use rustix::fs::{Advice, SeekFrom};
 use rustix::io::Errno;
 
 use super::wish::Wish;
@@ -28,6 +29,8 @@ pub struct Job {
     pub size: u64,
     /// What nobody has looked at yet, in order.
     wanted: VecDeque<Range<u64>>,
+    /// Where what was looked at ends.
+    looked: u64,
     pieces: VecDeque<Piece>,
     /// Whether it may have holes.
     sparse: bool,
@@ -100,6 +103,7 @@ impl Job {
             handle,
             size,
             wanted,
+            looked: 0,
             pieces: VecDeque::new(),
             sparse: allocated < size,
             in_flight: 0,
@@ -110,16 +114,29 @@ impl Job {
         }
     }
 
+    /// Whether all of the file is wanted, and none of it is a hole.
+    pub fn is_all_data(&self) -> bool {
+        let all = 0..self.size;
+        !self.sparse && self.wanted.iter().eq([&all])
+    }
+
+    /// Has the kernel read nothing but what it is asked for.
+    pub fn read_exactly(&self) {
+        // Where the advice means nothing, no more can be done.
+        let _ = rustix::fs::fadvise(&self.handle, 0, None, Advice::Random);
+    }
+
     /// The next piece to read, at most `most` bytes unless parts of it are cached; `None` when all
     /// of them are gone.
     ///
     /// # Errors
     /// If nobody can be asked any more.
     pub fn next(&mut self, most: u64, largest: u64) -> nowait::Result<Option<Piece>> {
-        while self.pieces.is_empty() && !self.over {
+        while !self.over && self.looks_no_further() {
             let Some(window) = self.next_window() else {
                 break;
             };
+            self.looked = window.end;
             self.look(window, largest)?;
         }
         if self.over {
@@ -189,6 +206,12 @@ impl Job {
             .is_ok_and(|answer| answer.known().is_some_and(|r| r.cached < r.pages))
     }
 
+    /// Whether the next piece is close to the end of what was looked at.
+    fn looks_no_further(&self) -> bool {
+        let next = self.pieces.front();
+        next.is_none_or(|piece| self.looked - piece.range.start < WINDOW / 2)
+    }
+
     /// The next stretch without holes, no longer than a window.
     fn next_window(&mut self) -> Option<Range<u64>> {
         while let Some(wanted) = self.wanted.front_mut() {
@@ -217,6 +240,7 @@ impl Job {
     /// Makes pieces of what is not cached.
     fn look(&mut self, window: Range<u64>, largest: u64) -> nowait::Result<()> {
         let len = window.end - window.start;
+        let others = self.pieces.len();
         match page_map(&self.handle, window.clone())? {
             Answer::Known { value: map, .. } => {
                 let within = map.range();
@@ -226,24 +250,26 @@ impl Job {
                     self.wanted.clear();
                 }
                 for run in map.runs().filter(|run| !run.resident) {
-                    self.add(run.range, largest);
+                    self.add(run.range, largest, others);
                 }
             }
             // All of it, then.
             Answer::Unknown(_) => {
                 self.sums.data += len;
-                self.add(window, largest);
+                self.add(window, largest, others);
             }
         }
         Ok(())
     }
 
     /// Adds what is missing: to the last piece if that stays small enough, else as new ones. What
-    /// lies between two missing ranges of one window is cached.
-    fn add(&mut self, missing: Range<u64>, largest: u64) {
+    /// lies between two missing ranges of one window is cached; so the pieces of `others` are left
+    /// as they are.
+    fn add(&mut self, missing: Range<u64>, largest: u64, others: usize) {
         let len = missing.end - missing.start;
         self.sums.missing += len;
-        if let Some(last) = self.pieces.back_mut()
+        if self.pieces.len() > others
+            && let Some(last) = self.pieces.back_mut()
             && missing.end - last.range.start <= largest
         {
             last.range.end = missing.end;

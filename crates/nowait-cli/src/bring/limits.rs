@@ -10,7 +10,7 @@ pub struct Limits {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=512))]
     pub depth: u32,
 
-    /// Read no more than so many bytes a second
+    /// Read no more than so many bytes a second (as 500K, 20M, 1G: so for every size here)
     #[arg(long, value_name = "BYTES")]
     pub rate: Option<Size>,
 

@@ -67,12 +67,16 @@ pub struct Summary {
     backend: &'static str,
 }
 
-/// What the JSON of a summary is, for `--help`.
+/// What the JSON of a summary is, for `--help`: its keys, and what they mean.
 pub const SHAPE: &str = "\
 \"version\", \"dry_run\", \"interrupted\", \"files\", \"other_names\", \"skipped\", \"failed\", \"bytes\", \
 \"hole_bytes\", \"cached_before\", \"brought\", \"cached_after\", \"unknown\": [{\"why\", \"files\", \"size\"}], \
-\"left_out\": {\"files\", \"bytes\", \"why\"}, \"stayed\": {\"files\", \"pages_then\", \"pages_now\"}, \"seconds\", \"bytes_per_s\", \
-\"backend\"";
+\"left_out\": {\"files\", \"bytes\", \"why\"}, \"stayed\": {\"files\", \"pages_then\", \"pages_now\"}, \
+\"seconds\", \"bytes_per_s\", \"backend\"}. Sizes are bytes of the files, without their holes (hole_bytes). \
+brought is what was missing and was read, in a dry run what would be; cached_before and cached_after \
+are of the files of which that is known; stayed is about files that were looked at again in the end; \
+why is null if nothing was left out. The verb's own key is the version of this shape; keys may be added \
+within it.";
 
 impl Summary {
     /// Of nothing yet.
@@ -195,7 +199,11 @@ impl Summary {
 
     fn for_people(&self, out: &mut impl Write) -> io::Result<()> {
         let size = |bytes| Size(bytes).to_string();
-        write!(out, "{}, {}", plural(self.files, "file"), size(self.data))?;
+        write!(out, "{}", plural(self.files, "file"))?;
+        if self.other_names > 0 {
+            write!(out, " ({})", plural(self.other_names, "more name"))?;
+        }
+        write!(out, ", {}", size(self.data))?;
         if self.holes > 0 {
             write!(out, " and {} of holes", size(self.holes))?;
         }

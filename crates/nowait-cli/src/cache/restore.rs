@@ -17,7 +17,7 @@ use crate::stop::Stop;
 /// Brings back exactly the ranges that a snapshot says were cached.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!(
-    "{AFTER}\n\n{}\n\nJSON (--json): {{\"restore\": 1, {SHAPE}}}\n\n{CODES}",
+    "{AFTER}\n\n{}\n\nJSON (--json): {{\"restore\": 1, {SHAPE}\n\n{CODES}",
     super::SHAPE
 ))]
 pub struct Args {
