@@ -4,98 +4,15 @@
 mod directories;
 #[path = "common/engines.rs"]
 mod engines;
-
-use std::ffi::OsStr;
-use std::time::{Duration, UNIX_EPOCH};
+#[path = "common/liar.rs"]
+mod liar;
 
 use directories::{engines as all_engines, with_metadata};
 use engines::Limit;
-use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation,
-    INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyDirectory, ReplyEmpty, ReplyEntry, Request,
-};
+use fuser::FileType;
+use liar::{Told, mount};
 use nowait::scan::{FileType as Kind, Limits, Options, readahead};
 use nowait::{ErrorKind, Walk, walk};
-
-/// One directory. Each entry: its name, inode number and kind as the directory tells them, the offset
-/// that it says the next one is at, and inode number and kind as they are.
-struct Liar(Vec<Told>);
-
-struct Told {
-    name: String,
-    told: (u64, FileType),
-    next: u64,
-    real: (u64, FileType),
-}
-
-fn attr(ino: u64, kind: FileType) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(ino),
-        size: 0,
-        blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind,
-        perm: 0o700,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 4096,
-        flags: 0,
-    }
-}
-
-const FOREVER: Duration = Duration::from_secs(3600);
-
-impl Filesystem for Liar {
-    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.0.iter().find(|told| told.name.as_str() == name) {
-            Some(told) => reply.entry(&FOREVER, &attr(told.real.0, told.real.1), Generation(0)),
-            None => reply.error(Errno::ENOENT),
-        }
-    }
-
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let told = self.0.iter().find(|told| told.real.0 == ino.0);
-        let kind = told.map_or(FileType::Directory, |told| told.real.1);
-        reply.attr(&FOREVER, &attr(ino.0, kind));
-    }
-
-    fn readdir(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        for told in self.0.iter().skip(offset as usize) {
-            if reply.add(INodeNo(told.told.0), told.next, told.told.1, &told.name)
-                || told.next <= offset
-            {
-                break;
-            }
-        }
-        reply.ok();
-    }
-
-    fn releasedir(&self, _: &Request, _: INodeNo, _: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        reply.ok();
-    }
-
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
-    }
-}
-
-fn mount(entries: Vec<Told>) -> (BackgroundSession, tempfile::TempDir) {
-    let at = tempfile::tempdir().unwrap();
-    let session = fuser::spawn_mount(Liar(entries), at.path(), &Config::default()).unwrap();
-    (session, at)
-}
 
 #[test]
 fn statx_is_believed_and_the_directory_only_where_nothing_was_asked() {
