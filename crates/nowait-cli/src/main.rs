@@ -7,6 +7,7 @@ mod cache;
 mod doctor;
 mod evict;
 mod fincore;
+mod ls;
 mod met;
 mod name;
 mod output;
@@ -42,6 +43,7 @@ enum Verb {
     Evict(evict::Args),
     Warm(warm::Args),
     Cache(cache::Args),
+    Ls(ls::Args),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Verb::Evict(args) => evict::run(&args),
         Verb::Warm(args) => warm::run(&args),
         Verb::Cache(args) => cache::run(&args),
+        Verb::Ls(args) => ls::run(&args),
     };
     outcome.unwrap_or_else(|message| {
         eprintln!("nowait: {message}");

@@ -1,5 +1,6 @@
 //! A file's name as people and as programs can read it, whatever bytes it is made of.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -53,7 +54,7 @@ fn escaped(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
 /// A path for programs: `"path"`, and where that is not the whole truth also `"path_hex"`, its bytes.
 #[derive(Serialize)]
 pub struct Name<'a> {
-    path: std::borrow::Cow<'a, str>,
+    path: Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_hex: Option<String>,
 }
@@ -61,18 +62,23 @@ pub struct Name<'a> {
 impl<'a> Name<'a> {
     /// Of this path.
     pub fn of(path: &'a Path) -> Name<'a> {
-        let bytes = path.as_os_str().as_bytes();
-        let hex = || {
-            bytes.iter().fold(String::new(), |mut hex, byte| {
-                // Writing to a string can't fail.
-                let _ = write!(hex, "{byte:02x}");
-                hex
-            })
-        };
-        Name {
-            path: String::from_utf8_lossy(bytes),
-            path_hex: std::str::from_utf8(bytes).is_err().then(hex),
-        }
+        let (path, path_hex) = told(path.as_os_str().as_bytes());
+        Name { path, path_hex }
+    }
+}
+
+/// Bytes for programs: as text, and where that is not the whole truth also in hexadecimal digits.
+pub fn told(bytes: &[u8]) -> (Cow<'_, str>, Option<String>) {
+    let hex = || {
+        bytes.iter().fold(String::new(), |mut hex, byte| {
+            // Writing to a string can't fail.
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
+    };
+    match String::from_utf8_lossy(bytes) {
+        Cow::Borrowed(text) => (text.into(), None),
+        replaced => (replaced, Some(hex())),
     }
 }
 

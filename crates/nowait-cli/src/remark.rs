@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::ProgressBar;
+use nowait::ErrorKind;
+use rustix::io::Errno;
 
 use crate::name::Shown;
 use crate::progress::Progress;
@@ -31,6 +33,30 @@ impl Remarks {
     pub fn failure(&self, path: &Path, why: impl Display) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         self.note(path, why);
+    }
+
+    /// What the library could not do, at `path` if it does not say where. What is not there any
+    /// more, or is something else now, is a failure only if it was `named`.
+    pub fn error(&self, path: &Path, named: bool, error: &nowait::Error) {
+        let path = error.path().unwrap_or(path);
+        let errno = error.errno().map(Errno::from_raw_os_error);
+        match (errno, error.kind()) {
+            (Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP), _) if !named => {
+                self.note(path, "vanished meanwhile");
+            }
+            (Some(errno), _) => self.failure(path, errno),
+            (None, ErrorKind::Repeats) => self.failure(
+                path,
+                "its listing goes round in a circle and was ended: its filesystem is broken",
+            ),
+            (None, ErrorKind::Cycle) => self.cycle(path),
+            (None, _) => self.failure(path, error),
+        }
+    }
+
+    /// A directory that would lead round in a circle.
+    pub fn cycle(&self, path: &Path) {
+        self.failure(path, "is one of its own ancestors: not entered again");
     }
 
     /// Something that a reader should know and that nobody has asked for by name.
