@@ -5,6 +5,7 @@ mod bench;
 mod bring;
 mod cache;
 mod doctor;
+mod du;
 mod evict;
 mod fincore;
 mod ls;
@@ -44,6 +45,7 @@ enum Verb {
     Warm(warm::Args),
     Cache(cache::Args),
     Ls(ls::Args),
+    Du(du::Args),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Verb::Warm(args) => warm::run(&args),
         Verb::Cache(args) => cache::run(&args),
         Verb::Ls(args) => ls::run(&args),
+        Verb::Du(args) => du::run(&args),
     };
     outcome.unwrap_or_else(|message| {
         eprintln!("nowait: {message}");

@@ -41,7 +41,11 @@ impl Remarks {
         let path = error.path().unwrap_or(path);
         let errno = error.errno().map(Errno::from_raw_os_error);
         match (errno, error.kind()) {
-            (Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP), _) if !named => {
+            (Some(Errno::NOENT | Errno::NOTDIR), _) if !named => {
+                self.note(path, "vanished meanwhile");
+            }
+            // A link has taken its place.
+            (Some(Errno::LOOP), _) if !named && error.operation() == "open" => {
                 self.note(path, "vanished meanwhile");
             }
             (Some(errno), _) => self.failure(path, errno),

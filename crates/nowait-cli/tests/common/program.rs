@@ -252,3 +252,30 @@ pub fn fifo(path: PathBuf) -> PathBuf {
     rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
     path
 }
+
+/// With at most so many descriptors.
+pub fn limited(command: &mut Command, most: u64) -> &mut Command {
+    let program = command.get_program().to_owned();
+    let words: Vec<_> = command.get_args().map(OsStr::to_owned).collect();
+    *command = Command::new("prlimit");
+    command
+        .arg(format!("--nofile={most}:{most}"))
+        .arg(program)
+        .args(words)
+}
+
+/// A directory that is also elsewhere, until this goes.
+pub struct Bound<'a>(&'a Path);
+
+impl<'a> Bound<'a> {
+    pub fn new(what: &Path, at: &'a Path) -> Bound<'a> {
+        rustix::mount::mount_bind(what, at).unwrap();
+        Bound(at)
+    }
+}
+
+impl Drop for Bound<'_> {
+    fn drop(&mut self) {
+        rustix::mount::unmount(self.0, rustix::mount::UnmountFlags::DETACH).unwrap();
+    }
+}

@@ -1,0 +1,249 @@
+//! `nowait du`: how much files and directories take, with all that is in them.
+//!
+//! ```text
+//!  PATH ─► a walk: batches of one directory each ─► Met: counted before? ─► Tree: sums of directories
+//!                                                                 lines ◄── those that are over
+//! ```
+//! A directory comes after all that is in it. What is held are the directories that are being walked,
+//! and the files with several names that were met.
+//!
+//! # The JSON shape, version 1 (keys may be added within it)
+//! ```text
+//! {
+//!   "du": 1,                          version of this shape
+//!   "version": "0.1.0",               of nowait
+//!   "apparent": bool,                 with --apparent-size
+//!   "entries": [{
+//!     "path",                         text; what is not UTF-8 in it is replaced
+//!     "path_hex",                     the bytes of the path, only if it is not UTF-8
+//!     "bytes"                         with all that is in it
+//!   }],
+//!   "total": {"bytes", "files", "directories",
+//!             "other_names",          of files that were counted before: in none of the above
+//!             "failed"}               what was said on standard error, and makes exit code 1
+//! }
+//! ```
+
+mod met;
+mod report;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use nowait::scan::{FileType, Statx, StatxFlags};
+use nowait::walk;
+use rustix::fs::{AtFlags, CWD};
+
+use crate::problem::Problem;
+use crate::progress::Progress;
+use crate::remark::Remarks;
+use crate::size::Size;
+use crate::terminal::Terminal;
+
+use met::Met;
+use report::{Report, Totals};
+use tree::{Over, Tree};
+
+/// Shows how much space directories take, with all that is in them.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Space is what is allocated on the device, as `du -B1` has it; with --apparent-size the bytes that
+could be read, as `du -b` has it (before coreutils 9.2: those of directories count). In bytes, on a
+terminal rounded. A file with several names counts once, in the directory where it is met first, which may
+be any of them; a directory that lies below two PATHs is shown with the first. Symbolic links are
+not followed.
+
+Every directory comes after all that is in it, directories of a tree of up to some thousands in the
+order of their names; with -a, files come as they are found.
+
+JSON (--json): {\"du\": 1, \"version\", \"apparent\", \"entries\": [{\"path\", \"path_hex\", \"bytes\"}],
+\"total\": {\"bytes\", \"files\", \"directories\", \"other_names\", \"failed\"}}. path_hex, the bytes of the
+path, is there only if they are not UTF-8. \"du\" is the version of this shape; keys may be added
+within it.
+
+Exit status: 0 all could be counted; 1 something could not, and standard error says what; 2 wrong
+usage.")]
+pub struct Args {
+    /// Directories, and other files
+    #[arg(value_name = "PATH", default_value = ".")]
+    paths: Vec<PathBuf>,
+
+    /// Show files, too, and not only directories
+    #[arg(short, long)]
+    all: bool,
+
+    /// Count the bytes that could be read, not those that are allocated
+    #[arg(long)]
+    apparent_size: bool,
+
+    /// Show only what is at most N directories below a PATH; 0 shows the PATHs alone
+    #[arg(long, value_name = "N", default_value_t = usize::MAX, hide_default_value = true)]
+    depth: usize,
+
+    /// Stay on the filesystem of each PATH
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// What a file takes.
+    fn bytes(&self, stat: &Statx) -> u64 {
+        match self.apparent_size {
+            true => stat.stx_size,
+            false => stat.stx_blocks * 512,
+        }
+    }
+}
+
+/// What has to be known of a file.
+const FIELDS: StatxFlags = StatxFlags::TYPE
+    .union(StatxFlags::INO)
+    .union(StatxFlags::NLINK)
+    .union(StatxFlags::SIZE)
+    .union(StatxFlags::BLOCKS);
+
+/// Runs the verb.
+pub fn run(args: &Args) -> Result<ExitCode, String> {
+    Ok(measure(args).unwrap_or_else(|problem| problem.report()))
+}
+
+fn measure(args: &Args) -> Result<ExitCode, Problem> {
+    let mut progress = Progress::of_files();
+    let remarks = Remarks::beside(&progress);
+    let mut report = Report::begin(Terminal::look(), args.json, args.apparent_size)?;
+    let mut met = Met::new(args.paths.len() > 1);
+    let mut totals = Totals::default();
+    for path in &args.paths {
+        let stat = match rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, FIELDS) {
+            Ok(stat) => stat,
+            Err(why) => {
+                remarks.failure(path, why);
+                continue;
+            }
+        };
+        let is_directory = kind(&stat) == FileType::Directory;
+        if !met.first_named(path, &stat, is_directory) {
+            totals.other_names += u64::from(!is_directory);
+            continue;
+        }
+        totals.count(args.bytes(&stat), is_directory);
+        if is_directory {
+            let mut counter = Counter {
+                args,
+                root: (stat.stx_dev_major, stat.stx_dev_minor),
+                remarks: &remarks,
+                progress: &mut progress,
+                report: &mut report,
+                met: &mut met,
+                totals: &mut totals,
+            };
+            counter.directory(path, args.bytes(&stat))?;
+        } else {
+            remarks.aside(|| report.line(path, args.bytes(&stat)))?;
+        }
+    }
+    drop(progress);
+    report.end(&totals, remarks.failures())?;
+    Ok(remarks.exit_code())
+}
+
+fn kind(stat: &Statx) -> FileType {
+    FileType::from_raw_mode(u32::from(stat.stx_mode))
+}
+
+/// Counts one tree.
+struct Counter<'a> {
+    args: &'a Args,
+    /// The device that it is on.
+    root: (u32, u32),
+    remarks: &'a Remarks,
+    progress: &'a mut Progress,
+    report: &'a mut Report,
+    met: &'a mut Met,
+    totals: &'a mut Totals,
+}
+
+impl Counter<'_> {
+    /// A tree whose root takes so many bytes by itself.
+    fn directory(&mut self, path: &Path, bytes: u64) -> Result<(), Problem> {
+        let options = walk::Options::new()
+            .metadata(FIELDS)
+            .one_filesystem(self.args.one_file_system);
+        let mut walk = match options.blocking_open(path) {
+            Ok(walk) => walk,
+            Err(error) => {
+                self.remarks.error(path, true, &error);
+                self.remarks.aside(|| self.report.line(path, bytes))?;
+                return Ok(());
+            }
+        };
+        let mut tree = Tree::new(path, bytes, self.args.depth);
+        while let Some(found) = walk.blocking_batch() {
+            match found {
+                Ok(found) => self.found(&found, &mut tree)?,
+                Err(error) => self.remarks.error(path, false, &error),
+            }
+            self.show(tree.over())?;
+        }
+        self.show(tree.rest())
+    }
+
+    fn show(&mut self, over: Vec<Over>) -> Result<(), Problem> {
+        if over.is_empty() {
+            return Ok(());
+        }
+        self.remarks.aside(|| {
+            let mut lines = over.iter();
+            lines.try_for_each(|over| self.report.line(&over.path, over.bytes))
+        })?;
+        Ok(())
+    }
+
+    /// Counts entries of one directory.
+    fn found(&mut self, found: &walk::Found, tree: &mut Tree) -> Result<(), Problem> {
+        let Some(mut sum) = tree.directory(found.place()) else {
+            return Ok(());
+        };
+        for entry in found.batch().iter() {
+            let stat = match entry.metadata() {
+                Some(Ok(stat)) => stat,
+                Some(Err(error)) => {
+                    self.remarks.error(found.place().path(), false, &error);
+                    continue;
+                }
+                None => continue,
+            };
+            let device = (stat.stx_dev_major, stat.stx_dev_minor);
+            if self.args.one_file_system && device != self.root {
+                continue;
+            }
+            let bytes = self.args.bytes(stat);
+            let is_directory = kind(stat) == FileType::Directory;
+            if !self.met.first(stat, is_directory) {
+                match is_directory {
+                    true => sum.skip(entry.name()),
+                    false => self.totals.other_names += 1,
+                }
+                continue;
+            }
+            self.totals.count(bytes, is_directory);
+            if is_directory {
+                sum.add_directory(entry.name(), bytes);
+            } else {
+                sum.add(bytes);
+                if self.args.all && found.place().depth() < self.args.depth {
+                    let path = found.place().path().join(entry.name());
+                    self.remarks.aside(|| self.report.line(&path, bytes))?;
+                }
+            }
+        }
+        let done = self.totals.files + self.totals.directories;
+        self.progress.at(done, Size(self.totals.bytes).to_string());
+        Ok(())
+    }
+}
