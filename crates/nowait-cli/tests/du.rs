@@ -1,0 +1,395 @@
+//! `nowait du` beside the real du: the same bytes for the same directories.
+
+#[path = "../../nowait/tests/common/cold.rs"]
+mod cold;
+#[path = "../../nowait/tests/common/liar.rs"]
+mod liar;
+#[path = "common/program.rs"]
+mod program;
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cold::Cold;
+use fuser::FileType;
+use liar::Told;
+use program::{
+    Bound, Said, as_nobody, directory, fifo, limited, nowait, open_directory, run, word,
+};
+use slowdisk::{Fault, Filesystem, SlowDisk};
+
+const ALL: [Filesystem; 5] = [
+    Filesystem::Ext4,
+    Filesystem::Xfs,
+    Filesystem::Btrfs,
+    Filesystem::Tmpfs,
+    Filesystem::Overlay,
+];
+
+fn du(words: &[&str]) -> Said {
+    run(&mut nowait(["du"].iter().chain(words)))
+}
+
+fn real_du(words: &[&str]) -> Said {
+    run(Command::new("du").arg("-B1").args(words).env("LC_ALL", "C"))
+}
+
+/// What was said of each path, in no order.
+fn lines(said: &Said) -> BTreeSet<String> {
+    let lines: Vec<_> = said.text().lines().map(String::from).collect();
+    let unique: BTreeSet<_> = lines.iter().cloned().collect();
+    assert_eq!(lines.len(), unique.len(), "no line comes twice: {said:?}");
+    unique
+}
+
+/// Ours says what theirs does, and every directory comes after all that is in it.
+fn assert_same(ours: &[&str], theirs: &[&str]) {
+    let (said, real) = (du(ours).done(), real_du(theirs));
+    assert_eq!(real.code, Some(0), "{real:?}");
+    assert_eq!(lines(&said), lines(&real), "{ours:?}");
+    let paths = said
+        .text()
+        .lines()
+        .filter_map(|line| line.split('\t').nth(1));
+    let paths: Vec<_> = paths.map(Path::new).collect();
+    for (at, path) in paths.iter().enumerate() {
+        let within = |later: &&Path| later.starts_with(path) && later != path;
+        assert!(!paths[at..].iter().any(within), "{path:?}: {said:?}");
+    }
+}
+
+/// Whether the real one counts what directories say of themselves as apparent sizes (not since 9.2).
+fn directories_are_apparent() -> bool {
+    let dir = directory();
+    real_du(&["-b", word(dir.path())]).text() != format!("0\t{}\n", word(dir.path()))
+}
+
+/// Files of all kinds and sizes, with holes, several names, links, and empty directories.
+fn tree(root: &Path) {
+    for at in 0..30 {
+        let dir = root.join(format!("d{}/e{at}/f", at % 4));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("file"), vec![b'x'; at * 1777]).unwrap();
+        fs::hard_link(dir.join("file"), dir.join("another name")).unwrap();
+        let sparse = File::create(dir.join("sparse")).unwrap();
+        sparse.set_len(at as u64 * 100_000_000).unwrap();
+        std::os::unix::fs::FileExt::write_at(&sparse, b"end", at as u64 * 50_000_000).unwrap();
+        symlink("/usr", dir.join("link")).unwrap();
+        fs::create_dir_all(dir.join("empty/within")).unwrap();
+    }
+    fifo(root.join("d0/pipe"));
+    fs::create_dir(root.join("big")).unwrap();
+    (0..3000).for_each(|i| drop(File::create(root.join(format!("big/f{i}"))).unwrap()));
+}
+
+#[test]
+fn every_directory_takes_what_the_real_du_says() {
+    for filesystem in ALL {
+        let mount = mounted!(filesystem);
+        tree(mount.path());
+        // Until blocks are allocated, they can change between two looks.
+        if filesystem != Filesystem::Overlay {
+            mount.sync().unwrap();
+        }
+        let root = word(mount.path());
+        assert_same(&[root], &[root]);
+        assert_same(&["-a", root], &["-a", root]);
+        for depth in ["0", "1", "2", "9"] {
+            assert_same(&["--depth", depth, root], &["--max-depth", depth, root]);
+            let theirs = ["-a", "--max-depth", depth, root];
+            assert_same(&["-a", "--depth", depth, root], &theirs);
+        }
+        if directories_are_apparent() {
+            assert_same(&["--apparent-size", root], &["-b", root]);
+            assert_same(&["-a", "--apparent-size", root], &["-ab", root]);
+        } else {
+            slowdisk::skip_or_fail("du of coreutils before 9.2");
+        }
+    }
+}
+
+#[test]
+fn paths_that_overlap_count_once() {
+    let dir = directory();
+    tree(dir.path());
+    let [root, d0, e0, file, link] = ["", "d0", "d0/e0", "d0/e0/f/file", "d0/e0/f/link"]
+        .map(|below| dir.path().join(below).to_str().unwrap().to_owned());
+    let slash = format!("{d0}/");
+    let pipe = format!("{d0}/pipe");
+    for paths in [
+        &[&d0, &root][..],
+        &[&root, &d0],
+        &[&e0, &d0, &root],
+        &[&root, &root],
+        &[&file, &root],
+        &[&root, &file],
+        &[&pipe, &root],
+        &[&root, &pipe],
+        &[&pipe, &pipe],
+        &[&link],
+        &[&slash, &e0],
+    ] {
+        for words in [&[][..], &["-a"]] {
+            let words: Vec<_> = words
+                .iter()
+                .copied()
+                .chain(paths.iter().map(|p| p.as_str()))
+                .collect();
+            assert_same(&words, &words);
+        }
+    }
+    let here = run(nowait(["du"]).current_dir(dir.path())).done();
+    let real = run(Command::new("du").arg("-B1").current_dir(dir.path()));
+    assert_eq!(lines(&here), lines(&real));
+}
+
+#[test]
+fn a_file_with_names_in_several_directories_counts_in_one_of_them() {
+    let dir = directory();
+    for name in ["a", "b", "c"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    let first = dir.path().join("a/file");
+    fs::write(&first, vec![1; 100_000]).unwrap();
+    for name in ["b/file", "c/file"] {
+        fs::hard_link(&first, dir.path().join(name)).unwrap();
+    }
+    let root = word(dir.path());
+    let said = du(&["--json", root]).done().json();
+    assert_eq!(said["du"], 1);
+    let total = &said["total"];
+    assert_eq!(
+        (&total["files"], &total["other_names"]),
+        (&1.into(), &2.into())
+    );
+    assert_eq!(total["directories"], 4);
+    assert_same(&["--depth", "0", root], &["-s", root]);
+    let entries = said["entries"].as_array().unwrap();
+    assert_eq!(entries.len(), 4);
+    assert_eq!(entries[3]["path"], root);
+    assert_eq!(entries[3]["bytes"], total["bytes"]);
+}
+
+#[test]
+fn many_directories_come_after_what_is_in_them() {
+    let mount = mounted!(Filesystem::Tmpfs);
+    for at in 0..12_000 {
+        let dir = mount
+            .path()
+            .join(format!("d{}/e{}/f{at}/g", at % 7, at % 61));
+        fs::create_dir_all(&dir).unwrap();
+        if at % 3 == 0 {
+            fs::write(dir.join("file"), vec![1; at]).unwrap();
+        }
+    }
+    let root = word(mount.path());
+    let (said, real) = (du(&[root]).done(), real_du(&[root]));
+    assert_eq!(lines(&said), lines(&real));
+    let mut shown = BTreeSet::new();
+    for line in said.text().lines() {
+        let path = Path::new(line.split('\t').nth(1).unwrap());
+        let mut above = path.ancestors().skip(1);
+        assert!(
+            !above.any(|above| shown.contains(above)),
+            "{path:?} came too late"
+        );
+        shown.insert(path);
+    }
+}
+
+#[test]
+fn what_may_not_be_read_counts_as_far_as_it_is_known() {
+    let dir = open_directory();
+    tree(dir.path());
+    for (name, mode) in [("d1", 0o700), ("d2/e2", 0o744), ("d3/e3/f", 0o311)] {
+        let path = dir.path().join(name);
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let root = word(dir.path());
+    let closed = format!("{root}/d1");
+    for words in [&[root][..], &["-a", root], &[&closed]] {
+        let (mut command, _copy) = as_nobody([&["du"], words].concat());
+        let said = run(&mut command).in_part();
+        use std::os::unix::process::CommandExt;
+        let mut real = Command::new("du");
+        real.arg("-B1")
+            .args(words)
+            .uid(65534)
+            .gid(65534)
+            .current_dir("/");
+        let real = run(&mut real);
+        assert_eq!(real.code, Some(1), "{real:?}");
+        assert_eq!(lines(&said), lines(&real), "{words:?}");
+        // One that can neither be asked about nor opened is remarked on twice.
+        let denied = |said: &Said| {
+            let lines = said
+                .err
+                .lines()
+                .filter(|line| line.contains("Permission denied"));
+            lines.map(String::from).collect::<BTreeSet<_>>().len()
+        };
+        assert_eq!(denied(&said), denied(&real), "{said:?} {real:?}");
+    }
+    let said = du(&["/no/such\nfile", root]).in_part();
+    assert!(
+        said.err.contains(r"$'/no/such\nfile': No such file"),
+        "{said:?}"
+    );
+    assert_eq!(lines(&said), lines(&real_du(&[root])));
+}
+
+#[test]
+fn other_filesystems_are_left_out_if_that_is_wished() {
+    let mount = mounted!(Filesystem::Ext4);
+    tree(mount.path());
+    let other = mount.path().join("big/other");
+    fs::create_dir(&other).unwrap();
+    mount.sync().unwrap();
+    let memory = mounted!(Filesystem::Tmpfs);
+    tree(memory.path());
+    let _bound = Bound::new(memory.path(), &other);
+    let root = word(mount.path());
+    assert_same(&["-x", root], &["-x", root]);
+    assert_same(&[root], &[root]);
+}
+
+#[test]
+fn a_directory_within_itself_is_remarked_on_and_not_entered() {
+    let mount = mounted!(Filesystem::Ext4);
+    let inner = mount.path().join("a/inner");
+    fs::create_dir_all(&inner).unwrap();
+    fs::write(mount.path().join("a/file"), vec![1; 100_000]).unwrap();
+    let _bound = Bound::new(&mount.path().join("a"), &inner);
+    let said = du(&["-a", word(mount.path())]).in_part();
+    assert!(
+        said.err.contains("inner: is one of its own ancestors"),
+        "{said:?}"
+    );
+    assert_eq!(said.text().matches("file").count(), 1, "{said:?}");
+}
+
+#[test]
+fn files_may_vanish_meanwhile() {
+    let dir = directory();
+    fs::write(dir.path().join("stays"), vec![1; 50_000]).unwrap();
+    let least = fs::metadata(dir.path().join("stays")).unwrap().blocks() * 512;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                for i in 0..200 {
+                    let sub = dir.path().join(format!("{}", i % 10));
+                    let _ = fs::create_dir(&sub);
+                    let _ = fs::write(sub.join(format!("{i}")), "x");
+                }
+                for i in 0..10 {
+                    let _ = fs::remove_dir_all(dir.path().join(format!("{i}")));
+                }
+            }
+        });
+        let runs: Vec<_> = (0..40).map(|_| du(&["-a", word(dir.path())])).collect();
+        // Before anything is asserted: the other thread waits for it.
+        over.store(true, Ordering::Relaxed);
+        for said in runs {
+            assert_eq!(said.code, Some(0), "{said:?}");
+            assert!(
+                said.err.lines().all(|line| line.contains("vanished")),
+                "{said:?}"
+            );
+            let last = said.text().lines().last().unwrap();
+            let (bytes, path) = last.split_once('\t').unwrap();
+            assert_eq!(path, word(dir.path()));
+            assert!(bytes.parse::<u64>().unwrap() > least);
+        }
+    });
+}
+
+#[test]
+fn names_of_any_bytes_stay_on_their_line() {
+    let dir = directory();
+    let names = [vec![b'\n'; 255], vec![0xff; 255], b"tab\tbell\x07".to_vec()];
+    for name in &names {
+        fs::create_dir(dir.path().join(OsStr::from_bytes(name))).unwrap();
+    }
+    let said = du(&[word(dir.path())]).done();
+    assert_eq!(said.text().lines().count(), 4, "{said:?}");
+    let tame = |c: char| c == '\n' || c == '\t' || !c.is_control();
+    assert!(said.text().chars().all(tame), "{said:?}");
+    let json = du(&["--json", word(dir.path())]).done().json();
+    let entries = json["entries"].as_array().unwrap();
+    let hex = entries
+        .iter()
+        .filter_map(|entry| entry["path_hex"].as_str());
+    let hex: Vec<_> = hex.collect();
+    assert_eq!(hex.len(), 1);
+    assert!(hex[0].ends_with(&"ff".repeat(255)));
+}
+
+#[test]
+fn an_inode_that_cannot_be_read_costs_its_own_bytes_only() {
+    slowdisk::require!(slowdisk::available());
+    let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
+    let mut cold = Cold::new(Filesystem::Ext4, &disk, |at| {
+        fs::create_dir(at.join("d")).unwrap();
+        (0..3_000).for_each(|i| drop(File::create(at.join(format!("d/f{i:04}"))).unwrap()));
+    });
+    let dir = cold.path().join("d");
+    let bad = cold.inode(&dir.join("f1500"));
+    cold.chill();
+    let fault = disk.inject(Fault::eio(bad).reads_only());
+    let said = du(&["--json", word(&dir)]).in_part();
+    disk.release(fault);
+    let failed = said.err.matches("Input/output error").count() as u64;
+    assert!(
+        (1..=16).contains(&failed),
+        "an inode block has 16: {failed}"
+    );
+    assert_eq!(said.json()["total"]["failed"], failed);
+    assert_eq!(said.json()["total"]["files"], 3_000 - failed);
+}
+
+#[test]
+fn thirty_two_descriptors_are_enough() {
+    let dir = directory();
+    for i in 0..300 {
+        let below = dir.path().join(format!("d{i}/e/f"));
+        fs::create_dir_all(&below).unwrap();
+        fs::write(below.join("file"), "x").unwrap();
+    }
+    let root = word(dir.path());
+    let said = run(limited(&mut nowait(["du", root]), 32)).done();
+    assert_eq!(lines(&said), lines(&real_du(&[root])));
+}
+
+#[test]
+fn a_filesystem_that_lies_is_not_believed() {
+    slowdisk::require!(slowdisk::available());
+    let entry = |at: u64, told, real, next| Told {
+        name: format!("name{at}"),
+        told: (100 + at, told),
+        next,
+        real: (10 + at, real),
+    };
+    let (file, directory) = (FileType::RegularFile, FileType::Directory);
+    let (session, at) = liar::mount(vec![
+        entry(1, directory, file, 1),
+        entry(2, file, directory, 2),
+    ]);
+    let said = du(&["--json", word(at.path())]).in_part();
+    assert_eq!(said.json()["total"]["files"], 2, "one in each directory");
+    assert!(said.err.contains("Too many levels"), "{said:?}");
+    session.umount_and_join().unwrap();
+
+    let mut round: Vec<_> = (0..2_000).map(|at| entry(at, file, file, at + 1)).collect();
+    round[1_999].next = 700;
+    let (session, at) = liar::mount(round);
+    let said = du(&[word(at.path())]).in_part();
+    assert!(said.err.contains("round in a circle"), "{said:?}");
+    session.umount_and_join().unwrap();
+}
