@@ -5,17 +5,19 @@
 //!  Paths ─► visit: one file after the other ─────────────────────────────────► each
 //!             └─ look: batches ─► threads: look(file) ─► in the order of visit ─► take
 //! ```
-//! Memory does not grow with the number of files: what is kept are the directories still to be
-//! listed and a bounded number of batches. Nothing is opened here but directories.
+//! Trees are walked by the library. Memory does not grow with the number of files: what is kept are the
+//! walk's window, the directories that it has yet to open, and a bounded number of batches.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir};
+use nowait::scan::Entry;
+use nowait::walk;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::remark::Remarks;
@@ -54,6 +56,13 @@ pub struct Found {
     pub named: bool,
 }
 
+/// What a path that was given leads to.
+pub enum Named<'a> {
+    File(Found),
+    /// With -r.
+    Directory(&'a Path),
+}
+
 impl Found {
     /// The flags to open it with for reading: never waits for the other end of a fifo and follows
     /// no link but a named one, whatever the path has become.
@@ -83,48 +92,55 @@ impl Found {
     }
 }
 
+/// No path that the kernel takes is longer, NUL included.
+const PATH_MAX: u64 = 4096;
+
 impl Paths {
     /// Whether a file could be met twice without having two names.
     pub fn may_overlap(&self) -> bool {
         self.files0_from.is_some() || self.paths.len() > 1
     }
 
-    /// Calls `each` for every file, one after the other, until it returns an error.
+    /// Calls `each` for every file, one after the other, until it returns an error: named files and
+    /// trees in the order of their names, and the files of a tree as a walk finds them.
     pub fn visit<E>(
         &self,
         remarks: &Remarks,
         mut each: impl FnMut(Found) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut walk = Walk {
-            paths: self,
-            remarks,
-            buffer: Vec::with_capacity(LISTING),
-            each: &mut each,
-        };
+        self.named(remarks, |named| match named {
+            Named::File(found) => each(found),
+            Named::Directory(root) => self.tree(root, remarks, &mut each),
+        })
+    }
+
+    /// Calls `each` for every file whose path was given, and with -r for every directory.
+    pub fn named<E>(
+        &self,
+        remarks: &Remarks,
+        mut each: impl FnMut(Named<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         match &self.files0_from {
-            None => self.paths.iter().try_for_each(|path| walk.named(path)),
-            Some(list) => walk.list(list),
+            None => self
+                .paths
+                .iter()
+                .try_for_each(|path| self.look_at(path, remarks, &mut each)),
+            Some(list) => self.list(list, remarks, &mut each),
         }
     }
-}
 
-/// How many bytes of a directory are asked for at once.
-const LISTING: usize = 128 << 10;
+    /// How trees are walked.
+    pub fn walking(&self) -> walk::Options {
+        walk::Options::new().one_filesystem(self.one_file_system)
+    }
 
-/// No path that the kernel takes is longer, NUL included.
-const PATH_MAX: u64 = 4096;
-
-/// One visit.
-struct Walk<'a, E> {
-    paths: &'a Paths,
-    remarks: &'a Remarks,
-    buffer: Vec<u8>,
-    each: &'a mut dyn FnMut(Found) -> Result<(), E>,
-}
-
-impl<E> Walk<'_, E> {
     /// All paths of a list, as they come.
-    fn list(&mut self, list: &Path) -> Result<(), E> {
+    fn list<E>(
+        &self,
+        list: &Path,
+        remarks: &Remarks,
+        each: &mut impl FnMut(Named<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         let open = || -> io::Result<Box<dyn Read>> {
             if list == "-" {
                 return Ok(Box::new(io::stdin()));
@@ -134,8 +150,7 @@ impl<E> Walk<'_, E> {
         let mut names = match open() {
             Ok(input) => BufReader::new(input),
             Err(e) => {
-                self.remarks
-                    .failure(list, format_args!("cannot read this list: {e}"));
+                remarks.failure(list, format_args!("cannot read this list: {e}"));
                 return Ok(());
             }
         };
@@ -149,47 +164,50 @@ impl<E> Walk<'_, E> {
                 Ok(n) if (n as u64) < PATH_MAX => {}
                 Ok(_) => {
                     let why = format_args!("name {number} is longer than any path: left out");
-                    self.remarks.failure(list, why);
+                    remarks.failure(list, why);
                     if names.skip_until(0).is_err() {
                         break;
                     }
                     continue;
                 }
                 Err(e) => {
-                    self.remarks
-                        .failure(list, format_args!("cannot read on: {e}"));
+                    remarks.failure(list, format_args!("cannot read on: {e}"));
                     break;
                 }
             }
             if name.is_empty() {
-                self.remarks
-                    .failure(list, format_args!("name {number} is empty: left out"));
+                remarks.failure(list, format_args!("name {number} is empty: left out"));
                 continue;
             }
-            self.named(Path::new(OsStr::from_bytes(&name)))?;
+            self.look_at(Path::new(OsStr::from_bytes(&name)), remarks, each)?;
         }
         Ok(())
     }
 
     /// A path that somebody has written.
-    fn named(&mut self, path: &Path) -> Result<(), E> {
+    fn look_at<E>(
+        &self,
+        path: &Path,
+        remarks: &Remarks,
+        each: &mut impl FnMut(Named<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         let stat = match std::fs::metadata(path) {
             Ok(stat) => stat,
             Err(e) => {
-                self.remarks.failure(path, e);
+                remarks.failure(path, e);
                 return Ok(());
             }
         };
         let kind = stat.file_type();
         if kind.is_file() {
-            return (self.each)(Found {
+            return each(Named::File(Found {
                 path: path.to_path_buf(),
                 inode: stat.ino(),
                 named: true,
-            });
+            }));
         }
-        if kind.is_dir() && self.paths.recursive {
-            return self.tree(path, stat.dev());
+        if kind.is_dir() && self.recursive {
+            return each(Named::Directory(path));
         }
         let what = if kind.is_dir() {
             "is a directory: -r takes all that is below it"
@@ -200,92 +218,59 @@ impl<E> Walk<'_, E> {
         } else {
             "is a device, not a regular file"
         };
-        self.remarks.failure(path, what);
+        remarks.failure(path, what);
         Ok(())
     }
 
-    /// All that is below a directory: its files, then what is below its directories, in the order
-    /// in which the filesystem lists them.
-    fn tree(&mut self, root: &Path, device: u64) -> Result<(), E> {
-        let mut pending = vec![root.to_path_buf()];
-        while let Some(path) = pending.pop() {
-            let first = pending.len();
-            self.directory(&path, path == root, device, &mut pending)?;
-            // The next to be popped is the first that was listed.
-            pending[first..].reverse();
-        }
-        Ok(())
-    }
-
-    /// The files of one directory; its directories are added to `below`.
-    fn directory(
-        &mut self,
-        path: &Path,
-        is_root: bool,
-        device: u64,
-        below: &mut Vec<PathBuf>,
+    /// All files below a directory.
+    fn tree<E>(
+        &self,
+        root: &Path,
+        remarks: &Remarks,
+        each: &mut impl FnMut(Found) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        if !is_root {
-            flags |= OFlags::NOFOLLOW;
-        }
-        let fd = match rustix::fs::open(path, flags, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(e) => {
-                failed(self.remarks, path, is_root, e);
+        let mut walk = match self.walking().blocking_open(root) {
+            Ok(walk) => walk,
+            Err(error) => {
+                remarks.error(root, true, &error);
                 return Ok(());
             }
         };
-        if self.paths.one_file_system && rustix::fs::fstat(&fd).is_ok_and(|s| s.st_dev != device) {
-            return Ok(());
-        }
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let mut entries = RawDir::new(&fd, buffer.spare_capacity_mut());
-        let mut outcome = Ok(());
-        while let Some(entry) = entries.next() {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(e) => {
-                    failed(self.remarks, path, is_root, e);
-                    break;
+        while let Some(found) = walk.blocking_batch() {
+            let found = match found {
+                Ok(found) => found,
+                Err(error) => {
+                    remarks.error(root, false, &error);
+                    continue;
                 }
             };
-            let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            if name == "." || name == ".." {
-                continue;
-            }
-            let below_path = join(path, name);
-            // Not every filesystem lists what its entries are.
-            let kind = match entry.file_type() {
-                FileType::Unknown => {
-                    match rustix::fs::statat(CWD, &below_path, AtFlags::SYMLINK_NOFOLLOW) {
-                        Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                        Err(e) => {
-                            failed(self.remarks, &below_path, false, e);
-                            continue;
-                        }
-                    }
-                }
-                kind => kind,
-            };
-            match kind {
-                FileType::Directory => below.push(below_path),
-                FileType::RegularFile => {
-                    outcome = (self.each)(Found {
-                        path: below_path,
+            for entry in found.batch().iter() {
+                let path = found.place().path().join(entry.name());
+                // Links are not followed here, and nobody has asked for fifos by name.
+                if kind(&entry, &path, remarks) == FileType::RegularFile {
+                    each(Found {
+                        path,
                         inode: entry.ino(),
                         named: false,
-                    });
-                    if outcome.is_err() {
-                        break;
-                    }
+                    })?;
                 }
-                // Links are not followed here, and nobody has asked for fifos by name.
-                _ => {}
             }
         }
-        self.buffer = buffer;
-        outcome
+        Ok(())
+    }
+}
+
+/// What an entry is: not every filesystem lists it.
+fn kind(entry: &Entry, path: &Path, remarks: &Remarks) -> FileType {
+    match entry.file_type() {
+        FileType::Unknown => match rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+            Err(why) => {
+                failed(remarks, path, false, why);
+                FileType::Unknown
+            }
+        },
+        kind => kind,
     }
 }
 
@@ -298,16 +283,4 @@ fn failed(remarks: &Remarks, path: &Path, named: bool, why: Errno) {
         }
         _ => remarks.failure(path, why),
     }
-}
-
-/// `directory/name`, in one allocation.
-fn join(directory: &Path, name: &OsStr) -> PathBuf {
-    let directory = directory.as_os_str().as_bytes();
-    let mut path = Vec::with_capacity(directory.len() + 1 + name.len());
-    path.extend_from_slice(directory);
-    if path.last() != Some(&b'/') {
-        path.push(b'/');
-    }
-    path.extend_from_slice(name.as_bytes());
-    PathBuf::from(std::ffi::OsString::from_vec(path))
 }
