@@ -19,6 +19,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Mount {
     path: PathBuf,
+    source: PathBuf,
+    filesystem: String,
+    options: CString,
     /// Forgotten after the mount is gone.
     _claim: Claim,
 }
@@ -44,18 +47,46 @@ impl Mount {
             Error::new(doing(), cause)
         })?;
         let claim = Claim::unmount(&path)?;
-        mount(
-            source,
-            &path,
-            filesystem,
-            MountFlags::empty(),
-            options.as_c_str(),
-        )
-        .doing(doing)?;
-        Ok(Mount {
+        let mounted = Mount {
             path,
+            source: source.into(),
+            filesystem: filesystem.into(),
+            options,
             _claim: claim,
-        })
+        };
+        mounted.mount().doing(doing)?;
+        Ok(mounted)
+    }
+
+    /// Unmounts it and mounts it again: the kernel has nothing of it in its caches then.
+    ///
+    /// # Errors
+    ///
+    /// If somebody uses it, after a moment of patience; then it stays as it was.
+    pub fn renew(&self) -> Result<()> {
+        let doing = || format!("mounting {} again", self.path.display());
+        match unmount_patiently(&self.path) {
+            Err(Errno::BUSY) => Err(Error::new(
+                doing(),
+                io::Error::other("somebody uses it: let go of its files and directories"),
+            )),
+            other => other
+                .map_err(io::Error::from)
+                .and_then(|()| self.mount())
+                .doing(doing),
+        }
+    }
+
+    fn mount(&self) -> io::Result<()> {
+        let (source, options) = (&self.source, self.options.as_c_str());
+        let flags = MountFlags::empty();
+        Ok(mount(
+            source,
+            &self.path,
+            &*self.filesystem,
+            flags,
+            options,
+        )?)
     }
 
     /// Where it is mounted.
@@ -73,15 +104,22 @@ impl Drop for Mount {
 /// Unmounts `path`, by force if it stays busy: requests to a FUSE mount then fail, and any mount is
 /// detached.
 pub(crate) fn take_down(path: &Path) {
+    if unmount_patiently(path) == Err(Errno::BUSY) {
+        // Force ends the requests of a FUSE mount, whatever it returns.
+        let _ = unmount(path, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE);
+        // It fails if that was enough.
+        let _ = unmount(path, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
+    }
+}
+
+fn unmount_patiently(path: &Path) -> std::result::Result<(), Errno> {
     let give_up = Instant::now() + PATIENCE;
-    while unmount(path, UnmountFlags::NOFOLLOW) == Err(Errno::BUSY) {
-        if Instant::now() > give_up {
-            // Force ends the requests of a FUSE mount, whatever it returns.
-            let _ = unmount(path, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE);
-            // It fails if that was enough.
-            let _ = unmount(path, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
-            return;
+    loop {
+        match unmount(path, UnmountFlags::NOFOLLOW) {
+            Err(Errno::BUSY) if Instant::now() < give_up => {
+                thread::sleep(Duration::from_millis(2));
+            }
+            other => return other,
         }
-        thread::sleep(Duration::from_millis(2));
     }
 }

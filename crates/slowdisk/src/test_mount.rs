@@ -88,6 +88,25 @@ impl TestMount {
         rustix::fs::syncfs(root).doing(doing)
     }
 
+    /// Mounts it anew, so that the kernel has nothing of it in its caches: no pages, no inodes, no
+    /// names. A slow disk is at full speed meanwhile, and its log is empty afterwards. Other
+    /// filesystems keep their caches, which [`drop_caches`](crate::drop_caches) would take.
+    ///
+    /// # Errors
+    ///
+    /// If somebody uses it; for a filesystem that has no device, whose content would be lost.
+    pub fn remount(&self) -> Result<()> {
+        if self.device.is_none() {
+            let cause = io::Error::from(io::ErrorKind::InvalidInput);
+            return Err(Error::new("mounting again what has no device", cause));
+        }
+        let speed = self.disk.as_ref().map(SlowDisk::full_speed);
+        self.mount.renew()?;
+        drop(speed);
+        self.disk.as_ref().map(SlowDisk::take_log);
+        Ok(())
+    }
+
     /// The loop device that it is on, or that its lower filesystem is on.
     pub fn device(&self) -> Option<&LoopDevice> {
         let base = || self.base.as_ref()?.device();

@@ -127,3 +127,24 @@ fn a_tmpfs_is_on_no_disk() {
     let error = TestMount::on(&disk, Filesystem::Tmpfs).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
 }
+
+#[test]
+fn mounted_anew_it_is_read_from_the_disk_again() {
+    require!(slowdisk::available());
+    for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
+        require!(filesystem.available());
+        let disk = SlowDisk::builder().build().unwrap();
+        let mount = TestMount::on(&disk, filesystem).unwrap();
+        let path = mount.path().join("file");
+        fs::write(&path, "bytes").unwrap();
+        let open = File::open(&path).unwrap();
+        assert!(mount.remount().is_err(), "it is in use");
+        drop(open);
+        mount.remount().unwrap();
+        assert!(disk.log().is_empty());
+        assert_eq!(fs::read(&path).unwrap(), b"bytes");
+        assert!(!disk.log().is_empty(), "{filesystem}: it was cached");
+    }
+    let nothing = TestMount::new(Filesystem::Tmpfs).unwrap();
+    assert!(nothing.remount().is_err());
+}
