@@ -15,6 +15,8 @@ mod cached;
 mod class;
 mod contender;
 mod crossing;
+mod delay;
+mod dir;
 mod draws;
 mod files;
 mod fio;
@@ -79,6 +81,11 @@ enum Bench {
     Syscalls(syscalls::Args),
     #[command(after_help = race::AFTER)]
     Race(race::Args),
+    #[command(after_help = dir::AFTER)]
+    Dir(dir::Args),
+    /// One turn of `dir`
+    #[command(hide = true)]
+    DirInside(dir::inside::Args),
     /// The process under pressure of `race`
     #[command(hide = true)]
     RaceInside(race::inside::Args),
@@ -152,6 +159,8 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
         Bench::Mix(args) => args.plan().and_then(conduct),
         Bench::Syscalls(args) => syscalls::run(args),
         Bench::Race(args) => race::run(args),
+        Bench::Dir(args) => dir::run(args),
+        Bench::DirInside(args) => dir::inside::run(args),
         Bench::RaceInside(args) => race::inside::run(args),
     };
     Ok(outcome.unwrap_or_else(|problem| problem.report()))

@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use kuva::plot::LinePlot;
+use kuva::plot::{LinePlot, ScatterPlot};
 use kuva::render::color::Color;
 use kuva::render::layout::{ComputedLayout, Layout, TickFormat};
 use kuva::render::plots::Plot;
@@ -81,7 +81,16 @@ pub struct Axis {
 pub struct Line {
     pub name: String,
     pub points: Vec<(f64, f64)>,
-    pub dashed: bool,
+    pub stroke: Stroke,
+}
+
+/// How a line's points are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stroke {
+    Solid,
+    Dashed,
+    /// Not at all: a dot for each, in any order.
+    Dots,
 }
 
 /// A vertical line with words at it.
@@ -108,6 +117,8 @@ const WORDS: u32 = 12;
 const SMALL: u32 = 11;
 /// Of one row of marks' words.
 const ROW: f64 = 14.0;
+/// Of one dot.
+const DOT: f64 = 1.2;
 
 impl Chart {
     /// Writes it as an SVG file.
@@ -130,16 +141,7 @@ impl Chart {
                 if shown.is_empty() {
                     return None;
                 }
-                let plot = LinePlot::new()
-                    .with_data(shown)
-                    .with_color(*ink)
-                    .with_stroke_width(2.0)
-                    .with_legend(line.name.clone());
-                Some(Plot::Line(if line.dashed {
-                    plot.with_dashed()
-                } else {
-                    plot
-                }))
+                Some(line.stroke.plot(shown, ink, &line.name))
             })
             .collect();
         let mut layout = self.layout(&plots);
@@ -224,6 +226,29 @@ impl Chart {
     }
 }
 
+impl Stroke {
+    fn plot(self, points: Vec<(f64, f64)>, ink: &str, name: &str) -> Plot {
+        let line = |points| {
+            LinePlot::new()
+                .with_data(points)
+                .with_color(ink)
+                .with_stroke_width(2.0)
+                .with_legend(name)
+        };
+        match self {
+            Stroke::Solid => Plot::Line(line(points)),
+            Stroke::Dashed => Plot::Line(line(points).with_dashed()),
+            Stroke::Dots => Plot::Scatter(
+                ScatterPlot::new()
+                    .with_data(points)
+                    .with_color(ink)
+                    .with_size(DOT)
+                    .with_legend(name),
+            ),
+        }
+    }
+}
+
 impl Axis {
     fn shows(&self, value: f64) -> bool {
         value.is_finite() && (!self.log || value > 0.0)
@@ -259,13 +284,13 @@ mod tests {
     use super::*;
 
     fn chart() -> Chart {
-        let line = |name: &str, slope: f64, dashed| Line {
+        let line = |name: &str, slope: f64, stroke| Line {
             name: name.into(),
             points: (0..=10)
                 .map(|i| f64::from(i) * 10.0)
                 .map(|x| (x, 90.0 - x * slope))
                 .collect(),
-            dashed,
+            stroke,
         };
         Chart {
             title: "Time per read & hit rate".into(),
@@ -279,12 +304,12 @@ mod tests {
                 log: true,
             },
             lines: vec![
-                line("always", 0.89, false),
-                line("never <", 0.5, false),
-                line("ask", 0.7, true),
-                line("strict", 0.6, true),
-                line("adaptive", 0.85, false),
-                line("another", 0.2, false),
+                line("always", 0.89, Stroke::Solid),
+                line("never <", 0.5, Stroke::Solid),
+                line("ask", 0.7, Stroke::Dashed),
+                line("strict", 0.6, Stroke::Dashed),
+                line("adaptive", 0.85, Stroke::Solid),
+                line("another", 0.2, Stroke::Dots),
             ],
             marks: vec![
                 Mark {

@@ -40,7 +40,7 @@ use super::settings::{Common, backend, check_blocks};
 use super::turnover::{self, Better, TurnOver};
 use super::{Measured, Plan, measure};
 use crate::doctor::{self, BreakEven, SEED_BREAK_EVEN};
-use crate::plot::{Axis, Chart, Line, Mark, Svg};
+use crate::plot::{Axis, Chart, Line, Mark, Stroke, Svg};
 use crate::problem::Problem;
 use crate::size::Size;
 
@@ -472,7 +472,10 @@ impl Found {
                 .map(|(name, points)| Line {
                     name: (*name).into(),
                     points: points.clone(),
-                    dashed: *name == Name::Adaptive.word(),
+                    stroke: match *name == Name::Adaptive.word() {
+                        true => Stroke::Dashed,
+                        false => Stroke::Solid,
+                    },
                 })
                 .collect(),
             marks,

@@ -20,7 +20,7 @@ use super::settings::{Common, check_blocks};
 use super::turn::histogram;
 use super::{Drawing, Plan};
 use super::{future, local, pool};
-use crate::plot::{Axis, Chart, Line, Svg};
+use crate::plot::{Axis, Chart, Line, Stroke, Svg};
 use crate::problem::Problem;
 use crate::size::Size;
 
@@ -265,7 +265,10 @@ fn charts(cell: &Cell, rounds: &[Vec<Round>], machine: &Machine) -> Vec<(&'stati
             .map(|(contender, rounds)| Line {
                 name: contender.name.into(),
                 points: distribution(rounds.iter().filter_map(|round| round.classes.get(class))),
-                dashed: contender.name.ends_with("threads"),
+                stroke: match contender.name.ends_with("threads") {
+                    true => Stroke::Dashed,
+                    false => Stroke::Solid,
+                },
             });
         let chart = Chart {
             title: format!("{class}: {what}"),

@@ -15,7 +15,6 @@
 mod cell;
 mod cgroup;
 mod child;
-mod delay;
 mod ground;
 pub mod inside;
 mod pressure;
@@ -32,6 +31,7 @@ use serde_json::{Value, json};
 
 use super::cache::{Cache, available_memory, evict, resident};
 use super::contender::once_each;
+use super::delay::Delay;
 use super::files::{Files, Wanted};
 use super::machine::Machine;
 use super::offsets::mix;
@@ -45,7 +45,6 @@ use crate::stop::Stop;
 use cell::{Cell, Pattern, Place, Turn, Way};
 use cgroup::Cgroup;
 use child::{Child, Orders, Reply, Word};
-use delay::Delay;
 use pressure::Pressure;
 use report::{Pressed, Report};
 

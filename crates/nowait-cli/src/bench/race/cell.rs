@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::delay::Delay;
+use crate::bench::delay::Delay;
 use crate::bench::offsets::mix;
 use crate::size::Size;
 

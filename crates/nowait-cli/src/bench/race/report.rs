@@ -7,13 +7,13 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::cell::{Cell, Outcome, Paid, Place, Strict, Tally, Turn, Way};
-use super::delay::Delay;
 use super::pressure::Pressure;
 use super::share::{Count, Share};
+use crate::bench::delay::Delay;
 use crate::bench::machine::Machine;
 use crate::bench::report::{Paint, remark, wrapped};
 use crate::bench::round::middle;
-use crate::plot::{Axis, Chart, Line};
+use crate::plot::{Axis, Chart, Line, Stroke};
 use crate::size::Size;
 
 /// All that was measured under one pressure.
@@ -454,7 +454,7 @@ impl Report {
                     .iter()
                     .map(|(us, s)| (*us, 100.0 * if never { s.high95 } else { s.share }))
                     .collect(),
-                dashed: never,
+                stroke: if never { Stroke::Dashed } else { Stroke::Solid },
             }
         });
         Chart {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How long a program does something else between a question and its read; in JSON microseconds.
+/// How long something is waited for, or takes; in JSON microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub struct Delay(f64);
 

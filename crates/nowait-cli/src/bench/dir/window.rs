@@ -1,0 +1,95 @@
+//! A scan's window as the proposal of 2014 wrote it: `v16384d10000` is 16384 pages of buffer and 10000
+//! entries at a time.
+
+use std::fmt;
+use std::str::FromStr;
+
+use nowait::residency::page_size;
+use nowait::scan;
+
+/// How much a scan may hold; what is not said has no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// The library's own choice.
+    Default,
+    Limits {
+        pages: Option<u64>,
+        entries: Option<u64>,
+    },
+}
+
+impl Window {
+    /// Tells a scan.
+    pub fn set(self, options: scan::Options) -> scan::Options {
+        let limit =
+            |n: Option<u64>| n.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+        match self {
+            Window::Default => options,
+            Window::Limits { pages, entries } => {
+                let bytes = pages.map(|pages| pages.saturating_mul(page_size()));
+                options.window(limit(entries), limit(bytes))
+            }
+        }
+    }
+}
+
+impl FromStr for Window {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Window, String> {
+        if text == "default" {
+            return Ok(Window::Default);
+        }
+        let limits = || {
+            let (pages, entries) = match text.strip_prefix('v') {
+                Some(rest) => match rest.split_once('d') {
+                    Some((pages, entries)) => (Some(pages), Some(entries)),
+                    None => (Some(rest), None),
+                },
+                None => (None, Some(text.strip_prefix('d')?)),
+            };
+            let number = |digits: Option<&str>| match digits.map(str::parse) {
+                None => Some(None),
+                Some(Ok(n @ 1..)) => Some(Some(n)),
+                Some(_) => None,
+            };
+            Some(Window::Limits {
+                pages: number(pages)?,
+                entries: number(entries)?,
+            })
+        };
+        limits().ok_or_else(|| {
+            format!(
+                "`{text}` is no window: write `default`, or v and a number of pages, or d and a \
+                 number of entries, or both, such as v16384d10000"
+            )
+        })
+    }
+}
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Window::Default => f.write_str("default"),
+            Window::Limits { pages, entries } => {
+                pages.map_or(Ok(()), |n| write!(f, "v{n}"))?;
+                entries.map_or(Ok(()), |n| write!(f, "d{n}"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_write_is_read_and_shown() {
+        for text in ["default", "v256", "d1000", "v16384d10000"] {
+            assert_eq!(text.parse::<Window>().unwrap().to_string(), text);
+        }
+        for text in ["", "v", "d", "v0d1", "v1d", "d1v1", "16384", "v-1"] {
+            assert!(text.parse::<Window>().is_err(), "{text}");
+        }
+    }
+}
