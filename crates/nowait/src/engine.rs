@@ -316,6 +316,11 @@ impl Core {
         self.observed.costs()
     }
 
+    /// Whether nothing is in flight on a shared engine.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.gate.inside() == 0
+    }
+
     /// A readahead as a parcel for a worker, which ends with nobody knowing; `None` if as many are
     /// on their way as may be, or in a forked child.
     fn ahead(&self, op: Op, ticket: Ticket) -> Option<Parcel> {
@@ -360,11 +365,16 @@ enum Begun {
 
 /// The caller's part of an operation: a read may be served from the page cache. With it comes what
 /// is to be read ahead besides.
-fn begin(core: &Core, op: &mut Op, batch: bool) -> (Begun, Option<Op>) {
+fn begin(
+    core: &Core,
+    op: &mut Op,
+    batch: bool,
+    alone: impl FnOnce() -> bool,
+) -> (Begun, Option<Op>) {
     if let Err(error) = core.check_process(op.name()) {
         return (Begun::Done(Err(error), Provenance::default()), None);
     }
-    let Some((started, ahead)) = start_op(core, op, batch) else {
+    let Some((started, ahead)) = start_op(core, op, batch, alone) else {
         return (Begun::Rest(None), None);
     };
     let begun = match started {

@@ -295,6 +295,7 @@ impl File {
             flags: RwFlags::empty(),
             positional: true,
             batch: false,
+            alone: core.is_idle(),
         };
         let advice = self.handle.history().foresee(core.trying, core.costs());
         let facts = self.handle.facts(mode);

@@ -85,6 +85,8 @@ pub(crate) struct Rest {
 }
 
 /// The caller's part of one read: decides by the plan, and does what the plan has the caller do.
+///
+/// `alone` says whether nothing else is in flight on the engine.
 pub(crate) fn start(
     core: &Core,
     handle: &Handle,
@@ -92,20 +94,23 @@ pub(crate) fn start(
     offset: u64,
     flags: RwFlags,
     batch: bool,
+    alone: impl FnOnce() -> bool,
 ) -> Start {
     let len = space.len();
     if let Err(errno) = checked(Some(offset), len) {
         return Start::Failed(errno);
     }
     let mode = handle.mode().unwrap_or(core.mode);
+    let facts = handle.facts(mode);
+    let advice = handle.history().advise(core.trying, || core.costs());
     let request = Request {
         len,
         flags,
         positional: true,
         batch,
+        // Hits don't look: the count of what is in flight is written by all threads.
+        alone: advice == Advice::Skip && alone(),
     };
-    let facts = handle.facts(mode);
-    let advice = handle.history().advise(core.trying, || core.costs());
     let timer = sometimes_now();
     let started = match plan(request, facts, mode, advice, core.copy_limit) {
         Plan::CacheFirst => try_cache(core, handle, space, offset),
@@ -267,7 +272,12 @@ fn from(n: usize, origin: Origin) -> Provenance {
 
 /// The caller's part of an engine operation that is a read, and what is to be read ahead besides:
 /// `None` if it is the engine's as it is.
-pub(crate) fn start_op(core: &Core, op: &mut Op, batch: bool) -> Option<(Start, Option<Op>)> {
+pub(crate) fn start_op(
+    core: &Core,
+    op: &mut Op,
+    batch: bool,
+    alone: impl FnOnce() -> bool,
+) -> Option<(Start, Option<Op>)> {
     let crate::op::Kind::Read(read) = &mut op.kind else {
         return None;
     };
@@ -277,7 +287,7 @@ pub(crate) fn start_op(core: &Core, op: &mut Op, batch: bool) -> Option<(Start, 
     let mut len = 0;
     let started = start_into(&mut **read.buffer(), |space| {
         len = space.len();
-        start(core, &handle, space, offset, flags, batch)
+        start(core, &handle, space, offset, flags, batch, alone)
     });
     if let Start::Rest(rest) = &started {
         read.have(rest.done);

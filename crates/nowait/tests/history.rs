@@ -1,5 +1,6 @@
 //! A file's hit history: all clones of a handle share it, it is bounded, it can be read, and what a
-//! file's reads do follows it within a thousand reads when the file's hit rate turns over.
+//! file's reads do follows it within a thousand reads when the file's hit rate turns over. A read
+//! that is alone on its engine tries whatever the history says.
 
 #[path = "common/engines.rs"]
 mod engines;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use engines::*;
 use nowait::engine::{Engine, Options};
+use nowait::op::Read;
 use nowait::read::{Cached, Plan, Reason, cached};
 use nowait::{File, OpenOptions};
 use rustix::fs::Advice;
@@ -99,21 +101,31 @@ fn it_is_a_rate_whatever_many_threads_teach_it() {
     });
 }
 
-#[test]
-fn plans_follow_a_file_that_turns_over_within_a_thousand_reads() {
-    require!(slowdisk::available());
-    require!(Filesystem::Ext4.available());
-    // Slow enough that no try finds what it has itself just begun to read.
-    let disk = SlowDisk::builder()
+/// Slow enough that no try finds what it has itself just begun to read.
+fn slow() -> SlowDisk {
+    SlowDisk::builder()
         .size(64 << 20)
         .latency(Duration::from_micros(300))
         .queue(64)
         .build()
-        .unwrap();
+        .unwrap()
+}
+
+#[test]
+fn plans_follow_a_file_that_turns_over_within_a_thousand_reads() {
+    require!(slowdisk::available());
+    require!(Filesystem::Ext4.available());
+    let disk = slow();
     let mount = TestMount::on(&disk, Filesystem::Ext4).unwrap();
     let path = patterned(mount.path(), "file", PAGES as usize * PAGE);
     each_shared(Options::new(), |engine| {
         let what = engine.backend();
+        // A read that is alone would always be tried.
+        let (pipe, writer) = pipe();
+        queued(
+            &mut engine.clone(),
+            Read::stream(&pipe, Box::new(vec![0; 1])),
+        );
         let mut pages = (0..PAGES).map(|i| i * 7 % PAGES);
         let file = open(&path, engine);
         let mut reads_until = |plan: Plan| {
@@ -132,5 +144,42 @@ fn plans_follow_a_file_that_turns_over_within_a_thousand_reads() {
         reads_until(Plan::Queue(Reason::Hopeless));
         std::fs::read(&path).unwrap();
         reads_until(Plan::CacheFirst);
+        drop(writer);
+        finish(&mut engine.clone(), 1);
+    });
+}
+
+#[test]
+fn a_read_that_is_alone_on_its_engine_tries_whatever_the_history_says() {
+    require!(slowdisk::available());
+    require!(Filesystem::Ext4.available());
+    let disk = slow();
+    let mount = TestMount::on(&disk, Filesystem::Ext4).unwrap();
+    let path = patterned(mount.path(), "file", PAGES as usize * PAGE);
+    each(Options::new(), |engine| {
+        let what = name(engine);
+        evict(&path);
+        let file = handle(&path);
+        rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap();
+        let mut pages = (0..PAGES).map(|i| i * 7 % PAGES);
+        let mut read = |engine: &mut dyn Drive, n: usize| {
+            for page in pages.by_ref().take(n) {
+                let at = page * PAGE as u64;
+                one(engine, Read::new(&file, Box::new(vec![0u8; PAGE]), at));
+            }
+        };
+        read(engine, MOST as usize);
+        assert_eq!(engine.stats().skipped, 0, "{what}: alone");
+
+        let (pipe, writer) = pipe();
+        queued(engine, Read::stream(&pipe, Box::new(vec![0; 1])));
+        read(engine, 64);
+        let skipped = engine.stats().skipped;
+        assert!(skipped > 0, "{what}: in company");
+
+        drop(writer);
+        finish(engine, 1);
+        read(engine, 64);
+        assert_eq!(engine.stats().skipped, skipped, "{what}: alone again");
     });
 }

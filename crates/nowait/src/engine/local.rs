@@ -133,7 +133,7 @@ impl LocalEngine {
 
     /// Submits one operation; it has reached the kernel (or is done) when this returns.
     pub fn submit(&mut self, mut op: Op) -> Submit {
-        let (begun, ahead) = begin(&self.core, &mut op, false);
+        let (begun, ahead) = begin(&self.core, &mut op, false, || self.in_flight() == 0);
         ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
         match begun {
             Begun::Done(result, provenance) => Submit::Done(Completion {
@@ -169,7 +169,7 @@ impl LocalEngine {
         let batch = self.ring.is_some();
         let mut aheads = Vec::new();
         for mut op in ops.drain(..taken) {
-            let (begun, ahead) = begin(&self.core, &mut op, batch);
+            let (begun, ahead) = begin(&self.core, &mut op, batch, || self.in_flight() == 0);
             aheads.extend(ahead);
             match begun {
                 Begun::Done(result, provenance) => {

@@ -195,7 +195,7 @@ impl Engine {
     /// Submits one operation. A read whose plan is to try the page cache first may be done at
     /// once; everything else is queued, and comes out of [`reap`](Engine::reap).
     pub fn submit(&self, mut op: Op) -> Submit {
-        let (begun, ahead) = begin(self.core(), &mut op, false);
+        let (begun, ahead) = begin(self.core(), &mut op, false, || self.core().is_idle());
         ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
         match begun {
             Begun::Done(result, provenance) => Submit::Done(Completion {
@@ -236,7 +236,9 @@ impl Engine {
             taken += 1;
             self.shared().to_reap.fetch_add(1, Ordering::SeqCst);
             let mailbox = &self.shared().mailbox;
-            let (begun, ahead) = begin(self.core(), &mut op, batch);
+            // It has its own place already.
+            let alone = || self.core().gate.inside() == 1;
+            let (begun, ahead) = begin(self.core(), &mut op, batch, alone);
             ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
             match begun {
                 Begun::Done(result, provenance) => {

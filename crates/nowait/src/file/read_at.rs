@@ -108,7 +108,9 @@ impl<B: IoBufMut> Future for ReadAt<'_, B> {
         if let Reading::New(buffer) = &mut this.state {
             let started = start_into(buffer, |space| {
                 this.len = space.len();
-                read::start(engine.core(), handle, space, this.offset, this.flags, false)
+                let core = engine.core();
+                let (offset, flags) = (this.offset, this.flags);
+                read::start(core, handle, space, offset, flags, false, || core.is_idle())
             });
             let Reading::New(buffer) = std::mem::replace(&mut this.state, Reading::Over) else {
                 return Poll::Pending;

@@ -61,6 +61,8 @@ pub enum Advice {
     Try,
     /// Trying has not paid lately: skip it.
     Skip,
+    /// No read is to try: [`Trying::Never`].
+    Never,
 }
 
 /// Who says whether a file's reads try the page cache first.
@@ -136,7 +138,7 @@ impl History {
         match trying {
             Trying::Adaptive => {}
             Trying::Always => return Advice::Try,
-            Trying::Never => return Advice::Skip,
+            Trying::Never => return Advice::Never,
         }
         let recent = self.recent();
         // A file that always hits needs no arithmetic.
@@ -158,7 +160,7 @@ impl History {
         let pays = match trying {
             Trying::Adaptive => self.recent().hit_rate >= costs.break_even(),
             Trying::Always => true,
-            Trying::Never => false,
+            Trying::Never => return Advice::Never,
         };
         if pays { Advice::Try } else { Advice::Skip }
     }

@@ -40,7 +40,8 @@ pub enum Reason {
     Direct,
     /// Part of a batch: the ring tries the cache itself, one system call for all.
     Batch,
-    /// The file's history says that trying does not pay, or the engine is never to try.
+    /// The file's history says that trying does not pay, and other operations are in flight; or the
+    /// engine is never to try.
     Hopeless,
     /// Longer than an event loop should copy at once.
     Large,
@@ -61,6 +62,9 @@ pub struct Request {
     pub positional: bool,
     /// Whether it came with others and can go to a ring with them.
     pub batch: bool,
+    /// Whether nothing else is in flight on its engine. Need be known only where the advice is to
+    /// skip the try.
+    pub alone: bool,
 }
 
 /// What is known of the file.
@@ -106,7 +110,10 @@ pub fn plan(request: Request, facts: Facts, mode: Mode, advice: Advice, most: us
     };
     match advice {
         Advice::Try => plan,
-        Advice::Skip => Plan::Queue(Reason::Hopeless),
+        // A miss starts its read at once, and no other waits for its turn meanwhile: the device is
+        // told sooner than an engine that sleeps could tell it.
+        Advice::Skip if request.alone && plan == Plan::CacheFirst => plan,
+        Advice::Skip | Advice::Never => Plan::Queue(Reason::Hopeless),
     }
 }
 
@@ -119,6 +126,7 @@ mod tests {
         flags: RwFlags::empty(),
         positional: true,
         batch: false,
+        alone: false,
     };
     const EXT4: Facts = Facts {
         direct: false,
@@ -150,11 +158,15 @@ mod tests {
 
     #[test]
     fn every_row() {
-        use Advice::{Skip, Try};
+        use Advice::{Never, Skip, Try};
         use Mode::{Eager, Strict};
         use Plan::{AskFirst, CacheFirst, Inline, Queue};
         let batch = Request {
             batch: true,
+            ..READ
+        };
+        let alone = Request {
+            alone: true,
             ..READ
         };
         let large = Request {
@@ -172,6 +184,11 @@ mod tests {
         let rows = [
             (READ, EXT4, Eager, Try, CacheFirst),
             (READ, EXT4, Eager, Skip, Queue(Reason::Hopeless)),
+            (READ, EXT4, Eager, Never, Queue(Reason::Hopeless)),
+            (alone, EXT4, Eager, Skip, CacheFirst),
+            (alone, EXT4, Eager, Never, Queue(Reason::Hopeless)),
+            (alone, EXT4, Strict, Skip, Queue(Reason::Hopeless)),
+            (alone, OVERLAY, Eager, Skip, Queue(Reason::Hopeless)),
             (READ, EXT4, Strict, Try, AskFirst),
             (READ, EXT4, Strict, Skip, Queue(Reason::Hopeless)),
             (READ, BLIND, Eager, Try, CacheFirst),
