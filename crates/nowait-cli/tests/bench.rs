@@ -400,7 +400,7 @@ fn mix_gives_the_figures_of_each_class_for_every_contender() {
     let settings = &report["settings"];
     assert_eq!(settings["block"][0], 16 << 10);
     assert_eq!(settings["mix"]["weights"], serde_json::json!([73, 18, 9]));
-    assert_eq!(settings["mix"]["f1_hits"], 0.9);
+    assert_eq!(settings["mix"]["f1_hits"], 0.995);
     for (i, mib) in [2, 16, 6].into_iter().enumerate() {
         assert_eq!(settings["files"]["sizes"][i], mib << 20);
         let file = fs::metadata(dir.path().join(format!("here-{i}"))).unwrap();

@@ -78,9 +78,10 @@ pub fn open(turn: &Turn<'_>, engine: &Engine) -> Result<Vec<File>, Problem> {
         .collect()
 }
 
-/// As many tasks as the depth, each of which reads block after block; one thread polls them all.
+/// As many tasks as the depth, each of which reads block after block; one thread polls them all (each
+/// thread its own).
 pub fn many(turn: &Turn<'_>, asked: Asked) -> Result<Round, Problem> {
-    let engine = asked.engine(turn.depth)?;
+    let engine = asked.engine(turn.depth * turn.threads)?;
     let files = open(turn, &engine)?;
     let known = Known::default();
     let mut round = turn.run(|lane| {

@@ -10,11 +10,12 @@
 //! "curves": [{"block", "order",
 //!             "always_never": [f],    hit rates at which the two curves cross
 //!             "ask_always": [f],
-//!             "adaptive": [{"rate", "better", "time", "low95", "high95"}],
+//!             "adaptive": [{"rate", "better", "time", "low95", "high95", "cpu"}],
 //!             "turn_over": {"to_misses", "to_hits", "of"} | null}]
 //! ```
 //! `adaptive` is adaptive's time per read in that of the better of always and never (`better`), at
-//! each rate: the median of the ratios within rounds, and its range. `turn_over` says after how
+//! each rate: the median of the ratios within rounds, and its range; `cpu` is the median of their
+//! processor time per read. `turn_over` says after how
 //! many reads adaptive decides like the better way (9 of 10 in a window of 100) when a file's hit
 //! rate falls from 100 % to 0, and rises again; null: not within `of` reads. Contenders have
 //! `block`, `order` and `rate` in percent; keys of ratios end in `@BLOCK-ORDER-RATE`.
@@ -52,7 +53,7 @@ use crate::size::Size;
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("size", |a| a.default_value("512M")),
           mut_arg("rounds", |a| a.default_value("7")),
-          mut_arg("ops", |a| a.help("How many reads each contender makes in each round [default: 3000]")),
+          mut_arg("ops", |a| a.help("How many reads each contender makes in each round [default: 8000]")),
           mut_arg("seconds", |a| a.default_value(None::<&str>)))]
 pub struct Args {
     #[command(flatten)]
@@ -77,6 +78,12 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',',
           default_values = ["always", "never", "ask", "strict", "adaptive"])]
     contenders: Vec<Name>,
+
+    /// How many threads read, each with --depth reads in flight [default: as many as processors].
+    /// With fewer a processor is idle, and to hand a copy to a worker on it looks cheaper than to
+    /// make it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    callers: Option<u32>,
 
     /// What carries what the caller does not do: uring or threads [default: as a program gets it]
     #[arg(long, value_parser = backend)]
@@ -113,17 +120,17 @@ enum Name {
 
 /// The help of its JSON, and of what is common.
 pub const AFTER: &str = "\
-All contenders are futures on a shared engine, --depth of them in flight, polled by one thread; they
-take turns within each round, at the same places with the same blocks cached. After the table of each
-hit rate come the rates at which curves cross, how far adaptive is from the better of always and
-never, and after how many reads it follows a file that turns from hits to misses and back. Ctrl-C
-ends a bench and prints what it has; a second one ends it at once.
+All contenders are futures on a shared engine, polled by --callers threads that have --depth in flight
+each; they take turns within each round, at the same places with the same blocks cached. After the
+table of each hit rate come the rates at which curves cross, how far adaptive is from the better of
+always and never, and after how many reads it follows a file that turns from hits to misses and back.
+Ctrl-C ends a bench and prints what it has; a second one ends it at once.
 
 JSON (--json): as every bench with contenders (see `nowait bench cached --help`), which here have
 \"block\", \"order\" and \"rate\"; and \"break_even\", \"ask_first_break_even\", \"seed_break_even\",
 \"curves\": [{\"block\", \"order\", \"always_never\": [rates], \"ask_always\": [rates], \"adaptive\":
-[{\"rate\", \"better\", \"time\", \"low95\", \"high95\"}], \"turn_over\": {\"to_misses\", \"to_hits\",
-\"of\"} | null}].
+[{\"rate\", \"better\", \"time\", \"low95\", \"high95\", \"cpu\"}], \"turn_over\": {\"to_misses\",
+\"to_hits\", \"of\"} | null}].
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
@@ -221,7 +228,7 @@ impl Args {
                     },
                     contenders: contenders.collect(),
                     block,
-                    threads: 1,
+                    threads: self.callers(),
                     state: Some((Cache::Part(rate), order.places())),
                 });
             }
@@ -240,6 +247,11 @@ impl Args {
             tables: &[Table::EACH],
             notes,
         })
+    }
+
+    fn callers(&self) -> usize {
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.callers.map_or_else(processors, |n| n as usize)
     }
 
     /// Every block size in every order.
@@ -304,6 +316,8 @@ struct Beside {
     time: f64,
     low95: f64,
     high95: f64,
+    /// Likewise of the processor time, the median.
+    cpu: f64,
 }
 
 impl Found {
@@ -382,7 +396,7 @@ impl Found {
     fn json(&self) -> Value {
         let adaptive = self.adaptive.iter().map(|beside| {
             json!({"rate": beside.rate, "better": beside.better, "time": beside.time,
-                   "low95": beside.low95, "high95": beside.high95})
+                   "low95": beside.low95, "high95": beside.high95, "cpu": beside.cpu})
         });
         json!({
             "block": self.block.0,
@@ -414,8 +428,8 @@ impl Found {
             let _ = writeln!(
                 text,
                 "  adaptive takes at most {:.2} ({:.2}-{:.2}) times as long as the better of always \
-                 and never\n  (at {} % hits, where that is {})",
-                worst.time, worst.low95, worst.high95, worst.rate, worst.better,
+                 and never\n  (at {} % hits, where that is {}; with {:.2} times its processor time)",
+                worst.time, worst.low95, worst.high95, worst.rate, worst.better, worst.cpu,
             );
         }
         if let Some(turn) = self.turn_over {
@@ -455,8 +469,8 @@ impl Found {
         Chart {
             title: format!("Time per read, {} {}", self.block, self.order.word()),
             subtitle: format!(
-                "depth {}, rounds {}, {}",
-                common.depth, common.rounds, measured.machine
+                "callers {}, depth {}, rounds {}, {}",
+                measured.plan.cells[0].threads, common.depth, common.rounds, measured.machine
             ),
             x: Axis {
                 label: "hit rate in %".into(),
@@ -498,13 +512,16 @@ fn beside<'r>(rate: u32, rounds: impl Fn(&str) -> Option<&'r [Round]>) -> Option
         never
     };
     // Of rates: the better's in adaptive's is adaptive's time in the better's.
-    let time = Ratio::of(rounds(better)?, rounds(Name::Adaptive.word())?)?.ops;
+    let adaptive = rounds(Name::Adaptive.word())?;
+    let time = Ratio::of(rounds(better)?, adaptive)?.ops;
+    let cpu = Ratio::of(adaptive, rounds(better)?)?.cpu;
     Some(Beside {
         rate,
         better,
         time: time.median,
         low95: time.low95,
         high95: time.high95,
+        cpu: cpu.median,
     })
 }
 

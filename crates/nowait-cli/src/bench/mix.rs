@@ -54,8 +54,10 @@ pub struct Args {
     #[arg(long, value_name = "THETA", default_value = "1.1", value_parser = exponent)]
     pub theta: f64,
 
-    /// Per cent of f1's reads whose blocks are cached when a turn begins: the most popular ones
-    #[arg(long, value_name = "%", default_value = "90", value_parser = per_cent)]
+    /// Per cent of f1's reads whose blocks are cached when a turn begins: the most popular ones. With
+    /// less than 99 one read in 100 has to go to the device, and f1's p99 says how long that takes
+    /// and nothing of who waits for whom
+    #[arg(long, value_name = "%", default_value = "99.5", value_parser = per_cent)]
     pub f1_hits: f64,
 
     /// Per cent of f2's blocks that are cached when a turn begins

@@ -10,7 +10,7 @@ use crate::problem::Problem;
 use crate::size::Size;
 
 /// How many reads a turn makes in a bench that has no default time.
-const READS: u64 = 3_000;
+const READS: u64 = 8_000;
 
 /// The options that all benches share. What a bench sets as its own default it sets in its
 /// `#[command(mut_arg)]`.
