@@ -8,7 +8,8 @@
 //! device before it says "not there". That is no waste: somebody has to start it, and the sooner the
 //! better. So of a failed try only the look counts, and that is no longer than a whole hit. With the
 //! full time of a failed try the break-even came out at 30 to 80 % where reads with and without
-//! trying took equally long at 0 to 20 % (`nowait bench hitrate`), at depth 1 as at depth 32.
+//! trying took equally long at 0 to 20 % (`nowait bench hitrate`). A read that is alone on its engine
+//! does not even ask: see [`crate::read::plan()`].
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

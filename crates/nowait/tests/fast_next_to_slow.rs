@@ -1,5 +1,5 @@
-//! What a slow or broken device does to others: a stalled file keeps no other file's reads, a strict
-//! caller never touches the device, and a device's error is told with its number.
+//! What a slow or broken device does to others: a stalled file keeps no other file's reads, eager or
+//! strict, a strict caller never touches the device, and a device's error is told with its number.
 
 #[path = "common/engines.rs"]
 mod engines;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use engines::*;
 use futures_util::future::join_all;
-use nowait::engine::{Backend, Options};
+use nowait::engine::{Backend, Engine, Options};
 use nowait::op::{Fsync, Op, Read};
 use nowait::{ErrorKind, Handle, Mode, OpenOptions, ServedBy};
 use slowdisk::{Fault, FaultId, Filesystem, SlowDisk, TestMount, extents, require};
@@ -56,9 +56,15 @@ impl Rig {
     }
 }
 
+const MODES: [Mode; 2] = [Mode::Eager, Mode::Strict];
+
+fn in_mode(path: &Path, mode: Mode) -> Handle {
+    Handle::with_mode(std::fs::File::open(path).unwrap(), mode).unwrap()
+}
+
 /// A file whose reads are of single pages: without readahead no read concerns another's pages.
 fn random(path: &Path) -> Handle {
-    Handle::with_mode(std::fs::File::open(path).unwrap(), Mode::Strict).unwrap()
+    in_mode(path, Mode::Strict)
 }
 
 fn page(handle: &Handle, i: u64) -> Op {
@@ -72,40 +78,48 @@ fn a_stalled_file_delays_no_other_files_operations() {
     require!(Filesystem::Ext4.available());
     let rig = Rig::new();
     each(Options::new().depth(128).workers(8), |engine| {
-        let what = name(engine);
-        let bad = rig.cold("bad");
-        let good = rig.cold("good");
-        let dir = scratch();
-        let elsewhere = patterned(dir.path(), "elsewhere", PAGES as usize * PAGE);
-        evict(&elsewhere);
-        let (bad, good, elsewhere) = (random(&bad), random(&good), random(&elsewhere));
-        let stall = rig.fault(&rig.mount.path().join("bad"), Fault::stall);
-
-        // More of them than there are workers.
-        let mut ops: Vec<Op> = (0..20).map(|i| page(&bad, i * 3)).collect();
-        assert_eq!(engine.submit_batch(&mut ops), 20, "{what}");
-        wait_until("the disk has some of them", || rig.disk.stalled() > 0);
-        for round in 0..10 {
-            for other in [&good, &elsewhere] {
-                let mut ops: Vec<Op> = (0..4).map(|i| page(other, round * 4 + i)).collect();
-                ops.push(Fsync::new(other).into());
-                assert_eq!(engine.submit_batch(&mut ops), 5, "{what}");
-                for done in finish(engine, 5) {
-                    if done.held.name() == "read" {
-                        let at = done.held.get_token();
-                        assert!(bytes_of(done) == pattern(at, PAGE), "{what}");
-                    }
-                }
-            }
-        }
-        assert!(rig.disk.stalled() > 0, "{what}: they are still stalled");
-        assert_eq!(engine.in_flight(), 20, "{what}");
-        rig.release(stall);
-        for done in finish(engine, 20) {
-            let at = done.held.get_token();
-            assert!(bytes_of(done) == pattern(at, PAGE), "{what}");
+        for mode in MODES {
+            operations_next_to_a_stalled_file(&rig, engine, mode);
         }
     });
+}
+
+fn operations_next_to_a_stalled_file(rig: &Rig, engine: &mut dyn Drive, mode: Mode) {
+    let what = format!("{} {mode:?}", name(engine));
+    let (bad, good) = (rig.cold("bad"), rig.cold("good"));
+    let dir = scratch();
+    let elsewhere = patterned(dir.path(), "elsewhere", PAGES as usize * PAGE);
+    evict(&elsewhere);
+    let stall = rig.fault(&bad, Fault::stall);
+    let [bad, good, elsewhere] = [bad, good, elsewhere].map(|path| in_mode(&path, mode));
+
+    // More of them than there are workers, each on its own and in a batch.
+    (0..10).for_each(|i| {
+        queued(engine, page(&bad, i * 3));
+    });
+    let mut ops: Vec<Op> = (10..20).map(|i| page(&bad, i * 3)).collect();
+    assert_eq!(engine.submit_batch(&mut ops), 10, "{what}");
+    wait_until("the disk has some of them", || rig.disk.stalled() > 0);
+    for round in 0..10 {
+        for other in [&good, &elsewhere] {
+            let mut ops: Vec<Op> = (0..4).map(|i| page(other, round * 4 + i)).collect();
+            ops.push(Fsync::new(other).into());
+            assert_eq!(engine.submit_batch(&mut ops), 5, "{what}");
+            let mut done = finish(engine, 5);
+            done.push(one(engine, page(other, 63 - round)));
+            for done in done.into_iter().filter(|done| done.held.name() == "read") {
+                let at = done.held.get_token();
+                assert!(bytes_of(done) == pattern(at, PAGE), "{what}");
+            }
+        }
+    }
+    assert!(rig.disk.stalled() > 0, "{what}: they are still stalled");
+    assert_eq!(engine.in_flight(), 20, "{what}");
+    rig.release(stall);
+    for done in finish(engine, 20) {
+        let at = done.held.get_token();
+        assert!(bytes_of(done) == pattern(at, PAGE), "{what}");
+    }
 }
 
 #[test]
@@ -114,40 +128,40 @@ fn a_stalled_file_delays_no_other_files_futures() {
     require!(Filesystem::Ext4.available());
     let rig = Rig::new();
     each_shared(Options::new().depth(128).workers(8), |engine| {
-        let bad = rig.cold("bad");
-        let good = rig.cold("good");
-        let options = OpenOptions::new()
-            .read(true)
-            .engine(engine)
-            .mode(Mode::Strict);
-        let (bad, good) = (
-            options.blocking_open(&bad).unwrap(),
-            options.blocking_open(&good).unwrap(),
-        );
-        let stall = rig.fault(&rig.mount.path().join("bad"), Fault::stall);
-        let read = async |file: &nowait::File, i: u64| {
-            let at = i * PAGE as u64;
-            let done = file.read_at(Vec::with_capacity(PAGE), at).await;
-            assert_eq!(done.result.unwrap(), PAGE);
-            assert!(done.held == pattern(at, PAGE));
-        };
-        let mut stuck = Box::pin(join_all((0..20).map(|i| read(&bad, i * 2))));
-        let waker = futures_util::task::noop_waker();
-        let mut cx = std::task::Context::from_waker(&waker);
-        assert!(stuck.as_mut().poll(&mut cx).is_pending());
-        wait_until("the disk has some of them", || rig.disk.stalled() > 0);
-        // One task, then many at once.
-        pollster::block_on(async {
-            for i in 0..PAGES / 2 {
-                read(&good, i).await;
-            }
-            join_all((PAGES / 2..PAGES).map(|i| read(&good, i))).await;
-        });
-        assert!(stuck.as_mut().poll(&mut cx).is_pending());
-        assert!(rig.disk.stalled() > 0);
-        rig.release(stall);
-        pollster::block_on(stuck);
+        for mode in MODES {
+            futures_next_to_a_stalled_file(&rig, engine, mode);
+        }
     });
+}
+
+fn futures_next_to_a_stalled_file(rig: &Rig, engine: &Engine, mode: Mode) {
+    let what = format!("{} {mode:?}", engine.backend());
+    let (bad, good) = (rig.cold("bad"), rig.cold("good"));
+    let stall = rig.fault(&bad, Fault::stall);
+    let options = OpenOptions::new().read(true).engine(engine).mode(mode);
+    let [bad, good] = [bad, good].map(|path| options.blocking_open(path).unwrap());
+    let read = async |file: &nowait::File, i: u64| {
+        let at = i * PAGE as u64;
+        let done = file.read_at(Vec::with_capacity(PAGE), at).await;
+        assert_eq!(done.result.unwrap(), PAGE, "{what}");
+        assert!(done.held == pattern(at, PAGE), "{what}");
+    };
+    let mut stuck = Box::pin(join_all((0..20).map(|i| read(&bad, i * 2))));
+    let waker = futures_util::task::noop_waker();
+    let mut cx = std::task::Context::from_waker(&waker);
+    assert!(stuck.as_mut().poll(&mut cx).is_pending());
+    wait_until("the disk has some of them", || rig.disk.stalled() > 0);
+    // One task, then many at once.
+    pollster::block_on(async {
+        for i in 0..PAGES / 2 {
+            read(&good, i).await;
+        }
+        join_all((PAGES / 2..PAGES).map(|i| read(&good, i))).await;
+    });
+    assert!(stuck.as_mut().poll(&mut cx).is_pending(), "{what}");
+    assert!(rig.disk.stalled() > 0, "{what}");
+    rig.release(stall);
+    pollster::block_on(stuck);
 }
 
 #[test]
@@ -156,32 +170,36 @@ fn cached_data_of_a_stalled_file_is_served() {
     require!(Filesystem::Ext4.available());
     let rig = Rig::new();
     each_shared(Options::new(), |engine| {
-        let path = rig.cold("file");
-        let options = OpenOptions::new()
-            .read(true)
-            .engine(engine)
-            .mode(Mode::Strict);
-        let file = options.blocking_open(&path).unwrap();
-        pollster::block_on(file.read_at(Vec::with_capacity(PAGE), 0))
-            .result
-            .unwrap();
-        let stall = rig.fault(&path, Fault::stall);
-        let mut cold = Box::pin(file.read_at(Vec::with_capacity(PAGE), 40 * PAGE as u64));
-        let waker = futures_util::task::noop_waker();
-        let mut cx = std::task::Context::from_waker(&waker);
-        assert!(cold.as_mut().poll(&mut cx).is_pending());
-        wait_until("the disk has it", || rig.disk.stalled() > 0);
-        for _ in 0..100 {
-            let done = pollster::block_on(file.read_at(Vec::with_capacity(PAGE), 0));
-            assert!(done.held == pattern(0, PAGE));
-            assert_eq!(done.provenance.served_by, ServedBy::Caller);
+        for mode in MODES {
+            cached_data_of_a_stalled_file(&rig, engine, mode);
         }
-        assert!(cold.as_mut().poll(&mut cx).is_pending());
-        rig.release(stall);
-        let done = pollster::block_on(cold);
-        assert!(done.held == pattern(40 * PAGE as u64, PAGE));
-        assert_eq!(done.provenance.device, PAGE);
     });
+}
+
+fn cached_data_of_a_stalled_file(rig: &Rig, engine: &Engine, mode: Mode) {
+    let what = format!("{} {mode:?}", engine.backend());
+    let path = rig.cold("file");
+    let options = OpenOptions::new().read(true).engine(engine).mode(mode);
+    let file = options.blocking_open(&path).unwrap();
+    pollster::block_on(file.read_at(Vec::with_capacity(PAGE), 0))
+        .result
+        .unwrap();
+    let stall = rig.fault(&path, Fault::stall);
+    let mut cold = Box::pin(file.read_at(Vec::with_capacity(PAGE), 40 * PAGE as u64));
+    let waker = futures_util::task::noop_waker();
+    let mut cx = std::task::Context::from_waker(&waker);
+    assert!(cold.as_mut().poll(&mut cx).is_pending(), "{what}");
+    wait_until("the disk has it", || rig.disk.stalled() > 0);
+    for _ in 0..100 {
+        let done = pollster::block_on(file.read_at(Vec::with_capacity(PAGE), 0));
+        assert!(done.held == pattern(0, PAGE), "{what}");
+        assert_eq!(done.provenance.served_by, ServedBy::Caller, "{what}");
+    }
+    assert!(cold.as_mut().poll(&mut cx).is_pending(), "{what}");
+    rig.release(stall);
+    let done = pollster::block_on(cold);
+    assert!(done.held == pattern(40 * PAGE as u64, PAGE), "{what}");
+    assert_eq!(done.provenance.device, PAGE, "{what}");
 }
 
 /// Bytes that this thread caused to be read from a device (proc(5)).
