@@ -15,12 +15,12 @@ demo: ## the main job on a real file: what this machine allows, then random read
 
 test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test fails)
 	scripts/install-deps.sh
-	cargo test --workspace
+	cargo test --workspace --all-features
 
 check: ## format, lints, documentation, musl, manual pages
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings -D clippy::undocumented_unsafe_blocks
-	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace
+	cargo clippy --workspace --all-targets --all-features -- -D warnings -D clippy::undocumented_unsafe_blocks
+	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace --all-features
 	@if rustup target list --installed 2>/dev/null | grep -qx $(musl); then \
 		echo cargo check -p nowait --target $(musl); \
 		cargo check -p nowait --target $(musl); \

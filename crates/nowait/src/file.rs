@@ -8,6 +8,7 @@ mod open;
 mod read_at;
 mod sync;
 mod trip;
+mod vectored_at;
 mod write_at;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,6 +18,8 @@ pub use open::{Open, OpenOptions};
 pub use read_at::ReadAt;
 pub use sync::Sync;
 pub use write_at::WriteAt;
+
+pub(crate) use trip::Trip;
 
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
@@ -305,6 +308,12 @@ impl File {
     /// What its reads have found in the page cache lately.
     pub fn history(&self) -> Recent {
         self.handle.history().recent()
+    }
+
+    /// A file on an engine, of a handle that is there already.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn of(handle: Handle, engine: Engine) -> File {
+        File { handle, engine }
     }
 
     /// The handle, to build operations on.

@@ -63,6 +63,25 @@ impl Handle {
         let failed = |errno| Error::os("open", errno).on(path.as_ref());
         let identity = sys::stat::identity(fd.as_fd()).map_err(failed)?;
         let flags = rustix::fs::fcntl_getfl(&fd).map_err(failed)?;
+        Ok(Handle::known(fd, identity, flags, path, mode))
+    }
+
+    /// Takes in any descriptor. One of which the kernel will not say what it is counts as no regular
+    /// file: nothing is tried on it, and its calls say what is wrong.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn of_any(fd: OwnedFd) -> Handle {
+        let identity = sys::stat::identity(fd.as_fd()).unwrap_or_default();
+        let flags = rustix::fs::fcntl_getfl(&fd).unwrap_or(OFlags::empty());
+        Handle::known(fd, identity, flags, None, None)
+    }
+
+    fn known(
+        fd: OwnedFd,
+        identity: sys::stat::Identity,
+        flags: OFlags,
+        path: Option<Arc<Path>>,
+        mode: Option<Mode>,
+    ) -> Handle {
         let filesystem = Filesystem::of(identity.filesystem);
         let handle = Handle(Arc::new(Inner {
             regular: identity.regular,
@@ -81,7 +100,7 @@ impl Handle {
         if mode == Some(Mode::Strict) {
             handle.leave_readahead_to_the_engine();
         }
-        Ok(handle)
+        handle
     }
 
     /// Readahead leaves marks on pages, and a cached read of a marked page starts the next one: in

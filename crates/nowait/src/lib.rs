@@ -46,6 +46,8 @@ pub mod residency;
 pub mod scan;
 pub mod stats;
 mod sys;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 pub mod walk;
 pub mod write;
 

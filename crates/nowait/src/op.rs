@@ -12,6 +12,7 @@
 #![allow(unsafe_code)]
 
 pub mod buffer;
+pub(crate) mod call;
 pub(crate) mod close;
 pub(crate) mod fadvise;
 pub(crate) mod fallocate;
@@ -29,6 +30,7 @@ use std::time::Instant;
 
 use io_uring::squeue;
 
+pub use call::Call;
 pub use close::Close;
 pub use fadvise::Fadvise;
 pub use fallocate::Fallocate;
@@ -158,7 +160,7 @@ macro_rules! kinds {
         #[allow(missing_docs, reason = "each operation's own type has its documentation")]
         pub enum Kind { $($name($name)),* }
 
-        /// Each operation's name and its opcode on the ring.
+        /// Each operation's name and its opcode on the ring; a call has none there.
         pub(crate) const ALL: &[(&str, u8)] = &[$(($name::NAME, $name::OPCODE)),*];
 
         $(impl From<$name> for Op {
@@ -244,6 +246,9 @@ impl Kind {
         if let Kind::Fadvise(op) = self {
             return op.fits_ring();
         }
+        if let Kind::Call(_) = self {
+            return false;
+        }
         let seekable = || self.handle().is_none_or(Handle::is_seekable);
         match self.transfer() {
             Some((_, flags)) if flags.contains(RwFlags::HIPRI) => false,
@@ -254,7 +259,8 @@ impl Kind {
 }
 
 kinds!(
-    Read, Readv, Write, Writev, Fsync, Openat2, Close, Statx, Getxattr, Fallocate, Fadvise, Nop
+    Read, Readv, Write, Writev, Fsync, Openat2, Close, Statx, Getxattr, Fallocate, Fadvise, Call,
+    Nop
 );
 
 /// The ring's name for a handle's descriptor.

@@ -9,6 +9,7 @@ use crate::handle::Handle;
 use crate::op::write::from_slice;
 use crate::stats::Count;
 use crate::sys::Errno;
+use crate::sys::rw::Offset;
 
 /// One write with `RWF_*` flags: pwritev2(2), once.
 ///
@@ -27,12 +28,12 @@ pub fn with_flags(fd: impl AsFd, bytes: &[u8], offset: u64, flags: RwFlags) -> R
         .map_err(|errno| Error::os("pwritev2", errno))
 }
 
-/// The caller's part of a positional write: `RWF_NOWAIT` where it was learnt to work, or was not
+/// The caller's part of a write, at an offset or at the file's own position: `RWF_NOWAIT` where it was learnt to work, or was not
 /// tried yet. Returns how many bytes were written; the rest is the engine's.
 ///
 /// Nothing is tried where it could raise SIGXFSZ in the caller (RLIMIT_FSIZE), on O_DIRECT files,
 /// or for more than the caller should copy.
-pub(crate) fn start(core: &Core, handle: &Handle, bytes: &[u8], offset: u64) -> usize {
+pub(crate) fn start(core: &Core, handle: &Handle, bytes: &[u8], offset: Offset) -> usize {
     let tries = handle.is_regular()
         && !handle.is_direct()
         && !handle.filesystem().is_memory()
@@ -42,7 +43,7 @@ pub(crate) fn start(core: &Core, handle: &Handle, bytes: &[u8], offset: u64) -> 
     if !tries {
         return 0;
     }
-    match from_slice(handle.as_fd(), bytes, Some(offset), RwFlags::NOWAIT.bits()) {
+    match from_slice(handle.as_fd(), bytes, offset, RwFlags::NOWAIT.bits()) {
         Ok(n) => {
             handle.nowait_write_worked();
             core.counters.count(Count::WriteHits);

@@ -302,13 +302,27 @@ impl Engine {
         waker: &Waker,
         turn: &mut Option<Turn>,
     ) -> std::result::Result<Arc<Flight>, (Box<Op>, Option<Rest>)> {
-        if !self.core().gate.enter_or_wait(waker, turn) {
-            self.core().counters.count(Count::Full);
+        if !self.reserve(waker, turn) {
             return Err((op, rest));
         }
+        Ok(self.launch_reserved(*op, rest, waker))
+    }
+
+    /// For a future: takes a place, which [`launch_reserved`](Engine::launch_reserved) must then
+    /// use, or says that there is none and that `waker` will be told when there may be one.
+    pub(crate) fn reserve(&self, waker: &Waker, turn: &mut Option<Turn>) -> bool {
+        let entered = self.core().gate.enter_or_wait(waker, turn);
+        if !entered {
+            self.core().counters.count(Count::Full);
+        }
+        entered
+    }
+
+    /// Queues an operation for which there is a place.
+    pub(crate) fn launch_reserved(&self, op: Op, rest: Option<Rest>, waker: &Waker) -> Arc<Flight> {
         let flight = Arc::new(Flight::new(waker));
-        self.queue(*op, rest, Reply::Flight(flight.clone()));
-        Ok(flight)
+        self.queue(op, rest, Reply::Flight(flight.clone()));
+        flight
     }
 
     /// Has one more worker take turns at a task. Says whether there is one to do so.

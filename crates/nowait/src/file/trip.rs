@@ -12,7 +12,7 @@ use crate::stats::{ns_since, sometimes_now};
 
 /// What an operation on an engine is doing, seen from its future.
 #[derive(Debug)]
-pub(super) enum Trip {
+pub(crate) enum Trip {
     /// Waiting for a place in the engine.
     Waiting(Box<Op>, Option<Rest>, Option<Turn>),
     /// On its way; since when, for one in 64.
@@ -22,12 +22,21 @@ pub(super) enum Trip {
 }
 
 impl Trip {
-    pub(super) fn new(op: Op, rest: Option<Rest>) -> Trip {
+    pub(crate) fn new(op: Op, rest: Option<Rest>) -> Trip {
         Trip::Waiting(Box::new(op), rest, None)
     }
 
+    /// A trip that has its place in the engine already.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn reserved(engine: &Engine, op: Op, cx: &Context<'_>) -> Trip {
+        Trip::Flying(
+            engine.launch_reserved(op, None, cx.waker()),
+            sometimes_now(),
+        )
+    }
+
     /// Goes on as far as it gets.
-    pub(super) fn poll(&mut self, engine: &Engine, cx: &Context<'_>) -> Poll<Completion> {
+    pub(crate) fn poll(&mut self, engine: &Engine, cx: &Context<'_>) -> Poll<Completion> {
         match std::mem::replace(self, Trip::Over) {
             Trip::Waiting(op, rest, mut turn) => {
                 let timer = sometimes_now();

@@ -108,7 +108,7 @@ impl<B: IoBuf> Future for WriteAt<'_, B> {
             }
             let tries = this.flags.is_empty();
             let done = if tries {
-                write::start(engine.core(), handle, buffer.bytes(), this.offset)
+                write::start(engine.core(), handle, buffer.bytes(), Some(this.offset))
             } else {
                 0
             };

@@ -17,10 +17,7 @@ pub(crate) fn spawn_without_signals(
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
     }
-    let spawned = std::thread::Builder::new()
-        .name(name.into())
-        .stack_size(256 << 10)
-        .spawn(body);
+    let spawned = std::thread::Builder::new().name(name.into()).spawn(body);
     // SAFETY: `before` was initialised above.
     unsafe {
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());

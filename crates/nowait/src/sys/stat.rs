@@ -7,7 +7,7 @@ use rustix::fs::{FileType, OFlags};
 use super::Errno;
 
 /// What fstat(2) and fstatfs(2) say of an open file, once, when it is taken in.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Identity {
     /// Whether it is a regular file.
     pub regular: bool,
@@ -17,7 +17,7 @@ pub(crate) struct Identity {
 
 /// A mounted filesystem. The device number alone is not enough: the kernel gives the numbers of
 /// unmounted tmpfs, overlayfs and btrfs to the next mount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct FilesystemId {
     /// `st_dev`.
     pub dev: u64,
@@ -116,4 +116,23 @@ pub(crate) fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
         flags,
         rustix::fs::Mode::empty(),
     )
+}
+
+/// Lends a descriptor to a call of the standard library's file, which is not closed.
+#[cfg(feature = "tokio")]
+pub(crate) fn as_std<T>(fd: BorrowedFd<'_>, call: impl FnOnce(&std::fs::File) -> T) -> T {
+    use std::os::fd::FromRawFd;
+    // SAFETY: the descriptor is open for as long as it is borrowed, and `ManuallyDrop` never closes
+    // it.
+    let file = std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(fd.as_raw_fd()) });
+    call(&file)
+}
+
+/// A file of tokio's face from a bare number, as `tokio::fs::File` has it.
+#[cfg(feature = "tokio")]
+impl std::os::fd::FromRawFd for crate::tokio::File {
+    unsafe fn from_raw_fd(fd: std::os::fd::RawFd) -> crate::tokio::File {
+        // SAFETY: the caller's promise: the descriptor is open, and is ours from now on.
+        unsafe { OwnedFd::from_raw_fd(fd) }.into()
+    }
 }

@@ -1,0 +1,128 @@
+//! Positional reads and writes of several buffers, in one call.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Poll;
+
+use super::trip::Trip;
+use super::{File, ReadAt};
+use crate::completion::{Completion, Provenance};
+use crate::error::{Error, ErrorKind};
+use crate::op::buffer::{IoBuf, IoBufMut, Source, downcast_source};
+use crate::op::{Kind, Op, Writev};
+
+impl File {
+    /// Fills one buffer after the other from `offset` on. The count is less than all their room only
+    /// at the end of the file.
+    ///
+    /// Each buffer is a read of its own, and all are on their way at once: what of them is cached is
+    /// there at the first poll. Unlike preadv(2) this is no single moment in the life of the file.
+    ///
+    /// ```
+    /// let file = nowait::File::blocking_open("Cargo.toml")?;
+    /// let read = pollster::block_on(file.read_vectored_at(vec![[0; 1], [0; 1]], 0));
+    /// assert_eq!(read.into_result()?, (2, vec![*b"[", *b"p"]));
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
+    pub async fn read_vectored_at<B: IoBufMut>(
+        &self,
+        mut buffers: Vec<B>,
+        offset: u64,
+    ) -> Completion<Vec<B>> {
+        let mut at = Some(offset);
+        let rooms: Vec<(u64, usize)> = buffers
+            .iter_mut()
+            .map_while(|buffer| {
+                let (from, room) = (at?, buffer.space().len());
+                at = from.checked_add(room as u64);
+                Some((from, room))
+            })
+            .collect();
+        if rooms.len() < buffers.len() {
+            let error = Error::new("read_vectored_at", ErrorKind::InvalidInput);
+            return Completion::failed(error.on(self.handle.shared_path()), buffers);
+        }
+        let mut reads: Vec<(ReadAt<'_, B>, Option<Completion<B>>)> = buffers
+            .into_iter()
+            .zip(&rooms)
+            .map(|(buffer, (from, _))| (self.read_at(buffer, *from), None))
+            .collect();
+        std::future::poll_fn(|cx| {
+            let mut all = true;
+            for (read, done) in reads.iter_mut().filter(|(_, done)| done.is_none()) {
+                match Pin::new(read).poll(cx) {
+                    Poll::Ready(completion) => *done = Some(completion),
+                    Poll::Pending => all = false,
+                }
+            }
+            if all { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        let mut whole = Completion {
+            result: Ok(0),
+            held: Vec::with_capacity(reads.len()),
+            provenance: Provenance::default(),
+            ticket: None,
+        };
+        let mut ended = false;
+        for (done, (_, room)) in reads.into_iter().filter_map(|(_, done)| done).zip(rooms) {
+            whole.held.push(done.held);
+            whole.result = match (whole.result, done.result) {
+                (Ok(sum), _) if ended => Ok(sum),
+                (Ok(sum), Ok(n)) => {
+                    ended = n < room;
+                    whole.provenance.cached += done.provenance.cached;
+                    whole.provenance.device += done.provenance.device;
+                    whole.provenance.unknown += done.provenance.unknown;
+                    whole.provenance.served_by = done.provenance.served_by;
+                    Ok(sum + n)
+                }
+                (Ok(_), Err(error)) => Err(error.named("read_vectored_at")),
+                (error, _) => error,
+            };
+        }
+        whole
+    }
+
+    /// Writes one buffer after the other at `offset`: pwritev(2), at most 1024 of them (`IOV_MAX`). The
+    /// count may be less than all their bytes.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("file");
+    /// let file = nowait::OpenOptions::new().write(true).create(true).blocking_open(&path)?;
+    /// let written = pollster::block_on(file.write_vectored_at(vec!["hel", "lo"], 0));
+    /// assert_eq!(written.result?, 5);
+    /// assert_eq!(std::fs::read(&path)?, b"hello");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub async fn write_vectored_at<B: IoBuf>(
+        &self,
+        buffers: Vec<B>,
+        offset: u64,
+    ) -> Completion<Vec<B>> {
+        let failed = |error: Error| {
+            error
+                .named("write_vectored_at")
+                .on(self.handle.shared_path())
+        };
+        if let Err(error) = self.engine.check_process("write_vectored_at") {
+            return Completion::failed(failed(error), buffers);
+        }
+        let sources = buffers.into_iter().map(|b| Box::new(b) as Source).collect();
+        let op = Writev::new(&self.handle, sources, offset);
+        let mut trip = Trip::new(Op::from(op), None);
+        let done = std::future::poll_fn(|cx| trip.poll(&self.engine, cx)).await;
+        let held = match done.held.into_kind() {
+            Kind::Writev(op) => op.into_sources(),
+            _ => Vec::new(),
+        };
+        let held = held.into_iter().filter_map(|s| downcast_source(s).ok());
+        Completion {
+            result: done.result.map_err(failed),
+            held: held.collect(),
+            provenance: done.provenance,
+            ticket: done.ticket,
+        }
+    }
+}

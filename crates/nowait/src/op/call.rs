@@ -1,0 +1,61 @@
+//! call: a blocking call that no operation of its own stands for, made by a worker.
+
+use io_uring::{opcode, squeue};
+
+use super::Operation;
+use crate::handle::Handle;
+use crate::sys::Errno;
+
+/// Makes a call on one of the engine's workers: whatever may block and has no operation here, such
+/// as rename(2). What comes of it the closure passes on by itself.
+///
+/// It counts as in flight like any other. Cancelled or past its deadline before a worker has begun
+/// it, it is not made.
+///
+/// ```
+/// use nowait::engine::{Engine, Submit, Wait};
+/// use nowait::op::{Call, Op};
+/// let engine = Engine::new()?;
+/// let (tell, told) = std::sync::mpsc::channel();
+/// let call = Call::new(move || drop(tell.send(std::fs::metadata("Cargo.toml"))));
+/// let Submit::Queued(_) = engine.submit(Op::from(call)) else { panic!() };
+/// engine.reap(&mut Vec::new(), Wait::For(1))?;
+/// assert!(told.recv()?.is_ok_and(|metadata| metadata.is_file()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Call(Option<Box<dyn FnOnce() + Send>>);
+
+impl Call {
+    /// Makes this call. One that panics ends with EIO, and the worker goes on.
+    pub fn new(call: impl FnOnce() + Send + 'static) -> Call {
+        Call(Some(Box::new(call)))
+    }
+}
+
+impl std::fmt::Debug for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Call").finish_non_exhaustive()
+    }
+}
+
+impl Operation for Call {
+    /// No ring has it: `fits_ring` says so.
+    const OPCODE: u8 = opcode::Nop::CODE;
+    const NAME: &'static str = "call";
+
+    fn handle(&self) -> Option<&Handle> {
+        None
+    }
+
+    fn sqe(&mut self) -> squeue::Entry {
+        opcode::Nop::new().build()
+    }
+
+    fn run(&mut self) -> Result<usize, Errno> {
+        let call = self.0.take().ok_or(Errno::INVAL)?;
+        // The closure is the program's, and is gone after this: nothing of ours can be half done.
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(call))
+            .map(|()| 0)
+            .map_err(|_| Errno::IO)
+    }
+}

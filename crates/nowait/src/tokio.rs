@@ -1,0 +1,87 @@
+//! `tokio::fs`, by name and by behaviour, on the read path and the engine of this crate.
+//!
+//! Changing the `use` line of a program is enough: [`File`] has what `tokio::fs::File` has, and the
+//! functions here have the names of those there. What differs is who does the work:
+//!
+//! - What the page cache holds is read at the first poll, in the caller, straight into the caller's
+//!   memory. It takes part in tokio's cooperative budget, so a task that only meets hits still lets
+//!   the others run.
+//! - Everything else is an operation on an [`Engine`], whose threads wake the task. Nothing here
+//!   needs tokio's I/O driver, its timers or its blocking pool, or that a runtime runs at all: a file
+//!   can be opened on one runtime and used on another, and what is on its way when a runtime shuts
+//!   down is still done.
+//! - An engine that has as much in flight as it may makes these calls wait, not fail.
+//!
+//! ```
+//! use nowait::tokio::File;
+//! use tokio::io::{AsyncReadExt, AsyncSeekExt};
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+//! # runtime.block_on(async {
+//! let mut file = File::open("Cargo.toml").await?;
+//! let mut head = [0; 9];
+//! file.read_exact(&mut head).await?;
+//! assert_eq!(&head, b"[package]");
+//!
+//! file.rewind().await?;
+//! let mut text = String::new();
+//! file.read_to_string(&mut text).await?;
+//! assert!(text.contains("name = \"nowait\""));
+//!
+//! // And what tokio's file has not: reads that need no position, many at once on one handle.
+//! let (a, b) = tokio::join!(file.read_at(vec![0; 4], 1), file.read_at(vec![0; 4], 2));
+//! assert_eq!((&a.held[..], &b.held[..]), (&b"pack"[..], &b"acka"[..]));
+//! # Ok::<(), std::io::Error>(())
+//! # })?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod file;
+mod open_options;
+mod paths;
+mod read_dir;
+mod stream;
+
+use std::io;
+use std::sync::mpsc;
+
+pub use file::File;
+pub use open_options::{DirBuilder, OpenOptions};
+pub use paths::{
+    canonicalize, copy, create_dir, create_dir_all, hard_link, metadata, read, read_link,
+    read_to_string, remove_dir, remove_dir_all, remove_file, rename, set_permissions, symlink,
+    symlink_metadata, try_exists, write,
+};
+pub use read_dir::{DirEntry, ReadDir, read_dir};
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::file::Trip;
+use crate::op::{Call, Op};
+
+/// Makes a blocking call on a worker of an engine. Dropped before a worker has begun it, the call is
+/// made all the same.
+async fn on_worker<T: Send + 'static>(
+    engine: &Engine,
+    call: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    engine.check_process("call")?;
+    let (tell, told) = mpsc::sync_channel(1);
+    let call = Call::new(move || {
+        // Nobody may be waiting any more.
+        let _ = tell.send(call());
+    });
+    let mut trip = Trip::new(Op::from(call), None);
+    let done = std::future::poll_fn(|cx| trip.poll(engine, cx)).await;
+    done.result.map_err(as_io)?;
+    told.try_recv()
+        .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+}
+
+/// An error as `tokio::fs` gives it: the kernel's number, so that `raw_os_error` has it.
+fn as_io(error: Error) -> io::Error {
+    match error.errno() {
+        Some(errno) => io::Error::from_raw_os_error(errno),
+        None => error.into(),
+    }
+}

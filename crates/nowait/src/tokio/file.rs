@@ -1,0 +1,452 @@
+//! File: what `tokio::fs::File` is, on the read path and the engine.
+
+use std::fmt;
+use std::fs::{File as StdFile, FileTimes, Metadata, Permissions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::task::{Context, Poll};
+use std::time::SystemTime;
+
+use ::tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
+use ::tokio::sync::Mutex;
+
+use super::stream::Stream;
+use super::{OpenOptions, as_io, on_worker};
+use crate::completion::Completion;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::handle::Handle;
+use crate::op::buffer::{IoBuf, IoBufMut};
+use crate::read::Recent;
+use crate::sys;
+
+/// How much one read or write moves at most, unless it is told otherwise: tokio's 2 MiB.
+const MOST: usize = 2 << 20;
+
+/// An open file on an engine, with the face and the behaviour of `tokio::fs::File`.
+///
+/// It has one position, which [`AsyncRead`], [`AsyncWrite`] and [`AsyncSeek`] use and move, and which
+/// its [clones](File::try_clone) share. `read_at` and its kin need none: they take `&self` and run at
+/// the same time. A write is done when the next `flush` has said so; dropping the file before does not
+/// undo it.
+///
+/// What differs from tokio's: errors keep the kernel's number (`raw_os_error`); the position of a
+/// regular file is its own, so what somebody else does to the descriptor's position (its number, a
+/// duplicate made before) is not seen, nor seen there before [`into_std`](File::into_std); a buffer
+/// size of 0 counts as 1.
+pub struct File {
+    handle: Handle,
+    /// The file on its engine: from the start, or since the first use that needs one.
+    on: OnceLock<crate::File>,
+    stream: Mutex<Stream>,
+    most: usize,
+}
+
+impl File {
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// As open(2) says.
+    pub async fn open(path: impl AsRef<Path>) -> io::Result<File> {
+        OpenOptions::new().read(true).open(path).await
+    }
+
+    /// Opens a file for writing: makes it, or empties it.
+    ///
+    /// # Errors
+    /// As open(2) says.
+    pub async fn create(path: impl AsRef<Path>) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        options.open(path).await
+    }
+
+    /// Makes a file for reading and writing; fails if it is there.
+    ///
+    /// # Errors
+    /// As open(2) says; `AlreadyExists`.
+    pub async fn create_new(path: impl AsRef<Path>) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true);
+        options.open(path).await
+    }
+
+    /// Options to open a file with.
+    pub fn options() -> OpenOptions {
+        OpenOptions::new()
+    }
+
+    /// Takes in an open file. It goes on at its position, on the process's engine.
+    pub fn from_std(std: StdFile) -> File {
+        File::of(Handle::of_any(std.into()))
+    }
+
+    /// A descriptor that was just opened, on an engine.
+    pub(super) fn on(fd: OwnedFd, engine: Engine) -> File {
+        let file = File::of(Handle::of_any(fd));
+        let _ = file.on.set(crate::File::of(file.handle.clone(), engine));
+        file
+    }
+
+    fn of(handle: Handle) -> File {
+        File {
+            stream: Mutex::new(Stream::of(&handle)),
+            handle,
+            on: OnceLock::new(),
+            most: MOST,
+        }
+    }
+
+    /// The file on its engine.
+    fn file(&self) -> Result<&crate::File> {
+        file_of(&self.on, &self.handle)
+    }
+
+    /// Waits for what is on its way; then the stream is nobody else's.
+    async fn settled(&self) -> io::Result<(&crate::File, ::tokio::sync::MutexGuard<'_, Stream>)> {
+        let file = self.file().map_err(as_io)?;
+        let mut stream = self.stream.lock().await;
+        std::future::poll_fn(|cx| stream.poll_settle(file, cx)).await;
+        Ok((file, stream))
+    }
+
+    /// Makes a blocking call on the file by a worker.
+    async fn call<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&StdFile) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let handle = self.handle.clone();
+        let engine = self.file().map_err(as_io)?.engine();
+        on_worker(engine, move || {
+            sys::stat::as_std(handle.as_fd(), |file| call(file))
+        })
+        .await
+    }
+
+    /// Brings data and metadata to the device: fsync(2). What was written before is waited for.
+    ///
+    /// # Errors
+    /// As fsync(2) says. A write's own error comes from `flush` or the next write.
+    pub async fn sync_all(&self) -> io::Result<()> {
+        let (file, _stream) = self.settled().await?;
+        file.sync_all().await.map_err(as_io)
+    }
+
+    /// Brings data, and the metadata needed to read it back, to the device: fdatasync(2).
+    ///
+    /// # Errors
+    /// As [`sync_all`](File::sync_all).
+    pub async fn sync_data(&self) -> io::Result<()> {
+        let (file, _stream) = self.settled().await?;
+        file.sync_data().await.map_err(as_io)
+    }
+
+    /// Cuts the file off at `size` bytes, or has it end there with zeros: ftruncate(2). The position
+    /// stays.
+    ///
+    /// # Errors
+    /// As ftruncate(2) says.
+    pub async fn set_len(&self, size: u64) -> io::Result<()> {
+        let (_, mut stream) = self.settled().await?;
+        stream.forget();
+        self.call(move |file| file.set_len(size)).await
+    }
+
+    /// What fstat(2) says.
+    ///
+    /// # Errors
+    /// As fstat(2) says.
+    pub async fn metadata(&self) -> io::Result<Metadata> {
+        self.call(StdFile::metadata).await
+    }
+
+    /// The same open file once more: reads, writes and seeks of either move the position of both.
+    ///
+    /// # Errors
+    /// If no engine can be made.
+    pub async fn try_clone(&self) -> io::Result<File> {
+        let (file, stream) = self.settled().await?;
+        let on = OnceLock::from(file.clone());
+        Ok(File {
+            handle: self.handle.clone(),
+            on,
+            stream: Mutex::new(stream.try_clone()),
+            most: self.most,
+        })
+    }
+
+    /// The standard library's file, at the same position, once nothing is on its way any more.
+    pub async fn into_std(self) -> StdFile {
+        let mut this = self;
+        loop {
+            if let Ok((_, stream)) = this.settled().await {
+                drop(stream);
+            }
+            match this.try_into_std() {
+                Ok(std) => return std,
+                Err(busy) => this = busy,
+            }
+            // Out of descriptors to duplicate the one that others still use: until one of them ends.
+            ::tokio::task::yield_now().await;
+        }
+    }
+
+    /// The standard library's file, at the same position.
+    ///
+    /// # Errors
+    /// The file itself, if something is on its way.
+    #[expect(
+        clippy::result_large_err,
+        reason = "as in tokio: the file is the error"
+    )]
+    pub fn try_into_std(self) -> std::result::Result<StdFile, File> {
+        if self.stream.try_lock().is_ok_and(|stream| stream.is_busy()) {
+            return Err(self);
+        }
+        let File {
+            handle,
+            on,
+            stream,
+            most,
+        } = self;
+        let stream = stream.into_inner();
+        stream.tell_kernel(&handle);
+        let engine = on.into_inner().map(|file| file.engine().clone());
+        let handle = match handle.into_fd() {
+            Ok(fd) => return Ok(fd.into()),
+            Err(handle) => handle,
+        };
+        // A clone uses it, or a read whose future was dropped: the same open file by another number.
+        if let Ok(fd) = handle.as_fd().try_clone_to_owned() {
+            return Ok(fd.into());
+        }
+        let on = OnceLock::new();
+        if let Some(engine) = engine {
+            let _ = on.set(crate::File::of(handle.clone(), engine));
+        }
+        let stream = Mutex::new(stream);
+        Err(File {
+            handle,
+            on,
+            stream,
+            most,
+        })
+    }
+
+    /// Changes the permission bits: fchmod(2).
+    ///
+    /// # Errors
+    /// As fchmod(2) says.
+    pub async fn set_permissions(&self, to: Permissions) -> io::Result<()> {
+        self.call(move |file| file.set_permissions(to)).await
+    }
+
+    /// Changes the times: futimens(2).
+    ///
+    /// # Errors
+    /// As futimens(2) says.
+    pub async fn set_times(&self, times: FileTimes) -> io::Result<()> {
+        let _stream = self.settled().await?;
+        self.call(move |file| file.set_times(times)).await
+    }
+
+    /// Changes the time of the last modification.
+    ///
+    /// # Errors
+    /// As [`set_times`](File::set_times).
+    pub async fn set_modified(&self, time: SystemTime) -> io::Result<()> {
+        self.set_times(FileTimes::new().set_modified(time)).await
+    }
+
+    /// How many bytes one read or write of the stream moves at most; 0 counts as 1.
+    pub fn set_max_buf_size(&mut self, bytes: usize) {
+        self.most = bytes.max(1);
+    }
+
+    /// How many bytes one read or write of the stream moves at most.
+    pub fn max_buf_size(&self) -> usize {
+        self.most
+    }
+
+    /// Reads into `buffer` from `offset` on: [`File::read_at`](crate::File::read_at). Any number of
+    /// these may run at once on one file, beside its stream.
+    pub async fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> Completion<B> {
+        match self.file() {
+            Ok(file) => file.read_at(buffer, offset).await,
+            Err(error) => Completion::failed(error, buffer),
+        }
+    }
+
+    /// Fills `buffer` from `offset` on: [`File::read_exact_at`](crate::File::read_exact_at).
+    pub async fn read_exact_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> Completion<B> {
+        match self.file() {
+            Ok(file) => file.read_exact_at(buffer, offset).await,
+            Err(error) => Completion::failed(error, buffer),
+        }
+    }
+
+    /// Fills one buffer after the other from `offset` on:
+    /// [`File::read_vectored_at`](crate::File::read_vectored_at).
+    pub async fn read_vectored_at<B: IoBufMut>(
+        &self,
+        buffers: Vec<B>,
+        offset: u64,
+    ) -> Completion<Vec<B>> {
+        match self.file() {
+            Ok(file) => file.read_vectored_at(buffers, offset).await,
+            Err(error) => Completion::failed(error, buffers),
+        }
+    }
+
+    /// Writes `buffer` at `offset`: [`File::write_at`](crate::File::write_at).
+    pub async fn write_at<B: IoBuf>(&self, buffer: B, offset: u64) -> Completion<B> {
+        match self.file() {
+            Ok(file) => file.write_at(buffer, offset).await,
+            Err(error) => Completion::failed(error, buffer),
+        }
+    }
+
+    /// Writes all of `buffer` at `offset`: [`File::write_all_at`](crate::File::write_all_at).
+    pub async fn write_all_at<B: IoBuf>(&self, buffer: B, offset: u64) -> Completion<B> {
+        match self.file() {
+            Ok(file) => file.write_all_at(buffer, offset).await,
+            Err(error) => Completion::failed(error, buffer),
+        }
+    }
+
+    /// Writes one buffer after the other at `offset`:
+    /// [`File::write_vectored_at`](crate::File::write_vectored_at).
+    pub async fn write_vectored_at<B: IoBuf>(
+        &self,
+        buffers: Vec<B>,
+        offset: u64,
+    ) -> Completion<Vec<B>> {
+        match self.file() {
+            Ok(file) => file.write_vectored_at(buffers, offset).await,
+            Err(error) => Completion::failed(error, buffers),
+        }
+    }
+
+    /// What its reads have found in the page cache lately.
+    pub fn history(&self) -> Recent {
+        self.handle.history().recent()
+    }
+}
+
+/// The file on its engine, which is the process's if none was named.
+fn file_of<'a>(on: &'a OnceLock<crate::File>, handle: &Handle) -> Result<&'a crate::File> {
+    if let Some(file) = on.get() {
+        return Ok(file);
+    }
+    let engine = Engine::process()?;
+    Ok(on.get_or_init(|| crate::File::of(handle.clone(), engine)))
+}
+
+impl File {
+    /// What one poll of the stream needs.
+    fn parts(self: Pin<&mut Self>) -> io::Result<(&crate::File, &mut Stream, usize)> {
+        let this = self.get_mut();
+        let file = file_of(&this.on, &this.handle).map_err(as_io)?;
+        Ok((file, this.stream.get_mut(), this.most))
+    }
+}
+
+impl AsyncRead for File {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        dst: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let (file, stream, most) = self.parts()?;
+        stream.poll_read(file, cx, dst, most)
+    }
+}
+
+impl AsyncWrite for File {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let (file, stream, most) = self.parts()?;
+        stream.poll_write(file, cx, &[io::IoSlice::new(bytes)], most)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let (file, stream, most) = self.parts()?;
+        stream.poll_write(file, cx, slices, most)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let (file, stream, _) = self.parts()?;
+        stream.poll_flush(file, cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(cx)
+    }
+}
+
+impl AsyncSeek for File {
+    fn start_seek(self: Pin<&mut Self>, to: io::SeekFrom) -> io::Result<()> {
+        self.get_mut().stream.get_mut().start_seek(to)
+    }
+
+    fn poll_complete(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        let (file, stream, _) = self.parts()?;
+        stream.poll_complete(file, cx)
+    }
+}
+
+impl From<StdFile> for File {
+    fn from(std: StdFile) -> File {
+        File::from_std(std)
+    }
+}
+
+impl From<OwnedFd> for File {
+    fn from(fd: OwnedFd) -> File {
+        File::from_std(fd.into())
+    }
+}
+
+/// A file that was opened with what only [`crate::OpenOptions`] has: an engine, a mode of its own.
+impl From<crate::File> for File {
+    fn from(file: crate::File) -> File {
+        let made = File::of(file.handle().clone());
+        let _ = made.on.set(file);
+        made
+    }
+}
+
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+}
+
+impl AsRawFd for File {
+    fn as_raw_fd(&self) -> RawFd {
+        self.handle.as_fd().as_raw_fd()
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("nowait::tokio::File")
+            .field("fd", &self.as_raw_fd())
+            .field("engine", &self.on.get().map(crate::File::engine))
+            .finish_non_exhaustive()
+    }
+}

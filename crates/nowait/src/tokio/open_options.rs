@@ -1,0 +1,158 @@
+//! How to open a file or make a directory: the builders of `tokio::fs`.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use super::{File, on_worker};
+use crate::engine::Engine;
+
+/// How to open a file: `tokio::fs::OpenOptions`, with the rules of [`std::fs::OpenOptions`].
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("log");
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use nowait::tokio::OpenOptions;
+/// use tokio::io::AsyncWriteExt;
+/// let mut log = OpenOptions::new().append(true).create(true).open(&path).await?;
+/// log.write_all(b"one more line\n").await?;
+/// log.flush().await?;
+/// assert_eq!(std::fs::read(&path)?, b"one more line\n");
+/// # Ok::<(), std::io::Error>(())
+/// # })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    std: std::fs::OpenOptions,
+    engine: Option<Engine>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions::new()
+    }
+}
+
+impl From<std::fs::OpenOptions> for OpenOptions {
+    fn from(std: std::fs::OpenOptions) -> OpenOptions {
+        OpenOptions { std, engine: None }
+    }
+}
+
+impl OpenOptions {
+    /// Nothing is allowed yet.
+    pub fn new() -> OpenOptions {
+        std::fs::OpenOptions::new().into()
+    }
+
+    /// For reading.
+    pub fn read(&mut self, yes: bool) -> &mut OpenOptions {
+        self.std.read(yes);
+        self
+    }
+
+    /// For writing.
+    pub fn write(&mut self, yes: bool) -> &mut OpenOptions {
+        self.std.write(yes);
+        self
+    }
+
+    /// For writing, always at the end.
+    pub fn append(&mut self, yes: bool) -> &mut OpenOptions {
+        self.std.append(yes);
+        self
+    }
+
+    /// Empty it.
+    pub fn truncate(&mut self, yes: bool) -> &mut OpenOptions {
+        self.std.truncate(yes);
+        self
+    }
+
+    /// Make the file if it is not there.
+    pub fn create(&mut self, yes: bool) -> &mut OpenOptions {
+        self.std.create(yes);
+        self
+    }
+
+    /// Make the file, and fail if it is there.
+    pub fn create_new(&mut self, yes: bool) -> &mut OpenOptions {
+        self.std.create_new(yes);
+        self
+    }
+
+    /// The permission bits of a file that is made, before the umask.
+    pub fn mode(&mut self, bits: u32) -> &mut OpenOptions {
+        self.std.mode(bits);
+        self
+    }
+
+    /// Further flags of open(2).
+    pub fn custom_flags(&mut self, flags: i32) -> &mut OpenOptions {
+        self.std.custom_flags(flags);
+        self
+    }
+
+    /// On this engine, instead of the process's; with it go its mode and its limits. (tokio has no
+    /// such thing.)
+    pub fn engine(&mut self, engine: &Engine) -> &mut OpenOptions {
+        self.engine = Some(engine.clone());
+        self
+    }
+
+    /// Opens the file: open(2), on a worker.
+    ///
+    /// # Errors
+    /// As [`std::fs::OpenOptions::open`] says.
+    pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
+        let engine = match &self.engine {
+            Some(engine) => engine.clone(),
+            None => Engine::process()?,
+        };
+        let (options, path) = (self.std.clone(), path.as_ref().to_owned());
+        let std = on_worker(&engine, move || options.open(path)).await?;
+        Ok(File::on(std.into(), engine))
+    }
+}
+
+/// How to make a directory: `tokio::fs::DirBuilder`.
+#[derive(Debug, Default)]
+pub struct DirBuilder {
+    recursive: bool,
+    mode: Option<u32>,
+}
+
+impl DirBuilder {
+    /// Only the last directory of a path, with bits 0o777 before the umask.
+    pub fn new() -> DirBuilder {
+        DirBuilder::default()
+    }
+
+    /// Also those it lies in; then one that is there is no error.
+    pub fn recursive(&mut self, yes: bool) -> &mut DirBuilder {
+        self.recursive = yes;
+        self
+    }
+
+    /// The permission bits, before the umask.
+    pub fn mode(&mut self, bits: u32) -> &mut DirBuilder {
+        self.mode = Some(bits);
+        self
+    }
+
+    /// Makes the directory, on a worker of the process's engine.
+    ///
+    /// # Errors
+    /// As [`std::fs::DirBuilder::create`] says.
+    pub async fn create(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let mut std = std::fs::DirBuilder::new();
+        std.recursive(self.recursive);
+        if let Some(bits) = self.mode {
+            std.mode(bits);
+        }
+        let path = path.as_ref().to_owned();
+        on_worker(&Engine::process()?, move || std.create(path)).await
+    }
+}

@@ -1,0 +1,401 @@
+//! What `nowait::tokio` promises beyond `tokio::fs`: the bytes that the standard library's file would
+//! have given, whatever the filesystem, the backend, the mode and the state of the page cache; reads
+//! that need no position; engines that are full; strictness.
+
+#[path = "common/engines.rs"]
+mod engines;
+#[path = "common/mounts.rs"]
+mod mounts;
+
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::task::Poll;
+
+use ::tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+use futures_util::future::{join_all, poll_fn};
+use nowait::engine::{Engine, Options};
+use nowait::tokio::{File, OpenOptions};
+use nowait::{ErrorKind, Mode};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use slowdisk::Filesystem;
+
+use engines::backends;
+use mounts::Sample;
+
+/// One thing that is done to two files: ours, and the standard library's.
+#[derive(Clone, Debug)]
+enum Step {
+    Read(usize),
+    /// A read that is polled once and given up.
+    GiveUp(usize),
+    Write(usize),
+    Seek(SeekFrom),
+    Flush,
+    SetLen(u64),
+    /// Everything out of the page cache.
+    Chill,
+    /// The other of two clones goes on.
+    Swap,
+}
+
+const SIZE: u64 = 200_000;
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let len = || {
+        prop_oneof![
+            1..100usize,
+            1..20_000usize,
+            Just(4096usize),
+            Just(300_000usize)
+        ]
+    };
+    let by = -(SIZE as i64)..SIZE as i64;
+    let step = prop_oneof![
+        6 => len().prop_map(Step::Read),
+        2 => len().prop_map(Step::GiveUp),
+        3 => len().prop_map(Step::Write),
+        2 => (0..SIZE * 2).prop_map(|to| Step::Seek(SeekFrom::Start(to))),
+        2 => by.clone().prop_map(|by| Step::Seek(SeekFrom::Current(by))),
+        1 => by.prop_map(|by| Step::Seek(SeekFrom::End(by))),
+        1 => Just(Step::Flush),
+        1 => (0..SIZE * 2).prop_map(Step::SetLen),
+        2 => Just(Step::Chill),
+        1 => Just(Step::Swap),
+    ];
+    proptest::collection::vec(step, 1..40)
+}
+
+/// Does the same to both, and compares what comes of each step.
+async fn go(
+    engine: &Engine,
+    dir: &Path,
+    append: bool,
+    steps: &[Step],
+) -> Result<(), TestCaseError> {
+    let (ours, theirs) = (
+        Sample::new(dir, "file", SIZE),
+        Sample::new(dir, "elif", SIZE),
+    );
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(!append)
+        .append(append)
+        .engine(engine);
+    let mut file = options.open(&ours.path).await.unwrap();
+    let mut other = file.try_clone().await.unwrap();
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).write(!append).append(append);
+    let mut std = options.open(&theirs.path).unwrap();
+    for (n, step) in steps.iter().enumerate() {
+        match step {
+            Step::Read(len) => {
+                let (mut a, mut b) = (vec![0; *len], vec![0; *len]);
+                // A short read in the middle is allowed: what is left is read then.
+                let mut got = 0;
+                while got < *len {
+                    match file.read(&mut a[got..]).await.unwrap() {
+                        0 => break,
+                        n => got += n,
+                    }
+                }
+                let mut want = 0;
+                while want < *len {
+                    match std.read(&mut b[want..]).unwrap() {
+                        0 => break,
+                        n => want += n,
+                    }
+                }
+                prop_assert_eq!(got, want, "step {}", n);
+                prop_assert!(a == b, "step {}: other bytes", n);
+            }
+            Step::GiveUp(len) => {
+                let mut room = vec![0; *len];
+                let polled = {
+                    let mut read = std::pin::pin!(file.read(&mut room));
+                    poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await
+                };
+                if let Poll::Ready(n) = polled {
+                    let n = n.unwrap();
+                    let mut same = vec![0; n];
+                    std.read_exact(&mut same).unwrap();
+                    prop_assert!(room[..n] == same, "step {}: other bytes", n);
+                }
+            }
+            Step::Write(len) => {
+                let bytes = mounts::bytes(n as u64, 0..*len as u64);
+                file.write_all(&bytes).await.unwrap();
+                std.write_all(&bytes).unwrap();
+            }
+            Step::Seek(to) => {
+                let ours = file.seek(*to).await.map_err(|e| e.raw_os_error());
+                let theirs = std.seek(*to).map_err(|e| e.raw_os_error());
+                prop_assert_eq!(ours, theirs, "step {}", n);
+            }
+            Step::Flush => file.flush().await.unwrap(),
+            Step::SetLen(len) => {
+                file.set_len(*len).await.unwrap();
+                std.set_len(*len).unwrap();
+            }
+            Step::Chill => {
+                file.flush().await.unwrap();
+                ours.evict();
+            }
+            Step::Swap => {
+                // Otherwise both have something on their way, and who comes first is left open.
+                file.flush().await.unwrap();
+                std::mem::swap(&mut file, &mut other);
+            }
+        }
+    }
+    file.flush().await.unwrap();
+    let (a, b) = (
+        std::fs::read(&ours.path).unwrap(),
+        std::fs::read(&theirs.path).unwrap(),
+    );
+    prop_assert!(a == b, "the files differ in the end");
+    let mut ended = file.into_std().await;
+    prop_assert_eq!(
+        ended.stream_position().unwrap(),
+        std.stream_position().unwrap()
+    );
+    Ok(())
+}
+
+fn like_std(filesystem: Filesystem) {
+    let mount = mounted!(filesystem);
+    let runtime = ::tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let config = Config {
+        failure_persistence: None,
+        ..Config::with_cases(std::env::var("PROPTEST_CASES").map_or(24, |n| n.parse().unwrap()))
+    };
+    for backend in backends() {
+        for mode in [Mode::Eager, Mode::Strict] {
+            for append in [false, true] {
+                let engine = Options::new().backend(backend).mode(mode).build().unwrap();
+                let tried = TestRunner::new(config.clone()).run(&steps(), |steps| {
+                    runtime.block_on(go(&engine, mount.path(), append, &steps))
+                });
+                if let Err(why) = tried {
+                    panic!("{filesystem:?}, {backend}, {mode:?}, append {append}: {why}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stream_is_like_stds_on_ext4() {
+    like_std(Filesystem::Ext4);
+}
+
+#[test]
+fn a_stream_is_like_stds_on_xfs() {
+    like_std(Filesystem::Xfs);
+}
+
+#[test]
+fn a_stream_is_like_stds_on_btrfs() {
+    like_std(Filesystem::Btrfs);
+}
+
+#[test]
+fn a_stream_is_like_stds_on_tmpfs() {
+    like_std(Filesystem::Tmpfs);
+}
+
+#[test]
+fn a_stream_is_like_stds_on_overlayfs() {
+    like_std(Filesystem::Overlay);
+}
+
+#[tokio::test]
+async fn reads_at_offsets_run_at_once_beside_the_stream() {
+    let dir = engines::scratch();
+    let sample = Sample::new(dir.path(), "file", 1 << 20);
+    for backend in backends() {
+        let engine = Options::new().backend(backend).build().unwrap();
+        sample.evict();
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .read(true)
+            .engine(&engine)
+            .open(&sample.path)
+            .await
+            .unwrap();
+        let reads = join_all((0..64).map(|n| file.read_at(vec![0; 5000], n * 16_000))).await;
+        for (n, read) in reads.into_iter().enumerate() {
+            let (got, bytes) = read.into_result().unwrap();
+            assert_eq!(bytes, sample.expected(n as u64 * 16_000, 5000));
+            assert_eq!(got, 5000);
+        }
+        sample.evict();
+        let buffers = vec![vec![0; 3000], vec![0; 100_000], vec![0; 1]];
+        let whole = file.read_vectored_at(buffers, 77).await;
+        assert_eq!(whole.result.unwrap(), 103_001);
+        assert_eq!(whole.held.concat(), sample.expected(77, 103_001));
+        let provenance = whole.provenance;
+        let sum = provenance.cached + provenance.device + provenance.unknown;
+        assert_eq!(sum, 103_001);
+        let over = file
+            .read_vectored_at(vec![[0; 10], [0; 10]], sample.size() - 15)
+            .await;
+        assert_eq!(over.result.unwrap(), 15);
+        let short = file.read_exact_at(vec![0; 10], sample.size() - 5).await;
+        assert_eq!(short.result.unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        assert_eq!(file.stream_position().await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn writes_at_offsets_are_there() {
+    let dir = engines::scratch();
+    for backend in backends() {
+        let engine = Options::new().backend(backend).build().unwrap();
+        let mut options = OpenOptions::new();
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .engine(&engine);
+        let path = dir.path().join(backend.name());
+        let file = options.open(&path).await.unwrap();
+        let wrote = file
+            .write_vectored_at(vec![vec![1; 10], vec![2; 10]], 5)
+            .await;
+        assert_eq!(
+            wrote.into_result().unwrap(),
+            (20, vec![vec![1; 10], vec![2; 10]])
+        );
+        assert_eq!(file.write_all_at("end", 25).await.result.unwrap(), 3);
+        let want = [&[0; 5][..], &[1; 10], &[2; 10], b"end"].concat();
+        assert_eq!(std::fs::read(&path).unwrap(), want);
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_is_full_is_waited_for() {
+    let dir = engines::scratch();
+    for backend in backends() {
+        let engine = Options::new().backend(backend).depth(1).build().unwrap();
+        let tasks = (0..16u64).map(|n| {
+            let sample = Sample::new(dir.path(), &format!("f{n}"), 50_000 + n);
+            sample.evict();
+            let copy = dir.path().join(format!("c{n}"));
+            let engine = engine.clone();
+            ::tokio::spawn(async move {
+                let mut options = OpenOptions::new();
+                options.read(true).engine(&engine);
+                let mut from = options.open(&sample.path).await.unwrap();
+                options.write(true).create(true).truncate(true);
+                let mut to = options.open(&copy).await.unwrap();
+                ::tokio::io::copy(&mut from, &mut to).await.unwrap();
+                to.flush().await.unwrap();
+                assert!(std::fs::read(&copy).unwrap() == sample.content);
+            })
+        });
+        for task in join_all(tasks).await {
+            task.unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_was_written_and_not_flushed_is_written_all_the_same() {
+    let dir = engines::scratch();
+    for backend in backends() {
+        let engine = Options::new().backend(backend).build().unwrap();
+        let path = dir.path().join(backend.name());
+        let runtime = ::tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).engine(&engine);
+            let mut file = options.open(&path).await.unwrap();
+            assert_eq!(file.write(&[7; 100_000]).await.unwrap(), 100_000);
+        });
+        drop(runtime);
+        engines::wait_until("it is written", || {
+            std::fs::metadata(&path).is_ok_and(|m| m.len() == 100_000)
+        });
+    }
+}
+
+#[test]
+fn no_runtime_is_needed() {
+    let dir = engines::scratch();
+    let sample = Sample::new(dir.path(), "file", 100_000);
+    sample.evict();
+    let got = pollster::block_on(async {
+        let mut file = File::open(&sample.path).await.unwrap();
+        let mut got = Vec::new();
+        file.read_to_end(&mut got).await.unwrap();
+        got
+    });
+    assert!(got == sample.content);
+}
+
+#[test]
+fn a_file_goes_from_one_runtime_to_another_in_the_middle_of_a_read() {
+    let dir = engines::scratch();
+    let sample = Sample::new(dir.path(), "file", 1 << 20);
+    sample.evict();
+    let one = ::tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let mut file = one.block_on(async {
+        let mut file = File::open(&sample.path).await.unwrap();
+        let mut room = vec![0; 100_000];
+        {
+            let mut read = std::pin::pin!(file.read(&mut room));
+            let _ = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await;
+        }
+        file.rewind().await.unwrap();
+        let mut read = std::pin::pin!(file.read(&mut room));
+        let _ = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx).map(drop))).await;
+        file
+    });
+    drop(one);
+    let two = ::tokio::runtime::Runtime::new().unwrap();
+    two.block_on(async {
+        file.rewind().await.unwrap();
+        let mut got = Vec::new();
+        file.read_to_end(&mut got).await.unwrap();
+        assert!(got == sample.content);
+    });
+}
+
+#[tokio::test]
+async fn errors_keep_the_kernels_number() {
+    let missing = File::open("/nowhere/at/all").await.unwrap_err();
+    assert_eq!(missing.raw_os_error(), Some(libc::ENOENT));
+    let dir = engines::scratch();
+    let mut file = File::open(dir.path()).await.unwrap();
+    let error = file.read(&mut [0; 10]).await.unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EISDIR));
+}
+
+#[tokio::test]
+async fn a_cached_read_is_ready_at_the_first_poll() {
+    let dir = engines::scratch();
+    let sample = Sample::new(dir.path(), "file", 1 << 20);
+    let mut file = File::open(&sample.path).await.unwrap();
+    sample.warm();
+    let mut room = vec![0; 65_536];
+    let mut at = 0;
+    for _ in 0..16 {
+        let polled = {
+            let mut read = std::pin::pin!(file.read(&mut room));
+            poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await
+        };
+        let Poll::Ready(Ok(n)) = polled else {
+            panic!("{polled:?} at {at}");
+        };
+        assert_eq!(&room[..n], sample.expected(at, n));
+        at += n as u64;
+    }
+    assert!(file.history().hit_rate > 0.99);
+}
