@@ -55,8 +55,8 @@ impl Cache {
             }
             Cache::Warm => "warm: the files are read through before each turn",
             Cache::Mixed { .. } => {
-                "mixed: before each turn 512M of f3 are read, all is evicted by POSIX_FADV_DONTNEED, \
-                 then f1's most popular blocks and some of f2's are read"
+                "mixed: before each turn 512M of f3 are read, all is evicted, f1's popular blocks and some \
+                 of f2's read"
             }
             Cache::Part(_) => {
                 "in part: POSIX_FADV_DONTNEED before each turn, then its hits are read, without \
