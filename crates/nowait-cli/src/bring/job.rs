@@ -197,13 +197,14 @@ impl Job {
         })
     }
 
-    /// Whether the first piece that was read has left the page cache again.
+    /// Whether the first piece that was read has left the page cache again: most of it, for the
+    /// kernel may take back single pages at any time.
     pub fn loses(&self) -> bool {
         let Some(first) = &self.first else {
             return false;
         };
         residency(&self.handle, first.clone())
-            .is_ok_and(|answer| answer.known().is_some_and(|r| r.cached < r.pages))
+            .is_ok_and(|answer| answer.known().is_some_and(|r| r.cached <= r.pages / 2))
     }
 
     /// Whether the next piece is close to the end of what was looked at.

@@ -13,6 +13,10 @@ pub struct Pace {
 /// So many pieces a second are aimed at, so that what is read comes evenly.
 const PIECES: u64 = 8;
 
+/// A piece goes so long before the ones before it are paid for: who is woken comes a little late, and
+/// of a rate beyond the device's nothing would be under way otherwise.
+const AHEAD: Duration = Duration::from_millis(10);
+
 impl Pace {
     /// So many bytes a second, or as many as come.
     pub fn new(rate: Option<u64>) -> Pace {
@@ -24,7 +28,8 @@ impl Pace {
 
     /// How long the next piece has to wait.
     pub fn wait(&self) -> Duration {
-        self.free_at.saturating_duration_since(Instant::now())
+        let ahead = Instant::now() + AHEAD;
+        self.free_at.saturating_duration_since(ahead)
     }
 
     /// The largest piece that keeps the pace: whole pages, at most `most` bytes.
@@ -64,6 +69,15 @@ mod tests {
         assert!(pace.wait() > Duration::from_secs(4000));
         pace.goes(u64::MAX);
         assert!(pace.wait() > Duration::from_secs(5000));
+    }
+
+    #[test]
+    fn of_a_high_rate_several_pieces_are_under_way() {
+        let mut pace = Pace::new(Some(100 << 30));
+        for _ in 0..64 {
+            pace.goes(256 << 10);
+            assert_eq!(pace.wait(), Duration::ZERO);
+        }
     }
 
     #[test]
