@@ -19,6 +19,7 @@ pub use read_at::ReadAt;
 pub use sync::Sync;
 pub use write_at::WriteAt;
 
+#[cfg(feature = "tokio")]
 pub(crate) use trip::Trip;
 
 use crate::engine::Engine;
