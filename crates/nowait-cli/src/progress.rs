@@ -23,7 +23,16 @@ impl Progress {
 
     /// For files of which nobody knows how many there are.
     pub fn of_files() -> Progress {
-        let progress = Progress::new(0, "{pos} files {per_sec} {msg}");
+        Progress::of_unknown("{pos} files {per_sec} {msg}")
+    }
+
+    /// For inodes, the same.
+    pub fn of_inodes() -> Progress {
+        Progress::of_unknown("{pos} inodes {per_sec} {msg}")
+    }
+
+    fn of_unknown(template: &str) -> Progress {
+        let progress = Progress::new(0, template);
         progress.bar.unset_length();
         progress
     }

@@ -1,5 +1,7 @@
 //! `nowait warm`: brings what is missing of files into the page cache, and no more than stays there.
 
+mod metadata;
+
 use std::process::ExitCode;
 
 use crate::bring::{Bringer, Limits, SHAPE, Stopped, Wish};
@@ -12,13 +14,24 @@ use crate::tree::Paths;
 
 /// Brings files into the page cache: only what is missing, and no more than stays there.
 #[derive(Debug, clap::Args)]
-#[command(after_help = format!("{AFTER}\n\nJSON (--json): {{\"warm\": 1, {SHAPE}\n\n{CODES}"))]
+#[command(after_help = format!(
+    "{AFTER}\n\nJSON (--json): {{\"warm\": 1, {SHAPE}\nwith --metadata: {}\n\n{CODES}",
+    metadata::SHAPE
+))]
 pub struct Args {
     #[command(flatten)]
     paths: Paths,
 
     #[command(flatten)]
     limits: Limits,
+
+    /// Bring inodes into the caches, and no data
+    #[arg(long, conflicts_with_all = ["depth", "rate", "budget", "dry_run"])]
+    metadata: bool,
+
+    /// With --metadata: extended attributes, too
+    #[arg(long, requires = "metadata")]
+    xattr: bool,
 }
 
 const AFTER: &str = "\
@@ -37,6 +50,9 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
 }
 
 fn warm(args: &Args) -> Result<ExitCode, Problem> {
+    if args.metadata {
+        return metadata::warm(&args.paths, args.xattr, args.limits.json);
+    }
     let stop = Stop::on_signals()?;
     let mut progress = Progress::of_files();
     let remarks = Remarks::beside(&progress);

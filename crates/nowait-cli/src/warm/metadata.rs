@@ -1,0 +1,185 @@
+//! `nowait warm --metadata`: inodes, and on request extended attributes, brought into the kernel's
+//! caches by asking about them. Nothing is read.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use nowait::ErrorKind;
+use nowait::scan::{StatxFlags, Xattrs};
+use serde::Serialize;
+
+use crate::name::plural;
+use crate::output::Output;
+use crate::problem::{INTERRUPTED, Problem};
+use crate::progress::Progress;
+use crate::remark::Remarks;
+use crate::stop::Stop;
+use crate::terminal::Terminal;
+use crate::tree::{Named, Paths};
+
+/// What the JSON is, for `--help`.
+pub const SHAPE: &str = "\
+{\"warm\": 1, \"metadata\": true, \"interrupted\", \"inodes\", \"directories\", \"xattrs\", \"failed\", \"seconds\"}";
+
+/// What came of it.
+#[derive(Serialize)]
+struct Summary {
+    /// The version of this shape.
+    warm: u32,
+    metadata: bool,
+    interrupted: bool,
+    /// That were asked about, the paths that were given among them.
+    inodes: u64,
+    /// Of those, directories that were listed.
+    directories: u64,
+    /// Extended attributes that were read.
+    xattrs: u64,
+    failed: u64,
+    seconds: f64,
+}
+
+/// Somebody wants the end.
+struct Stopped;
+
+/// Brings the inodes of files, and of trees.
+pub fn warm(paths: &Paths, xattrs: bool, json: bool) -> Result<ExitCode, Problem> {
+    let stop = Stop::on_signals()?;
+    let begun = Instant::now();
+    let mut warmer = Warmer {
+        paths,
+        xattrs: if xattrs { Xattrs::Values } else { Xattrs::None },
+        stop: &stop,
+        progress: Progress::of_inodes(),
+        inodes: 0,
+        directories: 0,
+        attributes: 0,
+    };
+    let remarks = Remarks::beside(&warmer.progress);
+    let end = paths.named(&remarks, |named| match named {
+        Named::File(found) => {
+            warmer.file(&found.path, &remarks);
+            if stop.asked() { Err(Stopped) } else { Ok(()) }
+        }
+        Named::Directory(root) => warmer.tree(root, &remarks),
+    });
+    let summary = Summary {
+        warm: 1,
+        metadata: true,
+        interrupted: end.is_err(),
+        inodes: warmer.inodes,
+        directories: warmer.directories,
+        xattrs: warmer.attributes,
+        failed: remarks.failures(),
+        seconds: begun.elapsed().as_secs_f64(),
+    };
+    drop(warmer);
+    summary.print(json)?;
+    Ok(match summary.interrupted {
+        true => ExitCode::from(INTERRUPTED),
+        false => remarks.exit_code(),
+    })
+}
+
+struct Warmer<'a> {
+    paths: &'a Paths,
+    xattrs: Xattrs,
+    stop: &'a Stop,
+    progress: Progress,
+    inodes: u64,
+    directories: u64,
+    attributes: u64,
+}
+
+impl Warmer<'_> {
+    /// A file that was named: looking at it has brought its inode.
+    fn file(&mut self, path: &Path, remarks: &Remarks) {
+        self.inodes += 1;
+        if self.xattrs == Xattrs::None {
+            return;
+        }
+        match rustix::fs::listxattr(path, &mut [0u8; 0][..]) {
+            Ok(_) | Err(rustix::io::Errno::OPNOTSUPP) => {}
+            Err(why) => remarks.failure(path, why),
+        }
+    }
+
+    fn tree(&mut self, root: &Path, remarks: &Remarks) -> Result<(), Stopped> {
+        // Not in this thread: who wants the end must not wait for the device.
+        let options = self
+            .paths
+            .walking()
+            .metadata(StatxFlags::BASIC_STATS)
+            .xattrs(self.xattrs)
+            .caller(false);
+        let mut walk = match options.blocking_open(root) {
+            Ok(walk) => walk,
+            Err(error) => {
+                remarks.error(root, true, &error);
+                return Ok(());
+            }
+        };
+        self.inodes += 1;
+        let before = self.directories;
+        let stop = self.stop;
+        stop.or_cancel(&walk.canceller(), || {
+            while let Some(found) = walk.blocking_batch() {
+                match found {
+                    Ok(found) => self.found(&found, remarks),
+                    Err(error) if error.kind() == ErrorKind::Cancelled => break,
+                    Err(error) => remarks.error(root, false, &error),
+                }
+                self.directories = before + walk.stats().directories;
+                let listed = format!("in {} directories", self.directories);
+                self.progress.at(self.inodes, listed);
+            }
+        });
+        self.directories = before + walk.stats().directories;
+        if stop.asked() { Err(Stopped) } else { Ok(()) }
+    }
+
+    fn found(&mut self, found: &nowait::walk::Found, remarks: &Remarks) {
+        let directory = found.place().path();
+        for entry in found.batch().iter() {
+            match entry.metadata() {
+                Some(Err(error)) => remarks.error(directory, false, &error),
+                _ => self.inodes += 1,
+            }
+            match entry.xattrs() {
+                Some(Ok(found)) => self.attributes += found.count() as u64,
+                Some(Err(error)) if error.kind() != ErrorKind::Unsupported => {
+                    remarks.error(directory, false, &error);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Summary {
+    fn print(&self, json: bool) -> Result<(), Problem> {
+        let mut out = Output::new(Terminal::look());
+        if json {
+            serde_json::to_writer_pretty(&mut out, self)
+                .map_err(|e| Problem::of("cannot write JSON", e))?;
+            writeln!(out)?;
+        } else {
+            let rate = (self.inodes as f64 / self.seconds) as u64;
+            write!(
+                out,
+                "{} in {} directories",
+                plural(self.inodes, "inode"),
+                self.directories
+            )?;
+            if self.xattrs > 0 {
+                write!(out, ", {}", plural(self.xattrs, "extended attribute"))?;
+            }
+            writeln!(out, ": {:.1} s ({rate}/s)", self.seconds)?;
+            if self.interrupted {
+                writeln!(out, "interrupted: the rest was not done")?;
+            }
+        }
+        Ok(out.flush()?)
+    }
+}
