@@ -130,7 +130,7 @@ fn what_cannot_be_asked_about_is_remarked_on_and_the_rest_is_done() {
     let dir = open_directory();
     let closed = dir.path().join("closed");
     fs::create_dir(&closed).unwrap();
-    let none = std::os::unix::fs::PermissionsExt::from_mode(0);
+    let none = std::os::unix::fs::PermissionsExt::from_mode(0o0);
     fs::set_permissions(&closed, none).unwrap();
     let (mut command, _copy) = as_nobody(["warm", "--metadata", "-r", word(dir.path())]);
     let said = run(&mut command).in_part();

@@ -21,13 +21,14 @@ use crate::tree::{Named, Paths};
 
 /// What the JSON is, for `--help`.
 pub const SHAPE: &str = "\
-{\"warm\": 1, \"metadata\": true, \"interrupted\", \"inodes\", \"directories\", \"xattrs\", \"failed\", \"seconds\"}";
+{\"warm\": 1, \"version\", \"metadata\": true, \"interrupted\", \"inodes\", \"directories\", \"xattrs\", \"failed\", \"seconds\"}";
 
 /// What came of it.
 #[derive(Serialize)]
 struct Summary {
     /// The version of this shape.
     warm: u32,
+    version: &'static str,
     metadata: bool,
     interrupted: bool,
     /// That were asked about, the paths that were given among them.
@@ -66,6 +67,7 @@ pub fn warm(paths: &Paths, xattrs: bool, json: bool) -> Result<ExitCode, Problem
     });
     let summary = Summary {
         warm: 1,
+        version: env!("CARGO_PKG_VERSION"),
         metadata: true,
         interrupted: end.is_err(),
         inodes: warmer.inodes,
