@@ -308,6 +308,10 @@ impl Job for Progress {
         Progress::carry_out(piece, until, over)
     }
 
+    fn tells(piece: &Piece) -> bool {
+        Progress::tells(piece)
+    }
+
     fn take_in(&mut self, done: Done) {
         self.take_in(done);
     }

@@ -45,6 +45,9 @@ pub(crate) trait Job: Send + 'static {
     fn carry_out(piece: Self::Piece, until: Option<Instant>, over: &dyn Fn() -> bool)
     -> Self::Done;
 
+    /// Whether it says something of the device that a piece sleeps, or does not.
+    fn tells(piece: &Self::Piece) -> bool;
+
     /// Takes in what a piece came to.
     fn take_in(&mut self, done: Self::Done);
 
@@ -367,13 +370,16 @@ impl<J: Job> Crew<J> {
         piece: J::Piece,
         until: Option<Instant>,
     ) -> (MutexGuard<'_, State<J>>, J::Done) {
+        let tells = J::tells(&piece);
         let before = sleeps();
         let done = J::carry_out(piece, until, &|| self.is_cancelled());
         let slept = sleeps() > before;
         let mut state = lock(&self.state);
         state.tally.slept += u64::from(slept);
-        let now = if slept { 1.0 } else { 0.0 };
-        state.sleepy += (now - state.sleepy) / 8.0;
+        if tells {
+            let now = if slept { 1.0 } else { 0.0 };
+            state.sleepy += (now - state.sleepy) / 8.0;
+        }
         (state, done)
     }
 

@@ -1,5 +1,6 @@
-//! The decision how a directory is scanned, from what is known of its filesystem and its device. What shows only while it runs (is it cached? does the device make us wait?) tunes the
-//! number of workers then; see `crew.rs`.
+//! The decision how a directory is scanned, from what is known of its filesystem and its device. What
+//! shows only while it runs (is it cached? does the device make us wait?) tunes the number of workers
+//! then; see `crew.rs`.
 
 use super::crew::processors;
 use super::order::Sweep;
@@ -17,6 +18,9 @@ pub struct Plan {
     /// How many workers at most help. As many as there are processors as long as nothing has to wait
     /// for the device, all of them when it has.
     pub workers: usize,
+    /// Whether many workers ask about the first entry of each batch only, which brings its block, and
+    /// one of them about the rest: where lookups in one directory keep each other waiting.
+    pub scouts: bool,
     /// The filesystem that this was chosen for, where its name is known.
     pub filesystem: Option<&'static str>,
     /// Whether its device calls itself rotating, as every disk of many virtual machines does; `None`
@@ -62,6 +66,9 @@ pub(super) fn choose(filesystem: &Filesystem, insisted: Insisted) -> Plan {
     Plan {
         parts: insisted.parts.unwrap_or(parts).max(1),
         sweep: insisted.sweep.unwrap_or(sweep),
+        // A lookup holds the root block of the directory's index for itself, and who waits for it is
+        // given it asleep: two workers with everything in memory are slower than one.
+        scouts: filesystem.magic() == XFS,
         workers: insisted.workers.unwrap_or(workers).max(1),
         filesystem: filesystem.name(),
         rotating,

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  listing ─► gathered ─► deal (sort) ─► to ask ─► asking ─► ready ─► handed out
-//!  └──────────────── at most a window of entries and bytes ─────────┘
+//!  │                                         └► scouted ─┘            │
+//!  └──────────────── at most a window of entries and bytes ───────────┘
 //! ```
 //!
 //! `pick` is the decision what a worker does next, and `take_in` what follows from it.
@@ -76,6 +77,10 @@ pub(crate) struct Progress {
     dealing: bool,
     to_ask: VecDeque<Numbered>,
     asking: usize,
+    /// Batches whose first entry has been asked about, so that the block of the others is cached.
+    scouted: VecDeque<Numbered>,
+    /// Somebody is asking about the rest of one.
+    following: bool,
     /// By the number of their first entry.
     ready: BTreeMap<u64, Rows>,
     /// Of a scan by name: everything, before it is sorted.
@@ -129,10 +134,20 @@ enum What {
         sweep: Sweep,
         size: usize,
     },
-    Ask(Numbered),
+    Ask(Numbered, Share),
     Sort {
         whole: Vec<Rows>,
     },
+}
+
+/// How much of a batch is asked about at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Share {
+    Whole,
+    /// Its first entry, which brings the block.
+    First,
+    /// The others, after that.
+    Rest,
 }
 
 /// What came of it.
@@ -144,7 +159,7 @@ enum Outcome {
     Listed(Listed),
     Cut(Cut),
     Dealt(VecDeque<Rows>),
-    Asked(Numbered),
+    Asked(Numbered, Share),
     Sorted(VecDeque<Rows>),
 }
 
@@ -168,6 +183,8 @@ impl Progress {
             dealing: false,
             to_ask: VecDeque::new(),
             asking: 0,
+            scouted: VecDeque::new(),
+            following: false,
             ready: BTreeMap::new(),
             whole: by_name.then(Vec::new),
             sorting: false,
@@ -226,9 +243,10 @@ impl Progress {
                     room: self.listing.room(),
                 },
             }
-        } else if let Some(batch) = self.to_ask.pop_front() {
+        } else if let Some((batch, share)) = self.next_to_ask(slow) {
             self.asking += 1;
-            What::Ask(batch)
+            self.following |= share == Share::Rest;
+            What::Ask(batch, share)
         } else if self.may_deal() {
             self.dealing = true;
             self.gathered_entries = 0;
@@ -259,7 +277,34 @@ impl Progress {
         } else {
             0
         };
-        list + self.to_ask.len() + usize::from(self.may_deal()) + usize::from(self.may_sort())
+        list + self.to_ask.len()
+            + usize::from(self.may_follow())
+            + usize::from(self.may_deal())
+            + usize::from(self.may_sort())
+    }
+
+    /// The next batch that is to be asked about, and how much of it.
+    fn next_to_ask(&mut self, slow: bool) -> Option<(Numbered, Share)> {
+        if self.may_follow() {
+            return Some((self.scouted.pop_front()?, Share::Rest));
+        }
+        let share = if self.plan.scouts && slow {
+            Share::First
+        } else {
+            Share::Whole
+        };
+        Some((self.to_ask.pop_front()?, share))
+    }
+
+    /// Whether somebody is wanted for the rest of a batch.
+    fn may_follow(&self) -> bool {
+        !self.following && !self.scouted.is_empty()
+    }
+
+    /// Whether it says something of the device that a piece slept, or did not. What follows a scout
+    /// does not meet it.
+    pub(crate) fn tells(piece: &Piece) -> bool {
+        !matches!(piece.what, What::Ask(_, Share::Rest))
     }
 
     /// Whether there is something to list and room for it. What workers that are listing may bring is
@@ -314,8 +359,7 @@ impl Progress {
             && self.listers == 0
             && self.gathered.is_empty()
             && !self.dealing
-            && self.to_ask.is_empty()
-            && self.asking == 0
+            && self.none_to_ask()
     }
 
     /// Does a piece.
@@ -333,9 +377,14 @@ impl Progress {
                 sweep,
                 size,
             } => Outcome::Dealt(deal(gathered, sweep, size)),
-            What::Ask(mut batch) => {
+            What::Ask(mut batch, share) => {
+                let until = match share {
+                    // The time has come after the first.
+                    Share::First => Some(Instant::now()),
+                    Share::Whole | Share::Rest => until,
+                };
                 wish.questions.ask(&directory, &mut batch.rows, until, over);
-                Outcome::Asked(batch)
+                Outcome::Asked(batch, share)
             }
             What::Sort { whole } => Outcome::Sorted(by_name(&whole, BATCH)),
         })
@@ -365,9 +414,14 @@ impl Progress {
                     }
                 }
             }
-            Outcome::Asked(mut batch) => {
+            Outcome::Asked(mut batch, share) => {
                 self.asking -= 1;
+                self.following &= share != Share::Rest;
                 if batch.rows.asked < batch.rows.len() {
+                    if share == Share::First {
+                        self.scouted.push_back(batch);
+                        return;
+                    }
                     // A caller that had no more time: workers share the rest.
                     let rest = batch.rows.split_off();
                     let mut number = batch.number + batch.rows.len() as u64;
@@ -439,10 +493,15 @@ impl Progress {
             return Some(Ok(Batch::new(self.path.clone(), rows)));
         }
         // After what was listed before it.
-        if self.ready.is_empty() && self.asking == 0 && self.to_ask.is_empty() {
+        if self.ready.is_empty() && self.none_to_ask() {
             return self.errors.pop_front().map(Err);
         }
         None
+    }
+
+    /// Whether nothing that is dealt has yet to be asked about.
+    fn none_to_ask(&self) -> bool {
+        self.to_ask.is_empty() && self.scouted.is_empty() && self.asking == 0
     }
 
     fn next_ready(&mut self) -> Option<Rows> {
@@ -456,7 +515,7 @@ impl Progress {
     pub(crate) fn has_out(&self) -> bool {
         match self.ready.first_key_value() {
             Some((number, _)) => self.wish.order != Order::Inode || *number == self.handed,
-            None => !self.errors.is_empty() && self.asking == 0 && self.to_ask.is_empty(),
+            None => !self.errors.is_empty() && self.none_to_ask(),
         }
     }
 
@@ -477,6 +536,7 @@ impl Progress {
         self.listing.stop();
         self.gathered.clear();
         self.to_ask.clear();
+        self.scouted.clear();
         self.ready.clear();
         self.whole = None;
         self.errors.clear();

@@ -84,7 +84,7 @@ pub(super) enum Piece {
 }
 
 pub(super) enum Done {
-    Opened(Waiting, Result<Opened, Refused>),
+    Opened(Waiting, Result<Box<Opened>, Refused>),
     Of(u64, scan::Done),
 }
 
@@ -219,14 +219,15 @@ impl Tree {
         }
     }
 
-    fn take_opened(&mut self, waiting: Waiting, opened: Result<Opened, Refused>) {
+    fn take_opened(&mut self, waiting: Waiting, opened: Result<Box<Opened>, Refused>) {
         self.opening -= 1;
         let error = match opened {
-            Ok(Opened {
-                place,
-                progress,
-                ready,
-            }) => {
+            Ok(opened) => {
+                let Opened {
+                    place,
+                    progress,
+                    ready,
+                } = *opened;
                 self.tally.directories += 1;
                 self.bring(&place, ready);
                 let (id, at) = (self.next, self.open.len());
@@ -343,8 +344,15 @@ impl Job for Tree {
                 wanted,
             } => {
                 let opened = open(&waiting, &root, &wanted, until, over);
-                Done::Opened(waiting, opened)
+                Done::Opened(waiting, opened.map(Box::new))
             }
+        }
+    }
+
+    fn tells(piece: &Piece) -> bool {
+        match piece {
+            Piece::Of(_, piece) => Progress::tells(piece),
+            Piece::Open { .. } => true,
         }
     }
 
