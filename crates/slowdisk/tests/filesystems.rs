@@ -136,13 +136,14 @@ fn mounted_anew_it_is_read_from_the_disk_again() {
         let disk = SlowDisk::builder().build().unwrap();
         let mount = TestMount::on(&disk, filesystem).unwrap();
         let path = mount.path().join("file");
-        fs::write(&path, "bytes").unwrap();
+        // More than what a mount reads.
+        fs::write(&path, vec![7; 1 << 20]).unwrap();
         let open = File::open(&path).unwrap();
         assert!(mount.remount().is_err(), "it is in use");
         drop(open);
         mount.remount().unwrap();
         assert!(disk.log().is_empty());
-        assert_eq!(fs::read(&path).unwrap(), b"bytes");
+        assert_eq!(fs::read(&path).unwrap(), vec![7; 1 << 20]);
         assert!(!disk.log().is_empty(), "{filesystem}: it was cached");
     }
     let nothing = TestMount::new(Filesystem::Tmpfs).unwrap();

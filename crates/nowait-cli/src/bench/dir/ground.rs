@@ -9,8 +9,8 @@ use rustix::fs::{CWD, Mode, OFlags, XattrFlags, mknodat, openat};
 use slowdisk::{Entry, Filesystem, SlowDisk, TestMount};
 use tempfile::TempDir;
 
-use super::Args;
 use super::count::Count;
+use super::{Args, Slow};
 use crate::bench::cache::available_memory;
 use crate::problem::Problem;
 use crate::progress::Progress;
@@ -23,7 +23,6 @@ pub struct Ground {
     /// Of the user's directory.
     pub subdirectories: bool,
     place: Place,
-    /// An empty directory, to bring programs into memory.
     empty: TempDir,
 }
 
@@ -133,7 +132,7 @@ impl Ground {
         Ok(())
     }
 
-    /// Brings a program into memory: its first run is of an empty directory.
+    /// An empty directory, of which a program's first run is: it brings the program into memory.
     pub fn empty(&self) -> &Path {
         self.empty.path()
     }
@@ -174,22 +173,22 @@ impl Ground {
     }
 }
 
-/// What kind of slow disk is wanted.
-impl super::Slow {
+impl Slow {
+    /// Makes it, with a filesystem that has room for so many files.
     fn build(&self, files: u64) -> Result<(SlowDisk, TestMount), Problem> {
-        let size = BYTES_FOR_ITSELF + files * BYTES_A_FILE;
+        let size = files * BYTES_A_FILE;
         if let Some(memory) = available_memory()
-            && files * BYTES_A_FILE > memory / 2
+            && size > memory / 2
         {
             return Err(Problem::Usage(format!(
                 "{files} files may take {} of a disk in memory, {} are free: choose fewer --files",
-                Size(files * BYTES_A_FILE),
+                Size(size),
                 Size(memory)
             )));
         }
         let failed = |e: slowdisk::Error| Problem::Failed(e.to_string());
         let disk = SlowDisk::builder()
-            .size(size)
+            .size(BYTES_FOR_ITSELF + size)
             .latency(self.latency.time())
             .seek(self.seek.time())
             .queue(usize::from(self.queue))
