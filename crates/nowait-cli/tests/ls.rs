@@ -368,7 +368,7 @@ fn what_cannot_be_listed_is_remarked_on_and_the_rest_is_done() {
             ("blind/unseen", "Permission denied"),
         ] {
             let said = |line: &&str| line.contains(&format!("{of}: {why}"));
-            assert!(remarks.iter().any(|line| said(line)), "{of}: {remarks:?}");
+            assert!(remarks.iter().any(said), "{of}: {remarks:?}");
         }
     }
     assert_eq!(ls(&["--sort", "colour"]).code, Some(2));
