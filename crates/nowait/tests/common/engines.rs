@@ -325,14 +325,25 @@ pub fn in_child(test: &str, role: &str) -> String {
 /// As [`in_child`], by a command prepared by the caller (limits, another user).
 pub fn in_child_by(mut command: std::process::Command, test: &str, role: &str) -> String {
     let output = std::fs::File::from(memory_file());
-    let mut child = command
+    command
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env("NOWAIT_TEST_ROLE", role)
         .stdout(output.try_clone().unwrap())
-        .stderr(output.try_clone().unwrap())
-        .spawn()
-        .unwrap();
+        .stderr(output.try_clone().unwrap());
     let end = Instant::now() + 5 * LONG;
+    let mut child = loop {
+        match command.spawn() {
+            Ok(child) => break child,
+            // A copy of this program that was just written is open for writing in the child that
+            // another test is about to have, until that one has become its program.
+            Err(e)
+                if e.kind() == std::io::ErrorKind::ExecutableFileBusy && Instant::now() < end =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(e) => panic!("{command:?}: {e}"),
+        }
+    };
     let status = loop {
         match child.try_wait().unwrap() {
             Some(status) => break status,
