@@ -13,8 +13,8 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use program::{
-    MIB, PAGE, Said, as_nobody, cold, directory, evict, fifo, file, nowait, open_directory,
-    overlay_with, run, run_with, touch,
+    Bound, MIB, PAGE, Said, as_nobody, cold, directory, evict, fifo, file, limited, nowait,
+    open_directory, overlay_with, run, run_with, touch,
 };
 use serde_json::{Value, json};
 use slowdisk::Filesystem;
@@ -292,6 +292,35 @@ fn links_are_followed_where_they_are_named_and_nowhere_else() {
     assert_eq!(report["total"]["files"], 0, "{report}");
     let report = fincore(&["-r", "--json"], &[&up]).done().json();
     assert_eq!(report["total"]["files"], 1, "{report}");
+}
+
+#[test]
+fn other_filesystems_are_entered_unless_that_is_not_wished() {
+    let mount = mounted!(Filesystem::Ext4);
+    let memory = mounted!(Filesystem::Tmpfs);
+    let other = mount.path().join("other");
+    fs::create_dir(&other).unwrap();
+    for path in [mount.path().join("here"), memory.path().join("there")] {
+        fs::write(path, "x").unwrap();
+    }
+    let _bound = Bound::new(memory.path(), &other);
+    for (words, files) in [(&["-r", "--json"][..], 2), (&["-r", "-x", "--json"], 1)] {
+        let report = fincore(words, &[mount.path()]).done().json();
+        assert_eq!(report["total"]["files"], files, "{words:?}");
+    }
+}
+
+#[test]
+fn thirty_two_descriptors_are_enough() {
+    let dir = directory();
+    for i in 0..300 {
+        let below = dir.path().join(format!("d{i}/e"));
+        fs::create_dir_all(&below).unwrap();
+        fs::write(below.join("file"), "x").unwrap();
+    }
+    let mut command = nowait(["fincore", "-r", "--json", dir.path().to_str().unwrap()]);
+    let report = run(limited(&mut command, 32)).done().json();
+    assert_eq!(report["total"]["files"], 300);
 }
 
 #[test]
