@@ -14,6 +14,14 @@ static void a_sync_ignores_all_else(void)
 	CHECK(aio_fsync(O_DSYNC, &s) == 0 && wait_for(&s) == 0 && aio_return(&s) == 0);
 }
 
+/* Any valid descriptor will do, as for fsync(2). */
+static void a_sync_needs_no_access(void)
+{
+	close(filled("f", 4096));
+	struct aiocb s = request(open("f", O_RDONLY), NULL, 0, 0);
+	CHECK(aio_fsync(O_SYNC, &s) == 0 && wait_for(&s) == 0 && aio_return(&s) == 0);
+}
+
 /* EINVAL: "does not support synchronized I/O for this file". It waits for no read of the pipe. */
 static void a_pipe_and_a_socket_have_nothing_to_synchronise(void)
 {
@@ -262,6 +270,7 @@ static void a_wait_of_no_time_looks_and_returns(void)
 }
 
 TESTS({ "a_sync_ignores_all_else", a_sync_ignores_all_else },
+      { "a_sync_needs_no_access", a_sync_needs_no_access },
       { "a_pipe_and_a_socket_have_nothing_to_synchronise",
 	a_pipe_and_a_socket_have_nothing_to_synchronise },
       { "a_sync_tells", a_sync_tells }, { "the_programs_fields_stay", the_programs_fields_stay },
