@@ -149,11 +149,11 @@ impl Contender {
         matches!(self.who, Who::Own(_, Window::Default))
     }
 
-    /// How its line is drawn: what everybody has is dashed.
+    /// How its line is drawn: there are more contenders than inks.
     pub fn stroke(&self) -> Stroke {
-        match self.who {
-            Who::Own(Way::Xgetdents | Way::Dirreadahead, _) => Stroke::Solid,
-            _ => Stroke::Dashed,
+        match self.is_program() {
+            true => Stroke::Dashed,
+            false => Stroke::Solid,
         }
     }
 

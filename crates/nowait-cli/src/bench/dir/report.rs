@@ -354,7 +354,10 @@ impl Report {
     /// Time against the number of files, and where the reads went.
     pub fn charts(&self, seeks: &[Seeks]) -> Vec<(String, Chart)> {
         let subtitle = match self.disk() {
-            Some(disk) => format!("{}; {disk}", self.machine),
+            Some(disk) => {
+                let filesystem = self.machine.filesystem.unwrap_or_default();
+                format!("{} cores, {filesystem}; {disk}", self.machine.cores)
+            }
             None => self.machine.to_string(),
         };
         let mut charts = Vec::new();
@@ -389,7 +392,10 @@ impl Report {
     fn times(&self, subtitle: &str) -> Chart {
         let all = &self.tables[0].contenders;
         let lines = all.iter().map(|row| Line {
-            name: row.name.clone(),
+            name: match row.stroke {
+                Stroke::Dashed => format!("{} (dashed)", row.name),
+                _ => row.name.clone(),
+            },
             points: self
                 .tables
                 .iter()
