@@ -16,7 +16,7 @@
 //!   `struct aiocb` say whether a block is in flight in this process, and how it ended. So
 //!   aio_error(3), aio_return(3) and aio_suspend(3) are loads and one futex (`wait`): they take no
 //!   lock, allocate nothing, and reap nothing. They may wait in a handler, whatever it interrupted: who
-//!   holds a lock of ours takes no signals, and the library has a heap of its own ([`heap`]).
+//!   holds a lock of ours takes no signals, and the library has a heap of its own (`heap.rs`).
 //! - **The program's buffer becomes an operation's** (`request::Memory`): the operation owns the
 //!   right to it, until its completion.
 //! - **One thread, the keeper, drives a [`nowait::engine::LocalEngine`]** and finishes requests
