@@ -45,6 +45,13 @@ pub enum ErrorKind {
     Forked,
     /// The engine is at its limit of operations in flight.
     Full,
+    /// O_DIRECT demands more: memory, or offset and length, that are multiples of these (bytes).
+    Misaligned {
+        /// Each piece of memory begins at a multiple of this.
+        memory: u32,
+        /// Offset and length are multiples of this.
+        offset: u32,
+    },
     /// A directory leads back to where its listing has been: its filesystem is broken, and the
     /// listing was ended instead of going on for ever.
     Repeats,
@@ -75,7 +82,7 @@ impl Error {
         Error {
             operation,
             kind,
-            errno: None,
+            errno: matches!(kind, ErrorKind::Misaligned { .. }).then_some(Errno::INVAL),
             path: None,
         }
     }
@@ -125,6 +132,12 @@ impl fmt::Display for Error {
             write!(f, " {}", path.display())?;
         }
         f.write_str(": ")?;
+        if let ErrorKind::Misaligned { memory, offset } = self.kind {
+            return write!(
+                f,
+                "O_DIRECT needs memory at a multiple of {memory} bytes, offset and length at one of {offset}"
+            );
+        }
         let ours = match self.kind {
             ErrorKind::Os => "failed",
             ErrorKind::Unsupported => "not supported here",
@@ -140,6 +153,7 @@ impl fmt::Display for Error {
                 "the directory repeats itself and would never end; its filesystem is broken"
             }
             ErrorKind::Cycle => "the directory is one of its own ancestors; not entered again",
+            ErrorKind::Misaligned { .. } => "not aligned as O_DIRECT needs it",
             ErrorKind::Full => "the engine is full; reap completions or raise its depth",
         };
         match self.errno {

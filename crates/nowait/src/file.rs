@@ -27,8 +27,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::op::buffer::{IoBuf, IoBufMut, Space};
-use crate::op::read::into_space;
+use crate::op::read::{fill_space, refused};
 use crate::op::write::from_slice;
+use crate::op::{Fsync, SyncFileRange, SyncRange};
 use crate::read::{self, Plan, Recent, Request};
 use crate::residency::{self, Answer, Residency};
 use crate::sys::{self, Errno};
@@ -119,27 +120,11 @@ impl File {
     }
 
     fn fill(&self, operation: &'static str, space: &mut Space<'_>, offset: u64) -> Result<usize> {
-        let failed = |errno| Error::os(operation, errno).on(self.handle.shared_path());
-        sys::rw::checked(Some(offset), space.len()).map_err(failed)?;
-        let mut done = 0;
-        loop {
-            let mut rest = space.skip(done);
-            match into_space(
-                self.handle.as_fd(),
-                &mut rest,
-                Some(offset + done as u64),
-                0,
-            ) {
-                Ok(n) => {
-                    done += n;
-                    if done == space.len() || crate::op::is_end(n, self.handle.is_direct()) {
-                        return Ok(done);
-                    }
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(failed(errno)),
-            }
+        if let Some(why) = refused(&self.handle, space, offset) {
+            return Err(self.failed(operation, why));
         }
+        fill_space(&self.handle, space, offset)
+            .map_err(|errno| Error::os(operation, errno).on(self.handle.shared_path()))
     }
 
     /// Reads what the page cache has of the range into borrowed memory, without waiting; see
@@ -170,6 +155,12 @@ impl File {
     /// # Errors
     /// As pwrite(2) says.
     pub fn blocking_write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
+        if let Some(needed) = self.handle.alignment() {
+            let piece = std::iter::once((bytes.as_ptr().addr(), bytes.len()));
+            if let Some(why) = needed.refuses(false, Some(offset), piece) {
+                return Err(self.failed("write_at", why));
+            }
+        }
         loop {
             match from_slice(self.handle.as_fd(), bytes, Some(offset), 0) {
                 Err(Errno::INTR) => {}
@@ -199,12 +190,28 @@ impl File {
 
     /// Brings data and metadata to the device: fsync(2).
     pub fn sync_all(&self) -> Sync<'_> {
-        Sync::new(self, false)
+        Sync::new(self, "sync_all", Fsync::new(&self.handle))
     }
 
     /// Brings data, and the metadata needed to read it back, to the device: fdatasync(2).
     pub fn sync_data(&self) -> Sync<'_> {
-        Sync::new(self, true)
+        Sync::new(self, "sync_data", Fsync::data(&self.handle))
+    }
+
+    /// Writes what is dirty of a range back and waits for that; 0 bytes mean "to the end of the file".
+    /// This paces writeback and makes nothing durable: see [`SyncFileRange`].
+    ///
+    /// ```
+    /// let file = nowait::File::from_fd(tempfile::tempfile()?, &nowait::Engine::process()?)?;
+    /// pollster::block_on(async {
+    ///     file.write_all_at(vec![1; 65536], 0).await.into_result()?;
+    ///     file.sync_range(0, 65536).await
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn sync_range(&self, offset: u64, len: u64) -> Sync<'_> {
+        let op = SyncFileRange::new(&self.handle, offset, len, SyncRange::all());
+        Sync::new(self, "sync_range", op)
     }
 
     /// Brings data and metadata to the device; blocks.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::fs::OFlags;
 
+use crate::alignment::Alignment;
 use crate::error::{Error, Result};
 use crate::kernel::{Filesystem, Learnt};
 use crate::read::history::History;
@@ -27,6 +28,10 @@ struct Inner {
     regular: bool,
     seekable: bool,
     direct: bool,
+    /// What O_DIRECT demands of it; boxed, because few files are open so.
+    alignment: Option<Box<Alignment>>,
+    /// Whether its misaligned reads go through a window.
+    unaligned: bool,
     mode: Option<Mode>,
     nowait_read: Learnt,
     nowait_write: Learnt,
@@ -83,10 +88,15 @@ impl Handle {
         mode: Option<Mode>,
     ) -> Handle {
         let filesystem = Filesystem::of(identity.filesystem);
+        let direct = flags.contains(OFlags::DIRECT);
+        let alignment = if direct { Alignment::of(&fd) } else { Ok(None) };
+        let alignment = alignment.ok().flatten().map(Box::new);
         let handle = Handle(Arc::new(Inner {
             regular: identity.regular,
             seekable: identity.regular || sys::stat::is_seekable(fd.as_fd()),
-            direct: flags.contains(OFlags::DIRECT),
+            direct,
+            alignment,
+            unaligned: false,
             mode,
             nowait_read: Learnt::like(&filesystem.nowait_read),
             nowait_write: Learnt::like(&filesystem.nowait_write),
@@ -120,6 +130,27 @@ impl Handle {
     /// Whether it was opened with O_DIRECT.
     pub fn is_direct(&self) -> bool {
         self.0.direct
+    }
+
+    /// What O_DIRECT demands of its reads and writes; `None` if it is not open with that, or nobody
+    /// says. Asked for once, when the descriptor is taken in.
+    pub fn alignment(&self) -> Option<Alignment> {
+        self.0.alignment.as_deref().copied()
+    }
+
+    /// The same open file, whose misaligned reads go through aligned memory of our own. Nobody else
+    /// may have a clone of it yet.
+    pub(crate) fn with_unaligned_reads(mut self) -> Handle {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.unaligned = inner.direct;
+        }
+        self
+    }
+
+    /// What the window of a misaligned read has to keep to, if such reads go through one.
+    pub(crate) fn window(&self) -> Option<Alignment> {
+        let needed = || self.alignment().unwrap_or(Alignment::SAFE);
+        self.0.unaligned.then(needed)
     }
 
     /// Whether it is a regular file: only those have a page cache to try.

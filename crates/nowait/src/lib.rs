@@ -32,6 +32,7 @@
 //!  Scan, Walk ─► Crew ─► the caller | the engine's workers: list ─► sort ─► ask ─► batches
 //! ```
 
+mod alignment;
 pub mod completion;
 pub mod cost;
 pub mod engine;
@@ -51,6 +52,7 @@ pub mod tokio;
 pub mod walk;
 pub mod write;
 
+pub use alignment::{Alignment, AtomicWrites};
 pub use completion::{Completion, Provenance, ServedBy, Ticket};
 pub use engine::Engine;
 pub use error::{Error, ErrorKind, Result};

@@ -23,6 +23,8 @@ pub(crate) mod openat2;
 pub(crate) mod read;
 pub(crate) mod readv;
 pub(crate) mod statx;
+pub(crate) mod sync_file_range;
+pub(crate) mod window;
 pub(crate) mod write;
 pub(crate) mod writev;
 
@@ -41,9 +43,11 @@ pub use openat2::Openat2;
 pub use read::Read;
 pub use readv::Readv;
 pub use statx::Statx;
+pub use sync_file_range::{SyncFileRange, SyncRange};
 pub use write::Write;
 pub use writev::Writev;
 
+use crate::error::ErrorKind;
 use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::sys::Errno;
@@ -239,15 +243,29 @@ impl Kind {
         }
     }
 
+    /// Why it is refused before the kernel sees it: O_DIRECT demands more of it.
+    pub(crate) fn refused(&mut self) -> Option<ErrorKind> {
+        let needed = self.handle()?.alignment()?;
+        match self {
+            // Through a window every read fits.
+            Kind::Read(op) if op.positional().is_some() && op.goes_through_window() => None,
+            Kind::Read(op) => needed.refuses(true, op.positional(), op.pieces()),
+            Kind::Readv(op) => needed.refuses(true, op.positional(), op.pieces()),
+            Kind::Write(op) => needed.refuses(false, op.positional(), op.pieces()),
+            Kind::Writev(op) => needed.refuses(false, op.positional(), op.pieces()),
+            _ => None,
+        }
+    }
+
     /// Whether the ring's form means the same as the system call. The ring takes offset −1 for the
     /// file's own position, ignores offsets on pipes and sockets, knows `HIPRI` only as a property
-    /// of the whole ring, and has 32 bits for an advised length.
+    /// of the whole ring, and has 32 bits for the length of a range.
     pub(crate) fn fits_ring(&self) -> bool {
-        if let Kind::Fadvise(op) = self {
-            return op.fits_ring();
-        }
-        if let Kind::Call(_) = self {
-            return false;
+        match self {
+            Kind::Fadvise(op) => return op.fits_ring(),
+            Kind::SyncFileRange(op) => return op.fits_ring(),
+            Kind::Call(_) => return false,
+            _ => {}
         }
         let seekable = || self.handle().is_none_or(Handle::is_seekable);
         match self.transfer() {
@@ -259,7 +277,19 @@ impl Kind {
 }
 
 kinds!(
-    Read, Readv, Write, Writev, Fsync, Openat2, Close, Statx, Getxattr, Fallocate, Fadvise, Call,
+    Read,
+    Readv,
+    Write,
+    Writev,
+    Fsync,
+    SyncFileRange,
+    Openat2,
+    Close,
+    Statx,
+    Getxattr,
+    Fallocate,
+    Fadvise,
+    Call,
     Nop
 );
 
@@ -277,10 +307,11 @@ fn ring_offset(offset: crate::sys::rw::Offset) -> u64 {
 /// Whether a short read that gave `got` bytes has met the end of the file.
 ///
 /// A short read in the middle of a file is continued (invariant 2), so only a zero says "end".
-/// With O_DIRECT an unaligned count does too: it occurs only at the end, where the next read would
-/// be refused as unaligned.
-pub(crate) fn is_end(got: usize, direct: bool) -> bool {
-    got == 0 || (direct && !got.is_multiple_of(512))
+/// With O_DIRECT a count that is no multiple of the device's block does too: it occurs only at the
+/// end, where the next read would be refused as misaligned.
+pub(crate) fn is_end(got: usize, handle: &Handle) -> bool {
+    let block = || handle.alignment().map_or(512, |a| a.read_offset as usize);
+    got == 0 || (handle.is_direct() && !got.is_multiple_of(block()))
 }
 
 #[cfg(test)]

@@ -37,10 +37,16 @@ pub struct LoopDevice {
 impl LoopDevice {
     /// Makes a block device of an ordinary file, with direct I/O where the file's filesystem has it.
     pub fn attach(file: impl AsRef<Path>) -> Result<Self> {
+        LoopDevice::attach_with_sectors(file, 0)
+    }
+
+    /// As [`attach`](LoopDevice::attach), with sectors of so many bytes: a power of two from 512 to a
+    /// page. 0: as the kernel likes.
+    pub fn attach_with_sectors(file: impl AsRef<Path>, sector: u32) -> Result<Self> {
         let file = file.as_ref();
-        match LoopDevice::configured(file, true, None) {
+        match LoopDevice::configured(file, true, sector, None) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                LoopDevice::configured(file, false, None)
+                LoopDevice::configured(file, false, sector, None)
             }
             attached => attached,
         }
@@ -49,7 +55,7 @@ impl LoopDevice {
     /// Makes a block device of a slow disk, with direct I/O: a loop device without it serves one
     /// request at a time.
     pub fn on(disk: &SlowDisk) -> Result<Self> {
-        let device = LoopDevice::configured(disk.path(), true, Some(disk.clone()))?;
+        let device = LoopDevice::configured(disk.path(), true, 0, Some(disk.clone()))?;
         if fs::read_to_string(device.sysfs("loop/dio")).is_ok_and(|dio| dio.trim() == "1") {
             return Ok(device);
         }
@@ -57,7 +63,7 @@ impl LoopDevice {
         Err(Error::new(device.path.display().to_string(), cause))
     }
 
-    fn configured(file: &Path, direct: bool, disk: Option<SlowDisk>) -> Result<Self> {
+    fn configured(file: &Path, direct: bool, sector: u32, disk: Option<SlowDisk>) -> Result<Self> {
         missing::privileged()?;
         missing::loop_devices()?;
         // As the kernel will show it, for the janitor to compare.
@@ -71,8 +77,9 @@ impl LoopDevice {
             let path = PathBuf::from(format!("/dev/loop{number}"));
             make_node(&path, number).doing(|| format!("making {}", path.display()))?;
             let claim = Claim::detach(&path, &backing)?;
-            let configured = read_write(&path)
-                .and_then(|device| sys::configure_loop(&device, &source, direct).map(|()| device));
+            let configured = read_write(&path).and_then(|device| {
+                sys::configure_loop(&device, &source, direct, sector).map(|()| device)
+            });
             match configured.map_err(|error| (error.raw_os_error(), error)) {
                 Ok(writable) => {
                     // A kernel may refuse to mount a device that is open for writing; the first

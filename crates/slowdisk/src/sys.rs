@@ -46,14 +46,19 @@ pub(crate) fn free_loop_device(control: &File) -> io::Result<u32> {
 }
 
 /// `LOOP_CONFIGURE`: attaches `backing` to the loop device, to be detached with its last user.
-pub(crate) fn configure_loop(device: &File, backing: &File, direct: bool) -> io::Result<()> {
+pub(crate) fn configure_loop(
+    device: &File,
+    backing: &File,
+    direct: bool,
+    sector: u32,
+) -> io::Result<()> {
     let mut flags = LO_FLAGS_AUTOCLEAR;
     if direct {
         flags |= LO_FLAGS_DIRECT_IO;
     }
     let config = LoopConfig {
         fd: backing.as_raw_fd() as u32,
-        block_size: 0,
+        block_size: sector,
         info: LoopInfo64 {
             numbers: [0; 5],
             number: 0,

@@ -35,6 +35,7 @@ pub struct TestMount {
 pub struct TestMountBuilder {
     filesystem: Filesystem,
     size: u64,
+    sector: u32,
     mkfs_args: Vec<String>,
     options: Vec<String>,
     dir: Option<PathBuf>,
@@ -68,6 +69,7 @@ impl TestMount {
         TestMountBuilder {
             filesystem,
             size: IMAGE_SIZE,
+            sector: 0,
             mkfs_args: Vec::new(),
             options: Vec::new(),
             dir: None,
@@ -136,6 +138,13 @@ impl TestMountBuilder {
         self
     }
 
+    /// Bytes of a sector of the image's device, a power of two from 512 to a page. Without effect on a
+    /// slow disk.
+    pub fn sector(mut self, bytes: u32) -> Self {
+        self.sector = bytes;
+        self
+    }
+
     /// One more argument for the mkfs program.
     pub fn mkfs_arg(mut self, arg: impl Into<String>) -> Self {
         self.mkfs_args.push(arg.into());
@@ -175,7 +184,7 @@ impl TestMountBuilder {
                 File::create_new(&image)
                     .and_then(|file| file.set_len(self.size))
                     .doing(|| format!("making {}", image.display()))?;
-                let device = LoopDevice::attach(&image)?;
+                let device = LoopDevice::attach_with_sectors(&image, self.sector)?;
                 self.on_device(scratch, device, None)
             }
         }

@@ -201,7 +201,12 @@ impl LocalEngine {
         if let Some(deadline) = deadline {
             self.core.deadlines.add(deadline, ticket);
         }
-        let (parcel, route) = Parcel::new(op, rest, ticket, Reply::Local);
+        let (mut parcel, route) = Parcel::new(op, rest, ticket, Reply::Local);
+        if let Some(why) = parcel.op.kind.refused() {
+            let (_, completion) = parcel.stop(&self.core, why);
+            self.ready.push_back(completion);
+            return ticket;
+        }
         self.core.counters.count(Count::Handoffs);
         match &mut self.ring {
             Some(ring) if route == Route::Ring && ring.takes(&parcel.op.kind) => {

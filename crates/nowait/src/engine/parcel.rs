@@ -93,6 +93,10 @@ impl Parcel {
 
     /// Notes where the `n` bytes of one kernel read came from.
     pub(crate) fn arrived(&mut self, n: usize, inline: bool) {
+        let n = match &mut self.op.kind {
+            Kind::Read(read) => read.brings(n),
+            _ => n,
+        };
         let (positional, handle) = match (&self.op.kind, self.op.kind.handle()) {
             (Kind::Read(read), Some(handle)) => (read.positional().is_some(), handle),
             (Kind::Readv(read), Some(handle)) => (read.positional().is_some(), handle),

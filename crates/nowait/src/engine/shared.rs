@@ -272,7 +272,12 @@ impl Engine {
                 }
             });
         }
-        let (parcel, route) = Parcel::new(op, rest, ticket, reply);
+        let (mut parcel, route) = Parcel::new(op, rest, ticket, reply);
+        if let Some(why) = parcel.op.kind.refused() {
+            let (reply, completion) = parcel.stop(&shared.core, why);
+            reply.deliver(&shared.core, completion);
+            return ticket;
+        }
         shared.core.counters.count(Count::Handoffs);
         match (&shared.inbox, route) {
             (Some(inbox), Route::Ring) => inbox.send(Message::Submit(parcel)),

@@ -27,6 +27,7 @@ pub struct OpenOptions {
     read: bool,
     write: bool,
     flags: OFlags,
+    unaligned: bool,
     permissions: u32,
     mode: Option<Mode>,
     engine: Option<Engine>,
@@ -56,6 +57,7 @@ impl OpenOptions {
             read: false,
             write: false,
             flags: OFlags::empty(),
+            unaligned: false,
             permissions: 0o666,
             mode: None,
             engine: None,
@@ -93,10 +95,32 @@ impl OpenOptions {
         append, APPEND
     );
     flag!(
-        /// Go around the page cache (O_DIRECT). Offsets, lengths and memory must be aligned as the
-        /// filesystem demands; the page cache is never tried.
+        /// Go around the page cache (O_DIRECT). Offsets, lengths and memory must be aligned as
+        /// [`Handle::alignment`] says, or are refused as
+        /// [`Misaligned`](crate::ErrorKind::Misaligned); the page cache is never tried.
         direct, DIRECT
     );
+
+    /// With [`direct`](OpenOptions::direct): positional reads need not be aligned. One that is not
+    /// goes through aligned memory of the operation's own: whole blocks are read, and copied from. Not
+    /// for reads into several buffers by one operation ([`Readv`](crate::op::Readv)), and not for
+    /// writes, which would have to read first.
+    ///
+    /// ```
+    /// let options = nowait::OpenOptions::new().read(true).direct(true).unaligned(true);
+    /// // Some filesystems have no O_DIRECT.
+    /// if let Ok(file) = options.blocking_open("Cargo.toml") {
+    ///     let mut buf = [0; 7];
+    ///     file.blocking_read_exact_at(&mut buf, 1)?;
+    ///     assert_eq!(&buf, b"package");
+    /// }
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
+    #[must_use]
+    pub fn unaligned(mut self, yes: bool) -> OpenOptions {
+        self.unaligned = yes;
+        self
+    }
 
     /// A directory, to be listed.
     pub(crate) fn directory(mut self) -> OpenOptions {
@@ -152,10 +176,11 @@ impl OpenOptions {
 
     fn take_in(&self, fd: OwnedFd, path: Arc<Path>, engine: Engine) -> Result<File> {
         let mode = self.mode.unwrap_or(engine.core().mode);
-        Ok(File {
-            handle: Handle::with(fd, Some(path), Some(mode))?,
-            engine,
-        })
+        let mut handle = Handle::with(fd, Some(path), Some(mode))?;
+        if self.unaligned {
+            handle = handle.with_unaligned_reads();
+        }
+        Ok(File { handle, engine })
     }
 
     fn on(&self) -> Result<Engine> {

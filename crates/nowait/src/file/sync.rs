@@ -1,4 +1,4 @@
-//! The future of fsync(2) and fdatasync(2).
+//! The future of fsync(2), fdatasync(2) and sync_file_range(2).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,24 +7,25 @@ use std::task::{Context, Poll};
 use super::File;
 use super::trip::Trip;
 use crate::error::Result;
-use crate::handle::Handle;
-use crate::op::{Fsync, Op};
+use crate::op::Op;
 
-/// The future of [`File::sync_all`] and [`File::sync_data`].
+/// The future of [`File::sync_all`], [`File::sync_data`] and [`File::sync_range`].
 #[derive(Debug)]
 #[must_use = "a future does nothing until it is polled"]
 pub struct Sync<'a> {
     file: &'a File,
-    data_only: bool,
-    trip: Option<Trip>,
+    name: &'static str,
+    begun: bool,
+    trip: Trip,
 }
 
 impl<'a> Sync<'a> {
-    pub(super) fn new(file: &'a File, data_only: bool) -> Sync<'a> {
+    pub(super) fn new(file: &'a File, name: &'static str, op: impl Into<Op>) -> Sync<'a> {
         Sync {
             file,
-            data_only,
-            trip: None,
+            name,
+            begun: false,
+            trip: Trip::new(op.into(), None),
         }
     }
 }
@@ -35,22 +36,14 @@ impl Future for Sync<'_> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let this = self.get_mut();
         let File { handle, engine } = this.file;
-        let (name, op) = if this.data_only {
-            ("sync_data", Fsync::data as fn(&Handle) -> Fsync)
-        } else {
-            ("sync_all", Fsync::new as fn(&Handle) -> Fsync)
-        };
-        if this.trip.is_none() {
-            engine.check_process(name)?;
+        if !std::mem::replace(&mut this.begun, true) {
+            engine.check_process(this.name)?;
         }
-        let trip = this
-            .trip
-            .get_or_insert_with(|| Trip::new(Op::from(op(handle)), None));
-        trip.poll(engine, cx).map(|completion| {
+        this.trip.poll(engine, cx).map(|completion| {
             completion
                 .result
                 .map(|_| ())
-                .map_err(|error| error.named(name).on(handle.shared_path()))
+                .map_err(|error| error.named(this.name).on(handle.shared_path()))
         })
     }
 }

@@ -5,12 +5,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use io_uring::{opcode, squeue};
 
 use super::buffer::{Buffer, IoBufMut, Space};
+use super::window::Window;
 use super::{Operation, Step, fd, is_end, ring_offset};
+use crate::alignment::Alignment;
+use crate::error::ErrorKind;
 use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::read::Start;
-use crate::sys::Errno;
 use crate::sys::rw::{self, MAX_RW, Offset};
+use crate::sys::{self, Errno};
 
 /// Reads into one buffer: pread(2), or read(2) without an offset.
 ///
@@ -22,6 +25,8 @@ pub struct Read {
     offset: Offset,
     flags: RwFlags,
     done: usize,
+    /// What a misaligned read of an O_DIRECT file goes through, from its first piece on.
+    window: Option<Box<Window>>,
 }
 
 impl Read {
@@ -33,6 +38,7 @@ impl Read {
             offset: Some(offset),
             flags: RwFlags::empty(),
             done: 0,
+            window: None,
         }
     }
 
@@ -84,16 +90,66 @@ impl Read {
         unsafe { self.buffer.set_filled(done) };
     }
 
-    /// Where the next piece goes, and where it comes from.
-    fn next(&mut self) -> (*mut u8, usize, Offset) {
+    /// Address and length of its memory.
+    pub(crate) fn pieces(&mut self) -> std::iter::Once<(usize, usize)> {
+        piece(&mut self.buffer.space())
+    }
+
+    /// Whether its file has misaligned reads go through a window.
+    pub(crate) fn goes_through_window(&self) -> bool {
+        self.handle.window().is_some()
+    }
+
+    /// What is still to be filled, and where it comes from.
+    fn left(&mut self) -> (*mut u8, usize, Offset) {
         let mut space = self.buffer.space();
         let left = space.len().saturating_sub(self.done);
         let start = space.as_mut_ptr().wrapping_add(space.len() - left);
-        (
-            start,
-            left.min(MAX_RW),
-            self.offset.map(|o| o.saturating_add(self.done as u64)),
-        )
+        let at = self.offset.map(|o| o.saturating_add(self.done as u64));
+        (start, left, at)
+    }
+
+    /// Where the next piece goes, and where it comes from.
+    fn next(&mut self) -> (*mut u8, usize, Offset) {
+        let (start, left, at) = self.left();
+        self.open_window();
+        match (&self.window, at) {
+            (Some(window), Some(at)) => {
+                let (start, len, from) = window.over(at, at.saturating_add(left as u64));
+                (start, len, Some(from))
+            }
+            _ => (start, left.min(MAX_RW), at),
+        }
+    }
+
+    /// Has a misaligned read of a file that takes those go through a window.
+    fn open_window(&mut self) {
+        let Some((needed, offset)) = self.handle.window().zip(self.offset) else {
+            return;
+        };
+        if self.window.is_none() && needed.refuses(true, Some(offset), self.pieces()).is_some() {
+            let len = self.len();
+            self.window = Window::new(needed, len).map(Box::new);
+        }
+    }
+
+    /// How many of the `n` bytes that the kernel read are wanted: not what else a window covers.
+    pub(crate) fn brings(&mut self, n: usize) -> usize {
+        let (_, left, at) = self.left();
+        match (&self.window, at) {
+            (Some(window), Some(at)) => window.wanted(n, at, left),
+            _ => n,
+        }
+    }
+
+    /// Takes over what `n` bytes in the window brought; says whether the file ends there.
+    fn settle_window(&mut self, window: &Window, n: usize) -> bool {
+        let (start, left, at) = self.left();
+        let at = at.unwrap_or_default();
+        let (_, len, from) = window.over(at, at.saturating_add(left as u64));
+        // SAFETY: `start` and `left` lie in the buffer that this operation owns.
+        self.done += unsafe { window.hand_out(n.min(len), at, start, left) };
+        n == 0 || (n < len && sys::stat::ends_by(self.handle.as_fd(), from + n as u64))
     }
 }
 
@@ -124,10 +180,16 @@ impl Operation for Read {
         let len = self.len();
         match result {
             Ok(n) => {
-                let asked = (len - self.done).min(MAX_RW);
-                self.done += n.min(asked);
                 let once = self.offset.is_none() || self.flags.contains(RwFlags::NOWAIT);
-                let ended = n < asked && is_end(n, self.handle.is_direct());
+                let ended = if let Some(window) = self.window.take() {
+                    let ended = self.settle_window(&window, n);
+                    self.window = Some(window);
+                    ended
+                } else {
+                    let asked = (len - self.done).min(MAX_RW);
+                    self.done += n.min(asked);
+                    n < asked && is_end(n, &self.handle)
+                };
                 if self.done == len || once || ended {
                     self.fill(self.done);
                     Step::Done(Ok(self.done))
@@ -154,6 +216,62 @@ pub(crate) fn into_space(
     let len = space.len();
     // SAFETY: the space is borrowed mutably for the length of the call.
     unsafe { rw::preadv2(fd, space.as_mut_ptr(), len, offset, flags) }
+}
+
+/// Why a blocking read into borrowed memory is refused before the kernel sees it.
+pub(crate) fn refused(handle: &Handle, space: &mut Space<'_>, offset: u64) -> Option<ErrorKind> {
+    let needed = handle.alignment().filter(|_| handle.window().is_none())?;
+    needed.refuses(true, Some(offset), piece(space))
+}
+
+/// A blocking read into borrowed memory, to the end of that or of the file.
+pub(crate) fn fill_space(
+    handle: &Handle,
+    space: &mut Space<'_>,
+    offset: u64,
+) -> Result<usize, Errno> {
+    let len = space.len();
+    rw::checked(Some(offset), len)?;
+    let misaligned =
+        |needed: &Alignment| needed.refuses(true, Some(offset), piece(space)).is_some();
+    let window = handle.window().filter(misaligned);
+    let window = window.and_then(|needed| Window::new(needed, len));
+    let end = offset.saturating_add(len as u64);
+    let mut done = 0;
+    while done < len {
+        let at = offset + done as u64;
+        let mut rest = space.skip(done);
+        let (start, asked, from) = match &window {
+            Some(window) => window.over(at, end),
+            None => (rest.as_mut_ptr(), len - done, at),
+        };
+        // SAFETY: that memory is the window's or borrowed mutably, for the length of the call.
+        let n = match unsafe { rw::preadv2(handle.as_fd(), start, asked, Some(from), 0) } {
+            Ok(n) => n,
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(errno),
+        };
+        let ended = match &window {
+            Some(window) => {
+                // SAFETY: what is left of the space is borrowed mutably.
+                done += unsafe { window.hand_out(n, at, rest.as_mut_ptr(), len - done) };
+                n == 0 || (n < asked && sys::stat::ends_by(handle.as_fd(), from + n as u64))
+            }
+            None => {
+                done += n;
+                is_end(n, handle)
+            }
+        };
+        if ended {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// Address and length of a read's memory.
+fn piece(space: &mut Space<'_>) -> std::iter::Once<(usize, usize)> {
+    std::iter::once((space.as_mut_ptr().addr(), space.len()))
 }
 
 /// Has the read path do the caller's part of a read into `buffer`, and marks what it filled.

@@ -64,6 +64,14 @@ impl Readv {
         self.flags
     }
 
+    /// Addresses and lengths of its memory.
+    pub(crate) fn pieces(&mut self) -> impl Iterator<Item = (usize, usize)> {
+        self.buffers.iter_mut().map(|b| {
+            let mut space = b.space();
+            (space.as_mut_ptr().addr(), space.len())
+        })
+    }
+
     fn next(&mut self) -> Offset {
         let pieces = self.buffers.iter_mut().map(|b| {
             let mut space = b.space();
@@ -118,7 +126,7 @@ impl Operation for Readv {
                 let left = self.iovecs.bytes;
                 self.done += n.min(left);
                 let once = self.offset.is_none() || self.flags.contains(RwFlags::NOWAIT);
-                let ended = n < left.min(MAX_RW) && is_end(n, self.handle.is_direct());
+                let ended = n < left.min(MAX_RW) && is_end(n, &self.handle);
                 if n == left || once || ended {
                     self.fill(self.done);
                     Step::Done(Ok(self.done))

@@ -77,6 +77,12 @@ impl Write {
         self.done = done;
     }
 
+    /// Address and length of what is left of its bytes.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (usize, usize)> {
+        let (start, len, _) = self.next();
+        std::iter::once((start.addr(), len))
+    }
+
     fn next(&self) -> (*const u8, usize, Offset) {
         let bytes = self.source.bytes();
         let left = bytes.get(self.done..).unwrap_or_default();

@@ -63,6 +63,14 @@ impl Writev {
         self.flags
     }
 
+    /// Addresses and lengths of its memory.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.sources.iter().map(|s| {
+            let bytes = s.bytes();
+            (bytes.as_ptr().addr(), bytes.len())
+        })
+    }
+
     fn next(&mut self) {
         let pieces = self.sources.iter().map(|s| {
             let bytes = s.bytes();

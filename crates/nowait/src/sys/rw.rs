@@ -154,6 +154,21 @@ pub(crate) unsafe fn pwritev2_all(
     }
 }
 
+/// sync_file_range(2).
+pub(crate) fn sync_file_range(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    len: u64,
+    flags: u32,
+) -> Result<usize, Errno> {
+    let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else {
+        return Err(Errno::INVAL);
+    };
+    // SAFETY: the call touches no memory of ours.
+    let ret = unsafe { libc::sync_file_range(fd.as_raw_fd(), offset, len, flags) };
+    check(libc::c_long::from(ret))
+}
+
 /// What preadv2(2) says of a descriptor that can't exist: EBADF means that the call is there.
 pub(crate) fn probe_preadv2() -> Errno {
     // SAFETY: descriptor −1 fails before any memory is looked at.

@@ -64,6 +64,11 @@ pub(crate) fn size(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(rustix::fs::fstat(fd)?.st_size as u64)
 }
 
+/// Whether a file has no byte at this offset, nor behind it. Asked after a read that was short there.
+pub(crate) fn ends_by(fd: BorrowedFd<'_>, offset: u64) -> bool {
+    shape(fd).is_ok_and(|shape| shape.size <= offset)
+}
+
 /// What a file has for pages, now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {

@@ -1,0 +1,168 @@
+//! Alignment: what O_DIRECT demands of memory, offset and length on one file, learnt from statx(2).
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{AtFlags, StatxFlags};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// `STATX_WRITE_ATOMIC` (6.11), which rustix has no name for.
+const WRITE_ATOMIC: StatxFlags = StatxFlags::from_bits_retain(0x1_0000);
+/// `STATX_DIO_READ_ALIGN` (6.14).
+const DIO_READ_ALIGN: StatxFlags = StatxFlags::from_bits_retain(0x2_0000);
+
+/// What reads and writes of one file that is open with O_DIRECT must be multiples of, in bytes.
+///
+/// From `STATX_DIOALIGN` (statx(2), Linux 6.1). A request that is not aligned is refused with
+/// [`ErrorKind::Misaligned`] before the kernel sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Alignment {
+    /// The address of each piece of memory.
+    pub memory: u32,
+    /// Offset and length of a write, and of a read where the filesystem makes no difference.
+    pub offset: u32,
+    /// Offset and length of a read (`STATX_DIO_READ_ALIGN`, 6.14).
+    pub read_offset: u32,
+}
+
+impl Alignment {
+    /// What no known device demands more than, for files of which nobody says what they need.
+    pub(crate) const SAFE: Alignment = Alignment {
+        memory: 4096,
+        offset: 4096,
+        read_offset: 4096,
+    };
+
+    /// Asks what O_DIRECT would demand of this file, which need not be open with it. `None` if the
+    /// kernel or the filesystem does not say, or the file takes no direct I/O.
+    ///
+    /// # Errors
+    /// As statx(2) says.
+    ///
+    /// ```
+    /// let file = std::fs::File::open("Cargo.toml")?;
+    /// match nowait::Alignment::of(&file)? {
+    ///     Some(needed) => println!("offsets at multiples of {}", needed.offset),
+    ///     None => println!("nobody says"),
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn of(fd: impl AsFd) -> Result<Option<Alignment>> {
+        let mask = StatxFlags::DIOALIGN | DIO_READ_ALIGN;
+        let stat = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, mask)
+            .map_err(|errno| Error::os("statx", errno))?;
+        let known = StatxFlags::from_bits_retain(stat.stx_mask);
+        let (memory, offset) = (stat.stx_dio_mem_align, stat.stx_dio_offset_align);
+        if !known.contains(StatxFlags::DIOALIGN) || memory == 0 || offset == 0 {
+            return Ok(None);
+        }
+        let read_offset = match stat.stx_dio_read_offset_align {
+            0 => offset,
+            own if known.contains(DIO_READ_ALIGN) => own,
+            _ => offset,
+        };
+        Ok(Some(Alignment {
+            memory,
+            offset,
+            read_offset,
+        }))
+    }
+
+    /// Why a request is refused, if it is. `pieces` are the addresses and lengths of its memory; it
+    /// may have no offset of its own.
+    pub(crate) fn refuses(
+        self,
+        reads: bool,
+        offset: Option<u64>,
+        pieces: impl Iterator<Item = (usize, usize)>,
+    ) -> Option<ErrorKind> {
+        let unit = if reads { self.read_offset } else { self.offset };
+        let mut len = 0;
+        let mut fits = offset.is_none_or(|o| o.is_multiple_of(u64::from(unit)));
+        for (address, piece) in pieces {
+            fits &= piece == 0 || address.is_multiple_of(self.memory as usize);
+            len += piece;
+        }
+        fits &= len.is_multiple_of(unit as usize);
+        (!fits).then_some(ErrorKind::Misaligned {
+            memory: self.memory,
+            offset: unit,
+        })
+    }
+}
+
+/// What a write with [`RwFlags::ATOMIC`](crate::RwFlags::ATOMIC) may be on one file: a power of two
+/// from `min` to `max` bytes, at an offset that is a multiple of its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AtomicWrites {
+    /// The smallest, in bytes.
+    pub min: u32,
+    /// The largest, in bytes.
+    pub max: u32,
+    /// So many buffers at most in a vectored one.
+    pub buffers: u32,
+}
+
+impl AtomicWrites {
+    /// Asks whether this file takes atomic writes: `STATX_WRITE_ATOMIC` (statx(2), Linux 6.11). `None`
+    /// if it does not, or the kernel does not say; such a write is refused by the kernel then, with
+    /// [`ErrorKind::Unsupported`].
+    ///
+    /// # Errors
+    /// As statx(2) says.
+    ///
+    /// ```
+    /// let file = std::fs::File::open("Cargo.toml")?;
+    /// if let Some(atomic) = nowait::AtomicWrites::of(&file)? {
+    ///     assert!(atomic.min <= atomic.max);
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn of(fd: impl AsFd) -> Result<Option<AtomicWrites>> {
+        let stat = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, WRITE_ATOMIC)
+            .map_err(|errno| Error::os("statx", errno))?;
+        let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(WRITE_ATOMIC);
+        Ok(
+            (known && stat.stx_atomic_write_unit_max > 0).then_some(AtomicWrites {
+                min: stat.stx_atomic_write_unit_min,
+                max: stat.stx_atomic_write_unit_max,
+                buffers: stat.stx_atomic_write_segments_max,
+            }),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_offset_and_length_count() {
+        let needed = Alignment {
+            memory: 4,
+            offset: 4096,
+            read_offset: 512,
+        };
+        let refuses = |address, len, offset, reads| {
+            needed.refuses(reads, offset, [(address, len)].into_iter())
+        };
+        assert_eq!(refuses(8, 4096, Some(8192), false), None);
+        assert_eq!(refuses(8, 512, Some(1024), true), None);
+        assert_eq!(refuses(8, 512, None, true), None);
+        let write = Some(ErrorKind::Misaligned {
+            memory: 4,
+            offset: 4096,
+        });
+        let read = Some(ErrorKind::Misaligned {
+            memory: 4,
+            offset: 512,
+        });
+        assert_eq!(refuses(8, 512, Some(0), false), write);
+        assert_eq!(refuses(8, 4096, Some(512), false), write);
+        assert_eq!(refuses(2, 512, Some(0), true), read);
+        assert_eq!(refuses(8, 100, Some(0), true), read);
+        // The pieces of one request fill its blocks together.
+        let halves = [(8, 256), (64, 256)];
+        assert_eq!(needed.refuses(true, Some(0), halves.into_iter()), None);
+    }
+}
