@@ -38,8 +38,9 @@
 //!
 //! # Stalled devices
 //! [`Scan::cancel`] and [`Canceller::cancel`] return at once, and so does whoever waits for a batch:
-//! workers stay with the device. One exception: for its first millisecond, and until the system call
-//! that it is in comes back, a blocking scan works in the caller. [`Options::caller`] turns that off.
+//! workers stay with the device. One exception: for its first millisecond (three while everything is
+//! cached), and until the system call that it is in comes back, a blocking scan works in the caller.
+//! [`Options::caller`] turns that off.
 
 mod crew;
 mod directory;

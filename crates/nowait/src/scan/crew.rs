@@ -70,8 +70,12 @@ pub(crate) trait Job: Send + 'static {
     fn most(&self) -> usize;
 }
 
-/// How long a caller works by itself before it calls in workers.
-const ALONE: Duration = Duration::from_millis(1);
+/// How long a caller works by itself before it calls in workers, once it has slept: the device then
+/// makes it wait, and many would wait no longer than one.
+const SLEPT: Duration = Duration::from_millis(1);
+/// How long while it has not slept: everything is cached so far, and to make an engine and start its
+/// workers takes as long as to ask about one or two thousand entries.
+const AWAKE: Duration = Duration::from_millis(3);
 
 pub(crate) struct Crew<J: Job> {
     /// To be queued at the engine again.
@@ -152,6 +156,12 @@ impl<J: Job> State<J> {
 
     fn wanted(&self) -> usize {
         if self.slow() { self.most } else { self.few }
+    }
+
+    /// How much longer the caller works by itself.
+    fn patience(&self) -> Duration {
+        let alone = if self.tally.slept > 0 { SLEPT } else { AWAKE };
+        alone.saturating_sub(self.alone)
     }
 
     /// How many more workers there is something to do for.
@@ -351,14 +361,15 @@ impl<J: Job> Crew<J> {
         piece: J::Piece,
     ) -> MutexGuard<'a, State<J>> {
         state.under_way += 1;
-        let left = ALONE.saturating_sub(state.alone);
         let start = Instant::now();
+        // Whether it sleeps is seen after the piece.
+        let left = state.patience().min(SLEPT);
         let until = (state.stage == Stage::Caller).then_some(start + left);
         drop(state);
         let (mut state, done) = self.carry_out(piece, until);
         state.alone += start.elapsed();
         state.tally.by_caller += 1;
-        if state.stage == Stage::Caller && state.alone >= ALONE {
+        if state.stage == Stage::Caller && state.patience().is_zero() {
             state.stage = Stage::Workers;
         }
         self.finish(state, done)
