@@ -42,6 +42,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::{Map, Value};
 
+use crate::deferred::Deferred;
 use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;
 use crate::stop::Stop;
@@ -67,28 +68,36 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Bench {
+    /// POSIX AIO under fio: glibc's, and nowait's drop-in
     #[command(after_help = aio::AFTER)]
-    Aio(aio::Args),
+    Aio(Deferred<aio::Args>),
+    /// Random reads of a cold file, many in flight: preadv, threads, io_uring and nowait side by side
     #[command(after_help = AFTER)]
-    Randread(randread::Args),
+    Randread(Deferred<randread::Args>),
+    /// What a hit costs: random reads of a file that the page cache holds whole
     #[command(after_help = AFTER)]
-    Cached(cached::Args),
+    Cached(Deferred<cached::Args>),
+    /// A database's reads at once: mostly cached, mostly not, sequential; pools, a ring, nowait
     #[command(after_help = mix::AFTER)]
-    Mix(mix::Args),
+    Mix(Deferred<mix::Args>),
+    /// What a read costs at each hit rate: trying the page cache always, never, and as nowait decides
     #[command(after_help = hitrate::AFTER)]
-    Hitrate(hitrate::Args),
+    Hitrate(Deferred<hitrate::Args>),
+    /// What each call costs: doctor's table, repeated, with medians and spread
     #[command(after_help = syscalls::AFTER)]
-    Syscalls(syscalls::Args),
+    Syscalls(Deferred<syscalls::Args>),
+    /// Ask, then read: how often is the page gone in between?
     #[command(after_help = race::AFTER)]
-    Race(race::Args),
+    Race(Deferred<race::Args>),
+    /// Listing a directory and asking about every entry: scan, readahead, ls, find, bfs, du
     #[command(after_help = dir::AFTER)]
-    Dir(dir::Args),
+    Dir(Deferred<dir::Args>),
     /// One turn of `dir`
     #[command(hide = true)]
-    DirInside(dir::inside::Args),
+    DirInside(Deferred<dir::inside::Args>),
     /// The process under pressure of `race`
     #[command(hide = true)]
-    RaceInside(race::inside::Args),
+    RaceInside(Deferred<race::inside::Args>),
 }
 
 const AFTER: &str = "\

@@ -1,0 +1,38 @@
+//! Arguments that the parser is told of only when their verb is asked for: to describe those of all
+//! verbs takes as long as to list a small directory.
+
+use std::ops::Deref;
+
+use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
+
+/// A verb's arguments. What the list of verbs says of it has to stand at the verb.
+#[derive(Clone, Debug)]
+pub struct Deferred<A>(A);
+
+impl<A> Deref for Deferred<A> {
+    type Target = A;
+
+    fn deref(&self) -> &A {
+        &self.0
+    }
+}
+
+impl<A: FromArgMatches> FromArgMatches for Deferred<A> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Deferred<A>, Error> {
+        A::from_arg_matches(matches).map(Deferred)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        self.0.update_from_arg_matches(matches)
+    }
+}
+
+impl<A: Args> Args for Deferred<A> {
+    fn augment_args(command: Command) -> Command {
+        command.defer(A::augment_args)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command.defer(A::augment_args_for_update)
+    }
+}
