@@ -45,6 +45,10 @@ mod stream;
 use std::io;
 use std::sync::mpsc;
 
+/// tokio's type of this name has the same methods.
+#[doc(no_inline)]
+pub use std::fs::FileTimes;
+
 pub use file::File;
 pub use open_options::{DirBuilder, OpenOptions};
 pub use paths::{

@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs::{File as StdFile, FileTimes, Metadata, Permissions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::panic::UnwindSafe;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::OnceLock;
@@ -441,6 +442,10 @@ impl AsRawFd for File {
         self.handle.as_fd().as_raw_fd()
     }
 }
+
+/// As tokio's. A poll that unwinds (out of a waker, say) leaves a file that can be dropped, or goes on
+/// where it was; memory that the kernel may touch belongs to the operation in any case.
+impl UnwindSafe for File {}
 
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,13 +1,14 @@
 //! The entries of a directory, one by one: `tokio::fs::read_dir`, on [`Scan`].
 
 use std::ffi::OsString;
-use std::fs::Metadata;
+use std::fs::{FileType, Metadata};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
-use rustix::fs::FileType;
+use rustix::fs::FileType as Kind;
 
 use super::{as_io, symlink_metadata};
 use crate::scan::{Batch, Scan};
@@ -85,13 +86,14 @@ impl ReadDir {
     }
 }
 
-/// One entry of a directory.
+/// One entry of a directory. It holds no descriptor, as tokio's does: what it is asked, its path is
+/// asked, also when the directory has another name by then.
 #[derive(Debug)]
 pub struct DirEntry {
     root: Arc<Path>,
     name: OsString,
     ino: u64,
-    kind: FileType,
+    kind: Kind,
 }
 
 impl DirEntry {
@@ -118,18 +120,38 @@ impl DirEntry {
         symlink_metadata(self.path()).await
     }
 
-    /// What kind of file it is. The directory knows that on most filesystems, else lstat(2) is
-    /// asked. (A type of its own: nobody but the standard library can make one of its own.)
+    /// What kind of file it is. The directory knows that on most filesystems. Else lstat(2) is asked,
+    /// as it is for the first of each kind that the process meets.
     ///
     /// # Errors
     /// As lstat(2) says, where it has to be asked.
     pub async fn file_type(&self) -> io::Result<FileType> {
-        match self.kind {
-            FileType::Unknown => {
-                use std::os::unix::fs::MetadataExt;
-                Ok(FileType::from_raw_mode(self.metadata().await?.mode()))
-            }
-            known => Ok(known),
+        if let Some(known) = seen(self.kind).and_then(OnceLock::get) {
+            return Ok(*known);
         }
+        let metadata = self.metadata().await?;
+        let file_type = metadata.file_type();
+        if let Some(seen) = seen(Kind::from_raw_mode(metadata.mode())) {
+            // Another may have been faster, with the same.
+            let _ = seen.set(file_type);
+        }
+        Ok(file_type)
     }
+}
+
+/// The standard library's word for a kind, once a file of that kind was seen: nobody else can make
+/// one. `None` for a kind that the directory does not know.
+fn seen(kind: Kind) -> Option<&'static OnceLock<FileType>> {
+    static SEEN: [OnceLock<FileType>; 7] = [const { OnceLock::new() }; 7];
+    let all = [
+        Kind::RegularFile,
+        Kind::Directory,
+        Kind::Symlink,
+        Kind::Fifo,
+        Kind::Socket,
+        Kind::CharacterDevice,
+        Kind::BlockDevice,
+    ];
+    let at = all.iter().position(|known| *known == kind)?;
+    Some(&SEEN[at])
 }
