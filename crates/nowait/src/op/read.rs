@@ -27,6 +27,8 @@ pub struct Read {
     done: usize,
     /// What a misaligned read of an O_DIRECT file goes through, from its first piece on.
     window: Option<Box<Window>>,
+    /// Bytes before an error count more than the error.
+    part: bool,
 }
 
 impl Read {
@@ -39,6 +41,7 @@ impl Read {
             flags: RwFlags::empty(),
             done: 0,
             window: None,
+            part: false,
         }
     }
 
@@ -54,6 +57,14 @@ impl Read {
     #[must_use]
     pub fn flags(mut self, flags: RwFlags) -> Read {
         self.flags = flags;
+        self
+    }
+
+    /// An error after some bytes ends it with these, as read(2) does: for a stream, whose next read
+    /// meets the error.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn or_part(mut self) -> Read {
+        self.part = true;
         self
     }
 
@@ -196,6 +207,10 @@ impl Operation for Read {
                 } else {
                     Step::Again
                 }
+            }
+            Err(_) if self.part && self.done > 0 => {
+                self.fill(self.done);
+                Step::Done(Ok(self.done))
             }
             Err(errno) => {
                 // Fewer bytes than asked would say "end of file"; the error is the answer.

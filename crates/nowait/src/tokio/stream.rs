@@ -33,7 +33,7 @@ use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::op::buffer::{IoBufExt, Limit, downcast, downcast_source};
 use crate::op::read::start_into_read_buf;
-use crate::op::{Op, Read, Write};
+use crate::op::{Kind, Op, Read, Write};
 use crate::read::{self, Start};
 use crate::sys::Errno;
 use crate::write;
@@ -316,7 +316,7 @@ impl Stream {
             Start::Rest(rest) => {
                 let buffer = self.room(want);
                 self.unread.at = position;
-                let op = Read::new(handle, buffer, position);
+                let op = Read::new(handle, buffer, position).or_part();
                 return Poll::Ready(self.read_on(engine, op, Some(rest)));
             }
         };
@@ -506,17 +506,17 @@ impl Stream {
     }
 
     fn have_written(&mut self, handle: &Handle, from: u64, done: Completion) -> io::Result<()> {
-        let to = match done.result {
-            // Only the kernel knows where the end was that this was put at.
-            Ok(_) if self.append => rustix::fs::tell(handle).unwrap_or(from),
-            Ok(n) => from + n as u64,
-            Err(_) => from,
-        };
-        self.cursor.leave(to);
-        let source = done.held.into_source().map(downcast_source::<Vec<u8>>);
-        if let Some(Ok(bytes)) = source {
-            self.unread.bytes = bytes;
-            self.unread.forget();
+        if let Kind::Write(write) = done.held.into_kind() {
+            self.cursor.leave(match self.append {
+                // Only the kernel knows where the end was that this was put at.
+                true => rustix::fs::tell(handle).unwrap_or(from),
+                // Also what was written before an error.
+                false => from + write.written() as u64,
+            });
+            if let Ok(bytes) = downcast_source::<Vec<u8>>(write.into_source()) {
+                self.unread.bytes = bytes;
+                self.unread.forget();
+            }
         }
         done.result.map(drop).map_err(as_io)
     }
