@@ -1,9 +1,10 @@
 //! Sandboxes: where a seccomp filter denies io_uring, preadv2 or cachestat, everything still works,
 //! and says what it does without. The filters are put on in children.
-#![allow(unsafe_code, reason = "prctl(2) and seccomp(2)")]
 
 #[path = "common/engines.rs"]
 mod engines;
+#[path = "common/sandbox.rs"]
+mod sandbox;
 
 use std::path::Path;
 
@@ -14,60 +15,9 @@ use nowait::op::{Op, Read, Readv};
 use nowait::read::{Cached, cached};
 use nowait::residency::{Answer, Reason, Source, page_map, page_size, residency};
 use nowait::{ErrorKind, File, Mode, OpenOptions, RwFlags};
-
-/// Denies system calls with an errno, from now on, in every thread of this process.
-fn deny(calls: &[libc::c_long], errno: i32) {
-    let statement = |code, k| libc::sock_filter {
-        code: code as u16,
-        jt: 0,
-        jf: 0,
-        k,
-    };
-    // The number of the call is at the start of what a filter sees.
-    let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
-    for call in calls {
-        program.push(libc::sock_filter {
-            jf: 1,
-            ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, *call as u32)
-        });
-        let refuse = libc::SECCOMP_RET_ERRNO | errno as u32;
-        program.push(statement(libc::BPF_RET | libc::BPF_K, refuse));
-    }
-    program.push(statement(
-        libc::BPF_RET | libc::BPF_K,
-        libc::SECCOMP_RET_ALLOW,
-    ));
-    let filter = libc::sock_fprog {
-        len: program.len() as u16,
-        filter: program.as_mut_ptr(),
-    };
-    // SAFETY: the program lives through both calls.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let done = libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_SET_MODE_FILTER,
-            libc::SECCOMP_FILTER_FLAG_TSYNC,
-            &raw const filter,
-        );
-        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
-    }
-}
-
-/// Runs `body` in a child of each role, once with ENOSYS and once with EPERM.
-fn sandboxed(test: &str, body: impl FnOnce(i32)) {
-    match role().as_deref() {
-        None => ["ENOSYS", "EPERM"]
-            .iter()
-            .for_each(|role| drop(in_child(test, role))),
-        Some("ENOSYS") => body(libc::ENOSYS),
-        Some(_) => body(libc::EPERM),
-    }
-}
+use sandbox::{CACHESTAT, deny, sandboxed};
 
 const SIZE: usize = 100_000;
-/// cachestat(2), which libc has not.
-const CACHESTAT: libc::c_long = 451;
 
 /// Reads of every kind, warm and cold, are right.
 fn reads_are_right(engine: &Engine, path: &Path, mode: Mode) {

@@ -3,58 +3,18 @@
 
 #[path = "common/engines.rs"]
 mod engines;
+#[path = "common/rig.rs"]
+mod rig;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use engines::*;
 use futures_util::future::join_all;
 use nowait::engine::{Backend, Engine, Options};
 use nowait::op::{Fsync, Op, Read};
 use nowait::{ErrorKind, Handle, Mode, OpenOptions, ServedBy};
-use slowdisk::{Fault, FaultId, Filesystem, SlowDisk, TestMount, extents, require};
-
-const PAGE: usize = 4096;
-const PAGES: u64 = 64;
-
-/// ext4 on a disk with faults, with files that are not cached.
-struct Rig {
-    disk: SlowDisk,
-    mount: TestMount,
-}
-
-impl Rig {
-    fn new() -> Rig {
-        let disk = SlowDisk::builder()
-            .size(64 << 20)
-            .queue(64)
-            .build()
-            .unwrap();
-        let mount = TestMount::on(&disk, Filesystem::Ext4).unwrap();
-        Rig { disk, mount }
-    }
-
-    fn cold(&self, name: &str) -> PathBuf {
-        let path = patterned(self.mount.path(), name, PAGES as usize * PAGE);
-        evict(&path);
-        path
-    }
-
-    /// Stalls or breaks the reads of one file's own blocks.
-    fn fault(&self, path: &Path, fault: fn(std::ops::Range<u64>) -> Fault) -> Vec<FaultId> {
-        let file = std::fs::File::open(path).unwrap();
-        let ranges = extents(&file).unwrap();
-        ranges
-            .into_iter()
-            .map(|range| self.disk.inject(fault(range).reads_only()))
-            .collect()
-    }
-
-    fn release(&self, faults: Vec<FaultId>) {
-        faults
-            .into_iter()
-            .for_each(|fault| self.disk.release(fault));
-    }
-}
+use rig::{PAGE, PAGES, Rig};
+use slowdisk::{Fault, Filesystem, extents, require};
 
 const MODES: [Mode; 2] = [Mode::Eager, Mode::Strict];
 
@@ -311,15 +271,6 @@ fn a_strict_callers_hits_start_no_readahead() {
 fn settle(rig: &Rig) -> u64 {
     std::thread::sleep(std::time::Duration::from_millis(2));
     rig.disk.counters().reads
-}
-
-impl Rig {
-    /// Evicts, without reading in this thread.
-    fn cold_again(&self, path: &Path) {
-        std::thread::scope(|s| {
-            s.spawn(|| evict(path));
-        });
-    }
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //! (`read_bytes` in /proc/thread-self/io, proc(5)). While the caller polls strict reads of a cold
 //! file that count must not move: not for what is missing, nor for readahead of what is not.
 
+#[path = "common/accounting.rs"]
+mod accounting;
 #[path = "common/engines.rs"]
 mod engines;
 #[path = "common/mounts.rs"]
@@ -13,6 +15,7 @@ use std::fs;
 use std::future::Future;
 use std::task::{Context, Waker};
 
+use accounting::{device_bytes, read_bytes};
 use futures_util::future::join_all;
 use mounts::{ON_DISK, Sample};
 use nowait::engine::{Options, Submit, Wait};
@@ -22,20 +25,6 @@ use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 16 * MIB + 321;
-
-/// How many bytes this thread has had read from block devices.
-fn read_bytes() -> Option<u64> {
-    let io = fs::read_to_string("/proc/thread-self/io").ok()?;
-    let line = io.lines().find_map(|l| l.strip_prefix("read_bytes: "))?;
-    line.trim().parse().ok()
-}
-
-/// Says what `act` had this thread read from the device.
-fn device_bytes(act: impl FnOnce()) -> u64 {
-    let before = read_bytes().expect("read_bytes");
-    act();
-    read_bytes().expect("read_bytes") - before
-}
 
 /// Runs a test on every filesystem with a device and on both backends.
 fn each(test: impl Fn(Filesystem, &Sample, &Engine)) {

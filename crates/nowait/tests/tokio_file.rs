@@ -360,6 +360,10 @@ macro_rules! behaviours {
                 let mut two = [0; 2];
                 file.read_exact(&mut two).await.unwrap();
                 assert!(file.flush().await.is_err(), "and so does a read");
+
+                file.write_all(b"no").await.unwrap();
+                file.seek(SeekFrom::Start(1)).await.unwrap();
+                assert!(file.flush().await.is_err(), "and a seek");
             }
 
             #[tokio::test]
@@ -529,6 +533,90 @@ macro_rules! behaviours {
             }
 
             #[tokio::test]
+            async fn a_read_of_a_fifo_that_was_given_up_loses_nothing() {
+                let (dir, _path) = with(b"");
+                let fifo = dir.path().join("fifo");
+                let kind = rustix::fs::FileType::Fifo;
+                rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, 0o600.into(), 0).unwrap();
+                let mut options = fs::OpenOptions::new();
+                let mut to = options.read(true).write(true).open(&fifo).await.unwrap();
+                let mut from = fs::File::open(&fifo).await.unwrap();
+                let bytes = noise(1000);
+                for _ in 0..10 {
+                    {
+                        let mut large = [0; 500];
+                        let mut read = std::pin::pin!(from.read(&mut large));
+                        assert!(
+                            poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx).is_pending())).await
+                        );
+                    }
+                    to.write_all(&bytes).await.unwrap();
+                    to.flush().await.unwrap();
+                    let mut got = Vec::new();
+                    while got.len() < 1000 {
+                        let mut small = [0; 30];
+                        let room = small.len().min(1000 - got.len());
+                        let n = from.read(&mut small[..room]).await.unwrap();
+                        got.extend_from_slice(&small[..n]);
+                    }
+                    assert!(got == bytes);
+                }
+            }
+
+            #[tokio::test]
+            async fn a_block_device_is_a_file_with_a_position() {
+                if let Err(missing) = slowdisk::available() {
+                    return slowdisk::skip_or_fail(missing);
+                }
+                let bytes = noise(1 << 20);
+                let (_dir, path) = with(&bytes);
+                let device = slowdisk::LoopDevice::attach(&path).unwrap();
+                let mut options = fs::OpenOptions::new();
+                let opened = options.read(true).write(true).open(device.path()).await;
+                let mut file = opened.unwrap();
+                let mut at = 0;
+                for round in 0..20usize {
+                    {
+                        // Read too far, by one that is given up.
+                        let mut large = vec![0; 8192];
+                        let mut read = std::pin::pin!(file.read(&mut large));
+                        let polled = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await;
+                        if let Poll::Ready(n) = polled {
+                            at += n.unwrap();
+                        }
+                    }
+                    let mut ten = [0; 10];
+                    file.read_exact(&mut ten).await.unwrap();
+                    assert_eq!(ten, bytes[at..at + 10], "round {round}");
+                    at += 10;
+                    match round % 4 {
+                        0 => {
+                            let seek = file.seek(SeekFrom::Current(-5)).await;
+                            assert_eq!(seek.unwrap(), at as u64 - 5);
+                            at -= 5;
+                        }
+                        1 => {
+                            at = 50_000 + round;
+                            file.seek(SeekFrom::Start(at as u64)).await.unwrap();
+                        }
+                        2 => {
+                            // The same bytes, where the reads have come to.
+                            file.write_all(&bytes[at..at + 7]).await.unwrap();
+                            at += 7;
+                        }
+                        _ => {}
+                    }
+                }
+                file.sync_all().await.unwrap();
+                let size = file.seek(SeekFrom::End(0)).await.unwrap();
+                assert_eq!(size, 1 << 20);
+                file.rewind().await.unwrap();
+                let mut all = Vec::new();
+                file.read_to_end(&mut all).await.unwrap();
+                assert!(all == bytes);
+            }
+
+            #[tokio::test]
             async fn devices_and_the_kernels_own_files_are_read() {
                 let mut zero = fs::File::open("/dev/zero").await.unwrap();
                 let mut ten = [1; 10];
@@ -634,27 +722,45 @@ macro_rules! behaviours {
             }
 
             #[test]
-            fn a_reader_lets_other_tasks_run() {
-                let (_dir, path) = with(&noise(4096));
+            fn readers_and_writers_let_other_tasks_run() {
+                use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
                 let runtime = ::tokio::runtime::Builder::new_current_thread()
                     .build()
                     .unwrap();
-                runtime.block_on(async {
-                    let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-                    let told = over.clone();
-                    let reader = ::tokio::spawn(async move {
-                        let mut file = fs::File::open(&path).await.unwrap();
-                        while !told.load(std::sync::atomic::Ordering::SeqCst) {
-                            file.rewind().await.unwrap();
-                            file.read_exact(&mut [0; 4096]).await.unwrap();
+                for (dir, write) in [
+                    (env!("CARGO_TARGET_TMPDIR"), false),
+                    (env!("CARGO_TARGET_TMPDIR"), true),
+                    // Writes are done at once where the filesystem takes them so.
+                    ("/dev/shm", true),
+                ] {
+                    let dir = tempfile::tempdir_in(dir).unwrap();
+                    let path = dir.path().join("file");
+                    std::fs::write(&path, noise(4096)).unwrap();
+                    runtime.block_on(async {
+                        let state =
+                            std::sync::Arc::new((AtomicBool::new(false), AtomicUsize::new(0)));
+                        let told = state.clone();
+                        let busy = ::tokio::spawn(async move {
+                            let mut options = fs::OpenOptions::new();
+                            let opened = options.read(true).write(true).open(&path).await;
+                            let mut file = opened.unwrap();
+                            while !told.0.load(SeqCst) {
+                                file.rewind().await.unwrap();
+                                if write {
+                                    file.write_all(&[0; 4096]).await.unwrap();
+                                } else {
+                                    file.read_exact(&mut [0; 4096]).await.unwrap();
+                                }
+                                told.1.fetch_add(1, SeqCst);
+                            }
+                        });
+                        while state.1.load(SeqCst) < 1000 {
+                            ::tokio::task::yield_now().await;
                         }
+                        state.0.store(true, SeqCst);
+                        busy.await.unwrap();
                     });
-                    for _ in 0..100 {
-                        ::tokio::task::yield_now().await;
-                    }
-                    over.store(true, std::sync::atomic::Ordering::SeqCst);
-                    reader.await.unwrap();
-                });
+                }
             }
 
             #[test]

@@ -250,6 +250,42 @@ async fn reads_at_offsets_run_at_once_beside_the_stream() {
     }
 }
 
+/// tokio's clone gives what it has read too far, wherever the others have gone meanwhile.
+#[tokio::test]
+async fn what_a_clone_has_read_too_far_is_not_given_elsewhere() {
+    let dir = engines::scratch();
+    let sample = Sample::new(dir.path(), "file", 1 << 20);
+    for backend in backends() {
+        let engine = Options::new().backend(backend).build().unwrap();
+        sample.evict();
+        let mut options = OpenOptions::new();
+        let opened = options.read(true).engine(&engine).open(&sample.path).await;
+        let mut file = opened.unwrap();
+        let mut clone = file.try_clone().await.unwrap();
+        {
+            let mut large = vec![0; 100_000];
+            let mut read = std::pin::pin!(file.read(&mut large));
+            let polled = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await;
+            assert!(polled.is_pending());
+        }
+        let mut ten = [0; 10];
+        for (to, at) in [
+            (SeekFrom::Current(0), 10),
+            (SeekFrom::Start(50_000), 50_000),
+            (SeekFrom::Start(10), 10),
+        ] {
+            file.read_exact(&mut ten).await.unwrap();
+            let moved = clone.seek(to).await.unwrap();
+            assert_eq!(moved, at);
+            clone.read_exact(&mut ten).await.unwrap();
+            assert_eq!(ten, sample.expected(at, 10));
+            file.read_exact(&mut ten).await.unwrap();
+            assert_eq!(ten, sample.expected(at + 10, 10));
+            clone.rewind().await.unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn writes_at_offsets_are_there() {
     let dir = engines::scratch();

@@ -1,0 +1,15 @@
+//! What the kernel counts for each thread (proc(5)).
+
+/// How many bytes this thread has had read from block devices.
+pub fn read_bytes() -> Option<u64> {
+    let io = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+    let line = io.lines().find_map(|l| l.strip_prefix("read_bytes: "))?;
+    line.trim().parse().ok()
+}
+
+/// Says what `act` had this thread read from the device.
+pub fn device_bytes(act: impl FnOnce()) -> u64 {
+    let before = read_bytes().expect("read_bytes");
+    act();
+    read_bytes().expect("read_bytes") - before
+}

@@ -1,0 +1,46 @@
+//! Forked children of a test that has a process of its own.
+#![allow(unsafe_code, reason = "fork(2), waitpid(2)")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use crate::engines::{LONG, in_child, role};
+
+/// Runs `body` in a forked child, which then ends without any destructor of its parent's.
+///
+/// # Panics
+/// If it panics, dies or hangs.
+pub fn forked(what: &str, body: impl FnOnce()) {
+    // SAFETY: the child only runs `body`, whose locks and memory other threads don't hold: glibc's
+    // own are put right by fork(2), and ours are what is tested.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let ended = catch_unwind(AssertUnwindSafe(body));
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(if ended.is_ok() { 0 } else { 1 }) };
+    }
+    assert!(pid > 0);
+    let end = Instant::now() + LONG;
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` lives through the call.
+        match unsafe { libc::waitpid(pid, &mut status, libc::WNOHANG) } {
+            0 if Instant::now() > end => {
+                // SAFETY: our own child, not yet waited for.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+                panic!("{what}: the child hangs");
+            }
+            0 => std::thread::sleep(std::time::Duration::from_millis(1)),
+            _ => break,
+        }
+    }
+    assert_eq!(status, 0, "{what}: the child failed; its message is above");
+}
+
+/// Each test has a process of its own: no other test's threads hold locks while it forks.
+pub fn alone(test: &str, body: impl FnOnce()) {
+    match role() {
+        None => drop(in_child(test, "alone")),
+        Some(_) => body(),
+    }
+}

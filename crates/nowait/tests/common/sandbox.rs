@@ -1,0 +1,57 @@
+//! Sandboxes for children that a test makes: seccomp filters that deny system calls.
+#![allow(unsafe_code, reason = "prctl(2) and seccomp(2)")]
+
+use crate::engines::{in_child, role};
+
+/// cachestat(2), which libc has not.
+pub const CACHESTAT: libc::c_long = 451;
+
+/// Denies system calls with an errno, from now on, in every thread of this process.
+pub fn deny(calls: &[libc::c_long], errno: i32) {
+    let statement = |code, k| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    };
+    // The number of the call is at the start of what a filter sees.
+    let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
+    for call in calls {
+        program.push(libc::sock_filter {
+            jf: 1,
+            ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, *call as u32)
+        });
+        let refuse = libc::SECCOMP_RET_ERRNO | errno as u32;
+        program.push(statement(libc::BPF_RET | libc::BPF_K, refuse));
+    }
+    program.push(statement(
+        libc::BPF_RET | libc::BPF_K,
+        libc::SECCOMP_RET_ALLOW,
+    ));
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the program lives through both calls.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let done = libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_TSYNC,
+            &raw const filter,
+        );
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+/// Runs `body` in a child of each role, once with ENOSYS and once with EPERM.
+pub fn sandboxed(test: &str, body: impl FnOnce(i32)) {
+    match role().as_deref() {
+        None => ["ENOSYS", "EPERM"]
+            .iter()
+            .for_each(|role| drop(in_child(test, role))),
+        Some("ENOSYS") => body(libc::ENOSYS),
+        Some(_) => body(libc::EPERM),
+    }
+}
