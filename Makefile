@@ -3,7 +3,7 @@
 target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 
-.PHONY: help demo test check test-kernels test-kernels-short clean
+.PHONY: help demo test check test-kernels test-kernels-short test-iopoll clean
 
 help: ## this list
 	@awk -F ': *## *' '/^[a-z-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
@@ -39,6 +39,10 @@ test-kernels: ## the library's tests on Linux 6.1 and 6.12, in QEMU
 test-kernels-short: ## the same, at most 10 minutes a kernel
 	scripts/install-deps.sh --kernels
 	scripts/test-kernels.sh --short
+
+test-iopoll: ## polled completions, on Linux 6.12 in QEMU with an NVMe drive that has poll queues
+	scripts/install-deps.sh --kernels
+	scripts/test-kernels.sh --kernel 6.12 --test ring_polled
 
 clean: ## remove everything built, kernels too
 	cargo clean

@@ -43,7 +43,7 @@ fi
 mkdir -p /scratch/tmp /scratch/cargo-tmp
 mount --bind /scratch/tmp /tmp
 
-per_test='' cargo_tmp='' args='' cases=''
+per_test='' cargo_tmp='' args='' cases='' polled_device=''
 # shellcheck source=/dev/null
 . /tests/config # sets these
 # Integration tests have this path compiled in (CARGO_TARGET_TMPDIR).
@@ -54,6 +54,7 @@ mount --bind /scratch/cargo-tmp "$cargo_tmp"
 dmesg -n 1
 unset NOWAIT_TEST_ALL
 export NOWAIT_TEST_KERNEL=1 RUST_BACKTRACE=1 PROPTEST_CASES="$cases"
+export NOWAIT_POLLED_DEVICE="$polled_device"
 cd /scratch || finish
 
 # run_once BIN LOG: sets p, f, seconds and note.

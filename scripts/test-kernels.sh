@@ -2,7 +2,8 @@
 # Runs the tests of crate nowait on other kernels than this machine's: Debian's 6.1 and 6.12 in QEMU.
 #
 # Each kernel boots with an initramfs that holds the test programs, the libraries and tools they need
-# and scripts/test-kernels-guest.sh as PID 1; the host reads the results from the serial console.
+# and scripts/test-kernels-guest.sh as PID 1; the host reads the results from the serial console. Beside
+# its disk it has an NVMe drive whose queues can be polled.
 # QEMU emulates (no KVM), so it runs anywhere, as any user, some ten times slower than the machine.
 set -euo pipefail
 
@@ -12,7 +13,7 @@ kernels=(6.1 6.12)
 never=(tidy)
 # With --short: these test programs only (crate "nowait" stands for its unit tests); empty: all.
 short_tests=(nowait bytes cached_read strict overlay other_uid hit_path provenance engine_contract
-    dropped_future cancel deadline residency residency_calls)
+    dropped_future cancel deadline residency residency_calls direct ring_polled)
 
 # What tests call. Those that are missing here are missing there; the tests then skip.
 tools=(mkfs.ext4 mkfs.xfs mkfs.btrfs mount umount losetup fusermount3 setfattr getfattr chattr)
@@ -206,6 +207,8 @@ make_root() {
     {
         printf 'per_test=%q\ncargo_tmp=%q\ncases=%q\n' "$program_limit" "$target/tmp" "$cases"
         printf 'args=%q\n' "${filters[*]}"
+        # The emulated NVMe drive, with queues that can be polled. Tests write over it.
+        echo polled_device=/dev/nvme0n1
     } >"$root/tests/config"
 }
 
@@ -266,17 +269,20 @@ run_kernel() {
 
 # boot_kernel: boots $release once, returns 0 if all tests passed.
 boot_kernel() {
-    local log=$store/$release.log disk=$work/disk started=$SECONDS status=0 result pass fail
-    rm -f "$disk"
+    local log=$store/$release.log disk=$work/disk polled=$work/polled started=$SECONDS status=0
+    local result pass fail
+    rm -f "$disk" "$polled"
     truncate -s 2G "$disk"
+    truncate -s 256M "$polled"
     mkfs.ext4 -q -F "$disk"
     : >"$log"
 
     say "booting $release"
     timeout "$kernel_limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 2G \
         -kernel "$store/$release/boot/vmlinuz-$release" -initrd "$work/initramfs" \
-        -append "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on" \
+        -append "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on nvme.poll_queues=2" \
         -drive "file=$disk,format=raw,if=virtio,cache=unsafe" \
+        -drive "file=$polled,format=raw,if=none,id=polled,cache=unsafe" -device nvme,drive=polled,serial=polled \
         -nodefaults -display none -no-reboot -serial "file:$log" </dev/null &
     qemu=$!
     tail -f -s 0.3 -n +1 --pid="$qemu" "$log" | show_progress &
