@@ -293,6 +293,68 @@ fn a_directory_that_cant_be_read_is_an_error_among_the_rest() {
 }
 
 #[test]
+fn directories_that_become_unreadable_midway_are_errors_among_the_rest() {
+    if engines::role().is_none() {
+        engines::in_child_as_nobody(
+            "directories_that_become_unreadable_midway_are_errors_among_the_rest",
+        );
+        return;
+    }
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let root = dir.path();
+    let closing: Vec<_> = (0..40).map(|i| root.join(format!("d{i}"))).collect();
+    let staying: Vec<_> = (0..20).map(|i| root.join(format!("e/{i}"))).collect();
+    for dir in closing.iter().chain(&staying) {
+        fill(dir, "f", 300);
+    }
+    let permit = |mode: u32| {
+        for dir in &closing {
+            rustix::fs::chmod(dir, mode.into()).unwrap();
+        }
+    };
+    for engine in all_engines() {
+        // The window keeps the walk from being through with them before they are closed.
+        let options = options(&engine).window(1_000, 1 << 20);
+        let mut walk = options.blocking_open(root).unwrap();
+        let first = walk.blocking_batch().unwrap().unwrap();
+        assert_eq!(&**first.place().path(), root);
+        permit(0o000);
+        let (mut names, mut errors) = (BTreeMap::new(), HashSet::new());
+        for found in walk {
+            match found {
+                Ok(found) => {
+                    let parent = found.place().path().to_path_buf();
+                    // What was open already is listed to its end, but nothing may be asked in it.
+                    let answer = found.entry().metadata().unwrap();
+                    let denied = answer
+                        .as_ref()
+                        .is_err_and(|e| e.errno() == Some(libc::EACCES));
+                    assert!(answer.is_ok() || (denied && closing.contains(&parent)));
+                    *names.entry(parent).or_insert(0) += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error.errno(), Some(libc::EACCES), "{error}");
+                    assert!(errors.insert(error.path().unwrap().to_owned()), "{error}");
+                }
+            }
+        }
+        permit(0o700);
+        assert!(!errors.is_empty());
+        for dir in &closing {
+            let listed = names.get(dir).copied();
+            let expected = if errors.contains(dir) {
+                None
+            } else {
+                Some(300)
+            };
+            assert_eq!(listed, expected, "{}", dir.display());
+        }
+        assert!(staying.iter().all(|dir| names.get(dir) == Some(&300)));
+        assert!(errors.iter().all(|path| closing.contains(path)));
+    }
+}
+
+#[test]
 fn a_cancelled_or_dropped_walk_leaves_nothing_open() {
     let root = engines::scratch();
     plant(root.path());

@@ -322,6 +322,20 @@ pub fn in_child(test: &str, role: &str) -> String {
     in_child_by(std::process::Command::new(this_program()), test, role)
 }
 
+/// As [`in_child`], in a process of the user nobody: root may do everything.
+pub fn in_child_as_nobody(test: &str) -> String {
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65_534;
+    // The test program may lie where that user may not go.
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let program = dir.path().join("program");
+    std::fs::copy(this_program(), &program).unwrap();
+    rustix::fs::chmod(dir.path(), 0o755.into()).unwrap();
+    let mut command = std::process::Command::new(program);
+    command.uid(NOBODY).gid(NOBODY);
+    in_child_by(command, test, "nobody")
+}
+
 /// As [`in_child`], by a command prepared by the caller (limits, another user).
 pub fn in_child_by(mut command: std::process::Command, test: &str, role: &str) -> String {
     let output = std::fs::File::from(memory_file());
