@@ -1,0 +1,92 @@
+//! Ctrl-C while a device hangs ends a listing as soon as the kernel lets it go.
+
+#[path = "../../nowait/tests/common/cold.rs"]
+mod cold;
+#[path = "common/program.rs"]
+mod program;
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use cold::Cold;
+use program::{nowait, word};
+use rustix::process::{Pid, Signal, kill_process};
+use slowdisk::{Fault, Filesystem, SlowDisk};
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(30);
+
+const DIRECTORIES: usize = 40;
+
+fn fill(at: &Path) {
+    for i in 0..DIRECTORIES {
+        let dir = at.join(format!("d{i}"));
+        fs::create_dir(&dir).unwrap();
+        for j in 0..100 {
+            fs::write(dir.join(format!("f{j}")), "").unwrap();
+        }
+    }
+}
+
+fn until(what: &str, so: impl Fn() -> bool) {
+    let end = Instant::now() + LONG;
+    while !so() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// How each of its threads is: D waits for a device, Z has ended.
+fn threads(child: &Child) -> String {
+    let tasks = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+    let state = |task: std::io::Result<fs::DirEntry>| {
+        // One that has ended since it was listed has no file any more.
+        let stat = fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+        stat.rsplit(") ").next()?.chars().next()
+    };
+    tasks.filter_map(state).collect()
+}
+
+#[test]
+fn an_interrupt_ends_a_listing_while_a_device_hangs() {
+    slowdisk::require!(slowdisk::available());
+    let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
+    let mut cold = Cold::new(Filesystem::Ext4, &disk, fill);
+    let verbs: [&[&str]; 4] = [
+        &["ls", "-R"],
+        &["ls", "-lR"],
+        &["ls", "-lR", "--sort", "none"],
+        &["du"],
+    ];
+    for verb in verbs {
+        let hangs: Vec<_> = (0..DIRECTORIES)
+            .map(|i| cold.block_of(&cold.path().join(format!("d{i}")), 0))
+            .collect();
+        cold.chill();
+        for place in hangs {
+            disk.inject(Fault::stall(place).reads_only());
+        }
+        let words = verb.iter().copied().chain([word(cold.path())]);
+        let mut child = nowait(words).stdout(Stdio::null()).spawn().unwrap();
+        until("nothing hangs", || disk.stalled() > 0);
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        // What the device holds the kernel does not let go; everything else ends meanwhile.
+        until("it goes on", || !threads(&child).contains(['R', 'S']));
+        assert!(disk.stalled() > 0);
+        disk.release_all();
+        let mut ended = None;
+        let begin = Instant::now();
+        while ended.is_none() {
+            assert!(begin.elapsed() < LONG, "{verb:?} stays");
+            ended = child.try_wait().unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let ended = ended.and_then(|status| status.signal());
+        assert_eq!(ended, Some(libc::SIGINT), "{verb:?}");
+        // Nobody has anything of it open: it can be unmounted.
+        cold.chill();
+    }
+}
