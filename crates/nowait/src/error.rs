@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::shown::Shown;
 use crate::sys::Errno;
 
 /// A `Result` with nowait's [`Error`].
@@ -12,6 +13,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An operation that failed: which one, on which file where there is one, and why.
 ///
+/// It is shown with the path as [`Shown`](crate::Shown) has it: no name drives a terminal.
 /// Converts into [`std::io::Error`] without losing the errno, so `?` works in functions that
 /// return `io::Result`.
 #[derive(Clone)]
@@ -129,7 +131,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.operation)?;
         if let Some(path) = &self.path {
-            write!(f, " {}", path.display())?;
+            write!(f, " {}", Shown(path))?;
         }
         f.write_str(": ")?;
         if let ErrorKind::Misaligned { memory, offset } = self.kind {
@@ -197,5 +199,18 @@ impl From<Error> for io::Error {
             _ => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_never_reaches_a_terminal_as_it_is() {
+        let path: Arc<Path> = Path::new("a\n\x1b[2Jb").into();
+        let error = Error::os("open", Errno::NOENT).on(Some(&path));
+        let text = error.to_string();
+        assert!(text.starts_with(r"open $'a\n\033[2Jb': "), "{text}");
     }
 }

@@ -45,6 +45,7 @@ pub mod op;
 pub mod read;
 pub mod residency;
 pub mod scan;
+mod shown;
 pub mod stats;
 mod sys;
 #[cfg(feature = "tokio")]
@@ -62,4 +63,5 @@ pub use handle::Handle;
 pub use op::buffer::{self, IoBuf, IoBufExt, IoBufMut};
 pub use read::Mode;
 pub use scan::Scan;
+pub use shown::Shown;
 pub use walk::Walk;
