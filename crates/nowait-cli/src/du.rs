@@ -28,6 +28,7 @@ mod met;
 mod report;
 mod tree;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -141,6 +142,7 @@ fn measure(args: &Args) -> Result<ExitCode, Problem> {
                 report: &mut report,
                 met: &mut met,
                 totals: &mut totals,
+                unknown: HashSet::new(),
             };
             counter.directory(path, args.bytes(&stat))?;
         } else {
@@ -166,6 +168,8 @@ struct Counter<'a> {
     report: &'a mut Report,
     met: &'a mut Met,
     totals: &'a mut Totals,
+    /// What could not be asked about, and has been remarked on; it may be a directory.
+    unknown: HashSet<PathBuf>,
 }
 
 impl Counter<'_> {
@@ -186,11 +190,17 @@ impl Counter<'_> {
         while let Some(found) = walk.blocking_batch() {
             match found {
                 Ok(found) => self.found(&found, &mut tree)?,
+                // Nor opened: once is enough.
+                Err(error) if error.operation() == "open" && self.is_unknown(&error) => {}
                 Err(error) => self.remarks.error(path, false, &error),
             }
             self.show(tree.over())?;
         }
         self.show(tree.rest())
+    }
+
+    fn is_unknown(&self, error: &nowait::Error) -> bool {
+        error.path().is_some_and(|path| self.unknown.contains(path))
     }
 
     fn show(&mut self, over: Vec<Over>) -> Result<(), Problem> {
@@ -214,6 +224,7 @@ impl Counter<'_> {
                 Some(Ok(stat)) => stat,
                 Some(Err(error)) => {
                     self.remarks.error(found.place().path(), false, &error);
+                    self.unknown.extend(error.path().map(Path::to_owned));
                     continue;
                 }
                 None => continue,
