@@ -280,7 +280,10 @@ impl Engine {
         }
         shared.core.counters.count(Count::Handoffs);
         match (&shared.inbox, route) {
-            (Some(inbox), Route::Ring) => inbox.send(Message::Submit(parcel)),
+            // What no ring takes need not go through the owner: one wake-up less.
+            (Some(inbox), Route::Ring) if parcel.op.kind.fits_ring() => {
+                inbox.send(Message::Submit(parcel));
+            }
             _ => shared.pool.push(parcel),
         }
         if let Some(deadline) = deadline {
