@@ -20,6 +20,8 @@ pub use sync::Sync;
 pub use write_at::WriteAt;
 
 #[cfg(feature = "tokio")]
+pub(crate) use open::open_at_once;
+#[cfg(feature = "tokio")]
 pub(crate) use trip::Trip;
 
 use crate::engine::Engine;

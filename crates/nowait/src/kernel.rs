@@ -240,15 +240,19 @@ pub struct Filesystem {
 const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58f6, HUGETLBFS];
 /// hugetlbfs, and the files of memfd_create(2) with `MFD_HUGETLB`.
 pub(crate) const HUGETLBFS: u64 = 0x9584_58f6;
+/// ext2, ext3 and ext4; xfs; f2fs.
+const OPEN_AT_ONCE: [u64; 3] = [0xef53, 0x5846_5342, 0xf2f5_2010];
 /// overlayfs.
 pub(crate) const OVERLAY: u64 = 0x794c_7630;
 /// FUSE, virtiofs among them.
 pub(crate) const FUSE: u64 = 0x6573_5546;
 
+/// The filesystems that files were opened on.
+static KNOWN: RwLock<Option<HashMap<FilesystemId, Arc<Filesystem>>>> = RwLock::new(None);
+
 impl Filesystem {
     /// The facts about the filesystem with this identity, shared by all its files.
     pub(crate) fn of(id: FilesystemId) -> Arc<Filesystem> {
-        static KNOWN: RwLock<Option<HashMap<FilesystemId, Arc<Filesystem>>>> = RwLock::new(None);
         if let Some(known) = read(&KNOWN).as_ref().and_then(|k| k.get(&id)) {
             return known.clone();
         }
@@ -265,6 +269,18 @@ impl Filesystem {
                 })
             })
             .clone()
+    }
+
+    /// Whether the regular files of a block device can be opened for reading without waiting, once
+    /// their paths are resolved: of filesystems that are known to be like that, and that a file was
+    /// opened on before (the first may write). Elsewhere a server may have to be asked. Device
+    /// numbers without a device are given to the next mount, and tell nothing.
+    pub(crate) fn opens_at_once(dev: u64) -> bool {
+        let is_one = |fs: &Filesystem| fs.id.dev == dev && OPEN_AT_ONCE.contains(&fs.id.magic);
+        rustix::fs::major(dev) != 0
+            && read(&KNOWN)
+                .as_ref()
+                .is_some_and(|known| known.values().any(|fs| is_one(fs)))
     }
 
     /// Whether its files live in memory, so that a plain read of one waits for no device.

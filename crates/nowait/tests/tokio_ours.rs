@@ -7,6 +7,7 @@ mod engines;
 #[path = "common/mounts.rs"]
 mod mounts;
 
+use std::future::Future;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::task::Poll;
@@ -412,6 +413,62 @@ async fn errors_keep_the_kernels_number() {
     let mut file = File::open(dir.path()).await.unwrap();
     let error = file.read(&mut [0; 10]).await.unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EISDIR));
+}
+
+/// Polls a future once and gives it up.
+async fn poll_once<T>(future: impl Future<Output = T>) -> Poll<T> {
+    let mut future = std::pin::pin!(future);
+    poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
+}
+
+#[test]
+fn a_cached_file_is_opened_and_read_at_the_first_poll() {
+    for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
+        let mount = mounted!(filesystem);
+        let sample = Sample::new(mount.path(), "file", 5000);
+        let fifo = mount.path().join("fifo");
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, 0o600.into(), 0).unwrap();
+        pollster::block_on(async {
+            // The first file of a filesystem is not.
+            drop(File::open(&sample.path).await.unwrap());
+            for _ in 0..100 {
+                let Poll::Ready(opened) = poll_once(File::open(&sample.path)).await else {
+                    panic!("{filesystem}: not ready");
+                };
+                let mut file = opened.unwrap();
+                let flags = rustix::fs::fcntl_getfl(&file).unwrap();
+                assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
+                let mut got = Vec::new();
+                file.read_to_end(&mut got).await.unwrap();
+                assert!(got == sample.content);
+                let Poll::Ready(bytes) = poll_once(nowait::tokio::read(&sample.path)).await else {
+                    panic!("{filesystem}: not ready");
+                };
+                assert!(bytes.unwrap() == sample.content);
+                let ours = nowait::File::open(&sample.path);
+                assert!(poll_once(ours).await.is_ready(), "{filesystem}");
+            }
+            sample.evict();
+            assert!(nowait::tokio::read(&sample.path).await.unwrap() == sample.content);
+            std::fs::write(&sample.path, b"").unwrap();
+            assert_eq!(nowait::tokio::read(&sample.path).await.unwrap(), b"");
+            std::fs::write(&sample.path, b"\xff").unwrap();
+            let text = nowait::tokio::read_to_string(&sample.path).await;
+            assert_eq!(text.unwrap_err().kind(), std::io::ErrorKind::InvalidData);
+            // What would wait for its other end waits elsewhere.
+            let mut opening = Box::pin(File::open(&fifo));
+            assert!(poll_fn(|cx| Poll::Ready(opening.as_mut().poll(cx).is_pending())).await);
+            let mut to = std::fs::File::options().write(true).open(&fifo).unwrap();
+            let mut from = opening.await.unwrap();
+            to.write_all(b"through").unwrap();
+            let mut got = [0; 7];
+            from.read_exact(&mut got).await.unwrap();
+            assert_eq!(&got, b"through");
+            let dir = File::open(mount.path()).await.unwrap();
+            assert!(dir.metadata().await.unwrap().is_dir());
+        });
+    }
 }
 
 #[tokio::test]

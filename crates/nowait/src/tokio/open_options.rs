@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::{File, on_worker};
 use crate::engine::Engine;
+use crate::file::open_at_once;
 
 /// How to open a file: `tokio::fs::OpenOptions`, with the rules of [`std::fs::OpenOptions`].
 ///
@@ -26,6 +27,9 @@ use crate::engine::Engine;
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     std: std::fs::OpenOptions,
+    reads: bool,
+    /// Whether more was said than to read: what the standard library makes of that it keeps to itself.
+    more: bool,
     engine: Option<Engine>,
 }
 
@@ -37,63 +41,70 @@ impl Default for OpenOptions {
 
 impl From<std::fs::OpenOptions> for OpenOptions {
     fn from(std: std::fs::OpenOptions) -> OpenOptions {
-        OpenOptions { std, engine: None }
+        OpenOptions {
+            std,
+            reads: false,
+            more: true,
+            engine: None,
+        }
     }
+}
+
+macro_rules! set {
+    ($(#[$doc:meta])* $name:ident: $to:ty) => {
+        $(#[$doc])*
+        pub fn $name(&mut self, to: $to) -> &mut OpenOptions {
+            self.std.$name(to);
+            self.more = true;
+            self
+        }
+    };
 }
 
 impl OpenOptions {
     /// Nothing is allowed yet.
     pub fn new() -> OpenOptions {
-        std::fs::OpenOptions::new().into()
+        OpenOptions {
+            more: false,
+            ..std::fs::OpenOptions::new().into()
+        }
     }
 
     /// For reading.
     pub fn read(&mut self, yes: bool) -> &mut OpenOptions {
         self.std.read(yes);
+        self.reads = yes;
         self
     }
 
-    /// For writing.
-    pub fn write(&mut self, yes: bool) -> &mut OpenOptions {
-        self.std.write(yes);
-        self
-    }
-
-    /// For writing, always at the end.
-    pub fn append(&mut self, yes: bool) -> &mut OpenOptions {
-        self.std.append(yes);
-        self
-    }
-
-    /// Empty it.
-    pub fn truncate(&mut self, yes: bool) -> &mut OpenOptions {
-        self.std.truncate(yes);
-        self
-    }
-
-    /// Make the file if it is not there.
-    pub fn create(&mut self, yes: bool) -> &mut OpenOptions {
-        self.std.create(yes);
-        self
-    }
-
-    /// Make the file, and fail if it is there.
-    pub fn create_new(&mut self, yes: bool) -> &mut OpenOptions {
-        self.std.create_new(yes);
-        self
-    }
-
-    /// The permission bits of a file that is made, before the umask.
-    pub fn mode(&mut self, bits: u32) -> &mut OpenOptions {
-        self.std.mode(bits);
-        self
-    }
-
-    /// Further flags of open(2).
-    pub fn custom_flags(&mut self, flags: i32) -> &mut OpenOptions {
-        self.std.custom_flags(flags);
-        self
-    }
+    set!(
+        /// For writing.
+        write: bool
+    );
+    set!(
+        /// For writing, always at the end.
+        append: bool
+    );
+    set!(
+        /// Empty it.
+        truncate: bool
+    );
+    set!(
+        /// Make the file if it is not there.
+        create: bool
+    );
+    set!(
+        /// Make the file, and fail if it is there.
+        create_new: bool
+    );
+    set!(
+        /// The permission bits of a file that is made, before the umask.
+        mode: u32
+    );
+    set!(
+        /// Further flags of open(2).
+        custom_flags: i32
+    );
 
     /// On this engine, instead of the process's; with it go its mode and its limits. (tokio has no
     /// such thing.)
@@ -102,7 +113,7 @@ impl OpenOptions {
         self
     }
 
-    /// Opens the file: open(2), on a worker.
+    /// Opens the file: open(2), on a worker; at once where [that waits for nothing](crate::OpenOptions::open).
     ///
     /// # Errors
     /// As [`std::fs::OpenOptions::open`] says.
@@ -111,6 +122,12 @@ impl OpenOptions {
             Some(engine) => engine.clone(),
             None => Engine::process()?,
         };
+        if self.reads && !self.more {
+            ::tokio::task::coop::consume_budget().await;
+            if let Some(fd) = open_at_once(path.as_ref()) {
+                return Ok(File::on(fd, engine));
+            }
+        }
         let (options, path) = (self.std.clone(), path.as_ref().to_owned());
         let std = on_worker(&engine, move || options.open(path)).await?;
         Ok(File::on(std.into(), engine))

@@ -2,10 +2,14 @@
 
 use std::fs::{self, Metadata, Permissions};
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use super::on_worker;
 use crate::engine::Engine;
+use crate::file::open_at_once;
+use crate::read::{self, Cached};
+use crate::sys;
 
 /// Makes one call of [`std::fs`] about one path.
 async fn about<T: Send + 'static>(
@@ -26,7 +30,29 @@ async fn about_both<T: Send + 'static>(
     about(from, move |from| call(from, &to)).await
 }
 
-/// All of a file's bytes: [`std::fs::read`].
+/// The bytes of a file that can be opened, and read to its end, in the caller without waiting.
+async fn cached(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    ::tokio::task::coop::consume_budget().await;
+    let most = Engine::process()?.core().copy_limit;
+    Ok(open_at_once(path).and_then(|file| {
+        let size = usize::try_from(sys::stat::size(file.as_fd()).ok()?).ok()?;
+        if size >= most {
+            return None;
+        }
+        // Room for one more, so that it comes short where it ends.
+        let mut bytes = vec![0; size + 1];
+        match read::cached(&file, &mut bytes[..], 0) {
+            Ok(Cached::All(n)) if n <= size => {
+                bytes.truncate(n);
+                Some(bytes)
+            }
+            _ => None,
+        }
+    }))
+}
+
+/// All of a file's bytes: [`std::fs::read`]. At once, if it is [opened
+/// so](crate::OpenOptions::open), cached and not large.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -39,7 +65,10 @@ async fn about_both<T: Send + 'static>(
 /// # Errors
 /// As there.
 pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-    about(path, |path| fs::read(path)).await
+    match cached(path.as_ref()).await? {
+        Some(bytes) => Ok(bytes),
+        None => about(path, |path| fs::read(path)).await,
+    }
 }
 
 /// All of a file's text: [`std::fs::read_to_string`].
@@ -47,7 +76,11 @@ pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As there; `InvalidData` if it is not UTF-8.
 pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
-    about(path, |path| fs::read_to_string(path)).await
+    let bytes = cached(path.as_ref()).await?;
+    match bytes.and_then(|bytes| String::from_utf8(bytes).ok()) {
+        Some(text) => Ok(text),
+        None => about(path, |path| fs::read_to_string(path)).await,
+    }
 }
 
 /// Makes or empties a file and writes all of `contents`: [`std::fs::write`]. The bytes are copied
