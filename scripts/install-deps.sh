@@ -26,6 +26,8 @@ needs=(
     "mkfs.btrfs btrfs-progs"
     "fusermount3 fuse3"
     "setfattr attr"
+    "curl curl"
+    "sha256sum coreutils"
     "losetup mount"
     "unshare util-linux"
     "blockdev util-linux"

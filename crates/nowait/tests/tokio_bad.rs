@@ -654,6 +654,29 @@ fn a_strict_streams_task_never_touches_the_device() {
     assert!(device_bytes(|| drop(std::fs::read(&sample.path).unwrap())) > 0);
 }
 
+#[test]
+fn a_file_is_not_stds_again_while_the_disk_holds_up_a_write() {
+    let Some(rig) = rig() else { return };
+    each_shared(Options::new(), |engine| {
+        let path = rig.cold("file");
+        bare().block_on(async {
+            let mut file = open(engine, &path, true).await;
+            let stall = rig.fault(&path, Fault::stall);
+            // The rest of its page has to be read first.
+            file.seek(SeekFrom::Start(10)).await.unwrap();
+            file.write_all(b"accepted").await.unwrap();
+            let file = file.try_into_std().expect_err("it is on its way");
+            let mut whole = Box::pin(file.into_std());
+            assert!(poll_once(&mut whole).await.is_pending());
+            wait_until("the disk has it", || rig.disk.stalled() > 0);
+            rig.release(stall);
+            let mut std = whole.await;
+            assert_eq!(io::Seek::stream_position(&mut std).unwrap(), 18);
+            assert_eq!(std::fs::read(&path).unwrap()[10..18], *b"accepted");
+        });
+    });
+}
+
 /// Who polls last is woken, and nobody else.
 #[test]
 fn a_read_that_goes_from_task_to_task_wakes_the_last() {

@@ -19,6 +19,7 @@ use nowait::tokio::{File, OpenOptions};
 use nowait::{ErrorKind, Mode};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use rustix::fs::inotify;
 use slowdisk::Filesystem;
 
 use engines::backends;
@@ -456,7 +457,9 @@ fn a_cached_file_is_opened_and_read_at_the_first_poll() {
             std::fs::write(&sample.path, b"\xff").unwrap();
             let text = nowait::tokio::read_to_string(&sample.path).await;
             assert_eq!(text.unwrap_err().kind(), std::io::ErrorKind::InvalidData);
-            // What would wait for its other end waits elsewhere.
+            // What would wait for its other end waits elsewhere, and is not tried here.
+            let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+            inotify::add_watch(&watch, &fifo, inotify::WatchFlags::CLOSE).unwrap();
             let mut opening = Box::pin(File::open(&fifo));
             assert!(poll_fn(|cx| Poll::Ready(opening.as_mut().poll(cx).is_pending())).await);
             let mut to = std::fs::File::options().write(true).open(&fifo).unwrap();
@@ -465,8 +468,42 @@ fn a_cached_file_is_opened_and_read_at_the_first_poll() {
             let mut got = [0; 7];
             from.read_exact(&mut got).await.unwrap();
             assert_eq!(&got, b"through");
+            let mut events = [std::mem::MaybeUninit::uninit(); 512];
+            let mut events = inotify::Reader::new(&watch, &mut events);
+            assert!(events.next().is_err(), "{filesystem}: it was tried here");
             let dir = File::open(mount.path()).await.unwrap();
             assert!(dir.metadata().await.unwrap().is_dir());
+        });
+    }
+}
+
+#[test]
+fn who_opens_and_reads_what_is_cached_lets_other_tasks_run() {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    let mount = mounted!(Filesystem::Ext4);
+    let sample = Sample::new(mount.path(), "file", 5000);
+    let runtime = ::tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    for open in [false, true] {
+        runtime.block_on(async {
+            let done = std::sync::Arc::new(AtomicUsize::new(0));
+            let (told, path) = (done.clone(), sample.path.clone());
+            let busy = ::tokio::spawn(async move {
+                while told.load(SeqCst) < 1_000_000 {
+                    if open {
+                        drop(File::open(&path).await.unwrap());
+                    } else {
+                        nowait::tokio::read(&path).await.unwrap();
+                    }
+                    told.fetch_add(1, SeqCst);
+                }
+            });
+            while done.load(SeqCst) < 1000 {
+                ::tokio::task::yield_now().await;
+            }
+            assert!(done.load(SeqCst) < 1_000_000, "it went through to the end");
+            busy.abort();
         });
     }
 }
