@@ -727,15 +727,8 @@ macro_rules! behaviours {
                 let runtime = ::tokio::runtime::Builder::new_current_thread()
                     .build()
                     .unwrap();
-                for (dir, write) in [
-                    (env!("CARGO_TARGET_TMPDIR"), false),
-                    (env!("CARGO_TARGET_TMPDIR"), true),
-                    // Writes are done at once where the filesystem takes them so.
-                    ("/dev/shm", true),
-                ] {
-                    let dir = tempfile::tempdir_in(dir).unwrap();
-                    let path = dir.path().join("file");
-                    std::fs::write(&path, noise(4096)).unwrap();
+                for write in [false, true] {
+                    let (_dir, path) = with(&noise(4096));
                     runtime.block_on(async {
                         let state =
                             std::sync::Arc::new((AtomicBool::new(false), AtomicUsize::new(0)));

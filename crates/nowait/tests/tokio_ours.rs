@@ -508,6 +508,48 @@ fn who_opens_and_reads_what_is_cached_lets_other_tasks_run() {
     }
 }
 
+/// On filesystems that take NOWAIT writes.
+#[test]
+fn who_writes_at_once_keeps_to_its_buffer_and_lets_other_tasks_run() {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    let runtime = ::tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    for filesystem in [Filesystem::Xfs, Filesystem::Btrfs] {
+        let mount = mounted!(filesystem);
+        let sample = Sample::new(mount.path(), "file", 5000);
+        runtime.block_on(async {
+            let mut options = OpenOptions::new();
+            let opened = options.read(true).write(true).open(&sample.path).await;
+            let mut file = opened.unwrap();
+            file.set_max_buf_size(1000);
+            for _ in 0..10 {
+                file.rewind().await.unwrap();
+                assert_eq!(file.write(&[7; 4000]).await.unwrap(), 1000);
+                let slices = [[8; 600], [9; 600]]
+                    .each_ref()
+                    .map(|s| std::io::IoSlice::new(s));
+                assert!(file.write_vectored(&slices).await.unwrap() <= 1000);
+                file.flush().await.unwrap();
+            }
+            let done = std::sync::Arc::new(AtomicUsize::new(0));
+            let told = done.clone();
+            let busy = ::tokio::spawn(async move {
+                while told.load(SeqCst) < 1_000_000 {
+                    file.rewind().await.unwrap();
+                    file.write_all(&[7; 1000]).await.unwrap();
+                    told.fetch_add(1, SeqCst);
+                }
+            });
+            while done.load(SeqCst) < 1000 {
+                ::tokio::task::yield_now().await;
+            }
+            assert!(done.load(SeqCst) < 1_000_000, "it went through to the end");
+            busy.abort();
+        });
+    }
+}
+
 #[tokio::test]
 async fn a_cached_read_is_ready_at_the_first_poll() {
     let dir = engines::scratch();
