@@ -6,11 +6,15 @@
 //! - What the page cache holds is read at the first poll, in the caller, straight into the caller's
 //!   memory. It takes part in tokio's cooperative budget, so a task that only meets hits still lets
 //!   the others run.
+//! - A file that is opened for reading, or read as a whole, is opened at the first poll where [that
+//!   waits for nothing](crate::OpenOptions::open).
 //! - Everything else is an operation on an [`Engine`], whose threads wake the task. Nothing here
 //!   needs tokio's I/O driver, its timers or its blocking pool, or that a runtime runs at all: a file
 //!   can be opened on one runtime and used on another, and what is on its way when a runtime shuts
 //!   down is still done.
 //! - An engine that has as much in flight as it may makes these calls wait, not fail.
+//! - In a forked child the parent's files give what is cached and refuse the rest; those that are opened
+//!   there work.
 //!
 //! ```
 //! use nowait::tokio::File;

@@ -645,6 +645,11 @@ fn a_strict_streams_task_never_touches_the_device() {
                 });
             });
             assert_eq!(moved, 0, "{filesystem}: at random");
+            // Neither does who opens it, when not even its name is cached.
+            drop(file);
+            wait_until("nobody uses the mount", || mount.remount().is_ok());
+            let moved = device_bytes(|| drop(runtime.block_on(open(engine, &sample.path, false))));
+            assert_eq!(moved, 0, "{filesystem}: opened");
         });
     }
     // The meter is known to work.
