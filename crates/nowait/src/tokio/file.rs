@@ -13,6 +13,7 @@ use std::time::SystemTime;
 
 use ::tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 use ::tokio::sync::Mutex;
+use ::tokio::task::coop::cooperative;
 
 use super::stream::Stream;
 use super::{OpenOptions, as_io, on_worker};
@@ -276,7 +277,7 @@ impl File {
     /// these may run at once on one file, beside its stream.
     pub async fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> Completion<B> {
         match self.file() {
-            Ok(file) => file.read_at(buffer, offset).await,
+            Ok(file) => cooperative(file.read_at(buffer, offset)).await,
             Err(error) => Completion::failed(error, buffer),
         }
     }
@@ -284,7 +285,7 @@ impl File {
     /// Fills `buffer` from `offset` on: [`File::read_exact_at`](crate::File::read_exact_at).
     pub async fn read_exact_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> Completion<B> {
         match self.file() {
-            Ok(file) => file.read_exact_at(buffer, offset).await,
+            Ok(file) => cooperative(file.read_exact_at(buffer, offset)).await,
             Err(error) => Completion::failed(error, buffer),
         }
     }
@@ -297,7 +298,7 @@ impl File {
         offset: u64,
     ) -> Completion<Vec<B>> {
         match self.file() {
-            Ok(file) => file.read_vectored_at(buffers, offset).await,
+            Ok(file) => cooperative(file.read_vectored_at(buffers, offset)).await,
             Err(error) => Completion::failed(error, buffers),
         }
     }
@@ -305,7 +306,7 @@ impl File {
     /// Writes `buffer` at `offset`: [`File::write_at`](crate::File::write_at).
     pub async fn write_at<B: IoBuf>(&self, buffer: B, offset: u64) -> Completion<B> {
         match self.file() {
-            Ok(file) => file.write_at(buffer, offset).await,
+            Ok(file) => cooperative(file.write_at(buffer, offset)).await,
             Err(error) => Completion::failed(error, buffer),
         }
     }
@@ -313,7 +314,7 @@ impl File {
     /// Writes all of `buffer` at `offset`: [`File::write_all_at`](crate::File::write_all_at).
     pub async fn write_all_at<B: IoBuf>(&self, buffer: B, offset: u64) -> Completion<B> {
         match self.file() {
-            Ok(file) => file.write_all_at(buffer, offset).await,
+            Ok(file) => cooperative(file.write_all_at(buffer, offset)).await,
             Err(error) => Completion::failed(error, buffer),
         }
     }
@@ -326,7 +327,7 @@ impl File {
         offset: u64,
     ) -> Completion<Vec<B>> {
         match self.file() {
-            Ok(file) => file.write_vectored_at(buffers, offset).await,
+            Ok(file) => cooperative(file.write_vectored_at(buffers, offset)).await,
             Err(error) => Completion::failed(error, buffers),
         }
     }
