@@ -257,6 +257,13 @@ impl Kind {
         }
     }
 
+    /// Whether the ring would only pass it on to a kernel worker: a buffered write to a file that
+    /// takes no NOWAIT writes. That is a wake-up more than a worker of ours needs.
+    pub(crate) fn is_put_off_by_ring(&self) -> bool {
+        let put_off = |handle: &Handle| !handle.is_direct() && handle.nowait_write().is_refused();
+        matches!(self, Kind::Write(_) | Kind::Writev(_)) && self.handle().is_some_and(put_off)
+    }
+
     /// Whether the ring's form means the same as the system call. The ring takes offset −1 for the
     /// file's own position, ignores offsets on pipes and sockets, knows `HIPRI` only as a property
     /// of the whole ring, and has 32 bits for the length of a range.

@@ -14,9 +14,9 @@ use std::task::Poll;
 
 use ::tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use futures_util::future::{join_all, poll_fn};
-use nowait::engine::{Engine, Options};
+use nowait::engine::{Backend, Engine, Options};
 use nowait::tokio::{File, OpenOptions};
-use nowait::{ErrorKind, Mode};
+use nowait::{ErrorKind, Mode, ServedBy};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rustix::fs::inotify;
@@ -570,4 +570,60 @@ async fn a_cached_read_is_ready_at_the_first_poll() {
         at += n as u64;
     }
     assert!(file.history().hit_rate > 0.99);
+}
+
+#[test]
+fn a_task_that_only_meets_hits_lets_the_others_run() {
+    let dir = engines::scratch();
+    let path = dir.path().join("file");
+    std::fs::write(&path, vec![7; 4096]).unwrap();
+    let runtime = ::tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut file = File::open(&path).await.unwrap();
+        for positional in [true, false] {
+            let (tell, mut told) = ::tokio::sync::oneshot::channel();
+            let other = ::tokio::spawn(async move { tell.send(()) });
+            let mut buffer = vec![0; 64];
+            let mut reads = 0;
+            while told.try_recv().is_err() {
+                if positional {
+                    let read = file.read_at(buffer, 0).await;
+                    read.result.unwrap();
+                    buffer = read.held;
+                } else {
+                    file.rewind().await.unwrap();
+                    file.read_exact(&mut buffer).await.unwrap();
+                }
+                reads += 1;
+                assert!(reads < 10_000, "positional: {positional}");
+            }
+            other.await.unwrap().unwrap();
+        }
+    });
+}
+
+/// ext4 takes no NOWAIT writes: a ring would pass each on to a kernel worker.
+#[tokio::test]
+async fn a_write_that_a_ring_would_put_off_is_a_workers_if_it_is_alone() {
+    let mount = mounted!(Filesystem::Ext4);
+    for backend in backends() {
+        let engine = Options::new().backend(backend).build().unwrap();
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).engine(&engine);
+        let file = options.open(mount.path().join("file")).await.unwrap();
+        for n in 0..3 {
+            let wrote = file.write_at(vec![1; 5000], n * 5000).await;
+            assert_eq!(wrote.result.unwrap(), 5000);
+            assert_eq!(wrote.provenance.served_by, ServedBy::Worker, "{n}");
+        }
+        let many = (0..32).map(|n| file.write_at(vec![1; 5000], n * 5000));
+        let by_ring = join_all(many)
+            .await
+            .iter()
+            .filter(|wrote| wrote.provenance.served_by == ServedBy::Ring)
+            .count();
+        assert_eq!(by_ring > 0, backend == Backend::Uring, "{by_ring}");
+    }
 }

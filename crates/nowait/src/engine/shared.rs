@@ -278,10 +278,14 @@ impl Engine {
             reply.deliver(&shared.core, completion);
             return ticket;
         }
+        // It has its own place already. Many such writes at once are the ring's: it has one kernel
+        // worker do all of a file's, where ours would wait for each other.
+        let alone = || shared.core.gate.inside() == 1;
+        let sooner_here = parcel.op.kind.is_put_off_by_ring() && alone();
         shared.core.counters.count(Count::Handoffs);
         match (&shared.inbox, route) {
             // What no ring takes need not go through the owner: one wake-up less.
-            (Some(inbox), Route::Ring) if parcel.op.kind.fits_ring() => {
+            (Some(inbox), Route::Ring) if parcel.op.kind.fits_ring() && !sooner_here => {
                 inbox.send(Message::Submit(parcel));
             }
             _ => shared.pool.push(parcel),
