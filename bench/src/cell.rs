@@ -32,8 +32,9 @@ pub enum Work {
 const K4: u64 = 4 << 10;
 const K64: u64 = 64 << 10;
 const M1: u64 = 1 << 20;
-/// How many reads are made at one hit rate.
-const MIXED: u64 = 6000;
+/// How many misses a turn of mixed reads has, unless that makes more reads than this.
+const MISSES: u64 = 3000;
+const READS: u64 = 12_000;
 /// How much of the file cached reads use: it stays in the page cache.
 const CACHED: u64 = 256 << 20;
 /// How much writes go to: little enough that the kernel does not begin to write back on its own.
@@ -104,7 +105,7 @@ impl Cell {
     pub fn reads(&self, size: u64) -> Option<u64> {
         let most = self.blocks(size) - self.lead() * self.tasks;
         match self.work {
-            Work::Mixed(_) => Some(MIXED.min(most)),
+            Work::Mixed(rate) => Some((100 * MISSES / (100 - rate).max(1)).min(READS).min(most)),
             _ => None,
         }
     }
