@@ -4,8 +4,8 @@
 //! functions here have the names of those there. What differs is who does the work:
 //!
 //! - What the page cache holds is read at the first poll, in the caller, straight into the caller's
-//!   memory. It takes part in tokio's cooperative budget, so a task that only meets hits still lets
-//!   the others run.
+//!   memory. It takes part in tokio's cooperative budget, one unit for 16 KiB, so a task that only
+//!   meets hits still lets the others run.
 //! - A file that is opened for reading, or read as a whole, is opened at the first poll where [that
 //!   waits for nothing](crate::OpenOptions::open).
 //! - Everything else is an operation on an [`Engine`], whose threads wake the task. Nothing here
@@ -48,6 +48,9 @@ mod stream;
 
 use std::io;
 use std::sync::mpsc;
+use std::task::{Context, Poll};
+
+use ::tokio::task::coop;
 
 /// tokio's type of this name has the same methods.
 #[doc(no_inline)]
@@ -85,6 +88,22 @@ async fn on_worker<T: Send + 'static>(
     told.try_recv()
         .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
 }
+
+/// Takes from a task's cooperative budget what a copy in its thread costs beyond the one unit that
+/// every operation costs, so that a task of large hits keeps its event loop no longer than one of small
+/// ones.
+fn charge(copied: usize, cx: &mut Context<'_>) {
+    for _ in 0..copied.saturating_sub(1) / COPIED_FOR_A_UNIT {
+        match coop::poll_proceed(cx) {
+            Poll::Ready(unit) => unit.made_progress(),
+            // Spent: the next operation has to wait for its turn.
+            Poll::Pending => break,
+        }
+    }
+}
+
+/// Bytes. As many as take about as long to copy as a read of a page takes.
+const COPIED_FOR_A_UNIT: usize = 16 << 10;
 
 /// An error as `tokio::fs` gives it: the kernel's number, so that `raw_os_error` has it.
 fn as_io(error: Error) -> io::Error {

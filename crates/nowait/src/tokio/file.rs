@@ -16,8 +16,8 @@ use ::tokio::sync::Mutex;
 use ::tokio::task::coop::cooperative;
 
 use super::stream::Stream;
-use super::{OpenOptions, as_io, on_worker};
-use crate::completion::Completion;
+use super::{OpenOptions, as_io, charge, on_worker};
+use crate::completion::{Completion, ServedBy};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::handle::Handle;
@@ -277,7 +277,7 @@ impl File {
     /// these may run at once on one file, beside its stream.
     pub async fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> Completion<B> {
         match self.file() {
-            Ok(file) => cooperative(file.read_at(buffer, offset)).await,
+            Ok(file) => in_turn(file.read_at(buffer, offset)).await,
             Err(error) => Completion::failed(error, buffer),
         }
     }
@@ -285,7 +285,7 @@ impl File {
     /// Fills `buffer` from `offset` on: [`File::read_exact_at`](crate::File::read_exact_at).
     pub async fn read_exact_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> Completion<B> {
         match self.file() {
-            Ok(file) => cooperative(file.read_exact_at(buffer, offset)).await,
+            Ok(file) => in_turn(file.read_exact_at(buffer, offset)).await,
             Err(error) => Completion::failed(error, buffer),
         }
     }
@@ -298,7 +298,7 @@ impl File {
         offset: u64,
     ) -> Completion<Vec<B>> {
         match self.file() {
-            Ok(file) => cooperative(file.read_vectored_at(buffers, offset)).await,
+            Ok(file) => in_turn(file.read_vectored_at(buffers, offset)).await,
             Err(error) => Completion::failed(error, buffers),
         }
     }
@@ -306,7 +306,7 @@ impl File {
     /// Writes `buffer` at `offset`: [`File::write_at`](crate::File::write_at).
     pub async fn write_at<B: IoBuf>(&self, buffer: B, offset: u64) -> Completion<B> {
         match self.file() {
-            Ok(file) => cooperative(file.write_at(buffer, offset)).await,
+            Ok(file) => in_turn(file.write_at(buffer, offset)).await,
             Err(error) => Completion::failed(error, buffer),
         }
     }
@@ -314,7 +314,7 @@ impl File {
     /// Writes all of `buffer` at `offset`: [`File::write_all_at`](crate::File::write_all_at).
     pub async fn write_all_at<B: IoBuf>(&self, buffer: B, offset: u64) -> Completion<B> {
         match self.file() {
-            Ok(file) => cooperative(file.write_all_at(buffer, offset)).await,
+            Ok(file) => in_turn(file.write_all_at(buffer, offset)).await,
             Err(error) => Completion::failed(error, buffer),
         }
     }
@@ -327,7 +327,7 @@ impl File {
         offset: u64,
     ) -> Completion<Vec<B>> {
         match self.file() {
-            Ok(file) => cooperative(file.write_vectored_at(buffers, offset)).await,
+            Ok(file) => in_turn(file.write_vectored_at(buffers, offset)).await,
             Err(error) => Completion::failed(error, buffers),
         }
     }
@@ -336,6 +336,16 @@ impl File {
     pub fn history(&self) -> Recent {
         self.handle.history().recent()
     }
+}
+
+/// Waits for a positional call, as one among the task's others.
+async fn in_turn<B>(call: impl Future<Output = Completion<B>>) -> Completion<B> {
+    let done = cooperative(call).await;
+    if done.provenance.served_by == ServedBy::Caller {
+        let copied = done.provenance.cached;
+        std::future::poll_fn(|cx| Poll::Ready(charge(copied, cx))).await;
+    }
+    done
 }
 
 /// The file on its engine, which is the process's if none was named.

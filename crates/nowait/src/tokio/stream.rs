@@ -229,9 +229,11 @@ impl Stream {
         most: usize,
     ) -> Poll<io::Result<()>> {
         let turn = ready!(::tokio::task::coop::poll_proceed(cx));
+        let filled = dst.filled().len();
         let read = self.poll_read_in_turn(file, cx, dst, most);
         if read.is_ready() {
             turn.made_progress();
+            super::charge(dst.filled().len() - filled, cx);
         }
         read
     }
