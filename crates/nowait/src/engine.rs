@@ -14,32 +14,44 @@
 //! pool of *workers*, for what the ring can't do and for machines where the ring is denied.
 #![allow(unsafe_code)]
 
+mod features;
+mod file_set;
 mod local;
 mod parcel;
+mod registered;
+mod ring_options;
+mod ring_setup;
 mod shared;
 mod threads;
 mod timer;
 mod uring;
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
+pub use features::{Availability, Feature, Features};
+pub use file_set::FileSet;
 pub use local::LocalEngine;
+pub use ring_options::Polled;
 pub use shared::Engine;
 
+pub(crate) use file_set::Slot;
 pub(crate) use parcel::{Flight, Route, Turn, lock, wake};
 pub(crate) use threads::Task;
 
 use crate::completion::{Completion, Provenance, Ticket};
 use crate::cost::{Costs, Observed};
 use crate::error::{Error, ErrorKind, Result};
-use crate::op::Op;
+use crate::handle::Handle;
+use crate::op::{Kind, Op};
 use crate::read::plan::Mode;
 use crate::read::{Rest, Start, Trying, start_op};
 use crate::stats::{Count, Counters};
 use crate::sys::process::Owner;
 
 use parcel::{Gate, Parcel, Reply};
+use ring_options::RingOptions;
 use timer::Deadlines;
 
 /// What became of a submitted operation. Dropping it loses the operation of `Full` and the result
@@ -65,6 +77,64 @@ pub enum Wait {
     For(usize),
     /// Until one completion is there, or this much time has passed.
     UpTo(Duration),
+    /// Until so many completions are there; once `within` has passed, until one is. For throughput:
+    /// a thread that is woken for a batch has more to do at once. With nothing in flight it does
+    /// not wait at all.
+    ///
+    /// A ring does it with one system call where the kernel has `IORING_FEAT_MIN_TIMEOUT` (6.12,
+    /// io_uring_enter(2)), and in two waits elsewhere.
+    ///
+    /// ```
+    /// use nowait::engine::{LocalEngine, Wait};
+    /// use nowait::op::{Nop, Op};
+    /// use std::time::Duration;
+    /// let mut engine = LocalEngine::new()?;
+    /// engine.submit_batch(&mut (0..3).map(|_| Op::from(Nop)).collect());
+    /// let mut done = Vec::new();
+    /// let within = Duration::from_millis(10);
+    /// engine.reap(&mut done, Wait::Batch { count: 3, within })?;
+    /// assert_eq!(done.len(), 3);
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
+    Batch {
+        /// How many are waited for at first.
+        count: usize,
+        /// For how long.
+        within: Duration,
+    },
+}
+
+/// A [`Wait`] that has begun.
+struct Waiting {
+    wait: Wait,
+    until: Option<Instant>,
+}
+
+impl Waiting {
+    fn begin(wait: Wait) -> Waiting {
+        let until = match wait {
+            // A time beyond the clock is no limit.
+            Wait::UpTo(time) | Wait::Batch { within: time, .. } => Instant::now().checked_add(time),
+            Wait::No | Wait::For(_) => None,
+        };
+        Waiting { wait, until }
+    }
+
+    /// How many more completions are wanted, and until when: `None` if it is over. `got` are
+    /// there, `coming` in flight.
+    fn rest(&self, got: usize, coming: usize) -> Option<(usize, Option<Instant>)> {
+        let late = || self.until.is_some_and(|until| Instant::now() >= until);
+        match self.wait {
+            Wait::No => None,
+            Wait::For(want) if got >= want || coming == 0 => None,
+            Wait::For(want) => Some(((want - got).min(coming), None)),
+            Wait::UpTo(_) if got > 0 || late() => None,
+            Wait::UpTo(_) => Some((1, self.until)),
+            Wait::Batch { count, .. } if got >= count || coming == 0 => None,
+            Wait::Batch { .. } if late() => (got == 0).then_some((1, None)),
+            Wait::Batch { count, .. } => Some(((count - got).min(coming), self.until)),
+        }
+    }
 }
 
 /// Which mechanism carries an engine's operations.
@@ -108,6 +178,7 @@ pub struct Options {
     mode: Mode,
     trying: Trying,
     copy_limit: usize,
+    ring: RingOptions,
 }
 
 impl Default for Options {
@@ -119,6 +190,7 @@ impl Default for Options {
             mode: Mode::Eager,
             trying: Trying::Adaptive,
             copy_limit: 256 << 10,
+            ring: RingOptions::default(),
         }
     }
 }
@@ -190,7 +262,8 @@ impl Options {
     /// # Errors
     /// `InvalidInput` for a depth or worker count out of range or a `NOWAIT_BACKEND` that is
     /// neither `uring` nor `threads`; the kernel's errno if an insisted-on ring is denied or no
-    /// thread can be started.
+    /// thread can be started; [`NeedsRing`](ErrorKind::NeedsRing) if it is to be polled or to have
+    /// SQPOLL, and there is no such ring.
     pub fn build(&self) -> Result<Engine> {
         Engine::with(self)
     }
@@ -205,7 +278,7 @@ impl Options {
 
     fn check(&self) -> Result<()> {
         if (1..=32_768).contains(&self.depth) && (1..=4_096).contains(&self.workers) {
-            Ok(())
+            self.ring.check()
         } else {
             Err(Error::new("engine options", ErrorKind::InvalidInput))
         }
@@ -242,7 +315,11 @@ fn choose<R>(
 ) -> Result<(Option<R>, Choice)> {
     options.check()?;
     let insisted = options.insisted()?;
+    let kind_of_ring = options.ring.insisted();
     if let Some((Backend::Threads, by)) = insisted {
+        if let Some(what) = kind_of_ring {
+            return Err(Error::new(what, ErrorKind::NeedsRing));
+        }
         return Ok((
             None,
             Choice {
@@ -251,7 +328,11 @@ fn choose<R>(
             },
         ));
     }
-    match (try_ring(), insisted) {
+    let ring = try_ring();
+    if let (Err(e), Some(what)) = (&ring, kind_of_ring) {
+        return Err(Error::io(what, e).because(ErrorKind::NeedsRing));
+    }
+    match (ring, insisted) {
         (Ok(ring), by) => {
             let why = by
                 .map_or("this kernel and sandbox allow io_uring", |(_, by)| by)
@@ -288,6 +369,11 @@ pub(crate) struct Core {
     pub(crate) copy_limit: usize,
     /// Whether a write in the caller could raise SIGXFSZ there (RLIMIT_FSIZE is set).
     pub(crate) size_limited: bool,
+    /// It reads and writes files opened with O_DIRECT alone.
+    pub(crate) polled: bool,
+    features: Mutex<Features>,
+    /// It has its one set of files.
+    has_files: AtomicBool,
     gate: Arc<Gate>,
     /// Bounds the readaheads on their way, which nobody waits for; as many as operations.
     aheads: Gate,
@@ -305,6 +391,9 @@ impl Core {
             trying: options.trying,
             copy_limit: options.copy_limit,
             size_limited: limit.current.is_some(),
+            polled: options.ring.polled.is_some(),
+            features: Mutex::new(Features::none()),
+            has_files: AtomicBool::new(false),
             gate: Arc::new(Gate::new(options.depth)),
             aheads: Gate::new(options.depth),
             deadlines: Arc::default(),
@@ -314,6 +403,41 @@ impl Core {
 
     pub(crate) fn costs(&self) -> Costs {
         self.observed.costs()
+    }
+
+    fn features(&self) -> Features {
+        parcel::lock(&self.features).clone()
+    }
+
+    /// Notes what the ring has; without one, that there is none.
+    fn note_features(&self, ring: Option<Features>, choice: &Choice) {
+        let features =
+            ring.unwrap_or_else(|| Features::without_a_ring(&format!("no ring: {}", choice.why)));
+        *parcel::lock(&self.features) = features;
+    }
+
+    /// Makes the engine's set of files, which `register` tells the ring of.
+    fn file_set(
+        &self,
+        set: Result<FileSet>,
+        register: impl FnOnce(&FileSet) -> std::io::Result<()>,
+    ) -> Result<FileSet> {
+        self.check_process("file_set")?;
+        let set = set?;
+        if self.has_files.swap(true, Ordering::Relaxed) {
+            let what = "file_set (an engine has one)";
+            return Err(Error::new(what, ErrorKind::InvalidInput));
+        }
+        let registered = register(&set);
+        parcel::lock(&self.features).tried(Feature::RegisteredFiles, registered);
+        Ok(set)
+    }
+
+    /// Why an operation can't be done at all by this engine. What may be cached of a file that a
+    /// polled engine can't read is no reason to serve some reads and not the others.
+    fn refuses(&self, kind: &Kind) -> Option<ErrorKind> {
+        let direct = || kind.handle().is_some_and(Handle::is_direct);
+        (self.polled && kind.is_transfer() && !direct()).then_some(ErrorKind::NeedsDirect)
     }
 
     /// Whether nothing is in flight on a shared engine.
@@ -355,6 +479,11 @@ impl Core {
     }
 }
 
+/// Why an engine without a ring has no registered files.
+fn no_ring() -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::Unsupported, "the engine has no ring")
+}
+
 /// What the caller's part of an operation came to.
 enum Begun {
     /// It is done, or failed at once.
@@ -371,9 +500,6 @@ fn begin(
     batch: bool,
     alone: impl FnOnce() -> bool,
 ) -> (Begun, Option<Op>) {
-    if let Err(error) = core.check_process(op.name()) {
-        return (Begun::Done(Err(error), Provenance::default()), None);
-    }
     let Some((started, ahead)) = start_op(core, op, batch, alone) else {
         return (Begun::Rest(None), None);
     };

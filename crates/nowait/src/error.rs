@@ -54,6 +54,15 @@ pub enum ErrorKind {
         /// Offset and length are multiples of this.
         offset: u32,
     },
+    /// Every slot of the set of registered files is taken.
+    SetFull,
+    /// Only a ring can do that, and this engine has none: the backend is threads, or the kernel
+    /// makes no such ring.
+    NeedsRing,
+    /// A polled engine reads and writes only files opened with O_DIRECT, and this one was not.
+    NeedsDirect,
+    /// A polled engine, and a device or filesystem that can't be polled.
+    NeedsPollQueues,
     /// A directory leads back to where its listing has been: its filesystem is broken, and the
     /// listing was ended instead of going on for ever.
     Repeats,
@@ -92,6 +101,12 @@ impl Error {
     /// An error that a standard library call gave.
     pub(crate) fn io(operation: &'static str, error: &io::Error) -> Error {
         Error::os(operation, Errno::from_io_error(error).unwrap_or(Errno::IO))
+    }
+
+    /// The same error, for a reason that we know better than its number tells.
+    pub(crate) fn because(mut self, kind: ErrorKind) -> Error {
+        self.kind = kind;
+        self
     }
 
     /// The same error, with the file it concerns.
@@ -151,6 +166,19 @@ impl fmt::Display for Error {
             ErrorKind::Forked => {
                 "the engine belongs to the parent process; make a new one after fork"
             }
+            ErrorKind::SetFull => {
+                "every slot is taken; drop handles made with the set, or ask for a larger one"
+            }
+            ErrorKind::NeedsRing => "only an io_uring ring can do that; do without, or allow one",
+            ErrorKind::NeedsDirect => {
+                "a polled engine reads and writes only files opened with O_DIRECT; open it so, or \
+                 use an engine that is not polled"
+            }
+            ErrorKind::NeedsPollQueues => {
+                "the device or its filesystem can't be polled; give the device poll queues (NVMe: \
+                 nvme.poll_queues=N on the kernel's command line), or use an engine that is not \
+                 polled"
+            }
             ErrorKind::Repeats => {
                 "the directory repeats itself and would never end; its filesystem is broken"
             }
@@ -194,8 +222,14 @@ impl From<Error> for io::Error {
             (ErrorKind::UnexpectedEof, None) => io::ErrorKind::UnexpectedEof,
             (ErrorKind::WriteZero, None) => io::ErrorKind::WriteZero,
             (ErrorKind::InvalidInput, None) => io::ErrorKind::InvalidInput,
-            (ErrorKind::Unsupported, None) => io::ErrorKind::Unsupported,
-            (ErrorKind::Full, None) => io::ErrorKind::WouldBlock,
+            (
+                ErrorKind::Unsupported
+                | ErrorKind::NeedsRing
+                | ErrorKind::NeedsDirect
+                | ErrorKind::NeedsPollQueues,
+                None,
+            ) => io::ErrorKind::Unsupported,
+            (ErrorKind::Full | ErrorKind::SetFull, None) => io::ErrorKind::WouldBlock,
             _ => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)

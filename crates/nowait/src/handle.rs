@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rustix::fs::OFlags;
 
 use crate::alignment::Alignment;
+use crate::engine::Slot;
 use crate::error::{Error, Result};
 use crate::kernel::{Filesystem, Learnt};
 use crate::read::history::History;
@@ -20,7 +21,11 @@ use crate::{residency, sys};
 /// All clones are the same open file and share its history. The descriptor is closed when the
 /// last clone is dropped and no operation is in flight on it.
 #[derive(Clone, Debug)]
-pub struct Handle(Arc<Inner>);
+pub struct Handle(
+    Arc<Inner>,
+    /// Its place among the files registered with a ring.
+    Option<Arc<Slot>>,
+);
 
 #[derive(Debug)]
 struct Inner {
@@ -91,7 +96,7 @@ impl Handle {
         let direct = flags.contains(OFlags::DIRECT);
         let alignment = if direct { Alignment::of(&fd) } else { Ok(None) };
         let alignment = alignment.ok().flatten().map(Box::new);
-        let handle = Handle(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             regular: identity.regular,
             seekable: identity.regular || sys::stat::is_seekable(fd.as_fd()),
             direct,
@@ -106,7 +111,8 @@ impl Handle {
             strict: AtomicBool::new(false),
             fd,
             path,
-        }));
+        });
+        let handle = Handle(inner, None);
         if mode == Some(Mode::Strict) {
             handle.leave_readahead_to_the_engine();
         }
@@ -174,9 +180,26 @@ impl Handle {
     /// # Errors
     /// The handle itself, if somebody still uses it.
     pub fn into_fd(self) -> Result<OwnedFd, Handle> {
-        Arc::try_unwrap(self.0)
+        // The slot first: it may hold the file until a ring was told.
+        let Handle(inner, slot) = self;
+        drop(slot);
+        Arc::try_unwrap(inner)
             .map(|inner| inner.fd)
-            .map_err(Handle)
+            .map_err(|inner| Handle(inner, None))
+    }
+
+    /// The same file, without a slot.
+    pub(crate) fn plain(&self) -> Handle {
+        Handle(self.0.clone(), None)
+    }
+
+    /// The same file, in this slot.
+    pub(crate) fn in_slot(self, slot: Arc<Slot>) -> Handle {
+        Handle(self.0, Some(slot))
+    }
+
+    pub(crate) fn slot(&self) -> Option<&Slot> {
+        self.1.as_deref()
     }
 
     pub(crate) fn shared_path(&self) -> Option<&Arc<Path>> {

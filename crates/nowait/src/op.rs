@@ -143,9 +143,12 @@ pub(crate) trait Operation {
     /// The file it works on, if it works on an open one.
     fn handle(&self) -> Option<&Handle>;
 
+    /// Whether its entry may name the file by its slot.
+    const IN_SLOT: bool = false;
+
     /// Asynchronous form: the ring's entry. The entry holds pointers into what `self` owns: `self`
     /// must stay where it is, and untouched, until the kernel's result for it is there.
-    fn sqe(&mut self) -> squeue::Entry;
+    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry;
 
     /// Blocking form: the same, by system call, once.
     fn run(&mut self) -> Result<usize, Errno>;
@@ -186,8 +189,15 @@ macro_rules! kinds {
                 match self { $(Kind::$name(op) => op.handle()),* }
             }
 
-            pub(crate) fn sqe(&mut self) -> squeue::Entry {
-                match self { $(Kind::$name(op) => op.sqe()),* }
+            pub(crate) fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
+                match self { $(Kind::$name(op) => op.sqe(known)),* }
+            }
+
+            /// The file that its entry may name by its slot.
+            pub(crate) fn in_slot(&self) -> Option<&Handle> {
+                match self {
+                    $(Kind::$name(op) => if $name::IN_SLOT { op.handle() } else { None }),*
+                }
             }
 
             pub(crate) fn run(&mut self) -> Result<usize, Errno> {
@@ -208,6 +218,17 @@ impl Kind {
             self,
             Kind::Read(_) | Kind::Readv(_) | Kind::Write(_) | Kind::Writev(_)
         )
+    }
+
+    /// Whether it moves file data without any flag.
+    pub(crate) fn is_unflagged(&self) -> bool {
+        self.transfer().is_some_and(|(_, flags)| flags.is_empty())
+    }
+
+    /// Whether the page cache may have what it reads.
+    pub(crate) fn may_be_cached(&self) -> bool {
+        let reads = matches!(self, Kind::Read(_) | Kind::Readv(_));
+        reads && !self.handle().is_some_and(Handle::is_direct)
     }
 
     /// Whether the thread that makes it may get SIGPIPE or, with a limited file size, SIGXFSZ.
@@ -300,10 +321,33 @@ kinds!(
     Nop
 );
 
-/// The ring's name for a handle's descriptor.
-fn fd(handle: &Handle) -> io_uring::types::Fd {
-    use std::os::fd::{AsFd, AsRawFd};
-    io_uring::types::Fd(handle.as_fd().as_raw_fd())
+/// What a ring knows an operation's file and memory by.
+#[derive(Debug)]
+pub(crate) struct Known<'a> {
+    /// The slot of its file. The entry's flag that says so is the ring's business.
+    pub(crate) slot: Option<u32>,
+    /// The memory that is registered: which addresses, and as which number.
+    pub(crate) memory: &'a [(std::ops::Range<usize>, u16)],
+}
+
+impl Known<'_> {
+    /// The ring's name for the operation's file.
+    fn fd(&self, handle: &Handle) -> io_uring::types::Fd {
+        use std::os::fd::{AsFd, AsRawFd};
+        let plain = || handle.as_fd().as_raw_fd();
+        io_uring::types::Fd(self.slot.map_or_else(plain, |slot| slot as i32))
+    }
+
+    /// The number of the registered memory that these bytes lie in. Pipes and the like have no use
+    /// for it.
+    fn buffer(&self, handle: &Handle, start: *const u8, len: usize) -> Option<u16> {
+        let from = start.addr();
+        let (_, number) = self
+            .memory
+            .iter()
+            .find(|(piece, _)| piece.start <= from && from.saturating_add(len) <= piece.end)?;
+        (len > 0 && handle.is_seekable()).then_some(*number)
+    }
 }
 
 /// The offset as the ring takes it: −1 is the file's own position.

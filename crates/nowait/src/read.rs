@@ -100,6 +100,10 @@ pub(crate) fn start(
     if let Err(errno) = checked(Some(offset), len) {
         return Start::Failed(errno);
     }
+    if core.polled {
+        // O_DIRECT files alone, and the engine says so of others.
+        return rest(0, false, Route::Ring);
+    }
     let mode = handle.mode().unwrap_or(core.mode);
     let facts = handle.facts(mode);
     let advice = handle.history().advise(core.trying, || core.costs());

@@ -8,6 +8,7 @@ compile_error!("nowait is for 64-bit Linux");
 
 pub(crate) mod process;
 pub(crate) mod residency;
+pub(crate) mod ring;
 pub(crate) mod rw;
 pub(crate) mod stat;
 pub(crate) mod xattr;

@@ -28,8 +28,9 @@ pub fn with_flags(fd: impl AsFd, bytes: &[u8], offset: u64, flags: RwFlags) -> R
         .map_err(|errno| Error::os("pwritev2", errno))
 }
 
-/// The caller's part of a write, at an offset or at the file's own position: `RWF_NOWAIT` where it was learnt to work, or was not
-/// tried yet. Returns how many bytes were written; the rest is the engine's.
+/// The caller's part of a write, at an offset or at the file's own position: `RWF_NOWAIT` where it
+/// was learnt to work, or was not tried yet. Returns how many bytes were written; the rest is the
+/// engine's.
 ///
 /// Nothing is tried where it could raise SIGXFSZ in the caller (RLIMIT_FSIZE), on O_DIRECT files,
 /// or for more than the caller should copy.
@@ -38,6 +39,7 @@ pub(crate) fn start(core: &Core, handle: &Handle, bytes: &[u8], offset: Offset) 
         && !handle.is_direct()
         && !handle.filesystem().is_memory()
         && !core.size_limited
+        && !core.polled
         && bytes.len() <= core.copy_limit
         && !handle.nowait_write().is_refused();
     if !tries {

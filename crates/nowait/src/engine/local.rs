@@ -8,8 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::parcel::{Mailbox, Parcel, Reply, Route};
 use super::threads::Pool;
-use super::uring::{Out, Ring};
-use super::{Backend, Begun, Choice, Core, Options, Submit, Wait, begin, choose};
+use super::uring::{Out, Ring, Until};
+use super::{
+    Backend, Begun, Choice, Core, Features, FileSet, Options, Submit, Wait, Waiting, begin, choose,
+    no_ring,
+};
 use crate::completion::{Completion, Ticket};
 use crate::cost::Costs;
 use crate::error::{Error, ErrorKind, Result};
@@ -78,7 +81,9 @@ impl LocalEngine {
     pub(super) fn with(options: &Options) -> Result<LocalEngine> {
         let core = Arc::new(Core::new(options));
         let pool = Pool::new(&core, options.workers);
-        let (mut ring, choice) = choose(options, || Ring::new(&core, options.depth))?;
+        let (made, choice) = choose(options, || Ring::new(&core, options.depth, &options.ring))?;
+        let (mut ring, features) = made.unzip();
+        core.note_features(features, &choice);
         if choice.backend == Backend::Threads {
             pool.start()?;
         }
@@ -111,6 +116,25 @@ impl LocalEngine {
         &self.choice.why
     }
 
+    /// What of a ring's features it has, and why not the rest.
+    pub fn features(&self) -> Features {
+        self.core.features()
+    }
+
+    /// Makes the engine's set of registered files, with room for so many (at most 1,048,576).
+    ///
+    /// # Errors
+    /// `InvalidInput` for no room, too much of it, or a second set; [`ErrorKind::Forked`] in a
+    /// forked child.
+    pub fn file_set(&mut self, capacity: usize) -> Result<FileSet> {
+        let ring = &mut self.ring;
+        self.core
+            .file_set(FileSet::new(capacity, None), |set| match ring {
+                Some(ring) => ring.register_files(set.table()),
+                None => Err(no_ring()),
+            })
+    }
+
     /// How many operations may be in flight at once.
     pub fn depth(&self) -> usize {
         self.core.gate.depth()
@@ -133,6 +157,9 @@ impl LocalEngine {
 
     /// Submits one operation; it has reached the kernel (or is done) when this returns.
     pub fn submit(&mut self, mut op: Op) -> Submit {
+        if let Err(error) = self.core.check_process(op.name()) {
+            return Submit::Done(Completion::failed(error, op));
+        }
         let (begun, ahead) = begin(&self.core, &mut op, false, || self.in_flight() == 0);
         ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
         match begun {
@@ -208,6 +235,11 @@ impl LocalEngine {
             return ticket;
         }
         self.core.counters.count(Count::Handoffs);
+        if let Some(why) = self.core.refuses(&parcel.op.kind) {
+            let (_, completion) = parcel.stop(&self.core, why);
+            self.ready.push_back(completion);
+            return ticket;
+        }
         match &mut self.ring {
             Some(ring) if route == Route::Ring && ring.takes(&parcel.op.kind) => {
                 if let Some(parcel) = ring.push(parcel) {
@@ -260,35 +292,21 @@ impl LocalEngine {
     /// [`ErrorKind::Forked`] in a forked child.
     pub fn reap(&mut self, out: &mut Vec<Completion>, wait: Wait) -> Result<usize> {
         self.core.check_process("reap")?;
-        let until = match wait {
-            Wait::UpTo(time) => Some(Instant::now() + time),
-            _ => None,
-        };
+        let waiting = Waiting::begin(wait);
         let before = out.len();
         let mut slept = false;
         loop {
             self.expire();
             self.collect(out);
             let got = out.len() - before;
-            let want = match wait {
+            match waiting.rest(got, self.in_flight()) {
+                Some((want, until)) => self.sleep(want, until, matches!(wait, Wait::Batch { .. })),
                 // Deferred completions are delivered by a wait of no time.
-                Wait::No if slept || got > 0 => return Ok(got),
-                Wait::No => 0,
-                Wait::For(want) if got >= want || self.in_flight() == 0 => return Ok(got),
-                Wait::For(want) => (want - got).min(self.in_flight()),
-                Wait::UpTo(_) if got > 0 || until.is_some_and(|until| Instant::now() >= until) => {
-                    return Ok(got);
+                None if wait == Wait::No && got == 0 && !slept => {
+                    self.sleep(0, Some(Instant::now()), false);
                 }
-                Wait::UpTo(_) => 1,
-            };
-            self.sleep(
-                want,
-                if want == 0 {
-                    Some(Instant::now())
-                } else {
-                    until
-                },
-            );
+                None => return Ok(got),
+            }
             slept = true;
         }
     }
@@ -323,25 +341,36 @@ impl LocalEngine {
         }
     }
 
-    /// Waits for completions until then, or until the next deadline is due.
-    fn sleep(&mut self, want: usize, until: Option<Instant>) {
+    /// Waits for completions until then, or until the next deadline is due; for a batch, not until
+    /// then but from then on for one.
+    fn sleep(&mut self, want: usize, until: Option<Instant>, batch: bool) {
         if !self.ready.is_empty() {
             return;
         }
-        let until = match (until, self.core.deadlines.next()) {
+        let due = self.core.deadlines.next();
+        let soonest = match (until, due) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
+        let left = |at: Instant| at.saturating_duration_since(Instant::now());
+        // Workers end the sleep one by one, through the ring's eventfd.
+        let want = if self.away > 0 { want.min(1) } else { want };
+        let there = self.ring.as_mut().map_or(0, Ring::ready);
+        if there > 0 && there >= want {
+            return;
+        }
         match &mut self.ring {
-            Some(ring) => {
-                let left = until.map(|at| at.saturating_duration_since(Instant::now()));
-                // Workers end the sleep one by one, through the ring's eventfd.
-                let want = if self.away > 0 { 1 } else { want };
-                if ring.ready() < want || left == Some(Duration::ZERO) {
-                    ring.wait(want, left);
-                }
+            // Nothing else is polled for while this polls its device: each look is a short one.
+            Some(ring) if ring.spins() && self.away > 0 => {
+                ring.wait(Until::count(0), Some(Duration::ZERO));
             }
-            None => self.mailbox.wait(until),
+            Some(ring) => match until {
+                Some(until) if batch && self.away == 0 && ring.waits_for_batches() => {
+                    ring.wait(Until::batch(want, left(until)), due.map(left));
+                }
+                _ => ring.wait(Until::count(want), soonest.map(left)),
+            },
+            None => self.mailbox.wait(soonest),
         }
     }
 
@@ -372,9 +401,17 @@ impl LocalEngine {
     /// epoll and event loops. Reading it is `reap`'s business.
     ///
     /// # Errors
-    /// EMFILE and the like, at the first call; [`ErrorKind::Forked`] in a forked child.
+    /// EMFILE and the like, at the first call; [`ErrorKind::Unsupported`] of a polled engine, whose
+    /// completions are found by reaping alone; [`ErrorKind::Forked`] in a forked child.
     pub fn event_fd(&mut self) -> Result<BorrowedFd<'_>> {
         self.core.check_process("event_fd")?;
+        if self.ring.as_ref().is_some_and(Ring::is_polled) {
+            // Nothing happens on its own that could be told.
+            return Err(Error::new(
+                "event_fd (of a polled engine)",
+                ErrorKind::Unsupported,
+            ));
+        }
         let event = self.mailbox.event()?;
         if !self.event_registered {
             if let Some(ring) = &self.ring {

@@ -43,6 +43,18 @@ pub(crate) enum Route {
     Worker,
 }
 
+/// When a result was there, and whether that tells where its bytes came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// When the submission returned: nothing had to be waited for.
+    AtOnce,
+    /// Later: the submission, which looks into the page cache, did not find it all.
+    Later,
+    /// Somebody else looked into the page cache, and did not say what was there: a worker, a
+    /// thread of the kernel's.
+    Untold,
+}
+
 /// Where a completion goes.
 #[derive(Debug)]
 pub(crate) enum Reply {
@@ -92,7 +104,7 @@ impl Parcel {
     }
 
     /// Notes where the `n` bytes of one kernel read came from.
-    pub(crate) fn arrived(&mut self, n: usize, inline: bool) {
+    pub(crate) fn arrived(&mut self, n: usize, when: When) {
         let n = match &mut self.op.kind {
             Kind::Read(read) => read.brings(n),
             _ => n,
@@ -106,12 +118,16 @@ impl Parcel {
         let cache = handle.is_regular() && positional && !handle.is_direct();
         let origin = if handle.is_direct() {
             Origin::Device
-        } else if inline && cache && !self.missed && handle.nowait_read().works() {
+        } else if when == When::AtOnce && cache && !self.missed && handle.nowait_read().works() {
             // Of a file that takes NOWAIT, what is there at once was there before. (After a miss
             // it would be a device that was done within the submission; other files some kernels
             // read at submission whether that waits or not.)
             Origin::Cache
-        } else if one_page && cache && (self.missed || handle.nowait_read().works()) && n > 0 {
+        } else if one_page
+            && cache
+            && n > 0
+            && (self.missed || (when != When::Untold && handle.nowait_read().works()))
+        {
             Origin::Device
         } else {
             Origin::Unknown

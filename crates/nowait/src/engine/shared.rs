@@ -4,14 +4,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::Waker;
-use std::time::Instant;
+use std::time::Duration;
 
 use crossbeam_queue::SegQueue;
 
+use super::file_set::Table;
 use super::parcel::{Flight, Mailbox, Parcel, Reply, Route, Turn, notify};
 use super::threads::{Pool, Task};
-use super::uring::{Out, Ring};
-use super::{Backend, Begun, Choice, Core, Options, Submit, Wait, begin, choose};
+use super::uring::{Out, Ring, Until};
+use super::{
+    Backend, Begun, Choice, Core, Features, FileSet, Options, Submit, Wait, Waiting, begin, choose,
+    no_ring,
+};
 use crate::completion::{Completion, Ticket};
 use crate::cost::Costs;
 use crate::error::{ErrorKind, Result};
@@ -66,7 +70,8 @@ impl std::fmt::Debug for Shared {
 }
 
 /// What is on its way to the owner thread.
-struct Inbox {
+#[derive(Debug)]
+pub(super) struct Inbox {
     messages: SegQueue<Message>,
     /// The owner sleeps, or is about to: whoever has a message wakes it, once.
     asleep: AtomicBool,
@@ -74,15 +79,25 @@ struct Inbox {
     wake: Arc<OwnedFd>,
 }
 
+#[derive(Debug)]
 enum Message {
     Submit(Parcel),
     Cancel(Ticket, ErrorKind),
+    /// Registers room for a set's files.
+    Register(Arc<Table>, mpsc::Sender<std::io::Result<()>>),
+    /// Files of the set have come or gone.
+    Files,
 }
 
 impl Inbox {
     fn send(&self, message: Message) {
         self.messages.push(message);
         self.rouse();
+    }
+
+    /// Has the owner look at what has changed among the registered files.
+    pub(super) fn tell_files(&self) {
+        self.send(Message::Files);
     }
 
     fn rouse(&self) {
@@ -139,7 +154,9 @@ impl Engine {
     pub(super) fn with(options: &Options) -> Result<Engine> {
         let core = Arc::new(Core::new(options));
         let pool = Arc::new(Pool::new(&core, options.workers));
-        let (inbox, choice) = choose(options, || start_owner(&core, options.depth, &pool))?;
+        let (made, choice) = choose(options, || start_owner(&core, options, &pool))?;
+        let (inbox, features) = made.unzip();
+        core.note_features(features, &choice);
         if choice.backend == Backend::Threads {
             pool.start()?;
         }
@@ -172,6 +189,28 @@ impl Engine {
         &self.shared().choice.why
     }
 
+    /// What of a ring's features it has, and why not the rest.
+    pub fn features(&self) -> Features {
+        self.core().features()
+    }
+
+    /// Makes the engine's set of registered files, with room for so many (at most 1,048,576).
+    /// Waits for the ring's owner to do so.
+    ///
+    /// # Errors
+    /// `InvalidInput` for no room, too much of it, or a second set; [`ErrorKind::Forked`] in a
+    /// forked child.
+    pub fn file_set(&self, capacity: usize) -> Result<FileSet> {
+        let inbox = &self.shared().inbox;
+        let set = FileSet::new(capacity, inbox.as_ref().map(Arc::downgrade));
+        self.core().file_set(set, |set| {
+            let inbox = inbox.as_ref().ok_or_else(no_ring)?;
+            let (told, answer) = mpsc::channel();
+            inbox.send(Message::Register(set.table().clone(), told));
+            answer.recv().unwrap_or_else(|_| Err(no_ring()))
+        })
+    }
+
     /// How many operations may be in flight at once.
     pub fn depth(&self) -> usize {
         self.core().gate.depth()
@@ -195,6 +234,9 @@ impl Engine {
     /// Submits one operation. A read whose plan is to try the page cache first may be done at
     /// once; everything else is queued, and comes out of [`reap`](Engine::reap).
     pub fn submit(&self, mut op: Op) -> Submit {
+        if let Err(error) = self.check_process(op.name()) {
+            return Submit::Done(Completion::failed(error, op));
+        }
         let (begun, ahead) = begin(self.core(), &mut op, false, || self.core().is_idle());
         ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
         match begun {
@@ -283,6 +325,11 @@ impl Engine {
         let alone = || shared.core.gate.inside() == 1;
         let sooner_here = parcel.op.kind.is_put_off_by_ring() && alone();
         shared.core.counters.count(Count::Handoffs);
+        if let Some(why) = shared.core.refuses(&parcel.op.kind) {
+            let (reply, completion) = parcel.stop(&shared.core, why);
+            reply.deliver(&shared.core, completion);
+            return ticket;
+        }
         match (&shared.inbox, route) {
             // What no ring takes need not go through the owner: one wake-up less.
             (Some(inbox), Route::Ring) if parcel.op.kind.fits_ring() && !sooner_here => {
@@ -359,10 +406,7 @@ impl Engine {
     /// [`ErrorKind::Forked`] in a forked child.
     pub fn reap(&self, out: &mut Vec<Completion>, wait: Wait) -> Result<usize> {
         self.check_process("reap")?;
-        let until = match wait {
-            Wait::UpTo(time) => Some(Instant::now() + time),
-            _ => None,
-        };
+        let waiting = Waiting::begin(wait);
         let Shared {
             mailbox, to_reap, ..
         } = self.shared();
@@ -377,15 +421,10 @@ impl Engine {
                 }
             }
             got += n;
-            let enough = match wait {
-                Wait::No => true,
-                Wait::For(want) => got >= want || to_reap.load(Ordering::SeqCst) == 0,
-                Wait::UpTo(_) => got > 0 || until.is_some_and(|until| Instant::now() >= until),
-            };
-            if enough {
-                return Ok(got);
+            match waiting.rest(got, to_reap.load(Ordering::SeqCst)) {
+                Some((_, until)) => mailbox.wait(until),
+                None => return Ok(got),
             }
-            mailbox.wait(until);
         }
     }
 
@@ -434,22 +473,30 @@ impl Drop for Closer {
 }
 
 /// Starts the owner thread, which makes its own ring.
-fn start_owner(core: &Arc<Core>, depth: usize, pool: &Arc<Pool>) -> std::io::Result<Arc<Inbox>> {
+fn start_owner(
+    core: &Arc<Core>,
+    options: &Options,
+    pool: &Arc<Pool>,
+) -> std::io::Result<(Arc<Inbox>, Features)> {
     let (told, answer) = mpsc::channel();
     let (core, pool) = (core.clone(), pool.clone());
-    spawn_without_signals("nowait-owner", move || match Ring::new(&core, depth) {
-        Ok(ring) => {
-            let inbox = Arc::new(Inbox {
-                messages: SegQueue::new(),
-                asleep: AtomicBool::new(false),
-                closing: AtomicBool::new(false),
-                wake: ring.waker().clone(),
-            });
-            let _ = told.send(Ok(inbox.clone()));
-            own(ring, &core, &inbox, &pool);
-        }
-        Err(e) => {
-            let _ = told.send(Err(e));
+    let (depth, options) = (options.depth, options.ring.clone());
+    spawn_without_signals("nowait-owner", move || {
+        match Ring::new(&core, depth, &options) {
+            Ok((ring, features)) => {
+                let inbox = Arc::new(Inbox {
+                    messages: SegQueue::new(),
+                    asleep: AtomicBool::new(false),
+                    closing: AtomicBool::new(false),
+                    wake: ring.waker().clone(),
+                });
+                let _ = told.send(Ok((inbox.clone(), features)));
+                drop(options);
+                own(ring, &core, &inbox, &pool);
+            }
+            Err(e) => {
+                let _ = told.send(Err(e));
+            }
         }
     })?;
     answer
@@ -482,6 +529,11 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pool: &Pool) {
                         pool.cancel(ticket, why);
                     }
                 }
+                Message::Register(table, told) => {
+                    let _ = told.send(ring.register_files(&table));
+                }
+                // The flush applies it.
+                Message::Files => {}
             }
         }
         ring.flush(&mut out);
@@ -494,6 +546,12 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pool: &Pool) {
         if over(&ring) && inbox.messages.is_empty() {
             return;
         }
+        if ring.spins() {
+            // Its completions come only to whoever asks: it sleeps while it holds none.
+            ring.wait(Until::count(0), Some(Duration::ZERO));
+            std::thread::yield_now();
+            continue;
+        }
         // Whoever was just given a completion often has another operation at once.
         for _ in 0..LINGER {
             if !inbox.messages.is_empty() {
@@ -505,7 +563,7 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pool: &Pool) {
         std::sync::atomic::fence(Ordering::SeqCst);
         // Who came before "asleep" was seen wakes nobody: look once more for both.
         if inbox.messages.is_empty() && !over(&ring) {
-            ring.wait(1, None);
+            ring.wait(Until::count(1), None);
         }
         inbox.asleep.store(false, Ordering::Relaxed);
         ring.drain(&mut out);

@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::Core;
-use super::parcel::{Parcel, lock};
+use super::parcel::{Parcel, When, lock};
 use crate::completion::{ServedBy, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::Step;
@@ -372,7 +372,7 @@ fn run(mut parcel: Parcel) -> (Parcel, std::result::Result<usize, Errno>) {
         let result = match parcel.op.kind.run() {
             Err(Errno::INTR) if parcel.op.kind.may_repeat() => continue,
             Ok(n) => {
-                parcel.arrived(n, false);
+                parcel.arrived(n, When::Untold);
                 Ok(n)
             }
             Err(errno) => Err(errno),

@@ -8,20 +8,25 @@
 //! `flush` marks how far the queue reached then, and only entries before that mark, of operations
 //! submitted in that very flush, count as page cache hits.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use io_uring::{IoUring, opcode, squeue, types};
+use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
 use rustix::event::EventfdFlags;
 
 use super::Core;
-use super::parcel::{Parcel, Reply, eventfd};
+use super::features::{Feature, Features};
+use super::file_set::Table;
+use super::parcel::{Parcel, Reply, When, eventfd};
+use super::registered::Registered;
+use super::ring_options::RingOptions;
+use super::ring_setup::{self, Made};
 use crate::completion::{Completion, ServedBy, Ticket};
 use crate::error::ErrorKind;
 use crate::op::{Kind, Step};
 use crate::stats::Count;
-use crate::sys::Errno;
+use crate::sys::{self, Errno};
 
 /// User data of the read that wakes us.
 const WAKE: u64 = u64::MAX;
@@ -40,6 +45,15 @@ const LAST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Ring {
     ring: IoUring,
+    /// What it is entered by instead of its descriptor, in its thread.
+    number: Option<u32>,
+    /// A thread of the kernel's takes what is queued.
+    sqpoll: bool,
+    /// Completions are polled for, and reads and writes of O_DIRECT files alone are taken.
+    polled: bool,
+    /// One call waits for many within a time, and for one after it.
+    min_wait: bool,
+    registered: Registered,
     slots: Box<[Slot]>,
     free: Vec<u32>,
     ops: Box<[bool; 256]>,
@@ -48,7 +62,9 @@ pub(crate) struct Ring {
     flush: u64,
     /// Entries of operations wait for a flush.
     queued: bool,
-    /// The last flush met reads that were not cached.
+    /// How many of those the page cache may serve.
+    buffered: usize,
+    /// The last flush met such as it did not.
     cold: bool,
     /// Completions come only in `wait` (DEFER_TASKRUN), so what is there earlier was inline, also
     /// after several submissions.
@@ -72,6 +88,34 @@ pub(crate) struct Ring {
 struct Slot {
     parcel: Option<Parcel>,
     flush: u64,
+    /// Somebody else than the submission looks into the page cache for it (IOSQE_ASYNC).
+    elsewhere: bool,
+}
+
+/// What a wait is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Until {
+    /// So many completions.
+    count: usize,
+    /// After this time, one.
+    within: Option<Duration>,
+}
+
+impl Until {
+    pub(crate) fn count(count: usize) -> Until {
+        Until {
+            count,
+            within: None,
+        }
+    }
+
+    /// So many, or after this time one. Only of a ring that [`waits_for_batches`](Ring::waits_for_batches).
+    pub(crate) fn batch(count: usize, within: Duration) -> Until {
+        Until {
+            count,
+            within: Some(within),
+        }
+    }
 }
 
 /// What comes out of the ring.
@@ -84,38 +128,30 @@ pub(crate) enum Out {
 
 impl Ring {
     /// Makes a ring for `depth` operations. Must be called on the thread that will drive it.
-    pub(crate) fn new(core: &Arc<Core>, depth: usize) -> std::io::Result<Ring> {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        depth: usize,
+        options: &RingOptions,
+    ) -> std::io::Result<(Ring, Features)> {
         let entries = depth.next_power_of_two().min(ENTRIES) as u32;
         // Room for every completion, the wake-up and the cancels: the queue can't overflow.
         let completions = (2 * depth.next_power_of_two() + 8) as u32;
-        let build = |single: bool, defer: bool| {
-            let mut builder = IoUring::builder();
-            builder
-                .dontfork()
-                .setup_clamp()
-                .setup_cqsize(completions.max(2 * entries));
-            if single {
-                builder.setup_single_issuer();
-            }
-            if defer {
-                builder.setup_defer_taskrun().setup_taskrun_flag();
-            }
-            builder.build(entries)
-        };
-        // 6.1 has both, 6.0 the first; older kernels say EINVAL. Only the last answer counts.
-        let (ring, deferred) = build(true, true).map(|ring| (ring, true)).or_else(|_| {
-            let ring = build(true, false).or_else(|_| build(false, false))?;
-            Ok::<_, std::io::Error>((ring, false))
-        })?;
-        let params = ring.params();
-        if !params.is_feature_ext_arg() || !params.is_feature_nodrop() {
-            // Before 5.11 there is no wait with a timeout: such rings are left alone.
-            return Err(Errno::NOSYS.into());
-        }
+        let Made {
+            ring,
+            deferred,
+            number,
+            mut features,
+        } = ring_setup::make(entries, completions, options)?;
         let mut probe = io_uring::Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         let ops = Box::new(std::array::from_fn(|code| probe.is_supported(code as u8)));
-        Ok(Ring {
+        let registered = Registered::new(&ring, &options.pools, &mut features);
+        let ring = Ring {
+            number,
+            sqpoll: features.has(Feature::Sqpoll),
+            polled: features.has(Feature::Polled),
+            min_wait: features.has(Feature::MinWait),
+            registered,
             ring,
             slots: (0..depth).map(|_| Slot::default()).collect(),
             free: (0..depth as u32).rev().collect(),
@@ -123,6 +159,7 @@ impl Ring {
             core: core.clone(),
             flush: 1,
             queued: false,
+            buffered: 0,
             cold: false,
             deferred,
             broken: false,
@@ -133,7 +170,8 @@ impl Ring {
             wake_armed: false,
             takes_signals: false,
             ask_again: None,
-        })
+        };
+        Ok((ring, features))
     }
 
     /// Says that the thread that drives it takes signals: what could raise one is left to the
@@ -149,7 +187,31 @@ impl Ring {
 
     /// Whether this kernel's ring does this operation, and as the system call would.
     pub(crate) fn takes(&self, kind: &Kind) -> bool {
-        !self.broken && self.ops[kind.opcode() as usize] && kind.fits_ring()
+        !self.broken
+            && self.ops[kind.opcode() as usize]
+            && kind.fits_ring()
+            && (!self.polled || kind.is_transfer())
+    }
+
+    /// Whether what it holds is done only if somebody polls for it: `wait` must be called again and
+    /// again.
+    pub(crate) fn spins(&self) -> bool {
+        self.polled && self.held() > 0
+    }
+
+    /// Whether one call waits for many within a time, and for one after it.
+    pub(crate) fn waits_for_batches(&self) -> bool {
+        self.min_wait && !self.polled
+    }
+
+    /// Whether nothing but polling tells of completions.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.polled
+    }
+
+    /// Registers room for the files of a set.
+    pub(crate) fn register_files(&mut self, table: &Arc<Table>) -> std::io::Result<()> {
+        self.registered.files(&self.ring, table)
     }
 
     /// How many operations it holds.
@@ -175,17 +237,22 @@ impl Ring {
 
     /// Puts the entry of a slot's operation into the submission queue.
     fn prepare(&mut self, index: u32) {
+        self.registered.refresh(&self.ring);
         let slot = &mut self.slots[index as usize];
         slot.flush = self.flush;
         self.queued = true;
         let Some(parcel) = &mut slot.parcel else {
             return;
         };
-        let signals = self.takes_signals && parcel.op.kind.may_signal(self.core.size_limited);
-        let mut entry = parcel.op.kind.sqe().user_data(u64::from(index));
-        if signals {
-            entry = entry.flags(squeue::Flags::ASYNC);
-        }
+        let kind = &mut parcel.op.kind;
+        let signals = self.takes_signals && kind.may_signal(self.core.size_limited);
+        self.buffered += usize::from(kind.may_be_cached());
+        let known = self.registered.known(kind);
+        let mut flags = squeue::Flags::empty();
+        flags.set(squeue::Flags::FIXED_FILE, known.slot.is_some());
+        flags.set(squeue::Flags::ASYNC, signals);
+        slot.elsewhere = signals || self.sqpoll;
+        let entry = kind.sqe(&known).flags(flags).user_data(u64::from(index));
         self.enqueue(&entry);
     }
 
@@ -204,11 +271,23 @@ impl Ring {
     /// Gives everything queued to the kernel, and marks what was done at once. `out` gets what was
     /// there before.
     pub(crate) fn flush(&mut self, out: &mut impl FnMut(Out)) {
+        self.registered.refresh(&self.ring);
         if self.queued {
             self.drain(out);
             self.queued = false;
+            let buffered = std::mem::take(&mut self.buffered);
+            if self.sqpoll {
+                // Its thread takes them from here.
+                self.rouse();
+                self.flush += 1;
+                return;
+            }
             let all = self.ring.submission().len();
-            let piece = if self.cold { PIECE } else { all };
+            let piece = if self.cold && buffered > 0 {
+                PIECE
+            } else {
+                all
+            };
             while !self.ring.submission().is_empty() {
                 if !self.enter(piece) {
                     return self.give_up(out);
@@ -217,31 +296,74 @@ impl Ring {
             let inline = self.ring.completion().len();
             self.mark = self.seen + inline as u64;
             self.flush += 1;
-            self.cold = self.deferred && inline < all;
+            self.cold = self.deferred && inline < buffered;
         }
     }
 
-    /// One io_uring_enter(2) that submits at most so many entries and does not wait. Says whether the ring still works: a
+    /// io_uring_enter(2), by the shorter way if there is one.
+    fn call(
+        &self,
+        to_submit: u32,
+        at_least: u32,
+        flags: EnterFlags,
+        args: Option<&types::SubmitArgs<'_, '_>>,
+    ) -> Result<usize, Errno> {
+        let (ring, flags) = match self.number {
+            Some(number) => (number as i32, flags | EnterFlags::REGISTERED_RING),
+            None => (self.ring.as_raw_fd(), flags),
+        };
+        // SAFETY: Assumption: the entries in the queue are as `enqueue` says, and `args` and what
+        // it points to live through the call.
+        unsafe { sys::ring::enter(ring, to_submit, at_least, flags.bits(), args) }
+    }
+
+    /// One io_uring_enter(2) that submits at most so many entries and does not wait, but for room
+    /// in the queue where a thread of the kernel's empties it. Says whether the ring still works: a
     /// sandbox put on later may deny the call.
     fn enter(&mut self, at_most: usize) -> bool {
         while !self.broken {
-            let entries = self.ring.submission().len().min(at_most) as u32;
-            // SAFETY: Assumption: the entries in the queue are as `enqueue` says.
-            let entered = unsafe { self.ring.submitter().enter::<()>(entries, 0, 0, None) };
-            match entered {
+            let (entries, flags) = if self.sqpoll {
+                (0, EnterFlags::SQ_WAIT | self.waker_flag())
+            } else {
+                let entries = self.ring.submission().len().min(at_most);
+                (entries as u32, EnterFlags::empty())
+            };
+            match self.call(entries, 0, flags, None) {
                 Ok(_) => return true,
-                Err(e) => match e.raw_os_error() {
-                    Some(libc::EINTR) => {}
-                    // Out of memory for requests, or completions to be consumed first. The
-                    // entries stay queued: let others run, try again.
-                    Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {
-                        std::thread::sleep(Duration::from_micros(100));
-                    }
-                    _ => self.broken = true,
-                },
+                Err(Errno::INTR) => {}
+                // Out of memory for requests, or completions to be consumed first. The
+                // entries stay queued: let others run, try again.
+                Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => {
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+                Err(_) => self.broken = true,
             }
         }
         false
+    }
+
+    /// What wakes the kernel's thread, if it sleeps. (The look at its flag comes after a full fence
+    /// behind the entries' publication, as the kernel has one between its flag and its last look at
+    /// the queue.)
+    fn waker_flag(&mut self) -> EnterFlags {
+        if self.sqpoll && self.ring.submission().need_wakeup() {
+            EnterFlags::SQ_WAKEUP
+        } else {
+            EnterFlags::empty()
+        }
+    }
+
+    /// Wakes the kernel's thread, if it sleeps. Where a sandbox put on later denies that, what is
+    /// queued waits for whatever else wakes it: the thread may take it at any time, so that nobody
+    /// else may.
+    fn rouse(&mut self) {
+        while !self.broken && !self.waker_flag().is_empty() {
+            match self.call(0, 0, EnterFlags::SQ_WAKEUP, None) {
+                Ok(_) => return,
+                Err(Errno::INTR | Errno::AGAIN | Errno::BUSY) => {}
+                Err(_) => self.broken = true,
+            }
+        }
     }
 
     /// The ring is never entered again, so what the kernel has not taken, workers may have.
@@ -273,7 +395,13 @@ impl Ring {
 
     fn complete(&mut self, index: u32, result: i32, out: &mut impl FnMut(Out)) {
         let slot = &mut self.slots[index as usize];
-        let inline = self.seen <= self.mark && slot.flush + 1 == self.flush;
+        let when = if slot.elsewhere {
+            When::Untold
+        } else if self.seen <= self.mark && slot.flush + 1 == self.flush {
+            When::AtOnce
+        } else {
+            When::Later
+        };
         let Some(parcel) = &mut slot.parcel else {
             return;
         };
@@ -287,6 +415,14 @@ impl Ring {
             Err(Errno::INTR) if parcel.stopped.is_none() && parcel.op.kind.may_repeat() => {
                 return self.prepare(index);
             }
+            // Said of every read and write whose device has nothing to be polled.
+            Err(Errno::OPNOTSUPP) if self.polled && parcel.op.kind.is_unflagged() => {
+                if let Some(parcel) = self.release(index) {
+                    let (reply, completion) = parcel.stop(&self.core, ErrorKind::NeedsPollQueues);
+                    out(Out::Done(reply, completion));
+                }
+                return;
+            }
             // The ring would have to wait and has no way to: a worker has.
             Err(Errno::AGAIN) if parcel.op.kind.may_block() => {
                 if let Some(parcel) = self.release(index) {
@@ -295,10 +431,10 @@ impl Ring {
                 return;
             }
             Ok(n) => {
-                if inline {
+                if when == When::AtOnce {
                     self.core.counters.count(Count::RingHits);
                 }
-                parcel.arrived(n, inline);
+                parcel.arrived(n, when);
             }
             Err(_) => {}
         }
@@ -351,6 +487,10 @@ impl Ring {
 
     /// Asks for every operation that somebody wants stopped; says whether there is one.
     fn ask_to_stop(&mut self) -> bool {
+        if self.polled {
+            // Such a ring has no entry for it, and what it holds is its device's.
+            return false;
+        }
         let mut asked = false;
         for index in 0..self.slots.len() {
             let parcel = self.slots[index].parcel.as_ref();
@@ -379,7 +519,9 @@ impl Ring {
 
     /// Sleeps until completions are there, somebody wakes the ring, or the time is up. Deferred
     /// completions are delivered here and nowhere else. Submits no operation, consumes nothing.
-    pub(crate) fn wait(&mut self, at_least: usize, timeout: Option<Duration>) {
+    ///
+    /// A ring that polls does not sleep while it holds something: it may return early.
+    pub(crate) fn wait(&mut self, until: Until, timeout: Option<Duration>) {
         self.arm_wake();
         let again = self
             .ask_again
@@ -388,7 +530,7 @@ impl Ring {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        self.sleep(at_least, soonest);
+        self.sleep(until, soonest);
         self.ask_to_stop_again();
     }
 
@@ -398,58 +540,78 @@ impl Ring {
         const AT_ONCE: usize = 16;
         // The flag may be left over from what is delivered already: the count ends that.
         for _ in 0..self.held() / AT_ONCE + 2 {
-            self.wait(0, Some(Duration::ZERO));
+            self.wait(Until::count(0), Some(Duration::ZERO));
             if !self.ring.submission().taskrun() {
                 break;
             }
         }
     }
 
-    fn sleep(&mut self, at_least: usize, timeout: Option<Duration>) {
+    fn sleep(&mut self, until: Until, timeout: Option<Duration>) {
+        if self.polled {
+            return self.poll_device(until.count, timeout);
+        }
         let want = if timeout == Some(Duration::ZERO) {
             0
         } else {
-            at_least.max(1)
+            until.count.max(1)
         };
         let timespec = types::Timespec::from(timeout.unwrap_or_default());
-        let args = match timeout {
+        let mut args = match timeout {
             Some(_) => types::SubmitArgs::new().timespec(&timespec),
             None => types::SubmitArgs::new(),
         };
+        if let Some(within) = until.within {
+            let us = u32::try_from(within.as_micros()).unwrap_or(u32::MAX);
+            args = args.min_wait_usec(us.max(1));
+        }
         // Operations are submitted by `flush` alone; here at most the wake-up's own read is.
         let entries = if self.queued {
             0
         } else {
             self.ring.submission().len() as u32
         };
-        let flags = io_uring::EnterFlags::EXT_ARG | io_uring::EnterFlags::GETEVENTS;
-        // SAFETY: Assumption: the entries in the queue are as `enqueue` says, and `args` and what
-        // it points to live through the call.
-        let entered = unsafe {
-            self.ring
-                .submitter()
-                .enter(entries, want as u32, flags.bits(), Some(&args))
-        };
-        let denied = [libc::EPERM, libc::ENOSYS, libc::EACCES];
-        if entered.is_err_and(|e| e.raw_os_error().is_some_and(|e| denied.contains(&e))) {
+        let flags = EnterFlags::EXT_ARG | EnterFlags::GETEVENTS | self.waker_flag();
+        let entered = self.call(entries, want as u32, flags, Some(&args));
+        if let Err(Errno::PERM | Errno::NOSYS | Errno::ACCESS) = entered {
             // Only workers are left, and they write to the eventfd.
             self.broken = true;
-            let mut poll = [rustix::event::PollFd::new(
-                &*self.wake,
-                rustix::event::PollFlags::IN,
-            )];
-            let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
-            // The eventfd blocks: it is read only when there is something.
-            if rustix::event::poll(&mut poll, timeout.as_ref()) == Ok(1) {
-                let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
-            }
+            self.sleep_outside(timeout);
         }
         // ETIME, EINTR and EBUSY all mean "look what is there".
     }
 
-    /// Has the ring read its eventfd, so that a write to it ends `wait`.
+    /// Asks the device for completions. A call that wants some asks until they are there, whatever
+    /// the time, so only a wait without end makes such a call.
+    fn poll_device(&mut self, at_least: usize, timeout: Option<Duration>) {
+        if self.held() == 0 {
+            return self.sleep_outside(timeout);
+        }
+        let want = if timeout.is_none() { at_least } else { 0 };
+        let flags = EnterFlags::GETEVENTS | self.waker_flag();
+        let polled = self.call(0, want.min(self.held()) as u32, flags, None);
+        if let Err(Errno::PERM | Errno::NOSYS | Errno::ACCESS) = polled {
+            self.broken = true;
+            std::thread::sleep(FIRST_PAUSE);
+        }
+    }
+
+    /// Sleeps until the eventfd is written to, or the time is up, without the ring.
+    fn sleep_outside(&mut self, timeout: Option<Duration>) {
+        let mut poll = [rustix::event::PollFd::new(
+            &*self.wake,
+            rustix::event::PollFlags::IN,
+        )];
+        let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
+        // The eventfd blocks: it is read only when there is something.
+        if rustix::event::poll(&mut poll, timeout.as_ref()) == Ok(1) {
+            let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
+        }
+    }
+
+    /// Has the ring read its eventfd, so that a write to it ends `wait`. A ring that polls can't.
     fn arm_wake(&mut self) {
-        if !self.wake_armed {
+        if !self.wake_armed && !self.polled {
             self.wake_armed = true;
             let fd = types::Fd(self.wake.as_raw_fd());
             let entry = opcode::Read::new(fd, self.wake_count.as_mut_ptr(), 8).build();
@@ -473,11 +635,10 @@ impl Ring {
     }
 }
 
-impl AsFd for Ring {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the ring's descriptor lives as long as the ring.
-        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
-    }
+/// The ring's descriptor.
+pub(super) fn descriptor(ring: &IoUring) -> BorrowedFd<'_> {
+    // SAFETY: the descriptor lives as long as the ring.
+    unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) }
 }
 
 /// How long a dropped ring waits for operations that the kernel has been asked to stop.
@@ -493,8 +654,12 @@ impl Drop for Ring {
         let end = Instant::now() + GRACE;
         while (self.held() > 0 || self.wake_armed) && Instant::now() < end {
             self.flush(&mut |_| {});
-            self.sleep(1, Some(Duration::from_millis(10)));
+            self.sleep(Until::count(1), Some(Duration::from_millis(10)));
             self.drain(&mut |_| {});
+        }
+        self.registered.close();
+        if let Some(number) = self.number.take() {
+            let _ = sys::ring::unregister_ring(descriptor(&self.ring), number);
         }
         if self.held() > 0 || self.wake_armed {
             // A device that hangs holds them: what the kernel may still write to is never freed.

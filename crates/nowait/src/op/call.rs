@@ -2,7 +2,7 @@
 
 use io_uring::{opcode, squeue};
 
-use super::Operation;
+use super::{Known, Operation};
 use crate::handle::Handle;
 use crate::sys::Errno;
 
@@ -47,7 +47,7 @@ impl Operation for Call {
         None
     }
 
-    fn sqe(&mut self) -> squeue::Entry {
+    fn sqe(&mut self, _: &Known<'_>) -> squeue::Entry {
         opcode::Nop::new().build()
     }
 

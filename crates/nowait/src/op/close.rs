@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 
 use io_uring::{opcode, squeue, types};
 
-use super::{Operation, Step};
+use super::{Known, Operation, Step};
 use crate::handle::Handle;
 use crate::sys::Errno;
 
@@ -32,7 +32,7 @@ impl Operation for Close {
         None
     }
 
-    fn sqe(&mut self) -> squeue::Entry {
+    fn sqe(&mut self, _: &Known<'_>) -> squeue::Entry {
         let raw = self.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         opcode::Close::new(types::Fd(raw)).build()
     }

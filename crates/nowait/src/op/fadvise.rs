@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use io_uring::{opcode, squeue};
 use rustix::fs::Advice;
 
-use super::{Operation, fd};
+use super::{Known, Operation};
 use crate::handle::Handle;
 use crate::sys::Errno;
 
@@ -35,15 +35,16 @@ impl Fadvise {
 impl Operation for Fadvise {
     const OPCODE: u8 = opcode::Fadvise::CODE;
     const NAME: &'static str = "fadvise";
+    const IN_SLOT: bool = true;
 
     fn handle(&self) -> Option<&Handle> {
         Some(&self.handle)
     }
 
-    fn sqe(&mut self) -> squeue::Entry {
+    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
         // The ring's length has 32 bits; engines give a longer range to a worker.
         let len = i64::from(i32::try_from(self.len).unwrap_or(0));
-        opcode::Fadvise::new(fd(&self.handle), len, self.advice as i32)
+        opcode::Fadvise::new(known.fd(&self.handle), len, self.advice as i32)
             .offset(self.offset)
             .build()
     }

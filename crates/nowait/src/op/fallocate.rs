@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use io_uring::{opcode, squeue};
 use rustix::fs::FallocateFlags;
 
-use super::{Operation, fd};
+use super::{Known, Operation};
 use crate::handle::Handle;
 use crate::sys::Errno;
 
@@ -33,13 +33,14 @@ impl Fallocate {
 impl Operation for Fallocate {
     const OPCODE: u8 = opcode::Fallocate::CODE;
     const NAME: &'static str = "fallocate";
+    const IN_SLOT: bool = true;
 
     fn handle(&self) -> Option<&Handle> {
         Some(&self.handle)
     }
 
-    fn sqe(&mut self) -> squeue::Entry {
-        opcode::Fallocate::new(fd(&self.handle), self.len)
+    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
+        opcode::Fallocate::new(known.fd(&self.handle), self.len)
             .offset(self.offset)
             .mode(self.mode.bits() as i32)
             .build()

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue, types};
 
-use super::{Operation, fd};
+use super::{Known, Operation};
 use crate::handle::Handle;
 use crate::sys::Errno;
 
@@ -37,18 +37,21 @@ impl Fsync {
 impl Operation for Fsync {
     const OPCODE: u8 = opcode::Fsync::CODE;
     const NAME: &'static str = "fsync";
+    const IN_SLOT: bool = true;
 
     fn handle(&self) -> Option<&Handle> {
         Some(&self.handle)
     }
 
-    fn sqe(&mut self) -> squeue::Entry {
+    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
         let flags = if self.data_only {
             types::FsyncFlags::DATASYNC
         } else {
             types::FsyncFlags::empty()
         };
-        opcode::Fsync::new(fd(&self.handle)).flags(flags).build()
+        opcode::Fsync::new(known.fd(&self.handle))
+            .flags(flags)
+            .build()
     }
 
     fn run(&mut self) -> Result<usize, Errno> {

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::{Operation, Step, fd};
+use super::{Known, Operation, Step};
 use crate::handle::Handle;
 use crate::sys::Errno;
 
@@ -62,11 +62,13 @@ impl Operation for Getxattr {
         }
     }
 
-    fn sqe(&mut self) -> squeue::Entry {
+    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
         let (name, room) = (self.name.as_ptr(), self.value.capacity() as u32);
         let value = self.value.as_mut_ptr().cast();
         match &self.file {
-            File::Open(handle) => opcode::FGetXattr::new(fd(handle), name, value, room).build(),
+            File::Open(handle) => {
+                opcode::FGetXattr::new(known.fd(handle), name, value, room).build()
+            }
             File::Path(path) => opcode::GetXattr::new(name, value, path.as_ptr(), room).build(),
         }
     }

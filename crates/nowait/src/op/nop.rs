@@ -2,7 +2,7 @@
 
 use io_uring::{opcode, squeue};
 
-use super::Operation;
+use super::{Known, Operation};
 use crate::handle::Handle;
 use crate::sys::Errno;
 
@@ -18,7 +18,7 @@ impl Operation for Nop {
         None
     }
 
-    fn sqe(&mut self) -> squeue::Entry {
+    fn sqe(&mut self, _: &Known<'_>) -> squeue::Entry {
         opcode::Nop::new().build()
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use io_uring::{opcode, squeue, types};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-use super::{Operation, Step};
+use super::{Known, Operation, Step};
 use crate::handle::Handle;
 use crate::sys::Errno;
 
@@ -78,7 +78,7 @@ impl Operation for Openat2 {
         self.0.at.as_ref()
     }
 
-    fn sqe(&mut self) -> squeue::Entry {
+    fn sqe(&mut self, _: &Known<'_>) -> squeue::Entry {
         let directory = types::Fd(self.directory());
         opcode::OpenAt2::new(directory, self.0.path.as_ptr(), &raw const self.0.how).build()
     }

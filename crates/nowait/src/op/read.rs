@@ -6,7 +6,7 @@ use io_uring::{opcode, squeue};
 
 use super::buffer::{Buffer, IoBufMut, Space};
 use super::window::Window;
-use super::{Operation, Step, fd, is_end, ring_offset};
+use super::{Known, Operation, Step, is_end, ring_offset};
 use crate::alignment::Alignment;
 use crate::error::ErrorKind;
 use crate::flags::RwFlags;
@@ -167,17 +167,26 @@ impl Read {
 impl Operation for Read {
     const OPCODE: u8 = opcode::Read::CODE;
     const NAME: &'static str = "read";
+    const IN_SLOT: bool = true;
 
     fn handle(&self) -> Option<&Handle> {
         Some(&self.handle)
     }
 
-    fn sqe(&mut self) -> squeue::Entry {
+    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
         let (start, len, offset) = self.next();
-        opcode::Read::new(fd(&self.handle), start, len as u32)
-            .offset(ring_offset(offset))
-            .rw_flags(self.flags.bits() as i32)
-            .build()
+        let (fd, len32) = (known.fd(&self.handle), len as u32);
+        let (offset, flags) = (ring_offset(offset), self.flags.bits() as i32);
+        match known.buffer(&self.handle, start, len) {
+            Some(number) => opcode::ReadFixed::new(fd, start, len32, number)
+                .offset(offset)
+                .rw_flags(flags)
+                .build(),
+            None => opcode::Read::new(fd, start, len32)
+                .offset(offset)
+                .rw_flags(flags)
+                .build(),
+        }
     }
 
     fn run(&mut self) -> Result<usize, Errno> {

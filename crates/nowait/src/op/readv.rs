@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use io_uring::{opcode, squeue};
 
 use super::buffer::Buffer;
-use super::{Operation, Step, fd, is_end, ring_offset};
+use super::{Known, Operation, Step, is_end, ring_offset};
 use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::sys::Errno;
@@ -95,15 +95,16 @@ impl Readv {
 impl Operation for Readv {
     const OPCODE: u8 = opcode::Readv::CODE;
     const NAME: &'static str = "readv";
+    const IN_SLOT: bool = true;
 
     fn handle(&self) -> Option<&Handle> {
         Some(&self.handle)
     }
 
-    fn sqe(&mut self) -> squeue::Entry {
+    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
         let offset = self.next();
         opcode::Readv::new(
-            fd(&self.handle),
+            known.fd(&self.handle),
             self.iovecs.as_ptr(),
             self.iovecs.count() as u32,
         )

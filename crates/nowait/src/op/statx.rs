@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use io_uring::{opcode, squeue, types};
 use rustix::fs::{AtFlags, StatxFlags};
 
-use super::{Operation, Step};
+use super::{Known, Operation, Step};
 use crate::handle::Handle;
 use crate::sys::Errno;
 
@@ -83,7 +83,7 @@ impl Operation for Statx {
         self.0.at.as_ref()
     }
 
-    fn sqe(&mut self) -> squeue::Entry {
+    fn sqe(&mut self, _: &Known<'_>) -> squeue::Entry {
         let directory = types::Fd(self.directory());
         let inner = &mut *self.0;
         let out: *mut types::statx = inner.out.as_mut_ptr().cast();

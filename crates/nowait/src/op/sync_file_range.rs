@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::{Operation, fd};
+use super::{Known, Operation};
 use crate::handle::Handle;
 use crate::sys::{self, Errno};
 
@@ -54,15 +54,16 @@ impl SyncFileRange {
 impl Operation for SyncFileRange {
     const OPCODE: u8 = opcode::SyncFileRange::CODE;
     const NAME: &'static str = "sync_file_range";
+    const IN_SLOT: bool = true;
 
     fn handle(&self) -> Option<&Handle> {
         Some(&self.handle)
     }
 
-    fn sqe(&mut self) -> squeue::Entry {
+    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
         // A longer range is given to a worker.
         let len = u32::try_from(self.len).unwrap_or(0);
-        opcode::SyncFileRange::new(fd(&self.handle), len)
+        opcode::SyncFileRange::new(known.fd(&self.handle), len)
             .offset(self.offset)
             .flags(self.what.bits())
             .build()

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use io_uring::{opcode, squeue};
 
 use super::buffer::Source;
-use super::{Operation, Step, fd, ring_offset};
+use super::{Known, Operation, Step, ring_offset};
 use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::sys::Errno;
@@ -103,17 +103,26 @@ impl Write {
 impl Operation for Write {
     const OPCODE: u8 = opcode::Write::CODE;
     const NAME: &'static str = "write";
+    const IN_SLOT: bool = true;
 
     fn handle(&self) -> Option<&Handle> {
         Some(&self.handle)
     }
 
-    fn sqe(&mut self) -> squeue::Entry {
+    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
         let (start, len, offset) = self.next();
-        opcode::Write::new(fd(&self.handle), start, len as u32)
-            .offset(ring_offset(offset))
-            .rw_flags(self.flags.bits() as i32)
-            .build()
+        let (fd, len32) = (known.fd(&self.handle), len as u32);
+        let (offset, flags) = (ring_offset(offset), self.flags.bits() as i32);
+        match known.buffer(&self.handle, start, len) {
+            Some(number) => opcode::WriteFixed::new(fd, start, len32, number)
+                .offset(offset)
+                .rw_flags(flags)
+                .build(),
+            None => opcode::Write::new(fd, start, len32)
+                .offset(offset)
+                .rw_flags(flags)
+                .build(),
+        }
     }
 
     fn run(&mut self) -> Result<usize, Errno> {

@@ -6,7 +6,7 @@ use io_uring::{opcode, squeue};
 
 use super::buffer::Source;
 use super::readv::Iovecs;
-use super::{Operation, fd, ring_offset};
+use super::{Known, Operation, ring_offset};
 use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::sys::Errno;
@@ -83,15 +83,16 @@ impl Writev {
 impl Operation for Writev {
     const OPCODE: u8 = opcode::Writev::CODE;
     const NAME: &'static str = "writev";
+    const IN_SLOT: bool = true;
 
     fn handle(&self) -> Option<&Handle> {
         Some(&self.handle)
     }
 
-    fn sqe(&mut self) -> squeue::Entry {
+    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
         self.next();
         opcode::Writev::new(
-            fd(&self.handle),
+            known.fd(&self.handle),
             self.iovecs.as_ptr(),
             self.iovecs.count() as u32,
         )

@@ -1,0 +1,257 @@
+//! Files that a ring is told of beforehand: a table of slots, filled and cleared by the thread that
+//! drives the ring.
+//!
+//! ```text
+//!  insert(handle) ─► Handle with a Slot ──► its operations hold the slot, too
+//!        │ Set                                     │ the last of them is dropped
+//!        ▼                                         ▼ Clear
+//!      changes ──────────────────────────────► applied by the ring's thread, in order
+//! ```
+//!
+//! A slot's number may be given out anew as soon as its Clear is queued: changes are applied in
+//! order, so the new file's Set comes after it, and until that is applied its operations use the
+//! plain descriptor.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use io_uring::Submitter;
+
+use super::parcel::lock;
+use super::shared::Inbox;
+use crate::error::{Error, ErrorKind, Result};
+use crate::handle::Handle;
+use crate::sys::process::Owner;
+
+/// Files registered with an engine's ring: operations on them spare the kernel looking up, taking
+/// and putting back the file each time. Made by [`Engine::file_set`](super::Engine::file_set) or
+/// [`LocalEngine::file_set`](super::LocalEngine::file_set); clones are the same set.
+///
+/// Where the kernel has no such table (before 5.19), or the engine no ring, its handles work as
+/// any others do, and [`features`](super::Engine::features) says why. Follows io_uring_register(2),
+/// `IORING_REGISTER_FILES2` and `IORING_REGISTER_FILES_UPDATE`.
+///
+/// ```
+/// use nowait::engine::{LocalEngine, Wait};
+/// use nowait::op::{Op, Read};
+/// let mut engine = LocalEngine::new()?;
+/// let files = engine.file_set(16)?;
+/// let plain = nowait::Handle::new(std::fs::File::open("Cargo.toml")?)?;
+/// let file = files.insert(&plain)?;
+/// engine.submit_batch(&mut vec![Op::from(Read::new(&file, Box::new(vec![0; 16]), 0))]);
+/// let mut done = Vec::new();
+/// engine.reap(&mut done, Wait::For(1))?;
+/// assert!(matches!(done[0].result, Ok(16)));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct FileSet(Arc<Table>);
+
+/// The slots of one set.
+#[derive(Debug)]
+pub(crate) struct Table {
+    state: Mutex<State>,
+    /// There are changes: for the ring's thread to look at without the lock.
+    changed: AtomicBool,
+    /// The owner of a shared engine, who is told of changes. A local engine looks by itself.
+    owner: Option<Weak<Inbox>>,
+    capacity: u32,
+    process: Owner,
+}
+
+#[derive(Debug)]
+struct State {
+    free: Vec<u32>,
+    changes: VecDeque<Change>,
+    /// The ring is gone, or has refused: slots are given out, and nobody fills them.
+    closed: bool,
+}
+
+#[derive(Debug)]
+enum Change {
+    /// Holds the file, so that its descriptor is the same one when this is applied.
+    Set(u32, Handle, Weak<Slot>),
+    Clear(u32),
+}
+
+/// One file's place in a set; given back when the last handle that has it is dropped.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    table: Arc<Table>,
+    index: u32,
+    /// The ring has it.
+    set: AtomicBool,
+}
+
+impl FileSet {
+    /// Takes in a file: returns a handle of it whose operations use its slot, on the engine that
+    /// the set is of. On other engines, and by workers, they use the descriptor as ever.
+    ///
+    /// The slot is free again when the last clone of that handle is dropped and no operation is in
+    /// flight on it. Until the engine has cleared it the file stays open: an idle shared engine
+    /// does so at once, a local one when it submits or reaps next.
+    ///
+    /// # Errors
+    /// [`SetFull`](ErrorKind::SetFull); [`Forked`](ErrorKind::Forked) in a forked child.
+    pub fn insert(&self, handle: &Handle) -> Result<Handle> {
+        let plain = handle.plain();
+        let slot = self.0.take()?;
+        let index = slot.index;
+        let slot = Arc::new(slot);
+        self.0
+            .change(Change::Set(index, plain.clone(), Arc::downgrade(&slot)));
+        Ok(plain.in_slot(slot))
+    }
+
+    /// How many files it has room for.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity as usize
+    }
+
+    /// How many slots nobody uses.
+    pub fn free(&self) -> usize {
+        if !self.0.process.is_here() {
+            return 0;
+        }
+        lock(&self.0.state).free.len()
+    }
+
+    pub(super) fn new(capacity: usize, owner: Option<Weak<Inbox>>) -> Result<FileSet> {
+        let capacity = u32::try_from(capacity)
+            .ok()
+            .filter(|n| (1..=MOST).contains(n));
+        let capacity = capacity.ok_or(Error::new("file_set", ErrorKind::InvalidInput))?;
+        Ok(FileSet(Arc::new(Table {
+            state: Mutex::new(State {
+                free: (0..capacity).rev().collect(),
+                changes: VecDeque::new(),
+                closed: false,
+            }),
+            changed: AtomicBool::new(false),
+            owner,
+            capacity,
+            process: Owner::current(),
+        })))
+    }
+
+    pub(super) fn table(&self) -> &Arc<Table> {
+        &self.0
+    }
+}
+
+/// What the kernel takes at most.
+const MOST: u32 = 1 << 20;
+
+impl Table {
+    fn take(self: &Arc<Table>) -> Result<Slot> {
+        if !self.process.is_here() {
+            return Err(Error::new("file_set", ErrorKind::Forked));
+        }
+        let index = lock(&self.state).free.pop();
+        let index = index.ok_or(Error::new("file_set", ErrorKind::SetFull))?;
+        Ok(Slot {
+            table: self.clone(),
+            index,
+            set: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Queues a change for the ring's thread, and tells it.
+    fn change(&self, change: Change) {
+        let queued = self.queue(&mut lock(&self.state), change);
+        self.tell(queued);
+    }
+
+    fn queue(&self, state: &mut State, change: Change) -> bool {
+        if !state.closed {
+            state.changes.push_back(change);
+            self.changed.store(true, Ordering::Release);
+        }
+        !state.closed
+    }
+
+    fn tell(&self, queued: bool) {
+        if let Some(owner) = self
+            .owner
+            .as_ref()
+            .filter(|_| queued)
+            .and_then(Weak::upgrade)
+        {
+            owner.tell_files();
+        }
+    }
+
+    /// Gives a slot back. What the ring has not been told of, it need not forget.
+    fn release(&self, index: u32) {
+        let (untold, queued) = {
+            let mut state = lock(&self.state);
+            let is_it = |c: &Change| matches!(c, Change::Set(i, ..) if *i == index);
+            let at = state.changes.iter().position(is_it);
+            let untold = at.and_then(|at| state.changes.remove(at));
+            let queued = untold.is_none() && self.queue(&mut state, Change::Clear(index));
+            // Only now: whoever takes the number next must queue its file behind that.
+            state.free.push(index);
+            (untold, queued)
+        };
+        // Without the lock: this may close the file.
+        drop(untold);
+        self.tell(queued);
+    }
+
+    /// Whether the ring's thread has something to apply.
+    pub(super) fn has_changed(&self) -> bool {
+        self.changed.load(Ordering::Relaxed) && self.changed.swap(false, Ordering::Acquire)
+    }
+
+    /// Applies what is queued. On the ring's thread alone.
+    pub(super) fn apply(&self, ring: &Submitter<'_>) {
+        let changes = std::mem::take(&mut lock(&self.state).changes);
+        for change in changes {
+            match change {
+                Change::Set(index, file, slot) => {
+                    let Some(slot) = slot.upgrade() else { continue };
+                    let fd = file.as_fd().as_raw_fd();
+                    // What can't be registered (a ring's own descriptor) is used as it is.
+                    let set = ring.register_files_update(index, &[fd]).is_ok();
+                    slot.set.store(set, Ordering::Release);
+                }
+                Change::Clear(index) => {
+                    let _ = ring.register_files_update(index, &[-1]);
+                }
+            }
+        }
+    }
+
+    /// The ring is gone: nothing is applied any more.
+    pub(super) fn close(&self) {
+        let unapplied = {
+            let mut state = lock(&self.state);
+            state.closed = true;
+            std::mem::take(&mut state.changes)
+        };
+        drop(unapplied);
+    }
+}
+
+impl Slot {
+    /// Its number on the ring that this table is of, once that has it.
+    pub(super) fn number(&self, table: &Arc<Table>) -> Option<u32> {
+        let known = Arc::ptr_eq(&self.table, table) && self.set.load(Ordering::Acquire);
+        known.then_some(self.index)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        // A forked child's table is nobody's, and its lock may have been caught by the fork.
+        if self.table.process.is_here() {
+            self.table.release(self.index);
+        }
+    }
+}

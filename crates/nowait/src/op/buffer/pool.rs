@@ -1,0 +1,350 @@
+//! A pool of buffers of one size in one piece of memory, which a ring can be told of beforehand.
+//!
+//! ```text
+//!  take() ─► PoolBuffer ─► operation ─► completion ─► dropped ─┐
+//!    ▲          (holds the pool: its memory outlives it)       │
+//!    └───────────────────────── free ◄─────────────────────────┘
+//! ```
+
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crossbeam_queue::ArrayQueue;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use super::{IoBuf, IoBufMut, Space};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::Errno;
+use crate::sys::process::page_size;
+
+/// What a ring takes as one registered buffer at most.
+const MOST_AT_ONCE: usize = 1 << 30;
+/// The size of a huge page that memory is asked for in.
+const HUGE: usize = 2 << 20;
+
+/// Buffers of one size, aligned to pages: for O_DIRECT, and to be registered with a ring
+/// ([`Options::buffers`](crate::engine::Options::buffers)). Clones are the same pool.
+///
+/// A buffer goes back to its pool when it is dropped: with its completion, or with the operation or
+/// the engine that held it. The memory is given back when the pool, its buffers and the rings that
+/// know it are gone.
+///
+/// ```
+/// use nowait::buffer::BufferPool;
+/// let pool = BufferPool::new(2, 4096)?;
+/// let (one, two) = (pool.take(), pool.take());
+/// assert!(one.is_some_and(|b| b.len() == 4096) && two.is_some());
+/// assert_eq!(pool.free(), 1, "one was dropped, two is still there");
+/// # Ok::<(), nowait::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct BufferPool(Arc<Inner>);
+
+/// What memory a pool got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pages {
+    /// Ordinary pages.
+    Plain,
+    /// Ordinary pages, of which the kernel makes huge ones where it can: madvise(2),
+    /// `MADV_HUGEPAGE`.
+    Transparent,
+    /// Huge pages of 2 MiB from the system's reserve: mmap(2), `MAP_HUGETLB`.
+    Huge,
+}
+
+struct Inner {
+    memory: Memory,
+    size: usize,
+    stride: usize,
+    count: usize,
+    free: ArrayQueue<u32>,
+}
+
+/// A mapping, and the part of it that is used.
+struct Memory {
+    mapped: NonNull<u8>,
+    len: usize,
+    start: NonNull<u8>,
+    pages: Pages,
+}
+
+// SAFETY: the mapping belongs to this value alone; what of it may be touched, and by whom, is what
+// the buffers say: each is owned by one `PoolBuffer`.
+unsafe impl Send for Memory {}
+// SAFETY: as above; a shared reference gives nothing but the address.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// `len` bytes of these pages, zeroed; of transparent ones, aligned as huge ones are.
+    fn map(len: usize, pages: Pages) -> std::result::Result<Memory, Errno> {
+        let (flags, spare) = match pages {
+            Pages::Huge => (
+                MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB,
+                0,
+            ),
+            Pages::Transparent => (MapFlags::PRIVATE, HUGE),
+            Pages::Plain => (MapFlags::PRIVATE, 0),
+        };
+        let whole = match pages {
+            Pages::Huge => len.next_multiple_of(HUGE),
+            _ => len.checked_add(spare).ok_or(Errno::NOMEM)?,
+        };
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nobody's memory.
+        let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), whole, access, flags)? };
+        let mapped = NonNull::new(mapped.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        let skip = match pages {
+            Pages::Transparent => mapped.align_offset(HUGE),
+            _ => 0,
+        };
+        let memory = Memory {
+            mapped,
+            len: whole,
+            // SAFETY: `skip` is less than what was mapped to spare.
+            start: unsafe { mapped.add(skip) },
+            pages,
+        };
+        if pages == Pages::Transparent {
+            // SAFETY: the range lies in the mapping just made; the advice changes no contents.
+            unsafe { madvise(memory.start.as_ptr().cast(), len, Advice::LinuxHugepage)? };
+        }
+        Ok(memory)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`; buffers and rings hold the pool, so nobody uses it any more.
+        let _ = unsafe { munmap(self.mapped.as_ptr().cast(), self.len) };
+    }
+}
+
+impl BufferPool {
+    /// `count` buffers of `size` bytes each (at most 1 GiB), of ordinary pages.
+    ///
+    /// # Errors
+    /// `InvalidInput` for no buffer, empty buffers or larger ones; ENOMEM.
+    pub fn new(count: usize, size: usize) -> Result<BufferPool> {
+        BufferPool::of(count, size, &[Pages::Plain])
+    }
+
+    /// As [`new`](BufferPool::new), of huge pages where there are any, else of such as the kernel
+    /// may make huge, else of ordinary ones: [`pages`](BufferPool::pages) says which.
+    ///
+    /// # Errors
+    /// As [`new`](BufferPool::new).
+    ///
+    /// ```
+    /// use nowait::buffer::BufferPool;
+    /// let pool = BufferPool::huge(64, 64 << 10)?;
+    /// println!("{:?}", pool.pages());
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
+    pub fn huge(count: usize, size: usize) -> Result<BufferPool> {
+        BufferPool::of(
+            count,
+            size,
+            &[Pages::Huge, Pages::Transparent, Pages::Plain],
+        )
+    }
+
+    /// A pool of the first of these pages that can be had.
+    fn of(count: usize, size: usize, wished: &[Pages]) -> Result<BufferPool> {
+        let stride = size.checked_next_multiple_of(page_size());
+        let len = stride.and_then(|stride| stride.checked_mul(count));
+        let (Some(stride), Some(len), Ok(last)) = (stride, len, u32::try_from(count)) else {
+            return Err(Error::new("buffer pool", ErrorKind::InvalidInput));
+        };
+        if len == 0 || stride > MOST_AT_ONCE {
+            return Err(Error::new("buffer pool", ErrorKind::InvalidInput));
+        }
+        let mut memory = Err(Errno::NOMEM);
+        for pages in wished {
+            memory = memory.or_else(|_| Memory::map(len, *pages));
+        }
+        let memory = memory.map_err(|errno| Error::os("buffer pool", errno))?;
+        let free = ArrayQueue::new(count);
+        for index in 0..last {
+            let _ = free.push(index);
+        }
+        Ok(BufferPool(Arc::new(Inner {
+            memory,
+            size,
+            stride,
+            count,
+            free,
+        })))
+    }
+
+    /// A buffer that nobody uses; `None` while there is none. Its bytes are what they were left as,
+    /// zero at first.
+    pub fn take(&self) -> Option<PoolBuffer> {
+        let index = self.0.free.pop()?;
+        Some(PoolBuffer {
+            pool: self.clone(),
+            index,
+        })
+    }
+
+    /// How many buffers nobody uses.
+    pub fn free(&self) -> usize {
+        self.0.free.len()
+    }
+
+    /// How many buffers there are.
+    pub fn count(&self) -> usize {
+        self.0.count
+    }
+
+    /// The size of each, in bytes.
+    pub fn size(&self) -> usize {
+        self.0.size
+    }
+
+    /// What memory it got.
+    pub fn pages(&self) -> Pages {
+        self.0.memory.pages
+    }
+
+    /// Its memory as a ring takes it: pieces of at most 1 GiB, none of which ends within a buffer.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Range<usize>> {
+        let Inner {
+            memory,
+            stride,
+            count,
+            ..
+        } = &*self.0;
+        let start = memory.start.as_ptr() as usize;
+        let end = start + stride * count;
+        let piece = MOST_AT_ONCE / stride * stride;
+        (start..end)
+            .step_by(piece)
+            .map(move |from| from..end.min(from + piece))
+    }
+}
+
+impl fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BufferPool")
+            .field("count", &self.count())
+            .field("size", &self.size())
+            .field("free", &self.free())
+            .field("pages", &self.pages())
+            .finish()
+    }
+}
+
+/// One buffer of a [`BufferPool`]: memory of the pool's size, as a slice; for reads and writes of
+/// less use [`limit`](super::IoBufExt::limit). Dropping it gives it back.
+pub struct PoolBuffer {
+    pool: BufferPool,
+    index: u32,
+}
+
+impl PoolBuffer {
+    fn start(&self) -> *mut u8 {
+        let Inner { memory, stride, .. } = &*self.pool.0;
+        // SAFETY: an index below the pool's count: within the mapping.
+        unsafe { memory.start.add(stride * self.index as usize).as_ptr() }
+    }
+}
+
+impl Deref for PoolBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: mapped and zeroed at first, and this buffer's alone since its index was taken.
+        unsafe { std::slice::from_raw_parts(self.start(), self.pool.0.size) }
+    }
+}
+
+impl DerefMut for PoolBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`, and borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.pool.0.size) }
+    }
+}
+
+impl IoBuf for PoolBuffer {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+impl IoBufMut for PoolBuffer {
+    fn space(&mut self) -> Space<'_> {
+        Space::Init(self)
+    }
+
+    unsafe fn set_filled(&mut self, _: usize) {}
+}
+
+impl fmt::Debug for PoolBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PoolBuffer({} bytes)", self.len())
+    }
+}
+
+impl Drop for PoolBuffer {
+    fn drop(&mut self) {
+        // There is room for every index.
+        let _ = self.pool.0.free.push(self.index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_and_nobody_elses() {
+        let pool = BufferPool::new(3, 5000).unwrap();
+        let mut all: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
+        assert_eq!(all.len(), 3);
+        for (i, buffer) in all.iter_mut().enumerate() {
+            assert!(buffer.as_ptr().addr().is_multiple_of(page_size()));
+            assert_eq!(buffer.len(), 5000);
+            assert!(buffer.iter().all(|b| *b == 0));
+            buffer.fill(i as u8 + 1);
+        }
+        for (i, buffer) in all.iter().enumerate() {
+            assert!(buffer.iter().all(|b| *b == i as u8 + 1));
+        }
+    }
+
+    #[test]
+    fn no_piece_is_too_large_or_cuts_a_buffer() {
+        // Nothing of it is touched.
+        let size = (300 << 20) + 1;
+        let pool = BufferPool::new(7, size).unwrap();
+        let pieces: Vec<_> = pool.pieces().collect();
+        assert_eq!(pieces.len(), 3);
+        let whole: usize = pieces.iter().map(ExactSizeIterator::len).sum();
+        assert_eq!(whole, 7 * size.next_multiple_of(page_size()));
+        assert!(pieces.iter().all(|p| p.len() <= MOST_AT_ONCE));
+        while let Some(buffer) = pool.take() {
+            let from = buffer.as_ptr().addr();
+            let within = |p: &Range<usize>| p.start <= from && from + size <= p.end;
+            assert!(pieces.iter().any(within));
+            std::mem::forget(buffer);
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_a_pool_is_refused() {
+        for (count, size) in [(0, 1), (1, 0), (1, (1 << 30) + 1), (usize::MAX, 4096)] {
+            let refused = BufferPool::new(count, size).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{count} of {size}");
+        }
+    }
+
+    #[test]
+    fn huge_pages_or_others_hold_the_same_bytes() {
+        let pool = BufferPool::huge(4, 1 << 20).unwrap();
+        let mut buffer = pool.take().unwrap();
+        buffer.fill(7);
+        assert!(buffer.iter().all(|b| *b == 7));
+    }
+}

@@ -1,0 +1,139 @@
+//! The calls of io_uring that the crate `io-uring` does not give us in the form we need: entering a
+//! ring by its registered descriptor, and making one with a flag that the crate has no setter for.
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use io_uring::types::SubmitArgs;
+
+use super::{Errno, check};
+
+/// `IORING_SETUP_*`.
+pub(crate) mod flag {
+    pub(crate) const IOPOLL: u32 = 1 << 0;
+    pub(crate) const SQPOLL: u32 = 1 << 1;
+    pub(crate) const SQ_AFF: u32 = 1 << 2;
+    pub(crate) const CQSIZE: u32 = 1 << 3;
+    pub(crate) const CLAMP: u32 = 1 << 4;
+    pub(crate) const TASKRUN_FLAG: u32 = 1 << 9;
+    pub(crate) const SINGLE_ISSUER: u32 = 1 << 12;
+    pub(crate) const DEFER_TASKRUN: u32 = 1 << 13;
+    /// 6.13.
+    pub(crate) const HYBRID_IOPOLL: u32 = 1 << 17;
+}
+
+const REGISTER_RING_FDS: libc::c_uint = 20;
+const UNREGISTER_RING_FDS: libc::c_uint = 21;
+
+/// io_uring_enter(2) with `IORING_ENTER_EXT_ARG`, if there are arguments. `ring` is a descriptor, or
+/// with `IORING_ENTER_REGISTERED_RING` in `flags` the number it was registered under.
+///
+/// # Safety
+/// What the entries in the submission queue point to stays valid until their completions, and what
+/// `args` points to through the call.
+pub(crate) unsafe fn enter(
+    ring: i32,
+    to_submit: u32,
+    at_least: u32,
+    flags: u32,
+    args: Option<&SubmitArgs<'_, '_>>,
+) -> Result<usize, Errno> {
+    let (arg, size) = args.map_or((std::ptr::null(), 0), |args| {
+        (std::ptr::from_ref(args).cast(), size_of_val(args))
+    });
+    let arg: *const libc::c_void = arg;
+    // SAFETY: the caller's; `args` is as large as said.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_io_uring_enter,
+            ring,
+            to_submit,
+            at_least,
+            flags,
+            arg,
+            size,
+        )
+    })
+}
+
+/// `struct io_uring_rsrc_update`.
+#[repr(C)]
+struct Update {
+    offset: u32,
+    reserved: u32,
+    data: u64,
+}
+
+fn register(ring: BorrowedFd<'_>, what: libc::c_uint, update: &mut Update) -> Result<(), Errno> {
+    // SAFETY: one `update`, which the kernel reads and writes within the call.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_io_uring_register,
+            ring.as_raw_fd(),
+            what,
+            std::ptr::from_mut(update),
+            1,
+        )
+    })
+    .map(drop)
+}
+
+/// Registers a ring's own descriptor with the calling thread (5.18): a number for
+/// [`enter`], good in this thread only.
+pub(crate) fn register_ring(ring: BorrowedFd<'_>) -> Result<u32, Errno> {
+    let mut update = Update {
+        offset: u32::MAX,
+        reserved: 0,
+        data: ring.as_raw_fd() as u64,
+    };
+    register(ring, REGISTER_RING_FDS, &mut update).map(|()| update.offset)
+}
+
+/// Takes that back; the thread would hold the ring to its end otherwise.
+pub(crate) fn unregister_ring(ring: BorrowedFd<'_>, number: u32) -> Result<(), Errno> {
+    let mut update = Update {
+        offset: number,
+        reserved: 0,
+        data: 0,
+    };
+    register(ring, UNREGISTER_RING_FDS, &mut update)
+}
+
+/// `struct io_uring_params`: what is asked for at its start, what was had in the rest.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct Params {
+    sq_entries: u32,
+    pub(crate) cq_entries: u32,
+    pub(crate) flags: u32,
+    pub(crate) sq_thread_cpu: u32,
+    pub(crate) sq_thread_idle: u32,
+    features: u32,
+    wq_fd: u32,
+    reserved: [u32; 3],
+    offsets: [u64; 10],
+}
+
+/// io_uring_setup(2).
+pub(crate) fn setup(entries: u32, params: &mut Params) -> Result<OwnedFd, Errno> {
+    // SAFETY: the kernel reads and writes one `io_uring_params` within the call.
+    let fd = check(unsafe {
+        libc::syscall(
+            libc::SYS_io_uring_setup,
+            entries,
+            std::ptr::from_mut(params),
+        )
+    })?;
+    // SAFETY: the kernel just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parameters_are_laid_out_as_the_crates() {
+        assert_eq!(size_of::<Params>(), size_of::<io_uring::Parameters>());
+        assert_eq!(size_of::<SubmitArgs<'_, '_>>(), 24);
+    }
+}
