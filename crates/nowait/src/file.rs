@@ -83,6 +83,15 @@ impl File {
         })
     }
 
+    /// A file on this engine for a handle, such as one of a set of registered files
+    /// ([`FileSet::insert`](crate::engine::FileSet::insert)).
+    pub fn from_handle(handle: &Handle, engine: &Engine) -> File {
+        File {
+            handle: handle.clone(),
+            engine: engine.clone(),
+        }
+    }
+
     /// Reads into `buffer` from `offset` on. The count is less than the buffer's room only at the
     /// end of the file.
     ///

@@ -12,6 +12,7 @@
 #![allow(unsafe_code)]
 
 pub mod buffer;
+mod buffer_pool;
 pub(crate) mod call;
 pub(crate) mod close;
 pub(crate) mod fadvise;

@@ -55,7 +55,7 @@ struct Kinds {
 const SIZE: usize = 10_000;
 
 impl Kinds {
-    fn new() -> Kinds {
+    fn new(engine: &mut dyn Drive) -> Kinds {
         let dir = scratch();
         let path = patterned(dir.path(), "file", SIZE);
         let open = |path: &Path, flags| {
@@ -66,15 +66,16 @@ impl Kinds {
         rustix::io::write(&end, &[7; 100]).unwrap();
         let (socket, other) = std::os::unix::net::UnixStream::pair().unwrap();
         rustix::io::write(&other, &[7; 100]).unwrap();
+        let mut known = |plain: Handle| engine.file(&plain);
         Kinds {
-            file: open(&path, OFlags::RDWR),
-            directory: open(dir.path(), OFlags::RDONLY | OFlags::DIRECTORY),
-            write_only: open(&path, OFlags::WRONLY),
-            path_only: open(&path, OFlags::PATH),
-            pipe,
-            socket: Handle::new(OwnedFd::from(socket)).unwrap(),
-            null: open(Path::new("/dev/null"), OFlags::RDWR),
-            zero: open(Path::new("/dev/zero"), OFlags::RDWR),
+            file: known(open(&path, OFlags::RDWR)),
+            directory: known(open(dir.path(), OFlags::RDONLY | OFlags::DIRECTORY)),
+            write_only: known(open(&path, OFlags::WRONLY)),
+            path_only: known(open(&path, OFlags::PATH)),
+            pipe: known(pipe),
+            socket: known(Handle::new(OwnedFd::from(socket)).unwrap()),
+            null: known(open(Path::new("/dev/null"), OFlags::RDWR)),
+            zero: known(open(Path::new("/dev/zero"), OFlags::RDWR)),
             _ends: (end, other.into()),
             dir,
         }
@@ -96,8 +97,8 @@ impl Kinds {
 
 #[test]
 fn read_says_what_pread_says() {
-    each(Options::new(), |engine| {
-        let kinds = Kinds::new();
+    each_kind(Options::new(), |engine| {
+        let kinds = Kinds::new(engine);
         let offsets = [
             0,
             1,
@@ -126,7 +127,8 @@ fn read_says_what_pread_says() {
                     });
                     for batch in [false, true] {
                         let what = format!("{}: {kind} {len}@{offset} {batch}", name(engine));
-                        let op = Op::from(Read::new(handle, vec_of(len), offset)).token(offset);
+                        let op =
+                            Op::from(Read::new(handle, engine.buffer(len), offset)).token(offset);
                         let done = if batch {
                             one_in_batch(engine, op)
                         } else {
@@ -157,8 +159,8 @@ fn read_says_what_pread_says() {
 
 #[test]
 fn write_says_what_pwrite_says() {
-    each(Options::new(), |engine| {
-        let kinds = Kinds::new();
+    each_kind(Options::new(), |engine| {
+        let kinds = Kinds::new(engine);
         for (kind, handle) in kinds.all() {
             for offset in [
                 0,
@@ -175,7 +177,7 @@ fn write_says_what_pwrite_says() {
                     let plain = plain(unsafe {
                         libc::pwrite(raw(handle), bytes.as_ptr().cast(), len, offset as i64)
                     });
-                    let op = Write::new(handle, Box::new(bytes.clone()), offset);
+                    let op = Write::new(handle, engine.source(bytes.clone()), offset);
                     let done = one(engine, Op::from(op).token(9));
                     let beyond = i64::try_from(offset)
                         .ok()
@@ -207,7 +209,7 @@ fn write_says_what_pwrite_says() {
 
 #[test]
 fn a_write_goes_where_it_was_sent_and_not_to_the_files_position() {
-    each(Options::new(), |engine| {
+    each_kind(Options::new(), |engine| {
         let dir = scratch();
         let path = patterned(dir.path(), "file", 100);
         let mut file = std::fs::File::options()
@@ -256,8 +258,8 @@ fn lists() -> Vec<Vec<usize>> {
 
 #[test]
 fn readv_says_what_preadv_says() {
-    each(Options::new(), |engine| {
-        let kinds = Kinds::new();
+    each_kind(Options::new(), |engine| {
+        let kinds = Kinds::new(engine);
         for (kind, handle) in kinds.all() {
             // Of two reasons to refuse, the ring and the call may tell different ones.
             let most = if kind == "file" { 3000 } else { 1025 };
@@ -293,8 +295,8 @@ fn readv_says_what_preadv_says() {
 
 #[test]
 fn writev_says_what_pwritev_says() {
-    each(Options::new(), |engine| {
-        let kinds = Kinds::new();
+    each_kind(Options::new(), |engine| {
+        let kinds = Kinds::new(engine);
         for (kind, handle) in kinds.all() {
             // Of two reasons to refuse, the ring and the call may tell different ones.
             let most = if kind == "file" { 2000 } else { 1025 };
@@ -330,7 +332,7 @@ fn writev_says_what_pwritev_says() {
 
 #[test]
 fn a_stream_read_is_short_when_the_pipe_is() {
-    each(Options::new(), |engine| {
+    each_kind(Options::new(), |engine| {
         let (reader, writer) = pipe();
         rustix::io::write(&writer, b"abc").unwrap();
         let done = one(engine, Read::stream(&reader, vec_of(100)));
@@ -359,7 +361,7 @@ fn a_stream_read_is_short_when_the_pipe_is() {
 
 #[test]
 fn stream_reads_and_writes_move_the_files_position() {
-    each(Options::new(), |engine| {
+    each_kind(Options::new(), |engine| {
         let dir = scratch();
         let path = patterned(dir.path(), "file", 1000);
         let file = std::fs::File::options()
@@ -394,7 +396,7 @@ fn stream_reads_and_writes_move_the_files_position() {
 
 #[test]
 fn a_write_of_everything_goes_on_after_short_ones() {
-    each(Options::new(), |engine| {
+    each_kind(Options::new(), |engine| {
         // A pipe takes 64 KiB at once; the reader is slow.
         let (mut reader, writer) = std::io::pipe().unwrap();
         let given = pattern(0, 1 << 20);
@@ -417,8 +419,8 @@ fn a_write_of_everything_goes_on_after_short_ones() {
 
 #[test]
 fn fsync_and_fdatasync_say_what_the_calls_say() {
-    each(Options::new(), |engine| {
-        let kinds = Kinds::new();
+    each_kind(Options::new(), |engine| {
+        let kinds = Kinds::new(engine);
         for (kind, handle) in kinds.all() {
             let what = format!("{}: {kind}", name(engine));
             // SAFETY: no memory is involved.
@@ -433,7 +435,7 @@ fn fsync_and_fdatasync_say_what_the_calls_say() {
 
 #[test]
 fn openat2_says_what_open_says() {
-    each(Options::new(), |engine| {
+    each_kind(Options::new(), |engine| {
         let dir = scratch();
         let path = patterned(dir.path(), "file", 100);
         let loops = dir.path().join("loop");
@@ -493,7 +495,7 @@ fn openat2_says_what_open_says() {
 
 #[test]
 fn close_gives_the_descriptor_back() {
-    each(Options::new(), |engine| {
+    each_kind(Options::new(), |engine| {
         let (reader, writer) = std::io::pipe().unwrap();
         let done = one(engine, Close::new(writer.into()));
         assert_eq!(said(&done), Ok(0), "{}", name(engine));
@@ -504,7 +506,7 @@ fn close_gives_the_descriptor_back() {
 
 #[test]
 fn statx_says_what_the_call_says() {
-    each(Options::new(), |engine| {
+    each_kind(Options::new(), |engine| {
         let dir = scratch();
         let path = patterned(dir.path(), "file", 1234);
         let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
@@ -554,7 +556,7 @@ fn statx_says_what_the_call_says() {
                 }
             }
         }
-        let open = handle(&path);
+        let open = engine.file(&handle(&path));
         let done = one(engine, Statx::of(&open, mask));
         let Kind::Statx(op) = done.held.into_kind() else {
             panic!()
@@ -565,7 +567,7 @@ fn statx_says_what_the_call_says() {
 
 #[test]
 fn getxattr_says_what_the_call_says() {
-    each(Options::new(), |engine| {
+    each_kind(Options::new(), |engine| {
         let dir = scratch();
         let path = patterned(dir.path(), "file", 10);
         let flags = rustix::fs::XattrFlags::empty();
@@ -573,7 +575,7 @@ fn getxattr_says_what_the_call_says() {
             return slowdisk::skip_or_fail(format!("no user xattrs here: {e}"));
         }
         rustix::fs::setxattr(&path, "user.empty", b"", flags).unwrap();
-        let open = handle(&path);
+        let open = engine.file(&handle(&path));
         let none = dir.path().join("none");
         let long = CString::new(format!("user.{}", "n".repeat(300))).unwrap();
         let names = [
@@ -620,8 +622,8 @@ fn getxattr_says_what_the_call_says() {
 
 #[test]
 fn fallocate_says_what_the_call_says() {
-    each(Options::new(), |engine| {
-        let kinds = Kinds::new();
+    each_kind(Options::new(), |engine| {
+        let kinds = Kinds::new(engine);
         let read_only = handle(&kinds.dir.path().join("file"));
         for (kind, handle) in kinds.all().into_iter().chain([("read-only", &read_only)]) {
             for (mode, offset, len) in [
@@ -658,8 +660,8 @@ fn fallocate_says_what_the_call_says() {
 
 #[test]
 fn fadvise_says_what_the_call_says() {
-    each(Options::new(), |engine| {
-        let kinds = Kinds::new();
+    each_kind(Options::new(), |engine| {
+        let kinds = Kinds::new(engine);
         for (kind, handle) in kinds.all() {
             for advice in [
                 Advice::Normal,
@@ -686,11 +688,11 @@ fn fadvise_says_what_the_call_says() {
 
 #[test]
 fn a_dontneed_takes_the_pages_away() {
-    each(Options::new(), |engine| {
+    each_kind(Options::new(), |engine| {
         let dir = scratch();
         let path = patterned(dir.path(), "file", 64 << 10);
         std::fs::File::open(&path).unwrap().sync_all().unwrap();
-        let open = handle(&path);
+        let open = engine.file(&handle(&path));
         let done = one(engine, Fadvise::new(&open, 0, 0, Advice::DontNeed));
         assert_eq!(said(&done), Ok(0));
         let done = one(engine, Read::new(&open, vec_of(64 << 10), 0));
@@ -700,7 +702,7 @@ fn a_dontneed_takes_the_pages_away() {
 
 #[test]
 fn nops_come_back_with_ticket_and_token() {
-    each(Options::new(), |engine| {
+    each_kind(Options::new(), |engine| {
         let mut tickets = Vec::new();
         for token in 0..100 {
             tickets.push((queued(engine, Op::from(Nop).token(token)), token));
@@ -720,7 +722,7 @@ fn many_operations_of_all_kinds_at_once() {
     each(Options::new().depth(64), |engine| {
         let dir = scratch();
         let path = patterned(dir.path(), "file", 256 << 10);
-        let open = handle_rw(&path);
+        let open = engine.file(&handle_rw(&path));
         let mut submitted = 0u64;
         let mut done = Vec::new();
         let mut waiting = Vec::new();
@@ -732,7 +734,7 @@ fn many_operations_of_all_kinds_at_once() {
                     1 => Readv::new(&open, vec![vec_of(10), vec_of(3000)], at).into(),
                     2 => Statx::of(&open, StatxFlags::SIZE).into(),
                     3 => Nop.into(),
-                    _ => Read::new(&open, vec_of(4000), at).into(),
+                    _ => Read::new(&open, engine.buffer(4000), at).into(),
                 };
                 waiting.push(op.token(at));
                 submitted += 1;
@@ -775,11 +777,11 @@ fn many_operations_of_all_kinds_at_once() {
 
 #[test]
 fn a_read_ends_short_only_at_the_end_of_the_file() {
-    each(Options::new(), |engine| {
+    each_kind(Options::new(), |engine| {
         let dir = scratch();
         let size = 100_001usize;
         let path = patterned(dir.path(), "file", size);
-        let open = handle(&path);
+        let open = engine.file(&handle(&path));
         for cold in [false, true] {
             for (at, len) in [
                 (0, size),
@@ -793,7 +795,7 @@ fn a_read_ends_short_only_at_the_end_of_the_file() {
                         evict(&path);
                     }
                     let what = format!("{}: {len}@{at} cold {cold} batch {batch}", name(engine));
-                    let op = Read::new(&open, vec_of(len), at as u64);
+                    let op = Read::new(&open, engine.buffer(len), at as u64);
                     let done = if batch {
                         one_in_batch(engine, op)
                     } else {
@@ -812,7 +814,7 @@ fn a_read_ends_short_only_at_the_end_of_the_file() {
 
 #[test]
 fn fixed_size_buffers_come_back_as_they_are() {
-    each(Options::new(), |engine| {
+    each_kind(Options::new(), |engine| {
         let dir = scratch();
         let open = handle(&patterned(dir.path(), "file", 10));
         let boxed: Buffer = Box::new(vec![1u8; 16].into_boxed_slice());
@@ -828,10 +830,10 @@ fn fixed_size_buffers_come_back_as_they_are() {
 
 #[test]
 fn flags_travel_with_the_operation() {
-    each(Options::new(), |engine| {
+    each_kind(Options::new(), |engine| {
         let dir = scratch();
         let path = patterned(dir.path(), "file", 1000);
-        let open = handle_rw(&path);
+        let open = engine.file(&handle_rw(&path));
         // APPEND: whatever the offset.
         let op = Write::new(&open, Box::new("tail"), 0).flags(RwFlags::APPEND);
         assert_eq!(said(&one(engine, op)), Ok(4), "{}", name(engine));
@@ -866,7 +868,7 @@ fn flags_travel_with_the_operation() {
 
 #[test]
 fn a_handle_in_use_keeps_its_descriptor() {
-    each(Options::new(), |engine| {
+    each_kind(Options::new(), |engine| {
         let (reader, writer) = pipe();
         let ticket = queued(engine, Read::stream(&reader, vec_of(10)));
         let reader = reader.into_fd().unwrap_err();
@@ -895,10 +897,10 @@ fn a_handle_in_use_keeps_its_descriptor() {
 
 #[test]
 fn done_at_once_and_queued_tell_the_same() {
-    each(Options::new(), |engine| {
+    each_kind(Options::new(), |engine| {
         let dir = scratch();
         let path = patterned(dir.path(), "file", 5000);
-        let open = handle(&path);
+        let open = engine.file(&handle(&path));
         std::fs::read(&path).unwrap();
         match engine.submit(Op::from(Read::new(&open, vec_of(5000), 0)).token(3)) {
             Submit::Done(done) => {

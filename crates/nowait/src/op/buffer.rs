@@ -4,12 +4,10 @@
 //! asks it for its memory once, and touches neither the box nor the buffer until the kernel is
 //! done, so the borrow that [`IoBufMut::space`] returned may be thought of as lasting that long.
 
-mod pool;
-
 use std::any::Any;
 use std::mem::MaybeUninit;
 
-pub use pool::{BufferPool, Pages, PoolBuffer};
+pub use super::buffer_pool::{BufferPool, Pages, PoolBuffer};
 
 /// An owned buffer that can be written out. Give it to [`File::write_at`](crate::File::write_at);
 /// it comes back with the result.

@@ -1,6 +1,7 @@
 //! Every engine test runs on both engines and both backends: [`each`] for operations, through
 //! [`Drive`]; [`each_shared`] for futures.
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
+#![allow(unsafe_code, reason = "a buffer of its own kind")]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -8,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use nowait::engine::{Backend, Engine, LocalEngine, Options, Submit, Wait};
+use nowait::buffer::{Buffer, BufferPool, PoolBuffer, Source, Space};
+use nowait::engine::{Backend, Engine, FileSet, LocalEngine, Options, Submit, Wait};
 use nowait::op::{Kind, Op};
 use nowait::stats::Stats;
-use nowait::{Completion, ErrorKind, Handle, Ticket};
+use nowait::{Completion, ErrorKind, Handle, IoBufExt, IoBufMut, Ticket};
 
 /// Nothing here takes so long, on however busy a machine, unless it hangs.
 pub const LONG: Duration = Duration::from_secs(30);
@@ -29,6 +31,23 @@ pub trait Drive {
     fn backend(&self) -> Backend;
     fn why(&self) -> &str;
     fn is_local(&self) -> bool;
+
+    /// The same file, as this engine is to know it.
+    fn file(&mut self, plain: &Handle) -> Handle {
+        plain.clone()
+    }
+
+    /// A buffer with so much room that behaves as a vector.
+    fn buffer(&mut self, room: usize) -> Buffer {
+        Box::new(Vec::<u8>::with_capacity(room))
+    }
+
+    /// Bytes to be written.
+    fn source(&mut self, bytes: Vec<u8>) -> Source {
+        Box::new(bytes)
+    }
+
+    fn set(&mut self, capacity: usize) -> nowait::Result<FileSet>;
 }
 
 macro_rules! drive {
@@ -67,12 +86,117 @@ macro_rules! drive {
             fn is_local(&self) -> bool {
                 $local
             }
+            fn set(&mut self, capacity: usize) -> nowait::Result<FileSet> {
+                self.file_set(capacity)
+            }
         }
     };
 }
 
 drive!(Engine, false);
 drive!(LocalEngine, true);
+
+/// An engine that knows its files and its buffers beforehand.
+pub struct Fixed<E> {
+    engine: E,
+    set: FileSet,
+    pool: BufferPool,
+}
+
+impl<E: Drive> Fixed<E> {
+    pub fn new(options: Options, build: impl Fn(&Options) -> nowait::Result<E>) -> Fixed<E> {
+        let pool = BufferPool::new(64, 32 << 10).unwrap();
+        let mut engine = build(&options.buffers(&pool)).unwrap();
+        Fixed {
+            set: engine.set(64).unwrap(),
+            engine,
+            pool,
+        }
+    }
+}
+
+impl<E: Drive> Drive for Fixed<E> {
+    fn submit(&mut self, op: Op) -> Submit {
+        self.engine.submit(op)
+    }
+    fn submit_batch(&mut self, ops: &mut Vec<Op>) -> usize {
+        self.engine.submit_batch(ops)
+    }
+    fn reap(&mut self, out: &mut Vec<Completion>, wait: Wait) -> nowait::Result<usize> {
+        self.engine.reap(out, wait)
+    }
+    fn cancel(&mut self, ticket: Ticket) {
+        self.engine.cancel(ticket);
+    }
+    fn event_fd(&mut self) -> nowait::Result<BorrowedFd<'_>> {
+        self.engine.event_fd()
+    }
+    fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+    fn in_flight(&self) -> usize {
+        self.engine.in_flight()
+    }
+    fn depth(&self) -> usize {
+        self.engine.depth()
+    }
+    fn backend(&self) -> Backend {
+        self.engine.backend()
+    }
+    fn why(&self) -> &str {
+        self.engine.why()
+    }
+    fn is_local(&self) -> bool {
+        self.engine.is_local()
+    }
+    fn file(&mut self, plain: &Handle) -> Handle {
+        self.set.insert(plain).unwrap()
+    }
+    fn buffer(&mut self, room: usize) -> Buffer {
+        match self.pool.take().filter(|buffer| buffer.len() >= room) {
+            Some(buffer) => Box::new(Grown {
+                buffer,
+                room,
+                len: 0,
+            }),
+            None => Box::new(Vec::<u8>::with_capacity(room)),
+        }
+    }
+    fn source(&mut self, bytes: Vec<u8>) -> Source {
+        match self
+            .pool
+            .take()
+            .filter(|buffer| buffer.len() >= bytes.len())
+        {
+            Some(mut buffer) => {
+                buffer[..bytes.len()].copy_from_slice(&bytes);
+                Box::new(buffer.limit(bytes.len()))
+            }
+            None => Box::new(bytes),
+        }
+    }
+    fn set(&mut self, _: usize) -> nowait::Result<FileSet> {
+        Ok(self.set.clone())
+    }
+}
+
+/// A pool's buffer that knows how much of it was filled, as a vector does.
+struct Grown {
+    buffer: PoolBuffer,
+    room: usize,
+    len: usize,
+}
+
+impl IoBufMut for Grown {
+    fn space(&mut self) -> Space<'_> {
+        self.len = 0;
+        self.buffer.space().first(self.room)
+    }
+
+    unsafe fn set_filled(&mut self, n: usize) {
+        self.len = n;
+    }
+}
 
 /// The backends that can be had here; says so (or fails, see [`slowdisk::skip_or_fail`]) where the
 /// ring can't.
@@ -101,6 +225,30 @@ pub fn each(options: Options, test: impl Fn(&mut dyn Drive)) {
         let _limit = Limit::new(format!("local {backend}"));
         test(&mut options.build_local().unwrap());
     }
+}
+
+/// As [`each`], and on rings of other kinds: with SQPOLL, and with files and buffers known beforehand.
+pub fn each_kind(options: Options, test: impl Fn(&mut dyn Drive)) {
+    each(options.clone(), &test);
+    if backends()[0] == Backend::Threads {
+        return;
+    }
+    let options = options.backend(Backend::Uring);
+    let sqpoll = options.clone().sqpoll(Duration::from_millis(2));
+    {
+        let _limit = Limit::new("shared sqpoll".into());
+        test(&mut sqpoll.build().unwrap());
+    }
+    {
+        let _limit = Limit::new("local sqpoll".into());
+        test(&mut sqpoll.build_local().unwrap());
+    }
+    {
+        let _limit = Limit::new("shared fixed".into());
+        test(&mut Fixed::new(options.clone(), Options::build));
+    }
+    let _limit = Limit::new("local fixed".into());
+    test(&mut Fixed::new(options, Options::build_local));
 }
 
 /// Runs a test on the shared engine, on both backends.
@@ -237,13 +385,24 @@ pub fn kind(completion: &Completion) -> ErrorKind {
 /// What a read has in its buffer, a vector.
 pub fn bytes_of(completion: Completion) -> Vec<u8> {
     let buffer = completion.held.into_buffer().expect("it was a read");
-    nowait::buffer::downcast::<Vec<u8>>(buffer).expect("its buffer was a vector")
+    match nowait::buffer::downcast::<Vec<u8>>(buffer) {
+        Ok(bytes) => bytes,
+        Err(buffer) => {
+            let Ok(Grown { buffer, room, len }) = nowait::buffer::downcast(buffer) else {
+                panic!("its buffer was a vector, or is as one")
+            };
+            let mut bytes = Vec::with_capacity(room);
+            bytes.extend_from_slice(&buffer[..len]);
+            bytes
+        }
+    }
 }
 
 /// What a write was given, a vector.
 pub fn source_of(completion: Completion) -> Vec<u8> {
     let source = completion.held.into_source().expect("it was a write");
-    nowait::buffer::downcast_source::<Vec<u8>>(source).expect("it was given a vector")
+    nowait::buffer::downcast_source::<Vec<u8>>(source)
+        .unwrap_or_else(|other| other.bytes().to_vec())
 }
 
 /// The vectors of a readv.

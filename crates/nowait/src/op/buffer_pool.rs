@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crossbeam_queue::ArrayQueue;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use super::{IoBuf, IoBufMut, Space};
+use super::buffer::{IoBuf, IoBufMut, Space};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::Errno;
 use crate::sys::process::page_size;
@@ -237,7 +237,7 @@ impl fmt::Debug for BufferPool {
 }
 
 /// One buffer of a [`BufferPool`]: memory of the pool's size, as a slice; for reads and writes of
-/// less use [`limit`](super::IoBufExt::limit). Dropping it gives it back.
+/// less use [`limit`](crate::IoBufExt::limit). Dropping it gives it back.
 pub struct PoolBuffer {
     pool: BufferPool,
     index: u32,
