@@ -20,7 +20,7 @@ fn tree() -> tempfile::TempDir {
     let sizes = [0, 1, 4095, 4096, 4097, 131_071, 131_072, 131_073, 3_000_000];
     for (n, size) in sizes.into_iter().cycle().take(200).enumerate() {
         let place = ["", "a", "a/b", "a/b/c"][n % 4];
-        let bytes: Vec<u8> = (0..size).map(|i| (i * (n + 1) >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..size).map(|i| ((i * (n + 1)) >> 3) as u8).collect();
         std::fs::write(tree.join(place).join(format!("file {n}")), bytes).unwrap();
     }
     for name in [&b"new\nline"[..], b"back\\slash", b"\xff\xfe", b"-n"] {

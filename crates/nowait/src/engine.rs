@@ -433,11 +433,14 @@ impl Core {
         Ok(set)
     }
 
-    /// Why an operation can't be done at all by this engine. What may be cached of a file that a
-    /// polled engine can't read is no reason to serve some reads and not the others.
-    fn refuses(&self, kind: &Kind) -> Option<ErrorKind> {
-        let direct = || kind.handle().is_some_and(Handle::is_direct);
-        (self.polled && kind.is_transfer() && !direct()).then_some(ErrorKind::NeedsDirect)
+    /// Why an operation can't be done at all, or not by this engine. What may be cached of a file that
+    /// a polled engine can't read is no reason to serve some reads and not the others.
+    fn refuses(&self, kind: &mut Kind) -> Option<ErrorKind> {
+        let direct = kind.handle().is_some_and(Handle::is_direct);
+        if self.polled && kind.is_transfer() && !direct {
+            return Some(ErrorKind::NeedsDirect);
+        }
+        kind.misaligned()
     }
 
     /// Whether nothing is in flight on a shared engine.

@@ -266,7 +266,7 @@ impl Kind {
     }
 
     /// Why it is refused before the kernel sees it: O_DIRECT demands more of it.
-    pub(crate) fn refused(&mut self) -> Option<ErrorKind> {
+    pub(crate) fn misaligned(&mut self) -> Option<ErrorKind> {
         let needed = self.handle()?.alignment()?;
         match self {
             // Through a window every read fits.

@@ -229,17 +229,12 @@ impl LocalEngine {
             self.core.deadlines.add(deadline, ticket);
         }
         let (mut parcel, route) = Parcel::new(op, rest, ticket, Reply::Local);
-        if let Some(why) = parcel.op.kind.refused() {
+        if let Some(why) = self.core.refuses(&mut parcel.op.kind) {
             let (_, completion) = parcel.stop(&self.core, why);
             self.ready.push_back(completion);
             return ticket;
         }
         self.core.counters.count(Count::Handoffs);
-        if let Some(why) = self.core.refuses(&parcel.op.kind) {
-            let (_, completion) = parcel.stop(&self.core, why);
-            self.ready.push_back(completion);
-            return ticket;
-        }
         match &mut self.ring {
             Some(ring) if route == Route::Ring && ring.takes(&parcel.op.kind) => {
                 if let Some(parcel) = ring.push(parcel) {

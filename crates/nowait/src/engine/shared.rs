@@ -315,7 +315,7 @@ impl Engine {
             });
         }
         let (mut parcel, route) = Parcel::new(op, rest, ticket, reply);
-        if let Some(why) = parcel.op.kind.refused() {
+        if let Some(why) = shared.core.refuses(&mut parcel.op.kind) {
             let (reply, completion) = parcel.stop(&shared.core, why);
             reply.deliver(&shared.core, completion);
             return ticket;
@@ -325,11 +325,6 @@ impl Engine {
         let alone = || shared.core.gate.inside() == 1;
         let sooner_here = parcel.op.kind.is_put_off_by_ring() && alone();
         shared.core.counters.count(Count::Handoffs);
-        if let Some(why) = shared.core.refuses(&parcel.op.kind) {
-            let (reply, completion) = parcel.stop(&shared.core, why);
-            reply.deliver(&shared.core, completion);
-            return ticket;
-        }
         match (&shared.inbox, route) {
             // What no ring takes need not go through the owner: one wake-up less.
             (Some(inbox), Route::Ring) if parcel.op.kind.fits_ring() && !sooner_here => {

@@ -343,7 +343,11 @@ async fn in_turn<B>(call: impl Future<Output = Completion<B>>) -> Completion<B> 
     let done = cooperative(call).await;
     if done.provenance.served_by == ServedBy::Caller {
         let copied = done.provenance.cached;
-        std::future::poll_fn(|cx| Poll::Ready(charge(copied, cx))).await;
+        std::future::poll_fn(|cx| {
+            charge(copied, cx);
+            Poll::Ready(())
+        })
+        .await;
     }
     done
 }
