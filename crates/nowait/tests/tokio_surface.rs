@@ -83,7 +83,7 @@ macro_rules! surface {
                 let before: std::fs::Metadata = sent(file.metadata()).await.unwrap();
                 assert_eq!(before.len(), 12);
                 let mut bits: std::fs::Permissions = before.permissions();
-                bits.set_readonly(false);
+                bits.set_readonly(true);
                 sent(file.set_permissions(bits)).await.unwrap();
                 let then = UNIX_EPOCH + Duration::from_secs(1_000_000);
                 let times: FileTimes = FileTimes::new()
