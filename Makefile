@@ -3,7 +3,7 @@
 target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 
-.PHONY: help demo test check test-kernels test-kernels-short test-iopoll clean
+.PHONY: help demo test check bench-tokio bench-smoke test-kernels test-kernels-short test-iopoll clean
 
 help: ## this list
 	@awk -F ': *## *' '/^[a-z-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
@@ -19,6 +19,7 @@ test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test f
 
 check: ## format, lints, documentation, musl, manual pages
 	cargo fmt --all --check
+	cargo fmt --check --manifest-path bench/Cargo.toml
 	cargo clippy --workspace --all-targets --all-features -- -D warnings -D clippy::undocumented_unsafe_blocks
 	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace --all-features
 	@if rustup target list --installed 2>/dev/null | grep -qx $(musl); then \
@@ -31,6 +32,16 @@ check: ## format, lints, documentation, musl, manual pages
 	@if command -v groff >/dev/null; then \
 		echo groff -mdoc -ww -z man/*; test -z "$$(groff -mdoc -ww -z man/* 2>&1)"; \
 	else echo "skipped: manual pages, groff is not installed"; fi
+
+bench-tokio: ## nowait for tokio beside tokio::fs, tokio-uring, compio and more: 10 minutes (ARGS=--help)
+	cargo build --release --manifest-path bench/Cargo.toml --target-dir bench/target
+	RUSTFLAGS="--cfg tokio_unstable" cargo build --release --features tokio-ring \
+		--manifest-path bench/Cargo.toml --target-dir bench/target/ring
+	bench/target/release/nowait-bench --file $(target)/nowait-bench.dat $(ARGS)
+
+bench-smoke: ## that bench runs: lints, and each peer once on a small file
+	cargo clippy --manifest-path bench/Cargo.toml --target-dir bench/target --all-targets -- -D warnings
+	cargo test --manifest-path bench/Cargo.toml --target-dir bench/target
 
 test-kernels: ## the library's tests on Linux 6.1 and 6.12, in QEMU
 	scripts/install-deps.sh --kernels

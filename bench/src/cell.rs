@@ -103,11 +103,11 @@ impl Cell {
 
     /// How many reads all tasks make together, where that is not a matter of time.
     pub fn reads(&self, size: u64) -> Option<u64> {
+        let Work::Mixed(rate) = self.work else {
+            return None;
+        };
         let most = self.blocks(size) - self.lead() * self.tasks;
-        match self.work {
-            Work::Mixed(rate) => Some((100 * MISSES / (100 - rate).max(1)).min(READS).min(most)),
-            _ => None,
-        }
+        Some((100 * MISSES / (100 - rate).max(1)).min(READS).min(most))
     }
 
     /// How many reads or writes each task makes before anything is measured: threads are started and
