@@ -34,6 +34,7 @@ detach() {
     [ "$(cat "/sys/block/${1#/dev/}/loop/backing_file")" = "$2" ] && losetup -d "$1"
 }
 discard() { rm -rf --one-file-system "$1"; }
+remove_zram() { echo 1 >"/sys/block/zram$1/reset"; echo "$1" >/sys/class/zram-control/hot_remove; }
 
 while IFS= read -r line; do
     case $line in
@@ -79,6 +80,11 @@ impl Claim {
     /// Will remove the directory and all in it, on its own filesystem.
     pub(crate) fn discard(dir: &Path) -> Result<Self> {
         Claim::new(&format!("discard {}", quoted(dir)?))
+    }
+
+    /// Will reset the zram device of this number, and remove it.
+    pub(crate) fn remove_zram(number: u32) -> Result<Self> {
+        Claim::new(&format!("remove_zram {number}"))
     }
 
     fn new(command: &str) -> Result<Self> {

@@ -8,6 +8,7 @@
 //! A [`SlowDisk`] is one file on a FUSE mount served by this process. Each request waits for one of
 //! the disk's places, takes the latency asked for, and may fail or stall ([`Fault`]). A
 //! [`LoopDevice`] with direct I/O makes a block device of it, a [`TestMount`] a mounted filesystem.
+//! A [`Zram`] is a block device in memory, for what should not wait at all.
 //! Everything is undone on drop, and by the [`janitor`](#when-the-process-dies) when there is no drop.
 //!
 //! ```no_run
@@ -68,6 +69,7 @@ mod scratch;
 mod server;
 mod sys;
 mod test_mount;
+mod zram;
 
 pub use cache::{drop_caches, evict};
 pub use disk::{Builder, FullSpeed, SlowDisk};
@@ -80,3 +82,4 @@ pub use loop_device::LoopDevice;
 pub use missing::{Missing, available, skip_or_fail};
 pub use mount::Mount;
 pub use test_mount::{TestMount, TestMountBuilder};
+pub use zram::Zram;
