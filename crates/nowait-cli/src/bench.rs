@@ -22,6 +22,7 @@ mod files;
 mod fio;
 mod future;
 mod hitrate;
+mod iops;
 mod local;
 mod machine;
 mod mix;
@@ -92,6 +93,9 @@ enum Bench {
     /// Listing a directory and asking about every entry: scan, readahead, ls, find, bfs, du
     #[command(after_help = dir::AFTER)]
     Dir(Deferred<dir::Args>),
+    /// Operations per second past the page cache: the tables that io_uring was proposed with
+    #[command(after_help = iops::AFTER)]
+    Iops(Deferred<iops::Args>),
     /// One turn of `dir`
     #[command(hide = true)]
     DirInside(Deferred<dir::inside::Args>),
@@ -169,6 +173,7 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
         Bench::Syscalls(args) => syscalls::run(args),
         Bench::Race(args) => race::run(args),
         Bench::Dir(args) => dir::run(args),
+        Bench::Iops(args) => iops::run(args),
         Bench::DirInside(args) => dir::inside::run(args),
         Bench::RaceInside(args) => race::inside::run(args),
     };

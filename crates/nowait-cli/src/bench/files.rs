@@ -122,6 +122,16 @@ impl Files {
         })
     }
 
+    /// Such as are there, with so many bytes each; devices too.
+    pub fn of(paths: Vec<PathBuf>, each: u64) -> Files {
+        Files {
+            sizes: vec![each; paths.len()],
+            paths,
+            made: Made::None,
+            _directory: None,
+        }
+    }
+
     /// The bytes of all together.
     pub fn total(&self) -> u64 {
         self.sizes.iter().sum()

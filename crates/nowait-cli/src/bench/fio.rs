@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::contender::{Fit, Way};
+use super::offsets::Order;
 use super::round::{Percentiles, Round};
 use super::settings::{Advice, Amount};
 use super::turn::Turn;
@@ -49,41 +50,61 @@ pub fn fits(engine: &str) -> Fit {
 
 /// fio with this engine.
 pub fn way(engine: &'static str) -> Way {
-    let start = OnceCell::new();
-    Box::new(move |turn| {
-        let start = match start.get() {
-            Some(start) => *start,
-            None => *start.get_or_init(|| start_and_end(turn, engine).unwrap_or_default()),
-        };
-        let (ops, seconds, lat_us, used) = play(turn, engine, turn.amount)?;
+    let fio = Fio::new(engine);
+    Box::new(move |turn| fio.play(turn, &["--rw=randread", "--readonly"]))
+}
+
+/// fio as a contender, which knows what its start and end take.
+pub struct Fio {
+    engine: &'static str,
+    start: OnceCell<Usage>,
+}
+
+impl Fio {
+    /// With this engine.
+    pub fn new(engine: &'static str) -> Fio {
+        Fio {
+            engine,
+            start: OnceCell::new(),
+        }
+    }
+
+    /// One turn, of what these options say.
+    pub fn play(&self, turn: &Turn<'_>, options: &[&str]) -> Result<Round, Problem> {
+        let start = self
+            .start
+            .get_or_init(|| start_and_end(turn, self.engine, options).unwrap_or_default());
+        let (ops, seconds, lat_us, used) = play(turn, self.engine, options, turn.amount)?;
         Ok(Round {
             lat_us,
             cut_short: turn.stop.asked(),
-            ..Round::new(ops, turn.block, seconds, used - start)
+            ..Round::new(ops, turn.block, seconds, used - *start)
         })
-    })
+    }
 }
 
 /// What a run takes that reads a single block: the median of three.
-fn start_and_end(turn: &Turn<'_>, engine: &str) -> Result<Usage, Problem> {
+fn start_and_end(turn: &Turn<'_>, engine: &str, options: &[&str]) -> Result<Usage, Problem> {
     let mut runs = (0..3)
-        .map(|_| Ok(play(turn, engine, Amount::Ops(1))?.3))
+        .map(|_| Ok(play(turn, engine, options, Amount::Ops(1))?.3))
         .collect::<Result<Vec<Usage>, Problem>>()?;
     runs.sort_by(|a, b| a.cpu().total_cmp(&b.cpu()));
     Ok(runs[1])
 }
 
-/// What fio says of itself: reads, seconds, latencies.
+/// What fio says of itself: reads or writes, seconds, latencies.
 type Said = (u64, f64, Option<Percentiles>);
 
 /// One run of fio.
 fn play(
     turn: &Turn<'_>,
     engine: &str,
+    options: &[&str],
     amount: Amount,
 ) -> Result<(u64, f64, Option<Percentiles>, Usage), Problem> {
     let before = Usage::of_children();
     let child = command(turn, engine, amount)
+        .args(options)
         .spawn()
         .map_err(|e| Problem::of("cannot start fio", e))?;
     let said = end(child, turn.stop)?;
@@ -127,7 +148,7 @@ fn command(turn: &Turn<'_>, engine: &str, amount: Amount) -> Command {
     filename.push(names);
     let mut command = Command::new("fio");
     command
-        .args(["--name=nowait-bench", "--rw=randread", "--readonly"])
+        .arg("--name=nowait-bench")
         .args(["--output-format=json", "--invalidate=1", "--thread"])
         .args(["--clat_percentiles=0", "--lat_percentiles=1"])
         .arg("--percentile_list=50:90:99:99.9")
@@ -148,6 +169,9 @@ fn command(turn: &Turn<'_>, engine: &str, amount: Amount) -> Command {
         // Not --time_based: when each block was read once it ends, as the others do.
         Amount::Seconds(seconds) => command.arg(format!("--runtime={}ms", (seconds * 1e3).ceil())),
     };
+    if let (Order::Any, Amount::Seconds(_)) = (turn.order, amount) {
+        command.args(["--norandommap", "--time_based"]);
+    }
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -190,7 +214,11 @@ fn read(said: &str) -> Option<Said> {
     let json: Value = serde_json::from_str(&said[said.find('{')?..]).ok()?;
     let job = json.get("jobs")?.get(0)?;
     let error = job.get("error").and_then(Value::as_i64).unwrap_or(0);
-    let read = job.get("read")?;
+    let did = |what: &str| {
+        job.get(what)
+            .filter(|did| did["total_ios"].as_u64() > Some(0))
+    };
+    let read = did("read").or(did("write"))?;
     let ops = read.get("total_ios")?.as_u64()?;
     let rate = read.get("iops")?.as_f64()?;
     let seconds = if rate > 0.0 { ops as f64 / rate } else { 0.0 };

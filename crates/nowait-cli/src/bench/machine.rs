@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FileType;
 use serde::Serialize;
 
 use crate::problem::Problem;
@@ -21,11 +22,16 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The one that this runs on, with the device that has this file or directory.
+    /// The one that this runs on, with the device that this is, or that has this file or directory.
     pub fn look(path: &Path) -> Result<Machine, Problem> {
         let uname = rustix::system::uname();
         let handle = nowait::Handle::new(super::files::open(path)?)?;
-        let device = device(handle.filesystem().device());
+        let stat = rustix::fs::stat(path).map_err(|e| Problem::of(path.display(), e))?;
+        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
+        let device = device(match is_device {
+            true => stat.st_rdev,
+            false => handle.filesystem().device(),
+        });
         let queue = |name: &str| {
             let path = device.as_ref()?.join("queue").join(name);
             Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
@@ -34,7 +40,10 @@ impl Machine {
             kernel: uname.release().to_string_lossy().into_owned(),
             arch: uname.machine().to_string_lossy().into_owned(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            filesystem: handle.filesystem().name(),
+            filesystem: match is_device {
+                true => Some("no filesystem"),
+                false => handle.filesystem().name(),
+            },
             read_ahead_kb: queue("read_ahead_kb").and_then(|kb| kb.parse().ok()),
             rotational: queue("rotational").map(|flag| flag == "1"),
             scheduler: queue("scheduler").map(|all| chosen(&all)),

@@ -1,0 +1,163 @@
+//! The system calls of Linux's old asynchronous interface, io_setup(2), io_submit(2),
+//! io_getevents(2) and io_destroy(2), by number: libaio is a library for these four.
+//!
+//! A [`Queue`] owns what the kernel may touch, until it has been destroyed. Nothing else belongs
+//! here: it is one of the program's two homes of `unsafe`.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr;
+
+use nowait::buffer::PoolBuffer;
+
+/// A context of the kernel's, with the files and the memory of its requests. Each piece of memory
+/// is a slot, with one request at a time.
+pub struct Queue {
+    context: Context,
+    slots: Vec<Slot>,
+    /// To be submitted.
+    ready: Vec<*mut libc::iocb>,
+    events: Vec<Event>,
+    files: Vec<File>,
+}
+
+/// Fields are dropped in this order, [`Queue`]'s too: the context waits for what is in flight.
+struct Context(libc::c_ulong);
+
+struct Slot {
+    /// Boxed: the kernel is told its address.
+    request: Box<libc::iocb>,
+    memory: PoolBuffer,
+    in_flight: bool,
+}
+
+/// `struct io_event`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Event {
+    data: u64,
+    request: u64,
+    result: i64,
+    second_result: i64,
+}
+
+impl Queue {
+    /// With a slot for each piece of memory.
+    pub fn new(files: Vec<File>, memory: Vec<PoolBuffer>) -> io::Result<Queue> {
+        let mut id: libc::c_ulong = 0;
+        let room = memory.len().max(1);
+        // SAFETY: the kernel writes one word there.
+        check(unsafe { libc::syscall(libc::SYS_io_setup, room as u32, ptr::from_mut(&mut id)) })?;
+        Ok(Queue {
+            context: Context(id),
+            ready: Vec::with_capacity(room),
+            events: vec![Event::default(); room],
+            files,
+            slots: memory.into_iter().map(Slot::new).collect(),
+        })
+    }
+
+    /// Prepares a slot's request: a read of its whole memory, or a write from it. Not of one that
+    /// is in flight.
+    #[inline]
+    pub fn prepare(&mut self, slot: usize, write: bool, file: usize, offset: u64) {
+        const IOCB_CMD_PREAD: u16 = 0;
+        const IOCB_CMD_PWRITE: u16 = 1;
+        let file = self.files[file].as_raw_fd();
+        let of = &mut self.slots[slot];
+        if std::mem::replace(&mut of.in_flight, true) {
+            return;
+        }
+        let request = &mut *of.request;
+        request.aio_data = slot as u64;
+        request.aio_lio_opcode = if write {
+            IOCB_CMD_PWRITE
+        } else {
+            IOCB_CMD_PREAD
+        };
+        request.aio_fildes = file as u32;
+        request.aio_offset = offset as i64;
+        self.ready.push(ptr::from_mut(request));
+    }
+
+    /// Gives the kernel what was prepared: io_submit(2), once or (if it takes a part) more often.
+    pub fn submit(&mut self) -> io::Result<()> {
+        let mut taken = 0;
+        while taken < self.ready.len() {
+            let rest = &self.ready[taken..];
+            // SAFETY: the kernel reads so many pointers and the requests they point to, which are
+            // boxed in slots. Each names a file and memory of this queue's, which are freed after
+            // its context, and which nobody touches while the slot is in flight.
+            let done = unsafe {
+                let (n, requests) = (rest.len() as libc::c_long, rest.as_ptr());
+                libc::syscall(libc::SYS_io_submit, self.context.0, n, requests)
+            };
+            match check(done) {
+                Ok(n) => taken += n,
+                Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => std::thread::yield_now(),
+                Err(e) => return Err(e),
+            }
+        }
+        self.ready.clear();
+        Ok(())
+    }
+
+    /// Waits for at least so many of what is in flight, io_getevents(2), and hands out slots with
+    /// their results.
+    pub fn reap(
+        &mut self,
+        at_least: usize,
+        mut each: impl FnMut(usize, io::Result<usize>),
+    ) -> io::Result<()> {
+        // SAFETY: the kernel writes at most so many structures of this layout.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_io_getevents,
+                self.context.0,
+                at_least as libc::c_long,
+                self.events.len() as libc::c_long,
+                self.events.as_mut_ptr(),
+                ptr::null_mut::<libc::timespec>(),
+            )
+        };
+        let n = match check(done) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => 0,
+            other => other?,
+        };
+        for event in &self.events[..n] {
+            let slot = event.data as usize;
+            self.slots[slot].in_flight = false;
+            let result = usize::try_from(event.result);
+            let failed = |_| io::Error::from_raw_os_error(-event.result as i32);
+            each(slot, result.map_err(failed));
+        }
+        Ok(())
+    }
+}
+
+impl Slot {
+    fn new(mut memory: PoolBuffer) -> Slot {
+        // SAFETY: all zeroes is a valid one.
+        let mut request: Box<libc::iocb> = Box::new(unsafe { std::mem::zeroed() });
+        request.aio_buf = memory.as_mut_ptr() as u64;
+        request.aio_nbytes = memory.len() as u64;
+        Slot {
+            request,
+            memory,
+            in_flight: false,
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: it waits until the kernel is done with every request of this context.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
+    }
+}
+
+fn check(done: libc::c_long) -> io::Result<usize> {
+    usize::try_from(done).map_err(|_| io::Error::last_os_error())
+}
