@@ -14,6 +14,7 @@
 //! pool of *workers*, for what the ring can't do and for machines where the ring is denied.
 #![allow(unsafe_code)]
 
+mod chain;
 mod features;
 mod file_set;
 mod local;
@@ -30,8 +31,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+pub use chain::{Chain, RefusedChain};
 pub use features::{Availability, Feature, Features};
-pub use file_set::FileSet;
+pub use file_set::{DirectSlot, FileSet};
 pub use local::LocalEngine;
 pub use ring_options::Polled;
 pub use shared::Engine;
@@ -53,6 +55,7 @@ use crate::sys::process::Owner;
 use parcel::{Gate, Parcel, Reply};
 use ring_options::RingOptions;
 use timer::Deadlines;
+use uring::Takes;
 
 /// What became of a submitted operation. Dropping it loses the operation of `Full` and the result
 /// of `Done`.
@@ -435,12 +438,39 @@ impl Core {
 
     /// Why an operation can't be done at all, or not by this engine. What may be cached of a file that
     /// a polled engine can't read is no reason to serve some reads and not the others.
-    fn refuses(&self, kind: &mut Kind) -> Option<ErrorKind> {
+    fn refuses(
+        &self,
+        kind: &mut Kind,
+        ring_takes: impl FnOnce(&Kind) -> bool,
+    ) -> Option<ErrorKind> {
         let direct = kind.handle().is_some_and(Handle::is_direct);
         if self.polled && kind.is_transfer() && !direct {
-            return Some(ErrorKind::NeedsDirect);
+            Some(ErrorKind::NeedsDirect)
+        } else if kind.is_ring_only() && !ring_takes(kind) {
+            Some(ErrorKind::NeedsRing)
+        } else {
+            kind.misaligned()
         }
-        kind.misaligned()
+    }
+
+    /// Why a chain can't be submitted to a ring (`None`: there is no ring) that has a place for each
+    /// of its operations.
+    fn refuses_chain(&self, chain: &mut Chain, ring: Option<&Takes>) -> Option<Error> {
+        if let Err(error) = self.check_process("submit_chain") {
+            return Some(error);
+        }
+        if !(1..=self.gate.depth().min(LONGEST_CHAIN)).contains(&chain.len()) {
+            return Some(Error::new("submit_chain", ErrorKind::InvalidInput));
+        }
+        let Some(ring) = ring else {
+            return Some(Error::new("submit_chain", ErrorKind::NeedsRing));
+        };
+        chain.0.iter_mut().find_map(|op| {
+            let why = self.refuses(&mut op.kind, |_| true);
+            let why = why.or((!ring.takes(&op.kind)).then_some(ErrorKind::NeedsRing));
+            let path = op.kind.handle().and_then(|h| h.shared_path());
+            Some(Error::new(op.name(), why?).on(path))
+        })
     }
 
     /// Whether nothing is in flight on a shared engine.
@@ -481,6 +511,9 @@ impl Core {
         }
     }
 }
+
+/// As many as the submission queue of a deep engine has entries.
+const LONGEST_CHAIN: usize = uring::ENTRIES;
 
 /// Why an engine without a ring has no registered files.
 fn no_ring() -> std::io::Error {

@@ -15,6 +15,7 @@ pub mod buffer;
 mod buffer_pool;
 pub(crate) mod call;
 pub(crate) mod close;
+pub(crate) mod direct;
 pub(crate) mod fadvise;
 pub(crate) mod fallocate;
 pub(crate) mod fsync;
@@ -35,6 +36,7 @@ use io_uring::squeue;
 
 pub use call::Call;
 pub use close::Close;
+pub use direct::{CloseDirect, OpenDirect, ReadDirect};
 pub use fadvise::Fadvise;
 pub use fallocate::Fallocate;
 pub use fsync::Fsync;
@@ -48,6 +50,7 @@ pub use sync_file_range::{SyncFileRange, SyncRange};
 pub use write::Write;
 pub use writev::Writev;
 
+use crate::engine::Slot;
 use crate::error::ErrorKind;
 use crate::flags::RwFlags;
 use crate::handle::Handle;
@@ -147,6 +150,18 @@ pub(crate) trait Operation {
     /// Whether its entry may name the file by its slot.
     const IN_SLOT: bool = false;
 
+    /// Whether it has no blocking form.
+    const RING_ONLY: bool = false;
+
+    /// The slot it concerns, of a set of registered files.
+    fn slot(&self) -> Option<&Slot> {
+        if Self::IN_SLOT {
+            self.handle()?.slot()
+        } else {
+            None
+        }
+    }
+
     /// Asynchronous form: the ring's entry. The entry holds pointers into what `self` owns: `self`
     /// must stay where it is, and untouched, until the kernel's result for it is there.
     fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry;
@@ -194,11 +209,19 @@ macro_rules! kinds {
                 match self { $(Kind::$name(op) => op.sqe(known)),* }
             }
 
-            /// The file that its entry may name by its slot.
-            pub(crate) fn in_slot(&self) -> Option<&Handle> {
-                match self {
-                    $(Kind::$name(op) => if $name::IN_SLOT { op.handle() } else { None }),*
-                }
+            /// The slot it concerns, of a set of registered files.
+            pub(crate) fn slot(&self) -> Option<&Slot> {
+                match self { $(Kind::$name(op) => op.slot()),* }
+            }
+
+            /// Whether its entry may name the file by its slot.
+            pub(crate) fn in_slot(&self) -> bool {
+                match self { $(Kind::$name(_) => $name::IN_SLOT),* }
+            }
+
+            /// Whether it has no blocking form.
+            pub(crate) fn is_ring_only(&self) -> bool {
+                match self { $(Kind::$name(_) => $name::RING_ONLY),* }
             }
 
             pub(crate) fn run(&mut self) -> Result<usize, Errno> {
@@ -217,7 +240,7 @@ impl Kind {
     pub(crate) fn is_transfer(&self) -> bool {
         matches!(
             self,
-            Kind::Read(_) | Kind::Readv(_) | Kind::Write(_) | Kind::Writev(_)
+            Kind::Read(_) | Kind::Readv(_) | Kind::Write(_) | Kind::Writev(_) | Kind::ReadDirect(_)
         )
     }
 
@@ -319,7 +342,10 @@ kinds!(
     Fallocate,
     Fadvise,
     Call,
-    Nop
+    Nop,
+    OpenDirect,
+    ReadDirect,
+    CloseDirect
 );
 
 /// What a ring knows an operation's file and memory by.

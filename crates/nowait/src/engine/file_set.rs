@@ -85,6 +85,17 @@ pub(crate) struct Slot {
     set: AtomicBool,
 }
 
+/// A slot of a [`FileSet`] that files are opened into and read in without any descriptor. Clones are
+/// the same slot.
+#[derive(Clone, Debug)]
+pub struct DirectSlot(Arc<Slot>);
+
+impl DirectSlot {
+    pub(crate) fn slot(&self) -> &Slot {
+        &self.0
+    }
+}
+
 impl FileSet {
     /// Takes in a file: returns a handle of it whose operations use its slot, on the engine that
     /// the set is of. On other engines, and by workers, they use the descriptor as ever.
@@ -103,6 +114,17 @@ impl FileSet {
         self.0
             .change(Change::Set(index, plain.clone(), Arc::downgrade(&slot)));
         Ok(plain.in_slot(slot))
+    }
+
+    /// An empty slot, for [`OpenDirect`](crate::op::OpenDirect) to open a file into. It is free again,
+    /// and what is open in it closed, when its last clone is dropped and no operation holds one.
+    ///
+    /// # Errors
+    /// As [`insert`](FileSet::insert).
+    pub fn reserve(&self) -> Result<DirectSlot> {
+        let slot = self.0.take()?;
+        slot.set.store(true, Ordering::Release);
+        Ok(DirectSlot(Arc::new(slot)))
     }
 
     /// How many files it has room for.

@@ -10,13 +10,13 @@ use super::parcel::{Mailbox, Parcel, Reply, Route};
 use super::threads::Pool;
 use super::uring::{Out, Ring, Until};
 use super::{
-    Backend, Begun, Choice, Core, Features, FileSet, Options, Submit, Wait, Waiting, begin, choose,
-    no_ring,
+    Backend, Begun, Chain, Choice, Core, Features, FileSet, Options, RefusedChain, Submit, Wait,
+    Waiting, begin, choose, no_ring,
 };
 use crate::completion::{Completion, Ticket};
 use crate::cost::Costs;
 use crate::error::{Error, ErrorKind, Result};
-use crate::op::Op;
+use crate::op::{Kind, Op};
 use crate::read::Rest;
 use crate::stats::{Count, Stats};
 
@@ -221,6 +221,53 @@ impl LocalEngine {
         taken
     }
 
+    /// Submits a chain, whole or not at all, with one system call; each of its operations comes out
+    /// of [`reap`](LocalEngine::reap). Returns their tickets, in order.
+    ///
+    /// # Errors
+    /// The chain, with the reason: see [`RefusedChain`].
+    pub fn submit_chain(&mut self, mut chain: Chain) -> Result<Vec<Ticket>, RefusedChain> {
+        let refused = self
+            .core
+            .refuses_chain(&mut chain, self.ring.as_ref().map(Ring::taking));
+        if let Some(error) = refused {
+            return Err(RefusedChain { error, chain });
+        }
+        if self.in_flight() + chain.len() > self.depth() {
+            self.core.counters.count(Count::Full);
+            let error = Error::new("submit_chain", ErrorKind::Full);
+            return Err(RefusedChain { error, chain });
+        }
+        let parcels: Vec<Parcel> = chain
+            .0
+            .into_iter()
+            .map(|op| {
+                self.ticket += 1;
+                Parcel::new(op, None, Ticket(self.ticket), Reply::Local).0
+            })
+            .collect();
+        let deadlines: Vec<_> = parcels.iter().map(Parcel::due).collect();
+        let tickets = parcels.iter().map(|parcel| parcel.ticket).collect();
+        let due = deadlines.iter().flatten();
+        due.clone()
+            .for_each(|(at, ticket)| self.core.deadlines.add(*at, *ticket));
+        self.core
+            .counters
+            .add(Count::Handoffs, parcels.len() as u64);
+        // A ring that can't be entered any more gives them back.
+        let back = match &mut self.ring {
+            Some(ring) => ring.push_chain(parcels),
+            None => Some(parcels),
+        };
+        for parcel in back.into_iter().flatten() {
+            self.ready
+                .push_back(parcel.stop(&self.core, ErrorKind::NeedsRing).1);
+        }
+        self.flush();
+        due.for_each(|(at, ticket)| self.core.deadlines.arm(*at, *ticket));
+        Ok(tickets)
+    }
+
     fn queue(&mut self, op: Op, rest: Option<Rest>) -> Ticket {
         self.ticket += 1;
         let ticket = Ticket(self.ticket);
@@ -229,7 +276,9 @@ impl LocalEngine {
             self.core.deadlines.add(deadline, ticket);
         }
         let (mut parcel, route) = Parcel::new(op, rest, ticket, Reply::Local);
-        if let Some(why) = self.core.refuses(&mut parcel.op.kind) {
+        let ring = self.ring.as_ref();
+        let ring_takes = |kind: &Kind| ring.is_some_and(|r| r.takes(kind));
+        if let Some(why) = self.core.refuses(&mut parcel.op.kind, ring_takes) {
             let (_, completion) = parcel.stop(&self.core, why);
             self.ready.push_back(completion);
             return ticket;

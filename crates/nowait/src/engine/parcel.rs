@@ -103,6 +103,11 @@ impl Parcel {
         (parcel, route)
     }
 
+    /// Its deadline, if it has one.
+    pub(crate) fn due(&self) -> Option<(Instant, Ticket)> {
+        Some((self.op.get_deadline()?, self.ticket))
+    }
+
     /// Notes where the `n` bytes of one kernel read came from.
     pub(crate) fn arrived(&mut self, n: usize, when: When) {
         let n = match &mut self.op.kind {
@@ -112,6 +117,7 @@ impl Parcel {
         let (positional, handle) = match (&self.op.kind, self.op.kind.handle()) {
             (Kind::Read(read), Some(handle)) => (read.positional().is_some(), handle),
             (Kind::Readv(read), Some(handle)) => (read.positional().is_some(), handle),
+            (Kind::ReadDirect(_), _) => return self.provenance.add(n, Origin::Unknown),
             _ => return,
         };
         let one_page = n <= crate::sys::process::page_size();
@@ -399,6 +405,15 @@ impl Gate {
     pub(crate) fn enter(&self) -> bool {
         self.inside
             .fetch_update(SeqCst, SeqCst, |n| (n < self.depth).then_some(n + 1))
+            .is_ok()
+    }
+
+    /// Takes so many places, or none.
+    pub(crate) fn enter_all(&self, count: usize) -> bool {
+        self.inside
+            .fetch_update(SeqCst, SeqCst, |n| {
+                n.checked_add(count).filter(|n| *n <= self.depth)
+            })
             .is_ok()
     }
 

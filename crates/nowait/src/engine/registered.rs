@@ -51,7 +51,7 @@ impl Registered {
     /// What the ring knows an operation's file and memory by.
     pub(super) fn known(&self, kind: &Kind) -> Known<'_> {
         let slot = self.files.as_ref().and_then(|table| {
-            let slot = kind.in_slot()?.slot()?;
+            let slot = kind.slot()?;
             slot.number(table)
         });
         Known {

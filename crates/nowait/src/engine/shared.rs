@@ -11,15 +11,15 @@ use crossbeam_queue::SegQueue;
 use super::file_set::Table;
 use super::parcel::{Flight, Mailbox, Parcel, Reply, Route, Turn, notify};
 use super::threads::{Pool, Task};
-use super::uring::{Out, Ring, Until};
+use super::uring::{Out, Ring, Takes, Until};
 use super::{
-    Backend, Begun, Choice, Core, Features, FileSet, Options, Submit, Wait, Waiting, begin, choose,
-    no_ring,
+    Backend, Begun, Chain, Choice, Core, Features, FileSet, Options, RefusedChain, Submit, Wait,
+    Waiting, begin, choose, no_ring,
 };
 use crate::completion::{Completion, Ticket};
 use crate::cost::Costs;
-use crate::error::{ErrorKind, Result};
-use crate::op::Op;
+use crate::error::{Error, ErrorKind, Result};
+use crate::op::{Kind, Op};
 use crate::read::Rest;
 use crate::stats::{Count, Stats};
 use crate::sys::process::spawn_without_signals;
@@ -77,11 +77,15 @@ pub(super) struct Inbox {
     asleep: AtomicBool,
     closing: AtomicBool,
     wake: Arc<OwnedFd>,
+    /// What the ring does.
+    takes: Takes,
 }
 
 #[derive(Debug)]
 enum Message {
     Submit(Parcel),
+    /// Operations that are linked.
+    Chain(Vec<Parcel>),
     Cancel(Ticket, ErrorKind),
     /// Registers room for a set's files.
     Register(Arc<Table>, mpsc::Sender<std::io::Result<()>>),
@@ -300,12 +304,51 @@ impl Engine {
         taken
     }
 
-    /// Hands an operation, which has its place, to the ring's owner or to the pool.
-    fn queue(&self, op: Op, rest: Option<Rest>, reply: Reply) -> Ticket {
+    /// Submits a chain, whole or not at all; each of its operations comes out of
+    /// [`reap`](Engine::reap). Returns their tickets, in order.
+    ///
+    /// # Errors
+    /// The chain, with the reason: see [`RefusedChain`].
+    pub fn submit_chain(&self, mut chain: Chain) -> Result<Vec<Ticket>, RefusedChain> {
+        let shared = self.shared();
+        let inbox = shared.inbox.as_ref();
+        let refused = self
+            .core()
+            .refuses_chain(&mut chain, inbox.map(|inbox| &inbox.takes));
+        let inbox = match (refused, inbox) {
+            (None, Some(inbox)) => inbox,
+            (error, _) => {
+                let error = error.unwrap_or(Error::new("submit_chain", ErrorKind::NeedsRing));
+                return Err(RefusedChain { error, chain });
+            }
+        };
+        if !self.core().gate.enter_all(chain.len()) {
+            self.core().counters.count(Count::Full);
+            let error = Error::new("submit_chain", ErrorKind::Full);
+            return Err(RefusedChain { error, chain });
+        }
+        shared.to_reap.fetch_add(chain.len(), Ordering::SeqCst);
+        self.core()
+            .counters
+            .add(Count::Handoffs, chain.len() as u64);
+        let parcel = |op: Op| {
+            let ticket = self.next_ticket(&op);
+            Parcel::new(op, None, ticket, Reply::Mailbox(shared.mailbox.clone())).0
+        };
+        let parcels: Vec<Parcel> = chain.0.into_iter().map(parcel).collect();
+        let tickets = parcels.iter().map(|parcel| parcel.ticket).collect();
+        let due: Vec<_> = parcels.iter().filter_map(Parcel::due).collect();
+        inbox.send(Message::Chain(parcels));
+        due.into_iter()
+            .for_each(|(at, ticket)| shared.core.deadlines.arm(at, ticket));
+        Ok(tickets)
+    }
+
+    /// A ticket for an operation, whose deadline is noted.
+    fn next_ticket(&self, op: &Op) -> Ticket {
         let shared = self.shared();
         let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
-        let deadline = op.get_deadline();
-        if let Some(deadline) = deadline {
+        if let Some(deadline) = op.get_deadline() {
             shared.core.deadlines.add(deadline, ticket);
             let engine = Arc::downgrade(&self.0);
             shared.core.deadlines.watch(move |ticket| {
@@ -314,8 +357,18 @@ impl Engine {
                 }
             });
         }
+        ticket
+    }
+
+    /// Hands an operation, which has its place, to the ring's owner or to the pool.
+    fn queue(&self, op: Op, rest: Option<Rest>, reply: Reply) -> Ticket {
+        let shared = self.shared();
+        let deadline = op.get_deadline();
+        let ticket = self.next_ticket(&op);
         let (mut parcel, route) = Parcel::new(op, rest, ticket, reply);
-        if let Some(why) = shared.core.refuses(&mut parcel.op.kind) {
+        let inbox = shared.inbox.as_ref();
+        let ring_takes = |kind: &Kind| inbox.is_some_and(|inbox| inbox.takes.takes(kind));
+        if let Some(why) = shared.core.refuses(&mut parcel.op.kind, ring_takes) {
             let (reply, completion) = parcel.stop(&shared.core, why);
             reply.deliver(&shared.core, completion);
             return ticket;
@@ -327,7 +380,7 @@ impl Engine {
         shared.core.counters.count(Count::Handoffs);
         match (&shared.inbox, route) {
             // What no ring takes need not go through the owner: one wake-up less.
-            (Some(inbox), Route::Ring) if parcel.op.kind.fits_ring() && !sooner_here => {
+            (Some(inbox), Route::Ring) if inbox.takes.takes(&parcel.op.kind) && !sooner_here => {
                 inbox.send(Message::Submit(parcel));
             }
             _ => shared.pool.push(parcel),
@@ -484,6 +537,7 @@ fn start_owner(
                     asleep: AtomicBool::new(false),
                     closing: AtomicBool::new(false),
                     wake: ring.waker().clone(),
+                    takes: ring.taking().clone(),
                 });
                 let _ = told.send(Ok((inbox.clone(), features)));
                 drop(options);
@@ -518,6 +572,13 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pool: &Pool) {
                     }
                 }
                 Message::Submit(parcel) => pool.push(parcel),
+                Message::Chain(parcels) => {
+                    // Given back by a ring that can't be entered any more.
+                    for parcel in ring.push_chain(parcels).into_iter().flatten() {
+                        let (reply, completion) = parcel.stop(core, ErrorKind::NeedsRing);
+                        reply.deliver(core, completion);
+                    }
+                }
                 Message::Cancel(ticket, why) => {
                     // It may have gone on to a worker while the message was on its way.
                     if !ring.cancel(ticket, why) {

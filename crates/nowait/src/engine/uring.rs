@@ -8,6 +8,7 @@
 //! `flush` marks how far the queue reached then, and only entries before that mark, of operations
 //! submitted in that very flush, count as page cache hits.
 
+use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
 use rustix::event::EventfdFlags;
 
 use super::Core;
+use super::chain::Held;
 use super::features::{Feature, Features};
 use super::file_set::Table;
 use super::parcel::{Parcel, Reply, When, eventfd};
@@ -24,6 +26,7 @@ use super::ring_options::RingOptions;
 use super::ring_setup::{self, Made};
 use crate::completion::{Completion, ServedBy, Ticket};
 use crate::error::ErrorKind;
+use crate::handle::Handle;
 use crate::op::{Kind, Step};
 use crate::stats::Count;
 use crate::sys::{self, Errno};
@@ -33,7 +36,7 @@ const WAKE: u64 = u64::MAX;
 /// User data of cancel requests, whose own results don't matter.
 const CANCEL: u64 = u64::MAX - 1;
 /// Entries of the submission queue at most: more are flushed in between.
-const ENTRIES: usize = 4096;
+pub(super) const ENTRIES: usize = 4096;
 /// So many reads that miss are submitted at once. The kernel holds back the requests of a longer
 /// submission until the last of them is prepared (it plugs the block queue for more than two), and
 /// the device idles meanwhile. Batches of hits don't mind, and go whole.
@@ -56,12 +59,17 @@ pub(crate) struct Ring {
     registered: Registered,
     slots: Box<[Slot]>,
     free: Vec<u32>,
-    ops: Box<[bool; 256]>,
+    takes: Takes,
+    /// The chains it holds, by numbers of its own.
+    chains: HashMap<u32, Held>,
+    next_chain: u32,
     core: Arc<Core>,
     /// Counts flushes: a slot remembers in which one it is submitted.
     flush: u64,
     /// Entries of operations wait for a flush.
     queued: bool,
+    /// A chain is among them: they are submitted together.
+    linked: bool,
     /// How many of those the page cache may serve.
     buffered: usize,
     /// The last flush met such as it did not.
@@ -90,6 +98,26 @@ struct Slot {
     flush: u64,
     /// Somebody else than the submission looks into the page cache for it (IOSQE_ASYNC).
     elsewhere: bool,
+    /// A thread of the kernel's is to do it: the ring had to wait and had no way to.
+    asynchronous: bool,
+    /// The chain it belongs to.
+    chain: Option<u32>,
+}
+
+/// What a ring does: also for others than its thread to know.
+#[derive(Clone, Debug)]
+pub(crate) struct Takes {
+    ops: Arc<[bool; 256]>,
+    polled: bool,
+}
+
+impl Takes {
+    /// Whether this kernel's ring does this operation, and as the system call would.
+    pub(crate) fn takes(&self, kind: &Kind) -> bool {
+        self.ops[kind.opcode() as usize]
+            && kind.fits_ring()
+            && (!self.polled || (kind.is_transfer() && !kind.is_ring_only()))
+    }
 }
 
 /// What a wait is for.
@@ -144,21 +172,25 @@ impl Ring {
         } = ring_setup::make(entries, completions, options)?;
         let mut probe = io_uring::Probe::new();
         ring.submitter().register_probe(&mut probe)?;
-        let ops = Box::new(std::array::from_fn(|code| probe.is_supported(code as u8)));
+        let ops = Arc::new(std::array::from_fn(|code| probe.is_supported(code as u8)));
+        let polled = features.has(Feature::Polled);
         let registered = Registered::new(&ring, &options.pools, &mut features);
         let ring = Ring {
             number,
             sqpoll: features.has(Feature::Sqpoll),
-            polled: features.has(Feature::Polled),
+            polled,
             min_wait: features.has(Feature::MinWait),
             registered,
             ring,
             slots: (0..depth).map(|_| Slot::default()).collect(),
             free: (0..depth as u32).rev().collect(),
-            ops,
+            takes: Takes { ops, polled },
+            chains: HashMap::new(),
+            next_chain: 0,
             core: core.clone(),
             flush: 1,
             queued: false,
+            linked: false,
             buffered: 0,
             cold: false,
             deferred,
@@ -187,10 +219,12 @@ impl Ring {
 
     /// Whether this kernel's ring does this operation, and as the system call would.
     pub(crate) fn takes(&self, kind: &Kind) -> bool {
-        !self.broken
-            && self.ops[kind.opcode() as usize]
-            && kind.fits_ring()
-            && (!self.polled || kind.is_transfer())
+        !self.broken && self.takes.takes(kind)
+    }
+
+    /// What it takes, for other threads.
+    pub(crate) fn taking(&self) -> &Takes {
+        &self.takes
     }
 
     /// Whether what it holds is done only if somebody polls for it: `wait` must be called again and
@@ -235,25 +269,90 @@ impl Ring {
         None
     }
 
+    /// Takes a chain in, for which there must be slots. Gives it back if there are none, or it is
+    /// more than the submission queue has room for.
+    #[must_use]
+    pub(crate) fn push_chain(&mut self, parcels: Vec<Parcel>) -> Option<Vec<Parcel>> {
+        let room = self.ring.submission().capacity();
+        if self.broken || parcels.len() > self.free.len().min(room) {
+            return Some(parcels);
+        }
+        let id = self.next_chain;
+        self.next_chain = self.next_chain.wrapping_add(1);
+        let mut held = Held::default();
+        for (parcel, index) in parcels
+            .into_iter()
+            .zip(std::iter::from_fn(|| self.free.pop()))
+        {
+            let slot = &mut self.slots[index as usize];
+            slot.parcel = Some(parcel);
+            slot.chain = Some(id);
+            held.members.push_back(index);
+        }
+        self.chains.insert(id, held);
+        self.begin_chain(id);
+        None
+    }
+
+    /// Puts what is left of a chain into the submission queue, all of it at once: a chain that is
+    /// seen in part ends there.
+    fn begin_chain(&mut self, id: u32) {
+        let Some(held) = self.chains.get_mut(&id) else {
+            return;
+        };
+        held.out = held.members.len();
+        held.first = held.members.front().copied();
+        let members = held.members.clone();
+        let last = members.len() - 1;
+        let entries: Vec<_> = members
+            .into_iter()
+            .enumerate()
+            .filter_map(|(at, index)| {
+                let entry = self.entry(index)?;
+                let link = if at < last {
+                    squeue::Flags::IO_LINK
+                } else {
+                    squeue::Flags::empty()
+                };
+                Some(entry.flags(link))
+            })
+            .collect();
+        self.linked = true;
+        loop {
+            // SAFETY: Assumption: as for `enqueue`.
+            let pushed = unsafe { self.ring.submission().push_multiple(&entries) };
+            if pushed.is_ok() || !self.enter(ENTRIES) {
+                return;
+            }
+        }
+    }
+
     /// Puts the entry of a slot's operation into the submission queue.
     fn prepare(&mut self, index: u32) {
+        if let Some(entry) = self.entry(index) {
+            self.enqueue(&entry);
+        }
+    }
+
+    /// The entry of a slot's operation, which is submitted by the next flush.
+    fn entry(&mut self, index: u32) -> Option<squeue::Entry> {
         self.registered.refresh(&self.ring);
         let slot = &mut self.slots[index as usize];
         slot.flush = self.flush;
         self.queued = true;
-        let Some(parcel) = &mut slot.parcel else {
-            return;
-        };
-        let kind = &mut parcel.op.kind;
+        let kind = &mut slot.parcel.as_mut()?.op.kind;
         let signals = self.takes_signals && kind.may_signal(self.core.size_limited);
+        let asynchronous = signals || slot.asynchronous;
+        slot.elsewhere = asynchronous || self.sqpoll || slot.chain.is_some();
         self.buffered += usize::from(kind.may_be_cached());
         let known = self.registered.known(kind);
         let mut flags = squeue::Flags::empty();
-        flags.set(squeue::Flags::FIXED_FILE, known.slot.is_some());
-        flags.set(squeue::Flags::ASYNC, signals);
-        slot.elsewhere = signals || self.sqpoll;
-        let entry = kind.sqe(&known).flags(flags).user_data(u64::from(index));
-        self.enqueue(&entry);
+        flags.set(
+            squeue::Flags::FIXED_FILE,
+            known.slot.is_some() && kind.in_slot(),
+        );
+        flags.set(squeue::Flags::ASYNC, asynchronous);
+        Some(kind.sqe(&known).flags(flags).user_data(u64::from(index)))
     }
 
     fn enqueue(&mut self, entry: &squeue::Entry) {
@@ -278,12 +377,15 @@ impl Ring {
             let buffered = std::mem::take(&mut self.buffered);
             if self.sqpoll {
                 // Its thread takes them from here.
+                self.linked = false;
                 self.rouse();
                 self.flush += 1;
                 return;
             }
             let all = self.ring.submission().len();
-            let piece = if self.cold && buffered > 0 {
+            let linked = std::mem::take(&mut self.linked);
+            // A chain that is submitted in pieces is several.
+            let piece = if self.cold && buffered > 0 && !linked {
                 PIECE
             } else {
                 all
@@ -372,9 +474,22 @@ impl Ring {
             let untaken = slot.flush == self.flush;
             if let Some(parcel) = slot.parcel.take_if(|_| untaken) {
                 self.free.push(index as u32);
-                out(Out::Worker(parcel));
+                // Workers keep no order, and have no slots.
+                let mine = slot.chain.take().is_some() || parcel.op.kind.is_ring_only();
+                out(if mine {
+                    let (reply, completion) = parcel.stop(&self.core, ErrorKind::NeedsRing);
+                    Out::Done(reply, completion)
+                } else {
+                    Out::Worker(parcel)
+                });
             }
         }
+        let slots = &self.slots;
+        self.chains.retain(|id, held| {
+            held.members
+                .retain(|index| slots[*index as usize].chain == Some(*id));
+            !held.members.is_empty()
+        });
         self.flush += 1;
     }
 
@@ -410,6 +525,9 @@ impl Ring {
         } else {
             Ok(result as usize)
         };
+        if let Some(id) = slot.chain {
+            return self.complete_member(id, index, result, when, out);
+        }
         match result {
             // A signal met one of the kernel's own workers; nobody asked for a stop.
             Err(Errno::INTR) if parcel.stopped.is_none() && parcel.op.kind.may_repeat() => {
@@ -423,28 +541,101 @@ impl Ring {
                 }
                 return;
             }
-            // The ring would have to wait and has no way to: a worker has.
-            Err(Errno::AGAIN) if parcel.op.kind.may_block() => {
+            // The ring would have to wait and has no way to: a thread has, the kernel's if it can
+            // only be done there.
+            Err(Errno::AGAIN) if parcel.op.kind.is_ring_only() && !slot.asynchronous => {
+                slot.asynchronous = true;
+                return self.prepare(index);
+            }
+            Err(Errno::AGAIN) if parcel.op.kind.may_block() && !parcel.op.kind.is_ring_only() => {
                 if let Some(parcel) = self.release(index) {
                     out(Out::Worker(parcel));
                 }
                 return;
             }
-            Ok(n) => {
-                if when == When::AtOnce {
-                    self.core.counters.count(Count::RingHits);
-                }
-                parcel.arrived(n, when);
+            _ => {}
+        }
+        match self.step(index, result, when) {
+            Step::Again => self.prepare(index),
+            Step::Done(result) => self.done(index, result, out),
+        }
+    }
+
+    /// Takes a result in: what the operation makes of it, unless somebody wants it stopped.
+    fn step(&mut self, index: u32, result: Result<usize, Errno>, when: When) -> Step {
+        let Some(parcel) = &mut self.slots[index as usize].parcel else {
+            return Step::Done(result);
+        };
+        if let Ok(n) = result {
+            if when == When::AtOnce {
+                self.core.counters.count(Count::RingHits);
             }
-            Err(_) => {}
+            parcel.arrived(n, when);
         }
         match parcel.op.kind.settle(result) {
-            Step::Again if parcel.stopped.is_none() => self.prepare(index),
-            Step::Again => {
+            Step::Again if parcel.stopped.is_some() => {
                 let _ = parcel.op.kind.settle(Err(Errno::CANCELED));
-                self.done(index, Err(Errno::CANCELED), out);
+                Step::Done(Err(Errno::CANCELED))
             }
-            Step::Done(result) => self.done(index, result, out),
+            step => step,
+        }
+    }
+
+    /// The result of a chain's member. One that the kernel has cut off waits until nothing of its
+    /// chain is at the kernel any more; then what is left is begun anew, or ends.
+    fn complete_member(
+        &mut self,
+        id: u32,
+        index: u32,
+        result: Result<usize, Errno>,
+        when: When,
+        out: &mut impl FnMut(Out),
+    ) {
+        let slot = &mut self.slots[index as usize];
+        let (Some(held), Some(parcel)) = (self.chains.get_mut(&id), &slot.parcel) else {
+            return;
+        };
+        held.out -= 1;
+        let kind = &parcel.op.kind;
+        let cut_off = held.first != Some(index);
+        let goes_on = match result {
+            Err(Errno::CANCELED) => cut_off && parcel.stopped.is_none(),
+            Err(Errno::INTR) => parcel.stopped.is_none() && kind.may_repeat(),
+            // Of a pipe with O_NONBLOCK it is the answer.
+            Err(Errno::AGAIN) if kind.handle().is_none_or(Handle::is_seekable) => {
+                kind.may_block() && !std::mem::replace(&mut slot.asynchronous, true)
+            }
+            _ => false,
+        };
+        if !goes_on && let Step::Done(result) = self.step(index, result, when) {
+            if let Some(held) = self.chains.get_mut(&id) {
+                held.members.retain(|member| *member != index);
+                held.failed |= result.is_err();
+            }
+            self.done(index, result, out);
+        }
+        self.go_on(id, out);
+    }
+
+    /// What becomes of a chain of which nothing is at the kernel.
+    fn go_on(&mut self, id: u32, out: &mut impl FnMut(Out)) {
+        let Some(held) = self.chains.get(&id).filter(|held| held.out == 0) else {
+            return;
+        };
+        let stopped = |index: &u32| {
+            let parcel = self.slots[*index as usize].parcel.as_ref();
+            parcel.is_some_and(|parcel| parcel.stopped.is_some())
+        };
+        let over = held.failed || self.broken || held.members.front().is_none_or(stopped);
+        if !over {
+            return self.begin_chain(id);
+        }
+        for index in self.chains.remove(&id).into_iter().flat_map(|h| h.members) {
+            if let Some(parcel) = self.release(index) {
+                let why = parcel.stopped.unwrap_or(ErrorKind::Cancelled);
+                let (reply, completion) = parcel.stop(&self.core, why);
+                out(Out::Done(reply, completion));
+            }
         }
     }
 
@@ -457,7 +648,7 @@ impl Ring {
 
     fn release(&mut self, index: u32) -> Option<Parcel> {
         self.free.push(index);
-        self.slots[index as usize].parcel.take()
+        std::mem::take(&mut self.slots[index as usize]).parcel
     }
 
     /// Asks the kernel to stop an operation; its completion tells whether it did.

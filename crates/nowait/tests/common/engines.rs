@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nowait::buffer::{Buffer, BufferPool, PoolBuffer, Source, Space};
-use nowait::engine::{Backend, Engine, FileSet, LocalEngine, Options, Submit, Wait};
+use nowait::engine::{
+    Backend, Chain, Engine, FileSet, LocalEngine, Options, RefusedChain, Submit, Wait,
+};
 use nowait::op::{Kind, Op};
 use nowait::stats::Stats;
 use nowait::{Completion, ErrorKind, Handle, IoBufExt, IoBufMut, Ticket};
@@ -48,6 +50,7 @@ pub trait Drive {
     }
 
     fn set(&mut self, capacity: usize) -> nowait::Result<FileSet>;
+    fn submit_chain(&mut self, chain: Chain) -> Result<Vec<Ticket>, RefusedChain>;
 }
 
 macro_rules! drive {
@@ -88,6 +91,9 @@ macro_rules! drive {
             }
             fn set(&mut self, capacity: usize) -> nowait::Result<FileSet> {
                 self.file_set(capacity)
+            }
+            fn submit_chain(&mut self, chain: Chain) -> Result<Vec<Ticket>, RefusedChain> {
+                <$engine>::submit_chain(self, chain)
             }
         }
     };
@@ -178,6 +184,9 @@ impl<E: Drive> Drive for Fixed<E> {
     fn set(&mut self, _: usize) -> nowait::Result<FileSet> {
         Ok(self.set.clone())
     }
+    fn submit_chain(&mut self, chain: Chain) -> Result<Vec<Ticket>, RefusedChain> {
+        self.engine.submit_chain(chain)
+    }
 }
 
 /// A pool's buffer that knows how much of it was filled, as a vector does.
@@ -230,6 +239,27 @@ pub fn each(options: Options, test: impl Fn(&mut dyn Drive)) {
 /// As [`each`], and on rings of other kinds: with SQPOLL, and with files and buffers known beforehand.
 pub fn each_kind(options: Options, test: impl Fn(&mut dyn Drive)) {
     each(options.clone(), &test);
+    each_odd_ring(options, test);
+}
+
+/// Runs a test on rings of all kinds.
+pub fn each_ring(options: Options, test: impl Fn(&mut dyn Drive)) {
+    if backends()[0] == Backend::Threads {
+        return;
+    }
+    let plain = options.clone().backend(Backend::Uring);
+    {
+        let _limit = Limit::new("shared uring".into());
+        test(&mut plain.build().unwrap());
+    }
+    {
+        let _limit = Limit::new("local uring".into());
+        test(&mut plain.build_local().unwrap());
+    }
+    each_odd_ring(options, test);
+}
+
+fn each_odd_ring(options: Options, test: impl Fn(&mut dyn Drive)) {
     if backends()[0] == Backend::Threads {
         return;
     }
@@ -384,12 +414,16 @@ pub fn kind(completion: &Completion) -> ErrorKind {
 
 /// What a read has in its buffer, a vector.
 pub fn bytes_of(completion: Completion) -> Vec<u8> {
-    let buffer = completion.held.into_buffer().expect("it was a read");
+    vector_of(completion.held.into_buffer().expect("it was a read"))
+}
+
+/// A buffer that is a vector, or is as one.
+pub fn vector_of(buffer: Buffer) -> Vec<u8> {
     match nowait::buffer::downcast::<Vec<u8>>(buffer) {
         Ok(bytes) => bytes,
         Err(buffer) => {
             let Ok(Grown { buffer, room, len }) = nowait::buffer::downcast(buffer) else {
-                panic!("its buffer was a vector, or is as one")
+                panic!("neither")
             };
             let mut bytes = Vec::with_capacity(room);
             bytes.extend_from_slice(&buffer[..len]);

@@ -1,0 +1,232 @@
+//! open, read and close of a file that never gets a descriptor: it is opened into a slot of a set of
+//! registered files. Only rings can.
+
+use std::ffi::CString;
+
+use io_uring::{opcode, squeue, types};
+use rustix::fs::{Mode, OFlags};
+
+use super::buffer::Buffer;
+use super::{Known, Operation, Step};
+use crate::engine::{DirectSlot, Slot};
+use crate::handle::Handle;
+use crate::sys::Errno;
+use crate::sys::rw::{MAX_RW, checked};
+
+/// Said by the kernel of a slot that is not in its table.
+const NOWHERE: u32 = u32::MAX - 2;
+
+/// Opens a file into a slot: openat2(2) on a direct descriptor (5.15, io_uring_enter(2)).
+///
+/// Together with [`ReadDirect`] and [`CloseDirect`] in a [`Chain`](crate::engine::Chain) a small file
+/// is read by one submission. If nobody closes it, it is closed when the last clone of the slot is
+/// dropped.
+///
+/// ```
+/// use nowait::engine::{Chain, LocalEngine, Wait};
+/// use nowait::op::{CloseDirect, Kind, OpenDirect, ReadDirect};
+/// use rustix::fs::{Mode, OFlags};
+/// let mut engine = LocalEngine::new()?;
+/// let files = engine.file_set(64)?;
+/// let mut tickets = 0;
+/// for path in [c"Cargo.toml", c"src/lib.rs"] {
+///     let slot = files.reserve()?;
+///     let chain = Chain::new()
+///         .then(OpenDirect::new(&slot, path.into(), OFlags::RDONLY, Mode::empty()))
+///         .then(ReadDirect::new(&slot, Box::new(vec![0; 4096]), 0))
+///         .then(CloseDirect::new(&slot));
+///     match engine.submit_chain(chain) {
+///         Ok(members) => tickets += members.len(),
+///         Err(refused) => println!("{refused}"),
+///     }
+/// }
+/// let mut done = Vec::new();
+/// engine.reap(&mut done, Wait::For(tickets))?;
+/// for completion in done {
+///     assert!(completion.result.is_ok());
+///     if let Kind::ReadDirect(read) = completion.held.into_kind() {
+///         let _bytes = read.into_buffer();
+///     }
+/// }
+/// # Ok::<(), nowait::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct OpenDirect {
+    slot: DirectSlot,
+    path: CString,
+    how: Box<types::OpenHow>,
+}
+
+impl OpenDirect {
+    /// Opens `path`, relative to the current directory, with open(2)'s flags and, for a file that is
+    /// made, its permission bits. O_CLOEXEC means nothing here and is left out.
+    pub fn new(slot: &DirectSlot, path: CString, flags: OFlags, mode: Mode) -> OpenDirect {
+        let flags = flags - OFlags::CLOEXEC;
+        let makes = flags.contains(OFlags::CREATE) || flags.contains(OFlags::TMPFILE);
+        let mode = if makes {
+            mode & Mode::from_raw_mode(0o7777)
+        } else {
+            Mode::empty()
+        };
+        let how = types::OpenHow::new()
+            .flags(u64::from(flags.bits()))
+            .mode(u64::from(mode.bits()));
+        OpenDirect {
+            slot: slot.clone(),
+            path,
+            how: Box::new(how),
+        }
+    }
+}
+
+impl Operation for OpenDirect {
+    const OPCODE: u8 = opcode::OpenAt2::CODE;
+    const NAME: &'static str = "open_direct";
+    const RING_ONLY: bool = true;
+
+    fn handle(&self) -> Option<&Handle> {
+        None
+    }
+
+    fn slot(&self) -> Option<&Slot> {
+        Some(self.slot.slot())
+    }
+
+    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
+        let slot = known.slot.unwrap_or(NOWHERE);
+        let slot = types::DestinationSlot::try_from_slot_target(slot).ok();
+        opcode::OpenAt2::new(
+            types::Fd(libc::AT_FDCWD),
+            self.path.as_ptr(),
+            &raw const *self.how,
+        )
+        .file_index(slot)
+        .build()
+    }
+
+    fn run(&mut self) -> Result<usize, Errno> {
+        Err(Errno::NOSYS)
+    }
+}
+
+/// Reads into one buffer from a file in a slot, as [`Read`](super::Read) does from one with a
+/// descriptor: short only at the end of the file.
+#[derive(Debug)]
+pub struct ReadDirect {
+    slot: DirectSlot,
+    buffer: Buffer,
+    offset: u64,
+    done: usize,
+}
+
+impl ReadDirect {
+    /// Reads from `offset` on until the buffer is full or the file ends.
+    pub fn new(slot: &DirectSlot, buffer: Buffer, offset: u64) -> ReadDirect {
+        ReadDirect {
+            slot: slot.clone(),
+            buffer,
+            offset,
+            done: 0,
+        }
+    }
+
+    /// The buffer, filled with what was read.
+    pub fn into_buffer(self) -> Buffer {
+        self.buffer
+    }
+
+    fn fill(&mut self, done: usize) {
+        // SAFETY: these bytes were written by the kernel through memory that `space` returned.
+        unsafe { self.buffer.set_filled(done) };
+    }
+}
+
+impl Operation for ReadDirect {
+    const OPCODE: u8 = opcode::Read::CODE;
+    const NAME: &'static str = "read_direct";
+    const IN_SLOT: bool = true;
+    const RING_ONLY: bool = true;
+
+    fn handle(&self) -> Option<&Handle> {
+        None
+    }
+
+    fn slot(&self) -> Option<&Slot> {
+        Some(self.slot.slot())
+    }
+
+    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
+        let mut space = self.buffer.space();
+        let left = space.len().saturating_sub(self.done);
+        let start = space.as_mut_ptr().wrapping_add(space.len() - left);
+        // A range beyond what files can have is refused by the kernel, as −1 must not mean the
+        // file's own position.
+        let offset = self.offset.saturating_add(self.done as u64);
+        let offset = checked(Some(offset), left).map_or(i64::MAX as u64, |()| offset);
+        let fd = known
+            .slot
+            .map_or(types::Fd(-1), |slot| types::Fd(slot as i32));
+        opcode::Read::new(fd, start, left.min(MAX_RW) as u32)
+            .offset(offset)
+            .build()
+    }
+
+    fn run(&mut self) -> Result<usize, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    fn settle(&mut self, result: Result<usize, Errno>) -> Step {
+        match result {
+            Ok(n) => {
+                let len = self.buffer.space().len();
+                self.done += n.min(len - self.done);
+                if n == 0 || self.done == len {
+                    self.fill(self.done);
+                    Step::Done(Ok(self.done))
+                } else {
+                    Step::Again
+                }
+            }
+            Err(errno) => {
+                self.fill(0);
+                Step::Done(Err(errno))
+            }
+        }
+    }
+}
+
+/// Closes the file in a slot, which can then be opened into anew: close(2) on a direct descriptor.
+#[derive(Debug)]
+pub struct CloseDirect {
+    slot: DirectSlot,
+}
+
+impl CloseDirect {
+    /// Closes what is in this slot.
+    pub fn new(slot: &DirectSlot) -> CloseDirect {
+        CloseDirect { slot: slot.clone() }
+    }
+}
+
+impl Operation for CloseDirect {
+    const OPCODE: u8 = opcode::Close::CODE;
+    const NAME: &'static str = "close_direct";
+    const RING_ONLY: bool = true;
+
+    fn handle(&self) -> Option<&Handle> {
+        None
+    }
+
+    fn slot(&self) -> Option<&Slot> {
+        Some(self.slot.slot())
+    }
+
+    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
+        let slot = known.slot.unwrap_or(NOWHERE);
+        opcode::Close::new(types::Fixed(slot)).build()
+    }
+
+    fn run(&mut self) -> Result<usize, Errno> {
+        Err(Errno::NOSYS)
+    }
+}
