@@ -1,13 +1,14 @@
 //! What is done to a path, by a worker of the process's engine: the functions of `tokio::fs`.
 
 use std::fs::{self, Metadata, Permissions};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use super::on_worker;
 use crate::engine::Engine;
 use crate::file::open_at_once;
+use crate::kernel::Filesystem;
 use crate::read::{self, Cached};
 use crate::sys;
 
@@ -51,6 +52,15 @@ async fn cached(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }))
 }
 
+/// Opens a file by a worker, whose filesystem is known from then on.
+fn known(path: &Path) -> io::Result<fs::File> {
+    let file = fs::File::open(path)?;
+    if let Ok(identity) = sys::stat::identity(file.as_fd()) {
+        Filesystem::of(identity.filesystem);
+    }
+    Ok(file)
+}
+
 /// All of a file's bytes: [`std::fs::read`]. At once, if it is [opened
 /// so](crate::OpenOptions::open), cached and not large.
 ///
@@ -67,7 +77,14 @@ async fn cached(path: &Path) -> io::Result<Option<Vec<u8>>> {
 pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     match cached(path.as_ref()).await? {
         Some(bytes) => Ok(bytes),
-        None => about(path, |path| fs::read(path)).await,
+        None => {
+            let read = |path: &Path| {
+                let mut bytes = Vec::new();
+                known(path)?.read_to_end(&mut bytes)?;
+                Ok(bytes)
+            };
+            about(path, read).await
+        }
     }
 }
 
@@ -79,7 +96,7 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     let bytes = cached(path.as_ref()).await?;
     match bytes.and_then(|bytes| String::from_utf8(bytes).ok()) {
         Some(text) => Ok(text),
-        None => about(path, |path| fs::read_to_string(path)).await,
+        None => about(path, |path| io::read_to_string(known(path)?)).await,
     }
 }
 
