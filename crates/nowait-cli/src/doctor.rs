@@ -17,7 +17,10 @@
 //!               "memlock", "nofile",  soft limits, null: unlimited
 //!               "io_uring_disabled"}, the sysctl, null: this kernel has none
 //!   "kernel": {NAME: fact},           preadv2, pwritev2, cachestat, statx, openat2, io_uring,
-//!                                     io_uring_single_issuer, …, io_uring_op_read, …
+//!                                     io_uring_single_issuer, io_uring_sqpoll, io_uring_iopoll,
+//!                                     io_uring_hybrid_iopoll, io_uring_registered_{ring, files,
+//!                                     buffers}, io_uring_min_wait, io_uring_iowq_limits,
+//!                                     io_uring_links, …, io_uring_op_read, …
 //!   "filesystem": {"path", "name", "device",
 //!                  "tried_on",        null: nothing could be tried, "why" says why
 //!                  "why",

@@ -225,6 +225,12 @@ impl SlowDisk {
         self.inner.queue.take_log()
     }
 
+    /// The flushes since the log was last taken: how many requests of the log had been answered when
+    /// each of them came.
+    pub fn flushes(&self) -> Vec<usize> {
+        self.inner.queue.flushes()
+    }
+
     /// How much was asked of the disk.
     pub fn counters(&self) -> Counters {
         self.inner.queue.counters()

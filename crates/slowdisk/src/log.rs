@@ -38,7 +38,8 @@ pub struct Entry {
     pub failed: bool,
 }
 
-/// Requests answered so far. Flushes and discards are answered at once and not counted.
+/// Requests answered so far. Flushes and discards are answered at once and not
+/// counted; [`SlowDisk::flushes`](crate::SlowDisk::flushes) tells when there was a flush.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Reads, those that failed included.

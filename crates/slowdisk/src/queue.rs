@@ -78,6 +78,8 @@ struct State {
     closed: bool,
     record: bool,
     log: Vec<Entry>,
+    /// How long the log was at each flush.
+    flushes: Vec<usize>,
     counters: Counters,
 }
 
@@ -100,6 +102,7 @@ impl Queue {
                 closed: false,
                 record,
                 log: Vec::new(),
+                flushes: Vec::new(),
                 counters: Counters::default(),
             }),
             lead: Condvar::new(),
@@ -237,7 +240,22 @@ impl Queue {
     }
 
     pub(crate) fn take_log(&self) -> Vec<Entry> {
-        mem::take(&mut self.lock().log)
+        let mut state = self.lock();
+        state.flushes.clear();
+        mem::take(&mut state.log)
+    }
+
+    /// Notes a flush. It is answered at once: what was written is on the medium already.
+    pub(crate) fn flush(&self) {
+        let mut state = self.lock();
+        if state.record {
+            let len = state.log.len();
+            state.flushes.push(len);
+        }
+    }
+
+    pub(crate) fn flushes(&self) -> Vec<usize> {
+        self.lock().flushes.clone()
     }
 
     pub(crate) fn counters(&self) -> Counters {

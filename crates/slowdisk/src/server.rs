@@ -183,6 +183,7 @@ impl Filesystem for Server {
     }
 
     fn fsync(&self, _: &FuseRequest, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.queue.flush();
         reply.ok();
     }
 

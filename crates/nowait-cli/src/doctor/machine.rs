@@ -1,5 +1,7 @@
 //! The machine, and what its kernel and this process's sandbox allow.
 
+use nowait::buffer::BufferPool;
+use nowait::engine::{Availability, Backend, Feature, Features, Options, Polled};
 use nowait::kernel::{Kernel, Ring};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::process::{Resource, getrlimit};
@@ -75,6 +77,7 @@ fn ring_facts(ring: &Ring) -> Vec<Fact> {
         capability("io_uring_sqpoll", "  SQPOLL", ring.sqpoll).noting("never used unasked"),
         capability("io_uring_iopoll", "  IOPOLL", ring.iopoll).noting("a ring can be made with it"),
     ];
+    facts.extend(engine_facts());
     facts.extend(ring.operations.iter().map(|&(name, has)| {
         let key = format!("io_uring_op_{name}");
         if has {
@@ -84,4 +87,66 @@ fn ring_facts(ring: &Ring) -> Vec<Fact> {
         }
     }));
     facts
+}
+
+/// What engines get of what a ring can offer, learnt from small ones that ask for it.
+fn engine_facts() -> Vec<Fact> {
+    let plain = Options::new().depth(2).backend(Backend::Uring);
+    let asking = match BufferPool::new(1, 4096) {
+        Ok(pool) => plain.clone().ring_workers(0, 0).buffers(&pool),
+        Err(_) => plain.clone().ring_workers(0, 0),
+    };
+    let hybrid = features(&plain.polled(Polled::Hybrid));
+    let known = features(&asking);
+    let fact = |key: &str, label: &str, feature: Feature, known: &Result<Features, String>| {
+        let key = format!("io_uring_{key}");
+        match known.as_ref().map(|known| known.get(feature)) {
+            Ok(Availability::Had) => Fact::yes(key, label),
+            Ok(Availability::Lacking(why)) => Fact::no(key, label, why),
+            Ok(_) => Fact::untried(key, label, "nothing asked for it"),
+            Err(why) => Fact::no(key, label, why),
+        }
+    };
+    vec![
+        fact(
+            "hybrid_iopoll",
+            "  hybrid IOPOLL",
+            Feature::HybridPolled,
+            &hybrid,
+        )
+        .noting("a ring can be made with it"),
+        fact(
+            "registered_ring",
+            "  registered ring",
+            Feature::RegisteredRing,
+            &known,
+        ),
+        fact(
+            "registered_files",
+            "  registered files",
+            Feature::RegisteredFiles,
+            &known,
+        ),
+        fact(
+            "registered_buffers",
+            "  registered memory",
+            Feature::RegisteredBuffers,
+            &known,
+        ),
+        fact("min_wait", "  minimum wait", Feature::MinWait, &known),
+        fact(
+            "iowq_limits",
+            "  worker limits",
+            Feature::RingWorkers,
+            &known,
+        ),
+        fact("links", "  links", Feature::Links, &known),
+    ]
+}
+
+/// What an engine with these options has, and a set of files asked of it; or why there is none.
+fn features(options: &Options) -> Result<Features, String> {
+    let mut engine = options.build_local().map_err(|e| e.to_string())?;
+    let _ = engine.file_set(1);
+    Ok(engine.features())
 }

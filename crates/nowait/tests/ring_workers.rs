@@ -1,0 +1,91 @@
+//! Limits for the kernel's own workers.
+
+#[path = "common/engines.rs"]
+mod engines;
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+
+use engines::*;
+use nowait::engine::{Availability, Backend, Feature, Options};
+use nowait::op::Openat2;
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+
+/// How many threads the kernel has started for rings of this process.
+fn workers() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    tasks
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
+        .filter(|name| name.starts_with("iou-wrk"))
+        .count()
+}
+
+/// Gives the kernel's workers four operations that wait for somebody: opens of pipes that nobody
+/// reads. The most workers that there were.
+fn most(options: Options) -> usize {
+    let mut engine = options.build_local().unwrap();
+    let dir = scratch();
+    let fifo = |i: u32| dir.path().join(i.to_string());
+    for i in 0..4 {
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(CWD, fifo(i), FileType::Fifo, mode, 0).unwrap();
+        let path = CString::new(fifo(i).as_os_str().as_bytes()).unwrap();
+        // With O_CREAT the ring does not try by itself.
+        queued(
+            &mut engine,
+            Openat2::new(path, OFlags::WRONLY | OFlags::CREATE, mode),
+        );
+    }
+    nothing_for_a_while(&mut engine);
+    let most = workers();
+    let open = |i| rustix::fs::open(fifo(i), OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty());
+    let _readers: Vec<_> = (0..4).map(|i| open(i).unwrap()).collect();
+    finish(&mut engine, 4);
+    most
+}
+
+#[test]
+fn the_kernel_keeps_to_the_limit() {
+    if backends()[0] == Backend::Threads {
+        return;
+    }
+    match role() {
+        // In a process of its own: the limits are the thread's, and the threads the process's.
+        None => {
+            in_child("the_kernel_keeps_to_the_limit", "child");
+        }
+        Some(_) => {
+            let ring = || Options::new().backend(Backend::Uring);
+            assert_eq!(most(ring().ring_workers(1, 1)), 1);
+            assert!(most(ring().ring_workers(8, 8)) > 1, "the test sees nothing");
+        }
+    }
+}
+
+#[test]
+fn it_is_said_whether_there_are_limits() {
+    for backend in backends() {
+        let options = Options::new().backend(backend);
+        let state = |options: &Options| {
+            let engine = options.build().unwrap();
+            engine.features().get(Feature::RingWorkers).clone()
+        };
+        if backend == Backend::Uring {
+            assert_eq!(state(&options), Availability::NotAsked);
+            assert_eq!(state(&options.ring_workers(2, 2)), Availability::Had);
+        } else {
+            let state = state(&options.ring_workers(2, 2));
+            assert!(matches!(state, Availability::Lacking(_)), "{state:?}");
+        }
+    }
+}
+
+#[test]
+fn a_ring_gives_its_number_back() {
+    // More than a thread can register (16): each gives its number back.
+    for _ in 0..40 {
+        if let Ok(engine) = Options::new().backend(Backend::Uring).build_local() {
+            assert!(engine.features().has(Feature::RegisteredRing));
+        }
+    }
+}
