@@ -9,7 +9,11 @@ use crate::handle::Handle;
 use crate::sys::Errno;
 
 /// fsync(2), or fdatasync(2): waits until what was written *before it was submitted and has
-/// completed* is on the device. It does not wait for writes that are still in flight.
+/// completed* is on the device, and the device has been told to keep it.
+///
+/// It covers the writes whose completions the caller has. It does not wait for writes that are still
+/// in flight: reap those first, or submit both as a [`Chain`](crate::engine::Chain), which begins the
+/// fsync when the write is done. A write with [`RwFlags::DSYNC`](crate::RwFlags::DSYNC) needs none.
 #[derive(Debug)]
 pub struct Fsync {
     handle: Handle,

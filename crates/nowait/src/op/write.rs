@@ -45,7 +45,8 @@ impl Write {
         }
     }
 
-    /// With these `RWF_*` flags.
+    /// With these `RWF_*` flags. With [`DSYNC`](RwFlags::DSYNC) its data, and what of the metadata is
+    /// needed to read it back, is on the device when it completes: pwritev2(2).
     #[must_use]
     pub fn flags(mut self, flags: RwFlags) -> Write {
         self.flags = flags;
