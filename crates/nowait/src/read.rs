@@ -286,16 +286,18 @@ pub(crate) fn start_op(
         return None;
     };
     let (offset, flags) = (read.positional()?, read.flagged());
-    let handle = crate::op::Operation::handle(read)?.clone();
+    // Not a handle of our own: taking one and putting it back is a good part of what an operation
+    // costs that is handed on at once.
+    let (handle, buffer) = read.handle_and_buffer();
     // Only now: a buffer that is asked for its room later forgets what it was filled with.
     let mut len = 0;
-    let started = start_into(&mut **read.buffer(), |space| {
+    let started = start_into(&mut **buffer, |space| {
         len = space.len();
-        start(core, &handle, space, offset, flags, batch, alone)
+        start(core, handle, space, offset, flags, batch, alone)
     });
+    let ahead = ahead(core, handle, (offset, len), &started);
     if let Start::Rest(rest) = &started {
         read.have(rest.done);
     }
-    let ahead = ahead(core, &handle, (offset, len), &started);
     Some((started, ahead))
 }

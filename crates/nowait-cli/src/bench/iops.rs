@@ -56,7 +56,7 @@ pub struct Args {
           conflicts_with_all = ["memory", "count", "size"])]
     device: Vec<PathBuf>,
 
-    /// What devices in memory to make (needs root); if not said zram, else loop
+    /// What devices in memory to make (needs root); if not said loop
     #[arg(long, value_enum)]
     memory: Option<Memory>,
 
@@ -111,6 +111,10 @@ and batches: one at a time in the table of latencies, a quarter of the depth in 
 open with O_DIRECT. fio's latencies are its own. In the table of one core the thread that submits
 stays on one core; CPU is what the process used on all of them, without the kernel's own threads
 (those of a loop device are such; the one of SQPOLL is the process's).
+
+A loop device's own threads are the limit before the interface is. Where the kernel has null_blk, that
+costs less, and can be polled: modprobe null_blk poll_queues=1 nr_devices=4, then --device
+/dev/nullb0,/dev/nullb1,/dev/nullb2,/dev/nullb3.
 
 Ctrl-C prints what was measured and takes everything down; a second one ends at once, and what was
 made is taken down then too.

@@ -85,8 +85,9 @@ impl Read {
         self.flags
     }
 
-    pub(crate) fn buffer(&mut self) -> &mut Buffer {
-        &mut self.buffer
+    /// What is read, and what into.
+    pub(crate) fn handle_and_buffer(&mut self) -> (&Handle, &mut Buffer) {
+        (&self.handle, &mut self.buffer)
     }
 
     /// Notes that the first `done` bytes are there, of a read that goes on.

@@ -29,7 +29,8 @@ struct Context(libc::c_ulong);
 struct Slot {
     /// Boxed: the kernel is told its address.
     request: Box<libc::iocb>,
-    memory: PoolBuffer,
+    /// What the request points to.
+    _memory: PoolBuffer,
     in_flight: bool,
 }
 
@@ -145,7 +146,7 @@ impl Slot {
         request.aio_nbytes = memory.len() as u64;
         Slot {
             request,
-            memory,
+            _memory: memory,
             in_flight: false,
         }
     }

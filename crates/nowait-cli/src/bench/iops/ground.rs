@@ -22,10 +22,11 @@ use crate::stop::Stop;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Memory {
-    /// zram: done within its submission, in blocks of 4K; never written, so that it hands out zeros
-    Zram,
-    /// A loop device over a file in a tmpfs: done by a thread of the kernel's
+    /// A loop device over a file in a tmpfs: done by threads of the kernel's, in blocks of 512
     Loop,
+    /// zram: done within its submission, in blocks of 4K; never written, so that it hands out zeros.
+    /// It can't be asked not to wait, so a ring hands every operation to a thread of the kernel's
+    Zram,
 }
 
 /// Where everything happens. Dropped, all that was made is taken down.
@@ -179,7 +180,8 @@ impl Ground {
         })
     }
 
-    /// Made here: zram where the kernel has it, loop devices else, and for blocks that zram has not.
+    /// Made here: loop devices, also for blocks that zram has not. Of what every kernel has they alone
+    /// take operations as a disk does; null_blk and brd cost less, and few kernels have them.
     fn memory(
         args: &Args,
         memory: Option<Memory>,
@@ -194,23 +196,18 @@ impl Ground {
             )));
         }
         let mut notes = Vec::new();
-        let zram = match (memory, Zram::available()) {
-            (Some(Memory::Loop), _) => false,
-            (_, Ok(())) => true,
-            (Some(Memory::Zram), Err(missing)) => {
-                return Err(Problem::Failed(format!("{missing}; or --memory loop")));
-            }
-            (None, Err(missing)) => {
-                notes.push(format!("loop devices, for there is no zram: {missing}"));
-                false
-            }
-        };
+        let zram = memory == Some(Memory::Zram);
         let mut zrams = Vec::new();
         let mut loops = Loops::default();
         if zram {
             for _ in 0..args.count {
                 zrams.push(Zram::new(each).map_err(failed)?);
             }
+            notes.push(
+                "zram can't be asked not to wait: a ring hands every operation to a thread of the \
+                 kernel's, and libaio waits in the caller"
+                    .into(),
+            );
             if smallest < 4096 {
                 loops = Loops::make(1, each, stop)?;
                 notes.push(

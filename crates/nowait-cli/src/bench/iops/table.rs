@@ -59,6 +59,12 @@ impl Table {
 
     /// Whether a contender has something to say at this depth.
     pub fn has(self, name: Name, depth: usize) -> bool {
-        name != Name::Psync || depth == 1 || self.per_core()
+        match name {
+            // It has but one depth.
+            Name::Psync => depth == 1 || self.per_core(),
+            // The kernel's thread would take turns on the one core with the one that it is to spare.
+            Name::LocalSqpoll | Name::FioIoUringSqpoll => !self.per_core(),
+            _ => true,
+        }
     }
 }
