@@ -1,7 +1,8 @@
 //! `nowait bench iops` as a program: what it says, what it leaves behind, what it refuses. Nothing here
 //! looks at how fast anything is.
 
-mod common;
+#[path = "common/program.rs"]
+mod program;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use slowdisk::{Filesystem, LoopDevice, Zram, require};
 
-use common::{Said, nowait, run};
+use program::{Said, nowait, run};
 
 fn iops(dir: &Path, args: &str) -> std::process::Command {
     let mut command = nowait(["bench", "iops"]);
@@ -74,28 +75,48 @@ fn a_file_is_read_by_everybody_and_the_ratios_are_there() {
              --contenders local,local-fixed,shared,libaio,psync,spdk"
         ),
     );
-    assert_eq!((&all["bench"], &all["interrupted"]), (&"iops".into(), &false.into()));
+    assert_eq!(
+        (&all["bench"], &all["interrupted"]),
+        (&"iops".into(), &false.into())
+    );
     assert_eq!(all["settings"]["on"], "files");
     let tables = all["tables"].as_array().unwrap();
     assert_eq!(tables.len(), 2);
     let (latency, per_core) = (&tables[0], &tables[1]);
-    assert_eq!((&latency["devices"], &per_core["devices"]), (&1.into(), &2.into()));
+    assert_eq!(
+        (&latency["devices"], &per_core["devices"]),
+        (&1.into(), &2.into())
+    );
     let names = |depth, list: &[&str]| -> Vec<(String, u64)> {
-        list.iter().map(|name| ((*name).to_owned(), depth)).collect()
+        list.iter()
+            .map(|name| ((*name).to_owned(), depth))
+            .collect()
     };
-    assert_eq!(interfaces(latency), names(2, &["local", "local-fixed", "shared", "libaio"]));
+    assert_eq!(
+        interfaces(latency),
+        names(2, &["local", "local-fixed", "shared", "libaio"])
+    );
     let mut expected = names(128, &["local", "local-fixed", "shared", "libaio"]);
     expected.extend(names(1, &["psync"]));
     assert_eq!(interfaces(per_core), expected);
-    for row in tables.iter().flat_map(|table| table["rows"].as_array().unwrap()) {
+    for row in tables
+        .iter()
+        .flat_map(|table| table["rows"].as_array().unwrap())
+    {
         assert_eq!(row["rounds"].as_array().unwrap().len(), 3, "{row}");
         assert!(row["median"]["ops"].as_f64().unwrap() > 0.0, "{row}");
-        assert!(row["median"]["lat_us"]["p50"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(
+            row["median"]["lat_us"]["p50"].as_f64().unwrap() > 0.0,
+            "{row}"
+        );
     }
     let ratio = &per_core["ratios"]["local-fixed/libaio@128"];
     assert!(ratio["median"].as_f64().unwrap() > 0.0, "{per_core}");
     assert_eq!(per_core["absent"][0]["interface"], "spdk");
-    assert!(dir.path().join("data-1").exists(), "what the user named is kept");
+    assert!(
+        dir.path().join("data-1").exists(),
+        "what the user named is kept"
+    );
 }
 
 #[test]
@@ -104,7 +125,9 @@ fn devices_in_memory_are_made_and_taken_down() {
     let dir = directory();
     let all = report(
         dir.path(),
-        &format!("{SHORT} --tables peak,per-core --depths 4,128 --contenders local,libaio,local-polled"),
+        &format!(
+            "{SHORT} --tables peak,per-core --depths 4,128 --contenders local,libaio,local-polled"
+        ),
     );
     assert_eq!(all["settings"]["on"], "loop");
     let peak = &all["tables"][0];
@@ -117,7 +140,10 @@ fn devices_in_memory_are_made_and_taken_down() {
         let name = path.as_str().unwrap().strip_prefix("/dev/").unwrap();
         let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
         let backing = fs::read_to_string(backing).unwrap_or_default();
-        assert!(!backing.contains("disk-0"), "{name} is still there: {backing}");
+        assert!(
+            !backing.contains("disk-0"),
+            "{name} is still there: {backing}"
+        );
     }
 }
 
@@ -127,9 +153,14 @@ fn zram_has_no_small_blocks_and_goes_too() {
     let dir = directory();
     let all = report(
         dir.path(),
-        &format!("{SHORT} --memory zram --tables peak,per-core --depths 4,128 --contenders libaio,local --write"),
+        &format!(
+            "{SHORT} --memory zram --tables peak,per-core --depths 4,128 --contenders libaio,local --write"
+        ),
     );
-    assert_eq!((&all["settings"]["on"], &all["settings"]["write"]), (&"zram".into(), &true.into()));
+    assert_eq!(
+        (&all["settings"]["on"], &all["settings"]["write"]),
+        (&"zram".into(), &true.into())
+    );
     for path in all["settings"]["files"]["paths"].as_array().unwrap() {
         let name = path.as_str().unwrap().strip_prefix("/dev/").unwrap();
         assert!(!Path::new("/sys/block").join(name).exists(), "{name}");
@@ -172,14 +203,21 @@ fn a_device_in_use_is_not_written_to() {
     let mount = mounted!(Filesystem::Ext4);
     let dir = directory();
     let device = mount.device().unwrap().path().to_str().unwrap();
-    let said = refused(dir.path(), &format!("{SHORT_DEVICE} --write --device {device}"));
-    assert!(said.err.contains("is in use") && said.err.contains("Unmount"), "{said:?}");
+    let said = refused(
+        dir.path(),
+        &format!("{SHORT_DEVICE} --write --device {device}"),
+    );
+    assert!(
+        said.err.contains("is in use") && said.err.contains("Unmount"),
+        "{said:?}"
+    );
     // Reading it is no harm.
     let all = report(dir.path(), &format!("{SHORT_DEVICE} --device {device}"));
     assert_eq!(all["settings"]["on"], "devices");
 }
 
-const SHORT_DEVICE: &str = "--seconds 0.02 --rounds 1 --tables latency --depths 1 --contenders local";
+const SHORT_DEVICE: &str =
+    "--seconds 0.02 --rounds 1 --tables latency --depths 1 --contenders local";
 
 #[test]
 fn only_a_device_that_is_to_be_written_to_is() {
@@ -191,10 +229,14 @@ fn only_a_device_that_is_to_be_written_to_is() {
     let path = device.path().to_str().unwrap();
     report(dir.path(), &format!("{SHORT_DEVICE} --device {path}"));
     assert!(fs::read(path).unwrap() == before, "it was only to be read");
-    let said = run(iops(dir.path(), &format!("{SHORT_DEVICE} --device {path}"))
-        .args(["--write", "--json"]));
+    let said =
+        run(iops(dir.path(), &format!("{SHORT_DEVICE} --device {path}"))
+            .args(["--write", "--json"]));
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.err.contains("overwrites") && said.err.contains(path), "{said:?}");
+    assert!(
+        said.err.contains("overwrites") && said.err.contains(path),
+        "{said:?}"
+    );
     assert!(fs::read(path).unwrap() != before);
 }
 
@@ -206,7 +248,10 @@ fn what_makes_no_sense_is_refused_with_what_to_do() {
     assert!(said.err.contains("there already"), "{said:?}");
     assert!(fs::read(dir.path().join("mine")).unwrap() == vec![7u8; 1 << 20]);
     let said = refused(dir.path(), "--device mine");
-    assert!(said.err.contains("no block device") && said.err.contains("--file"), "{said:?}");
+    assert!(
+        said.err.contains("no block device") && said.err.contains("--file"),
+        "{said:?}"
+    );
     let said = refused(dir.path(), "--file a --device /dev/loop0");
     assert!(said.err.contains("cannot be used with"), "{said:?}");
 }
@@ -235,7 +280,10 @@ fn without_root_files_are_read_and_it_says_so() {
     fs::remove_dir_all(&dir).unwrap();
     assert_eq!(said.code, Some(0), "{said:?}");
     let words = said.text().split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("no root") && words.contains("sudo"), "{words}");
+    assert!(
+        words.contains("no root") && words.contains("sudo"),
+        "{words}"
+    );
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.err.contains("sudo"), "{refused:?}");
 }

@@ -75,6 +75,7 @@ pub struct Op {
 impl Op {
     /// A number of the caller's own, given back with the operation.
     #[must_use]
+    #[inline]
     pub fn token(mut self, token: u64) -> Op {
         self.token = token;
         self
@@ -91,6 +92,7 @@ impl Op {
     }
 
     /// The caller's own number.
+    #[inline]
     pub fn get_token(&self) -> u64 {
         self.token
     }
@@ -111,6 +113,7 @@ impl Op {
     }
 
     /// The buffer of a [`Read`].
+    #[inline]
     pub fn into_buffer(self) -> Option<buffer::Buffer> {
         match self.kind {
             Kind::Read(read) => Some(read.into_buffer()),
@@ -119,6 +122,7 @@ impl Op {
     }
 
     /// The bytes of a [`Write`].
+    #[inline]
     pub fn into_source(self) -> Option<buffer::Source> {
         match self.kind {
             Kind::Write(write) => Some(write.into_source()),
@@ -187,6 +191,7 @@ macro_rules! kinds {
         pub(crate) const ALL: &[(&str, u8)] = &[$(($name::NAME, $name::OPCODE)),*];
 
         $(impl From<$name> for Op {
+            #[inline]
             fn from(op: $name) -> Op {
                 Op { kind: Kind::$name(op), token: 0, deadline: None }
             }

@@ -268,6 +268,7 @@ impl LocalEngine {
         Ok(tickets)
     }
 
+    #[inline]
     fn queue(&mut self, op: Op, rest: Option<Rest>) -> Ticket {
         self.ticket += 1;
         let ticket = Ticket(self.ticket);

@@ -86,6 +86,7 @@ impl Reply {
 
 impl Parcel {
     /// A parcel with what the caller's own try left to do, and who is to do it.
+    #[inline]
     pub(crate) fn new(op: Op, rest: Option<Rest>, ticket: Ticket, reply: Reply) -> (Parcel, Route) {
         let (provenance, missed, route) = rest
             .map_or((Provenance::default(), false, Route::Ring), |r| {
@@ -149,6 +150,7 @@ impl Parcel {
     }
 
     /// Makes the completion, and counts it.
+    #[inline]
     pub(crate) fn finish(
         mut self,
         core: &Core,

@@ -260,6 +260,7 @@ impl Ring {
 
     /// Takes an operation in; `flush` gives it to the kernel. Gives it back if every slot is taken.
     #[must_use]
+    #[inline]
     pub(crate) fn push(&mut self, parcel: Parcel) -> Option<Parcel> {
         let Some(index) = self.free.pop() else {
             return Some(parcel);
@@ -508,6 +509,7 @@ impl Ring {
         }
     }
 
+    #[inline]
     fn complete(&mut self, index: u32, result: i32, out: &mut impl FnMut(Out)) {
         let slot = &mut self.slots[index as usize];
         let when = if slot.elsewhere {
@@ -639,6 +641,7 @@ impl Ring {
         }
     }
 
+    #[inline]
     fn done(&mut self, index: u32, result: Result<usize, Errno>, out: &mut impl FnMut(Out)) {
         if let Some(parcel) = self.release(index) {
             let (reply, completion) = parcel.finish(&self.core, result, ServedBy::Ring);
@@ -646,6 +649,7 @@ impl Ring {
         }
     }
 
+    #[inline]
     fn release(&mut self, index: u32) -> Option<Parcel> {
         self.free.push(index);
         std::mem::take(&mut self.slots[index as usize]).parcel

@@ -33,6 +33,7 @@ pub struct Read {
 
 impl Read {
     /// Reads from `offset` on until the buffer is full or the file ends.
+    #[inline]
     pub fn new(handle: &Handle, buffer: Buffer, offset: u64) -> Read {
         Read {
             handle: handle.clone(),
@@ -69,6 +70,7 @@ impl Read {
     }
 
     /// The buffer, filled with what was read.
+    #[inline]
     pub fn into_buffer(self) -> Buffer {
         self.buffer
     }

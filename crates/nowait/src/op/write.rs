@@ -25,6 +25,7 @@ pub struct Write {
 
 impl Write {
     /// Writes at `offset`.
+    #[inline]
     pub fn new(handle: &Handle, source: Source, offset: u64) -> Write {
         Write {
             handle: handle.clone(),
@@ -61,6 +62,7 @@ impl Write {
     }
 
     /// The bytes that were to be written.
+    #[inline]
     pub fn into_source(self) -> Source {
         self.source
     }
