@@ -93,7 +93,7 @@ mod tests {
         bench.build();
         let benches = <bench::Args as clap::Args>::augment_args(Command::new("bench"));
         verbs += compare(&benches, &bench);
-        assert_eq!(verbs, 8 + 8);
+        assert_eq!(verbs, 8 + 9);
     }
 
     /// Compares the subcommands that are to be seen; says how many those are.
