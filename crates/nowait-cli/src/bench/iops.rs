@@ -108,9 +108,10 @@ pub struct Args {
 pub const AFTER: &str = "\
 Contenders take turns within each round, at the same places (fio draws its own), with the same depth
 and batches: one at a time in the table of latencies, a quarter of the depth in the others. Files are
-open with O_DIRECT. fio's latencies are its own. In the table of one core the thread that submits
-stays on one core; CPU is what the process used on all of them, without the kernel's own threads
-(those of a loop device are such; the one of SQPOLL is the process's).
+open with O_DIRECT. The thread that submits stays on one core, and so does what it starts (but for the
+thread of SQPOLL, which is why the table of one core has none); CPU is what the process used on all of
+them, without the kernel's own threads, such as those of a loop device. fio's latencies are its own; in
+the table of one core it takes none.
 
 A loop device's own threads are the limit before the interface is. Where the kernel has null_blk, that
 costs less, and can be polled: modprobe null_blk poll_queues=1 nr_devices=4, then --device
@@ -307,7 +308,8 @@ impl Bench<'_> {
             },
             batch: cell.table.batch(depth),
             write: self.args.write,
-            core: cell.table.per_core().then_some(self.core),
+            core: self.core,
+            latencies: !cell.table.per_core(),
         })
     }
 

@@ -200,9 +200,9 @@ fn fio_options(load: &Load<'_>) -> Vec<String> {
         true => options.push("--rw=randwrite".into()),
         false => options.extend(["--rw=randread".into(), "--readonly".into()]),
     }
-    if let Some(core) = load.core {
-        // Where latencies are not asked for, fio need not take them either.
-        options.extend([format!("--cpus_allowed={core}"), "--gtod_reduce=1".into()]);
+    options.push(format!("--cpus_allowed={}", load.core));
+    if !load.latencies {
+        options.push("--gtod_reduce=1".into());
     }
     options
 }

@@ -104,11 +104,11 @@ impl Ground {
 
     fn files(args: &Args, stop: &Stop) -> Result<Ground, Problem> {
         let shares = vec![1; args.count as usize];
-        let exists = |path: &PathBuf| {
-            let numbered = PathBuf::from(format!("{}-0", path.display()));
-            path.exists() || (args.count > 1 && numbered.exists())
+        let there = |path: &&PathBuf| match args.count {
+            1 => path.exists(),
+            n => (0..n).any(|i| PathBuf::from(format!("{}-{i}", path.display())).exists()),
         };
-        if let Some(path) = args.file.as_ref().filter(|path| args.write && exists(path)) {
+        if let Some(path) = args.file.as_ref().filter(there).filter(|_| args.write) {
             return Err(Problem::Usage(format!(
                 "--write overwrites what it is given, and {} is there already: name a --file that is \
                  not there yet",

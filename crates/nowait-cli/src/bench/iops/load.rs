@@ -17,8 +17,11 @@ pub struct Load<'a> {
     pub batch: usize,
     /// It writes instead of reading.
     pub write: bool,
-    /// The core that its thread stays on.
-    pub core: Option<usize>,
+    /// The core that its thread stays on: woken now here and now there, one contender would be twice as
+    /// late as the next.
+    pub core: usize,
+    /// Whether latencies are asked for.
+    pub latencies: bool,
 }
 
 impl Load<'_> {
@@ -28,11 +31,10 @@ impl Load<'_> {
         self.turn.files.paths.iter().map(open).collect()
     }
 
-    /// Has the calling thread stay on its core, if it has one.
+    /// Has the calling thread stay on its core.
     pub fn pin(&self) -> Result<(), Problem> {
-        let Some(core) = self.core else { return Ok(()) };
         let mut cores = CpuSet::new();
-        cores.set(core);
+        cores.set(self.core);
         sched_setaffinity(None, &cores).map_err(|e| Problem::of("sched_setaffinity", e))
     }
 

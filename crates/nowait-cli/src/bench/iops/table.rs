@@ -62,7 +62,7 @@ impl Table {
         match name {
             // It has but one depth.
             Name::Psync => depth == 1 || self.per_core(),
-            // The kernel's thread would take turns on the one core with the one that it is to spare.
+            // The kernel's thread takes a second core.
             Name::LocalSqpoll | Name::FioIoUringSqpoll => !self.per_core(),
             _ => true,
         }
