@@ -116,7 +116,7 @@ impl Kind {
 
 /// Either engine: they have the same calls.
 enum AnyEngine {
-    Local(LocalEngine),
+    Local(Box<LocalEngine>),
     Shared(Engine),
 }
 
@@ -125,7 +125,9 @@ impl AnyEngine {
         if kind.shared {
             options.build().map(AnyEngine::Shared)
         } else {
-            options.build_local().map(AnyEngine::Local)
+            options
+                .build_local()
+                .map(|engine| AnyEngine::Local(Box::new(engine)))
         }
     }
 

@@ -60,7 +60,7 @@ enum Place {
     },
     Memory {
         _zram: Vec<Zram>,
-        _loops: Loops,
+        _loops: Box<Loops>,
     },
 }
 
@@ -232,7 +232,7 @@ impl Ground {
             notes,
             _place: Place::Memory {
                 _zram: zrams,
-                _loops: loops,
+                _loops: Box::new(loops),
             },
         })
     }

@@ -72,6 +72,6 @@ pub fn open(path: &Path, write: bool) -> Result<File, Problem> {
 /// interrupts.
 pub fn last_core() -> Result<usize, Problem> {
     let cores = sched_getaffinity(None).map_err(|e| Problem::of("sched_getaffinity", e))?;
-    let mine = (0..CpuSet::MAX_CPU).filter(|core| cores.is_set(*core));
-    Ok(mine.last().unwrap_or(0))
+    let mut mine = (0..CpuSet::MAX_CPU).filter(|core| cores.is_set(*core));
+    Ok(mine.next_back().unwrap_or(0))
 }

@@ -179,15 +179,8 @@ impl OneTable {
         let _ = writeln!(text, "\n{}", paint.bold(&title));
         let _ = writeln!(
             text,
-            "{:<21}{:>4}{:>8}{:>11}{:>9}{:>9}   {:<19}{}",
-            "Interface",
-            "QD",
-            "Polled",
-            "Latency",
-            "IOPS",
-            "CPU",
-            "x libaio",
-            "x fio, same options"
+            "{:<21}{:>4}{:>8}{:>11}{:>9}{:>9}   {:<19}x fio, same options",
+            "Interface", "QD", "Polled", "Latency", "IOPS", "CPU", "x libaio"
         );
         for row in &self.rows {
             let at = |pointer: &str| row.median.pointer(pointer).and_then(Value::as_f64);
