@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use slowdisk::{Filesystem, LoopDevice, Zram, require};
 
-use program::{Said, nowait, run};
+use program::{Said, directory, nowait, run};
 
 fn iops(dir: &Path, args: &str) -> std::process::Command {
     let mut command = nowait(["bench", "iops"]);
@@ -23,11 +23,6 @@ fn iops(dir: &Path, args: &str) -> std::process::Command {
         .current_dir(dir)
         .env_remove("NOWAIT_BACKEND");
     command
-}
-
-/// On a disk, with O_DIRECT: the system's temporary directory may lie in memory.
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
 fn report(dir: &Path, args: &str) -> Value {
@@ -263,7 +258,11 @@ fn without_root_files_are_read_and_it_says_so() {
     let dir: PathBuf = tempfile::tempdir_in("/var/tmp").unwrap().keep();
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
     let program = dir.join("nowait");
-    fs::copy(env!("CARGO_BIN_EXE_nowait"), &program).unwrap();
+    // By another process: a child that is started meanwhile would hold the copy open for writing.
+    let copied = std::process::Command::new("cp")
+        .args([Path::new(env!("CARGO_BIN_EXE_nowait")), &program])
+        .status();
+    assert!(copied.unwrap().success());
     let as_nobody = |args: &str| {
         use std::os::unix::process::CommandExt;
         let mut command = std::process::Command::new(&program);
