@@ -103,8 +103,8 @@ fn a_ring_uses_the_memory_that_it_was_told_of() {
                 };
                 let done = one(engine, read);
                 let n = *done.result.as_ref().unwrap();
-                // SAFETY: the pool's memory, which nobody else uses.
-                (n, unsafe { at.read() }, done)
+                // SAFETY: the pool's memory, which nobody else uses. (A pattern's first byte is 0.)
+                (n, unsafe { at.add(1).read() }, done)
             };
             let (n, byte, done) = read(engine);
             assert_eq!(n, if limited { 1000 } else { PAGE });

@@ -55,7 +55,7 @@ fn operations_use_the_slot_on_their_engine_and_the_descriptor_elsewhere() {
     if !ring() {
         return;
     }
-    let (_dir, paths) = files(&["a", "b"]);
+    let (_dir, paths) = files(&["a", "b", "c"]);
     let test = |engine: &mut dyn Drive| {
         let file = engine.file(&handle_rw(&paths[0]));
         assert_eq!(read(engine, &file), b"aaaaa", "{}", name(engine));
@@ -83,6 +83,11 @@ fn operations_use_the_slot_on_their_engine_and_the_descriptor_elsewhere() {
             let mut other = Options::new().backend(other).build().unwrap();
             assert_eq!(read(&mut other, &file), b"bbbbb", "the descriptor");
         }
+        // Also where that engine has another file in the slot of this number.
+        let mut other = Fixed::new(options(), Options::build_local);
+        let known = other.file(&handle(&paths[2]));
+        assert_eq!(read(&mut other, &known), b"ccccc");
+        assert_eq!(read(&mut other, &file), b"bbbbb", "the descriptor");
         std::fs::write(&paths[0], "aaaaa").unwrap();
     };
     let mut shared = Fixed::new(options(), Options::build);

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use engines::*;
 use nowait::engine::{Backend, Feature, Options};
-use nowait::op::{Nop, Op, Read};
+use nowait::op::{Nop, Op, Read, Write};
 use nowait::read::Trying;
-use nowait::{ErrorKind, ServedBy};
+use nowait::{ErrorKind, Handle, ServedBy};
+use rustix::event::{PollFd, PollFlags, poll as poll_fds};
 
 const PAGE: usize = 4096;
 
@@ -67,6 +68,24 @@ fn a_thread_that_sleeps_is_woken() {
             assert_eq!(one(engine, Op::from(Nop).token(i)).held.get_token(), i);
             // Long enough for it to go to sleep, or nearly.
             std::thread::sleep(Duration::from_millis(i % 5));
+        }
+    });
+}
+
+#[test]
+fn what_is_submitted_is_begun_though_nobody_waits_for_it() {
+    each_sqpoll(Options::new(), |engine| {
+        let (reader, writer) = pipe();
+        let writer = Handle::new(writer).unwrap();
+        for _ in 0..5 {
+            std::thread::sleep(Duration::from_millis(20));
+            queued(engine, Write::stream(&writer, Box::new(vec![1; 1])));
+            // Until something has arrived; a thread that sleeps on is not woken by that.
+            let mut poll = [PollFd::new(&reader, PollFlags::IN)];
+            let limit = rustix::time::Timespec::try_from(LONG).unwrap();
+            assert_eq!(poll_fds(&mut poll, Some(&limit)), Ok(1), "{}", name(engine));
+            rustix::io::read(&reader, &mut [0; 1]).unwrap();
+            finish(engine, 1);
         }
     });
 }
