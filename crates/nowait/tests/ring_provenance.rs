@@ -52,12 +52,12 @@ fn read_all(engine: &mut dyn Drive, file: &Handle) -> Vec<Provenance> {
 
 #[test]
 fn what_is_called_cached_was_and_what_is_called_the_devices_was_not() {
-    let states: [(&str, fn(usize) -> bool); 3] = [
-        ("cold", |_| false),
-        ("warm", |_| true),
-        ("half", |page| page % 2 == 0),
-    ];
-    for (state, which) in states {
+    for state in ["cold", "warm", "half"] {
+        let which = |page: usize| match state {
+            "cold" => false,
+            "warm" => true,
+            _ => page.is_multiple_of(2),
+        };
         each_ring(Options::new().trying(Trying::Never), |engine| {
             let dir = scratch();
             let path = patterned(dir.path(), "file", PAGES * PAGE);
