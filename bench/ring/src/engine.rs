@@ -43,8 +43,8 @@ pub fn read(task: &Task) -> io::Result<Done> {
             let (file, offset) = places.next();
             ops.push(Op::from(Read::new(&files[file], buffer, offset)));
         }
-        engine.submit_batch(&mut ops);
-        reads += engine.reap(&mut out, Wait::For(task.batch as usize))? as u64;
+        let wait = Wait::For(task.batch as usize);
+        reads += engine.submit_and_reap(&mut ops, &mut out, wait)? as u64;
         for completion in out.drain(..) {
             if completion.result? != task.block as usize {
                 return Err(io::Error::other("a short read"));

@@ -289,6 +289,10 @@ pub(crate) fn start_op(
     // Not a handle of our own: taking one and putting it back is a good part of what an operation
     // costs that is handed on at once.
     let (handle, buffer) = read.handle_and_buffer();
+    if handle.is_direct() {
+        // As the plan would say, sooner: such reads come by the million.
+        return None;
+    }
     // Only now: a buffer that is asked for its room later forgets what it was filled with.
     let mut len = 0;
     let started = start_into(&mut **buffer, |space| {

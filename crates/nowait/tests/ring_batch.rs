@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use engines::*;
 use nowait::engine::{Options, Wait};
 use nowait::op::{Nop, Op, Read};
-use nowait::{Completion, Handle};
+use nowait::{Completion, Handle, OpenOptions};
 
 /// A time that does not pass here.
 const NEVER: Duration = LONG;
@@ -115,4 +115,73 @@ fn a_deadline_passes_in_a_wait_for_a_batch() {
         });
         assert_eq!(got.len(), 1);
     });
+}
+
+#[test]
+fn submitting_and_reaping_in_one_is_the_same() {
+    let dir = scratch();
+    let path = patterned(dir.path(), "file", 64 * 4096);
+    let direct = OpenOptions::new().read(true).direct(true).unaligned(true);
+    let direct = direct.blocking_open(&path).unwrap();
+    let cached = handle(&path);
+    for backend in backends() {
+        let _limit = Limit::new(format!("{backend}"));
+        let mut engine = Options::new()
+            .depth(8)
+            .backend(backend)
+            .build_local()
+            .unwrap();
+        let (idle, _writer) = pipe();
+        let reads = |file: &Handle, n: u64| -> Vec<Op> {
+            let read = |i| Read::new(file, Box::new(vec![0; 4096]), i * 4096);
+            (0..n).map(|i| Op::from(read(i)).token(i)).collect()
+        };
+        let check = |done: Vec<Completion>, from_cache: bool| {
+            for completion in done {
+                let at = 4096 * completion.held.get_token();
+                assert_eq!(completion.result.as_ref().unwrap(), &4096);
+                let hit = completion.provenance.cached > 0;
+                assert_eq!(hit, from_cache, "{backend}: {completion:?}");
+                assert_eq!(bytes_of(completion), pattern(at, 4096));
+            }
+        };
+        // Those that go past the page cache: more than there is room for, and all at once.
+        let mut ops = reads(direct.handle(), 20);
+        let mut seen = 0;
+        while seen < 20 {
+            let mut done = Vec::new();
+            let n = engine
+                .submit_and_reap(&mut ops, &mut done, Wait::For(3))
+                .unwrap();
+            assert!(n >= 3.min(20 - seen) && n == done.len(), "{backend}: {n}");
+            assert!(engine.in_flight() <= 8);
+            seen += n;
+            check(done, false);
+        }
+        assert!(ops.is_empty() && engine.in_flight() == 0);
+        // What was cached is known to be, also beside what was not, and beside what never comes.
+        let mut done = Vec::new();
+        engine
+            .submit_and_reap(&mut reads(&cached, 1), &mut done, Wait::For(1))
+            .unwrap();
+        let mut never = vec![Op::from(Read::stream(&idle, Box::new(vec![0; 1]))).token(99)];
+        assert_eq!(
+            engine
+                .submit_and_reap(&mut never, &mut done, Wait::No)
+                .unwrap(),
+            0
+        );
+        engine
+            .submit_and_reap(&mut reads(&cached, 3), &mut done, Wait::For(3))
+            .unwrap();
+        assert_eq!(done.len(), 4);
+        check(done, true);
+        // Nothing is left to be waited for but the pipe's.
+        rustix::io::write(&_writer, b"x").unwrap();
+        let mut done = Vec::new();
+        engine
+            .submit_and_reap(&mut Vec::new(), &mut done, Wait::For(5))
+            .unwrap();
+        assert_eq!(done.len(), 1);
+    }
 }

@@ -188,6 +188,49 @@ impl LocalEngine {
         if self.core.check_process("submit").is_err() {
             return 0;
         }
+        let taken = self.take(ops);
+        self.flush();
+        taken
+    }
+
+    /// As [`submit_batch`](LocalEngine::submit_batch) and then [`reap`](LocalEngine::reap), with one
+    /// system call for both where that can be: `wait` is [`Wait::For`], nothing is at workers or
+    /// has a deadline, and nothing of what is submitted may be served by the page cache (of a call
+    /// that waits nobody could say what was there before it waited). Returns how many were reaped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forked`] in a forked child.
+    ///
+    /// ```
+    /// use nowait::engine::{LocalEngine, Wait};
+    /// use nowait::op::{Nop, Op};
+    /// let mut engine = LocalEngine::new()?;
+    /// let (mut ops, mut done) = (vec![Op::from(Nop), Op::from(Nop)], Vec::new());
+    /// assert_eq!(engine.submit_and_reap(&mut ops, &mut done, Wait::For(2))?, 2);
+    /// assert!(ops.is_empty());
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
+    pub fn submit_and_reap(
+        &mut self,
+        ops: &mut Vec<Op>,
+        out: &mut Vec<Completion>,
+        wait: Wait,
+    ) -> Result<usize> {
+        self.core.check_process("submit")?;
+        self.take(ops);
+        let lone = self.away == 0 && self.ready.is_empty() && self.core.deadlines.next().is_none();
+        match wait {
+            Wait::For(want) if lone && want > 0 => {
+                self.with_ring(|ring, mut out| ring.flush_and_wait(want, &mut out));
+            }
+            _ => self.flush(),
+        }
+        self.reap(out, wait)
+    }
+
+    /// Takes operations until the engine is full; `flush` gives them to the kernel.
+    #[inline]
+    fn take(&mut self, ops: &mut Vec<Op>) -> usize {
         let room = self.depth().saturating_sub(self.in_flight());
         let taken = room.min(ops.len());
         if taken < ops.len() {
@@ -212,7 +255,6 @@ impl LocalEngine {
                 }
             }
         }
-        self.flush();
         aheads.into_iter().for_each(|ahead| self.read_ahead(ahead));
         let news = self.event_registered && !self.ready.is_empty();
         if let (true, Ok(event)) = (news, self.mailbox.event()) {

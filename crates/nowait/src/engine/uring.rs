@@ -403,6 +403,27 @@ impl Ring {
         }
     }
 
+    /// As `flush`, and waits in the same call until so many completions are there, of which none was
+    /// had at once. What may be cached, or be taken otherwise, is flushed as ever, without a wait.
+    pub(crate) fn flush_and_wait(&mut self, want: usize, out: &mut impl FnMut(Out)) {
+        let plain = self.buffered > 0 || self.linked || self.sqpoll || self.broken;
+        if plain || !self.queued {
+            return self.flush(out);
+        }
+        self.registered.refresh(&self.ring);
+        let entries = self.ring.submission().len();
+        let want = want.min(self.held());
+        let entered = self.call(entries as u32, want as u32, EnterFlags::GETEVENTS, None);
+        if entered == Ok(entries) {
+            self.queued = false;
+            self.mark = self.seen;
+            self.flush += 1;
+        } else {
+            // The rest of them, or what is wrong.
+            self.flush(out);
+        }
+    }
+
     /// io_uring_enter(2), by the shorter way if there is one.
     fn call(
         &self,

@@ -72,9 +72,8 @@ impl Kind {
         let handle = engine.take_in(self, vec![handle]).map_err(say)?.remove(0);
         let buffer = pool.take().ok_or("no buffer")?;
         let mut ops = vec![Op::from(Read::new(&handle, Box::new(buffer), 0))];
-        engine.submit_batch(&mut ops);
         let mut done = Vec::new();
-        engine.reap(&mut done, 1).map_err(say)?;
+        engine.turn(&mut ops, &mut done, 1).map_err(say)?;
         for completion in done {
             completion.result.map_err(say)?;
         }
@@ -143,19 +142,20 @@ impl AnyEngine {
         files.iter().map(|file| set.insert(file)).collect()
     }
 
+    /// Submits, and takes what is done.
     #[inline]
-    fn submit_batch(&mut self, ops: &mut Vec<Op>) -> usize {
+    fn turn(
+        &mut self,
+        ops: &mut Vec<Op>,
+        done: &mut Vec<Completion>,
+        at_least: usize,
+    ) -> nowait::Result<usize> {
         match self {
-            AnyEngine::Local(engine) => engine.submit_batch(ops),
-            AnyEngine::Shared(engine) => engine.submit_batch(ops),
-        }
-    }
-
-    #[inline]
-    fn reap(&mut self, done: &mut Vec<Completion>, at_least: usize) -> nowait::Result<usize> {
-        match self {
-            AnyEngine::Local(engine) => engine.reap(done, Wait::For(at_least)),
-            AnyEngine::Shared(engine) => engine.reap(done, Wait::For(at_least)),
+            AnyEngine::Local(engine) => engine.submit_and_reap(ops, done, Wait::For(at_least)),
+            AnyEngine::Shared(engine) => {
+                engine.submit_batch(ops);
+                engine.reap(done, Wait::For(at_least))
+            }
         }
     }
 
@@ -227,13 +227,12 @@ fn run<B>(
             };
             timed = timed.or(timer);
             ops.push(op.token(word));
-            engine.submit_batch(&mut ops);
         }
         let in_flight = depth - free.len();
         if in_flight == 0 {
             return Ok(());
         }
-        engine.reap(&mut done, load.batch.min(in_flight))?;
+        engine.turn(&mut ops, &mut done, load.batch.min(in_flight))?;
         for completion in done.drain(..) {
             if completion.held.get_token() == TIMED
                 && let Some(timer) = timed.take()
