@@ -17,7 +17,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Converts into [`std::io::Error`] without losing the errno, so `?` works in functions that
 /// return `io::Result`.
 #[derive(Clone)]
-pub struct Error {
+pub struct Error(Box<Failure>);
+
+/// What an error says. Behind a box, since results are moved about a million times a second and are
+/// hardly ever errors.
+#[derive(Clone)]
+struct Failure {
     operation: &'static str,
     kind: ErrorKind,
     errno: Option<Errno>,
@@ -80,22 +85,22 @@ impl Error {
             Errno::TIME => ErrorKind::DeadlinePassed,
             _ => ErrorKind::Os,
         };
-        Error {
+        Error(Box::new(Failure {
             operation,
             kind,
             errno: Some(errno),
             path: None,
-        }
+        }))
     }
 
     /// An error of our own.
     pub(crate) fn new(operation: &'static str, kind: ErrorKind) -> Error {
-        Error {
+        Error(Box::new(Failure {
             operation,
             kind,
             errno: matches!(kind, ErrorKind::Misaligned { .. }).then_some(Errno::INVAL),
             path: None,
-        }
+        }))
     }
 
     /// An error that a standard library call gave.
@@ -105,57 +110,57 @@ impl Error {
 
     /// The same error, for a reason that we know better than its number tells.
     pub(crate) fn because(mut self, kind: ErrorKind) -> Error {
-        self.kind = kind;
+        self.0.kind = kind;
         self
     }
 
     /// The same error, with the file it concerns.
     pub(crate) fn on(mut self, path: Option<&Arc<Path>>) -> Error {
-        self.path = path.cloned();
+        self.0.path = path.cloned();
         self
     }
 
     /// The same error, by the name of the method that the caller used.
     pub(crate) fn named(mut self, operation: &'static str) -> Error {
-        self.operation = operation;
+        self.0.operation = operation;
         self
     }
 
     /// What was tried: the name of the method or of the system call.
     pub fn operation(&self) -> &'static str {
-        self.operation
+        self.0.operation
     }
 
     /// Why it failed.
     pub fn kind(&self) -> ErrorKind {
-        self.kind
+        self.0.kind
     }
 
     /// The kernel's number for the error, where it came from the kernel.
     pub fn errno(&self) -> Option<i32> {
-        self.errno.map(Errno::raw_os_error)
+        self.0.errno.map(Errno::raw_os_error)
     }
 
     /// The file, where it was opened by its path.
     pub fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
+        self.0.path.as_deref()
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.operation)?;
-        if let Some(path) = &self.path {
+        f.write_str(self.0.operation)?;
+        if let Some(path) = &self.0.path {
             write!(f, " {}", Shown(path))?;
         }
         f.write_str(": ")?;
-        if let ErrorKind::Misaligned { memory, offset } = self.kind {
+        if let ErrorKind::Misaligned { memory, offset } = self.0.kind {
             return write!(
                 f,
                 "O_DIRECT needs memory at a multiple of {memory} bytes, offset and length at one of {offset}"
             );
         }
-        let ours = match self.kind {
+        let ours = match self.0.kind {
             ErrorKind::Os => "failed",
             ErrorKind::Unsupported => "not supported here",
             ErrorKind::InvalidInput => "not a value that can be used",
@@ -186,8 +191,8 @@ impl fmt::Display for Error {
             ErrorKind::Misaligned { .. } => "not aligned as O_DIRECT needs it",
             ErrorKind::Full => "the engine is full; reap completions or raise its depth",
         };
-        match self.errno {
-            Some(errno) if self.kind == ErrorKind::Os => {
+        match self.0.errno {
+            Some(errno) if self.0.kind == ErrorKind::Os => {
                 write!(f, "{}", io::Error::from_raw_os_error(errno.raw_os_error()))
             }
             Some(errno) => {
@@ -205,10 +210,10 @@ impl fmt::Display for Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Error")
-            .field("operation", &self.operation)
-            .field("kind", &self.kind)
+            .field("operation", &self.0.operation)
+            .field("kind", &self.0.kind)
             .field("errno", &self.errno())
-            .field("path", &self.path.as_ref().map(|p| PathBuf::from(&**p)))
+            .field("path", &self.0.path.as_ref().map(|p| PathBuf::from(&**p)))
             .finish()
     }
 }
@@ -217,7 +222,7 @@ impl std::error::Error for Error {}
 
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
-        let kind = match (error.kind, error.errno) {
+        let kind = match (error.0.kind, error.0.errno) {
             (_, Some(errno)) => io::Error::from_raw_os_error(errno.raw_os_error()).kind(),
             (ErrorKind::UnexpectedEof, None) => io::ErrorKind::UnexpectedEof,
             (ErrorKind::WriteZero, None) => io::ErrorKind::WriteZero,

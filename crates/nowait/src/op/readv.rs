@@ -20,7 +20,8 @@ pub struct Readv {
     offset: Offset,
     flags: RwFlags,
     done: usize,
-    iovecs: Iovecs,
+    /// Boxed, so that operations of one buffer are small.
+    iovecs: Box<Iovecs>,
 }
 
 impl Readv {
@@ -32,7 +33,7 @@ impl Readv {
             offset: Some(offset),
             flags: RwFlags::empty(),
             done: 0,
-            iovecs: Iovecs::default(),
+            iovecs: Box::default(),
         }
     }
 

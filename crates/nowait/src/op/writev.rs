@@ -20,7 +20,8 @@ pub struct Writev {
     sources: Vec<Source>,
     offset: Offset,
     flags: RwFlags,
-    iovecs: Iovecs,
+    /// Boxed, so that operations of one buffer are small.
+    iovecs: Box<Iovecs>,
 }
 
 impl Writev {
@@ -31,7 +32,7 @@ impl Writev {
             sources,
             offset: Some(offset),
             flags: RwFlags::empty(),
-            iovecs: Iovecs::default(),
+            iovecs: Box::default(),
         }
     }
 
