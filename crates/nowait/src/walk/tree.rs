@@ -85,7 +85,7 @@ pub(super) enum Piece {
 
 pub(super) enum Done {
     Opened(Waiting, Result<Box<Opened>, Refused>),
-    Of(u64, scan::Done),
+    Of(u64, Box<scan::Done>),
 }
 
 /// A directory that was opened, and how far the worker that did so got.
@@ -337,7 +337,7 @@ impl Job for Tree {
 
     fn carry_out(piece: Piece, until: Option<Instant>, over: &dyn Fn() -> bool) -> Done {
         match piece {
-            Piece::Of(id, piece) => Done::Of(id, Progress::carry_out(piece, until, over)),
+            Piece::Of(id, piece) => Done::Of(id, Box::new(Progress::carry_out(piece, until, over))),
             Piece::Open {
                 waiting,
                 root,
@@ -361,7 +361,7 @@ impl Job for Tree {
             Done::Opened(waiting, opened) => self.take_opened(waiting, opened),
             Done::Of(id, done) => {
                 if let Some(at) = self.open.iter().position(|branch| branch.id == id) {
-                    self.open[at].progress.take_in(done);
+                    self.open[at].progress.take_in(*done);
                     self.harvest(at);
                 }
             }
