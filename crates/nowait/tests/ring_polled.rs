@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use engines::*;
-use nowait::buffer::BufferPool;
+use nowait::buffer::{BufferPool, PoolBuffer};
 use nowait::engine::{Backend, Engine, Feature, LocalEngine, Options, Polled};
 use nowait::op::{Call, Fsync, Nop, Op, Read, Write};
-use nowait::{ErrorKind, Handle, IoBufExt};
+use nowait::{AtomicWrites, ErrorKind, Handle, IoBuf, IoBufExt, RwFlags};
 use rustix::fs::{Mode, OFlags};
 
 const BLOCK: usize = 4096;
@@ -306,4 +306,37 @@ fn a_polled_engine_that_is_dropped_gives_buffers_back() {
     engine.submit_batch(&mut ops);
     drop(engine);
     assert_eq!(pool.free(), 16);
+}
+
+/// The drive of `make test-iopoll` writes its blocks atomically, as every NVMe drive does.
+#[test]
+fn an_atomic_write_is_taken_where_the_device_takes_some() {
+    let Some(path) = device() else { return };
+    let Some(takes) = AtomicWrites::of(direct(&path)).unwrap() else {
+        // Before Linux 6.11 nobody says.
+        return slowdisk::skip_or_fail("a kernel that knows STATX_WRITE_ATOMIC");
+    };
+    let pool = BufferPool::new(2, takes.max as usize * 2).unwrap();
+    each(Options::new(), |engine| {
+        let file = direct(&path);
+        let offset = u64::from(takes.max) * 8;
+        let write = |len: u32| {
+            let mut buffer = pool.take().unwrap();
+            buffer.fill(len as u8 ^ 0x5a);
+            let limited = Box::new(buffer.limit(len as usize));
+            Op::from(Write::new(&file, limited, offset).flags(RwFlags::ATOMIC))
+        };
+        let done = one(engine, write(takes.min));
+        assert_eq!(said(&done), Ok(takes.min as usize), "{takes:?}");
+        drop(done);
+        let buffer = pool.take().unwrap().limit(takes.min as usize);
+        let read = one(engine, Read::new(&file, Box::new(buffer), offset));
+        let bytes = read.held.into_buffer().unwrap();
+        let bytes = nowait::buffer::downcast::<nowait::buffer::Limit<PoolBuffer>>(bytes).unwrap();
+        assert!(bytes.bytes().iter().all(|b| *b == takes.min as u8 ^ 0x5a));
+        drop(bytes);
+        // More than the device writes at once is refused, not torn.
+        let done = one(engine, write(takes.max * 2));
+        assert_eq!(said(&done), Err(libc::EINVAL), "{takes:?}");
+    });
 }
