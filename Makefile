@@ -20,6 +20,7 @@ test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test f
 check: ## format, lints, documentation, musl, manual pages
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path bench/Cargo.toml
+	cargo fmt --check --manifest-path bench/ring/Cargo.toml
 	cargo clippy --workspace --all-targets --all-features -- -D warnings -D clippy::undocumented_unsafe_blocks
 	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace --all-features
 	@if rustup target list --installed 2>/dev/null | grep -qx $(musl); then \
@@ -41,6 +42,7 @@ bench-tokio: ## nowait for tokio beside tokio::fs, tokio-uring, compio and more:
 
 bench-smoke: ## that bench runs: lints, and each peer once on a small file
 	cargo clippy --manifest-path bench/Cargo.toml --target-dir bench/target --all-targets -- -D warnings
+	cargo clippy --manifest-path bench/ring/Cargo.toml --target-dir bench/ring/target --all-targets -- -D warnings
 	cargo test --manifest-path bench/Cargo.toml --target-dir bench/target
 
 test-kernels: ## the library's tests on Linux 6.1 and 6.12, in QEMU
