@@ -231,8 +231,10 @@ fn what_is_never_there_at_once_is_said_and_ends_the_chain() {
             .then(read(&reader, 1).flags(RwFlags::NOWAIT))
             .then(Nop);
         let done = all(engine, chain);
-        let again = rustix::io::Errno::AGAIN.raw_os_error();
-        assert_eq!(said(&done[0]), Err(again), "{}", name(engine));
+        // Pipes know NOWAIT on newer kernels only (6.1's don't).
+        let said = said(&done[0]);
+        let never = [libc::EAGAIN, libc::EOPNOTSUPP].map(Err);
+        assert!(never.contains(&said), "{}: {said:?}", name(engine));
         assert_eq!(kind(&done[1]), ErrorKind::Cancelled);
     });
 }
