@@ -64,28 +64,34 @@ fn an_unreadable_part_of_a_directory_is_an_error_among_the_rest() {
     // A leaf in the middle.
     let bad = cold.block_of(&dir, 100);
     for parts in [1, 16] {
-        cold.chill();
-        let fault = disk.inject(Fault::eio(bad.clone()).reads_only());
-        let (mut names, mut errors) = (HashSet::new(), Vec::new());
-        let mut scan = Options::new().parts(parts).blocking_open(&dir).unwrap();
-        while let Some(batch) = scan.blocking_batch() {
-            match batch {
-                Ok(batch) => names.extend(batch.iter().map(|e| e.name().to_owned())),
-                Err(error) => errors.push(error),
+        let listed = |cold: &mut Cold| {
+            cold.chill();
+            let fault = disk.inject(Fault::eio(bad.clone()).reads_only());
+            let (mut names, mut errors) = (HashSet::new(), Vec::new());
+            let mut scan = Options::new().parts(parts).blocking_open(&dir).unwrap();
+            while let Some(batch) = scan.blocking_batch() {
+                match batch {
+                    Ok(batch) => names.extend(batch.iter().map(|e| e.name().to_owned())),
+                    Err(error) => errors.push(error),
+                }
             }
-        }
-        disk.release(fault);
-        eprintln!("{parts} parts: {} names, {errors:?}", names.len());
-        assert!(!errors.is_empty(), "{parts} parts");
-        assert!(names.len() < 40_000, "{parts} parts");
-        for error in &errors {
-            assert_eq!(error.path(), Some(dir.as_path()));
-            assert!(error.errno().is_some(), "{error}");
-        }
-        // One part is lost from there on, the others are not.
-        if parts == 16 {
-            assert!(names.len() > 30_000, "{}", names.len());
-        }
+            disk.release(fault);
+            eprintln!("{parts} parts: {} names, {errors:?}", names.len());
+            assert!(!errors.is_empty(), "{parts} parts");
+            assert!(names.len() < 40_000, "{parts} parts");
+            for error in &errors {
+                assert_eq!(error.path(), Some(dir.as_path()));
+                assert!(error.errno().is_some(), "{error}");
+            }
+            names.len()
+        };
+        // One part is lost from there on, the others are not. On a busy machine whoever began may have
+        // listed half of it before anybody came to take a part: then once more.
+        let tries = if parts == 16 { 8 } else { 1 };
+        let most = (0..tries)
+            .map(|_| listed(&mut cold))
+            .find(|names| *names > 30_000);
+        assert!(parts == 1 || most.is_some(), "{parts} parts");
         let error = {
             cold.chill();
             let fault = disk.inject(Fault::eio(bad.clone()).reads_only());
