@@ -18,6 +18,8 @@ mod plot;
 mod ratio;
 mod report;
 mod round;
+#[path = "../../crates/nowait-cli/src/bench/sign_test.rs"]
+mod sign_test;
 mod tape;
 mod tick;
 mod turn;

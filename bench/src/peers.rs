@@ -5,5 +5,6 @@ pub mod compio;
 pub mod nowait;
 mod on_tokio;
 pub mod pread;
+mod stream;
 pub mod tokio_fs;
 pub mod tokio_uring;

@@ -31,8 +31,9 @@ use crate::cache;
 use crate::cell::Cell;
 use crate::machine::Machine;
 use crate::peer::Peer;
-use crate::ratio::{Interval, covered, middle};
+use crate::ratio::ratio;
 use crate::round::Round;
+use crate::sign_test::{Interval, middle};
 use crate::turn::WORKERS;
 
 /// One cell with all its rounds.
@@ -113,11 +114,12 @@ impl Figure {
 
     /// The median over rounds.
     pub fn median(self, rounds: &[Round]) -> Option<f64> {
-        middle(&mut self.each(rounds))
+        let mut each = self.each(rounds);
+        (!each.is_empty()).then(|| middle(&mut each))
     }
 
     fn ratio(self, a: &[Round], b: &[Round]) -> Option<Interval> {
-        Interval::of(&self.each(a), &self.each(b))
+        ratio(&self.each(a), &self.each(b))
     }
 }
 
@@ -134,7 +136,7 @@ impl Report {
                 "advice": "POSIX_FADV_RANDOM on every descriptor",
                 "cache": cache::HOW,
                 "interval": "order statistics of the paired ratios (sign test)",
-                "coverage": short(covered(args.rounds as usize)),
+                "coverage": short(Interval::coverage(args.rounds as usize)),
             }),
             notes,
         }
@@ -198,11 +200,11 @@ impl Measured {
             let all = Figure::ALL.iter().filter_map(|figure| {
                 let each = figure.each(rounds);
                 let mut sorted = each.clone();
-                let median = middle(&mut sorted)?;
+                let median = middle(&mut sorted);
                 let value = json!({
                     "median": short(median),
-                    "low": short(sorted[0]),
-                    "high": short(sorted[sorted.len() - 1]),
+                    "low": short(*sorted.first()?),
+                    "high": short(*sorted.last()?),
                     "rounds": each.into_iter().map(short).collect::<Vec<f64>>(),
                 });
                 Some((figure.name().to_owned(), value))

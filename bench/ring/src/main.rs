@@ -9,7 +9,10 @@ mod engine;
 #[cfg(feature = "liburing")]
 mod liburing;
 mod places;
+#[path = "../../src/ratio.rs"]
 mod ratio;
+#[path = "../../../crates/nowait-cli/src/bench/sign_test.rs"]
+mod sign_test;
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
@@ -20,7 +23,8 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use ratio::Interval;
+use ratio::ratio;
+use sign_test::{Interval, middle};
 
 /// nowait's LocalEngine beside the crate io-uring, and beside liburing (--features liburing)
 #[derive(Debug, Parser)]
@@ -141,26 +145,27 @@ fn bench(args: &Args) -> std::io::Result<()> {
         let ours = figures[0].clone();
         for (i, ((name, _), (iops, cpu))) in WAYS.iter().zip(&figures).enumerate() {
             let what = if fixed { "fixed" } else { "plain" };
-            let (iops_of, cpu_of) = (middle(iops) / 1e3, middle(cpu) * 1e6);
+            let of = |figures: &[f64]| middle(&mut figures.to_vec());
+            let (iops_of, cpu_of) = (of(iops) / 1e3, of(cpu) * 1e6);
             print!("{what:<8}{name:<10}{iops_of:>9.1}{cpu_of:>10.3}");
             if i > 0 {
-                let of = |a: &[f64], b: &[f64]| {
-                    Interval::of(a, b).map_or_else(String::new, |i| i.to_string())
-                };
+                let of = |a: &[f64], b: &[f64]| ratio(a, b).map_or_else(String::new, say);
                 print!("   nowait: {}, {}", of(&ours.0, iops), of(&ours.1, cpu));
             }
             println!();
         }
     }
     println!(
-        "medians over {} rounds; ratios: medians of those within each round (95 % range)",
-        args.rounds
+        "medians over {} rounds; ratios: medians of those within each round (range that holds the true \
+         one with {:.0} %)",
+        args.rounds,
+        100.0 * Interval::coverage(args.rounds as usize)
     );
     Ok(())
 }
 
-fn middle(figures: &[f64]) -> f64 {
-    ratio::middle(&mut figures.to_vec())
+fn say(of: Interval) -> String {
+    format!("{:.3} ({:.3}-{:.3})", of.median, of.low95, of.high95)
 }
 
 /// Has this thread stay on one core.

@@ -1,14 +1,14 @@
 //! nowait::tokio::File: positional calls on one file for all tasks, or the stream, on a file for each.
 
-use std::io::{self, SeekFrom};
+use std::io;
 use std::sync::Arc;
 
 use nowait::Mode;
 use nowait::engine::{Backend, Engine};
 use nowait::tokio::{File, OpenOptions};
-use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 
 use super::on_tokio;
+use super::stream::Stream;
 use crate::gate::{Gate, Source};
 use crate::peer::Peer;
 use crate::turn::Turn;
@@ -17,14 +17,6 @@ struct Positional {
     file: Arc<File>,
     buffer: Vec<u8>,
     write: bool,
-}
-
-struct Stream {
-    file: File,
-    buffer: Vec<u8>,
-    write: bool,
-    flush: bool,
-    position: u64,
 }
 
 pub fn positional(gate: &'static Gate) -> io::Result<()> {
@@ -44,13 +36,7 @@ pub fn stream(gate: &'static Gate) -> io::Result<()> {
     let turn = &gate.turn;
     let engine = engine(turn)?;
     on_tokio::run(gate, |task| {
-        let source = Stream {
-            file: pollster::block_on(open(turn, &engine))?,
-            buffer: vec![1; turn.block()],
-            write: turn.is_write(),
-            flush: turn.waits_for_writes(),
-            position: 0,
-        };
+        let source = Stream::new(turn, pollster::block_on(open(turn, &engine))?);
         Ok(gate.drive(task, source))
     })
 }
@@ -82,27 +68,5 @@ impl Source for Positional {
         self.buffer = done.held;
         done.result?;
         Ok(())
-    }
-}
-
-impl Source for Stream {
-    async fn act(&mut self, offset: u64) -> io::Result<()> {
-        if self.position != offset {
-            self.file.seek(SeekFrom::Start(offset)).await?;
-        }
-        self.position = offset + self.buffer.len() as u64;
-        if !self.write {
-            self.file.read_exact(&mut self.buffer).await?;
-            return Ok(());
-        }
-        self.file.write_all(&self.buffer).await?;
-        match self.flush {
-            true => self.file.flush().await,
-            false => Ok(()),
-        }
-    }
-
-    async fn finish(&mut self) -> io::Result<()> {
-        self.file.flush().await
     }
 }

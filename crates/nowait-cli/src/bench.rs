@@ -34,6 +34,7 @@ mod ratio;
 mod report;
 mod round;
 mod settings;
+mod sign_test;
 mod syscalls;
 mod turn;
 mod turnover;

@@ -35,9 +35,10 @@ use super::contender::{Fit, once_each};
 use super::files::{Files, Wanted};
 use super::fio;
 use super::machine::Machine;
-use super::ratio::{FEWEST, Interval, interval};
+use super::ratio::FEWEST;
 use super::report::{Paint, digits, print};
 use super::round::median;
+use super::sign_test::Interval;
 use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;
 use crate::size::Size;
@@ -295,7 +296,7 @@ impl Measured {
             let mut each: Vec<f64> = each
                 .map(|(a, b)| figure(a) / figure(b).max(1e-12))
                 .collect();
-            interval(&mut each)
+            Interval::of(&mut each)
         };
         Some(Ratios {
             iops: of(|f| f.iops),

@@ -2,17 +2,16 @@
 //! the true median lies.
 //!
 //! Within a round both have the same places to read and a machine in the same mood, so each round
-//! gives one ratio. The range is the order-statistic interval of the sign test: of `n` sorted
-//! ratios it leaves out `k` at each end, as many as keep its coverage at 95 % or more. It assumes
-//! nothing about how the ratios are distributed. Below 6 rounds even the whole range covers less
-//! (3 rounds: 75 %), and `coverage` says so.
+//! gives one ratio. Below 6 rounds even their whole range covers less than 95 % (3 rounds: 75 %), and
+//! `coverage` says so.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::draws::CLASSES;
-use super::round::{Percentiles, Round, middle};
+use super::round::{Percentiles, Round};
+use super::sign_test::Interval;
 
 /// Fewer rounds than this make no ratio.
 pub const FEWEST: usize = 3;
@@ -42,14 +41,6 @@ pub struct ClassRatio {
     pub p99: Interval,
 }
 
-/// A median and its range.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Interval {
-    pub median: f64,
-    pub low95: f64,
-    pub high95: f64,
-}
-
 impl Ratio {
     /// Of A's rounds to B's, pair by pair; `None` of too few.
     pub fn of(a: &[Round], b: &[Round]) -> Option<Ratio> {
@@ -63,7 +54,7 @@ impl Ratio {
                 .zip(b)
                 .map(|(a, b)| figure(a) / figure(b).max(1e-12))
                 .collect();
-            interval(&mut each)
+            Interval::of(&mut each)
         };
         let class = |name: &'static str| {
             let lat = |r: &Round, p: fn(&Percentiles) -> f64| {
@@ -89,62 +80,15 @@ impl Ratio {
                 .map(|name| (*name, class(name)))
                 .collect(),
             rounds,
-            coverage: coverage(rounds, left_out(rounds)),
+            coverage: Interval::coverage(rounds),
         })
     }
-}
-
-/// Of some ratios, one a round.
-pub fn interval(ratios: &mut [f64]) -> Interval {
-    let median = middle(ratios);
-    let k = left_out(ratios.len());
-    Interval {
-        median,
-        low95: ratios[k],
-        high95: ratios[ratios.len() - 1 - k],
-    }
-}
-
-/// How many ratios at each end may be left out.
-fn left_out(n: usize) -> usize {
-    (1..n / 2)
-        .take_while(|&k| coverage(n, k) >= 0.95)
-        .last()
-        .unwrap_or(0)
-}
-
-/// With which probability the true median lies within `n` sorted values but the `k` at each end:
-/// 1 − 2·P(at most `k` of `n` coins show heads).
-fn coverage(n: usize, k: usize) -> f64 {
-    let mut term = 0.5f64.powi(n as i32);
-    let mut tail = 0.0;
-    for i in 0..=k {
-        tail += term;
-        term *= (n - i) as f64 / (i + 1) as f64;
-    }
-    1.0 - 2.0 * tail
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::usage::Usage;
-
-    #[test]
-    fn the_table_of_the_sign_test() {
-        // n, left out at each end, coverage (Conover, Practical Nonparametric Statistics, A3).
-        for (n, k, covers) in [
-            (3, 0, 0.75),
-            (5, 0, 0.9375),
-            (6, 0, 0.96875),
-            (9, 1, 0.9609),
-            (12, 2, 0.9614),
-            (20, 5, 0.9586),
-        ] {
-            assert_eq!(left_out(n), k, "{n}");
-            assert!((coverage(n, k) - covers).abs() < 1e-3, "{n}");
-        }
-    }
 
     #[test]
     fn rounds_are_paired() {

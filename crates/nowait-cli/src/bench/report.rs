@@ -54,7 +54,7 @@ use super::files::Files;
 use super::machine::Machine;
 use super::offsets::Order;
 use super::ratio::Ratio;
-use super::round::{Round, median};
+use super::round::{Round, median, spread};
 use super::settings::Amount;
 use super::{Plan, ratio};
 use crate::problem::Problem;
@@ -566,21 +566,11 @@ const RANGE: usize = 12;
 impl Entry {
     fn new(name: &'static str, label: Label, rounds: Vec<Round>) -> Entry {
         let values: Vec<Value> = rounds.iter().map(|round| json!(round)).collect();
-        let spread = |key: &str| {
-            let all = || values.iter().filter_map(|v| v[key].as_f64());
-            json!({
-                "min": all().fold(f64::INFINITY, f64::min),
-                "max": all().fold(0.0, f64::max),
-            })
-        };
         Entry {
             name,
             label,
             median: median(&values),
-            spread: json!({
-                "ops_per_s": spread("ops_per_s"),
-                "cpu_us_per_op": spread("cpu_us_per_op"),
-            }),
+            spread: spread(&values),
             rounds,
         }
     }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::class::Class;
+use super::sign_test::middle;
 use crate::usage::Usage;
 
 /// One contender in one round.
@@ -150,6 +151,21 @@ impl Round {
     }
 }
 
+/// From where to where the rates and the processor time of some rounds reach.
+pub fn spread(values: &[Value]) -> Value {
+    let of = |key: &str| {
+        let all = || values.iter().filter_map(|v| v[key].as_f64());
+        json!({
+            "min": all().fold(f64::INFINITY, f64::min),
+            "max": all().fold(0.0, f64::max),
+        })
+    };
+    json!({
+        "ops_per_s": of("ops_per_s"),
+        "cpu_us_per_op": of("cpu_us_per_op"),
+    })
+}
+
 /// The median of each figure on its own, in the shape of the values it is taken of. What is no
 /// figure stays if it is the same everywhere.
 pub fn median(values: &[Value]) -> Value {
@@ -168,16 +184,6 @@ pub fn median(values: &[Value]) -> Value {
         }
         Some(other) if values.iter().all(|v| v == other) => other.clone(),
         _ => Value::Null,
-    }
-}
-
-/// The median of some numbers, which it sorts; 0 of none.
-pub fn middle(figures: &mut [f64]) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    match figures.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => figures[n / 2],
-        n => (figures[n / 2 - 1] + figures[n / 2]) / 2.0,
     }
 }
 

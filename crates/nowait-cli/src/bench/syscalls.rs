@@ -24,7 +24,7 @@ use serde_json::{Map, Value, json};
 
 use super::machine::Machine;
 use super::report::{Paint, print, remark};
-use super::round::middle;
+use super::sign_test::middle;
 use crate::doctor::{self, BreakEven, CostTable, SEED_BREAK_EVEN};
 use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;

@@ -11,7 +11,7 @@ use super::{Bench, Cell, Table};
 use crate::bench::machine::Machine;
 use crate::bench::ratio::{self, Ratio};
 use crate::bench::report::{Paint, digits, remark};
-use crate::bench::round::{Round, median};
+use crate::bench::round::{Round, median, spread};
 use crate::size::Size;
 
 /// Who does not take part, and why.
@@ -230,22 +230,12 @@ fn key(a: Name, b: Name, depth: usize) -> String {
 impl Row {
     fn new(name: Name, depth: usize, rounds: &[Round]) -> Row {
         let values: Vec<Value> = rounds.iter().map(|round| json!(round)).collect();
-        let spread = |key: &str| {
-            let all = || values.iter().filter_map(|v| v[key].as_f64());
-            json!({
-                "min": all().fold(f64::INFINITY, f64::min),
-                "max": all().fold(0.0, f64::max),
-            })
-        };
         Row {
             interface: name,
             qd: name.depth(depth),
             polled: name.polled(),
             median: median(&values),
-            spread: json!({
-                "ops_per_s": spread("ops_per_s"),
-                "cpu_us_per_op": spread("cpu_us_per_op"),
-            }),
+            spread: spread(&values),
             rounds: rounds.to_vec(),
             depth,
         }

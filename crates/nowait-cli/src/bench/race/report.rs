@@ -12,7 +12,7 @@ use super::share::{Count, Share};
 use crate::bench::delay::Delay;
 use crate::bench::machine::Machine;
 use crate::bench::report::{Paint, remark, wrapped};
-use crate::bench::round::middle;
+use crate::bench::sign_test::middle;
 use crate::plot::{Axis, Chart, Line, Stroke};
 use crate::size::Size;
 
