@@ -149,7 +149,9 @@ pub(crate) trait Operation {
     const NAME: &'static str;
 
     /// The file it works on, if it works on an open one.
-    fn handle(&self) -> Option<&Handle>;
+    fn handle(&self) -> Option<&Handle> {
+        None
+    }
 
     /// Whether its entry may name the file by its slot.
     const IN_SLOT: bool = false;

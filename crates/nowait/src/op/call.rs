@@ -3,7 +3,6 @@
 use io_uring::{opcode, squeue};
 
 use super::{Known, Operation};
-use crate::handle::Handle;
 use crate::sys::Errno;
 
 /// Makes a call on one of the engine's workers: whatever may block and has no operation here, such
@@ -42,10 +41,6 @@ impl Operation for Call {
     /// No ring has it: `fits_ring` says so.
     const OPCODE: u8 = opcode::Nop::CODE;
     const NAME: &'static str = "call";
-
-    fn handle(&self) -> Option<&Handle> {
-        None
-    }
 
     fn sqe(&mut self, _: &Known<'_>) -> squeue::Entry {
         opcode::Nop::new().build()

@@ -5,7 +5,6 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use io_uring::{opcode, squeue, types};
 
 use super::{Known, Operation, Step};
-use crate::handle::Handle;
 use crate::sys::Errno;
 
 /// Closes a descriptor: close(2). Some filesystems report write errors only here.
@@ -27,10 +26,6 @@ impl Close {
 impl Operation for Close {
     const OPCODE: u8 = opcode::Close::CODE;
     const NAME: &'static str = "close";
-
-    fn handle(&self) -> Option<&Handle> {
-        None
-    }
 
     fn sqe(&mut self, _: &Known<'_>) -> squeue::Entry {
         let raw = self.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd);

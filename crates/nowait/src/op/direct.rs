@@ -7,9 +7,9 @@ use io_uring::{opcode, squeue, types};
 use rustix::fs::{Mode, OFlags};
 
 use super::buffer::Buffer;
+use super::openat2::how;
 use super::{Known, Operation, Step};
 use crate::engine::{DirectSlot, Slot};
-use crate::handle::Handle;
 use crate::sys::Errno;
 use crate::sys::rw::{MAX_RW, checked};
 
@@ -61,20 +61,10 @@ impl OpenDirect {
     /// Opens `path`, relative to the current directory, with open(2)'s flags and, for a file that is
     /// made, its permission bits. O_CLOEXEC means nothing here and is left out.
     pub fn new(slot: &DirectSlot, path: CString, flags: OFlags, mode: Mode) -> OpenDirect {
-        let flags = flags - OFlags::CLOEXEC;
-        let makes = flags.contains(OFlags::CREATE) || flags.contains(OFlags::TMPFILE);
-        let mode = if makes {
-            mode & Mode::from_raw_mode(0o7777)
-        } else {
-            Mode::empty()
-        };
-        let how = types::OpenHow::new()
-            .flags(u64::from(flags.bits()))
-            .mode(u64::from(mode.bits()));
         OpenDirect {
             slot: slot.clone(),
             path,
-            how: Box::new(how),
+            how: Box::new(how(flags - OFlags::CLOEXEC, mode).0),
         }
     }
 }
@@ -83,10 +73,6 @@ impl Operation for OpenDirect {
     const OPCODE: u8 = opcode::OpenAt2::CODE;
     const NAME: &'static str = "open_direct";
     const RING_ONLY: bool = true;
-
-    fn handle(&self) -> Option<&Handle> {
-        None
-    }
 
     fn slot(&self) -> Option<&Slot> {
         Some(self.slot.slot())
@@ -146,10 +132,6 @@ impl Operation for ReadDirect {
     const NAME: &'static str = "read_direct";
     const IN_SLOT: bool = true;
     const RING_ONLY: bool = true;
-
-    fn handle(&self) -> Option<&Handle> {
-        None
-    }
 
     fn slot(&self) -> Option<&Slot> {
         Some(self.slot.slot())
@@ -212,10 +194,6 @@ impl Operation for CloseDirect {
     const OPCODE: u8 = opcode::Close::CODE;
     const NAME: &'static str = "close_direct";
     const RING_ONLY: bool = true;
-
-    fn handle(&self) -> Option<&Handle> {
-        None
-    }
 
     fn slot(&self) -> Option<&Slot> {
         Some(self.slot.slot())

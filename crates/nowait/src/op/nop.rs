@@ -3,7 +3,6 @@
 use io_uring::{opcode, squeue};
 
 use super::{Known, Operation};
-use crate::handle::Handle;
 use crate::sys::Errno;
 
 /// Does nothing: what a handoff costs by itself.
@@ -13,10 +12,6 @@ pub struct Nop;
 impl Operation for Nop {
     const OPCODE: u8 = opcode::Nop::CODE;
     const NAME: &'static str = "nop";
-
-    fn handle(&self) -> Option<&Handle> {
-        None
-    }
 
     fn sqe(&mut self, _: &Known<'_>) -> squeue::Entry {
         opcode::Nop::new().build()

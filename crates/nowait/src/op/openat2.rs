@@ -29,16 +29,7 @@ impl Openat2 {
     /// is made, its permission bits.
     pub fn new(path: CString, flags: OFlags, mode: Mode) -> Openat2 {
         let flags = flags | OFlags::CLOEXEC;
-        // openat2 refuses what open ignores: a mode where no file is made, and odd bits in it.
-        let makes = flags.contains(OFlags::CREATE) || flags.contains(OFlags::TMPFILE);
-        let mode = if makes {
-            mode & Mode::from_raw_mode(0o7777)
-        } else {
-            Mode::empty()
-        };
-        let how = types::OpenHow::new()
-            .flags(u64::from(flags.bits()))
-            .mode(u64::from(mode.bits()));
+        let (how, mode) = how(flags, mode);
         Openat2(Box::new(Inner {
             at: None,
             path,
@@ -68,6 +59,21 @@ impl Openat2 {
             .as_ref()
             .map_or(libc::AT_FDCWD, |at| at.as_fd().as_raw_fd())
     }
+}
+
+/// open(2)'s flags and permission bits as openat2(2) takes them: it refuses what open ignores, a mode
+/// where no file is made, and odd bits in it.
+pub(super) fn how(flags: OFlags, mode: Mode) -> (types::OpenHow, Mode) {
+    let makes = flags.contains(OFlags::CREATE) || flags.contains(OFlags::TMPFILE);
+    let mode = if makes {
+        mode & Mode::from_raw_mode(0o7777)
+    } else {
+        Mode::empty()
+    };
+    let how = types::OpenHow::new()
+        .flags(u64::from(flags.bits()))
+        .mode(u64::from(mode.bits()));
+    (how, mode)
 }
 
 impl Operation for Openat2 {
