@@ -277,16 +277,7 @@ fn a_file_truncated_while_it_is_read_gives_its_bytes_or_its_end() {
         let path = patterned(dir.path(), "file", 1 << 20);
         let over = AtomicBool::new(false);
         std::thread::scope(|s| {
-            s.spawn(|| {
-                let file = std::fs::File::options().write(true).open(&path).unwrap();
-                let bytes = pattern(0, 1 << 20);
-                while !over.load(Ordering::Relaxed) {
-                    for len in [300_000, 5000, 0] {
-                        file.set_len(len).unwrap();
-                    }
-                    std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
-                }
-            });
+            s.spawn(|| cut_off_until(&path, 1 << 20, &over));
             for mode in [Mode::Eager, Mode::Strict] {
                 let file = options(engine).mode(mode).blocking_open(&path).unwrap();
                 for i in 0..400u64 {

@@ -15,7 +15,7 @@ use nowait::op::{Op, Read, Readv};
 use nowait::read::{Cached, cached};
 use nowait::residency::{Answer, Reason, Source, page_map, page_size, residency};
 use nowait::{ErrorKind, File, Mode, OpenOptions, RwFlags};
-use sandbox::{CACHESTAT, deny, sandboxed};
+use sandbox::{CACHESTAT, OLD_CONTAINER, deny, sandboxed};
 
 const SIZE: usize = 100_000;
 
@@ -326,17 +326,7 @@ fn as_in_an_old_container() {
     sandboxed("as_in_an_old_container", |errno| {
         let dir = scratch();
         let path = patterned(dir.path(), "file", SIZE);
-        let calls = [
-            libc::SYS_io_uring_setup,
-            libc::SYS_io_uring_enter,
-            libc::SYS_io_uring_register,
-            libc::SYS_preadv2,
-            libc::SYS_pwritev2,
-            libc::SYS_openat2,
-            CACHESTAT,
-            libc::SYS_mincore,
-        ];
-        deny(&calls, errno);
+        deny(&OLD_CONTAINER, errno);
         let engine = Engine::new().unwrap();
         both_modes(&engine, &path);
         let op = Read::new(&handle(&path), Box::new(vec![0u8; 10]), 0);

@@ -124,19 +124,6 @@ fn a_slot_is_free_when_handles_and_operations_have_let_go() {
     }
 }
 
-/// Whether nobody has a pipe open any more for writing.
-fn is_closed(reader: &std::io::PipeReader) -> bool {
-    let mut poll = [rustix::event::PollFd::new(
-        reader,
-        rustix::event::PollFlags::IN,
-    )];
-    let now = rustix::time::Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    rustix::event::poll(&mut poll, Some(&now)).unwrap() == 1
-}
-
 #[test]
 fn a_file_that_nobody_has_any_more_is_closed_on_an_idle_engine() {
     if !ring() {
@@ -149,9 +136,9 @@ fn a_file_that_nobody_has_any_more_is_closed_on_an_idle_engine() {
     let op = Write::stream(&writer, Box::new(b"x".to_vec()));
     assert_eq!(one(&mut engine.clone(), op).result.unwrap(), 1);
     rustix::io::read(&reader, &mut [0; 1]).unwrap();
-    assert!(!is_closed(&reader));
+    assert!(!readable(&reader));
     drop(writer);
-    wait_until("the owner clears the slot", || is_closed(&reader));
+    wait_until("the owner clears the slot", || readable(&reader));
 }
 
 #[test]
@@ -171,12 +158,12 @@ fn a_local_engine_closes_such_a_file_when_it_is_used_next() {
         engine
             .reap(&mut Vec::new(), nowait::engine::Wait::No)
             .unwrap();
-        is_closed(&reader)
+        readable(&reader)
     });
     // One that the ring was never told of is closed at once.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(set.insert(&Handle::new(writer).unwrap()).unwrap());
-    assert!(is_closed(&reader));
+    assert!(readable(&reader));
     // And one that an engine took with it.
     let (reader, writer) = std::io::pipe().unwrap();
     let writer = set.insert(&Handle::new(writer).unwrap()).unwrap();
@@ -185,7 +172,7 @@ fn a_local_engine_closes_such_a_file_when_it_is_used_next() {
         .unwrap();
     drop(engine);
     drop(writer);
-    wait_until("the ring goes", || is_closed(&reader));
+    wait_until("the ring goes", || readable(&reader));
 }
 
 /// Slots that come and go from several threads: each read brings its own file's bytes.

@@ -25,7 +25,10 @@ use std::task::Poll;
 use ::tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use ::tokio::runtime::{Builder, Runtime};
 use accounting::device_bytes;
-use engines::{Limit, each_shared, evict, in_child, pattern, patterned, role, scratch, wait_until};
+use engines::{
+    Limit, cut_off_until, each_shared, evict, in_child, pattern, patterned, role, scratch,
+    wait_until,
+};
 use forked::{alone, forked};
 use futures_util::future::{join_all, poll_fn};
 use mounts::{ON_DISK, Sample};
@@ -34,7 +37,7 @@ use nowait::tokio::{File, OpenOptions};
 use nowait::{ErrorKind, Mode};
 use rig::{PAGE, PAGES, Rig};
 use rustix::fs::OFlags;
-use sandbox::{CACHESTAT, deny, sandboxed};
+use sandbox::{OLD_CONTAINER, deny, sandboxed};
 use slowdisk::{Fault, Filesystem, TestMount, extents, require};
 
 const ALL: usize = PAGES as usize * PAGE;
@@ -239,16 +242,7 @@ fn a_file_that_is_cut_off_under_its_reader_gives_its_bytes_or_its_end() {
         let path = patterned(dir.path(), "file", 1 << 20);
         let over = AtomicBool::new(false);
         std::thread::scope(|s| {
-            s.spawn(|| {
-                let file = std::fs::File::options().write(true).open(&path).unwrap();
-                let bytes = pattern(0, 1 << 20);
-                while !over.load(Ordering::Relaxed) {
-                    for len in [300_000, 5000, 0] {
-                        file.set_len(len).unwrap();
-                    }
-                    std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
-                }
-            });
+            s.spawn(|| cut_off_until(&path, 1 << 20, &over));
             bare().block_on(async {
                 let mut file = open(engine, &path, false).await;
                 let mut room = vec![0; 1 << 20];
@@ -441,17 +435,7 @@ async fn all_of_it(dir: &Path) {
 fn in_a_sandbox_everything_is_there() {
     sandboxed("in_a_sandbox_everything_is_there", |errno| {
         let dir = scratch();
-        let calls = [
-            libc::SYS_io_uring_setup,
-            libc::SYS_io_uring_enter,
-            libc::SYS_io_uring_register,
-            libc::SYS_preadv2,
-            libc::SYS_pwritev2,
-            libc::SYS_openat2,
-            CACHESTAT,
-            libc::SYS_mincore,
-        ];
-        deny(&calls, errno);
+        deny(&OLD_CONTAINER, errno);
         bare().block_on(all_of_it(dir.path()));
         let engine = Engine::process().unwrap();
         assert_eq!(engine.backend(), nowait::engine::Backend::Threads);

@@ -472,6 +472,31 @@ pub fn patterned(dir: &Path, name: &str, len: usize) -> PathBuf {
     path
 }
 
+/// Cuts a patterned file off and makes it whole again, until told that it is over.
+pub fn cut_off_until(path: &Path, len: usize, over: &AtomicBool) {
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    let bytes = pattern(0, len);
+    while !over.load(Ordering::Relaxed) {
+        for len in [300_000, 5000, 0] {
+            file.set_len(len).unwrap();
+        }
+        std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
+    }
+}
+
+/// Whether a descriptor is readable now, or at its end.
+pub fn readable(fd: impl AsFd) -> bool {
+    let mut poll = [rustix::event::PollFd::new(
+        &fd,
+        rustix::event::PollFlags::IN,
+    )];
+    let now = rustix::time::Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    rustix::event::poll(&mut poll, Some(&now)).unwrap() == 1
+}
+
 /// Opens a file for operations, read-only.
 pub fn handle(path: &Path) -> Handle {
     Handle::new(std::fs::File::open(path).unwrap()).unwrap()

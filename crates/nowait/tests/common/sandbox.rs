@@ -6,6 +6,18 @@ use crate::engines::{in_child, role};
 /// cachestat(2), which libc has not.
 pub const CACHESTAT: libc::c_long = 451;
 
+/// What is new since containers were first locked up.
+pub const OLD_CONTAINER: [libc::c_long; 8] = [
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_preadv2,
+    libc::SYS_pwritev2,
+    libc::SYS_openat2,
+    CACHESTAT,
+    libc::SYS_mincore,
+];
+
 /// Denies system calls with an errno, from now on, in every thread of this process.
 pub fn deny(calls: &[libc::c_long], errno: i32) {
     let statement = |code, k| libc::sock_filter {
