@@ -27,8 +27,13 @@ impl Rig {
         Rig { disk, mount }
     }
 
-    /// A file of [`PAGES`] patterned pages.
+    /// A new file of [`PAGES`] patterned pages: reads of an earlier one of that name, given up and not
+    /// over, bring nothing of it into the page cache.
     pub fn cold(&self, name: &str) -> PathBuf {
+        match std::fs::remove_file(self.mount.path().join(name)) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => panic!("{name}: {e}"),
+            _ => (),
+        }
         let path = patterned(self.mount.path(), name, PAGES as usize * PAGE);
         evict(&path);
         path
