@@ -40,9 +40,7 @@ fn evict(path: &Path) {
         if kind.is_dir() {
             evict(&entry.path());
         } else if kind.is_file() {
-            let file = std::fs::File::open(entry.path()).unwrap();
-            file.sync_all().unwrap();
-            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            slowdisk::evict(&std::fs::File::open(entry.path()).unwrap()).unwrap();
         }
     }
 }

@@ -39,9 +39,7 @@ impl Server {
     }
 
     fn evict(&self, name: &str) {
-        let file = std::fs::File::open(self.file(name)).unwrap();
-        file.sync_all().unwrap();
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        slowdisk::evict(&std::fs::File::open(self.file(name)).unwrap()).unwrap();
     }
 
     /// What curl gets: the status, the head, the body.

@@ -315,8 +315,7 @@ fn a_file_that_is_replaced_stays_the_one_that_was_opened() {
         std::fs::rename(&new, &path).unwrap();
         for cold in [false, true] {
             if cold {
-                old.sync_all().unwrap();
-                rustix::fs::fadvise(&old, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+                slowdisk::evict(&old).unwrap();
             }
             let done = pollster::block_on(file.read_at(Vec::with_capacity(100_000), 0));
             assert!(done.held == pattern(0, 100_000));

@@ -17,9 +17,7 @@ fn with(bytes: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 fn evict(path: &std::path::Path) {
-    let file = std::fs::File::open(path).unwrap();
-    rustix::fs::fdatasync(&file).unwrap();
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    slowdisk::evict(&std::fs::File::open(path).unwrap()).unwrap();
 }
 
 /// Numbers that are the same in every run.

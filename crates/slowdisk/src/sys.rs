@@ -1,4 +1,5 @@
-//! The calls that have no safe form: ioctls of loop devices and files, and descriptor tables.
+//! The calls that have no safe form: ioctls of loop devices and files, residency, and descriptor
+//! tables.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -6,6 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::ioctl::{self, Ioctl, IoctlOutput, Opcode, Setter, Updater, opcode};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 const LOOP_CONFIGURE: Opcode = 0x4C0A;
 const LOOP_CLR_FD: Opcode = 0x4C01;
@@ -103,6 +105,41 @@ pub(crate) fn fiemap(file: BorrowedFd<'_>, start: u64) -> io::Result<Vec<FiemapE
     unsafe { ioctl::ioctl(file, Updater::<FS_IOC_FIEMAP, _>::new(&mut map))? };
     let found = map.header.mapped_extents as usize;
     Ok(map.extents[..found.min(FIEMAP_BATCH)].to_vec())
+}
+
+/// mincore(2): whether a page of the file is in the page cache.
+pub(crate) fn any_resident(file: &File) -> io::Result<bool> {
+    /// Asked about at a time, in bytes.
+    const PIECE: u64 = 1 << 30;
+    let len = file.metadata()?.len();
+    let page = rustix::param::page_size();
+    let mut told = vec![0_u8; (len.min(PIECE) as usize).div_ceil(page)];
+    for start in (0..len).step_by(PIECE as usize) {
+        let size = (len - start).min(PIECE) as usize;
+        // SAFETY: a new mapping at an address of the kernel's choice, which nothing accesses;
+        // mincore writes a byte for each of its pages, for which `told` has room, and it is unmapped
+        // once.
+        let asked = unsafe {
+            let nowhere = std::ptr::null_mut();
+            let at = mmap(
+                nowhere,
+                size,
+                ProtFlags::empty(),
+                MapFlags::SHARED,
+                file,
+                start,
+            )?;
+            let asked = libc::mincore(at, size, told.as_mut_ptr());
+            let errno = io::Error::last_os_error();
+            munmap(at, size)?;
+            if asked == 0 { Ok(()) } else { Err(errno) }
+        };
+        asked?;
+        if told[..size.div_ceil(page)].iter().any(|page| page & 1 == 1) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// How many extents one call of [`fiemap`] gives at most.

@@ -516,9 +516,7 @@ pub fn pipe() -> (Handle, OwnedFd) {
 
 /// Writes a file's pages back and drops them from the page cache.
 pub fn evict(path: &Path) {
-    let file = std::fs::File::open(path).unwrap();
-    file.sync_all().unwrap();
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    slowdisk::evict(&std::fs::File::open(path).unwrap()).unwrap();
 }
 
 /// A second descriptor of the same open file.
