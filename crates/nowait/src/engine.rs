@@ -432,6 +432,9 @@ impl Core {
             return Err(Error::new(what, ErrorKind::InvalidInput));
         }
         let registered = register(&set);
+        if registered.is_err() {
+            set.table().close();
+        }
         parcel::lock(&self.features).tried(Feature::RegisteredFiles, registered);
         Ok(set)
     }

@@ -250,7 +250,7 @@ impl Table {
         }
     }
 
-    /// The ring is gone: nothing is applied any more.
+    /// The ring is gone, or has refused: nothing is applied any more.
     pub(super) fn close(&self) {
         let unapplied = {
             let mut state = lock(&self.state);
@@ -275,5 +275,24 @@ impl Drop for Slot {
         if self.table.process.is_here() {
             self.table.release(self.index);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Backend, Engine, Options};
+
+    #[test]
+    fn a_set_that_no_ring_fills_keeps_no_changes() {
+        let engine: Engine = Options::new().backend(Backend::Threads).build().unwrap();
+        let set = engine.file_set(4).unwrap();
+        let file = Handle::new(std::fs::File::open("Cargo.toml").unwrap()).unwrap();
+        for _ in 0..100 {
+            drop(set.reserve().unwrap());
+            drop(set.insert(&file).unwrap());
+        }
+        assert_eq!(set.free(), 4);
+        assert_eq!(lock(&set.table().state).changes.len(), 0);
     }
 }
