@@ -9,6 +9,7 @@ use std::time::Duration;
 use engines::*;
 use nowait::engine::{Options, Wait};
 use nowait::op::{Nop, Op, Read};
+use nowait::{ErrorKind, OpenOptions};
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// The descriptor, asked for once, as a program gives it to its event loop.
@@ -166,6 +167,28 @@ fn what_is_done_at_submission_in_a_batch_makes_it_readable() {
         ];
         engine.submit_batch(&mut ops);
         assert!(readable(&event, LONG), "{what}");
+        finish(engine, 2);
+        assert_quiet(engine, &event, &what);
+    });
+}
+
+#[test]
+fn what_is_refused_makes_it_readable() {
+    let dir = scratch();
+    let path = patterned(dir.path(), "file", 3 * 4096);
+    let direct = OpenOptions::new().read(true).direct(true);
+    let direct = direct.blocking_open(&path).unwrap();
+    each(Options::new(), |engine| {
+        let what = name(engine);
+        let event = ask(engine);
+        let misaligned = || Op::from(Read::new(direct.handle(), Box::new(vec![0u8; 100]), 7));
+        queued(engine, misaligned());
+        assert!(readable(&event, LONG), "{what}: one");
+        let done = finish(engine, 1);
+        assert!(matches!(kind(&done[0]), ErrorKind::Misaligned { .. }));
+        assert_quiet(engine, &event, &what);
+        engine.submit_batch(&mut vec![misaligned(), misaligned()]);
+        assert!(readable(&event, LONG), "{what}: two");
         finish(engine, 2);
         assert_quiet(engine, &event, &what);
     });

@@ -172,6 +172,7 @@ impl LocalEngine {
             Begun::Rest(rest) if self.in_flight() < self.depth() => {
                 let ticket = self.queue(op, rest);
                 self.flush();
+                self.tell();
                 Submit::Queued(ticket)
             }
             Begun::Rest(_) => {
@@ -190,6 +191,7 @@ impl LocalEngine {
         }
         let taken = self.take(ops);
         self.flush();
+        self.tell();
         taken
     }
 
@@ -256,11 +258,15 @@ impl LocalEngine {
             }
         }
         aheads.into_iter().for_each(|ahead| self.read_ahead(ahead));
+        taken
+    }
+
+    /// What is ready without a ring or a worker having told of it makes the descriptor readable too.
+    fn tell(&self) {
         let news = self.event_registered && !self.ready.is_empty();
         if let (true, Ok(event)) = (news, self.mailbox.event()) {
             super::parcel::notify(event);
         }
-        taken
     }
 
     /// Submits a chain, whole or not at all, with one system call; each of its operations comes out
@@ -306,6 +312,7 @@ impl LocalEngine {
                 .push_back(parcel.stop(&self.core, ErrorKind::NeedsRing).1);
         }
         self.flush();
+        self.tell();
         due.for_each(|(at, ticket)| self.core.deadlines.arm(*at, *ticket));
         Ok(tickets)
     }
@@ -392,7 +399,10 @@ impl LocalEngine {
                 None if wait == Wait::No && got == 0 && !slept => {
                     self.sleep(0, Some(Instant::now()), false);
                 }
-                None => return Ok(got),
+                None => {
+                    self.tell();
+                    return Ok(got);
+                }
             }
             slept = true;
         }
@@ -492,7 +502,7 @@ impl LocalEngine {
     /// completions are found by reaping alone; [`ErrorKind::Forked`] in a forked child.
     pub fn event_fd(&mut self) -> Result<BorrowedFd<'_>> {
         self.core.check_process("event_fd")?;
-        if self.ring.as_ref().is_some_and(Ring::is_polled) {
+        if self.core.polled {
             // Nothing happens on its own that could be told.
             return Err(Error::new(
                 "event_fd (of a polled engine)",
