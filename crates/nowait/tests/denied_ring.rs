@@ -11,11 +11,11 @@ use std::path::Path;
 use engines::*;
 use nowait::engine::{Backend, Engine, Options, Submit, Wait};
 use nowait::kernel::{Capability, Kernel};
-use nowait::op::{Op, Read, Readv};
+use nowait::op::{Op, Read, ReadDirect, Readv};
 use nowait::read::{Cached, cached};
 use nowait::residency::{Answer, Reason, Source, page_map, page_size, residency};
-use nowait::{ErrorKind, File, Mode, OpenOptions, RwFlags};
-use sandbox::{CACHESTAT, OLD_CONTAINER, deny, sandboxed};
+use nowait::{ErrorKind, File, Mode, OpenOptions, RwFlags, ServedBy};
+use sandbox::{CACHESTAT, OLD_CONTAINER, deny, deny_with, sandboxed};
 
 const SIZE: usize = 100_000;
 
@@ -116,8 +116,18 @@ fn a_ring_that_is_denied_later_gives_way_to_threads() {
                 .unwrap();
             both_modes(&engine, &path);
             one(&mut local, nowait::op::Nop);
+            let slots = [engine.file_set(1), local.file_set(1)].map(|set| set.unwrap());
+            let slots = slots.map(|set| set.reserve().unwrap());
             deny(&[libc::SYS_io_uring_enter], errno);
             both_modes(&engine, &path);
+            // What only a ring does is not given to workers.
+            let read = |slot| ReadDirect::new(slot, Box::new(vec![0u8; 10]), 0);
+            for _ in 0..2 {
+                let done = one(&mut engine.clone(), read(&slots[0]));
+                assert_eq!(kind(&done), ErrorKind::NeedsRing);
+                let done = one(&mut local, read(&slots[1]));
+                assert_eq!(kind(&done), ErrorKind::NeedsRing);
+            }
             let open = handle(&path);
             for at in 0..50 {
                 let mut ops: Vec<Op> = (0..4)
@@ -127,6 +137,44 @@ fn a_ring_that_is_denied_later_gives_way_to_threads() {
                 assert_eq!(finish(&mut local, 4).len(), 4);
             }
             drop((engine, local));
+        },
+    );
+}
+
+#[test]
+fn what_a_ring_took_before_it_was_denied_is_not_done_again() {
+    sandboxed(
+        "what_a_ring_took_before_it_was_denied_is_not_done_again",
+        |errno| {
+            if backends().len() < 2 {
+                return;
+            }
+            let dir = scratch();
+            let path = patterned(dir.path(), "file", SIZE);
+            let file = handle(&path);
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+            let read = |at| Op::from(Read::new(&file, Box::new(vec![0u8; 1]), at));
+            let mut engine = Options::new()
+                .backend(Backend::Uring)
+                .build_local()
+                .unwrap();
+            // Reads that miss are submitted two by two: the third comes alone, and is denied.
+            evict(&path);
+            engine.submit_batch(&mut vec![read(0), read(20_000)]);
+            finish(&mut engine, 2);
+            evict(&path);
+            let (reader, writer) = pipe();
+            let taken = Op::from(Read::stream(&reader, Box::new(vec![0u8; 1])));
+            const TO_SUBMIT: u32 = 1;
+            deny_with(libc::SYS_io_uring_enter, TO_SUBMIT, 1, errno);
+            engine.submit_batch(&mut vec![taken, read(40_000), read(60_000)]);
+            let done = finish(&mut engine, 1).remove(0);
+            assert_eq!(done.provenance.served_by, ServedBy::Worker, "{done:?}");
+            assert_eq!(bytes_of(done), pattern(60_000, 1));
+            assert_eq!(engine.in_flight(), 2, "the ring has the others");
+            rustix::io::write(&writer, b"ab").unwrap();
+            nothing_for_a_while(&mut engine);
+            assert_eq!(rustix::io::ioctl_fionread(&reader).unwrap(), 2);
         },
     );
 }

@@ -6,7 +6,7 @@ mod engines;
 use std::time::{Duration, Instant};
 
 use engines::*;
-use nowait::engine::{Options, Wait};
+use nowait::engine::{Backend, Options, Wait};
 use nowait::op::{Nop, Op, Read};
 use nowait::{Completion, Handle, OpenOptions};
 
@@ -115,6 +115,55 @@ fn a_deadline_passes_in_a_wait_for_a_batch() {
         });
         assert_eq!(got.len(), 1);
     });
+}
+
+#[test]
+fn a_deadline_passes_in_time_in_a_batch_that_would_wait_long() {
+    each(Options::new(), |engine| {
+        let (reader, end) = pipe();
+        let read = Op::from(Read::stream(&reader, Box::new(vec![0; 1])));
+        queued(engine, read.deadline(Instant::now() + SOON));
+        let what = name(engine);
+        if engine.backend() == Backend::Threads {
+            // A worker's read can't be called back.
+            rustix::io::write(&end, b"x").unwrap();
+        }
+        // Longer than `Limit` lets anything take.
+        let got = batch(engine, 1, 100 * LONG);
+        assert_eq!(got.len(), 1, "{what}");
+        if engine.backend() == Backend::Uring {
+            assert_eq!(kind(&got[0]), nowait::ErrorKind::DeadlinePassed, "{what}");
+        }
+    });
+}
+
+#[test]
+fn what_was_cached_before_a_wait_for_others_is_known_to_have_been() {
+    let dir = scratch();
+    let path = patterned(dir.path(), "file", 8 * 4096);
+    let direct = OpenOptions::new().read(true).direct(true).unaligned(true);
+    let direct = direct.blocking_open(&path).unwrap();
+    let cached = handle(&path);
+    let read = |file: &Handle, i: u64| Op::from(Read::new(file, Box::new(vec![0; 4096]), i * 4096));
+    let mut engine = Options::new().build_local().unwrap();
+    let mut done = Vec::new();
+    // That its file takes NOWAIT is learnt first.
+    let learns = &mut engine;
+    learns.submit_batch(&mut vec![read(&cached, 0)]);
+    learns.reap(&mut done, Wait::For(1)).unwrap();
+    for _ in 0..20 {
+        done.clear();
+        // Done, not reaped, and then a call that waits.
+        let mut ops: Vec<Op> = (0..3).map(|i| read(&cached, i)).collect();
+        assert_eq!(engine.submit_batch(&mut ops), 3);
+        let mut ops = vec![read(direct.handle(), 3), read(direct.handle(), 4)];
+        while done.len() < 5 {
+            let want = Wait::For(5 - done.len());
+            engine.submit_and_reap(&mut ops, &mut done, want).unwrap();
+        }
+        let all: usize = done.iter().map(|c| c.provenance.cached).sum();
+        assert_eq!(all, 3 * 4096, "{done:?}");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use engines::*;
 use nowait::buffer::{BufferPool, PoolBuffer};
-use nowait::engine::{Backend, Engine, Feature, LocalEngine, Options, Polled};
+use nowait::engine::{Backend, Chain, Engine, Feature, LocalEngine, Options, Polled};
 use nowait::op::{Call, Fsync, Nop, Op, Read, Write};
 use nowait::{AtomicWrites, ErrorKind, Handle, IoBuf, IoBufExt, RwFlags};
 use rustix::fs::{Mode, OFlags};
@@ -224,7 +224,15 @@ fn a_device_that_can_not_be_polled_says_so_or_brings_the_bytes() {
             }
         }
         eprintln!("{}: {:?}", name(engine), done.result);
-        drop(done);
+        let alone = done.result.map_err(|e| e.kind());
+        drop(done.held);
+        // In a chain it is the same.
+        let read = |buffer| Read::new(&file, Box::new(buffer), 0);
+        let chain = Chain::new().then(read(pool.take().unwrap()));
+        engine.submit_chain(chain).unwrap();
+        let done = finish(engine, 1).remove(0);
+        assert_eq!(done.result.map_err(|e| e.kind()), alone, "{}", name(engine));
+        drop(done.held);
         assert_eq!(pool.free(), 1, "the buffer came back");
     });
 }

@@ -571,7 +571,7 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pool: &Pool) {
                         pool.push(parcel);
                     }
                 }
-                Message::Submit(parcel) => pool.push(parcel),
+                Message::Submit(parcel) => out(Out::without_ring(core, parcel, false)),
                 Message::Chain(parcels) => {
                     // Given back by a ring that can't be entered any more.
                     for parcel in ring.push_chain(parcels).into_iter().flatten() {

@@ -66,6 +66,10 @@ pub(crate) struct Ring {
     core: Arc<Core>,
     /// Counts flushes: a slot remembers in which one it is submitted.
     flush: u64,
+    /// How many entries were made in all: each is known by its number.
+    numbered: u64,
+    /// How many of them the kernel has taken.
+    taken: u64,
     /// Entries of operations wait for a flush.
     queued: bool,
     /// A chain is among them: they are submitted together.
@@ -96,6 +100,8 @@ pub(crate) struct Ring {
 struct Slot {
     parcel: Option<Parcel>,
     flush: u64,
+    /// The number of its entry.
+    entry: u64,
     /// Somebody else than the submission looks into the page cache for it (IOSQE_ASYNC).
     elsewhere: bool,
     /// A thread of the kernel's is to do it: the ring had to wait and had no way to.
@@ -154,6 +160,18 @@ pub(crate) enum Out {
     Worker(Parcel),
 }
 
+impl Out {
+    /// What becomes of an operation whose ring can't be entered any more.
+    pub(crate) fn without_ring(core: &Core, parcel: Parcel, chained: bool) -> Out {
+        if chained || parcel.op.kind.is_ring_only() {
+            let (reply, completion) = parcel.stop(core, ErrorKind::NeedsRing);
+            Out::Done(reply, completion)
+        } else {
+            Out::Worker(parcel)
+        }
+    }
+}
+
 impl Ring {
     /// Makes a ring for `depth` operations. Must be called on the thread that will drive it.
     pub(crate) fn new(
@@ -189,6 +207,8 @@ impl Ring {
             next_chain: 0,
             core: core.clone(),
             flush: 1,
+            numbered: 0,
+            taken: 0,
             queued: false,
             linked: false,
             buffered: 0,
@@ -236,11 +256,6 @@ impl Ring {
     /// Whether one call waits for many within a time, and for one after it.
     pub(crate) fn waits_for_batches(&self) -> bool {
         self.min_wait && !self.polled
-    }
-
-    /// Whether nothing but polling tells of completions.
-    pub(crate) fn is_polled(&self) -> bool {
-        self.polled
     }
 
     /// Registers room for the files of a set.
@@ -340,6 +355,8 @@ impl Ring {
         self.registered.refresh(&self.ring);
         let slot = &mut self.slots[index as usize];
         slot.flush = self.flush;
+        slot.entry = self.numbered;
+        self.numbered += 1;
         self.queued = true;
         let kind = &mut slot.parcel.as_mut()?.op.kind;
         let signals = self.takes_signals && kind.may_signal(self.core.size_limited);
@@ -354,6 +371,12 @@ impl Ring {
         );
         flags.set(squeue::Flags::ASYNC, asynchronous);
         Some(kind.sqe(&known).flags(flags).user_data(u64::from(index)))
+    }
+
+    /// Queues an entry that is no operation's.
+    fn request(&mut self, entry: &squeue::Entry) {
+        self.numbered += 1;
+        self.enqueue(entry);
     }
 
     fn enqueue(&mut self, entry: &squeue::Entry) {
@@ -406,8 +429,13 @@ impl Ring {
     /// As `flush`, and waits in the same call until so many completions are there, of which none was
     /// had at once. What may be cached, or be taken otherwise, is flushed as ever, without a wait.
     pub(crate) fn flush_and_wait(&mut self, want: usize, out: &mut impl FnMut(Out)) {
+        // What is there is told apart by the flush that it was submitted in, so it is taken first; and
+        // who asks an operation to stop may have to ask again.
+        let seen = self.seen;
+        self.drain(out);
+        let came = self.seen > seen || self.ask_again.is_some();
         let plain = self.buffered > 0 || self.linked || self.sqpoll || self.broken;
-        if plain || !self.queued {
+        if came || plain || !self.queued {
             return self.flush(out);
         }
         self.registered.refresh(&self.ring);
@@ -426,7 +454,7 @@ impl Ring {
 
     /// io_uring_enter(2), by the shorter way if there is one.
     fn call(
-        &self,
+        &mut self,
         to_submit: u32,
         at_least: u32,
         flags: EnterFlags,
@@ -438,7 +466,11 @@ impl Ring {
         };
         // SAFETY: Assumption: the entries in the queue are as `enqueue` says, and `args` and what
         // it points to live through the call.
-        unsafe { sys::ring::enter(ring, to_submit, at_least, flags.bits(), args) }
+        let entered = unsafe { sys::ring::enter(ring, to_submit, at_least, flags.bits(), args) };
+        if !self.sqpoll {
+            self.taken += entered.unwrap_or(0) as u64;
+        }
+        entered
     }
 
     /// One io_uring_enter(2) that submits at most so many entries and does not wait, but for room
@@ -493,17 +525,12 @@ impl Ring {
     /// The ring is never entered again, so what the kernel has not taken, workers may have.
     fn give_up(&mut self, out: &mut impl FnMut(Out)) {
         for (index, slot) in self.slots.iter_mut().enumerate() {
-            let untaken = slot.flush == self.flush;
+            let untaken = slot.entry >= self.taken;
             if let Some(parcel) = slot.parcel.take_if(|_| untaken) {
                 self.free.push(index as u32);
-                // Workers keep no order, and have no slots.
-                let mine = slot.chain.take().is_some() || parcel.op.kind.is_ring_only();
-                out(if mine {
-                    let (reply, completion) = parcel.stop(&self.core, ErrorKind::NeedsRing);
-                    Out::Done(reply, completion)
-                } else {
-                    Out::Worker(parcel)
-                });
+                // Workers keep no order.
+                let chained = slot.chain.take().is_some();
+                out(Out::without_ring(&self.core, parcel, chained));
             }
         }
         let slots = &self.slots;
@@ -548,6 +575,14 @@ impl Ring {
         } else {
             Ok(result as usize)
         };
+        let result = match result {
+            // Said of every read and write whose device has nothing to be polled.
+            Err(Errno::OPNOTSUPP) if self.polled && parcel.op.kind.is_unflagged() => {
+                parcel.stopped = Some(ErrorKind::NeedsPollQueues);
+                Err(Errno::CANCELED)
+            }
+            result => result,
+        };
         if let Some(id) = slot.chain {
             return self.complete_member(id, index, result, when, out);
         }
@@ -555,14 +590,6 @@ impl Ring {
             // A signal met one of the kernel's own workers; nobody asked for a stop.
             Err(Errno::INTR) if parcel.stopped.is_none() && parcel.op.kind.may_repeat() => {
                 return self.prepare(index);
-            }
-            // Said of every read and write whose device has nothing to be polled.
-            Err(Errno::OPNOTSUPP) if self.polled && parcel.op.kind.is_unflagged() => {
-                if let Some(parcel) = self.release(index) {
-                    let (reply, completion) = parcel.stop(&self.core, ErrorKind::NeedsPollQueues);
-                    out(Out::Done(reply, completion));
-                }
-                return;
             }
             // The ring would have to wait and has no way to: a thread has, the kernel's if it can
             // only be done there.
@@ -711,7 +738,7 @@ impl Ring {
         for index in 0..self.slots.len() {
             let parcel = self.slots[index].parcel.as_ref();
             if parcel.is_some_and(|p| p.stopped.is_some()) {
-                self.enqueue(
+                self.request(
                     &opcode::AsyncCancel::new(index as u64)
                         .build()
                         .user_data(CANCEL),
@@ -764,6 +791,9 @@ impl Ring {
     }
 
     fn sleep(&mut self, until: Until, timeout: Option<Duration>) {
+        if self.broken {
+            return self.sleep_outside(timeout);
+        }
         if self.polled {
             return self.poll_device(until.count, timeout);
         }
@@ -777,7 +807,8 @@ impl Ring {
             Some(_) => types::SubmitArgs::new().timespec(&timespec),
             None => types::SubmitArgs::new(),
         };
-        if let Some(within) = until.within {
+        // Before that minimum is over the kernel looks at no timeout.
+        if let Some(within) = until.within.filter(|w| timeout.is_none_or(|t| t >= *w)) {
             let us = u32::try_from(within.as_micros()).unwrap_or(u32::MAX);
             args = args.min_wait_usec(us.max(1));
         }
@@ -808,7 +839,7 @@ impl Ring {
         let polled = self.call(0, want.min(self.held()) as u32, flags, None);
         if let Err(Errno::PERM | Errno::NOSYS | Errno::ACCESS) = polled {
             self.broken = true;
-            std::thread::sleep(FIRST_PAUSE);
+            self.sleep_outside(timeout);
         }
     }
 
@@ -831,7 +862,7 @@ impl Ring {
             self.wake_armed = true;
             let fd = types::Fd(self.wake.as_raw_fd());
             let entry = opcode::Read::new(fd, self.wake_count.as_mut_ptr(), 8).build();
-            self.enqueue(&entry.user_data(WAKE));
+            self.request(&entry.user_data(WAKE));
         }
     }
 
@@ -865,7 +896,7 @@ impl Drop for Ring {
         self.cancel_all();
         if self.wake_armed {
             // Its read would outlive us otherwise.
-            self.enqueue(&opcode::AsyncCancel::new(WAKE).build().user_data(CANCEL));
+            self.request(&opcode::AsyncCancel::new(WAKE).build().user_data(CANCEL));
         }
         let end = Instant::now() + GRACE;
         while (self.held() > 0 || self.wake_armed) && Instant::now() < end {

@@ -20,26 +20,57 @@ pub const OLD_CONTAINER: [libc::c_long; 8] = [
 
 /// Denies system calls with an errno, from now on, in every thread of this process.
 pub fn deny(calls: &[libc::c_long], errno: i32) {
-    let statement = |code, k| libc::sock_filter {
+    let mut program = vec![load(NUMBER)];
+    for call in calls {
+        program.extend([unless(*call as u32, 1), refuse(errno)]);
+    }
+    filter(program);
+}
+
+/// As [`deny`], but only calls with this value of an argument (of which 32 bits are looked at).
+#[allow(dead_code, reason = "not every test binary needs it")]
+pub fn deny_with(call: libc::c_long, argument: u32, value: u32, errno: i32) {
+    filter(vec![
+        load(NUMBER),
+        unless(call as u32, 3),
+        load(ARGUMENTS + 8 * argument),
+        unless(value, 1),
+        refuse(errno),
+    ]);
+}
+
+/// Where a filter finds the number of the call, and its arguments (the lower half first).
+const NUMBER: u32 = 0;
+const ARGUMENTS: u32 = 16;
+
+fn statement(code: u32, k: u32) -> libc::sock_filter {
+    libc::sock_filter {
         code: code as u16,
         jt: 0,
         jf: 0,
         k,
-    };
-    // The number of the call is at the start of what a filter sees.
-    let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
-    for call in calls {
-        program.push(libc::sock_filter {
-            jf: 1,
-            ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, *call as u32)
-        });
-        let refuse = libc::SECCOMP_RET_ERRNO | errno as u32;
-        program.push(statement(libc::BPF_RET | libc::BPF_K, refuse));
     }
-    program.push(statement(
-        libc::BPF_RET | libc::BPF_K,
-        libc::SECCOMP_RET_ALLOW,
-    ));
+}
+
+fn load(at: u32) -> libc::sock_filter {
+    statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at)
+}
+
+/// Skips statements unless this value was loaded.
+fn unless(value: u32, skips: u8) -> libc::sock_filter {
+    let jump = statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value);
+    libc::sock_filter { jf: skips, ..jump }
+}
+
+fn refuse(errno: i32) -> libc::sock_filter {
+    let refused = libc::SECCOMP_RET_ERRNO | errno as u32;
+    statement(libc::BPF_RET | libc::BPF_K, refused)
+}
+
+/// Puts the filter on, which allows what it does not refuse.
+fn filter(mut program: Vec<libc::sock_filter>) {
+    let allow = libc::SECCOMP_RET_ALLOW;
+    program.push(statement(libc::BPF_RET | libc::BPF_K, allow));
     let filter = libc::sock_fprog {
         len: program.len() as u16,
         filter: program.as_mut_ptr(),
