@@ -154,13 +154,13 @@ impl fmt::Display for Error {
             write!(f, " {}", Shown(path))?;
         }
         f.write_str(": ")?;
-        if let ErrorKind::Misaligned { memory, offset } = self.0.kind {
-            return write!(
-                f,
-                "O_DIRECT needs memory at a multiple of {memory} bytes, offset and length at one of {offset}"
-            );
-        }
         let ours = match self.0.kind {
+            ErrorKind::Misaligned { memory, offset } => {
+                return write!(
+                    f,
+                    "O_DIRECT needs memory at a multiple of {memory} bytes, offset and length at one of {offset}"
+                );
+            }
             ErrorKind::Os => "failed",
             ErrorKind::Unsupported => "not supported here",
             ErrorKind::InvalidInput => "not a value that can be used",
@@ -188,7 +188,6 @@ impl fmt::Display for Error {
                 "the directory repeats itself and would never end; its filesystem is broken"
             }
             ErrorKind::Cycle => "the directory is one of its own ancestors; not entered again",
-            ErrorKind::Misaligned { .. } => "not aligned as O_DIRECT needs it",
             ErrorKind::Full => "the engine is full; reap completions or raise its depth",
         };
         match self.0.errno {

@@ -372,15 +372,15 @@ impl Known<'_> {
         io_uring::types::Fd(self.slot.map_or_else(plain, |slot| slot as i32))
     }
 
-    /// The number of the registered memory that these bytes lie in. Pipes and the like have no use
-    /// for it.
-    fn buffer(&self, handle: &Handle, start: *const u8, len: usize) -> Option<u16> {
+    /// The number of the registered memory that these bytes lie in. Files without offsets, pipes and the
+    /// like, have no use for it.
+    fn buffer(&self, seekable: bool, start: *const u8, len: usize) -> Option<u16> {
         let from = start.addr();
         let (_, number) = self
             .memory
             .iter()
             .find(|(piece, _)| piece.start <= from && from.saturating_add(len) <= piece.end)?;
-        (len > 0 && handle.is_seekable()).then_some(*number)
+        (len > 0 && seekable).then_some(*number)
     }
 }
 

@@ -148,9 +148,15 @@ impl Operation for ReadDirect {
         let fd = known
             .slot
             .map_or(types::Fd(-1), |slot| types::Fd(slot as i32));
-        opcode::Read::new(fd, start, left.min(MAX_RW) as u32)
-            .offset(offset)
-            .build()
+        let len = left.min(MAX_RW);
+        match known.buffer(true, start, len) {
+            Some(number) => opcode::ReadFixed::new(fd, start, len as u32, number)
+                .offset(offset)
+                .build(),
+            None => opcode::Read::new(fd, start, len as u32)
+                .offset(offset)
+                .build(),
+        }
     }
 
     fn run(&mut self) -> Result<usize, Errno> {

@@ -149,6 +149,9 @@ impl Read {
 
     /// How many of the `n` bytes that the kernel read are wanted: not what else a window covers.
     pub(crate) fn brings(&mut self, n: usize) -> usize {
+        if self.window.is_none() {
+            return n;
+        }
         let (_, left, at) = self.left();
         match (&self.window, at) {
             (Some(window), Some(at)) => window.wanted(n, at, left),
@@ -180,7 +183,7 @@ impl Operation for Read {
         let (start, len, offset) = self.next();
         let (fd, len32) = (known.fd(&self.handle), len as u32);
         let (offset, flags) = (ring_offset(offset), self.flags.bits() as i32);
-        match known.buffer(&self.handle, start, len) {
+        match known.buffer(self.handle.is_seekable(), start, len) {
             Some(number) => opcode::ReadFixed::new(fd, start, len32, number)
                 .offset(offset)
                 .rw_flags(flags)

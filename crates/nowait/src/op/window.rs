@@ -1,6 +1,6 @@
 //! A window: aligned memory through which a misaligned read of an O_DIRECT file goes.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
 use crate::alignment::Alignment;
@@ -31,7 +31,7 @@ impl Window {
         let size = room.min(most);
         let layout = Layout::from_size_align(size, needed.memory.max(8) as usize).ok()?;
         // SAFETY: the size is at least one block, which is not zero.
-        let memory = NonNull::new(unsafe { alloc_zeroed(layout) });
+        let memory = NonNull::new(unsafe { alloc(layout) });
         let memory = memory.unwrap_or_else(|| handle_alloc_error(layout));
         Some(Window {
             memory,
@@ -58,7 +58,8 @@ impl Window {
     /// bytes; returns how many.
     ///
     /// # Safety
-    /// `into` must be valid for writes of `left` bytes, and `n` no more than the window's length.
+    /// `into` must be valid for writes of `left` bytes, and the kernel must have filled the first `n` bytes
+    /// of the window.
     pub(crate) unsafe fn hand_out(&self, n: usize, at: u64, into: *mut u8, left: usize) -> usize {
         let skip = (at % self.block) as usize;
         let got = self.wanted(n, at, left);

@@ -116,7 +116,7 @@ impl Operation for Write {
         let (start, len, offset) = self.next();
         let (fd, len32) = (known.fd(&self.handle), len as u32);
         let (offset, flags) = (ring_offset(offset), self.flags.bits() as i32);
-        match known.buffer(&self.handle, start, len) {
+        match known.buffer(self.handle.is_seekable(), start, len) {
             Some(number) => opcode::WriteFixed::new(fd, start, len32, number)
                 .offset(offset)
                 .rw_flags(flags)
