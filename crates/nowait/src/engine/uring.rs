@@ -8,12 +8,15 @@
 //! `flush` marks how far the queue reached then, and only entries before that mark, of operations
 //! submitted in that very flush, count as page cache hits.
 
+mod chains;
+mod enter;
+
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
+use io_uring::{EnterFlags, IoUring, opcode, squeue};
 use rustix::event::EventfdFlags;
 
 use super::Core;
@@ -26,7 +29,6 @@ use super::ring_options::RingOptions;
 use super::ring_setup::{self, Made};
 use crate::completion::{Completion, ServedBy, Ticket};
 use crate::error::ErrorKind;
-use crate::handle::Handle;
 use crate::op::{Kind, Step};
 use crate::stats::Count;
 use crate::sys::{self, Errno};
@@ -285,64 +287,6 @@ impl Ring {
         None
     }
 
-    /// Takes a chain in, for which there must be slots. Gives it back if there are none, or it is
-    /// more than the submission queue has room for.
-    #[must_use]
-    pub(crate) fn push_chain(&mut self, parcels: Vec<Parcel>) -> Option<Vec<Parcel>> {
-        let room = self.ring.submission().capacity();
-        if self.broken || parcels.len() > self.free.len().min(room) {
-            return Some(parcels);
-        }
-        let id = self.next_chain;
-        self.next_chain = self.next_chain.wrapping_add(1);
-        let mut held = Held::default();
-        for (parcel, index) in parcels
-            .into_iter()
-            .zip(std::iter::from_fn(|| self.free.pop()))
-        {
-            let slot = &mut self.slots[index as usize];
-            slot.parcel = Some(parcel);
-            slot.chain = Some(id);
-            held.members.push_back(index);
-        }
-        self.chains.insert(id, held);
-        self.begin_chain(id);
-        None
-    }
-
-    /// Puts what is left of a chain into the submission queue, all of it at once: a chain that is
-    /// seen in part ends there.
-    fn begin_chain(&mut self, id: u32) {
-        let Some(held) = self.chains.get_mut(&id) else {
-            return;
-        };
-        held.out = held.members.len();
-        held.first = held.members.front().copied();
-        let members = held.members.clone();
-        let last = members.len() - 1;
-        let entries: Vec<_> = members
-            .into_iter()
-            .enumerate()
-            .filter_map(|(at, index)| {
-                let entry = self.entry(index)?;
-                let link = if at < last {
-                    squeue::Flags::IO_LINK
-                } else {
-                    squeue::Flags::empty()
-                };
-                Some(entry.flags(link))
-            })
-            .collect();
-        self.linked = true;
-        loop {
-            // SAFETY: Assumption: as for `enqueue`.
-            let pushed = unsafe { self.ring.submission().push_multiple(&entries) };
-            if pushed.is_ok() || !self.enter(ENTRIES) {
-                return;
-            }
-        }
-    }
-
     /// Puts the entry of a slot's operation into the submission queue.
     fn prepare(&mut self, index: u32) {
         if let Some(entry) = self.entry(index) {
@@ -449,76 +393,6 @@ impl Ring {
         } else {
             // The rest of them, or what is wrong.
             self.flush(out);
-        }
-    }
-
-    /// io_uring_enter(2), by the shorter way if there is one.
-    fn call(
-        &mut self,
-        to_submit: u32,
-        at_least: u32,
-        flags: EnterFlags,
-        args: Option<&types::SubmitArgs<'_, '_>>,
-    ) -> Result<usize, Errno> {
-        let (ring, flags) = match self.number {
-            Some(number) => (number as i32, flags | EnterFlags::REGISTERED_RING),
-            None => (self.ring.as_raw_fd(), flags),
-        };
-        // SAFETY: Assumption: the entries in the queue are as `enqueue` says, and `args` and what
-        // it points to live through the call.
-        let entered = unsafe { sys::ring::enter(ring, to_submit, at_least, flags.bits(), args) };
-        if !self.sqpoll {
-            self.taken += entered.unwrap_or(0) as u64;
-        }
-        entered
-    }
-
-    /// One io_uring_enter(2) that submits at most so many entries and does not wait, but for room
-    /// in the queue where a thread of the kernel's empties it. Says whether the ring still works: a
-    /// sandbox put on later may deny the call.
-    fn enter(&mut self, at_most: usize) -> bool {
-        while !self.broken {
-            let (entries, flags) = if self.sqpoll {
-                (0, EnterFlags::SQ_WAIT | self.waker_flag())
-            } else {
-                let entries = self.ring.submission().len().min(at_most);
-                (entries as u32, EnterFlags::empty())
-            };
-            match self.call(entries, 0, flags, None) {
-                Ok(_) => return true,
-                Err(Errno::INTR) => {}
-                // Out of memory for requests, or completions to be consumed first. The
-                // entries stay queued: let others run, try again.
-                Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => {
-                    std::thread::sleep(Duration::from_micros(100));
-                }
-                Err(_) => self.broken = true,
-            }
-        }
-        false
-    }
-
-    /// What wakes the kernel's thread, if it sleeps. (The look at its flag comes after a full fence
-    /// behind the entries' publication, as the kernel has one between its flag and its last look at
-    /// the queue.)
-    fn waker_flag(&mut self) -> EnterFlags {
-        if self.sqpoll && self.ring.submission().need_wakeup() {
-            EnterFlags::SQ_WAKEUP
-        } else {
-            EnterFlags::empty()
-        }
-    }
-
-    /// Wakes the kernel's thread, if it sleeps. Where a sandbox put on later denies that, what is
-    /// queued waits for whatever else wakes it: the thread may take it at any time, so that nobody
-    /// else may.
-    fn rouse(&mut self) {
-        while !self.broken && !self.waker_flag().is_empty() {
-            match self.call(0, 0, EnterFlags::SQ_WAKEUP, None) {
-                Ok(_) => return,
-                Err(Errno::INTR | Errno::AGAIN | Errno::BUSY) => {}
-                Err(_) => self.broken = true,
-            }
         }
     }
 
@@ -631,64 +505,6 @@ impl Ring {
         }
     }
 
-    /// The result of a chain's member. One that the kernel has cut off waits until nothing of its
-    /// chain is at the kernel any more; then what is left is begun anew, or ends.
-    fn complete_member(
-        &mut self,
-        id: u32,
-        index: u32,
-        result: Result<usize, Errno>,
-        when: When,
-        out: &mut impl FnMut(Out),
-    ) {
-        let slot = &mut self.slots[index as usize];
-        let (Some(held), Some(parcel)) = (self.chains.get_mut(&id), &slot.parcel) else {
-            return;
-        };
-        held.out -= 1;
-        let kind = &parcel.op.kind;
-        let cut_off = held.first != Some(index);
-        let goes_on = match result {
-            Err(Errno::CANCELED) => cut_off && parcel.stopped.is_none(),
-            Err(Errno::INTR) => parcel.stopped.is_none() && kind.may_repeat(),
-            // Of a pipe with O_NONBLOCK it is the answer.
-            Err(Errno::AGAIN) if kind.handle().is_none_or(Handle::is_seekable) => {
-                kind.may_block() && !std::mem::replace(&mut slot.asynchronous, true)
-            }
-            _ => false,
-        };
-        if !goes_on && let Step::Done(result) = self.step(index, result, when) {
-            if let Some(held) = self.chains.get_mut(&id) {
-                held.members.retain(|member| *member != index);
-                held.failed |= result.is_err();
-            }
-            self.done(index, result, out);
-        }
-        self.go_on(id, out);
-    }
-
-    /// What becomes of a chain of which nothing is at the kernel.
-    fn go_on(&mut self, id: u32, out: &mut impl FnMut(Out)) {
-        let Some(held) = self.chains.get(&id).filter(|held| held.out == 0) else {
-            return;
-        };
-        let stopped = |index: &u32| {
-            let parcel = self.slots[*index as usize].parcel.as_ref();
-            parcel.is_some_and(|parcel| parcel.stopped.is_some())
-        };
-        let over = held.failed || self.broken || held.members.front().is_none_or(stopped);
-        if !over {
-            return self.begin_chain(id);
-        }
-        for index in self.chains.remove(&id).into_iter().flat_map(|h| h.members) {
-            if let Some(parcel) = self.release(index) {
-                let why = parcel.stopped.unwrap_or(ErrorKind::Cancelled);
-                let (reply, completion) = parcel.stop(&self.core, why);
-                out(Out::Done(reply, completion));
-            }
-        }
-    }
-
     #[inline]
     fn done(&mut self, index: u32, result: Result<usize, Errno>, out: &mut impl FnMut(Out)) {
         if let Some(parcel) = self.release(index) {
@@ -757,112 +573,6 @@ impl Ring {
         if let Some((at, pause)) = due.filter(|_| self.ask_to_stop()) {
             let pause = (pause * 2).min(LAST_PAUSE);
             self.ask_again = Some((at + pause, pause));
-        }
-    }
-
-    /// Sleeps until completions are there, somebody wakes the ring, or the time is up. Deferred
-    /// completions are delivered here and nowhere else. Submits no operation, consumes nothing.
-    ///
-    /// A ring that polls does not sleep while it holds something: it may return early.
-    pub(crate) fn wait(&mut self, until: Until, timeout: Option<Duration>) {
-        self.arm_wake();
-        let again = self
-            .ask_again
-            .map(|(at, _)| at.saturating_duration_since(Instant::now()));
-        let soonest = match (timeout, again) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        self.sleep(until, soonest);
-        self.ask_to_stop_again();
-    }
-
-    /// Delivers all deferred completions. One call delivers a few (20 on recent kernels) and leaves the
-    /// rest, of which the kernel signals nothing more to a registered eventfd.
-    pub(crate) fn deliver(&mut self) {
-        const AT_ONCE: usize = 16;
-        // The flag may be left over from what is delivered already: the count ends that.
-        for _ in 0..self.held() / AT_ONCE + 2 {
-            self.wait(Until::count(0), Some(Duration::ZERO));
-            if !self.ring.submission().taskrun() {
-                break;
-            }
-        }
-    }
-
-    fn sleep(&mut self, until: Until, timeout: Option<Duration>) {
-        if self.broken {
-            return self.sleep_outside(timeout);
-        }
-        if self.polled {
-            return self.poll_device(until.count, timeout);
-        }
-        let want = if timeout == Some(Duration::ZERO) {
-            0
-        } else {
-            until.count.max(1)
-        };
-        let timespec = types::Timespec::from(timeout.unwrap_or_default());
-        let mut args = match timeout {
-            Some(_) => types::SubmitArgs::new().timespec(&timespec),
-            None => types::SubmitArgs::new(),
-        };
-        // Before that minimum is over the kernel looks at no timeout.
-        if let Some(within) = until.within.filter(|w| timeout.is_none_or(|t| t >= *w)) {
-            let us = u32::try_from(within.as_micros()).unwrap_or(u32::MAX);
-            args = args.min_wait_usec(us.max(1));
-        }
-        // Operations are submitted by `flush` alone; here at most the wake-up's own read is.
-        let entries = if self.queued {
-            0
-        } else {
-            self.ring.submission().len() as u32
-        };
-        let flags = EnterFlags::EXT_ARG | EnterFlags::GETEVENTS | self.waker_flag();
-        let entered = self.call(entries, want as u32, flags, Some(&args));
-        if let Err(Errno::PERM | Errno::NOSYS | Errno::ACCESS) = entered {
-            // Only workers are left, and they write to the eventfd.
-            self.broken = true;
-            self.sleep_outside(timeout);
-        }
-        // ETIME, EINTR and EBUSY all mean "look what is there".
-    }
-
-    /// Asks the device for completions. A call that wants some asks until they are there, whatever
-    /// the time, so only a wait without end makes such a call.
-    fn poll_device(&mut self, at_least: usize, timeout: Option<Duration>) {
-        if self.held() == 0 {
-            return self.sleep_outside(timeout);
-        }
-        let want = if timeout.is_none() { at_least } else { 0 };
-        let flags = EnterFlags::GETEVENTS | self.waker_flag();
-        let polled = self.call(0, want.min(self.held()) as u32, flags, None);
-        if let Err(Errno::PERM | Errno::NOSYS | Errno::ACCESS) = polled {
-            self.broken = true;
-            self.sleep_outside(timeout);
-        }
-    }
-
-    /// Sleeps until the eventfd is written to, or the time is up, without the ring.
-    fn sleep_outside(&mut self, timeout: Option<Duration>) {
-        let mut poll = [rustix::event::PollFd::new(
-            &*self.wake,
-            rustix::event::PollFlags::IN,
-        )];
-        let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
-        // The eventfd blocks: it is read only when there is something.
-        if rustix::event::poll(&mut poll, timeout.as_ref()) == Ok(1) {
-            let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
-        }
-    }
-
-    /// Has the ring read its eventfd, so that a write to it ends `wait`. A ring that polls can't.
-    fn arm_wake(&mut self) {
-        if !self.wake_armed && !self.polled {
-            self.wake_armed = true;
-            let fd = types::Fd(self.wake.as_raw_fd());
-            let entry = opcode::Read::new(fd, self.wake_count.as_mut_ptr(), 8).build();
-            self.request(&entry.user_data(WAKE));
         }
     }
 

@@ -1,0 +1,130 @@
+//! Chains at the ring: entries that are linked, and what becomes of a link that the kernel has cut. What
+//! is done about that, and why, is told in `engine/chain.rs`.
+
+use io_uring::squeue;
+
+use super::{ENTRIES, Out, Ring};
+use crate::engine::chain::Held;
+use crate::engine::parcel::{Parcel, When};
+use crate::error::ErrorKind;
+use crate::handle::Handle;
+use crate::op::Step;
+use crate::sys::Errno;
+
+impl Ring {
+    /// Takes a chain in, for which there must be slots. Gives it back if there are none, or it is
+    /// more than the submission queue has room for.
+    #[must_use]
+    pub(crate) fn push_chain(&mut self, parcels: Vec<Parcel>) -> Option<Vec<Parcel>> {
+        let room = self.ring.submission().capacity();
+        if self.broken || parcels.len() > self.free.len().min(room) {
+            return Some(parcels);
+        }
+        let id = self.next_chain;
+        self.next_chain = self.next_chain.wrapping_add(1);
+        let mut held = Held::default();
+        for (parcel, index) in parcels
+            .into_iter()
+            .zip(std::iter::from_fn(|| self.free.pop()))
+        {
+            let slot = &mut self.slots[index as usize];
+            slot.parcel = Some(parcel);
+            slot.chain = Some(id);
+            held.members.push_back(index);
+        }
+        self.chains.insert(id, held);
+        self.begin_chain(id);
+        None
+    }
+
+    /// Puts what is left of a chain into the submission queue, all of it at once: a chain that is
+    /// seen in part ends there.
+    fn begin_chain(&mut self, id: u32) {
+        let Some(held) = self.chains.get_mut(&id) else {
+            return;
+        };
+        held.out = held.members.len();
+        held.first = held.members.front().copied();
+        let members = held.members.clone();
+        let last = members.len() - 1;
+        let entries: Vec<_> = members
+            .into_iter()
+            .enumerate()
+            .filter_map(|(at, index)| {
+                let entry = self.entry(index)?;
+                let link = if at < last {
+                    squeue::Flags::IO_LINK
+                } else {
+                    squeue::Flags::empty()
+                };
+                Some(entry.flags(link))
+            })
+            .collect();
+        self.linked = true;
+        loop {
+            // SAFETY: Assumption: as for `enqueue`.
+            let pushed = unsafe { self.ring.submission().push_multiple(&entries) };
+            if pushed.is_ok() || !self.enter(ENTRIES) {
+                return;
+            }
+        }
+    }
+
+    /// The result of a chain's member. One that the kernel has cut off waits until nothing of its
+    /// chain is at the kernel any more; then what is left is begun anew, or ends.
+    pub(super) fn complete_member(
+        &mut self,
+        id: u32,
+        index: u32,
+        result: Result<usize, Errno>,
+        when: When,
+        out: &mut impl FnMut(Out),
+    ) {
+        let slot = &mut self.slots[index as usize];
+        let (Some(held), Some(parcel)) = (self.chains.get_mut(&id), &slot.parcel) else {
+            return;
+        };
+        held.out -= 1;
+        let kind = &parcel.op.kind;
+        let cut_off = held.first != Some(index);
+        let goes_on = match result {
+            Err(Errno::CANCELED) => cut_off && parcel.stopped.is_none(),
+            Err(Errno::INTR) => parcel.stopped.is_none() && kind.may_repeat(),
+            // Of a pipe with O_NONBLOCK it is the answer.
+            Err(Errno::AGAIN) if kind.handle().is_none_or(Handle::is_seekable) => {
+                kind.may_block() && !std::mem::replace(&mut slot.asynchronous, true)
+            }
+            _ => false,
+        };
+        if !goes_on && let Step::Done(result) = self.step(index, result, when) {
+            if let Some(held) = self.chains.get_mut(&id) {
+                held.members.retain(|member| *member != index);
+                held.failed |= result.is_err();
+            }
+            self.done(index, result, out);
+        }
+        self.go_on(id, out);
+    }
+
+    /// What becomes of a chain of which nothing is at the kernel.
+    fn go_on(&mut self, id: u32, out: &mut impl FnMut(Out)) {
+        let Some(held) = self.chains.get(&id).filter(|held| held.out == 0) else {
+            return;
+        };
+        let stopped = |index: &u32| {
+            let parcel = self.slots[*index as usize].parcel.as_ref();
+            parcel.is_some_and(|parcel| parcel.stopped.is_some())
+        };
+        let over = held.failed || self.broken || held.members.front().is_none_or(stopped);
+        if !over {
+            return self.begin_chain(id);
+        }
+        for index in self.chains.remove(&id).into_iter().flat_map(|h| h.members) {
+            if let Some(parcel) = self.release(index) {
+                let why = parcel.stopped.unwrap_or(ErrorKind::Cancelled);
+                let (reply, completion) = parcel.stop(&self.core, why);
+                out(Out::Done(reply, completion));
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The ring's one system call, io_uring_enter(2): to submit, to wait, to have deferred completions
+//! delivered; and what is done where a sandbox put on later denies it.
+
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use io_uring::{EnterFlags, opcode, types};
+
+use super::{Ring, Until, WAKE};
+use crate::sys::{self, Errno};
+
+impl Ring {
+    /// io_uring_enter(2), by the shorter way if there is one.
+    pub(super) fn call(
+        &mut self,
+        to_submit: u32,
+        at_least: u32,
+        flags: EnterFlags,
+        args: Option<&types::SubmitArgs<'_, '_>>,
+    ) -> Result<usize, Errno> {
+        let (ring, flags) = match self.number {
+            Some(number) => (number as i32, flags | EnterFlags::REGISTERED_RING),
+            None => (self.ring.as_raw_fd(), flags),
+        };
+        // SAFETY: Assumption: the entries in the queue are as `enqueue` says, and `args` and what
+        // it points to live through the call.
+        let entered = unsafe { sys::ring::enter(ring, to_submit, at_least, flags.bits(), args) };
+        if !self.sqpoll {
+            self.taken += entered.unwrap_or(0) as u64;
+        }
+        entered
+    }
+
+    /// One io_uring_enter(2) that submits at most so many entries and does not wait, but for room
+    /// in the queue where a thread of the kernel's empties it. Says whether the ring still works: a
+    /// sandbox put on later may deny the call.
+    pub(super) fn enter(&mut self, at_most: usize) -> bool {
+        while !self.broken {
+            let (entries, flags) = if self.sqpoll {
+                (0, EnterFlags::SQ_WAIT | self.waker_flag())
+            } else {
+                let entries = self.ring.submission().len().min(at_most);
+                (entries as u32, EnterFlags::empty())
+            };
+            match self.call(entries, 0, flags, None) {
+                Ok(_) => return true,
+                Err(Errno::INTR) => {}
+                // Out of memory for requests, or completions to be consumed first. The
+                // entries stay queued: let others run, try again.
+                Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => {
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+                Err(_) => self.broken = true,
+            }
+        }
+        false
+    }
+
+    /// What wakes the kernel's thread, if it sleeps. (The look at its flag comes after a full fence
+    /// behind the entries' publication, as the kernel has one between its flag and its last look at
+    /// the queue.)
+    fn waker_flag(&mut self) -> EnterFlags {
+        if self.sqpoll && self.ring.submission().need_wakeup() {
+            EnterFlags::SQ_WAKEUP
+        } else {
+            EnterFlags::empty()
+        }
+    }
+
+    /// Wakes the kernel's thread, if it sleeps. Where a sandbox put on later denies that, what is
+    /// queued waits for whatever else wakes it: the thread may take it at any time, so that nobody
+    /// else may.
+    pub(super) fn rouse(&mut self) {
+        while !self.broken && !self.waker_flag().is_empty() {
+            match self.call(0, 0, EnterFlags::SQ_WAKEUP, None) {
+                Ok(_) => return,
+                Err(Errno::INTR | Errno::AGAIN | Errno::BUSY) => {}
+                Err(_) => self.broken = true,
+            }
+        }
+    }
+
+    /// Sleeps until completions are there, somebody wakes the ring, or the time is up. Deferred
+    /// completions are delivered here and nowhere else. Submits no operation, consumes nothing.
+    ///
+    /// A ring that polls does not sleep while it holds something: it may return early.
+    pub(crate) fn wait(&mut self, until: Until, timeout: Option<Duration>) {
+        self.arm_wake();
+        let again = self
+            .ask_again
+            .map(|(at, _)| at.saturating_duration_since(Instant::now()));
+        let soonest = match (timeout, again) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.sleep(until, soonest);
+        self.ask_to_stop_again();
+    }
+
+    /// Delivers all deferred completions. One call delivers a few (20 on recent kernels) and leaves the
+    /// rest, of which the kernel signals nothing more to a registered eventfd.
+    pub(crate) fn deliver(&mut self) {
+        const AT_ONCE: usize = 16;
+        // The flag may be left over from what is delivered already: the count ends that.
+        for _ in 0..self.held() / AT_ONCE + 2 {
+            self.wait(Until::count(0), Some(Duration::ZERO));
+            if !self.ring.submission().taskrun() {
+                break;
+            }
+        }
+    }
+
+    pub(super) fn sleep(&mut self, until: Until, timeout: Option<Duration>) {
+        if self.broken {
+            return self.sleep_outside(timeout);
+        }
+        if self.polled {
+            return self.poll_device(until.count, timeout);
+        }
+        let want = if timeout == Some(Duration::ZERO) {
+            0
+        } else {
+            until.count.max(1)
+        };
+        let timespec = types::Timespec::from(timeout.unwrap_or_default());
+        let mut args = match timeout {
+            Some(_) => types::SubmitArgs::new().timespec(&timespec),
+            None => types::SubmitArgs::new(),
+        };
+        // Before that minimum is over the kernel looks at no timeout.
+        if let Some(within) = until.within.filter(|w| timeout.is_none_or(|t| t >= *w)) {
+            let us = u32::try_from(within.as_micros()).unwrap_or(u32::MAX);
+            args = args.min_wait_usec(us.max(1));
+        }
+        // Operations are submitted by `flush` alone; here at most the wake-up's own read is.
+        let entries = if self.queued {
+            0
+        } else {
+            self.ring.submission().len() as u32
+        };
+        let flags = EnterFlags::EXT_ARG | EnterFlags::GETEVENTS | self.waker_flag();
+        let entered = self.call(entries, want as u32, flags, Some(&args));
+        if let Err(Errno::PERM | Errno::NOSYS | Errno::ACCESS) = entered {
+            // Only workers are left, and they write to the eventfd.
+            self.broken = true;
+            self.sleep_outside(timeout);
+        }
+        // ETIME, EINTR and EBUSY all mean "look what is there".
+    }
+
+    /// Asks the device for completions. A call that wants some asks until they are there, whatever
+    /// the time, so only a wait without end makes such a call.
+    fn poll_device(&mut self, at_least: usize, timeout: Option<Duration>) {
+        if self.held() == 0 {
+            return self.sleep_outside(timeout);
+        }
+        let want = if timeout.is_none() { at_least } else { 0 };
+        let flags = EnterFlags::GETEVENTS | self.waker_flag();
+        let polled = self.call(0, want.min(self.held()) as u32, flags, None);
+        if let Err(Errno::PERM | Errno::NOSYS | Errno::ACCESS) = polled {
+            self.broken = true;
+            self.sleep_outside(timeout);
+        }
+    }
+
+    /// Sleeps until the eventfd is written to, or the time is up, without the ring.
+    fn sleep_outside(&mut self, timeout: Option<Duration>) {
+        let mut poll = [rustix::event::PollFd::new(
+            &*self.wake,
+            rustix::event::PollFlags::IN,
+        )];
+        let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
+        // The eventfd blocks: it is read only when there is something.
+        if rustix::event::poll(&mut poll, timeout.as_ref()) == Ok(1) {
+            let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
+        }
+    }
+
+    /// Has the ring read its eventfd, so that a write to it ends `wait`. A ring that polls can't.
+    fn arm_wake(&mut self) {
+        if !self.wake_armed && !self.polled {
+            self.wake_armed = true;
+            let fd = types::Fd(self.wake.as_raw_fd());
+            let entry = opcode::Read::new(fd, self.wake_count.as_mut_ptr(), 8).build();
+            self.request(&entry.user_data(WAKE));
+        }
+    }
+}
