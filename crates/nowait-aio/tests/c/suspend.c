@@ -292,7 +292,8 @@ static void it_works_wherever_its_handler_interrupts(void)
 	pthread_t self = pthread_self(), t;
 	CHECK(pthread_create(&t, NULL, rains, &self) == 0);
 	double end = now() + 3;
-	for (unsigned i = 0; now() < end; i++) {
+	/* On a busy machine it takes longer. */
+	for (unsigned i = 0; now() < end || handled < 1000; i++) {
 		struct aiocb *next = &cb[i % N];
 		last[i % LAST] = NULL;
 		if (i >= N)
@@ -308,7 +309,6 @@ static void it_works_wherever_its_handler_interrupts(void)
 			CHECK(aio_cancel(fd, next) >= 0);
 		free(malloc(2000 + i % 70000));
 	}
-	CHECK(handled > 1000);
 	handled = INT_MIN;
 	CHECK(pthread_join(t, NULL) == 0);
 }
