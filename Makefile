@@ -59,3 +59,4 @@ test-iopoll: ## polled completions, on Linux 6.12 in QEMU with an NVMe drive tha
 
 clean: ## remove everything built, kernels too
 	cargo clean
+	rm -rf bench/target bench/ring/target

@@ -6,7 +6,7 @@
 //!                                            └─ cache put into its state ─ way(turn) ─ Round
 //! ```
 //! A bench is a [`Plan`] (`bench/randread.rs`, `bench/cached.rs`); how contenders read is in
-//! `blocking`, `future`, `local` and `fio`; all else is common to all benches.
+//! `blocking`, `pool`, `future`, `local` and `fio`; all else is common to all benches.
 
 mod aio;
 mod blocking;

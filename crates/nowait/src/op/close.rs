@@ -10,7 +10,7 @@ use crate::sys::Errno;
 /// Closes a descriptor: close(2). Some filesystems report write errors only here.
 ///
 /// It takes the descriptor itself: one that operations still use can't be closed
-/// ([`Handle::into_fd`]).
+/// ([`Handle::into_fd`](crate::Handle::into_fd)).
 #[derive(Debug)]
 pub struct Close {
     fd: Option<OwnedFd>,
