@@ -59,7 +59,8 @@ static void what_has_begun_is_not_cancelled(void)
 	char *big = calloc(1, n);
 	struct aiocb w = request(p[1], big, n, 0), next = request(p[1], buf, 1, 0);
 	CHECK(aio_write(&w) == 0 && aio_write(&next) == 0);
-	nap(20);
+	struct pollfd begun = { .fd = p[0], .events = POLLIN };
+	CHECK(poll(&begun, 1, -1) == 1);
 	CHECK(aio_cancel(p[1], NULL) == AIO_NOTCANCELED);
 	CHECK(aio_error(&w) == EINPROGRESS && aio_error(&next) == ECANCELED);
 	char *in = malloc(n);

@@ -88,6 +88,24 @@ static inline void nap(int ms)
 		CHECK(errno == EINTR);
 }
 
+/* A thread that is sent a signal until its wait is over: on a busy machine the first may be too early. */
+struct kicked {
+	pthread_t thread;
+	int signo;
+	volatile int over;
+};
+
+static inline void *kicks(void *whom)
+{
+	struct kicked *kicked = whom;
+	nap(50);
+	while (!kicked->over) {
+		pthread_kill(kicked->thread, kicked->signo);
+		nap(50);
+	}
+	return NULL;
+}
+
 static inline double now(void)
 {
 	struct timespec t;

@@ -376,13 +376,6 @@ static void a_list_waits_and_says_eio(void)
 	CHECK(lio_listio(LIO_WAIT, list_of_many, 0, NULL) == 0);
 }
 
-static void *kicks(void *who)
-{
-	nap(50);
-	pthread_kill(*(pthread_t *)who, SIGRTMIN + 3);
-	return NULL;
-}
-
 static void a_signal_ends_the_wait_for_a_list_and_nothing_else(void)
 {
 	set_up();
@@ -392,9 +385,11 @@ static void a_signal_ends_the_wait_for_a_list_and_nothing_else(void)
 			many[i] = of_way(STREAMED);
 			list_of_many[i] = &many[i];
 		}
-		pthread_t me = pthread_self(), t;
+		struct kicked me = { pthread_self(), SIGRTMIN + 3, 0 };
+		pthread_t t;
 		CHECK(pthread_create(&t, NULL, kicks, &me) == 0);
 		CHECK(lio_listio(LIO_WAIT, list_of_many, 3, NULL) == -1 && errno == EINTR);
+		me.over = 1;
 		CHECK(pthread_join(t, NULL) == 0);
 		for (int i = 0; i < 3; i++)
 			CHECK(aio_error(&many[i]) == EINPROGRESS);

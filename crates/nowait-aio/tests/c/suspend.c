@@ -84,16 +84,6 @@ static void handler(int signo)
 	handled++;
 }
 
-static pthread_t target;
-
-static void *kicks(void *unused)
-{
-	(void)unused;
-	nap(50);
-	pthread_kill(target, SIGUSR1);
-	return NULL;
-}
-
 static void interrupted(int flags, const struct timespec *timeout)
 {
 	struct sigaction action = { .sa_handler = handler, .sa_flags = flags };
@@ -103,10 +93,12 @@ static void interrupted(int flags, const struct timespec *timeout)
 	CHECK(aio_read(&r) == 0);
 	const struct aiocb *list[] = { &r };
 	pthread_t t;
-	target = pthread_self();
-	CHECK(pthread_create(&t, NULL, kicks, NULL) == 0);
+	struct kicked me = { pthread_self(), SIGUSR1, 0 };
+	CHECK(pthread_create(&t, NULL, kicks, &me) == 0);
 	CHECK(aio_suspend(list, 1, timeout) == -1 && errno == EINTR);
-	CHECK(handled == 1 && aio_error(&r) == EINPROGRESS);
+	me.over = 1;
+	CHECK(pthread_join(t, NULL) == 0);
+	CHECK(handled && aio_error(&r) == EINPROGRESS);
 	CHECK(write(w, "x", 1) == 1 && wait_for(&r) == 0);
 }
 
