@@ -21,6 +21,7 @@ mod limits;
 mod pace;
 mod summary;
 mod wish;
+mod wished;
 mod witness;
 
 use std::collections::{HashMap, VecDeque};
@@ -46,6 +47,7 @@ pub use wish::{Only, Stamp, Wish};
 use budget::Budget;
 use job::{Job, Piece};
 use pace::Pace;
+use wished::Wished;
 use witness::Witnesses;
 
 use crate::met::Met;
@@ -74,6 +76,7 @@ pub struct Stopped;
 pub struct Bringer<'a> {
     limits: Limits,
     met: Option<Met>,
+    wished: Wished,
     remarks: &'a Remarks,
     progress: &'a mut Progress,
     stop: &'a Stop,
@@ -139,6 +142,7 @@ impl<'a> Bringer<'a> {
             budget,
             limits,
             met,
+            wished: Wished::default(),
             remarks,
             progress,
             stop,
@@ -202,6 +206,7 @@ impl<'a> Bringer<'a> {
 
     /// In the order of inodes, which is about that of the device.
     fn begin_gathered(&mut self) {
+        self.wished.forget_ordinary();
         self.gathered.sort_by_key(|wish| wish.found.inode);
         let opening = |wish: Wish| Opening {
             flags: wish.found.flags() | OFlags::NOATIME,
@@ -350,10 +355,6 @@ impl<'a> Bringer<'a> {
             Ok(stat) => stat,
             Err(errno) => return wish.found.failed(self.remarks, errno),
         };
-        if self.met.as_mut().is_some_and(|met| !met.first(&stat)) {
-            self.summary.other_names += 1;
-            return;
-        }
         let path = &wish.found.path;
         let changed = match &wish.only {
             _ if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
@@ -365,6 +366,18 @@ impl<'a> Bringer<'a> {
         if let Some(why) = changed {
             self.summary.skipped += 1;
             self.remarks.failure(path, format_args!("skipped: {why}"));
+            return;
+        }
+        let again = match &mut wish.only {
+            None => self.met.as_mut().is_some_and(|met| !met.first(&stat)),
+            Some(only) => {
+                let ranges = std::mem::take(&mut only.ranges);
+                only.ranges = self.wished.not_yet(&stat, ranges);
+                only.ranges.is_empty()
+            }
+        };
+        if again {
+            self.summary.other_names += 1;
             return;
         }
         // A ring does not wait for reads of files that are open with O_NONBLOCK, on filesystems

@@ -387,6 +387,70 @@ fn a_budget_holds_for_a_restore_too() {
     assert_eq!(cached(&file), [(MIB, 2 * MIB)]);
 }
 
+#[test]
+fn a_file_with_several_names_is_noted_once() {
+    let dir = directory();
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    let file = cold(tree.join("file"), MIB);
+    fs::hard_link(&file, tree.join("link")).unwrap();
+    touch(&file, 0..MIB);
+    let snapshot = dir.path().join("snapshot");
+    for (words, more) in [
+        (&["-r", word(&tree)][..], "1 more name"),
+        (&["-r", word(&tree), word(&file)], "2 more names"),
+    ] {
+        let said = save(&snapshot, words).done();
+        let sums = format!("noted 1M in 1 of 1 files ({more})\n");
+        assert_eq!(said.text(), sums);
+        let text = fs::read_to_string(&snapshot).unwrap();
+        assert_eq!(text.lines().count(), 3, "{text}");
+    }
+}
+
+#[test]
+fn what_a_snapshot_wishes_for_twice_is_counted_once_and_fits_its_budget() {
+    let dir = directory();
+    let files: Vec<PathBuf> = ["twice", "linked"]
+        .iter()
+        .map(|name| cold(dir.path().join(name), 2 * MIB))
+        .collect();
+    let [twice, linked] = &files[..] else {
+        panic!()
+    };
+    let link = dir.path().join("link");
+    fs::hard_link(linked, &link).unwrap();
+    let snapshot = dir.path().join("snapshot");
+    let text = whole(&[
+        line(twice, "[[0,2097152]]"),
+        line(linked, "[[0,1048576]]"),
+        line(twice, "[[0,2097152]]"),
+        line(&link, "[[0,1048576]]"),
+        // Half of it is new.
+        line(&link, "[[524288,1572864]]"),
+    ]);
+    fs::write(&snapshot, text).unwrap();
+    let of_budget = |words: &[&str]| {
+        let mut command = nowait(["cache", "restore", "--json", "--budget", "3584K"]);
+        run(command.args(words).arg(&snapshot)).done().json()
+    };
+    for (words, before, after) in [
+        (&["--dry-run"][..], 0, 0),
+        (&[], 0, 3584 << 10),
+        (&[], 3584 << 10, 3584 << 10),
+    ] {
+        let sums = of_budget(words);
+        assert_eq!(sums["other_names"], 2, "{sums}");
+        assert_eq!(sums["bytes"], 3584 << 10, "{sums}");
+        assert_eq!(sums["cached_before"], before, "{sums}");
+        assert_eq!(sums["brought"], (3584 << 10) - before, "{sums}");
+        assert_eq!(sums["left_out"]["bytes"], 0, "{sums}");
+        assert_eq!(sums["cached_after"], after, "{sums}");
+    }
+    assert_eq!(cached(twice), [(0, 2 * MIB)]);
+    assert_eq!(cached(linked), [(0, 3 * MIB / 2)]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 150,

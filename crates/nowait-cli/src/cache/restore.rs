@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let mut snapshot = Snapshot::check(open(&args.file, &name)?, name)?;
     let mut progress = Progress::of_files();
     let remarks = Remarks::beside(&progress);
-    // A file with many ranges has several entries.
+    // A file with many ranges has several entries: to be met again is no reason to leave one out.
     let mut bringer = Bringer::new(args.limits.clone(), None, &remarks, &mut progress, &stop)?;
     snapshot.each(|entry| match entry {
         Ok(wish) => bringer.take(wish),

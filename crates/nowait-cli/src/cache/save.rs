@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nowait::residency::{Answer, PageMap, page_map};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Stat};
 use tempfile::NamedTempFile;
 
 use super::snapshot::{MOST_RANGES, Writer};
 use crate::bring::Stamp;
-use crate::name::Shown;
+use crate::met::Met;
+use crate::name::{Shown, plural};
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::remark::Remarks;
@@ -33,7 +34,7 @@ pub struct Args {
 
 const AFTER: &str = "\
 FILE is replaced when the snapshot is whole, and only its owner may read it. Files of which nothing
-is cached are not in it.";
+is cached are not in it, and a file with several names is in it by the one that is met first.";
 
 const CODES: &str = "\
 Exit codes: 0 all noted, 1 something could not be, 2 usage, 130 interrupted (FILE stays as it was).";
@@ -45,7 +46,7 @@ enum Ended {
 }
 
 /// What there is to note of one file, or why there is nothing.
-type Told = Result<(Stamp, PageMap), String>;
+type Told = Result<(Stat, PageMap), String>;
 
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<ExitCode, Problem> {
@@ -110,10 +111,12 @@ fn save<W: Write>(
         writer: Writer::new(BufWriter::new(out)).map_err(failed)?,
         remarks: &remarks,
         names: Names::default(),
+        met: Met::new(&args.paths),
         own,
         files: 0,
         noted: 0,
         bytes: 0,
+        other_names: 0,
     };
     let visited = args.paths.look(&remarks, look, |found, told| {
         if stop.asked() {
@@ -130,9 +133,13 @@ fn save<W: Write>(
     }
     let (bytes, noted, files) = (Size(saver.bytes), saver.noted, saver.files);
     let out = saver.writer.end().map_err(failed)?;
+    let mut sums = format!("noted {bytes} in {noted} of {files} files");
+    if saver.other_names > 0 {
+        sums += &format!(" ({})", plural(saver.other_names, "more name"));
+    }
     let saved = Saved {
         out: out.into_inner().map_err(|e| failed(e.into_error()))?,
-        sums: format!("noted {bytes} in {noted} of {files} files"),
+        sums,
     };
     Ok((saved, remarks.exit_code()))
 }
@@ -142,11 +149,14 @@ struct Saver<'a, W: Write> {
     writer: Writer<BufWriter<W>>,
     remarks: &'a Remarks,
     names: Names,
+    met: Met,
     /// Files that the snapshot itself is in.
     own: Vec<PathBuf>,
     files: u64,
     noted: u64,
     bytes: u64,
+    /// Of files that were noted, or looked at, by their first one.
+    other_names: u64,
 }
 
 impl<W: Write> Saver<'_, W> {
@@ -155,7 +165,7 @@ impl<W: Write> Saver<'_, W> {
     /// # Errors
     /// If it can't be written; what is wrong with the file is a remark.
     fn take(&mut self, found: &Found, told: rustix::io::Result<Told>) -> io::Result<()> {
-        let (stamp, map) = match told {
+        let (stat, map) = match told {
             Ok(Ok(told)) => told,
             Ok(Err(why)) => {
                 let why = format_args!("not noted: {why}");
@@ -177,8 +187,13 @@ impl<W: Write> Saver<'_, W> {
         if self.own.contains(&path) {
             return Ok(());
         }
+        if !self.met.first(&stat) {
+            self.other_names += 1;
+            return Ok(());
+        }
         self.files += 1;
         self.noted += u64::from(map.cached() > 0);
+        let stamp = Stamp::of(&stat);
         let mut resident = map.resident().map(|range| (range.start, range.end));
         loop {
             let ranges: Vec<(u64, u64)> = resident.by_ref().take(MOST_RANGES).collect();
@@ -199,7 +214,7 @@ fn look(found: &Found) -> rustix::io::Result<Told> {
         return Ok(Err("it is no regular file any more".into()));
     }
     Ok(match page_map(&file, 0..u64::MAX) {
-        Ok(Answer::Known { value, .. }) => Ok((Stamp::of(&stat), value)),
+        Ok(Answer::Known { value, .. }) => Ok((stat, value)),
         Ok(Answer::Unknown(reason)) => Err(reason.to_string()),
         Err(e) => Err(e.to_string()),
     })

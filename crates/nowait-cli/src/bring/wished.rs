@@ -1,0 +1,112 @@
+//! What of files was wished for before: a snapshot may list a file by several of its names, or
+//! twice. What is wished for twice is brought, paid for from the budget and counted once.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use rustix::fs::Stat;
+
+/// Ranges of files, by device and inode.
+#[derive(Debug, Default)]
+pub struct Wished(HashMap<(u64, u64), Before>);
+
+#[derive(Debug, Default)]
+struct Before {
+    several_names: bool,
+    /// In order, none touches another.
+    ranges: Vec<Range<u64>>,
+}
+
+impl Wished {
+    /// What of these ranges, which are in order, nobody has wished for before; now somebody has.
+    pub fn not_yet(&mut self, file: &Stat, ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+        let before = self.0.entry((file.st_dev, file.st_ino)).or_default();
+        before.several_names = file.st_nlink > 1;
+        let fresh = without(&ranges, &before.ranges);
+        before.ranges = union(std::mem::take(&mut before.ranges), ranges);
+        fresh
+    }
+
+    /// Forgets files with one name: they are not expected again, and memory does not grow with a
+    /// snapshot of ordinary files.
+    pub fn forget_ordinary(&mut self) {
+        self.0.retain(|_, before| before.several_names);
+    }
+}
+
+/// What is left of ranges without the others; both are in order.
+fn without(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut left = Vec::with_capacity(ranges.len());
+    let mut others = others.iter().peekable();
+    for range in ranges {
+        let mut start = range.start;
+        while others.next_if(|other| other.end <= start).is_some() {}
+        while let Some(other) = others.peek().filter(|other| other.start < range.end) {
+            if start < other.start {
+                left.push(start..other.start);
+            }
+            start = start.max(other.end);
+            if other.end > range.end {
+                break;
+            }
+            others.next();
+        }
+        if start < range.end {
+            left.push(start..range.end);
+        }
+    }
+    left
+}
+
+/// The bytes of both.
+fn union(mut ranges: Vec<Range<u64>>, others: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.extend(others);
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, kept| {
+        let touches = next.start <= kept.end;
+        if touches {
+            kept.end = kept.end.max(next.end);
+        }
+        touches
+    });
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Ranges in order, as a snapshot may have them, among so many bytes.
+    fn ranges() -> impl Strategy<Value = Vec<Range<u64>>> {
+        prop::collection::vec(0..40u64, 0..12).prop_map(|mut bounds| {
+            bounds.sort_unstable();
+            let pairs = bounds.chunks_exact(2).map(|pair| pair[0]..pair[1]);
+            pairs.filter(|range| !range.is_empty()).collect()
+        })
+    }
+
+    fn has(ranges: &[Range<u64>], byte: u64) -> bool {
+        ranges.iter().any(|range| range.contains(&byte))
+    }
+
+    fn in_order(ranges: &[Range<u64>]) -> bool {
+        let behind = ranges.windows(2).all(|two| two[0].end <= two[1].start);
+        behind && ranges.iter().all(|range| !range.is_empty())
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_is_where_it_belongs(a in ranges(), b in ranges()) {
+            // What was wished for is always a union.
+            let b = union(Vec::new(), b);
+            let (left, both) = (without(&a, &b), union(b.clone(), a.clone()));
+            prop_assert!(in_order(&left) && in_order(&both), "{left:?} {both:?}");
+            for byte in 0..40 {
+                prop_assert_eq!(has(&left, byte), has(&a, byte) && !has(&b, byte), "{}", byte);
+                prop_assert_eq!(has(&both, byte), has(&a, byte) || has(&b, byte), "{}", byte);
+            }
+        }
+    }
+}
