@@ -78,7 +78,7 @@ fn open(file: &Path, name: &str) -> Result<File, Problem> {
             return Ok(opened);
         }
         if kind.is_dir() {
-            return Err(Problem::Usage(format!("{name} is a directory")));
+            return Err(Problem::Failed(format!("{name} is a directory")));
         }
         Box::new(opened)
     };
