@@ -47,7 +47,7 @@ mod subject;
 mod trial;
 mod verdict;
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -59,6 +59,8 @@ use report::Report;
 use subject::Subject;
 use trial::Trials;
 use verdict::Engines;
+
+use crate::terminal::Terminal;
 
 /// What kernel, sandbox and filesystem allow here, what calls cost, and what follows.
 ///
@@ -95,9 +97,8 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
         let json = serde_json::to_string_pretty(&report).map_err(|e| e.to_string())?;
         json + "\n"
     } else {
-        let no_color = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
         report.text(Style {
-            colour: std::io::stdout().is_terminal() && !no_color,
+            colour: Terminal::look().colour,
         })
     };
     match std::io::stdout().write_all(text.as_bytes()) {

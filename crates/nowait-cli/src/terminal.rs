@@ -9,7 +9,8 @@ pub struct Terminal {
     pub width: usize,
     /// Whether somebody watches.
     pub watched: bool,
-    /// Whether escape sequences for colours are wanted.
+    /// Whether escape sequences for colours are wanted: NO_COLOR, set to anything but nothing, says
+    /// no (no-color.org).
     pub colour: bool,
     /// Whether block characters can be shown.
     pub unicode: bool,

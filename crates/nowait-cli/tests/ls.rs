@@ -10,8 +10,6 @@ mod program;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -21,7 +19,8 @@ use cold::Cold;
 use fuser::FileType;
 use liar::Told;
 use program::{
-    Bound, Said, as_nobody, directory, fifo, limited, nowait, open_directory, run, word,
+    Bound, Said, as_nobody, directory, fifo, limited, nowait, on_a_terminal, open_directory, run,
+    word,
 };
 use slowdisk::{Fault, Filesystem, SlowDisk};
 
@@ -541,31 +540,6 @@ fn a_directory_that_leads_back_is_ended() {
         assert!(said.text().lines().count() >= 2_000);
     }
     session.umount_and_join().unwrap();
-}
-
-/// Runs it on a terminal that is 40 columns wide.
-fn on_a_terminal(command: &mut Command) -> String {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&master).unwrap();
-    unlockpt(&master).unwrap();
-    let name = ptsname(&master, Vec::new()).unwrap();
-    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
-    let slave: OwnedFd = rustix::fs::open(&name, flags, 0.into()).unwrap();
-    let size = rustix::termios::Winsize {
-        ws_row: 25,
-        ws_col: 40,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    rustix::termios::tcsetwinsize(&slave, size).unwrap();
-    let mut child = command.stdout(slave).spawn().unwrap();
-    *command = Command::new("true");
-    let mut said = Vec::new();
-    // The end of a terminal nobody has open any more is EIO.
-    let _ = File::from(master).read_to_end(&mut said);
-    assert!(child.wait().unwrap().success());
-    String::from_utf8(said).unwrap().replace('\r', "")
 }
 
 #[test]

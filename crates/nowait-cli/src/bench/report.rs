@@ -42,7 +42,7 @@
 //! [`super::syscalls`] and [`super::race::AFTER`].
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -59,6 +59,7 @@ use super::settings::Amount;
 use super::{Plan, ratio};
 use crate::problem::Problem;
 use crate::size::Size;
+use crate::terminal::Terminal;
 
 /// All that came of a bench.
 #[derive(Serialize)]
@@ -529,9 +530,7 @@ pub fn print(
     let text = if as_json {
         serde_json::to_string_pretty(what).map_err(|e| Problem::of("JSON", e))? + "\n"
     } else {
-        text(Paint(
-            out.is_terminal() && std::env::var_os("NO_COLOR").is_none(),
-        ))
+        text(Paint(Terminal::look().colour))
     };
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // Whoever read it has seen enough.

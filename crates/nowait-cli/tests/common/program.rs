@@ -3,7 +3,9 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::Read;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -127,6 +129,31 @@ pub fn run_with(command: &mut Command, input: &[u8]) -> Said {
         out: read(out),
         err: String::from_utf8_lossy(&read(err)).into_owned(),
     }
+}
+
+/// Runs it on a terminal that is 40 columns wide.
+pub fn on_a_terminal(command: &mut Command) -> String {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
+    let slave: OwnedFd = rustix::fs::open(&name, flags, 0.into()).unwrap();
+    let size = rustix::termios::Winsize {
+        ws_row: 25,
+        ws_col: 40,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    rustix::termios::tcsetwinsize(&slave, size).unwrap();
+    let mut child = command.stdout(slave).spawn().unwrap();
+    *command = Command::new("true");
+    let mut said = Vec::new();
+    // The end of a terminal nobody has open any more is EIO.
+    let _ = File::from(master).read_to_end(&mut said);
+    assert!(child.wait().unwrap().success());
+    String::from_utf8(said).unwrap().replace('\r', "")
 }
 
 fn memory_file() -> File {

@@ -1,0 +1,33 @@
+//! What all verbs have in common on a terminal.
+
+#[path = "common/program.rs"]
+mod program;
+
+use program::{directory, nowait, on_a_terminal};
+
+/// As no-color.org has it.
+#[test]
+fn colours_are_turned_off_by_a_variable_that_is_not_empty() {
+    let dir = directory();
+    std::fs::create_dir(dir.path().join("directory")).unwrap();
+    let bench = "bench cached --size 1M --block 4K --threads 1 --ops 100 --rounds 1";
+    for verb in ["--help", "doctor", "ls", bench] {
+        for (value, coloured) in [(None, true), (Some(""), true), (Some("1"), false)] {
+            let mut command = nowait(verb.split(' '));
+            command
+                .current_dir(dir.path())
+                .env("TERM", "xterm")
+                .env_remove("LS_COLORS");
+            match value {
+                Some(value) => command.env("NO_COLOR", value),
+                None => command.env_remove("NO_COLOR"),
+            };
+            let said = on_a_terminal(&mut command);
+            assert_eq!(
+                said.contains("\x1b["),
+                coloured,
+                "{verb}, {value:?}: {said}"
+            );
+        }
+    }
+}
