@@ -219,6 +219,24 @@ fn ratios_of_cells_are_keyed_by_block_and_threads() {
 }
 
 #[test]
+fn without_ratios_it_says_what_they_need() {
+    let dir = directory();
+    for (contenders, rounds, why) in [
+        ("pread", "9", "No ratios: there is nobody to compare with."),
+        ("pread", "1", "No ratios: there is nobody to compare with."),
+        ("pread,preadv2", "2", "No ratios: they need 3 rounds."),
+        ("pread,preadv2", "3", "Ratios: median"),
+    ] {
+        let args = "cached --size 1M --ops 100 --block 512,4K --threads 1 --contenders";
+        let args = args.split(' ').chain([contenders, "--rounds", rounds]);
+        let args: Vec<&str> = args.collect();
+        let output = nowait(dir.path(), &args).output().unwrap();
+        let said = text(&output.stdout);
+        assert!(said.contains(why), "{contenders}, {rounds}: {said}");
+    }
+}
+
+#[test]
 fn reads_are_spread_over_files_that_stay_if_named() {
     let dir = directory();
     let args = "randread --file here --files 3 --size 9M --ops 500 --rounds 1 \

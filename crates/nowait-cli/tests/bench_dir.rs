@@ -176,6 +176,28 @@ fn a_directory_that_is_made_here_is_gone_at_the_end() {
 }
 
 #[test]
+fn without_ratios_it_says_what_they_need() {
+    let here = directory();
+    for (contenders, rounds, why) in [
+        (
+            "xgetdents,getdents+stat",
+            3,
+            "No ratios: there is nobody to compare with.",
+        ),
+        ("find", 3, "No ratios: there is nobody to compare with."),
+        ("xgetdents,find", 2, "No ratios: they need 3 rounds."),
+        ("xgetdents,find", 3, "beside: times as fast"),
+    ] {
+        let args = format!("--warm --files 30 --rounds {rounds} --contenders {contenders}");
+        let said = run(&mut dir(here.path(), &args)).done();
+        assert!(
+            said.text().contains(why),
+            "{contenders}, {rounds}: {said:?}"
+        );
+    }
+}
+
+#[test]
 fn the_users_directory_is_only_read() {
     let (here, users) = (directory(), directory());
     for name in ["a", "b", "c"] {

@@ -115,6 +115,30 @@ fn a_file_is_read_by_everybody_and_the_ratios_are_there() {
 }
 
 #[test]
+fn without_ratios_it_says_what_they_need() {
+    let dir = directory();
+    for (contenders, rounds, why) in [
+        ("local,psync", 3, Some("there is nobody to compare with")),
+        ("local,libaio", 2, Some("they need 3 rounds")),
+        ("local,libaio", 3, None),
+    ] {
+        let args = format!(
+            "--seconds 0.02 --rounds {rounds} --size 16M --file data --tables latency --depths 1 \
+             --contenders {contenders}"
+        );
+        let said = run(&mut iops(dir.path(), &args));
+        assert_eq!(said.code, Some(0), "{said:?}");
+        match why {
+            Some(why) => assert!(
+                said.text().contains(&format!("No ratios: {why}.")),
+                "{said:?}"
+            ),
+            None => assert!(!said.text().contains("No ratios"), "{said:?}"),
+        }
+    }
+}
+
+#[test]
 fn devices_in_memory_are_made_and_taken_down() {
     require!(Filesystem::Tmpfs.available());
     let dir = directory();

@@ -16,6 +16,14 @@ use super::sign_test::Interval;
 /// Fewer rounds than this make no ratio.
 pub const FEWEST: usize = 3;
 
+/// Why there are no ratios, for people.
+pub fn none(has_rivals: bool) -> String {
+    match has_rivals {
+        true => format!("No ratios: they need {FEWEST} rounds."),
+        false => "No ratios: there is nobody to compare with.".into(),
+    }
+}
+
 /// Operations per second of A, in those of B; and processor time per operation likewise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ratio {

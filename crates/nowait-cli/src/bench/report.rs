@@ -482,6 +482,12 @@ impl Report {
         }
     }
 
+    /// Whether a cell has more than one contender; those of a cell are beside each other.
+    fn has_rivals(&self) -> bool {
+        let mut beside = self.contenders.windows(2);
+        beside.any(|two| two[0].label == two[1].label)
+    }
+
     fn foot(&self, text: &mut String, paint: Paint) {
         text.push('\n');
         let coverage = self
@@ -509,7 +515,7 @@ impl Report {
             };
             let _ = writeln!(text, "{more}.");
         } else {
-            let _ = writeln!(text, "No ratios: they need {} rounds.", ratio::FEWEST);
+            let _ = writeln!(text, "{}", ratio::none(self.has_rivals()));
         }
         for note in &self.notes {
             remark(text, paint, note);

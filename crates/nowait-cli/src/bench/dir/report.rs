@@ -11,7 +11,7 @@ use super::child::Ended;
 use super::contender::Contender;
 use super::inside::Said;
 use crate::bench::machine::Machine;
-use crate::bench::ratio::{FEWEST, Ratio};
+use crate::bench::ratio::{self, Ratio};
 use crate::bench::report::{Paint, remark};
 use crate::bench::round::{Round, median};
 use crate::bench::sign_test::middle;
@@ -209,11 +209,13 @@ impl Shown {
             }
         }
         let name = best.map(|best| rows[best].0.name.clone());
+        // One that is alone does not stand beside itself.
+        let beside = best.filter(|_| rows.len() > 1);
         let contenders: Vec<Row> = rows
             .into_iter()
             .zip(&rounds)
             .map(|((contender, turns), own)| Row {
-                beside: best.and_then(|best| Ratio::of(own, &rounds[best])),
+                beside: beside.and_then(|best| Ratio::of(own, &rounds[best])),
                 ..Row::new(&contender, turns)
             })
             .collect();
@@ -223,6 +225,13 @@ impl Shown {
             contenders,
             ratios,
         })
+    }
+}
+
+impl Shown {
+    /// Whether there is a program to stand beside, and somebody who does.
+    fn has_rivals(&self) -> bool {
+        self.best.is_some() && self.contenders.len() > 1
     }
 }
 
@@ -314,7 +323,11 @@ impl Report {
                     ""
                 }
             ),
-            None => writeln!(text, "\nNo ratios: they need {FEWEST} rounds."),
+            None => writeln!(
+                text,
+                "\n{}",
+                ratio::none(self.tables.iter().any(Shown::has_rivals))
+            ),
         };
         for note in &self.notes {
             remark(&mut text, paint, note);

@@ -100,14 +100,9 @@ impl Report {
             "\nMedians over rounds; CPU: processor time of one operation; ratios: medians of those within \
              each\nround, of operations per second, with the range that holds the true one."
         );
-        let most = self
-            .tables
-            .iter()
-            .flat_map(|t| &t.rows)
-            .map(|r| r.rounds.len())
-            .max();
-        if most < Some(ratio::FEWEST) {
-            let _ = writeln!(text, "No ratios: they need {} rounds.", ratio::FEWEST);
+        if self.tables.iter().all(|table| table.ratios.is_empty()) {
+            let has_rivals = self.tables.iter().any(OneTable::has_rivals);
+            let _ = writeln!(text, "{}", ratio::none(has_rivals));
         }
         for note in &self.notes {
             remark(&mut text, paint, note);
@@ -150,14 +145,23 @@ impl OneTable {
             if rounds.is_empty() {
                 continue;
             }
-            for base in [Some(Name::Libaio), name.beside()].into_iter().flatten() {
-                let ratio = of(base).filter(|_| base != name);
-                if let Some(ratio) = ratio.and_then(|base| Ratio::of(rounds, base)) {
+            for base in bases(name) {
+                if let Some(ratio) = of(base).and_then(|base| Ratio::of(rounds, base)) {
                     self.ratios.insert(key(name, base, depth), json!(ratio));
                 }
             }
             self.rows.push(Row::new(name, depth, rounds));
         }
+    }
+
+    /// Whether a row has another that it is compared with.
+    fn has_rivals(&self) -> bool {
+        let is_there = |base, depth| {
+            let mut rows = self.rows.iter();
+            rows.any(|row| row.interface == base && row.depth == depth)
+        };
+        let mut rows = self.rows.iter();
+        rows.any(|row| bases(row.interface).any(|base| is_there(base, row.depth)))
     }
 
     /// By interface, then by depth, as in 2019.
@@ -221,6 +225,15 @@ impl OneTable {
         let of = |key: &str| digits(ratio[key].as_f64().unwrap_or(0.0));
         format!("{} ({}-{})", of("median"), of("low95"), of("high95"))
     }
+}
+
+/// Whom an interface is compared with.
+fn bases(name: Name) -> impl Iterator<Item = Name> {
+    let bases = [Some(Name::Libaio), name.beside()];
+    bases
+        .into_iter()
+        .flatten()
+        .filter(move |base| *base != name)
 }
 
 fn key(a: Name, b: Name, depth: usize) -> String {
