@@ -257,6 +257,29 @@ fn an_interrupt_says_what_was_done() {
 }
 
 #[test]
+fn an_interrupt_does_not_take_what_was_looked_at_for_the_whole_file() {
+    let dir = directory();
+    let path = dir.path().join("file");
+    let file = File::create(&path).unwrap();
+    // Space, and nothing written: it is read as any other, and need not be made.
+    let all = rustix::fs::FallocateFlags::empty();
+    rustix::fs::fallocate(&file, all, 0, 300 * MIB).unwrap();
+    let mut command = nowait(["warm", "--rate", "65536", word(&path)]);
+    let child = command.stdout(Stdio::piped()).spawn().unwrap();
+    until("something is brought", || !cached(&path).is_empty());
+    signal(&child, rustix::process::Signal::INT);
+    let said = Said::of(&child.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(130), "{said:?}");
+    let begin = "1 file, of which 256M were looked at; 0 were cached before\n";
+    assert!(said.text().starts_with(begin), "{said:?}");
+    assert!(
+        said.text()
+            .ends_with("interrupted: the rest was not done\n"),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn an_interrupt_is_heard_while_a_device_hangs() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(512 << 20).build().unwrap();

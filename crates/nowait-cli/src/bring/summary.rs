@@ -72,7 +72,8 @@ pub const SHAPE: &str = "\
 \"version\", \"dry_run\", \"interrupted\", \"files\", \"other_names\", \"skipped\", \"failed\", \"bytes\", \
 \"hole_bytes\", \"cached_before\", \"brought\", \"cached_after\", \"unknown\": [{\"why\", \"files\", \"size\"}], \
 \"left_out\": {\"files\", \"bytes\", \"why\"}, \"stayed\": {\"files\", \"pages_then\", \"pages_now\"}, \
-\"seconds\", \"bytes_per_s\", \"backend\"}. Sizes are bytes of the files, without their holes (hole_bytes). \
+\"seconds\", \"bytes_per_s\", \"backend\"}. Sizes are bytes of the files, without their holes (hole_bytes); \
+of an interrupted run, of what was looked at until then. other_names are of files that were met before. \
 brought is what was missing and was read, in a dry run what would be; cached_before and cached_after \
 are of the files of which that is known; stayed is about files that were looked at again in the end; \
 why is null if nothing was left out. The verb's own key is the version of this shape; keys may be added \
@@ -203,9 +204,14 @@ impl Summary {
         if self.other_names > 0 {
             write!(out, " ({})", plural(self.other_names, "more name"))?;
         }
-        write!(out, ", {}", size(self.data))?;
+        let mut looked_at = size(self.data);
         if self.holes > 0 {
-            write!(out, " and {} of holes", size(self.holes))?;
+            looked_at += &format!(" and {} of holes", size(self.holes));
+        }
+        match self.interrupted {
+            false => write!(out, ", {looked_at}")?,
+            // Of a file that was begun, no more is known than that.
+            true => write!(out, ", of which {looked_at} were looked at")?,
         }
         let unknown: u64 = self.unknown.0.iter().map(|unknown| unknown.files).sum();
         let some_known = unknown < self.files;
