@@ -115,6 +115,8 @@ JSON (--json), the same for every bench with contenders: {\"bench\", \"version\"
 \"interrupted\", \"notes\", \"contenders\": [{\"name\", \"rounds\": [ROUND], \"median\": ROUND, \"spread\"}],
 \"ratios\": {\"A/B\": {\"median\", \"low95\", \"high95\", \"cpu\", \"rounds\", \"coverage\"}}}; ROUND has ops, seconds,
 ops_per_s, cpu_us_per_op, cpu_percent, switches_per_op, lat_us and stall_us {p50 … max}, and more.
+Contenders of `cached` have \"block\" and \"threads\" too, and its ratios are named by them:
+\"pread/preadv2@512x1\" is of blocks of 512 bytes and 1 thread.
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 

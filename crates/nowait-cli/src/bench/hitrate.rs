@@ -128,7 +128,7 @@ always and never, and after how many reads it follows a file that turns from hit
 Ctrl-C ends a bench and prints what it has; a second one ends it at once.
 
 JSON (--json): as every bench with contenders (see `nowait bench cached --help`), which here have
-\"block\", \"order\" and \"rate\"; and \"break_even\", \"ask_first_break_even\", \"seed_break_even\",
+\"block\", \"order\" and \"rate\", by which ratios are named (\"A/B@4096-random-30\"); and \"break_even\", \"ask_first_break_even\", \"seed_break_even\",
 \"curves\": [{\"block\", \"order\", \"always_never\": [rates], \"ask_always\": [rates], \"adaptive\":
 [{\"rate\", \"better\", \"time\", \"low95\", \"high95\", \"cpu\"}], \"turn_over\": {\"to_misses\",
 \"to_hits\", \"of\"} | null}].
