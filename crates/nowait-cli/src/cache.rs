@@ -39,7 +39,8 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
 /// What a snapshot looks like, for `--help`.
 const SHAPE: &str = r#"A snapshot is JSON, one value a line; keys may be added within a version:
   {"format": "nowait cache", "version": 1}
-  {"path": "/absolute", "size": BYTES, "mtime": [SECONDS, NANOSECONDS], "inode": N,
-   "ranges": [[FROM, TO], ...]}       bytes, in order, TO not included; at most 65536 on a line
-  {"end": {"files": LINES}}           how many such lines there were: without it, it is cut off
-A path that is not UTF-8 is in "path_hex" as well, byte by byte, and "path" is only for reading."#;
+  {"path": "/absolute", "size": BYTES, "mtime": [SECONDS, NANOSECONDS],
+   "inode": N, "ranges": [[FROM, TO], ...]}
+  {"end": {"files": LINES}}
+Sizes and ranges are in bytes; ranges are in order, TO is not included, and at most 65536 are on a
+line. LINES is how many such lines there were: without that one, a snapshot is cut off. A path that is not UTF-8 is in "path_hex" as well, byte by byte, and "path" is only for reading."#;

@@ -5,6 +5,8 @@ use std::ops::Deref;
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 
+use crate::help::in_paragraphs;
+
 /// A verb's arguments. What the list of verbs says of it has to stand at the verb.
 #[derive(Clone, Debug)]
 pub struct Deferred<A>(A);
@@ -29,10 +31,10 @@ impl<A: FromArgMatches> FromArgMatches for Deferred<A> {
 
 impl<A: Args> Args for Deferred<A> {
     fn augment_args(command: Command) -> Command {
-        command.defer(A::augment_args)
+        command.defer(|command| in_paragraphs(A::augment_args(command)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        command.defer(A::augment_args_for_update)
+        command.defer(|command| in_paragraphs(A::augment_args_for_update(command)))
     }
 }

@@ -77,7 +77,7 @@ something was not tried; \"why\" is the reason, or a remark on a true. Costs are
 within it.
 
 Environment:
-  NOWAIT_BACKEND  uring or threads: insists on that backend, as for every nowait program
+  NOWAIT_BACKEND  uring or threads: insists on it, as for every nowait program
   NO_COLOR        no colours
 
 Exit status: 0 done, whatever was found; 1 failed; 2 wrong usage.")]

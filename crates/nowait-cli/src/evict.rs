@@ -63,11 +63,14 @@ use report::{Report, Totals};
 #[command(after_long_help = "\
 What stays, and why:
   dirty       changed and not yet written; --flush writes it first
-  writeback   being written (the advice itself starts that); --flush waits for it
-  mapped      mapped into the memory of processes, which are named; `locked` by mlock(2)
+  writeback   being written (the advice itself starts that); --flush waits for
+              it
+  mapped      mapped into the memory of processes, which are named; `locked` by
+              mlock(2)
   memory      the file lies in memory (tmpfs): there is no other place for it
-  held        none of these: in use by the kernel at this moment, read again meanwhile, or mapped by
-              a process whose maps you may not read; try again, or as root
+  held        none of these: in use by the kernel at this moment, read again
+              meanwhile, or mapped by a process whose maps you may not read; try
+              again, or as root
   mixed       any of these: here (without cachestat) they can't be told apart
 
 JSON (--json): {\"evict\": 1, \"version\", \"dry_run\", \"files\": [{\"path\", \"path_hex\", \"size\",

@@ -9,6 +9,7 @@ mod doctor;
 mod du;
 mod evict;
 mod fincore;
+mod help;
 mod ls;
 mod met;
 mod name;
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use clap::{Command, CommandFactory};
+    use unicode_width::UnicodeWidthStr;
 
     use super::*;
 
@@ -94,6 +96,58 @@ mod tests {
         let benches = <bench::Args as clap::Args>::augment_args(Command::new("bench"));
         verbs += compare(&benches, &bench);
         assert_eq!(verbs, 8 + 9);
+    }
+
+    #[test]
+    fn help_is_in_paragraphs_that_fit_into_a_narrow_terminal() {
+        let mut verbs = 0;
+        each_verb(Cli::command(), &mut |verb| {
+            verbs += 1;
+            // A line of a list that is too long would be wrapped like one of a paragraph.
+            for text in [verb.get_after_help(), verb.get_after_long_help()] {
+                let text = text.map(ToString::to_string).unwrap_or_default();
+                for line in text.lines().filter(|line| line.starts_with(' ')) {
+                    assert!(line.width() <= NARROW, "{}: {line}", verb.get_name());
+                }
+            }
+            for help in [verb.render_help(), verb.render_long_help()] {
+                let help = help.to_string();
+                for line in help.lines() {
+                    assert!(line.width() <= NARROW, "{}: {line}", verb.get_name());
+                }
+                let lines: Vec<&str> = help.lines().collect();
+                for two in lines.windows(2) {
+                    assert!(!is_ragged(two[0], two[1]), "{}: {two:?}", verb.get_name());
+                }
+            }
+        });
+        assert_eq!(verbs, 1 + 8 + 2 + 9);
+    }
+
+    const NARROW: usize = 80;
+
+    /// Shows every verb that is to be seen, and those below it.
+    fn each_verb(verb: Command, show: &mut impl FnMut(&mut Command)) {
+        let mut verb = verb.term_width(NARROW);
+        verb.build();
+        show(&mut verb);
+        let below = verb.get_subcommands().filter(|verb| !verb.is_hide_set());
+        for verb in below.filter(|verb| verb.get_name() != "help") {
+            each_verb(verb.clone(), show);
+        }
+    }
+
+    /// Whether a line of a paragraph ends before it is full. Paragraphs begin where options do or
+    /// where their descriptions do; what is between is lists and examples.
+    fn is_ragged(line: &str, next: &str) -> bool {
+        let indent = |line: &str| line.len() - line.trim_start().len();
+        let begins = |with: &str| next.trim_start().starts_with(with);
+        let item = begins("- ") || begins("[");
+        let Some(word) = next.split_whitespace().next().filter(|_| !item) else {
+            return false;
+        };
+        let same = indent(line) == indent(next) && [0, 10].contains(&indent(line));
+        same && !line.trim().is_empty() && line.width() + 1 + word.width() <= NARROW
     }
 
     /// Compares the subcommands that are to be seen; says how many those are.

@@ -15,7 +15,7 @@ use crate::tree::Paths;
 /// Brings files into the page cache: only what is missing, and no more than stays there.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!(
-    "{AFTER}\n\nJSON (--json): {{\"warm\": 1, {SHAPE}\nwith --metadata: {}\n\n{CODES}",
+    "{AFTER}\n\nJSON (--json): {{\"warm\": 1, {SHAPE}\n\nWith --metadata: {}\n\n{CODES}",
     metadata::SHAPE
 ))]
 pub struct Args {

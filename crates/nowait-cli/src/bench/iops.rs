@@ -114,8 +114,9 @@ them, without the kernel's own threads, such as those of a loop device. fio's la
 the table of one core it takes none.
 
 A loop device's own threads are the limit before the interface is. Where the kernel has null_blk, that
-costs less, and can be polled: modprobe null_blk poll_queues=1 nr_devices=4, then --device
-/dev/nullb0,/dev/nullb1,/dev/nullb2,/dev/nullb3.
+costs less, and can be polled:
+  modprobe null_blk poll_queues=1 nr_devices=4
+  nowait bench iops --device /dev/nullb0,/dev/nullb1,/dev/nullb2,/dev/nullb3
 
 Ctrl-C prints what was measured and takes everything down; a second one ends at once, and what was
 made is taken down then too.
