@@ -89,7 +89,7 @@ impl Program {
         command.arg(case).current_dir(self.directory.path());
         command.envs(env.iter().copied());
         under.prepare(&mut command);
-        run(&mut command, Duration::from_secs(30))
+        run(&mut command, Duration::from_secs(60))
     }
 }
 
