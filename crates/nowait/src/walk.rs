@@ -242,7 +242,7 @@ impl Walk {
     /// while let Some(found) = walk.batch().await {
     ///     deepest = deepest.max(found?.place().depth());
     /// }
-    /// assert_eq!(deepest, 1);
+    /// assert!(deepest > 0);
     /// # Ok::<(), nowait::Error>(())
     /// # })?;
     /// # Ok::<(), nowait::Error>(())
