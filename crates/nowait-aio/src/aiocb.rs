@@ -1,20 +1,24 @@
 //! The control block: what the program fills in, and the words of ours that say how far it is.
 //!
-//! glibc's `struct aiocb` has private fields behind the public ones. Three of them are ours as long
+//! glibc's `struct aiocb` has private fields behind the public ones. Four of them are ours as long
 //! as a request lives, and after:
 //!
 //! ```text
 //!   __next_prio     tag       which process, and which block: a block that this process has never
 //!                             submitted, or whose bytes were copied elsewhere, has another
-//!   __error_code    state     EINPROGRESS ─► NOTIFYING ─► the error, or 0
+//!   __abs_prio, …   teller    who tells the program that it is done; null if nobody need be asked
+//!   __error_code    state     EINPROGRESS ─► the error, or 0
 //!   __return_value  returned  set before the state says that it is done
 //! ```
 //! They are atomics and nothing else: aio_error(3) and aio_return(3) may run in a signal handler.
+//!
+//! Once the program was told of a request, its block may be gone, or submitted again. So all words have
+//! their last values before it is told, and that the telling is over is said elsewhere, by the [`Teller`].
 
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 
@@ -53,7 +57,7 @@ pub struct Aiocb {
     pub(crate) nbytes: usize,
     pub(crate) sigevent: Sigevent,
     tag: AtomicU64,
-    unused: [c_int; 2],
+    teller: AtomicPtr<Teller>,
     state: AtomicI32,
     returned: AtomicI64,
     pub(crate) offset: i64,
@@ -73,8 +77,22 @@ const _: () = {
 
 /// Queued, or being carried out.
 const IN_PROGRESS: i32 = libc::EINPROGRESS;
-/// Done, and its owner is just telling the program so; no errno.
-const NOTIFYING: i32 = -1;
+
+/// Which block somebody is just telling the program of.
+#[derive(Debug, Default)]
+pub struct Teller(AtomicPtr<Aiocb>);
+
+impl Teller {
+    /// One that lives as long as the process: blocks point to it.
+    pub fn new() -> &'static Teller {
+        Box::leak(Box::default())
+    }
+
+    /// The program was told. Whoever waits for that is to be woken by `wait::announce`.
+    pub fn over(&self) {
+        self.0.store(std::ptr::null_mut(), Ordering::Release);
+    }
+}
 
 /// How far a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +101,7 @@ pub enum Status {
     Unknown,
     /// Queued, or being carried out.
     InProgress,
-    /// Done; whoever owns it is sending the notification, with all signals blocked, and says Done
+    /// Done; its teller is sending the notification, with all signals blocked, and says that it is over
     /// right after.
     Notifying,
     /// Done, with this error or 0.
@@ -134,6 +152,11 @@ impl Block {
         unsafe { &(*self.0.as_ptr()).tag }
     }
 
+    fn teller(self) -> &'static AtomicPtr<Teller> {
+        // SAFETY: as for `tag`.
+        unsafe { &(*self.0.as_ptr()).teller }
+    }
+
     fn state(self) -> &'static AtomicI32 {
         // SAFETY: as for `tag`.
         unsafe { &(*self.0.as_ptr()).state }
@@ -156,9 +179,18 @@ impl Block {
         }
         match self.state().load(Ordering::Acquire) {
             IN_PROGRESS => Status::InProgress,
-            NOTIFYING => Status::Notifying,
+            _ if self.is_being_told() => Status::Notifying,
             errno => Status::Done(errno),
         }
+    }
+
+    /// Whether its teller, if it is done and has one, is still at it.
+    fn is_being_told(self) -> bool {
+        let teller = self.teller().load(Ordering::Relaxed);
+        // SAFETY: Assumption: the words are as this process left them, which the tag stands for. So it
+        // is null or one of `Teller::new`.
+        let teller = unsafe { teller.as_ref() };
+        teller.is_some_and(|teller| teller.0.load(Ordering::Acquire) == self.0.as_ptr())
     }
 
     /// Marks it as in progress.
@@ -169,17 +201,25 @@ impl Block {
             .store(self.own_tag(generation), Ordering::Release);
     }
 
-    /// Its result is about to be told.
-    pub fn notifying(self) {
-        self.state().store(NOTIFYING, Ordering::Release);
+    /// It is done, and nobody is told. From here on the program may free it, so nothing of ours may
+    /// touch it again.
+    pub fn done(self, result: Result<usize, Errno>) {
+        self.settle(result, std::ptr::null_mut());
     }
 
-    /// It is done. From here on the program may free it, so nothing of ours may touch it again.
-    pub fn done(self, result: Result<usize, Errno>) {
+    /// It is done, and the program is told of it from here on until that is `over`. Nothing of ours may
+    /// touch it again.
+    pub fn done_and_told_by(self, teller: &'static Teller, result: Result<usize, Errno>) {
+        teller.0.store(self.0.as_ptr(), Ordering::Relaxed);
+        self.settle(result, std::ptr::from_ref(teller).cast_mut());
+    }
+
+    fn settle(self, result: Result<usize, Errno>, teller: *mut Teller) {
         let (returned, errno) = match result {
             Ok(n) => (n as i64, 0),
             Err(errno) => (-1, errno.raw_os_error()),
         };
+        self.teller().store(teller, Ordering::Relaxed);
         self.returned().store(returned, Ordering::Relaxed);
         self.state().store(errno, Ordering::Release);
     }

@@ -191,6 +191,12 @@ fn is_pending(block: Block, generation: u64) -> bool {
     )
 }
 
+/// Whether its words are not ours to change. Those of one that the program is just being told of are:
+/// whoever got the notice may submit it again at once.
+fn is_in_flight(block: Block, home: &Home) -> bool {
+    block.status(home.generation()) == Status::InProgress
+}
+
 /// The sleep of a cancellation point: a cancelled thread unwinds from within.
 extern "C-unwind" fn cancellable(word: &AtomicU32, value: u32, end: &libc::timespec) -> c_int {
     let mut before = 0;
@@ -364,8 +370,7 @@ fn begin(
     kind: Kind,
     list: Option<Arc<List>>,
 ) -> Result<Request, Errno> {
-    if is_pending(block, home.generation()) {
-        // It is in flight: its words are not ours to change.
+    if is_in_flight(block, home) {
         return Err(Errno::INVAL);
     }
     let request = Request::new(block, asked, kind, list);
@@ -469,7 +474,7 @@ unsafe fn submit_entry(
     let request = match kind {
         Ok(kind) => begin(home, block, &asked, kind, together.cloned())?,
         Err(errno) => {
-            if !is_pending(block, home.generation()) {
+            if !is_in_flight(block, home) {
                 block.begin(home.generation());
                 block.done(Err(errno));
             }

@@ -22,6 +22,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
+use crate::aiocb::Teller;
 use crate::desk::{Cancel, Desk, FileAt, Message, Submitted};
 use crate::file::{Direction, File, Inode};
 use crate::mail::{Inbox, Letter};
@@ -65,6 +66,8 @@ pub struct Keeper {
     /// The engine has completions.
     news: bool,
     finished: Vec<(InFlight, Outcome)>,
+    /// By which it tells the program of one after the other.
+    teller: &'static Teller,
     /// The program's end of the mail is closed.
     cut_off: bool,
 }
@@ -174,6 +177,7 @@ impl Keeper {
             ops: Vec::new(),
             news: false,
             finished: Vec::new(),
+            teller: Teller::new(),
             cut_off: false,
         })
     }
@@ -242,7 +246,7 @@ impl Keeper {
             Err(errno) => {
                 desk.leave();
                 let failed = in_flight(0);
-                finish_in_keeper(failed.request, Err(errno), &desk.herald);
+                finish_in_keeper(failed.request, Err(errno), &mut self.teller, &desk.herald);
                 wait::announce();
             }
         }
@@ -573,7 +577,7 @@ impl Keeper {
         }
         for (request, outcome) in self.finished.drain(..) {
             desk.leave();
-            finish_in_keeper(request.request, outcome, &desk.herald);
+            finish_in_keeper(request.request, outcome, &mut self.teller, &desk.herald);
         }
         wait::announce();
     }

@@ -31,7 +31,8 @@
 //!   no offsets (pipes, sockets, terminals) waits in epoll, not in a worker, and is read and written in
 //!   the order submitted; a synchronisation waits for what came before it on the same inode.
 //! - **In progress, notifying, done** (`notice`): a handler never sees EINPROGRESS for the request
-//!   that it was told of, and once aio_error(3) says done the signal is queued.
+//!   that it was told of, and once aio_error(3) says done the signal is queued. After that the block is
+//!   the program's, which may have freed it: that the telling is over is not said there.
 //! - **Threads for SIGEV_THREAD are started by the herald**, a thread in the program's descriptor table:
 //!   a new thread shares its starter's, and the keeper's is not the program's.
 //! - **A forked child begins anew** (`home`): what belongs to a process lies in a page that the kernel

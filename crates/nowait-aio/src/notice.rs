@@ -4,12 +4,12 @@
 //! the keeper, or the herald, who starts the threads of SIGEV_THREAD.
 //!
 //! ```text
-//!   keeper, herald:  state NOTIFYING ─ own notice ─ the list's, if it was the last ─ state done
-//!   caller:          state done ─ own notice ─ the list's, if it was the last
+//!   keeper, herald:  done, told by T ─ own notice ─ the list's, if it was the last ─ T: over
+//!   caller:          done ─ own notice ─ the list's, if it was the last
 //! ```
-//! A handler that runs while its request is NOTIFYING waits for the owner in aio_error(3): keeper and
-//! herald take no signals, so they never are the thread that the handler interrupted. The caller is,
-//! so it is done before it raises.
+//! A handler that runs before T is over waits for that in aio_error(3): keeper and herald take no
+//! signals, so they never are the thread that the handler interrupted. The caller is, so it has no T.
+//! The block itself is never touched after a notice: whoever got that may have freed it.
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::aiocb::{Block, Function, Notify, Sigevent};
+use crate::aiocb::{Function, Notify, Sigevent, Teller};
 use crate::home::Home;
 use crate::request::Request;
 use crate::{sys, wait};
@@ -212,38 +212,43 @@ pub fn raise_in_caller(notice: &Notice) {
             && desk.herald.be_there().is_ok()
         {
             desk.herald.take(Untold {
-                done: None,
+                teller: None,
                 notices: [*notice, Notice::Silent],
             });
         }
     });
 }
 
-/// Notices that are still to be sent, and the request that is done when they are.
+/// Notices that are still to be sent, and the teller whose telling is over when they are.
 #[derive(Debug)]
 struct Untold {
-    done: Option<(Block, Outcome)>,
+    teller: Option<&'static Teller>,
     notices: [Notice; 2],
 }
 
 impl Untold {
-    fn tell(self) {
+    fn tell(&self) {
         for notice in &self.notices {
             notice.insist();
         }
-        if let Some((block, outcome)) = self.done {
-            block.done(outcome);
+        if let Some(teller) = self.teller {
+            teller.over();
             wait::announce();
         }
     }
 }
 
-/// Finishes a request on the keeper. The caller of this announces it.
-pub fn finish_in_keeper(request: Request, outcome: Outcome, herald: &Herald) {
+/// Finishes a request on the keeper, which has a teller of its own. The caller of this announces it.
+pub fn finish_in_keeper(
+    request: Request,
+    outcome: Outcome,
+    teller: &mut &'static Teller,
+    herald: &Herald,
+) {
     if request.notice.is_silent() && request.list.is_none() {
         return request.block.done(outcome);
     }
-    request.block.notifying();
+    request.block.done_and_told_by(teller, outcome);
     let last = request.list.as_ref().filter(|list| list.one_less());
     let of_list = last.map_or(Notice::Silent, |list| list.notice);
     // What takes a thread, or can't be queued now, is not for the keeper: all others wait for it.
@@ -255,10 +260,11 @@ pub fn finish_in_keeper(request: Request, outcome: Outcome, herald: &Herald) {
         }
     });
     if notices.iter().all(Notice::is_silent) {
-        return request.block.done(outcome);
+        return teller.over();
     }
+    let busy = std::mem::replace(teller, herald.idle_teller());
     herald.take(Untold {
-        done: Some((request.block, outcome)),
+        teller: Some(busy),
         notices,
     });
 }
@@ -274,6 +280,8 @@ pub struct Herald {
 #[derive(Debug, Default)]
 struct State {
     untold: VecDeque<Untold>,
+    /// Tellers whose telling is over.
+    idle: Vec<&'static Teller>,
     started: bool,
 }
 
@@ -289,6 +297,11 @@ impl Herald {
         Ok(())
     }
 
+    fn idle_teller(&self) -> &'static Teller {
+        let idle = lock(&self.state).idle.pop();
+        idle.unwrap_or_else(Teller::new)
+    }
+
     fn take(&self, untold: Untold) {
         lock(&self.state).untold.push_back(untold);
         self.news.notify_one();
@@ -301,7 +314,9 @@ impl Herald {
                 Some(untold) => {
                     drop(state);
                     untold.tell();
-                    lock(&self.state)
+                    let mut state = lock(&self.state);
+                    state.idle.extend(untold.teller);
+                    state
                 }
                 None => self.news.wait(state).unwrap_or_else(|e| e.into_inner()),
             };

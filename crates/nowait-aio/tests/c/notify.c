@@ -1,5 +1,6 @@
 /* Being told: by signals, by threads, for one request and for a list. */
 #include "check.h"
+#include <sched.h>
 
 static char buf[8192];
 static int regular, pipe_in, pipe_out;
@@ -425,6 +426,93 @@ static void a_full_signal_queue_loses_nothing(void)
 		CHECK(wait_for(&many[i]) == 0);
 }
 
+/* Whoever was told goes on at once, before the one who told it does: they share a processor. */
+static void share_a_processor(void)
+{
+	cpu_set_t here;
+	CPU_ZERO(&here);
+	CPU_SET(sched_getcpu(), &here);
+	CHECK(sched_setaffinity(0, sizeof here, &here) == 0);
+}
+
+static sigset_t take_signals(void)
+{
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGRTMIN + 3);
+	CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+	return set;
+}
+
+static void wait_told(const sigset_t *set)
+{
+	CHECK(sigwaitinfo(set, NULL) == SIGRTMIN + 3);
+}
+
+/* Told is done: the block can be submitted again, and nobody need have asked for its status. */
+static void whoever_is_told_may_submit_again(void)
+{
+	share_a_processor();
+	set_up();
+	sigset_t set = take_signals();
+	struct aiocb cb = of_way(WRITTEN), *list[1] = { &cb };
+	struct sigevent event;
+	by_signal(&event, NULL);
+	double end = now() + 2;
+	for (int i = 0; i < 3000 && now() < end; i++) {
+		cb.aio_fildes = i % 2 ? pipe_out : regular;
+		if (i % 3) {
+			by_signal(&cb.aio_sigevent, NULL);
+			CHECK(aio_write(&cb) == 0);
+		} else {
+			cb.aio_sigevent.sigev_notify = SIGEV_NONE;
+			CHECK(lio_listio(LIO_NOWAIT, list, 1, &event) == 0);
+		}
+		wait_told(&set);
+		if (i % 2)
+			CHECK(read(pipe_in, buf, 16) == 16);
+	}
+}
+
+enum how { OWN_SIGNAL, LISTS_SIGNAL, OWN_THREAD, HOWS };
+
+/* "...before all asynchronous I/O completed and ... the notification is sent" (lio_listio): after that
+   the block's memory is the program's, and it may take it away. */
+static void what_was_told_is_touched_no_more(void)
+{
+	share_a_processor();
+	set_up();
+	sigset_t set = take_signals();
+	struct sigevent event;
+	by_signal(&event, NULL);
+	/* The threads come last: they would take the signals. */
+	for (enum how how = 0; how < HOWS; how++) {
+		double end = now() + 1;
+		for (int i = 0; i < 1500 && now() < end; i++) {
+			enum way way = i % WAYS;
+			struct aiocb *cb = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+						MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			CHECK(cb != MAP_FAILED);
+			*cb = of_way(way);
+			if (how == OWN_SIGNAL)
+				by_signal(&cb->aio_sigevent, NULL);
+			if (how == OWN_THREAD)
+				by_thread(&cb->aio_sigevent, NULL, NULL);
+			if (how != LISTS_SIGNAL)
+				submit(cb, way);
+			else
+				CHECK(lio_listio(LIO_NOWAIT, &cb, 1, &event) == 0);
+			if (how == LISTS_SIGNAL && way == STREAMED)
+				CHECK(write(pipe_out, buf, 16) == 16);
+			if (how == OWN_THREAD)
+				wait_calls(i + 1);
+			else
+				wait_told(&set);
+			CHECK(mprotect(cb, 4096, PROT_NONE) == 0);
+		}
+	}
+}
+
 TESTS({ "the_right_signal_comes", the_right_signal_comes },
       { "once_it_is_done_the_signal_is_pending", once_it_is_done_the_signal_is_pending },
       { "no_signal_comes_unasked", no_signal_comes_unasked },
@@ -440,4 +528,6 @@ TESTS({ "the_right_signal_comes", the_right_signal_comes },
       { "a_list_waits_and_says_eio", a_list_waits_and_says_eio },
       { "a_signal_ends_the_wait_for_a_list_and_nothing_else",
 	a_signal_ends_the_wait_for_a_list_and_nothing_else },
-      { "a_full_signal_queue_loses_nothing", a_full_signal_queue_loses_nothing })
+      { "a_full_signal_queue_loses_nothing", a_full_signal_queue_loses_nothing },
+      { "whoever_is_told_may_submit_again", whoever_is_told_may_submit_again },
+      { "what_was_told_is_touched_no_more", what_was_told_is_touched_no_more })
