@@ -94,7 +94,8 @@ pub unsafe extern "C" fn aio_fsync(op: c_int, block: *mut Aiocb) -> c_int {
     to_c(uncancelled(|| unsafe { submit_one(block, kind) }))
 }
 
-/// How a request is: aio_error(3). Async-signal-safe.
+/// How a request is: aio_error(3). -1 is no request's error: it says that there is no such request.
+/// Async-signal-safe.
 ///
 /// # Safety
 /// The block must be one that the program may read.
@@ -103,7 +104,7 @@ pub unsafe extern "C" fn aio_error(block: *const Aiocb) -> c_int {
     match Block::new(block).map(settled) {
         Some(Status::Done(errno)) => errno,
         Some(Status::InProgress | Status::Notifying) => libc::EINPROGRESS,
-        Some(Status::Unknown) | None => libc::EINVAL,
+        Some(Status::Unknown) | None => fail(Errno::INVAL),
     }
 }
 

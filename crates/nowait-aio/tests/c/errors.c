@@ -139,7 +139,7 @@ static void null_blocks(void)
 	CHECK(aio_read(none) == -1 && errno == EINVAL);
 	CHECK(aio_write(none) == -1 && errno == EINVAL);
 	CHECK(aio_fsync(O_SYNC, none) == -1 && errno == EINVAL);
-	CHECK(aio_error(none) == EINVAL);
+	CHECK(aio_error(none) == -1 && errno == EINVAL);
 	CHECK(aio_return(none) == -1 && errno == EINVAL);
 }
 

@@ -120,18 +120,26 @@ static void asking_for_the_result_again_is_harmless(void)
 		CHECK(aio_return(&r) == 512 && aio_error(&r) == 0);
 }
 
+/* -1, since EINVAL as such would be the status of a request that has failed. */
+static void unknown(struct aiocb *cb)
+{
+	errno = 0;
+	CHECK(aio_error(cb) == -1 && errno == EINVAL);
+	errno = 0;
+	CHECK(aio_return(cb) == -1 && errno == EINVAL);
+}
+
 static void a_block_that_was_never_submitted_is_invalid(void)
 {
 	char buf[512];
 	struct aiocb r = request(0, buf, sizeof buf, 0);
-	CHECK(aio_error(&r) == EINVAL);
-	CHECK(aio_return(&r) == -1 && errno == EINVAL);
+	unknown(&r);
 	int fd = filled("f", 4096);
 	struct aiocb q = request(fd, buf, sizeof buf, 0);
 	CHECK(aio_read(&q) == 0 && wait_for(&q) == 0);
-	CHECK(aio_error(&r) == EINVAL);
+	unknown(&r);
 	struct aiocb copy = q;
-	CHECK(aio_error(&copy) == EINVAL);
+	unknown(&copy);
 }
 
 static void a_sync_reaches_the_end(void)
