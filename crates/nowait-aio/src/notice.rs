@@ -78,7 +78,9 @@ impl Notice {
     pub fn raise(&self) -> Result<(), Errno> {
         match *self {
             Notice::Silent => Ok(()),
-            Notice::Signal(signo, value) => sys::queue_signal(signo, value),
+            Notice::Signal(signo, value) => {
+                wait::telling(signo, || sys::queue_signal(signo, value))
+            }
             Notice::Thread(function, value, attributes) => start(function, value, attributes),
         }
     }

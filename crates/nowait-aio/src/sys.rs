@@ -54,6 +54,16 @@ pub fn futex_wait(word: &AtomicU32, value: u32, until: &libc::timespec) -> c_int
     }
 }
 
+/// Whether this signal's handler has SA_RESTART: sigaction(2).
+pub fn restarts(signo: c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: only asks; the action is initialised where that says so.
+    unsafe {
+        libc::sigaction(signo, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_flags & libc::SA_RESTART != 0
+    }
+}
+
 /// Wakes all who sleep on the word: futex(2), FUTEX_WAKE.
 pub fn futex_wake(word: &AtomicU32) {
     // SAFETY: the word lives through the call, which does not look at what it holds.

@@ -6,13 +6,19 @@
 //! ```
 //! Whoever looks after setting the bit either sees the block done or is woken. No count of sleepers is
 //! kept, so that a thread that is cancelled in its sleep leaves nothing behind.
+//!
+//! A signal handler ends a wait, also one with SA_RESTART: aio_suspend(3) waits "until a signal interrupts
+//! the function". But a program whose requests tell of themselves by signals with SA_RESTART could not
+//! count on any wait for several, so as many interruptions as there were such signals meanwhile are let
+//! pass.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use crate::sys::{NEVER, futex_wait, futex_wake};
+use crate::sys::{NEVER, futex_wait, futex_wake, restarts};
 
 static NEWS: AtomicU32 = AtomicU32::new(0);
 const SOMEBODY_WAITS: u32 = 1;
@@ -23,6 +29,23 @@ pub fn announce() {
         NEWS.fetch_and(!SOMEBODY_WAITS, Ordering::SeqCst);
         futex_wake(&NEWS);
     }
+}
+
+/// Signals that tell of requests: how many are sent or being sent, how many are sent, and which was last.
+static BEGUN: AtomicU32 = AtomicU32::new(0);
+static SENT: AtomicU32 = AtomicU32::new(0);
+static LAST: AtomicI32 = AtomicI32::new(0);
+
+/// Tells of a request by this signal. Async-signal-safe.
+pub fn telling<E>(signo: c_int, send: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+    LAST.store(signo, Ordering::SeqCst);
+    BEGUN.fetch_add(1, Ordering::SeqCst);
+    let sent = send();
+    match sent {
+        Ok(()) => SENT.fetch_add(1, Ordering::SeqCst),
+        Err(_) => BEGUN.fetch_sub(1, Ordering::SeqCst),
+    };
+    sent
 }
 
 /// How a wait ended.
@@ -45,13 +68,21 @@ pub fn until(
     end: &libc::timespec,
     sleep: extern "C-unwind" fn(&AtomicU32, u32, &libc::timespec) -> i32,
 ) -> Woken {
+    let sent = SENT.load(Ordering::SeqCst);
+    let mut let_pass = 0;
     loop {
         let seen = NEWS.fetch_or(SOMEBODY_WAITS, Ordering::SeqCst) | SOMEBODY_WAITS;
         if ready() {
             return Woken::Ready;
         }
         match sleep(&NEWS, seen, end) {
-            libc::EINTR => return Woken::Interrupted,
+            libc::EINTR => {
+                let told = BEGUN.load(Ordering::SeqCst).wrapping_sub(sent);
+                if let_pass == told || !restarts(LAST.load(Ordering::SeqCst)) {
+                    return Woken::Interrupted;
+                }
+                let_pass += 1;
+            }
             libc::ETIMEDOUT => return Woken::Late,
             // The word has moved on, or it was a wake-up.
             _ => {}

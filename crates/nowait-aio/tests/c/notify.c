@@ -400,6 +400,32 @@ static void a_signal_ends_the_wait_for_a_list_and_nothing_else(void)
 	}
 }
 
+static void the_signals_of_its_requests_restart_the_wait_for_a_list(void)
+{
+	set_up();
+	catch_signal(SA_RESTART);
+	for (int i = 0; i < 9; i++) {
+		many[i] = of_way(i % WAYS);
+		by_signal(&many[i].aio_sigevent, &many[i]);
+		list_of_many[i] = &many[i];
+	}
+	pid_t child = fork();
+	if (child == 0) {
+		for (int i = 0; i < 3; i++) {
+			nap(20);
+			CHECK(write(pipe_out, buf, 16) == 16);
+		}
+		_exit(0);
+	}
+	CHECK(lio_listio(LIO_WAIT, list_of_many, 9, NULL) == 0);
+	for (int i = 0; i < 9; i++)
+		CHECK(aio_error(&many[i]) == 0 && aio_return(&many[i]) == 16);
+	while (told < 9)
+		sched_yield();
+	int status;
+	CHECK(!seen_in_progress && waitpid(child, &status, 0) == child && status == 0);
+}
+
 static void a_full_signal_queue_loses_nothing(void)
 {
 	set_up();
@@ -528,6 +554,8 @@ TESTS({ "the_right_signal_comes", the_right_signal_comes },
       { "a_list_waits_and_says_eio", a_list_waits_and_says_eio },
       { "a_signal_ends_the_wait_for_a_list_and_nothing_else",
 	a_signal_ends_the_wait_for_a_list_and_nothing_else },
+      { "the_signals_of_its_requests_restart_the_wait_for_a_list",
+	the_signals_of_its_requests_restart_the_wait_for_a_list },
       { "a_full_signal_queue_loses_nothing", a_full_signal_queue_loses_nothing },
       { "whoever_is_told_may_submit_again", whoever_is_told_may_submit_again },
       { "what_was_told_is_touched_no_more", what_was_told_is_touched_no_more })

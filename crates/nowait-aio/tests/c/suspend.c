@@ -111,6 +111,45 @@ static void a_restarting_handler_interrupts_it_before_its_time(void)
 	interrupted(SA_RESTART, &ten_seconds);
 }
 
+/* A program that is told of each request by a handler with SA_RESTART can wait for the last one. */
+static void told_by_restarting_handlers(const struct timespec *timeout)
+{
+	enum { N = 8 };
+	struct sigaction action = { .sa_handler = handler, .sa_flags = SA_RESTART };
+	CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+	struct aiocb r[N];
+	int w[N];
+	for (int i = 0; i < N; i++) {
+		r[i] = blocked(&w[i]);
+		r[i].aio_sigevent.sigev_notify = SIGEV_SIGNAL;
+		r[i].aio_sigevent.sigev_signo = SIGUSR1;
+		CHECK(aio_read(&r[i]) == 0);
+	}
+	const struct aiocb *list[] = { &r[N - 1] };
+	pid_t child = fork();
+	if (child == 0) {
+		/* Not a thread of this process: that might take the signals. */
+		for (int i = 0; i < N; i++) {
+			nap(20);
+			CHECK(write(w[i], "x", 1) == 1);
+		}
+		_exit(0);
+	}
+	CHECK(aio_suspend(list, 1, timeout) == 0 && aio_error(&r[N - 1]) == 0);
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	for (int i = 0; i < N; i++)
+		CHECK(wait_for(&r[i]) == 0);
+	while (handled < N)
+		sched_yield();
+}
+
+static void signals_of_requests_restart_it(void) { told_by_restarting_handlers(NULL); }
+static void signals_of_requests_restart_it_before_its_time(void)
+{
+	told_by_restarting_handlers(&ten_seconds);
+}
+
 static volatile int cleaned;
 
 static void cleans(void *unused)
@@ -314,6 +353,9 @@ TESTS({ "it_returns_at_once_for_what_is_done", it_returns_at_once_for_what_is_do
       { "a_restarting_handler_interrupts_it", a_restarting_handler_interrupts_it },
       { "a_restarting_handler_interrupts_it_before_its_time",
 	a_restarting_handler_interrupts_it_before_its_time },
+      { "signals_of_requests_restart_it", signals_of_requests_restart_it },
+      { "signals_of_requests_restart_it_before_its_time",
+	signals_of_requests_restart_it_before_its_time },
       { "it_is_a_cancellation_point", it_is_a_cancellation_point },
       { "no_other_function_is_a_cancellation_point",
 	no_other_function_is_a_cancellation_point },

@@ -68,6 +68,10 @@ fn suspending() {
                 "without a timeout glibc's futex wait is restarted by the kernel",
             ),
             (
+                "signals_of_requests_restart_it_before_its_time",
+                "with a timeout glibc's futex wait ends after any handler",
+            ),
+            (
                 "it_works_wherever_its_handler_interrupts",
                 "glibc's aio_suspend takes a lock that the interrupted function may have",
             ),
