@@ -116,13 +116,13 @@ static void told_by_restarting_handlers(const struct timespec *timeout)
 {
 	enum { N = 8 };
 	struct sigaction action = { .sa_handler = handler, .sa_flags = SA_RESTART };
-	CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+	CHECK(sigaction(SIGRTMIN, &action, NULL) == 0);
 	struct aiocb r[N];
 	int w[N];
 	for (int i = 0; i < N; i++) {
 		r[i] = blocked(&w[i]);
 		r[i].aio_sigevent.sigev_notify = SIGEV_SIGNAL;
-		r[i].aio_sigevent.sigev_signo = SIGUSR1;
+		r[i].aio_sigevent.sigev_signo = SIGRTMIN;
 		CHECK(aio_read(&r[i]) == 0);
 	}
 	const struct aiocb *list[] = { &r[N - 1] };
