@@ -104,6 +104,14 @@ fn json_has_its_documented_shape() {
     }
     for key in ["null_call", "pread_4k_hit", "handoff_worker_nop"] {
         let cost = &report["costs_ns"][key];
+        if let Some(why) = report["not_measured"][key].as_str() {
+            // A busy machine hands over too slowly.
+            assert!(
+                key.starts_with("handoff") && why.contains("too slow"),
+                "{key}: {why}"
+            );
+            continue;
+        }
         let [p10, median, p90] = ["p10", "median", "p90"].map(|q| cost[q].as_f64().unwrap());
         assert!(0.0 < p10 && p10 <= median && median <= p90, "{key}: {cost}");
     }
