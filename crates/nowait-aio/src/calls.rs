@@ -120,8 +120,8 @@ pub unsafe extern "C" fn aio_return(block: *mut Aiocb) -> isize {
     match settled(block) {
         Status::Done(0) => block.count(),
         Status::Done(errno) => fail(Errno::from_raw_os_error(errno)) as isize,
-        // POSIX leaves it open. Programs that ask too soon, and do not look at what they get, know no
-        // errno from it.
+        // POSIX leaves open what this does. With glibc errno stays as it is, and there are programs that
+        // look at nothing else.
         Status::InProgress | Status::Notifying => -1,
         Status::Unknown => fail(Errno::INVAL) as isize,
     }

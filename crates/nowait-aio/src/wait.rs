@@ -9,8 +9,8 @@
 //!
 //! A signal handler ends a wait, also one with SA_RESTART: aio_suspend(3) waits "until a signal interrupts
 //! the function". But a program whose requests tell of themselves by signals with SA_RESTART could not
-//! count on any wait for several, so as many interruptions as there were such signals meanwhile are let
-//! pass.
+//! count on any wait for several, so an interruption is let pass if such a signal was sent since the last
+//! one, or since the wait began.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -68,8 +68,7 @@ pub fn until(
     end: &libc::timespec,
     sleep: extern "C-unwind" fn(&AtomicU32, u32, &libc::timespec) -> i32,
 ) -> Woken {
-    let sent = SENT.load(Ordering::SeqCst);
-    let mut let_pass = 0;
+    let mut sent = SENT.load(Ordering::SeqCst);
     loop {
         let seen = NEWS.fetch_or(SOMEBODY_WAITS, Ordering::SeqCst) | SOMEBODY_WAITS;
         if ready() {
@@ -77,11 +76,11 @@ pub fn until(
         }
         match sleep(&NEWS, seen, end) {
             libc::EINTR => {
-                let told = BEGUN.load(Ordering::SeqCst).wrapping_sub(sent);
-                if let_pass == told || !restarts(LAST.load(Ordering::SeqCst)) {
+                let told = BEGUN.load(Ordering::SeqCst) != sent;
+                if !told || !restarts(LAST.load(Ordering::SeqCst)) {
                     return Woken::Interrupted;
                 }
-                let_pass += 1;
+                sent = SENT.load(Ordering::SeqCst);
             }
             libc::ETIMEDOUT => return Woken::Late,
             // The word has moved on, or it was a wake-up.
