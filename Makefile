@@ -3,7 +3,8 @@
 target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 
-.PHONY: help demo test check bench-tokio bench-smoke test-kernels test-kernels-short test-iopoll clean
+.PHONY: help demo test check bench-tokio bench-smoke test-kernels test-kernels-short test-iopoll test-powercut \
+	test-powercut-short clean
 
 help: ## this list
 	@awk -F ': *## *' '/^[a-z-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
@@ -52,6 +53,14 @@ test-kernels: ## the library's tests on Linux 6.1 and 6.12, in QEMU
 test-kernels-short: ## the same, at most 10 minutes a kernel
 	scripts/install-deps.sh --kernels
 	scripts/test-kernels.sh --short
+
+test-powercut: ## nothing acknowledged is lost when the power is cut: 50 guests that are killed, 20 minutes
+	scripts/install-deps.sh --kernels
+	scripts/test-powercut.sh
+
+test-powercut-short: ## the same with 5 guests
+	scripts/install-deps.sh --kernels
+	scripts/test-powercut.sh --rounds 5
 
 test-iopoll: ## polled completions, on Linux 6.12 in QEMU with an NVMe drive that has poll queues
 	scripts/install-deps.sh --kernels

@@ -8,7 +8,7 @@ usage: scripts/install-deps.sh [--kernels] [--strict]
 
 Installs the programs that the build and the tests call, where they are missing.
 
-  --kernels  also what scripts/test-kernels.sh needs (QEMU, busybox, ...)
+  --kernels  also what the scripts that boot guests need (QEMU, busybox, nbdkit, ...)
   --strict   fail if a program is still missing at the end (default: warn)
 USAGE
 }
@@ -34,6 +34,7 @@ needs=(
 )
 kernel_needs=(
     "qemu-system-x86_64 qemu-system-x86"
+    "nbdkit nbdkit"
     "busybox busybox-static"
     "cpio cpio"
     "depmod kmod"

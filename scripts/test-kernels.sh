@@ -67,17 +67,9 @@ if [[ $short ]]; then
     if ((${#wanted_tests[@]} == 0)); then wanted_tests=("${short_tests[@]}"); fi
 fi
 
-PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
-[[ $(uname -m) = x86_64 ]] || die "x86-64 only"
-for program in qemu-system-x86_64 busybox cpio depmod modprobe xz strip jq apt-get dpkg; do
-    command -v "$program" >/dev/null || die "no $program; scripts/install-deps.sh --kernels installs what is needed"
-done
-
 cd "$(dirname "$0")/.."
-target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-store=$target/kernels
-mkdir -p "$store"
-work=$(mktemp -d "$store/run.XXXXXX")
+# shellcheck source=scripts/guest.sh
+. scripts/guest.sh
 qemu=
 # shellcheck disable=SC2317 # called by the trap
 cleanup() {
@@ -87,57 +79,6 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
-
-# --- kernels ---------------------------------------------------------------------------------------
-
-# The machine's own package lists; "private" ones, made by fetch_lists, when those don't do.
-apt_options=(-o APT::Sandbox::User=root -o Dir::Cache="$store/apt/cache")
-
-# Refreshes package lists from the machine's own sources, without root and without touching its state.
-fetch_lists() {
-    say "fetching package lists"
-    mkdir -p "$store/apt/lists/partial" "$store/apt/cache/archives/partial"
-    apt_options+=(-o Dir::State::lists="$store/apt/lists")
-    apt-get "${apt_options[@]}" -qq update >&2 || say "apt-get update had errors; going on"
-}
-
-# newest_package 6.1 -> linux-image-6.1.0-99-cloud-amd64
-newest_package() {
-    apt-cache "${apt_options[@]}" pkgnames "linux-image-$1." |
-        { grep -E "^linux-image-${1/./\\.}\.[0-9].*-cloud-amd64$" || true; } | sort -V | tail -n 1
-}
-
-# Leaves a kernel and its modules in $store/<release>/ and sets "release".
-get_kernel() {
-    local package
-    mkdir -p "$store/apt/cache/archives/partial"
-    package=$(newest_package "$1")
-    if [[ -z $package ]]; then
-        fetch_lists
-        package=$(newest_package "$1")
-    fi
-    if [[ -z $package ]]; then
-        release=$(cd "$store" && printf '%s\n' "$1".*-cloud-amd64/ | sort -V | tail -n 1)
-        release=${release%/}
-        [[ -d $store/$release ]] || die "no package linux-image-$1.*-cloud-amd64 in this machine's apt sources"
-        say "no package for $1 to be had; using $release from an earlier run"
-        return
-    fi
-    release=${package#linux-image-}
-    if [[ -d $store/$release ]]; then return; fi
-
-    say "downloading $package"
-    mkdir "$work/deb"
-    # A list that is out of date names a version that the archive no longer has.
-    (cd "$work/deb" && apt-get "${apt_options[@]}" -qq download "$package") || {
-        fetch_lists
-        (cd "$work/deb" && apt-get "${apt_options[@]}" -qq download "$package") || die "cannot download $package"
-    }
-    dpkg -x "$work"/deb/*.deb "$work/deb/root"
-    depmod -b "$work/deb/root" "$release"
-    mv "$work/deb/root" "$store/$release"
-    rm -r "$work/deb"
-}
 
 # --- what goes into the guest ----------------------------------------------------------------------
 
@@ -158,29 +99,11 @@ contains() {
     return 1
 }
 
-# install_program FILE TO: with the shared libraries it needs, each at its own path.
-install_program() {
-    local library
-    install -D -m 755 "$1" "$root/$2"
-    # ldd fails for a static program, which needs nothing.
-    { ldd "$1" 2>/dev/null || true; } | { grep -o '/[^ ]*' || true; } | while read -r library; do
-        [[ -e $root$library ]] || install -D -m 755 "$library" "$root$library"
-    done
-}
-
 # Everything but kernel modules: the same for each kernel.
 make_root() {
     local tool name path
-    root=$work/root
-    mkdir -p "$root"/{bin,sbin,etc,tests/bin}
-    install_program "$(command -v busybox)" bin/busybox
-    # Not busybox's shell, which prefers its own mount and losetup to those on the PATH.
-    install_program "$(command -v sh)" bin/sh
-    ln -s ../bin/busybox "$root/sbin/modprobe" # the kernel calls it by this path
-    install -m 755 scripts/test-kernels-guest.sh "$root/init"
-    echo "root:x:0:0:root:/root:/bin/sh" >"$root/etc/passwd"
-    echo "root:x:0:" >"$root/etc/group"
-    ln -s /proc/self/mounts "$root/etc/mtab"
+    make_base scripts/test-kernels-guest.sh
+    mkdir -p "$root/tests/bin"
     if [[ -e /etc/mke2fs.conf ]]; then cp /etc/mke2fs.conf "$root/etc/"; fi
     for tool in "${tools[@]}"; do
         if path=$(command -v "$tool"); then
@@ -210,26 +133,6 @@ make_root() {
         # The emulated NVMe drive, with queues that can be polled. Tests write over it.
         echo polled_device=/dev/nvme0n1
     } >"$root/tests/config"
-}
-
-# make_initramfs: $root and the modules of $release
-make_initramfs() {
-    local from=$store/$release/lib/modules/$release to=$root/lib/modules/$release module file
-    rm -rf "$root/lib/modules"
-    mkdir -p "$to"
-    for module in "${modules[@]}"; do
-        # "insmod /path/x.ko.xz", or "builtin x"; unknown names are not an error: kernels differ.
-        modprobe -d "$store/$release" -S "$release" --show-depends "$module" 2>/dev/null || true
-    done | awk '$1 == "insmod" { print $2 }' | sort -u | while read -r file; do
-        file=$(realpath --relative-to="$(realpath "$from")" "$file")
-        install -D -m 644 "$from/$file" "$to/$file"
-    done
-    find "$to" -name '*.ko.xz' -exec xz -d {} +
-    cp "$from"/modules.{builtin,builtin.modinfo,order} "$to/"
-    # depmod only warns of what modules.order names and the guest lacks.
-    depmod -b "$root" "$release" 2>/dev/null
-    # Not compressed: emulated decompression takes longer than loading.
-    (cd "$root" && find . -print0 | cpio --null --create --format=newc --owner=0:0 --quiet) >"$work/initramfs"
 }
 
 # --- running it ------------------------------------------------------------------------------------
