@@ -94,6 +94,7 @@ make_initramfs() {
     local from=$store/$release/lib/modules/$release to=$root/lib/modules/$release module file
     rm -rf "$root/lib/modules"
     mkdir -p "$to"
+    # shellcheck disable=SC2154 # the caller sets it
     for module in "${modules[@]}"; do
         # "insmod /path/x.ko.xz", or "builtin x"; unknown names are not an error: kernels differ.
         modprobe -d "$store/$release" -S "$release" --show-depends "$module" 2>/dev/null || true

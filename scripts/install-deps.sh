@@ -31,6 +31,7 @@ needs=(
     "losetup mount"
     "unshare util-linux"
     "blockdev util-linux"
+    "shellcheck shellcheck"
 )
 kernel_needs=(
     "qemu-system-x86_64 qemu-system-x86"

@@ -70,8 +70,8 @@ boot() {
         case $1 in
             ext4) mkfs.ext4 -q -F "$work/disk" ;;
             xfs) mkfs.xfs -q -f "$work/disk" ;;
-            # It notes its defaults on standard error, whatever it is told.
-            btrfs) mkfs.btrfs -q -f "$work/disk" 2>"$work/mkfs" || die "$(cat "$work/mkfs")" ;;
+            # It prints its defaults even with -q.
+            btrfs) mkfs.btrfs -q -f "$work/disk" >"$work/mkfs" 2>&1 || die "$(cat "$work/mkfs")" ;;
         esac
         : >"$log"
         nbdkit --foreground --unix "$work/socket" --filter=cache file "$work/disk" "cache=$2" </dev/null &
