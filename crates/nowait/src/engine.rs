@@ -18,6 +18,7 @@ mod chain;
 mod features;
 mod file_set;
 mod local;
+mod op_state;
 mod parcel;
 mod registered;
 mod ring_options;
@@ -39,7 +40,8 @@ pub use ring_options::Polled;
 pub use shared::Engine;
 
 pub(crate) use file_set::Slot;
-pub(crate) use parcel::{Flight, Route, Turn, lock, wake};
+pub(crate) use op_state::Flight;
+pub(crate) use parcel::{Route, Turn, lock};
 pub(crate) use threads::Task;
 
 use crate::completion::{Completion, Provenance, Ticket};

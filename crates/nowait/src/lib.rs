@@ -39,6 +39,7 @@ pub mod engine;
 mod error;
 mod file;
 mod flags;
+mod foreign;
 mod handle;
 pub mod kernel;
 pub mod op;
@@ -50,6 +51,7 @@ pub mod stats;
 mod sys;
 #[cfg(feature = "tokio")]
 pub mod tokio;
+mod waker;
 pub mod walk;
 pub mod write;
 

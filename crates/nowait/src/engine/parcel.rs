@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::Instant;
 
 use rustix::event::EventfdFlags;
 
 use crate::completion::{Completion, Origin, Provenance, ServedBy, Ticket};
 use crate::engine::Core;
+use crate::engine::op_state::Flight;
 use crate::error::{Error, ErrorKind};
+use crate::foreign;
 use crate::op::{Kind, Op};
 use crate::read::Rest;
 use crate::stats::{Count, ns_since, sometimes_now};
@@ -210,51 +211,6 @@ impl Parcel {
             _ => Error::os(self.op.name(), errno),
         }
         .on(path)
-    }
-}
-
-/// Where a future waits for its completion.
-#[derive(Debug, Default)]
-pub(crate) struct Flight(Mutex<FlightState>);
-
-#[derive(Debug, Default)]
-struct FlightState {
-    landed: Option<Completion>,
-    waker: Option<Waker>,
-}
-
-impl Flight {
-    /// A flight whose future is waiting already.
-    pub(crate) fn new(waker: &Waker) -> Flight {
-        Flight(Mutex::new(FlightState {
-            landed: None,
-            waker: Some(waker.clone()),
-        }))
-    }
-
-    fn land(&self, completion: Completion) {
-        let waker = {
-            let mut state = lock(&self.0);
-            state.landed = Some(completion);
-            state.waker.take()
-        };
-        if let Some(waker) = waker {
-            wake(waker);
-        }
-    }
-
-    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Completion> {
-        let mut state = lock(&self.0);
-        match state.landed.take() {
-            Some(completion) => Poll::Ready(completion),
-            None => {
-                match &mut state.waker {
-                    Some(waker) => waker.clone_from(cx.waker()),
-                    none => *none = Some(cx.waker().clone()),
-                }
-                Poll::Pending
-            }
-        }
     }
 }
 
@@ -470,7 +426,7 @@ impl Gate {
 /// Wakes a future. A waker is the program's code, and its panic must not end a thread that all others
 /// wait for.
 pub(crate) fn wake(waker: Waker) {
-    let _ = std::panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    foreign::call(|| waker.wake());
 }
 
 /// Locks a mutex. What these protect is whole at every moment that a panic could interrupt.

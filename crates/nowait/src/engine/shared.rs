@@ -9,7 +9,8 @@ use std::time::Duration;
 use crossbeam_queue::SegQueue;
 
 use super::file_set::Table;
-use super::parcel::{Flight, Mailbox, Parcel, Reply, Route, Turn, notify};
+use super::op_state::Flight;
+use super::parcel::{Mailbox, Parcel, Reply, Route, Turn, notify};
 use super::threads::{Pool, Task};
 use super::uring::{Out, Ring, Takes, Until};
 use super::{
