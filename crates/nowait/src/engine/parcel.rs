@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use once_cell::race::OnceBox;
 use rustix::event::EventfdFlags;
 
 use crate::completion::{Completion, Origin, Provenance, ServedBy, Ticket};
@@ -17,6 +18,7 @@ use crate::op::{Kind, Op};
 use crate::read::Rest;
 use crate::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
+use crate::sys::process::Owner;
 
 /// One operation on its way.
 #[derive(Debug)]
@@ -243,6 +245,12 @@ impl Flight {
         }
     }
 
+    /// In a forked child: what had landed before the fork. Takes no lock that the fork may have
+    /// caught.
+    pub(crate) fn landed_before_fork(&self) -> Option<Completion> {
+        self.0.try_lock().ok()?.landed.take()
+    }
+
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Completion> {
         let mut state = lock(&self.0);
         match state.landed.take() {
@@ -266,7 +274,7 @@ pub(crate) struct Mailbox {
     /// Nobody will reap any more.
     closed: AtomicBool,
     /// Becomes readable when there is something to reap, once somebody has asked for it.
-    event: OnceLock<OwnedFd>,
+    event: OnceBox<OwnedFd>,
     /// Wakes a ring that its thread sleeps on.
     ring: OnceLock<Arc<OwnedFd>>,
 }
@@ -338,7 +346,7 @@ impl Mailbox {
     pub(crate) fn event(&self) -> crate::Result<&OwnedFd> {
         if self.event.get().is_none() {
             let fd = eventfd(EventfdFlags::NONBLOCK).map_err(|e| Error::os("eventfd", e))?;
-            let _ = self.event.set(fd);
+            let _ = self.event.set(Box::new(fd));
         }
         let event = self.event.get().ok_or(Error::os("eventfd", Errno::IO))?;
         if !lock(&self.done).is_empty() {
@@ -371,6 +379,7 @@ pub(crate) struct Gate {
     inside: AtomicUsize,
     crowded: AtomicBool,
     waiting: Mutex<Waiting>,
+    process: Owner,
 }
 
 #[derive(Debug, Default)]
@@ -389,7 +398,10 @@ pub(crate) struct Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        lock(&self.gate.waiting).wakers.remove(&self.id);
+        // In a forked child a thread that is not there may have held the lock.
+        if self.gate.process.is_here() {
+            lock(&self.gate.waiting).wakers.remove(&self.id);
+        }
     }
 }
 
@@ -400,6 +412,7 @@ impl Gate {
             inside: AtomicUsize::new(0),
             crowded: AtomicBool::new(false),
             waiting: Mutex::default(),
+            process: Owner::current(),
         }
     }
 
