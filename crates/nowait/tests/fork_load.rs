@@ -44,7 +44,7 @@ impl Ground {
             Path::new("/proc/self/stat"),
             Path::new("/dev/null"),
         ] {
-            Handle::new(std::fs::File::open(path).unwrap()).unwrap();
+            drop(handle(path));
         }
         // What is asked once and remembered.
         let _ = handle(&self.file).filesystem().rotating();
@@ -80,6 +80,8 @@ impl Ground {
     fn in_child(&self) {
         // SAFETY: no memory is involved. A child that hangs ends with a signal.
         unsafe { libc::alarm(100) };
+        // Of a filesystem that its parent has not met.
+        drop(handle(Path::new("/sys/kernel/mm")));
         self.open();
         self.make_engines();
         self.read(&pollster::block_on(File::open(&self.file)).unwrap());
@@ -106,7 +108,9 @@ fn under_load(engine: &Engine, ground: &Ground, forks: impl FnOnce()) {
     let pool = BufferPool::new(2, 100).unwrap();
     let opened = || std::fs::File::open(&ground.file).unwrap();
     let scans = nowait::scan::Options::new().caller(false).engine(engine);
-    let loads: [&(dyn Fn() + Sync); 7] = [
+    let loads: [&(dyn Fn() + Sync); 9] = [
+        &|| drop(handle(&ground.file)),
+        &|| drop(handle(&ground.file)),
         &|| ground.open(),
         &|| ground.make_engines(),
         &|| ground.read(&File::from_fd(opened(), engine).unwrap()),

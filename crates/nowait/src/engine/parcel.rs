@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -276,7 +276,7 @@ pub(crate) struct Mailbox {
     /// Becomes readable when there is something to reap, once somebody has asked for it.
     event: OnceBox<OwnedFd>,
     /// Wakes a ring that its thread sleeps on.
-    ring: OnceLock<Arc<OwnedFd>>,
+    ring: OnceBox<Arc<OwnedFd>>,
 }
 
 impl Mailbox {
@@ -357,7 +357,7 @@ impl Mailbox {
 
     /// From now on a push also wakes this ring.
     pub(crate) fn wake_ring(&self, ring: &Arc<OwnedFd>) {
-        let _ = self.ring.set(ring.clone());
+        let _ = self.ring.set(Box::new(ring.clone()));
     }
 }
 
