@@ -28,9 +28,11 @@ mod threads;
 mod timer;
 mod uring;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use once_cell::race::OnceBox;
 
 pub use chain::{Chain, RefusedChain};
 pub use features::{Availability, Feature, Features};
@@ -376,7 +378,9 @@ pub(crate) struct Core {
     pub(crate) size_limited: bool,
     /// It reads and writes files opened with O_DIRECT alone.
     pub(crate) polled: bool,
-    features: Mutex<Features>,
+    features: OnceBox<Features>,
+    /// Whether it has registered files, which is known later than the rest.
+    registered_files: OnceBox<Availability>,
     /// It has its one set of files.
     has_files: AtomicBool,
     gate: Arc<Gate>,
@@ -397,7 +401,8 @@ impl Core {
             copy_limit: options.copy_limit,
             size_limited: limit.current.is_some(),
             polled: options.ring.polled.is_some(),
-            features: Mutex::new(Features::none()),
+            features: OnceBox::new(),
+            registered_files: OnceBox::new(),
             has_files: AtomicBool::new(false),
             gate: Arc::new(Gate::new(options.depth)),
             aheads: Gate::new(options.depth),
@@ -411,14 +416,21 @@ impl Core {
     }
 
     fn features(&self) -> Features {
-        parcel::lock(&self.features).clone()
+        let mut features = self
+            .features
+            .get()
+            .map_or_else(Features::none, Clone::clone);
+        if let Some(files) = self.registered_files.get() {
+            features.set(Feature::RegisteredFiles, files.clone());
+        }
+        features
     }
 
     /// Notes what the ring has; without one, that there is none.
     fn note_features(&self, ring: Option<Features>, choice: &Choice) {
         let features =
             ring.unwrap_or_else(|| Features::without_a_ring(&format!("no ring: {}", choice.why)));
-        *parcel::lock(&self.features) = features;
+        let _ = self.features.set(Box::new(features));
     }
 
     /// Makes the engine's set of files, which `register` tells the ring of.
@@ -437,7 +449,8 @@ impl Core {
         if registered.is_err() {
             set.table().close();
         }
-        parcel::lock(&self.features).tried(Feature::RegisteredFiles, registered);
+        let files = Availability::of(&registered);
+        let _ = self.registered_files.set(Box::new(files));
         Ok(set)
     }
 

@@ -11,6 +11,7 @@ pub(crate) mod residency;
 pub(crate) mod ring;
 pub(crate) mod rw;
 pub(crate) mod stat;
+pub(crate) mod thread;
 pub(crate) mod xattr;
 
 pub(crate) use rustix::io::Errno;

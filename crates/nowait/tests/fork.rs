@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use engines::*;
-use forked::{alone, forked};
+use forked::{alone, forked, forked_as_process_one};
 use nowait::engine::{Engine, Options, Submit, Wait};
 use nowait::op::{Nop, Op, Read};
 use nowait::{ErrorKind, File, Mode, OpenOptions};
@@ -150,6 +150,157 @@ fn files_refuse_in_the_child_but_for_what_needs_no_engine() {
             });
         },
     );
+}
+
+#[test]
+fn a_child_with_the_pid_of_its_parent_is_told_apart() {
+    let test = "a_child_with_the_pid_of_its_parent_is_told_apart";
+    alone(test, || {
+        forked_as_process_one("the parent", || {
+            let dir = scratch();
+            let path = patterned(dir.path(), "file", 5000);
+            for backend in backends() {
+                let options = Options::new().backend(backend);
+                let (shared, mut local) =
+                    (options.build().unwrap(), options.build_local().unwrap());
+                let own = Engine::process().unwrap();
+                let pool = nowait::buffer::BufferPool::new(2, 100).unwrap();
+                let buffer = pool.take().unwrap();
+                let set = shared.file_set(2).unwrap();
+                let file = File::from_handle(&handle(&path), &shared);
+                forked_as_process_one("the child", || {
+                    let mut ops: Vec<Op> = vec![Nop.into()];
+                    assert_eq!(local.submit_batch(&mut ops), 0);
+                    assert_eq!(shared.submit_batch(&mut ops), 0);
+                    let refused =
+                        |error: nowait::Error| assert_eq!(error.kind(), ErrorKind::Forked);
+                    refused(local.reap(&mut Vec::new(), Wait::For(1)).unwrap_err());
+                    refused(shared.reap(&mut Vec::new(), Wait::For(1)).unwrap_err());
+                    refused(own.reap(&mut Vec::new(), Wait::For(1)).unwrap_err());
+                    refused(local.event_fd().unwrap_err());
+                    refused(shared.event_fd().unwrap_err());
+                    refused(set.reserve().unwrap_err());
+                    refused(pollster::block_on(file.sync_all()).unwrap_err());
+                    assert!(pool.take().is_none());
+                    let mut buf = [0; 100];
+                    file.blocking_read_exact_at(&mut buf[..], 7).unwrap();
+                    assert_eq!(buf[..], pattern(7, 100));
+                    one(&mut Engine::process().unwrap(), Nop);
+                    drop_here(&buffer);
+                    drop_here(&local);
+                    drop_here(&shared);
+                });
+                one(&mut shared.clone(), Nop);
+                one(&mut local, Nop);
+                assert_eq!(pool.free(), 1);
+            }
+        });
+    });
+}
+
+#[test]
+fn a_child_of_a_thread_that_takes_buffers_takes_none() {
+    let test = "a_child_of_a_thread_that_takes_buffers_takes_none";
+    alone(test, || {
+        let pool = nowait::buffer::BufferPool::new(3, 100).unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        drop(pool.take());
+                    }
+                });
+            }
+            let forks = catch_unwind(AssertUnwindSafe(|| {
+                for _ in 0..500 {
+                    let mine = pool.take();
+                    forked("takes buffers", || {
+                        assert!(pool.take().is_none());
+                        assert_eq!(pool.free(), 0);
+                        // What the parent holds is there, and goes without harm.
+                        mine.iter().for_each(drop_here);
+                        let own = nowait::buffer::BufferPool::new(1, 100).unwrap();
+                        assert!(own.take().is_some());
+                    });
+                }
+            }));
+            over.store(true, Ordering::Relaxed);
+            forks.unwrap();
+        });
+        assert_eq!(pool.free(), 3);
+    });
+}
+
+/// Polls a future once.
+fn poll_once<F: Future + Unpin>(future: &mut F) -> std::task::Poll<F::Output> {
+    let waker = std::task::Waker::noop();
+    std::pin::Pin::new(future).poll(&mut std::task::Context::from_waker(waker))
+}
+
+#[test]
+fn futures_on_their_way_are_refused_in_the_child_and_land_in_the_parent() {
+    let test = "futures_on_their_way_are_refused_in_the_child_and_land_in_the_parent";
+    alone(test, || {
+        each_shared(Options::new().depth(2), |engine| {
+            let dir = scratch();
+            let path = patterned(dir.path(), "file", 5000);
+            let fifo = dir.path().join("fifo");
+            let mode = rustix::fs::Mode::from_raw_mode(0o600);
+            rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0)
+                .unwrap();
+            let options = OpenOptions::new().read(true).engine(engine);
+            let file = options.clone().direct(true).blocking_open(&path).unwrap();
+            // These two fill the engine, and wait for a writer.
+            let mut opens = [options.open(&fifo), options.open(&fifo)];
+            for open in &mut opens {
+                assert!(poll_once(open).is_pending());
+            }
+            let mut sync = file.sync_all();
+            assert!(poll_once(&mut sync).is_pending());
+            let mut read = file.read_at(
+                nowait::buffer::BufferPool::new(1, 4096)
+                    .unwrap()
+                    .take()
+                    .unwrap(),
+                0,
+            );
+            assert!(poll_once(&mut read).is_pending());
+            forked("futures", || {
+                for open in &mut opens {
+                    match poll_once(open) {
+                        std::task::Poll::Ready(Err(e)) => assert_eq!(e.kind(), ErrorKind::Forked),
+                        other => panic!("{other:?}"),
+                    }
+                    drop_here(open);
+                }
+                match poll_once(&mut sync) {
+                    std::task::Poll::Ready(Err(e)) => assert_eq!(e.kind(), ErrorKind::Forked),
+                    other => panic!("{other:?}"),
+                }
+                drop_here(&sync);
+                // It waits for a place: here is its buffer.
+                match poll_once(&mut read) {
+                    std::task::Poll::Ready(done) => {
+                        assert_eq!(done.result.unwrap_err().kind(), ErrorKind::Forked);
+                        assert_eq!(done.held.len(), 4096);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            });
+            let writer = std::fs::File::options().write(true).open(&fifo).unwrap();
+            for open in opens {
+                pollster::block_on(open).unwrap();
+            }
+            drop(writer);
+            pollster::block_on(sync).unwrap();
+            let done = pollster::block_on(read);
+            assert_eq!(
+                (done.result.unwrap(), &done.held[..]),
+                (4096, &pattern(0, 4096)[..])
+            );
+        });
+    });
 }
 
 /// Drops something of the parent's in the child, as a program that ends in order would.

@@ -74,6 +74,16 @@ pub enum Availability {
     Lacking(String),
 }
 
+impl Availability {
+    /// What came of trying.
+    pub(super) fn of<T, E: fmt::Display>(tried: &Result<T, E>) -> Availability {
+        match tried {
+            Ok(_) => Availability::Had,
+            Err(e) => Availability::Lacking(e.to_string()),
+        }
+    }
+}
+
 /// Which features an engine has. What [`Engine::features`](super::Engine::features) returns is the
 /// state at that moment: files are registered later than the rest.
 ///
@@ -110,16 +120,8 @@ impl Features {
         feature: Feature,
         tried: Result<T, E>,
     ) -> Option<T> {
-        match tried {
-            Ok(had) => {
-                self.set(feature, Availability::Had);
-                Some(had)
-            }
-            Err(e) => {
-                self.set(feature, Availability::Lacking(e.to_string()));
-                None
-            }
-        }
+        self.set(feature, Availability::of(&tried));
+        tried.ok()
     }
 
     /// What is known of one.

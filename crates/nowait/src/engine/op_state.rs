@@ -39,6 +39,12 @@ impl Flight {
         self.take().map_or(Poll::Pending, Poll::Ready)
     }
 
+    /// In a forked child: what had landed before the fork. Takes no lock that the fork may have
+    /// caught.
+    pub(crate) fn landed_before_fork(&self) -> Option<Completion> {
+        self.landed.try_lock().ok()?.take()
+    }
+
     fn take(&self) -> Option<Completion> {
         lock(&self.landed).take()
     }

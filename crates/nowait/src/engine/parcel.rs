@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::Instant;
 
+use once_cell::race::OnceBox;
 use rustix::event::EventfdFlags;
 
 use crate::completion::{Completion, Origin, Provenance, ServedBy, Ticket};
@@ -18,6 +19,7 @@ use crate::op::{Kind, Op};
 use crate::read::Rest;
 use crate::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
+use crate::sys::process::Owner;
 
 /// One operation on its way.
 #[derive(Debug)]
@@ -222,9 +224,9 @@ pub(crate) struct Mailbox {
     /// Nobody will reap any more.
     closed: AtomicBool,
     /// Becomes readable when there is something to reap, once somebody has asked for it.
-    event: OnceLock<OwnedFd>,
+    event: OnceBox<OwnedFd>,
     /// Wakes a ring that its thread sleeps on.
-    ring: OnceLock<Arc<OwnedFd>>,
+    ring: OnceBox<Arc<OwnedFd>>,
 }
 
 impl Mailbox {
@@ -294,7 +296,7 @@ impl Mailbox {
     pub(crate) fn event(&self) -> crate::Result<&OwnedFd> {
         if self.event.get().is_none() {
             let fd = eventfd(EventfdFlags::NONBLOCK).map_err(|e| Error::os("eventfd", e))?;
-            let _ = self.event.set(fd);
+            let _ = self.event.set(Box::new(fd));
         }
         let event = self.event.get().ok_or(Error::os("eventfd", Errno::IO))?;
         if !lock(&self.done).is_empty() {
@@ -305,7 +307,7 @@ impl Mailbox {
 
     /// From now on a push also wakes this ring.
     pub(crate) fn wake_ring(&self, ring: &Arc<OwnedFd>) {
-        let _ = self.ring.set(ring.clone());
+        let _ = self.ring.set(Box::new(ring.clone()));
     }
 }
 
@@ -327,6 +329,7 @@ pub(crate) struct Gate {
     inside: AtomicUsize,
     crowded: AtomicBool,
     waiting: Mutex<Waiting>,
+    process: Owner,
 }
 
 #[derive(Debug, Default)]
@@ -345,7 +348,10 @@ pub(crate) struct Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        lock(&self.gate.waiting).wakers.remove(&self.id);
+        // In a forked child a thread that is not there may have held the lock.
+        if self.gate.process.is_here() {
+            lock(&self.gate.waiting).wakers.remove(&self.id);
+        }
     }
 }
 
@@ -356,6 +362,7 @@ impl Gate {
             inside: AtomicUsize::new(0),
             crowded: AtomicBool::new(false),
             waiting: Mutex::default(),
+            process: Owner::current(),
         }
     }
 

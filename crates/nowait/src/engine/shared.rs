@@ -1,7 +1,7 @@
 //! The shared engine: many threads submit, one owner drives the ring, futures and reapers wait.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::Waker;
 use std::time::Duration;
@@ -23,7 +23,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Kind, Op};
 use crate::read::Rest;
 use crate::stats::{Count, Stats};
-use crate::sys::process::spawn_without_signals;
+use crate::sys::process::PerProcess;
+use crate::sys::thread::spawn_without_signals;
 
 /// An engine that any thread may submit to. Clones are the same engine.
 ///
@@ -134,26 +135,8 @@ impl Engine {
     /// # Errors
     /// As [`new`](Engine::new).
     pub fn process() -> Result<Engine> {
-        // No lock: a fork while another thread held it would leave it locked in the child.
-        static PROCESS: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
-        loop {
-            let known = PROCESS.load(Ordering::Acquire);
-            // SAFETY: Assumption: what was ever stored here came from `Box::into_raw` and is never
-            // freed: there is one for each process of a line of forks.
-            match unsafe { known.as_ref() } {
-                Some(engine) if engine.core().process.is_here() => return Ok(engine.clone()),
-                _ => {
-                    let made = Box::into_raw(Box::new(Engine::new()?));
-                    let stored =
-                        PROCESS.compare_exchange(known, made, Ordering::AcqRel, Ordering::Acquire);
-                    if stored.is_err() {
-                        // Another thread was faster.
-                        // SAFETY: made above, and seen by nobody.
-                        drop(unsafe { Box::from_raw(made) });
-                    }
-                }
-            }
-        }
+        static PROCESS: PerProcess<Engine> = PerProcess::new();
+        PROCESS.get_or_make(Engine::new).cloned()
     }
 
     pub(super) fn with(options: &Options) -> Result<Engine> {
@@ -488,8 +471,9 @@ impl Engine {
     /// epoll and event loops. Reading it is `reap`'s business.
     ///
     /// # Errors
-    /// EMFILE and the like, at the first call.
+    /// EMFILE and the like, at the first call; [`ErrorKind::Forked`] in a forked child.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>> {
+        self.check_process("event_fd")?;
         Ok(self.shared().mailbox.event()?.as_fd())
     }
 }
@@ -530,7 +514,7 @@ fn start_owner(
     let (told, answer) = mpsc::channel();
     let (core, pool) = (core.clone(), pool.clone());
     let (depth, options) = (options.depth, options.ring.clone());
-    spawn_without_signals("nowait-owner", move || {
+    spawn_without_signals(c"nowait-owner", move || {
         match Ring::new(&core, depth, &options) {
             Ok((ring, features)) => {
                 let inbox = Arc::new(Inbox {

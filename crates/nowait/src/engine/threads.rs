@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::op::Step;
 use crate::stats::Count;
 use crate::sys::Errno;
-use crate::sys::process::spawn_without_signals;
+use crate::sys::thread::spawn_without_signals;
 
 /// Work that workers take turns at.
 pub(crate) trait Task: Send + Sync {
@@ -234,7 +234,7 @@ impl Drop for Pool {
 impl Inner {
     fn spawn(self: Arc<Self>, state: &mut State) -> std::io::Result<()> {
         let inner = self.clone();
-        spawn_without_signals("nowait-worker", move || inner.work())?;
+        spawn_without_signals(c"nowait-worker", move || inner.work())?;
         state.threads += 1;
         Ok(())
     }

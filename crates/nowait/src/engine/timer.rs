@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::parcel::lock;
 use crate::completion::Ticket;
-use crate::sys::process::spawn_without_signals;
+use crate::sys::thread::spawn_without_signals;
 
 /// The deadlines of one engine.
 #[derive(Debug, Default)]
@@ -78,7 +78,7 @@ impl Deadlines {
         if !state.watched {
             let deadlines = self.clone();
             let body = move || deadlines.sleep_and_call(&expire);
-            state.watched = spawn_without_signals("nowait-timer", body).is_ok();
+            state.watched = spawn_without_signals(c"nowait-timer", body).is_ok();
         }
     }
 

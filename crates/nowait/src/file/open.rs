@@ -302,6 +302,8 @@ impl Future for Open {
                 Poll::Ready(opened.map_err(failed))
             }
             Poll::Pending => {
+                // In a forked child it would never be told.
+                engine.check_process("open").map_err(failed)?;
                 this.trip = Some((engine, trip));
                 Poll::Pending
             }

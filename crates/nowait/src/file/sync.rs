@@ -15,7 +15,6 @@ use crate::op::Op;
 pub struct Sync<'a> {
     file: &'a File,
     name: &'static str,
-    begun: bool,
     trip: Trip,
 }
 
@@ -24,7 +23,6 @@ impl<'a> Sync<'a> {
         Sync {
             file,
             name,
-            begun: false,
             trip: Trip::new(op.into(), None),
         }
     }
@@ -36,9 +34,8 @@ impl Future for Sync<'_> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let this = self.get_mut();
         let File { handle, engine } = this.file;
-        if !std::mem::replace(&mut this.begun, true) {
-            engine.check_process(this.name)?;
-        }
+        // In a forked child it would never be told.
+        engine.check_process(this.name)?;
         this.trip.poll(engine, cx).map(|completion| {
             completion
                 .result

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::completion::Completion;
 use crate::engine::{Engine, Flight, Turn};
+use crate::error::Error;
 use crate::op::Op;
 use crate::read::Rest;
 use crate::stats::{ns_since, sometimes_now};
@@ -35,8 +36,12 @@ impl Trip {
         )
     }
 
-    /// Goes on as far as it gets.
+    /// Goes on as far as it gets. In a forked child: an operation that waits for a place is refused,
+    /// and one that was on its way at the fork stays so, for it and its buffer are the parent's.
     pub(crate) fn poll(&mut self, engine: &Engine, cx: &Context<'_>) -> Poll<Completion> {
+        if let Err(error) = engine.check_process("poll") {
+            return self.poll_in_child(error);
+        }
         match std::mem::replace(self, Trip::Over) {
             Trip::Waiting(op, rest, mut turn) => {
                 let timer = sometimes_now();
@@ -54,6 +59,22 @@ impl Trip {
                     return Poll::Ready(completion);
                 }
                 Poll::Pending => *self = Trip::Flying(flight, timer),
+            },
+            Trip::Over => {}
+        }
+        Poll::Pending
+    }
+
+    #[cold]
+    fn poll_in_child(&mut self, refused: Error) -> Poll<Completion> {
+        match std::mem::replace(self, Trip::Over) {
+            Trip::Waiting(op, ..) => {
+                let refused = refused.named(op.name());
+                return Poll::Ready(Completion::failed(refused, *op));
+            }
+            Trip::Flying(flight, timer) => match flight.landed_before_fork() {
+                Some(completion) => return Poll::Ready(completion),
+                None => *self = Trip::Flying(flight, timer),
             },
             Trip::Over => {}
         }

@@ -17,7 +17,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use super::buffer::{IoBuf, IoBufMut, Space};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::Errno;
-use crate::sys::process::page_size;
+use crate::sys::process::{Owner, page_size};
 
 /// What a ring takes as one registered buffer at most.
 const MOST_AT_ONCE: usize = 1 << 30;
@@ -60,6 +60,15 @@ struct Inner {
     stride: usize,
     count: usize,
     free: ArrayQueue<u32>,
+    process: Owner,
+}
+
+impl Inner {
+    /// The free buffers; `None` in a forked child, where a thread that is not there may have been at
+    /// the queue, which would then be waited for without end.
+    fn free(&self) -> Option<&ArrayQueue<u32>> {
+        self.process.is_here().then_some(&self.free)
+    }
 }
 
 /// A mapping, and the part of it that is used.
@@ -175,22 +184,23 @@ impl BufferPool {
             stride,
             count,
             free,
+            process: Owner::current(),
         })))
     }
 
-    /// A buffer that nobody uses; `None` while there is none. Its bytes are what they were left as,
-    /// zero at first.
+    /// A free buffer; `None` while there is none, and in a forked child, which needs a pool of its
+    /// own. Its bytes are what they were left as, zero at first.
     pub fn take(&self) -> Option<PoolBuffer> {
-        let index = self.0.free.pop()?;
+        let index = self.0.free()?.pop()?;
         Some(PoolBuffer {
             pool: self.clone(),
             index,
         })
     }
 
-    /// How many buffers nobody uses.
+    /// How many buffers [`take`](BufferPool::take) can give out now.
     pub fn free(&self) -> usize {
-        self.0.free.len()
+        self.0.free().map_or(0, ArrayQueue::len)
     }
 
     /// How many buffers there are.
@@ -289,8 +299,10 @@ impl fmt::Debug for PoolBuffer {
 
 impl Drop for PoolBuffer {
     fn drop(&mut self) {
-        // There is room for every index.
-        let _ = self.pool.0.free.push(self.index);
+        if let Some(free) = self.pool.0.free() {
+            // There is room for every index.
+            let _ = free.push(self.index);
+        }
     }
 }
 

@@ -1,9 +1,8 @@
 //! Who is asked about a file: the decision, for one question and for the read path alike.
 
-use std::os::fd::BorrowedFd;
-use std::sync::OnceLock;
-
+use once_cell::race::OnceBox;
 use rustix::fs::FileType;
+use std::os::fd::BorrowedFd;
 
 use super::answer::{Reason, Source};
 use super::mapped::Mapped;
@@ -25,7 +24,7 @@ pub(crate) enum Chosen {
 
 /// What a handle has chosen, at its first question. Boxed, so that the many files that never ask
 /// stay small.
-pub(crate) type Once = OnceLock<Box<Chosen>>;
+pub(crate) type Once = OnceBox<Chosen>;
 
 /// The decision.
 ///

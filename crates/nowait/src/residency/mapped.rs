@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::OnceLock;
+
+use once_cell::race::OnceBox;
 
 use super::page_size;
 use crate::sys::Errno;
@@ -37,7 +38,7 @@ struct Layer {
     /// When the mapped file last changed. The copy changed later.
     changed: (i64, i64),
     /// The file that it is since it changed: mapped once more, for it is copied up only once.
-    copy: OnceLock<Option<Window>>,
+    copy: OnceBox<Option<Window>>,
 }
 
 impl std::fmt::Debug for Mapping {
@@ -53,7 +54,7 @@ impl Mapped {
             window: Window::at_end(fd, shape.size, layered)?,
             layer: layered.then(|| Layer {
                 changed: shape.changed,
-                copy: OnceLock::new(),
+                copy: OnceBox::new(),
             }),
         })
     }
@@ -80,7 +81,7 @@ impl Mapped {
         let window = match &self.layer {
             Some(layer) if layer.changed != shape.changed => layer
                 .copy
-                .get_or_init(|| Window::at_end(fd, shape.size, true).ok())
+                .get_or_init(|| Box::new(Window::at_end(fd, shape.size, true).ok()))
                 .as_ref()
                 .ok_or(Errno::NODEV)?,
             _ => &self.window,

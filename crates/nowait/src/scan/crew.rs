@@ -19,14 +19,18 @@
 //! grows to the plan's limit while pieces sleep and shrinks to the number of processors when they
 //! stop to. Each turn is one piece; between turns the pool serves whatever else waits.
 
+use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use once_cell::race::OnceNonZeroUsize;
+
 use crate::engine::{Engine, Task, lock};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::process::{Owner, sleeps};
+use crate::sys::process::Owner;
+use crate::sys::thread::sleeps;
 use crate::waker::WakerSlot;
 
 /// What a crew does, piece by piece.
@@ -508,6 +512,8 @@ impl<J: Job> Task for Crew<J> {
 
 /// How many threads can run at once. The answer takes a look at several files of /sys: asked once.
 pub(crate) fn processors() -> usize {
-    static PROCESSORS: OnceLock<usize> = OnceLock::new();
-    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+    static PROCESSORS: OnceNonZeroUsize = OnceNonZeroUsize::new();
+    PROCESSORS
+        .get_or_init(|| std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN))
+        .get()
 }

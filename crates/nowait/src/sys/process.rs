@@ -1,61 +1,143 @@
-//! Threads that take no signals, and knowing whether this is still the process that made us.
+//! This process, told apart from its parent and from its forked children.
+//!
+//! A process id does not tell: in PID namespaces a parent and its child can have the same one. A page
+//! of memory does that the kernel wipes in a forked child (madvise(2), `MADV_WIPEONFORK`, Linux 4.14),
+//! whichever way the child was made.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// Spawns a named thread on which every signal is blocked, so that no signal of the program is
-/// ever delivered because of an operation (SIGPIPE and SIGXFSZ go to the thread that writes).
-pub(crate) fn spawn_without_signals(
-    name: &str,
-    body: impl FnOnce() + Send + 'static,
-) -> std::io::Result<JoinHandle<()>> {
-    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // A new thread inherits its parent's mask: block all, spawn, put ours back.
-    // SAFETY: sigfillset initialises `all`; pthread_sigmask initialises `before`.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use super::Errno;
+
+/// The number of this process in the line of its ancestors: 0 if it has none yet, as a wiped page
+/// says. The page is made at first use and never unmapped.
+static GENERATION: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
+
+/// Stands for the page where none is to be had. It stays 0.
+static NO_PAGE: AtomicU64 = AtomicU64::new(0);
+
+/// The last number that was given out in this process or an ancestor: a child inherits it, and takes
+/// a later one.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// Set in numbers that are process ids, for which there is no page.
+const PID: u64 = 1 << 63;
+
+/// The number of this process. No lock, no system call after the first use in a process.
+fn generation() -> u64 {
+    // SAFETY: what was ever stored there lives as long as the process.
+    match unsafe { GENERATION.load(Ordering::Acquire).as_ref() } {
+        Some(page) => match page.load(Ordering::Relaxed) {
+            0 => settle(page),
+            known => known,
+        },
+        None => settle(page()),
     }
-    let spawned = std::thread::Builder::new().name(name.into()).spawn(body);
-    // SAFETY: `before` was initialised above.
-    unsafe {
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+}
+
+/// Gives the process its number, once.
+#[cold]
+fn settle(page: &'static AtomicU64) -> u64 {
+    if std::ptr::eq(page, &raw const NO_PAGE) {
+        return PID | rustix::process::getpid().as_raw_nonzero().get() as u64;
     }
-    spawned
+    let new = LAST.fetch_add(1, Ordering::SeqCst) + 1;
+    match page.compare_exchange(0, new, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) => new,
+        // Another thread was faster.
+        Err(known) => known,
+    }
+}
+
+/// The page that tells, or `NO_PAGE` where the kernel wipes none.
+#[cold]
+fn page() -> &'static AtomicU64 {
+    let made = map().unwrap_or((&raw const NO_PAGE).cast_mut());
+    let known = GENERATION.compare_exchange(null_mut(), made, Ordering::SeqCst, Ordering::SeqCst);
+    if known.is_err() && !std::ptr::eq(made, &raw const NO_PAGE) {
+        // Another thread was faster.
+        // SAFETY: mapped above, and seen by no other thread.
+        let _ = unsafe { munmap(made.cast(), page_size()) };
+    }
+    // SAFETY: it was null, and is what is never unmapped.
+    unsafe { &*known.err().unwrap_or(made) }
+}
+
+fn map() -> Result<*mut AtomicU64, Errno> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice, which no other thread knows of: it
+    // is zeroed, aligned and large enough for the number.
+    unsafe {
+        let page = mmap_anonymous(null_mut(), page_size(), access, MapFlags::PRIVATE)?;
+        if let Err(errno) = madvise(page, page_size(), Advice::LinuxWipeOnFork) {
+            let _ = munmap(page, page_size());
+            return Err(errno);
+        }
+        Ok(page.cast())
+    }
 }
 
 /// The process that something belongs to. Rings and threads do not survive fork(2).
-#[derive(Debug)]
-pub(crate) struct Owner(AtomicU32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner(u64);
 
 impl Owner {
     /// This process.
     pub(crate) fn current() -> Owner {
-        Owner(AtomicU32::new(pid()))
+        Owner(generation())
     }
 
     /// Whether the caller runs in the process that made this, not in a forked child of it.
-    pub(crate) fn is_here(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == pid()
+    pub(crate) fn is_here(self) -> bool {
+        self == Owner::current()
     }
 }
 
-/// getpid(2), asked of the kernel each time: raw clone(2) skips every atfork handler.
-fn pid() -> u32 {
-    rustix::process::getpid().as_raw_nonzero().get() as u32
-}
+/// Something that each process has one of: made at first use, and anew in a forked child, where what
+/// the parent had may be locked by a thread that is not there.
+///
+/// No lock guards it: a fork could catch that too. What an ancestor made is never freed.
+#[derive(Debug)]
+pub(crate) struct PerProcess<T: 'static>(AtomicPtr<(Owner, T)>);
 
-/// How many times this thread has gone to sleep so far, for a device or a lock: getrusage(2). What
-/// the scheduler took away from it does not count.
-pub(crate) fn sleeps() -> u64 {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the struct is plain data, zeroed and the kernel's to fill.
-    let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
-        usage.assume_init()
-    };
-    u64::try_from(usage.ru_nvcsw).unwrap_or(0)
+impl<T: Send + Sync> PerProcess<T> {
+    pub(crate) const fn new() -> PerProcess<T> {
+        PerProcess(AtomicPtr::new(null_mut()))
+    }
+
+    /// This process's. Several threads may make one at the same time; the first one stays.
+    ///
+    /// # Errors
+    /// As `make` says, if there is none yet.
+    pub(crate) fn get_or_make<E>(
+        &self,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<&'static T, E> {
+        let before = self.0.load(Ordering::Acquire);
+        // SAFETY: Assumption: what was ever stored came from `Box::into_raw` and is never freed.
+        if let Some((owner, known)) = unsafe { before.as_ref() }
+            && owner.is_here()
+        {
+            return Ok(known);
+        }
+        let made = Box::into_raw(Box::new((Owner::current(), make()?)));
+        let stored = self
+            .0
+            .compare_exchange(before, made, Ordering::AcqRel, Ordering::Acquire);
+        let kept = match stored {
+            Ok(_) => made,
+            Err(faster) => {
+                // Another thread of this process was faster.
+                // SAFETY: made above, and seen by no other thread.
+                drop(unsafe { Box::from_raw(made) });
+                faster
+            }
+        };
+        // SAFETY: as above.
+        Ok(unsafe { &(*kept).1 })
+    }
 }
 
 /// The size of a page, in bytes. Asked of libc: rustix reads it from /proc where prctl can't tell
@@ -71,5 +153,33 @@ pub(crate) fn page_size() -> usize {
             size
         }
         size => size,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_one_number() {
+        let owner = Owner::current();
+        assert!(owner.is_here() && Owner::current() == owner);
+        assert_eq!(owner.0 & PID, 0, "this kernel wipes pages");
+        std::thread::scope(|s| s.spawn(move || assert!(owner.is_here())).join().unwrap());
+    }
+
+    #[test]
+    fn without_a_page_the_process_id_tells() {
+        let pid = u64::from(std::process::id());
+        assert_eq!(settle(&NO_PAGE), PID | pid);
+    }
+
+    #[test]
+    fn each_process_makes_its_own_once() {
+        static MADE: PerProcess<usize> = PerProcess::new();
+        assert_eq!(MADE.get_or_make(|| Err("none")), Err("none"));
+        let one = MADE.get_or_make(|| Ok::<_, ()>(1)).unwrap();
+        let same = MADE.get_or_make(|| Ok::<_, ()>(2)).unwrap();
+        assert!(std::ptr::eq(one, same));
     }
 }

@@ -5,9 +5,10 @@ use std::fs::{FileType, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use once_cell::race::OnceBox;
 use rustix::fs::FileType as Kind;
 
 use super::{as_io, symlink_metadata};
@@ -126,14 +127,14 @@ impl DirEntry {
     /// # Errors
     /// As lstat(2) says, where it has to be asked.
     pub async fn file_type(&self) -> io::Result<FileType> {
-        if let Some(known) = seen(self.kind).and_then(OnceLock::get) {
+        if let Some(known) = seen(self.kind).and_then(OnceBox::get) {
             return Ok(*known);
         }
         let metadata = self.metadata().await?;
         let file_type = metadata.file_type();
         if let Some(seen) = seen(Kind::from_raw_mode(metadata.mode())) {
             // Another may have been faster, with the same.
-            let _ = seen.set(file_type);
+            let _ = seen.set(Box::new(file_type));
         }
         Ok(file_type)
     }
@@ -141,8 +142,8 @@ impl DirEntry {
 
 /// The standard library's word for a kind, once a file of that kind was seen: nobody else can make
 /// one. `None` for a kind that the directory does not know.
-fn seen(kind: Kind) -> Option<&'static OnceLock<FileType>> {
-    static SEEN: [OnceLock<FileType>; 7] = [const { OnceLock::new() }; 7];
+fn seen(kind: Kind) -> Option<&'static OnceBox<FileType>> {
+    static SEEN: [OnceBox<FileType>; 7] = [const { OnceBox::new() }; 7];
     let all = [
         Kind::RegularFile,
         Kind::Directory,
