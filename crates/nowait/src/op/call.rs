@@ -3,6 +3,7 @@
 use io_uring::{opcode, squeue};
 
 use super::{Known, Operation};
+use crate::handle::Handle;
 use crate::sys::Errno;
 
 /// Makes a call on one of the engine's workers: whatever may block and has no operation here, such
@@ -22,12 +23,25 @@ use crate::sys::Errno;
 /// assert!(told.recv()?.is_ok_and(|metadata| metadata.is_file()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Call(Option<Box<dyn FnOnce() + Send>>);
+pub struct Call {
+    call: Option<Box<dyn FnOnce() + Send>>,
+    handle: Option<Handle>,
+}
 
 impl Call {
     /// Makes this call. One that panics ends with EIO, and the worker goes on.
     pub fn new(call: impl FnOnce() + Send + 'static) -> Call {
-        Call(Some(Box::new(call)))
+        Call {
+            call: Some(Box::new(call)),
+            handle: None,
+        }
+    }
+
+    /// Makes this call on a file, against whose share of the workers it counts.
+    #[must_use]
+    pub fn on(mut self, handle: &Handle) -> Call {
+        self.handle = Some(handle.clone());
+        self
     }
 }
 
@@ -42,12 +56,16 @@ impl Operation for Call {
     const OPCODE: u8 = opcode::Nop::CODE;
     const NAME: &'static str = "call";
 
+    fn handle(&self) -> Option<&Handle> {
+        self.handle.as_ref()
+    }
+
     fn sqe(&mut self, _: &Known<'_>) -> squeue::Entry {
         opcode::Nop::new().build()
     }
 
     fn run(&mut self) -> Result<usize, Errno> {
-        let call = self.0.take().ok_or(Errno::INVAL)?;
+        let call = self.call.take().ok_or(Errno::INVAL)?;
         // The closure is the program's, and is gone after this: nothing of ours can be half done.
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(call))
             .map(|()| 0)
