@@ -33,7 +33,7 @@ use crate::op::{Fadvise, Op};
 use crate::residency::{self, Held};
 use crate::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
-use crate::sys::rw::checked;
+use crate::sys::rw::{Offset, checked};
 
 /// One read with `RWF_*` flags into borrowed memory: preadv2(2), once.
 ///
@@ -86,18 +86,21 @@ pub(crate) struct Rest {
 
 /// The caller's part of one read: decides by the plan, and does what the plan has the caller do.
 ///
+/// Without an offset it reads at the file's own position, and moves it; nobody must hold that for long.
+/// Like read(2) it may then bring less than there is.
+///
 /// `alone` says whether nothing else is in flight on the engine.
 pub(crate) fn start(
     core: &Core,
     handle: &Handle,
     space: &mut Space<'_>,
-    offset: u64,
+    offset: Offset,
     flags: RwFlags,
     batch: bool,
     alone: impl FnOnce() -> bool,
 ) -> Start {
     let len = space.len();
-    if let Err(errno) = checked(Some(offset), len) {
+    if let Err(errno) = checked(offset, len) {
         return Start::Failed(errno);
     }
     if core.polled {
@@ -110,6 +113,7 @@ pub(crate) fn start(
     let request = Request {
         len,
         flags,
+        // Or at a position that the caller may use.
         positional: true,
         batch,
         // Hits don't look: the count of what is in flight is written by all threads.
@@ -166,11 +170,18 @@ pub(crate) fn ahead(
 }
 
 /// NOWAIT in the caller; what it does not bring is the engine's.
-fn try_cache(core: &Core, handle: &Handle, space: &mut Space<'_>, offset: u64) -> Start {
+fn try_cache(core: &Core, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
     match attempt(handle.as_fd(), space, offset) {
         Attempt::All(n) => {
             handle.nowait_read_worked();
             handle.history().hit();
+            core.counters
+                .add2(Count::Hits, 1, Count::HitBytes, n as u64);
+            Start::Done(n, from(n, Origin::Cache))
+        }
+        Attempt::Part(n) => {
+            // The next read learns what kept it from being more.
+            handle.nowait_read_worked();
             core.counters
                 .add2(Count::Hits, 1, Count::HitBytes, n as u64);
             Start::Done(n, from(n, Origin::Cache))
@@ -210,10 +221,14 @@ fn ask_first(
     core: &Core,
     handle: &Handle,
     space: &mut Space<'_>,
-    offset: u64,
+    offset: Offset,
     facts: Facts,
 ) -> Start {
-    match residency::ask(handle, offset, space.len()) {
+    let Ok(at) = offset.map_or_else(|| rustix::fs::tell(handle), Ok) else {
+        // A regular file that lseek(2) refuses, as some of tracefs.
+        return rest(0, false, Route::Ring);
+    };
+    match residency::ask(handle, at, space.len()) {
         Held::Whole if facts.nowait_refused => plain(core, handle, space, offset),
         Held::Whole => {
             let started = try_cache(core, handle, space, offset);
@@ -232,7 +247,7 @@ fn ask_first(
 }
 
 /// Where NOWAIT is refused (overlayfs) and the pages were there a moment ago: an ordinary read.
-fn plain(core: &Core, handle: &Handle, space: &mut Space<'_>, offset: u64) -> Start {
+fn plain(core: &Core, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
     let started = in_caller(handle, space, offset, Origin::Cache);
     if let Start::Done(n, _) = started {
         handle.history().hit();
@@ -243,17 +258,20 @@ fn plain(core: &Core, handle: &Handle, space: &mut Space<'_>, offset: u64) -> St
 }
 
 /// A memory-backed file: an ordinary read.
-fn inline(core: &Core, handle: &Handle, space: &mut Space<'_>, offset: u64) -> Start {
+fn inline(core: &Core, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
     core.counters.count(Count::Inline);
     in_caller(handle, space, offset, Origin::Cache)
 }
 
 /// An ordinary read in the caller; the engine goes on after a short one that is not the end.
-fn in_caller(handle: &Handle, space: &mut Space<'_>, offset: u64, origin: Origin) -> Start {
-    match into_space(handle.as_fd(), space, Some(offset), 0) {
-        Ok(n) if n == space.len() || n == 0 => Start::Done(n, from(n, origin)),
-        Ok(n) if ended(handle.as_fd(), offset, n) => Start::Done(n, from(n, origin)),
-        Ok(n) => rest(n, false, Route::Ring),
+fn in_caller(handle: &Handle, space: &mut Space<'_>, offset: Offset, origin: Origin) -> Start {
+    match into_space(handle.as_fd(), space, offset, 0) {
+        Ok(n) => match offset {
+            Some(at) if 0 < n && n < space.len() && !ended(handle.as_fd(), at, n) => {
+                rest(n, false, Route::Ring)
+            }
+            _ => Start::Done(n, from(n, origin)),
+        },
         Err(Errno::INTR) => rest(0, false, Route::Ring),
         Err(errno) => Start::Failed(errno),
     }
@@ -293,7 +311,7 @@ pub(crate) fn start_op(
     let mut then = None;
     let started = read.start(|handle, space| {
         let len = space.len();
-        let started = start(core, handle, space, offset, flags, batch, alone);
+        let started = start(core, handle, space, Some(offset), flags, batch, alone);
         then = ahead(core, handle, (offset, len), &started);
         started
     });

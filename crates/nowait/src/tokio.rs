@@ -40,14 +40,17 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod answer;
+mod description;
 mod file;
 mod open_options;
 mod paths;
 mod read_dir;
 mod stream;
+mod transfer;
+mod unread;
 
 use std::io;
-use std::sync::mpsc;
 use std::task::{Context, Poll};
 
 use ::tokio::task::coop;
@@ -68,25 +71,27 @@ pub use read_dir::{DirEntry, ReadDir, read_dir};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::file::Trip;
+use crate::handle::Handle;
 use crate::op::{Call, Op};
+use answer::Answer;
 
-/// Makes a blocking call on a worker of an engine. Dropped before a worker has begun it, the call is
-/// made all the same.
+/// Makes a blocking call on a worker of an engine, on a file if it is about one. Dropped before a worker
+/// has begun it, the call is made all the same.
 async fn on_worker<T: Send + 'static>(
     engine: &Engine,
+    file: Option<&Handle>,
     call: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     engine.check_process("call")?;
-    let (tell, told) = mpsc::sync_channel(1);
-    let call = Call::new(move || {
-        // Nobody may be waiting any more.
-        let _ = tell.send(call());
-    });
-    let mut trip = Trip::new(Op::from(call), None);
+    let (tell, answer) = Answer::new();
+    let mut op = Call::new(move || tell.tell(call()));
+    if let Some(file) = file {
+        op = op.on(file);
+    }
+    let mut trip = Trip::new(Op::from(op), None);
     let done = std::future::poll_fn(|cx| trip.poll(engine, cx)).await;
     done.result.map_err(as_io)?;
-    told.try_recv()
-        .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+    answer.take()?
 }
 
 /// Takes from a task's cooperative budget what a copy in its thread costs beyond the one unit that

@@ -18,7 +18,7 @@ use nowait::op::{
     Close, Fadvise, Fallocate, Fsync, Getxattr, Kind, Nop, Op, Openat2, Read, Readv, Statx, Write,
     Writev,
 };
-use nowait::{Handle, RwFlags};
+use nowait::{Handle, RwFlags, ServedBy};
 use rustix::fs::{Advice, AtFlags, FallocateFlags, Mode, OFlags, StatxFlags};
 
 fn c(path: &Path) -> CString {
@@ -372,6 +372,8 @@ fn stream_reads_and_writes_move_the_files_position() {
         let handle = Handle::new(file.try_clone().unwrap()).unwrap();
         let at = || (&file).stream_position().unwrap();
         let done = one(engine, Read::stream(&handle, vec_of(300)));
+        // A ring does not lock the position.
+        assert_eq!(done.provenance.served_by, ServedBy::Worker);
         assert_eq!(
             (bytes_of(done), at()),
             (pattern(0, 300), 300),

@@ -262,6 +262,32 @@ macro_rules! behaviours {
             }
 
             #[tokio::test]
+            async fn the_position_is_behind_what_was_read_too_far() {
+                let bytes = noise(1 << 20);
+                let (_dir, path) = with(&bytes);
+                evict(&path);
+                let mut file = fs::File::open(&path).await.unwrap();
+                let mut clone = file.try_clone().await.unwrap();
+                {
+                    let mut large = vec![0; 100_000];
+                    let mut read = std::pin::pin!(file.read(&mut large));
+                    let polled = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await;
+                    assert!(polled.is_pending());
+                }
+                let mut ten = [0; 10];
+                file.read_exact(&mut ten).await.unwrap();
+                assert_eq!(ten, bytes[..10]);
+                assert_eq!(clone.stream_position().await.unwrap(), 100_000);
+                clone.read_exact(&mut ten).await.unwrap();
+                assert_eq!(ten, bytes[100_000..100_010]);
+                file.read_exact(&mut ten).await.unwrap();
+                assert_eq!(ten, bytes[10..20]);
+                assert_eq!(file.stream_position().await.unwrap(), 30);
+                file.read_exact(&mut ten).await.unwrap();
+                assert_eq!(ten, bytes[30..40]);
+            }
+
+            #[tokio::test]
             async fn clones_share_the_position() {
                 let (_dir, path) = with(b"0123456789");
                 let mut options = fs::OpenOptions::new();

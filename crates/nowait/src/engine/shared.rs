@@ -412,8 +412,13 @@ impl Engine {
     /// Queues an operation for which there is a place.
     pub(crate) fn launch_reserved(&self, op: Op, rest: Option<Rest>, waker: &Waker) -> Arc<Flight> {
         let flight = Arc::new(Flight::new(waker));
-        self.queue(op, rest, Reply::Flight(flight.clone()));
+        self.launch_for(op, rest, flight.clone());
         flight
+    }
+
+    /// Queues an operation for which there is a place, and whose future waits for this flight already.
+    pub(crate) fn launch_for(&self, op: Op, rest: Option<Rest>, flight: Arc<Flight>) {
+        self.queue(op, rest, Reply::Flight(flight));
     }
 
     /// Has one more worker take turns at a task. Says whether there is one to do so.

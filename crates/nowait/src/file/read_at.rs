@@ -110,7 +110,9 @@ impl<B: IoBufMut> Future for ReadAt<'_, B> {
                 this.len = space.len();
                 let core = engine.core();
                 let (offset, flags) = (this.offset, this.flags);
-                read::start(core, handle, space, offset, flags, false, || core.is_idle())
+                read::start(core, handle, space, Some(offset), flags, false, || {
+                    core.is_idle()
+                })
             });
             let Reading::New(buffer) = std::mem::replace(&mut this.state, Reading::Over) else {
                 return Poll::Pending;

@@ -4,6 +4,7 @@ use io_uring::{opcode, squeue};
 
 use super::{Known, Operation};
 use crate::foreign;
+use crate::handle::Handle;
 use crate::sys::Errno;
 
 /// Makes a call on one of the engine's workers: whatever may block and has no operation here, such
@@ -23,19 +24,32 @@ use crate::sys::Errno;
 /// assert!(told.recv()?.is_ok_and(|metadata| metadata.is_file()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Call(Option<Box<dyn FnOnce() + Send>>);
+pub struct Call {
+    call: Option<Box<dyn FnOnce() + Send>>,
+    handle: Option<Handle>,
+}
 
 impl Call {
     /// Makes this call. One that panics ends with EIO, and the worker goes on.
     pub fn new(call: impl FnOnce() + Send + 'static) -> Call {
-        Call(Some(Box::new(call)))
+        Call {
+            call: Some(Box::new(call)),
+            handle: None,
+        }
+    }
+
+    /// Makes this call on a file, against whose share of the workers it counts.
+    #[must_use]
+    pub fn on(mut self, handle: &Handle) -> Call {
+        self.handle = Some(handle.clone());
+        self
     }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
         // One that was never made is dropped on a thread of the engine's, with what it holds.
-        foreign::discard(self.0.take());
+        foreign::discard(self.call.take());
     }
 }
 
@@ -53,12 +67,16 @@ impl Operation for Call {
     const OPCODE: u8 = opcode::Nop::CODE;
     const NAME: &'static str = "call";
 
+    fn handle(&self) -> Option<&Handle> {
+        self.handle.as_ref()
+    }
+
     fn sqe(&mut self, _: &Known<'_>) -> squeue::Entry {
         opcode::Nop::new().build()
     }
 
     fn run(&mut self) -> Result<usize, Errno> {
-        let call = self.0.take().ok_or(Errno::INVAL)?;
+        let call = self.call.take().ok_or(Errno::INVAL)?;
         foreign::call(call).map(|()| 0).ok_or(Errno::IO)
     }
 }

@@ -28,8 +28,6 @@ pub struct Read {
     done: usize,
     /// What a misaligned read of an O_DIRECT file goes through, from its first piece on.
     window: Option<Box<Window>>,
-    /// Bytes before an error count more than the error.
-    part: bool,
 }
 
 impl Read {
@@ -44,11 +42,10 @@ impl Read {
             flags: RwFlags::empty(),
             done: 0,
             window: None,
-            part: false,
         }
     }
 
-    /// Reads once at the file's own position, as read(2) does: for pipes, sockets and terminals.
+    /// Reads once at the file's own position, as read(2) does.
     pub fn stream(handle: &Handle, buffer: Buffer) -> Read {
         Read {
             offset: None,
@@ -60,14 +57,6 @@ impl Read {
     #[must_use]
     pub fn flags(mut self, flags: RwFlags) -> Read {
         self.flags = flags;
-        self
-    }
-
-    /// An error after some bytes ends it with these, as read(2) does: for a stream, whose next read
-    /// meets the error.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn or_part(mut self) -> Read {
-        self.part = true;
         self
     }
 
@@ -232,10 +221,6 @@ impl Operation for Read {
                 } else {
                     Step::Again
                 }
-            }
-            Err(_) if self.part && self.done > 0 => {
-                self.fill(self.done);
-                Step::Done(Ok(self.done))
             }
             Err(errno) => {
                 // Fewer bytes than asked would say "end of file"; the error is the answer.

@@ -76,12 +76,6 @@ impl Write {
         self.flags
     }
 
-    /// How many bytes are written: also of one that an error has ended.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn written(&self) -> usize {
-        self.done
-    }
-
     /// Notes that the first `done` bytes are written.
     pub(crate) fn have(&mut self, done: usize) {
         self.done = done;

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::error::{Error, Result};
 use crate::op::buffer::Space;
-use crate::sys::rw::checked;
+use crate::sys::rw::{Offset, checked};
 use crate::sys::{self, Errno};
 
 /// What the page cache had of a range.
@@ -46,9 +46,9 @@ pub enum Cached {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn cached<'a>(fd: impl AsFd, buf: impl Into<Space<'a>>, offset: u64) -> Result<Cached> {
-    match attempt(fd.as_fd(), &mut buf.into(), offset) {
+    match attempt(fd.as_fd(), &mut buf.into(), Some(offset)) {
         Attempt::All(n) => Ok(Cached::All(n)),
-        Attempt::Prefix(n) => Ok(Cached::Prefix(n)),
+        Attempt::Part(n) | Attempt::Prefix(n) => Ok(Cached::Prefix(n)),
         Attempt::Nothing | Attempt::NotNow | Attempt::FalseEof => Ok(Cached::Nothing),
         Attempt::Refused(errno) => Ok(Cached::Unsupported(Error::os("preadv2 RWF_NOWAIT", errno))),
         Attempt::Failed(errno) => Err(Error::os("cached read", errno)),
@@ -60,6 +60,8 @@ pub fn cached<'a>(fd: impl AsFd, buf: impl Into<Space<'a>>, offset: u64) -> Resu
 pub(crate) enum Attempt {
     All(usize),
     Prefix(usize),
+    /// Some bytes at the file's own position: up to the end of the file, or of what is cached.
+    Part(usize),
     Nothing,
     /// Some other errno: the ordinary read will say the truth.
     NotNow,
@@ -71,18 +73,21 @@ pub(crate) enum Attempt {
 
 const NOWAIT: u32 = crate::flags::RwFlags::NOWAIT.bits();
 
-pub(crate) fn attempt(fd: BorrowedFd<'_>, space: &mut Space<'_>, offset: u64) -> Attempt {
+pub(crate) fn attempt(fd: BorrowedFd<'_>, space: &mut Space<'_>, offset: Offset) -> Attempt {
     let len = space.len();
-    if let Err(errno) = checked(Some(offset), len) {
+    if let Err(errno) = checked(offset, len) {
         return Attempt::Failed(errno);
     }
-    let got = crate::op::read::into_space(fd, space, Some(offset), NOWAIT);
+    let got = crate::op::read::into_space(fd, space, offset, NOWAIT);
     match got {
         Ok(n) if n == len => Attempt::All(n),
-        Ok(n) => match (n, ended(fd, offset, n)) {
-            (n, true) => Attempt::All(n),
-            (0, false) => Attempt::FalseEof,
-            (n, false) => Attempt::Prefix(n),
+        Ok(n) => match (offset, n) {
+            (None, 0) if !is_at_end(fd) => Attempt::FalseEof,
+            (None, 0) => Attempt::All(0),
+            (None, n) => Attempt::Part(n),
+            (Some(at), n) if ended(fd, at, n) => Attempt::All(n),
+            (Some(_), 0) => Attempt::FalseEof,
+            (Some(_), n) => Attempt::Prefix(n),
         },
         Err(errno @ (Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM)) => Attempt::Refused(errno),
         Err(errno @ (Errno::BADF | Errno::INVAL | Errno::FAULT)) => Attempt::Failed(errno),
@@ -99,4 +104,9 @@ pub(super) fn ended(fd: BorrowedFd<'_>, offset: u64, n: usize) -> bool {
         0 => size <= offset,
         n => size == offset + n as u64,
     })
+}
+
+/// Whether a file's own position is at its end, or beyond.
+fn is_at_end(fd: BorrowedFd<'_>) -> bool {
+    rustix::fs::tell(fd).is_ok_and(|at| ended(fd, at, 0))
 }

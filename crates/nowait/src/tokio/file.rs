@@ -30,15 +30,21 @@ const MOST: usize = 2 << 20;
 
 /// An open file on an engine, with the face and the behaviour of `tokio::fs::File`.
 ///
-/// It has one position, which [`AsyncRead`], [`AsyncWrite`] and [`AsyncSeek`] use and move, and which
-/// its [clones](File::try_clone) share. `read_at` and its kin need none: they take `&self` and run at
-/// the same time. A write is done when the next `flush` has said so; dropping the file before does not
-/// undo it.
+/// [`AsyncRead`], [`AsyncWrite`] and [`AsyncSeek`] use and move the kernel's position of the open file,
+/// which its [clones](File::try_clone) share, and so does whoever has a duplicate of its descriptor: a
+/// child process, say, whose standard output it is. `read_at` and its kin need no position: they take
+/// `&self` and run at the same time. A write is done when the next `flush` has said so; dropping the file
+/// before does not undo it.
 ///
-/// What differs from tokio's: errors keep the kernel's number (`raw_os_error`); the position of a
-/// regular file is its own, so what somebody else does to the descriptor's position (its number, a
-/// duplicate made before) is not seen, nor seen there before [`into_std`](File::into_std); a buffer
-/// size of 0 counts as 1.
+/// The kernel locks the position while a call uses it, also while that call waits for a device. Clones
+/// know of each other, and leave the position to the one that waits. Other holders (child processes,
+/// duplicates of the descriptor) can't be seen: if one of them waits for a device in a call at the
+/// position, the next read or write here that tries the page cache waits for it, in its caller, once.
+/// After a try that took more than a millisecond the calls of the file and its clones go to workers; for
+/// good, if the first of these finds the position locked.
+///
+/// What differs from tokio's: errors keep the kernel's number (`raw_os_error`); a seek that fails keeps
+/// what was read and not yet taken, where tokio's skips it.
 pub struct File {
     handle: Handle,
     /// The file on its engine: from the start, or since the first use that needs one.
@@ -122,7 +128,7 @@ impl File {
     ) -> io::Result<T> {
         let handle = self.handle.clone();
         let engine = self.file().map_err(as_io)?.engine();
-        on_worker(engine, move || {
+        on_worker(engine, Some(&self.handle), move || {
             sys::stat::as_std(handle.as_fd(), |file| call(file))
         })
         .await
@@ -152,9 +158,8 @@ impl File {
     /// # Errors
     /// As ftruncate(2) says.
     pub async fn set_len(&self, size: u64) -> io::Result<()> {
-        let (_, mut stream) = self.settled().await?;
-        stream.forget();
-        self.call(move |file| file.set_len(size)).await
+        let (file, mut stream) = self.settled().await?;
+        stream.set_len(file, size).await
     }
 
     /// What fstat(2) says.
@@ -215,7 +220,6 @@ impl File {
             most,
         } = self;
         let stream = stream.into_inner();
-        stream.tell_kernel(&handle);
         let engine = on.into_inner().map(|file| file.engine().clone());
         let handle = match handle.into_fd() {
             Ok(fd) => return Ok(fd.into()),
@@ -416,7 +420,9 @@ impl AsyncWrite for File {
 
 impl AsyncSeek for File {
     fn start_seek(self: Pin<&mut Self>, to: io::SeekFrom) -> io::Result<()> {
-        self.get_mut().stream.get_mut().start_seek(to)
+        let this = self.get_mut();
+        let file = file_of(&this.on, &this.handle).map_err(as_io);
+        this.stream.get_mut().start_seek(file, to)
     }
 
     fn poll_complete(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {

@@ -129,7 +129,7 @@ impl OpenOptions {
             }
         }
         let (options, path) = (self.std.clone(), path.as_ref().to_owned());
-        let std = on_worker(&engine, move || options.open(path)).await?;
+        let std = on_worker(&engine, None, move || options.open(path)).await?;
         Ok(File::on(std.into(), engine))
     }
 }
@@ -170,6 +170,6 @@ impl DirBuilder {
             std.mode(bits);
         }
         let path = path.as_ref().to_owned();
-        on_worker(&Engine::process()?, move || std.create(path)).await
+        on_worker(&Engine::process()?, None, move || std.create(path)).await
     }
 }

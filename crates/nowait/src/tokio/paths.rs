@@ -18,7 +18,7 @@ async fn about<T: Send + 'static>(
     call: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let path = path.as_ref().to_owned();
-    on_worker(&Engine::process()?, move || call(&path)).await
+    on_worker(&Engine::process()?, None, move || call(&path)).await
 }
 
 /// Makes one call of [`std::fs`] about two paths.

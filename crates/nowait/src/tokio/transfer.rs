@@ -1,0 +1,160 @@
+//! One call at a file's own position, as a worker makes it.
+
+use std::io;
+
+use rustix::fs::SeekFrom;
+
+use crate::handle::Handle;
+use crate::op::buffer::{IoBufExt, Limit, downcast, downcast_source};
+use crate::op::{Operation, Read, Step, Write};
+use crate::sys::Errno;
+
+/// A call that reads or moves the kernel's position of a file.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    call: Call,
+    /// How many bytes the position is moved back first: those that were read and not taken.
+    back: usize,
+}
+
+#[derive(Debug)]
+enum Call {
+    Read(Read),
+    Write(Write),
+    Seek(io::SeekFrom),
+    SetLen(u64),
+}
+
+/// A call that has ended, and the memory that it used.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Read(io::Result<()>, Vec<u8>),
+    Write(io::Result<()>, Vec<u8>),
+    /// The new position.
+    Seek(io::Result<u64>),
+    SetLen(io::Result<()>),
+}
+
+impl Transfer {
+    /// read(2) of at most `most` bytes.
+    pub(super) fn read(handle: &Handle, room: Vec<u8>, most: usize) -> Transfer {
+        Call::Read(read(handle, room, most)).after(0)
+    }
+
+    /// write(2) of all the bytes.
+    pub(super) fn write(handle: &Handle, bytes: Vec<u8>, back: usize) -> Transfer {
+        Call::Write(write(handle, bytes)).after(back)
+    }
+
+    /// lseek(2).
+    pub(super) fn seek(to: io::SeekFrom, back: usize) -> Transfer {
+        // Only a seek by a distance depends on the position.
+        let back = match to {
+            io::SeekFrom::Current(_) => back,
+            _ => 0,
+        };
+        Call::Seek(to).after(back)
+    }
+
+    /// ftruncate(2), which leaves the position alone.
+    pub(super) fn set_len(size: u64, back: usize) -> Transfer {
+        Call::SetLen(size).after(back)
+    }
+
+    /// How the call has ended if no worker could make it.
+    pub(super) fn unmade(&self) -> fn(io::Error) -> Ended {
+        match self.call {
+            Call::Read(_) => |error| Ended::Read(Err(error), Vec::new()),
+            Call::Write(_) => |error| Ended::Write(Err(error), Vec::new()),
+            Call::Seek(_) => |error| Ended::Seek(Err(error)),
+            Call::SetLen(_) => |error| Ended::SetLen(Err(error)),
+        }
+    }
+
+    /// Makes the call. Waits for the device, and for whoever uses the position.
+    pub(super) fn make(self, handle: &Handle) -> Ended {
+        let Transfer { call, back } = self;
+        let ready = match back {
+            0 => Ok(0),
+            back => rustix::fs::seek(handle, SeekFrom::Current(-(back as i64))),
+        };
+        match call {
+            Call::Read(mut op) => {
+                let result = ready.and_then(|_| to_its_end(&mut op));
+                Ended::of_read(result.map_err(io::Error::from), op)
+            }
+            Call::Write(mut op) => {
+                let result = ready.and_then(|_| to_its_end(&mut op));
+                Ended::of_write(result.map_err(io::Error::from), op)
+            }
+            Call::Seek(to) => {
+                let sought = ready.and_then(|_| rustix::fs::seek(handle, as_rustix(to)));
+                if sought.is_err() && back > 0 {
+                    // A seek that leads nowhere moves nothing.
+                    let _ = rustix::fs::seek(handle, SeekFrom::Current(back as i64));
+                }
+                Ended::Seek(sought.map_err(io::Error::from))
+            }
+            Call::SetLen(size) => {
+                let set = ready.and_then(|_| rustix::fs::ftruncate(handle, size));
+                Ended::SetLen(set.map_err(io::Error::from))
+            }
+        }
+    }
+}
+
+impl Call {
+    fn after(self, back: usize) -> Transfer {
+        Transfer { call: self, back }
+    }
+}
+
+impl Ended {
+    pub(super) fn of_read(result: io::Result<usize>, op: Read) -> Ended {
+        let buffer = downcast::<Limit<Vec<u8>>>(op.into_buffer());
+        let room = buffer.map(Limit::into_inner).unwrap_or_default();
+        Ended::Read(result.map(drop), room)
+    }
+
+    pub(super) fn of_write(result: io::Result<usize>, op: Write) -> Ended {
+        let bytes = downcast_source::<Vec<u8>>(op.into_source()).unwrap_or_default();
+        let result = match result {
+            Ok(n) if n < bytes.len() => Err(io::ErrorKind::WriteZero.into()),
+            other => other.map(drop),
+        };
+        Ended::Write(result, bytes)
+    }
+}
+
+/// Reads at most `most` bytes into memory that stays ours when the future is dropped.
+pub(super) fn read(handle: &Handle, mut room: Vec<u8>, most: usize) -> Read {
+    room.reserve(most);
+    Read::stream(handle, Box::new(room.limit(most)))
+}
+
+/// Writes all of the bytes.
+pub(super) fn write(handle: &Handle, bytes: Vec<u8>) -> Write {
+    Write::stream(handle, Box::new(bytes)).all()
+}
+
+fn as_rustix(to: io::SeekFrom) -> SeekFrom {
+    match to {
+        io::SeekFrom::Start(to) => SeekFrom::Start(to),
+        io::SeekFrom::End(by) => SeekFrom::End(by),
+        io::SeekFrom::Current(by) => SeekFrom::Current(by),
+    }
+}
+
+/// Carries out an operation by its blocking form.
+fn to_its_end(op: &mut impl Operation) -> Result<usize, Errno> {
+    loop {
+        match op.run() {
+            Err(Errno::INTR) => {}
+            result => {
+                if let Step::Done(done) = op.settle(result) {
+                    return done;
+                }
+            }
+        }
+    }
+}
