@@ -25,19 +25,19 @@ mod wished;
 mod witness;
 
 use std::collections::{HashMap, VecDeque};
-use std::ffi::CString;
+use std::fmt;
+use std::fs::File;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use nowait::buffer::{Buffer, Limit, downcast};
 use nowait::engine::{LocalEngine, Options, Wait};
-use nowait::op::{Kind, Op, Openat2, Read};
+use nowait::op::{Call, Kind, Op, Read};
 use nowait::read::Trying;
 use nowait::residency::page_size;
 use nowait::{Completion, Handle, IoBufExt};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{OFlags, Stat};
 use rustix::io::Errno;
 
 pub use limits::Limits;
@@ -56,6 +56,7 @@ use crate::progress::Progress;
 use crate::remark::Remarks;
 use crate::size::Size;
 use crate::stop::Stop;
+use crate::tree::Unopened;
 
 /// The largest read. Larger ones bring nothing more, and take memory and cache for the copy.
 const PIECE: u64 = 256 << 10;
@@ -85,7 +86,7 @@ pub struct Bringer<'a> {
     pace: Pace,
     gathered: Vec<Wish>,
     /// In order, to be opened.
-    wishes: VecDeque<Opening>,
+    wishes: VecDeque<Wish>,
     jobs: HashMap<u64, Job>,
     /// Jobs with pieces to be read, by number.
     ready: VecDeque<u64>,
@@ -105,17 +106,13 @@ pub struct Bringer<'a> {
     begun: Instant,
 }
 
-/// A file that is to be opened.
-#[derive(Debug)]
-struct Opening {
-    wish: Wish,
-    flags: OFlags,
-}
+/// The file that a worker has opened, or why not.
+type Opened = Result<(File, Stat), Unopened>;
 
 /// What an operation is for.
 #[derive(Debug)]
 enum Work {
-    Open(Opening),
+    Open(Wish, Receiver<Opened>),
     Read { job: u64, piece: Piece },
 }
 
@@ -208,11 +205,7 @@ impl<'a> Bringer<'a> {
     fn begin_gathered(&mut self) {
         self.wished.forget_ordinary();
         self.gathered.sort_by_key(|wish| wish.found.inode);
-        let opening = |wish: Wish| Opening {
-            flags: wish.found.flags() | OFlags::NOATIME,
-            wish,
-        };
-        self.wishes.extend(self.gathered.drain(..).map(opening));
+        self.wishes.extend(self.gathered.drain(..));
     }
 
     /// One round: as many operations as there are places for, then what is done.
@@ -250,15 +243,13 @@ impl<'a> Bringer<'a> {
         if self.jobs.len() + self.opening >= self.places.len() {
             return None;
         }
-        let opening = self.wishes.pop_front()?;
-        let path = opening.wish.found.path.as_os_str().as_bytes();
-        let Ok(path) = CString::new(path) else {
-            opening.wish.found.failed(self.remarks, Errno::INVAL);
-            return self.next();
-        };
-        let op = Openat2::new(path, opening.flags, Mode::empty());
+        let wish = self.wishes.pop_front()?;
+        let (tell, told) = mpsc::sync_channel(1);
+        let found = wish.found.clone();
+        // Several calls, each of which may wait for the device or a server.
+        let call = Call::new(move || drop(tell.send(found.open())));
         self.opening += 1;
-        Some((op.into(), Work::Open(opening)))
+        Some((call.into(), Work::Open(wish, told)))
     }
 
     /// The next piece that pace and budget allow.
@@ -324,19 +315,14 @@ impl<'a> Bringer<'a> {
         let errno = |e: nowait::Error| e.errno().map_or(Errno::IO, Errno::from_raw_os_error);
         let result = completion.result.map_err(errno);
         match (work, completion.held.into_kind()) {
-            (Work::Open(opening), Kind::Openat2(op)) => {
+            (Work::Open(wish, told), _) => {
                 self.opening -= 1;
-                match (result, op.into_fd()) {
-                    (Ok(_), Some(fd)) => self.opened(opening.wish, fd, opening.flags),
-                    // O_NOATIME is for the file's owner alone.
-                    (Err(Errno::PERM), _) if opening.flags.contains(OFlags::NOATIME) => {
-                        let flags = opening.flags - OFlags::NOATIME;
-                        self.wishes.push_front(Opening { flags, ..opening });
-                    }
-                    (result, _) => {
-                        let found = &opening.wish.found;
-                        found.failed(self.remarks, result.err().unwrap_or(Errno::IO));
-                    }
+                // Nothing is told if the call was not made.
+                let opened = told.try_recv().unwrap_or(Err(Errno::CANCELED.into()));
+                match opened {
+                    Ok((file, stat)) => self.opened(wish, file, &stat),
+                    Err(Unopened::NotRegular) => self.changed(&wish, &Unopened::NotRegular),
+                    Err(why) => wish.found.failed(self.remarks, why),
                 }
             }
             (Work::Read { job, piece }, Kind::Read(op)) => {
@@ -349,30 +335,24 @@ impl<'a> Bringer<'a> {
         }
     }
 
+    /// A file is not what was wished for.
+    fn changed(&mut self, wish: &Wish, why: &dyn fmt::Display) {
+        self.summary.skipped += 1;
+        let why = format_args!("skipped: {why}");
+        self.remarks.failure(&wish.found.path, why);
+    }
+
     /// A file is open: is it what was wished for, and what of it is missing?
-    fn opened(&mut self, mut wish: Wish, fd: OwnedFd, flags: OFlags) {
-        let stat = match rustix::fs::fstat(&fd) {
-            Ok(stat) => stat,
-            Err(errno) => return wish.found.failed(self.remarks, errno),
-        };
-        let path = &wish.found.path;
-        let changed = match &wish.only {
-            _ if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
-                Some("it is no regular file any more")
-            }
-            Some(only) => only.stamp.difference(&Stamp::of(&stat)),
-            None => None,
-        };
-        if let Some(why) = changed {
-            self.summary.skipped += 1;
-            self.remarks.failure(path, format_args!("skipped: {why}"));
-            return;
+    fn opened(&mut self, mut wish: Wish, file: File, stat: &Stat) {
+        let stamp = wish.only.as_ref().map(|only| only.stamp);
+        if let Some(why) = stamp.and_then(|stamp| stamp.difference(&Stamp::of(stat))) {
+            return self.changed(&wish, &why);
         }
         let again = match &mut wish.only {
-            None => self.met.as_mut().is_some_and(|met| !met.first(&stat)),
+            None => self.met.as_mut().is_some_and(|met| !met.first(stat)),
             Some(only) => {
                 let ranges = std::mem::take(&mut only.ranges);
-                only.ranges = self.wished.not_yet(&stat, ranges);
+                only.ranges = self.wished.not_yet(stat, ranges);
                 only.ranges.is_empty()
             }
         };
@@ -382,10 +362,11 @@ impl<'a> Bringer<'a> {
         }
         // A ring does not wait for reads of files that are open with O_NONBLOCK, on filesystems
         // that know no NOWAIT.
-        let _ = rustix::fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK);
-        let handle = match Handle::new(fd) {
+        let _ = rustix::fs::fcntl_getfl(&file)
+            .and_then(|flags| rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK));
+        let handle = match Handle::new(file) {
             Ok(handle) => handle,
-            Err(e) => return self.remarks.failure(path, e),
+            Err(e) => return self.remarks.failure(&wish.found.path, e),
         };
         wish.found.inode = stat.st_ino;
         self.numbers += 1;

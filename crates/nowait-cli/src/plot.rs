@@ -5,6 +5,8 @@
 //! transparent, and every ink keeps its contrast on white and on near-black; a test holds them to
 //! that. Lines are told apart by hue, lightness and dashes, not by red against green.
 
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use kuva::plot::{LinePlot, ScatterPlot};
@@ -20,25 +22,41 @@ pub struct Svg {
     /// Also draw the result, as SVG files in this directory; it is made if it is not there
     #[arg(long = "svg", value_name = "DIR")]
     directory: Option<PathBuf>,
+
+    /// With --svg: replace the SVG files that are there
+    #[arg(long, requires = "directory")]
+    force: bool,
 }
 
 impl Svg {
     /// Makes the directory, if one is wanted: before time goes into what could not be drawn.
     ///
     /// # Errors
-    /// If nothing can be written there; says what to do.
+    /// If nothing can be written there, or there are SVG files that are not to be replaced; says what
+    /// to do.
     pub fn prepare(&self) -> Result<(), String> {
         let Some(directory) = &self.directory else {
             return Ok(());
         };
-        std::fs::create_dir_all(directory)
+        let failed = |e: io::Error| {
+            format!(
+                "--svg {}: {e}; name a directory that you may write to, or one that can be made",
+                directory.display()
+            )
+        };
+        fs::create_dir_all(directory)
             .and_then(|()| tempfile::tempfile_in(directory).map(drop))
-            .map_err(|e| {
-                format!(
-                    "--svg {}: {e}; name a directory that you may write to, or one that can be made",
-                    directory.display()
-                )
-            })
+            .map_err(failed)?;
+        if self.force {
+            return Ok(());
+        }
+        for entry in fs::read_dir(directory).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path.extension().is_some_and(|extension| extension == "svg") {
+                return Err(exists(&path));
+            }
+        }
+        Ok(())
     }
 
     /// Draws a chart into that directory, if one is wanted. Says where it is then.
@@ -50,9 +68,20 @@ impl Svg {
             return Ok(None);
         };
         let path = directory.join(name).with_extension("svg");
+        if self.force {
+            // What can't be removed is in the way of the new one, which says so.
+            let _ = fs::remove_file(&path);
+        }
         chart.write(&path)?;
         Ok(Some(path))
     }
+}
+
+fn exists(path: &Path) -> String {
+    format!(
+        "--svg: {} exists; name another directory, or replace it with --force",
+        path.display()
+    )
 }
 
 /// One chart.
@@ -121,13 +150,17 @@ const ROW: f64 = 14.0;
 const DOT: f64 = 1.2;
 
 impl Chart {
-    /// Writes it as an SVG file.
+    /// Writes it as an SVG file, which must not be there.
     ///
     /// # Errors
     /// If the file can't be written.
-    pub fn write(&self, path: &Path) -> Result<(), String> {
-        std::fs::write(path, self.svg())
-            .map_err(|e| format!("cannot write {}: {e}; choose another --svg", path.display()))
+    fn write(&self, path: &Path) -> Result<(), String> {
+        File::create_new(path)
+            .and_then(|mut file| file.write_all(self.svg().as_bytes()))
+            .map_err(|e| match e.kind() {
+                io::ErrorKind::AlreadyExists => exists(path),
+                _ => format!("cannot write {}: {e}; choose another --svg", path.display()),
+            })
     }
 
     fn svg(&self) -> String {
@@ -389,17 +422,41 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let svg = |path: PathBuf| Svg {
             directory: Some(path),
+            force: false,
         };
         let deep = svg(dir.path().join("a/b"));
         deep.prepare().unwrap();
         let path = deep.draw("one", &chart()).unwrap().unwrap();
-        assert!(std::fs::read_to_string(path).unwrap().starts_with("<svg"));
-        std::fs::write(dir.path().join("file"), []).unwrap();
+        assert!(fs::read_to_string(path).unwrap().starts_with("<svg"));
+        fs::write(dir.path().join("file"), []).unwrap();
         let said = svg(dir.path().join("file")).prepare().unwrap_err();
         assert!(
             said.contains("--svg") && said.contains("name a directory"),
             "{said}"
         );
         assert_eq!(Svg::default().draw("one", &chart()), Ok(None));
+    }
+
+    #[test]
+    fn an_svg_file_that_is_there_is_replaced_by_force_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("one.svg");
+        let svg = |force| Svg {
+            directory: Some(dir.path().into()),
+            force,
+        };
+        svg(false).prepare().unwrap();
+        // It appears while the bench runs.
+        fs::write(&path, "mine").unwrap();
+        for said in [
+            svg(false).prepare().unwrap_err(),
+            svg(false).draw("one", &chart()).unwrap_err(),
+        ] {
+            assert!(said.contains("one.svg exists; name another"), "{said}");
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+        svg(true).prepare().unwrap();
+        svg(true).draw("one", &chart()).unwrap();
+        assert!(fs::read_to_string(path).unwrap().starts_with("<svg"));
     }
 }

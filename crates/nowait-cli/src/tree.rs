@@ -17,12 +17,16 @@ use std::path::{Path, PathBuf};
 
 use nowait::scan::Entry;
 use nowait::walk;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, CWD, FileType};
 
 use crate::remark::Remarks;
 
+mod found;
 mod parallel;
+
+pub use found::{Found, Unopened};
+
+use found::{Root, failed};
 
 /// The words by which every verb takes its files.
 #[derive(Debug, clap::Args)]
@@ -45,51 +49,11 @@ pub struct Paths {
     files0_from: Option<PathBuf>,
 }
 
-/// A regular file that was found. It may be gone, or be something else, when it is opened.
-#[derive(Debug)]
-pub struct Found {
-    /// As people would write it: below the path of the command line.
-    pub path: PathBuf,
-    /// Its inode's number, for whoever wants to go by that; two filesystems may share one.
-    pub inode: u64,
-    /// Whether its very path was given, and not that of a directory above it.
-    pub named: bool,
-}
-
 /// What a path that was given leads to.
 pub enum Named<'a> {
     File(Found),
     /// With -r.
     Directory(&'a Path),
-}
-
-impl Found {
-    /// The flags to open it with for reading: never waits for the other end of a fifo and follows
-    /// no link but a named one, whatever the path has become.
-    pub fn flags(&self) -> OFlags {
-        let follow = if self.named {
-            OFlags::empty()
-        } else {
-            OFlags::NOFOLLOW
-        };
-        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | follow
-    }
-
-    /// Opens it for reading, and leaves the access time as it is where it may.
-    pub fn open(&self) -> rustix::io::Result<File> {
-        let open = |flags| rustix::fs::open(&self.path, flags, Mode::empty());
-        // O_NOATIME is for the file's owner alone.
-        let fd = match open(self.flags() | OFlags::NOATIME) {
-            Err(Errno::PERM) => open(self.flags()),
-            other => other,
-        }?;
-        Ok(fd.into())
-    }
-
-    /// Remarks on why it could not be dealt with: what vanishes below a directory is no failure.
-    pub fn failed(&self, remarks: &Remarks, why: Errno) {
-        failed(remarks, &self.path, self.named, why);
-    }
 }
 
 /// No path that the kernel takes is longer, NUL included.
@@ -200,11 +164,7 @@ impl Paths {
         };
         let kind = stat.file_type();
         if kind.is_file() {
-            return each(Named::File(Found {
-                path: path.to_path_buf(),
-                inode: stat.ino(),
-                named: true,
-            }));
+            return each(Named::File(Found::named(path.to_path_buf(), stat.ino())));
         }
         if kind.is_dir() && self.recursive {
             return each(Named::Directory(path));
@@ -236,6 +196,14 @@ impl Paths {
                 return Ok(());
             }
         };
+        // Open as long as the walk lasts.
+        let (tree, _open) = match Root::open(root) {
+            Ok(opened) => opened,
+            Err(why) => {
+                failed(remarks, root, true, why.into());
+                return Ok(());
+            }
+        };
         while let Some(found) = walk.blocking_batch() {
             let found = match found {
                 Ok(found) => found,
@@ -248,11 +216,7 @@ impl Paths {
                 let path = found.place().path().join(entry.name());
                 // Links are not followed here, and nobody has asked for fifos by name.
                 if kind(&entry, &path, remarks) == FileType::RegularFile {
-                    each(Found {
-                        path,
-                        inode: entry.ino(),
-                        named: false,
-                    })?;
+                    each(Found::of(&tree, path, entry.ino()))?;
                 }
             }
         }
@@ -266,21 +230,10 @@ fn kind(entry: &Entry, path: &Path, remarks: &Remarks) -> FileType {
         FileType::Unknown => match rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => FileType::from_raw_mode(stat.st_mode),
             Err(why) => {
-                failed(remarks, path, false, why);
+                failed(remarks, path, false, why.into());
                 FileType::Unknown
             }
         },
         kind => kind,
-    }
-}
-
-/// Remarks on a path that could not be dealt with. What is not there any more, or is something else
-/// now, is a failure only if it was asked for by its name.
-fn failed(remarks: &Remarks, path: &Path, named: bool, why: Errno) {
-    match why {
-        Errno::NOENT | Errno::NOTDIR | Errno::LOOP if !named => {
-            remarks.note(path, "vanished meanwhile");
-        }
-        _ => remarks.failure(path, why),
     }
 }

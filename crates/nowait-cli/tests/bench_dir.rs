@@ -54,6 +54,24 @@ fn contenders(table: &Value) -> Vec<&str> {
     names.collect()
 }
 
+#[test]
+fn a_directory_is_never_an_option_of_the_programs() {
+    let here = directory();
+    let listed = here.path().join("-delete");
+    fs::create_dir(&listed).unwrap();
+    for name in ["a", "b"] {
+        fs::write(listed.join(name), []).unwrap();
+    }
+    let args = "--dir=-delete --warm --rounds 1 --json \
+                --contenders getdents+stat,xgetdents,ls,find,bfs,du";
+    let said = run(&mut dir(here.path(), args));
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(row(&said.json()["tables"][0], "find")["name"], "find");
+    let mut left = names(&listed);
+    left.sort();
+    assert_eq!(left, ["a", "b"]);
+}
+
 /// Every filesystem: all are asked about all, the disk is asked for something each time.
 #[test]
 fn directories_on_a_slow_disk() {

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use program::{
     MIB, Said, cached, cached_bytes, cold, directory, evict, fifo, nowait, run, run_with, touch,
@@ -19,7 +19,7 @@ use proptest::prelude::*;
 use slowdisk::{Filesystem, TestMount};
 
 fn save(snapshot: &Path, words: &[&str]) -> Said {
-    run(nowait(["cache", "save", word(snapshot)]).args(words))
+    run(nowait(["cache", "save", "-o", word(snapshot)]).args(words))
 }
 
 fn restore(snapshot: &Path) -> Said {
@@ -95,7 +95,7 @@ fn a_relative_path_means_the_same_elsewhere() {
     let snapshot = dir.path().join("snapshot");
     for words in [&["-r", "."][..], &["-r", "./."], &["file"], &["link"]] {
         touch(&file, 0..5000);
-        let said = run(nowait(["cache", "save", word(&snapshot)])
+        let said = run(nowait(["cache", "save", "--force", "-o", word(&snapshot)])
             .args(words)
             .current_dir(dir.path()));
         assert_eq!(said.code, Some(0), "{said:?}");
@@ -328,7 +328,7 @@ fn pipes_carry_a_snapshot() {
     let dir = directory();
     let file = cold(dir.path().join("file"), 5000);
     touch(&file, 0..5000);
-    let saved = nowait(["cache", "save", "-", word(&file)])
+    let saved = nowait(["cache", "save", "-o", "-", word(&file)])
         .output()
         .unwrap();
     assert!(saved.status.success());
@@ -339,34 +339,124 @@ fn pipes_carry_a_snapshot() {
     assert_eq!(cached(&file), [(0, 5000)]);
 }
 
+/// Names in a directory: no temporary file is left among them.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
 #[test]
-fn a_snapshot_is_replaced_when_the_new_one_is_whole_and_is_private() {
+fn no_file_is_replaced_but_a_snapshot_by_force() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 5000);
+    touch(&file, 0..5000);
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("notes"), "mine").unwrap();
+    fs::write(at("empty"), "").unwrap();
+    fs::write(at("cut off"), HEADER).unwrap();
+    fs::write(at("read-only"), "mine").unwrap();
+    fs::set_permissions(at("read-only"), fs::Permissions::from_mode(0o444)).unwrap();
+    fs::create_dir(at("directory")).unwrap();
+    fifo(at("fifo"));
+    assert_eq!(save(&at("snapshot"), &[word(&file)]).code, Some(0));
+    std::os::unix::fs::symlink("snapshot", at("link")).unwrap();
+    std::os::unix::fs::symlink("missing", at("broken")).unwrap();
+    let before = names(dir.path());
+    let content = |name: &str| fs::read(at(name)).unwrap();
+    let snapshot = content("snapshot");
+    for (name, plain, by_force) in [
+        ("notes", "--force", "is not a snapshot"),
+        ("empty", "--force", "is not a snapshot"),
+        ("cut off", "--force", "is not a snapshot"),
+        ("read-only", "--force", "is not a snapshot"),
+        ("directory", "not a regular file", "not a regular file"),
+        ("fifo", "not a regular file", "not a regular file"),
+        ("link", "not a regular file", "not a regular file"),
+        ("broken", "not a regular file", "not a regular file"),
+        ("/dev/null", "not a regular file", "not a regular file"),
+        ("file", "--force", "is not a snapshot"),
+    ] {
+        for (words, part) in [(&[][..], plain), (&["--force"], by_force)] {
+            let said = save(&at(name), &[words, &[word(&file)]].concat());
+            assert_eq!(said.code, Some(2), "{name}: {said:?}");
+            assert!(said.err.contains(part), "{name}: {said:?}");
+            assert!(said.err.contains("name another file"), "{name}: {said:?}");
+        }
+    }
+    let said = save(&at("snapshot"), &[word(&file)]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("snapshot exists"), "{said:?}");
+    assert_eq!(names(dir.path()), before);
+    for (name, text) in [("notes", "mine"), ("empty", ""), ("read-only", "mine")] {
+        assert_eq!(content(name), text.as_bytes(), "{name}");
+    }
+    assert_eq!(content("snapshot"), snapshot);
+    // The first of several files is not where it is written to.
+    let said = run(nowait(["cache", "save"])
+        .args(["notes", "file"])
+        .current_dir(dir.path()));
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("--output"), "{said:?}");
+    assert_eq!(content("notes"), b"mine");
+
+    let old = fs::metadata(at("snapshot")).unwrap().ino();
+    let other = cold(at("other"), 100);
+    touch(&other, 0..100);
+    save(&at("snapshot"), &["--force", word(&other)]).done();
+    assert_ne!(fs::metadata(at("snapshot")).unwrap().ino(), old);
+    let text = String::from_utf8(content("snapshot")).unwrap();
+    assert!(text.contains("other") && !text.contains("file\""), "{text}");
+}
+
+#[test]
+fn a_file_that_appears_while_it_is_saved_stays() {
     let dir = directory();
     let file = cold(dir.path().join("file"), 5000);
     touch(&file, 0..5000);
     let snapshot = dir.path().join("snapshot");
-    let link = dir.path().join("link");
-    fs::write(&snapshot, "old").unwrap();
-    std::os::unix::fs::symlink("snapshot", &link).unwrap();
-    assert_eq!(save(&link, &[word(&file)]).code, Some(0));
-    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-    let mode = fs::metadata(&snapshot).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
-    assert!(fs::read_to_string(&snapshot).unwrap().starts_with(HEADER));
-    for (target, code) in [
-        ("/dev/null", 2),
-        (word(dir.path()), 2),
-        ("/nonexistent/x", 1),
-    ] {
-        assert_eq!(
-            save(Path::new(target), &[word(&file)]).code,
-            Some(code),
-            "{target}"
-        );
+    for words in [&[][..], &["--force"]] {
+        // It saves what is named on its standard input, and so waits for the end of that.
+        let mut child = nowait(["cache", "save", "--files0-from", "-", "-o", word(&snapshot)])
+            .args(words)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut names = child.stdin.take().unwrap();
+        names.write_all(word(&file).as_bytes()).unwrap();
+        let begin = std::time::Instant::now();
+        while fs::read_dir(dir.path()).unwrap().count() < 2 {
+            assert!(begin.elapsed().as_secs() < 60, "it never begins");
+        }
+        fs::write(&snapshot, "mine").unwrap();
+        drop(names);
+        let said = Said::of(&child.wait_with_output().unwrap());
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert_eq!(fs::read_to_string(&snapshot).unwrap(), "mine");
+        fs::remove_file(&snapshot).unwrap();
+        assert_eq!(self::names(dir.path()), ["file"]);
     }
-    assert!(!fs::metadata("/dev/null").unwrap().is_file());
-    let left = fs::read_dir(dir.path()).unwrap().count();
-    assert_eq!(left, 3, "no temporary file stays");
+}
+
+#[test]
+fn a_snapshot_is_as_private_as_the_umask_has_it() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 5000);
+    for (umask, mode) in [("022", 0o644), ("077", 0o600)] {
+        let snapshot = dir.path().join(umask);
+        let script = "umask \"$3\" && exec \"$0\" cache save -o \"$1\" \"$2\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", script, env!("CARGO_BIN_EXE_nowait")]);
+        run(command.args([word(&snapshot), word(&file), umask])).done();
+        let meta = fs::metadata(&snapshot).unwrap();
+        assert_eq!(meta.permissions().mode() & 0o777, mode, "{umask}");
+    }
+    let said = save(Path::new("/nonexistent/x"), &[word(&file)]);
+    assert_eq!(said.code, Some(1), "{said:?}");
 }
 
 #[test]
@@ -400,7 +490,7 @@ fn a_file_with_several_names_is_noted_once() {
         (&["-r", word(&tree)][..], "1 more name"),
         (&["-r", word(&tree), word(&file)], "2 more names"),
     ] {
-        let said = save(&snapshot, words).done();
+        let said = save(&snapshot, &[&["--force"], words].concat()).done();
         let sums = format!("noted 1M in 1 of 1 files ({more})\n");
         assert_eq!(said.text(), sums);
         let text = fs::read_to_string(&snapshot).unwrap();

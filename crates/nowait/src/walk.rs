@@ -36,6 +36,7 @@
 //! The window bounds entries. A directory that waits to be opened is remembered by its path: a
 //! directory with a million subdirectories is a million paths.
 
+mod beneath;
 mod place;
 mod tree;
 
@@ -46,6 +47,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+pub use beneath::open_beneath;
 pub use place::Place;
 
 use tree::Tree;

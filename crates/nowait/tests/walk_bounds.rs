@@ -6,6 +6,8 @@ mod directories;
 mod engines;
 #[path = "common/mounts.rs"]
 mod mounts;
+#[path = "common/sandbox.rs"]
+mod sandbox;
 
 use std::collections::HashSet;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -15,6 +17,9 @@ use directories::{engines as all_engines, fill};
 use engines::Limit;
 use nowait::scan::StatxFlags;
 use nowait::{ErrorKind, Walk, walk};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use sandbox::{deny, sandboxed};
 use slowdisk::{Filesystem, TestMount};
 
 /// What a walk found, and its errors.
@@ -185,8 +190,7 @@ fn a_file_with_several_names_comes_by_each() {
 }
 
 /// Names are as they were listed, but a directory can be swapped for a link before it is opened.
-#[test]
-fn a_link_put_in_a_directorys_place_is_not_followed() {
+fn no_link_in_a_directorys_place_is_followed() {
     let root = engines::scratch();
     let secret = engines::scratch();
     fill(&secret.path().join("y"), "secret", 1);
@@ -224,5 +228,79 @@ fn a_link_put_in_a_directorys_place_is_not_followed() {
         }
         over.store(true, std::sync::atomic::Ordering::Relaxed);
         assert_eq!(leaked, None);
+    });
+}
+
+#[test]
+fn a_link_put_in_a_directorys_place_is_not_followed() {
+    no_link_in_a_directorys_place_is_followed();
+}
+
+#[test]
+fn nor_is_it_without_openat2() {
+    sandboxed("nor_is_it_without_openat2", |errno| {
+        deny(&[libc::SYS_openat2], errno);
+        no_link_in_a_directorys_place_is_followed();
+    });
+}
+
+/// What can be opened below a directory, and what can't.
+fn what_is_beneath_can_be_opened() {
+    let (root, secret) = (engines::scratch(), engines::scratch());
+    fill(&secret.path().join("y"), "secret", 1);
+    fill(&root.path().join("d/x/y"), "f", 1);
+    symlink(secret.path(), root.path().join("d/link")).unwrap();
+    symlink("x", root.path().join("d/inside")).unwrap();
+    symlink("y/f0", root.path().join("d/x/last")).unwrap();
+    let mut deep = root.path().join("deep");
+    let mut below = PathBuf::from("deep");
+    std::fs::create_dir(&deep).unwrap();
+    let mut at = std::fs::File::open(&deep).unwrap();
+    while below.as_os_str().len() < 9000 {
+        let name = "n".repeat(250);
+        rustix::fs::mkdirat(&at, &name, 0o700.into()).unwrap();
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        at = rustix::fs::openat(&at, &name, flags, 0.into())
+            .unwrap()
+            .into();
+        deep.push(&name);
+        below.push(&name);
+    }
+    let directory = std::fs::File::open(root.path()).unwrap();
+    let open = |path: &Path| walk::open_beneath(&directory, path, OFlags::RDONLY);
+    for there in ["d/x/y/f0", "d//x/./y/f0", "d/x/y/", "d", "."] {
+        assert!(open(Path::new(there)).is_ok(), "{there}");
+    }
+    assert!(
+        open(&below).is_ok(),
+        "a path that is longer than a call takes"
+    );
+    for (refused, errnos) in [
+        ("d/link/y/secret0", &[Errno::LOOP, Errno::NOTDIR][..]),
+        ("d/inside/y/f0", &[Errno::LOOP, Errno::NOTDIR]),
+        ("d/x/last", &[Errno::LOOP]),
+        ("d/x/y/f0/", &[Errno::NOTDIR]),
+        ("d/x/missing", &[Errno::NOENT]),
+        ("", &[Errno::NOENT]),
+        ("d/../d/x/y/f0", &[Errno::XDEV]),
+        ("/etc/passwd", &[Errno::XDEV]),
+        ("d/x\0", &[Errno::INVAL]),
+    ] {
+        let error = open(Path::new(refused)).unwrap_err();
+        let errno = error.errno().map(Errno::from_raw_os_error);
+        assert!(errnos.contains(&errno.unwrap()), "{refused:?}: {error}");
+    }
+}
+
+#[test]
+fn a_file_is_opened_beneath_a_directory_and_through_no_link() {
+    what_is_beneath_can_be_opened();
+}
+
+#[test]
+fn so_it_is_without_openat2() {
+    sandboxed("so_it_is_without_openat2", |errno| {
+        deny(&[libc::SYS_openat2], errno);
+        what_is_beneath_can_be_opened();
     });
 }

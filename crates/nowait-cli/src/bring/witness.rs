@@ -91,8 +91,8 @@ impl Witnesses {
 fn look(witnesses: &[Witness]) -> Look {
     let mut sum = Look::default();
     for witness in witnesses {
-        let now = witness.found.open().ok().and_then(|file| {
-            let same = rustix::fs::fstat(&file).is_ok_and(|s| s.st_ino == witness.found.inode);
+        let now = witness.found.open().ok().and_then(|(file, stat)| {
+            let same = stat.st_ino == witness.found.inode;
             same.then(|| count(&file, &witness.range))?
         });
         if let Some(now) = now {

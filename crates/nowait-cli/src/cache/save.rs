@@ -1,15 +1,16 @@
 //! `nowait cache save`: notes which ranges of files are cached.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nowait::residency::{Answer, PageMap, page_map};
-use rustix::fs::{FileType, Stat};
+use rustix::fs::Stat;
 use tempfile::NamedTempFile;
 
-use super::snapshot::{MOST_RANGES, Writer};
+use super::snapshot::{MOST_RANGES, Snapshot, Writer};
 use crate::bring::Stamp;
 use crate::met::Met;
 use crate::name::{Shown, plural};
@@ -18,26 +19,32 @@ use crate::progress::Progress;
 use crate::remark::Remarks;
 use crate::size::Size;
 use crate::stop::Stop;
-use crate::tree::{Found, Paths};
+use crate::tree::{Found, Paths, Unopened};
 
 /// Notes which ranges of files are in the page cache.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{AFTER}\n\n{}\n\n{CODES}", super::SHAPE))]
 pub struct Args {
     /// Where to write it; `-` is standard output
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+
+    /// Replace FILE if it is a snapshot
+    #[arg(long)]
+    force: bool,
 
     #[command(flatten)]
     paths: Paths,
 }
 
 const AFTER: &str = "\
-FILE is replaced when the snapshot is whole, and only its owner may read it. Files of which nothing
-is cached are not in it, and a file with several names is in it by the one that is met first.";
+FILE appears when the snapshot is whole. A file that exists is not replaced; with --force it is, if it
+is a snapshot, and nothing else. Files of which nothing is cached are not noted, and a file with several
+names is noted by the one that is met first.";
 
 const CODES: &str = "\
-Exit codes: 0 all noted, 1 something could not be, 2 usage, 130 interrupted (FILE stays as it was).";
+Exit codes: 0 all noted, 1 something could not be, 2 usage or a FILE that is not to be replaced, 130
+interrupted (FILE stays as it was).";
 
 /// What keeps a visit from going on.
 enum Ended {
@@ -51,43 +58,114 @@ type Told = Result<(Stat, PageMap), String>;
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let stop = Stop::on_signals()?;
-    let name = &args.file;
+    let name = &args.output;
     if name.as_os_str() == "-" {
         let (saved, code) = save(args, io::stdout().lock(), Vec::new(), &stop)?;
         eprintln!("{}", saved.sums);
         return Ok(code);
     }
     let failed = |e: io::Error| Problem::of(format_args!("cannot write {}", Shown(name)), e);
-    let target = target(name)?;
-    let directory = target.parent().unwrap_or(Path::new("/"));
-    let file = NamedTempFile::with_prefix_in(".nowait-cache-", directory).map_err(failed)?;
-    let own = vec![file.path().to_path_buf(), target.clone()];
+    let target = Target::new(name, args.force)?;
+    // As a file that is made in the ordinary way: the umask decides who may read it.
+    let file = tempfile::Builder::new()
+        .prefix(".nowait-cache-")
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(target.directory())
+        .map_err(failed)?;
+    let own = vec![file.path().to_path_buf(), target.path.clone()];
     let (saved, code) = save(args, file, own, &stop)?;
     saved.out.as_file().sync_all().map_err(failed)?;
-    saved.out.persist(&target).map_err(|e| failed(e.error))?;
+    target.put(saved.out)?;
     // Whoever closed the pipe does not want to know.
     let _ = writeln!(io::stdout(), "{}", saved.sums);
     Ok(code)
 }
 
-/// The file to replace, by its absolute name: what a link leads to, and never a device.
-fn target(file: &Path) -> Result<PathBuf, Problem> {
-    let usage = |why: &str| {
-        let shown = Shown(file);
-        Problem::Usage(format!(
-            "{shown} {why}; name a file to be replaced or made, or `-`"
-        ))
-    };
-    let failed = |e: io::Error| Problem::of(format_args!("cannot write {}", Shown(file)), e);
-    match fs::metadata(file) {
-        Ok(meta) if meta.is_file() => fs::canonicalize(file).map_err(failed),
-        Ok(_) => Err(usage("is not a regular file")),
-        Err(_) => {
-            let name = file.file_name().ok_or_else(|| usage("has no name"))?;
-            let directory = std::path::absolute(file).map_err(failed)?;
-            let directory = directory.parent().unwrap_or(Path::new("/"));
-            Ok(fs::canonicalize(directory).map_err(failed)?.join(name))
+/// Where the snapshot is to be.
+struct Target<'a> {
+    /// As it was given.
+    name: &'a Path,
+    /// In the directory that the name leads to now.
+    path: PathBuf,
+    force: bool,
+}
+
+impl<'a> Target<'a> {
+    /// A file that is not there; or by force a snapshot.
+    fn new(name: &'a Path, force: bool) -> Result<Target<'a>, Problem> {
+        let failed = |e: io::Error| Problem::of(format_args!("cannot write {}", Shown(name)), e);
+        let last = name
+            .file_name()
+            .ok_or_else(|| Problem::Usage(format!("{} has no name of a file", Shown(name))))?;
+        let directory = std::path::absolute(name).map_err(failed)?;
+        let directory = directory.parent().unwrap_or(Path::new("/"));
+        let directory = fs::canonicalize(directory).map_err(failed)?;
+        let target = Target {
+            name,
+            path: directory.join(last),
+            force,
+        };
+        target.check()?;
+        Ok(target)
+    }
+
+    fn directory(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// Refuses what is not to be replaced.
+    fn check(&self) -> Result<(), Problem> {
+        let failed = |e| Problem::of(format_args!("cannot write {}", Shown(self.name)), e);
+        match fs::symlink_metadata(&self.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(failed(e)),
+            Ok(meta) if !meta.is_file() => {
+                return Err(self.refused("exists and is not a regular file", "name another file"));
+            }
+            Ok(_) if !self.force => return Err(self.exists()),
+            Ok(_) => {}
         }
+        let beside = "remove it, or name another file";
+        let snapshot = match Found::named(self.path.clone(), 0).open() {
+            Ok((file, _)) => Snapshot::check(file, "it".into()),
+            Err(why) => return Err(self.refused(&format!("cannot be read: {why}"), beside)),
+        };
+        match snapshot {
+            Ok(_) => Ok(()),
+            Err(Problem::Failed(why)) => {
+                Err(self.refused(&format!("is not a snapshot that is whole ({why})"), beside))
+            }
+            Err(problem) => Err(problem),
+        }
+    }
+
+    /// Gives the snapshot its name. What has appeared there meanwhile is replaced only as before.
+    fn put(&self, file: NamedTempFile) -> Result<(), Problem> {
+        let put = if self.force {
+            self.check()?;
+            file.persist(&self.path)
+        } else {
+            file.persist_noclobber(&self.path)
+        };
+        match put {
+            Ok(_) => Ok(()),
+            Err(e) if e.error.kind() == io::ErrorKind::AlreadyExists => Err(self.exists()),
+            Err(e) => {
+                let what = format_args!("cannot write {}", Shown(self.name)).to_string();
+                Err(Problem::of(what, e.error))
+            }
+        }
+    }
+
+    fn exists(&self) -> Problem {
+        self.refused(
+            "exists",
+            "name another file, or replace a snapshot with --force",
+        )
+    }
+
+    fn refused(&self, why: &str, instead: &str) -> Problem {
+        Problem::Usage(format!("{} {why}; {instead}", Shown(self.name)))
     }
 }
 
@@ -104,13 +182,13 @@ fn save<W: Write>(
     own: Vec<PathBuf>,
     stop: &Stop,
 ) -> Result<(Saved<W>, ExitCode), Problem> {
-    let failed = |e: io::Error| Problem::of(format_args!("cannot write {}", Shown(&args.file)), e);
+    let failed =
+        |e: io::Error| Problem::of(format_args!("cannot write {}", Shown(&args.output)), e);
     let mut progress = Progress::of_files();
     let remarks = Remarks::beside(&progress);
     let mut saver = Saver {
         writer: Writer::new(BufWriter::new(out)).map_err(failed)?,
         remarks: &remarks,
-        names: Names::default(),
         met: Met::new(&args.paths),
         own,
         files: 0,
@@ -148,7 +226,6 @@ fn save<W: Write>(
 struct Saver<'a, W: Write> {
     writer: Writer<BufWriter<W>>,
     remarks: &'a Remarks,
-    names: Names,
     met: Met,
     /// Files that the snapshot itself is in.
     own: Vec<PathBuf>,
@@ -164,7 +241,7 @@ impl<W: Write> Saver<'_, W> {
     ///
     /// # Errors
     /// If it can't be written; what is wrong with the file is a remark.
-    fn take(&mut self, found: &Found, told: rustix::io::Result<Told>) -> io::Result<()> {
+    fn take(&mut self, found: &Found, told: Result<Told, Unopened>) -> io::Result<()> {
         let (stat, map) = match told {
             Ok(Ok(told)) => told,
             Ok(Err(why)) => {
@@ -172,12 +249,12 @@ impl<W: Write> Saver<'_, W> {
                 self.remarks.failure(&found.path, why);
                 return Ok(());
             }
-            Err(errno) => {
-                found.failed(self.remarks, errno);
+            Err(why) => {
+                found.failed(self.remarks, why);
                 return Ok(());
             }
         };
-        let path = match self.names.absolute(found) {
+        let path = match found.absolute() {
             Ok(path) => path,
             Err(e) => {
                 self.remarks.failure(&found.path, e);
@@ -207,40 +284,11 @@ impl<W: Write> Saver<'_, W> {
 }
 
 /// What is cached of a file.
-fn look(found: &Found) -> rustix::io::Result<Told> {
-    let file = found.open()?;
-    let stat = rustix::fs::fstat(&file)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Ok(Err("it is no regular file any more".into()));
-    }
+fn look(found: &Found) -> Result<Told, Unopened> {
+    let (file, stat) = found.open()?;
     Ok(match page_map(&file, 0..u64::MAX) {
         Ok(Answer::Known { value, .. }) => Ok((stat, value)),
         Ok(Answer::Unknown(reason)) => Err(reason.to_string()),
         Err(e) => Err(e.to_string()),
     })
-}
-
-/// Makes paths absolute: what a snapshot holds must mean the same wherever it is read.
-#[derive(Default)]
-struct Names {
-    /// The last directory, and where it really is.
-    directory: Option<(PathBuf, PathBuf)>,
-}
-
-impl Names {
-    fn absolute(&mut self, found: &Found) -> io::Result<PathBuf> {
-        let (Some(parent), Some(name)) = (found.path.parent(), found.path.file_name()) else {
-            return fs::canonicalize(&found.path);
-        };
-        if found.named {
-            return fs::canonicalize(&found.path);
-        }
-        if !matches!(&self.directory, Some((last, _)) if last == parent) {
-            self.directory = Some((parent.to_path_buf(), fs::canonicalize(parent)?));
-        }
-        Ok(self
-            .directory
-            .as_ref()
-            .map_or_else(|| found.path.clone(), |(_, real)| real.join(name)))
-    }
 }

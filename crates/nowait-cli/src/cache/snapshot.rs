@@ -236,11 +236,7 @@ impl Line {
                 ranges: check_ranges(&ranges, stamp.size)?,
                 stamp,
             }),
-            found: Found {
-                path,
-                inode: stamp.inode,
-                named: true,
-            },
+            found: Found::named(path, stamp.inode),
         })
     }
 }

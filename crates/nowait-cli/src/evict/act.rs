@@ -4,10 +4,9 @@ use std::sync::{Mutex, PoisonError};
 
 use nowait::residency::{Answer, Residency, residency};
 use rustix::fs::{Advice, Stat};
-use rustix::io::Errno;
 
 use crate::met::Met;
-use crate::tree::Found;
+use crate::tree::{Found, Unopened};
 
 /// What is to be done with each file.
 #[derive(Clone, Copy)]
@@ -28,16 +27,15 @@ pub struct Done {
 }
 
 /// Does it; nothing if the file was done under another name.
-pub fn evict(found: &Found, how: How, met: &Mutex<Met>) -> Result<Option<Done>, Errno> {
-    let file = found.open()?;
-    let stat = rustix::fs::fstat(&file)?;
+pub fn evict(found: &Found, how: How, met: &Mutex<Met>) -> Result<Option<Done>, Unopened> {
+    let (file, stat) = found.open()?;
     // What a panic of another thread leaves behind is whole.
     let mut seen = met.lock().unwrap_or_else(PoisonError::into_inner);
     if !seen.first(&stat) {
         return Ok(None);
     }
     drop(seen);
-    let count = || residency(&file, 0..u64::MAX).map_err(errno);
+    let count = || residency(&file, 0..u64::MAX);
     let before = count()?;
     let after = match how {
         How::Look => before,
@@ -51,7 +49,7 @@ pub fn evict(found: &Found, how: How, met: &Mutex<Met>) -> Result<Option<Done>, 
     };
     let stayed = after.known().is_some_and(|after| after.cached > 0);
     let in_memory = stayed && {
-        let handle = nowait::Handle::new(file).map_err(errno)?;
+        let handle = nowait::Handle::new(file)?;
         handle.filesystem().is_memory()
     };
     Ok(Some(Done {
@@ -68,8 +66,4 @@ fn may_be_dirty(before: Answer<Residency>) -> bool {
         let clean = known.dirty == Some(0) && known.writeback == Some(0);
         !clean
     })
-}
-
-fn errno(error: nowait::Error) -> Errno {
-    error.errno().map_or(Errno::IO, Errno::from_raw_os_error)
 }

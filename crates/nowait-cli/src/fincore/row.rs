@@ -5,11 +5,10 @@ use std::path::PathBuf;
 
 use nowait::residency::{Answer, Asker, PageMap, Residency};
 use rustix::fs::Stat;
-use rustix::io::Errno;
 
 use super::strip;
 use crate::terminal::Terminal;
-use crate::tree::Found;
+use crate::tree::{Found, Unopened};
 
 /// A file as it is shown.
 pub struct Row {
@@ -69,12 +68,11 @@ impl Picture {
 }
 
 /// Opens a file and asks about all of it.
-pub fn look(found: &Found, drawing: Drawing) -> Result<Looked, Errno> {
-    let file = found.open()?;
-    let stat = rustix::fs::fstat(&file)?;
-    let asker = Asker::new(&file).map_err(errno)?;
-    let answer = asker.residency(0..u64::MAX).map_err(errno)?;
-    let map = || asker.page_map(0..u64::MAX).map_err(errno);
+pub fn look(found: &Found, drawing: Drawing) -> Result<Looked, Unopened> {
+    let (file, stat) = found.open()?;
+    let asker = Asker::new(&file)?;
+    let answer = asker.residency(0..u64::MAX)?;
+    let map = || asker.page_map(0..u64::MAX);
     let picture = match drawing {
         Drawing::None => Picture::None,
         Drawing::Strip(terminal) => map()?.known().map_or(Picture::None, |map| {
@@ -87,10 +85,6 @@ pub fn look(found: &Found, drawing: Drawing) -> Result<Looked, Errno> {
         answer,
         picture,
     })
-}
-
-fn errno(error: nowait::Error) -> Errno {
-    error.errno().map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
 /// The memory of so many pages.

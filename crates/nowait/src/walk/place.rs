@@ -1,16 +1,10 @@
 //! Where in a tree a directory is.
 
-use std::ffi::CStr;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
-
-use crate::kernel::Learnt;
-use crate::scan::{Directory, FLAGS};
-use crate::sys::Errno;
+use crate::scan::Directory;
 
 /// A directory of a tree that is being walked.
 #[derive(Debug)]
@@ -82,77 +76,5 @@ impl Place {
     pub(super) fn relative<'a>(&self, path: &'a Path) -> &'a [u8] {
         let bytes = &path.as_os_str().as_bytes()[self.root..];
         bytes.strip_prefix(b"/").unwrap_or(bytes)
-    }
-}
-
-/// Bytes of a path that one call takes, with its NUL (`PATH_MAX`).
-const LONGEST: usize = 4096;
-
-/// Opens a directory by its path from the root, which may be longer than one call takes.
-///
-/// Unless links are to be followed, none is on the whole way, also not one that has been put in a
-/// directory's place meanwhile.
-pub(super) fn open(root: &Directory, path: &[u8], follow: bool) -> Result<OwnedFd, Errno> {
-    let mut passed: Option<OwnedFd> = None;
-    let mut rest = path;
-    while rest.len() >= LONGEST {
-        let end = rest[..LONGEST]
-            .iter()
-            .rposition(|b| *b == b'/')
-            .ok_or(Errno::NAMETOOLONG)?;
-        let (piece, behind) = rest.split_at(end);
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        passed = Some(match &passed {
-            Some(at) => open_piece(at, piece, flags, follow)?,
-            None => open_piece(root, piece, flags, follow)?,
-        });
-        rest = &behind[1..];
-    }
-    match &passed {
-        Some(at) => open_piece(at, rest, FLAGS, follow),
-        None => open_piece(root, rest, FLAGS, follow),
-    }
-}
-
-/// Whether openat2(2) (5.6) is to be had.
-static RESOLVING: Learnt = Learnt::untried();
-
-fn open_piece(
-    at: impl std::os::fd::AsFd,
-    path: &[u8],
-    flags: OFlags,
-    follow: bool,
-) -> Result<OwnedFd, Errno> {
-    let mut bytes = path.to_vec();
-    bytes.push(0);
-    let path = CStr::from_bytes_with_nul(&bytes).map_err(|_| Errno::INVAL)?;
-    let nofollow = if follow {
-        OFlags::empty()
-    } else {
-        OFlags::NOFOLLOW
-    };
-    loop {
-        let opened = if follow || RESOLVING.is_refused() {
-            rustix::fs::openat(&at, path, flags | nofollow, Mode::empty())
-        } else {
-            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-            rustix::fs::openat2(&at, path, flags | nofollow, Mode::empty(), resolve)
-        };
-        match opened {
-            Err(Errno::INTR) => {}
-            // Somebody renames a directory on the way.
-            Err(Errno::AGAIN) if !follow => {}
-            Err(Errno::NOSYS | Errno::PERM)
-                if !follow && !RESOLVING.is_refused() && !RESOLVING.works() =>
-            {
-                RESOLVING.refused();
-            }
-            other => {
-                if other.is_ok() && !follow {
-                    RESOLVING.worked();
-                }
-                return other;
-            }
-        }
     }
 }

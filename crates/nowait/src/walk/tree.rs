@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,10 +18,11 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
 
-use super::place::{self, Place};
+use super::beneath::{beneath, following};
+use super::place::Place;
 use super::{Found, Wanted};
 use crate::error::{Error, ErrorKind, Result};
-use crate::scan::{self, Batch, Counts, Directory, Job, Leave, Progress};
+use crate::scan::{self, Batch, Counts, Directory, FLAGS, Job, Leave, Progress};
 use crate::sys::Errno;
 
 /// Entries of a directory that one worker does alone: fewer are not worth sharing.
@@ -274,7 +276,12 @@ fn open(
 ) -> Result<Opened, Refused> {
     let parent = &waiting.parent;
     let relative = parent.relative(&waiting.path);
-    let fd = place::open(root, relative, wanted.scan.follows()).map_err(Refused::Os)?;
+    let fd = if wanted.scan.follows() {
+        following(root.as_fd(), relative, FLAGS)
+    } else {
+        beneath(root.as_fd(), relative, FLAGS)
+    };
+    let fd = fd.map_err(Refused::Os)?;
     let path = Some(waiting.path.clone());
     let directory = Directory::new(fd, path, Some(root)).map_err(Refused::Error)?;
     if wanted.one_filesystem && directory.device() != root.device() {

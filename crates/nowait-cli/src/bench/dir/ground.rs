@@ -72,10 +72,15 @@ impl Ground {
                 )));
             }
             ground.subdirectories = subdirectories;
-            ground.directories.push(Directory {
-                path: path.clone(),
-                files,
-            });
+            // Programs are given it as a word, which must not be an option: find(1) has -delete, and
+            // no `--` that would end its options.
+            let dash = path.as_os_str().as_encoded_bytes().starts_with(b"-");
+            let path = if dash {
+                Path::new(".").join(path)
+            } else {
+                path.clone()
+            };
+            ground.directories.push(Directory { path, files });
             return Ok(ground);
         }
         let root = match &args.slow {

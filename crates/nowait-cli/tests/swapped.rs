@@ -1,0 +1,276 @@
+//! Names that have become something else after they were listed, or noted: what is no regular file is
+//! never opened, and no link is followed in a directory's place.
+#![allow(unsafe_code, reason = "seccomp(2) in a child")]
+
+#[path = "../../nowait/tests/common/liar.rs"]
+mod liar;
+#[path = "common/program.rs"]
+mod program;
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use fuser::FileType;
+use liar::Told;
+use program::{
+    MIB, Said, cached_bytes, cold, directory, evict, fifo, limited, nowait, run, touch, word,
+};
+use rustix::event::{PollFd, PollFlags, poll};
+
+/// Waits until something is so, and not forever.
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !so() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A snapshot that wishes for all of these files as they are.
+fn snapshot_of(at: &Path, files: &[&Path]) {
+    let mut text = "{\"format\":\"nowait cache\",\"version\":1}\n".to_owned();
+    for file in files {
+        let meta = fs::metadata(file).unwrap();
+        let (size, seconds, nanoseconds) = (meta.size(), meta.mtime(), meta.mtime_nsec());
+        text += &format!(
+            "{{\"path\":{file:?},\"size\":{size},\"mtime\":[{seconds},{nanoseconds}],\
+             \"inode\":{},\"ranges\":[]}}\n",
+            meta.ino()
+        );
+    }
+    text += &format!("{{\"end\":{{\"files\":{}}}}}\n", files.len());
+    fs::write(at, text).unwrap();
+}
+
+/// A process that writes into a fifo when somebody reads there.
+struct Writer(Child);
+
+impl Writer {
+    fn of(fifo: &Path) -> Writer {
+        let child = Command::new("sh")
+            .args(["-c", "echo told > \"$0\""])
+            .arg(fifo)
+            .spawn()
+            .unwrap();
+        let stat = format!("/proc/{}/wchan", child.id());
+        until("the writer waits for a reader", || {
+            fs::read_to_string(&stat).is_ok_and(|at| at.contains("wait_for_partner"))
+        });
+        Writer(child)
+    }
+
+    /// It has waited all the time, and now is read.
+    fn waits_still(mut self, fifo: &Path, said: &Said) {
+        // If it was woken, it ends in a moment.
+        std::thread::sleep(Duration::from_millis(300));
+        if let Some(status) = self.0.try_wait().unwrap() {
+            panic!("woken: {status}; {said:?}");
+        }
+        let mut text = String::new();
+        let mut reader = File::open(fifo).unwrap();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "told\n");
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn a_fifo_that_a_snapshot_names_keeps_its_writer() {
+    let dir = directory();
+    let fifo = fifo(dir.path().join("fifo"));
+    let snapshot = dir.path().join("snapshot");
+    snapshot_of(&snapshot, &[&fifo]);
+    for backend in [None, Some("threads")] {
+        let writer = Writer::of(&fifo);
+        let mut command = nowait(["cache", "restore", word(&snapshot)]);
+        let said = run(command.envs(backend.map(|name| ("NOWAIT_BACKEND", name))));
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert!(said.err.contains("no regular file"), "{said:?}");
+        writer.waits_still(&fifo, &said);
+    }
+}
+
+#[test]
+fn a_device_that_a_snapshot_names_is_not_opened() {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let dir = directory();
+    let snapshot = dir.path().join("snapshot");
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let slave = Path::new(name.to_str().unwrap());
+    snapshot_of(&snapshot, &[slave]);
+    let said = run(&mut nowait(["cache", "restore", word(&snapshot)]));
+    assert_eq!(said.code, Some(1), "{said:?}");
+    // A terminal whose other end was open once, and is not any more, has been hung up.
+    let hung_up = || {
+        let mut fds = [PollFd::new(&master, PollFlags::IN)];
+        let now = rustix::event::Timespec::default();
+        poll(&mut fds, Some(&now)).unwrap();
+        fds[0].revents().contains(PollFlags::HUP)
+    };
+    assert!(!hung_up(), "{said:?}");
+    drop(File::open(slave).unwrap());
+    assert!(hung_up(), "this test sees whether it was opened");
+}
+
+#[test]
+fn a_fifo_that_is_listed_as_a_file_keeps_its_writer() {
+    slowdisk::require!(slowdisk::available());
+    let out = directory();
+    let snapshot = out.path().join("snapshot");
+    for verb in [
+        &["fincore", "-r"][..],
+        &["evict", "-r"],
+        &["warm", "-r"],
+        &["cache", "save", "-o", word(&snapshot), "-r"],
+    ] {
+        let (_session, at) = liar::mount(vec![Told {
+            name: "file".into(),
+            told: (2, FileType::RegularFile),
+            next: 1,
+            real: (2, FileType::NamedPipe),
+        }]);
+        let fifo = at.path().join("file");
+        let writer = Writer::of(&fifo);
+        let said = run(nowait(verb).arg(at.path()));
+        let told = format!("{}: ", word(&fifo));
+        assert!(said.err.contains(&told), "{verb:?}: {said:?}");
+        writer.waits_still(&fifo, &said);
+    }
+}
+
+/// Answers openat2(2) with ENOSYS from the program's start on.
+fn without_openat2(command: &mut Command) -> &mut Command {
+    let statement = |code: u32, jf: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf,
+        k,
+    };
+    let program = [
+        // The number of the call.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        statement(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            1,
+            libc::SYS_openat2 as u32,
+        ),
+        statement(
+            libc::BPF_RET | libc::BPF_K,
+            0,
+            libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32,
+        ),
+        statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = move || {
+        let filter = libc::sock_fprog {
+            len: program.len() as u16,
+            filter: program.as_ptr().cast_mut(),
+        };
+        // SAFETY: both are mere calls, with memory that outlives them.
+        let done = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+                | libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter)
+        };
+        match done {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the closure makes system calls alone.
+    unsafe { command.pre_exec(filter) }
+}
+
+#[test]
+fn a_link_put_in_a_directorys_place_leads_warm_nowhere() {
+    for sandboxed in [false, true] {
+        let dir = directory();
+        let (tree, elsewhere) = (dir.path().join("tree"), dir.path().join("elsewhere"));
+        for at in [&tree.join("a/b"), &elsewhere.join("b")] {
+            fs::create_dir_all(at).unwrap();
+        }
+        // Of one depth, files are brought in the order of their inodes.
+        let first = cold(tree.join("first"), 4 * MIB);
+        let inside = cold(tree.join("a/b/file"), 5000);
+        let outside = cold(elsewhere.join("b/file"), 5000);
+        assert!(fs::metadata(&first).unwrap().ino() < fs::metadata(&inside).unwrap().ino());
+        let mut command = nowait(["warm", "--depth", "1", "--rate", "1M", "-r", word(&tree)]);
+        if sandboxed {
+            without_openat2(&mut command);
+        }
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        until("something is brought", || cached_bytes(&first) > 0);
+        fs::rename(tree.join("a"), tree.join("aside")).unwrap();
+        symlink(&elsewhere, tree.join("a")).unwrap();
+        let said = Said::of(&child.wait_with_output().unwrap());
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(said.err.contains("file: vanished"), "{said:?}");
+        assert_eq!(cached_bytes(&first), 4 * MIB, "{said:?}");
+        assert_eq!(cached_bytes(&outside), 0, "{said:?}");
+    }
+}
+
+#[test]
+fn without_openat2_every_file_of_a_tree_is_found() {
+    let dir = directory();
+    let below = dir.path().join("a/b/c");
+    fs::create_dir_all(&below).unwrap();
+    let files = [
+        cold(below.join("one"), 5000),
+        cold(dir.path().join("two"), 5000),
+    ];
+    for _ in 0..2 {
+        let mut command = nowait(["warm", "-r", word(dir.path())]);
+        run(without_openat2(&mut command)).done();
+        for file in &files {
+            assert_eq!(cached_bytes(file), 5000);
+        }
+        let mut command = nowait(["evict", "-r", word(dir.path())]);
+        run(without_openat2(&mut command)).done();
+        for file in &files {
+            assert_eq!(cached_bytes(file), 0);
+        }
+    }
+}
+
+#[test]
+fn without_proc_files_are_found() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 5000);
+    touch(&file, 0..5000);
+    let script = "mount -t tmpfs none /proc && exec \"$0\" fincore --json -r \"$1\"";
+    let mut command = Command::new("unshare");
+    command
+        .args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_nowait")])
+        .arg(dir.path());
+    let said = run(&mut command);
+    let report = said.done().json();
+    assert_eq!(report["total"]["cached_bytes"], 8192, "{report}");
+    evict(&file);
+}
+
+#[test]
+fn many_trees_take_few_descriptors() {
+    let dir = directory();
+    for at in 0..200 {
+        let tree = dir.path().join(format!("d{at}"));
+        fs::create_dir(&tree).unwrap();
+        fs::write(tree.join("file"), "x").unwrap();
+    }
+    let trees: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
+    let mut command = nowait(["warm", "--json", "-r"]);
+    command.args(trees.into_iter().map(|tree| tree.unwrap().path()));
+    let said = run(limited(&mut command, 100)).done();
+    assert_eq!(said.json()["files"], 200);
+}

@@ -1,0 +1,150 @@
+//! Opening by a path below an open directory, without following a link on the way.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+
+use crate::error::{Error, Result};
+use crate::kernel::Learnt;
+use crate::sys::Errno;
+
+/// Opens `path`, which is relative to `directory`, with open(2)'s `flags`. No symbolic link is followed,
+/// neither as the last name nor before it: a directory that was replaced by a link after a walk has
+/// listed it leads nowhere. The path may be longer than `PATH_MAX`.
+///
+/// It is openat2(2) with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`. Where that call is missing (before
+/// Linux 5.6) or denied, each name is opened by itself with `O_NOFOLLOW`.
+///
+/// ```
+/// use nowait::walk;
+/// use rustix::fs::OFlags;
+/// let source = std::fs::File::open("src")?;
+/// let file = walk::open_beneath(&source, "walk/beneath.rs", OFlags::RDONLY)?;
+/// assert!(std::fs::File::from(file).metadata()?.is_file());
+/// assert!(walk::open_beneath(&source, "../Cargo.toml", OFlags::RDONLY).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As open(2) says: ELOOP or ENOTDIR if there is a link on the way. EXDEV if the path is absolute or
+/// has a name `..`.
+pub fn open_beneath(
+    directory: impl AsFd,
+    path: impl AsRef<Path>,
+    flags: OFlags,
+) -> Result<OwnedFd> {
+    let path = path.as_ref();
+    let bytes = path.as_os_str().as_bytes();
+    beneath(directory.as_fd(), bytes, flags)
+        .map_err(|errno| Error::os("open", errno).on(Some(&path.into())))
+}
+
+/// Whether openat2(2) (5.6) is to be had.
+static RESOLVING: Learnt = Learnt::untried();
+
+/// [`open_beneath`] with a bare error.
+pub(super) fn beneath(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if path.starts_with(b"/") || path.split(|b| *b == b'/').any(|name| name == b"..") {
+        return Err(Errno::XDEV);
+    }
+    if RESOLVING.is_refused() {
+        return name_by_name(at, path, flags);
+    }
+    let opened = in_pieces(at, path, flags, resolve);
+    match opened {
+        // It may be the file that is refused, and not the call.
+        Err(Errno::NOSYS | Errno::PERM) if !RESOLVING.works() => {
+            let opened = name_by_name(at, path, flags);
+            if opened.is_ok() {
+                RESOLVING.refused();
+            }
+            opened
+        }
+        _ => {
+            if opened.is_ok() {
+                RESOLVING.worked();
+            }
+            opened
+        }
+    }
+}
+
+fn resolve(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let path = CString::new(path).map_err(|_| Errno::INVAL)?;
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    loop {
+        match rustix::fs::openat2(at, &path, flags, Mode::empty(), how) {
+            // AGAIN: a directory on the way is being renamed.
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            other => return other,
+        }
+    }
+}
+
+fn name_by_name(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let names = path.split(|b| *b == b'/');
+    let mut names = names.filter(|name| !matches!(*name, b"" | b".")).peekable();
+    let mut passed: Option<OwnedFd> = None;
+    let last = match path.last() {
+        None => return Err(Errno::NOENT),
+        Some(b'/') => flags | OFlags::DIRECTORY,
+        Some(_) => flags,
+    };
+    let mut name = names.next().unwrap_or(b".");
+    loop {
+        let at = passed.as_ref().map_or(at, AsFd::as_fd);
+        let Some(next) = names.next() else {
+            return open(at, name, last);
+        };
+        passed = Some(open(at, name, THROUGH | OFlags::NOFOLLOW)?);
+        name = next;
+    }
+}
+
+/// open(2), again where a signal has interrupted it.
+fn open(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let path = CString::new(path).map_err(|_| Errno::INVAL)?;
+    loop {
+        match rustix::fs::openat(at, &path, flags, Mode::empty()) {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// Opens by a path that may be longer than one call takes, following links.
+pub(super) fn following(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    in_pieces(at, path, flags, open)
+}
+
+/// How a directory is opened only to go on from there.
+const THROUGH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Bytes of a path that one call takes, with its NUL (`PATH_MAX`).
+const LONGEST: usize = 4096;
+
+/// Opens by as many calls as the path's length takes.
+fn in_pieces(
+    at: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+    open: impl Fn(BorrowedFd<'_>, &[u8], OFlags) -> Result<OwnedFd, Errno>,
+) -> Result<OwnedFd, Errno> {
+    let mut passed: Option<OwnedFd> = None;
+    let mut rest = path;
+    loop {
+        let at = passed.as_ref().map_or(at, AsFd::as_fd);
+        if rest.len() < LONGEST {
+            return open(at, rest, flags);
+        }
+        let slash = rest[..LONGEST].iter().rposition(|b| *b == b'/');
+        let end = slash.ok_or(Errno::NAMETOOLONG)?;
+        let through = open(at, &rest[..end], THROUGH | flags & OFlags::NOFOLLOW)?;
+        rest = &rest[end + 1..];
+        passed = Some(through);
+    }
+}
