@@ -7,7 +7,6 @@
 # QEMU emulates (no KVM), so it runs anywhere, as any user, some ten times slower than the machine.
 set -euo pipefail
 
-packages=(nowait)
 kernels=(6.1 6.12)
 # Test programs that make no sense in a guest without the source tree.
 never=(tidy)
@@ -82,13 +81,13 @@ trap 'exit 143' TERM HUP
 
 # --- what goes into the guest ----------------------------------------------------------------------
 
-# Prints "name path" of each test program.
+# Prints "name path" of each test program. Built as `make test` does, which often has built them.
 build_tests() {
-    local flags=() package
-    for package in "${packages[@]}"; do flags+=(-p "$package"); done
-    cargo test "${flags[@]}" --tests --no-run --message-format=json-render-diagnostics |
-        jq -r 'select(.reason == "compiler-artifact" and .profile.test and .executable)
-               | "\(.target.name) \(.executable)"'
+    cargo test --workspace --all-features --tests --no-run --message-format=json-render-diagnostics |
+        jq -r --arg manifest "$PWD/crates/nowait/Cargo.toml" \
+            'select(.reason == "compiler-artifact" and .profile.test and .executable
+                    and .manifest_path == $manifest)
+             | "\(.target.name) \(.executable)"'
 }
 
 # contains WORD LIST...
