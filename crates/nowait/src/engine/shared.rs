@@ -1,6 +1,7 @@
 //! The shared engine: many threads submit, one owner drives the ring, futures and reapers wait.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::Waker;
@@ -428,7 +429,12 @@ impl Engine {
 
     /// Queues an operation for which there is a place.
     pub(crate) fn launch_reserved(&self, op: Op, rest: Option<Rest>, waker: &Waker) -> Arc<Flight> {
-        let flight = Arc::new(Flight::new(waker));
+        // To clone a waker is to call the program: if that panics, the place is given back.
+        let flight = catch_unwind(AssertUnwindSafe(|| Arc::new(Flight::new(waker))));
+        let flight = flight.unwrap_or_else(|panic| {
+            self.core().gate.leave(1);
+            resume_unwind(panic)
+        });
         self.queue(op, rest, Reply::Flight(flight.clone()));
         flight
     }
