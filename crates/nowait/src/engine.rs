@@ -15,6 +15,7 @@
 #![allow(unsafe_code)]
 
 mod chain;
+mod completion_queue;
 mod features;
 mod file_set;
 mod local;
@@ -23,12 +24,12 @@ mod registered;
 mod ring_options;
 mod ring_setup;
 mod shared;
+mod sleep;
 mod threads;
 mod timer;
 mod uring;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use chain::{Chain, RefusedChain};
@@ -39,7 +40,7 @@ pub use ring_options::Polled;
 pub use shared::Engine;
 
 pub(crate) use file_set::Slot;
-pub(crate) use parcel::{Flight, Route, Turn, lock, wake};
+pub(crate) use parcel::{Flight, Route, Turn, wake};
 pub(crate) use threads::Task;
 
 use crate::completion::{Completion, Provenance, Ticket};
@@ -50,6 +51,8 @@ use crate::op::{Kind, Op};
 use crate::read::plan::Mode;
 use crate::read::{Rest, Start, Trying, start_op};
 use crate::stats::{Count, Counters};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, lock};
 use crate::sys::process::Owner;
 
 use parcel::{Gate, Parcel, Reply};
@@ -409,14 +412,14 @@ impl Core {
     }
 
     fn features(&self) -> Features {
-        parcel::lock(&self.features).clone()
+        lock(&self.features).clone()
     }
 
     /// Notes what the ring has; without one, that there is none.
     fn note_features(&self, ring: Option<Features>, choice: &Choice) {
         let features =
             ring.unwrap_or_else(|| Features::without_a_ring(&format!("no ring: {}", choice.why)));
-        *parcel::lock(&self.features) = features;
+        *lock(&self.features) = features;
     }
 
     /// Makes the engine's set of files, which `register` tells the ring of.
@@ -435,7 +438,7 @@ impl Core {
         if registered.is_err() {
             set.table().close();
         }
-        parcel::lock(&self.features).tried(Feature::RegisteredFiles, registered);
+        lock(&self.features).tried(Feature::RegisteredFiles, registered);
         Ok(set)
     }
 

@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::parcel::{Mailbox, Parcel, Reply, Route};
+use super::completion_queue::{CompletionQueue, notify};
+use super::parcel::{Parcel, Reply, Route};
 use super::threads::Pool;
 use super::uring::{Out, Ring, Until};
 use super::{
@@ -49,7 +50,7 @@ pub struct LocalEngine {
     /// `None` after a drop in a forked child, or on threads.
     ring: Option<Ring>,
     pool: Pool,
-    mailbox: Arc<Mailbox>,
+    completions: Arc<CompletionQueue>,
     /// Done, and not yet reaped.
     ready: VecDeque<Completion>,
     /// At workers.
@@ -87,17 +88,17 @@ impl LocalEngine {
         if choice.backend == Backend::Threads {
             pool.start()?;
         }
-        let mailbox = Arc::new(Mailbox::default());
+        let completions = Arc::new(CompletionQueue::default());
         if let Some(ring) = &mut ring {
             ring.takes_signals();
-            mailbox.wake_ring(ring.waker());
+            completions.wake_ring(ring.waker());
         }
         Ok(LocalEngine {
             core,
             choice,
             ring,
             pool,
-            mailbox,
+            completions,
             ready: VecDeque::new(),
             away: 0,
             ticket: 0,
@@ -264,8 +265,8 @@ impl LocalEngine {
     /// What is ready without a ring or a worker having told of it makes the descriptor readable too.
     fn tell(&self) {
         let news = self.event_registered && !self.ready.is_empty();
-        if let (true, Ok(event)) = (news, self.mailbox.event()) {
-            super::parcel::notify(event);
+        if let (true, Ok(event)) = (news, self.completions.event()) {
+            notify(event);
         }
     }
 
@@ -357,7 +358,7 @@ impl LocalEngine {
     }
 
     fn hand_over(&mut self, mut parcel: Parcel) {
-        parcel.reply = Reply::Mailbox(self.mailbox.clone());
+        parcel.reply = Reply::Queue(self.completions.clone());
         self.away += 1;
         self.pool.push(parcel);
     }
@@ -410,13 +411,13 @@ impl LocalEngine {
 
     /// Takes what is done, without waiting.
     fn collect(&mut self, out: &mut Vec<Completion>) {
-        if let (true, Ok(event)) = (self.event_registered, self.mailbox.event()) {
+        if let (true, Ok(event)) = (self.event_registered, self.completions.event()) {
             let _ = rustix::io::read(event, &mut [0u8; 8]);
         }
         // Before the ring's: this too reads the descriptor, which may be the ring's only word of a
         // completion.
         if self.away > 0 {
-            self.away -= self.mailbox.take(out);
+            self.away -= self.completions.take(out);
         }
         if let (true, Some(ring)) = (self.event_registered, &mut self.ring) {
             // A deferred completion makes the descriptor readable only if none was deferred
@@ -467,7 +468,7 @@ impl LocalEngine {
                 }
                 _ => ring.wait(Until::count(want), soonest.map(left)),
             },
-            None => self.mailbox.wait(soonest),
+            None => self.completions.wait(soonest),
         }
     }
 
@@ -509,7 +510,7 @@ impl LocalEngine {
                 ErrorKind::Unsupported,
             ));
         }
-        let event = self.mailbox.event()?;
+        let event = self.completions.event()?;
         if !self.event_registered {
             if let Some(ring) = &self.ring {
                 ring.register_event(event.as_fd())
@@ -518,7 +519,7 @@ impl LocalEngine {
             self.event_registered = true;
             if self.in_flight() > 0 {
                 // What is done by now has not told it.
-                super::parcel::notify(event);
+                notify(event);
             }
         }
         Ok(event.as_fd())
@@ -528,7 +529,7 @@ impl LocalEngine {
 impl Drop for LocalEngine {
     fn drop(&mut self) {
         if self.core.process.is_here() {
-            self.mailbox.close();
+            self.completions.close();
         } else if let Some(ring) = self.ring.take() {
             ring.forget();
         }

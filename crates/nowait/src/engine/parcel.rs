@@ -1,14 +1,10 @@
 //! A parcel: one operation on its way through an engine, and where its completion is to go.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::OwnedFd;
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
-
-use rustix::event::EventfdFlags;
 
 use crate::completion::{Completion, Origin, Provenance, ServedBy, Ticket};
 use crate::engine::Core;
@@ -16,7 +12,11 @@ use crate::error::{Error, ErrorKind};
 use crate::op::{Kind, Op};
 use crate::read::Rest;
 use crate::stats::{Count, ns_since, sometimes_now};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use crate::sync::{Mutex, lock};
 use crate::sys::Errno;
+
+use super::completion_queue::CompletionQueue;
 
 /// One operation on its way.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub(crate) enum Reply {
     /// To a future.
     Flight(Arc<Flight>),
     /// To whoever reaps.
-    Mailbox(Arc<Mailbox>),
+    Queue(Arc<CompletionQueue>),
     /// To nobody: a readahead.
     Ahead,
 }
@@ -79,7 +79,7 @@ impl Reply {
                 flight.land(completion);
             }
             // It counts as in flight until it is reaped: unreaped completions are memory too.
-            Reply::Mailbox(mailbox) => mailbox.push(completion),
+            Reply::Queue(completions) => drop(completions.push(completion)),
         }
     }
 }
@@ -258,112 +258,6 @@ impl Flight {
     }
 }
 
-/// Completions that wait to be reaped.
-#[derive(Debug, Default)]
-pub(crate) struct Mailbox {
-    done: Mutex<VecDeque<Completion>>,
-    news: Condvar,
-    /// Nobody will reap any more.
-    closed: AtomicBool,
-    /// Becomes readable when there is something to reap, once somebody has asked for it.
-    event: OnceLock<OwnedFd>,
-    /// Wakes a ring that its thread sleeps on.
-    ring: OnceLock<Arc<OwnedFd>>,
-}
-
-impl Mailbox {
-    pub(crate) fn push(&self, completion: Completion) {
-        {
-            // Under the lock, as in `take`: the descriptor is readable exactly while there is
-            // something.
-            let mut done = lock(&self.done);
-            if self.closed.load(SeqCst) {
-                return;
-            }
-            done.push_back(completion);
-            if let Some(event) = self.event.get() {
-                notify(event);
-            }
-        }
-        self.news.notify_one();
-        if let Some(ring) = self.ring.get() {
-            notify(ring);
-        }
-    }
-
-    /// From now on completions are dropped, so that each operation's memory is freed with it and not
-    /// only with the last one's.
-    pub(crate) fn close(&self) {
-        let unreaped = {
-            let mut done = lock(&self.done);
-            self.closed.store(true, SeqCst);
-            std::mem::take(&mut *done)
-        };
-        drop(unreaped);
-    }
-
-    /// Moves what is there to `out`; returns how many.
-    pub(crate) fn take(&self, out: &mut Vec<Completion>) -> usize {
-        let mut done = lock(&self.done);
-        if let Some(event) = self.event.get() {
-            let _ = rustix::io::read(event, &mut [0u8; 8]);
-        }
-        let n = done.len();
-        out.extend(done.drain(..));
-        n
-    }
-
-    /// Waits until there is something, or until then; may return early.
-    pub(crate) fn wait(&self, until: Option<Instant>) {
-        let done = lock(&self.done);
-        if !done.is_empty() {
-            return;
-        }
-        match until {
-            None => drop(self.news.wait(done)),
-            Some(until) => {
-                let left = until.saturating_duration_since(Instant::now());
-                drop(self.news.wait_timeout(done, left));
-            }
-        }
-    }
-
-    /// Ends every wait, for them to look again.
-    pub(crate) fn wake_all(&self) {
-        let _done = lock(&self.done);
-        self.news.notify_all();
-    }
-
-    /// The descriptor that becomes readable when there is something to reap.
-    pub(crate) fn event(&self) -> crate::Result<&OwnedFd> {
-        if self.event.get().is_none() {
-            let fd = eventfd(EventfdFlags::NONBLOCK).map_err(|e| Error::os("eventfd", e))?;
-            let _ = self.event.set(fd);
-        }
-        let event = self.event.get().ok_or(Error::os("eventfd", Errno::IO))?;
-        if !lock(&self.done).is_empty() {
-            notify(event);
-        }
-        Ok(event)
-    }
-
-    /// From now on a push also wakes this ring.
-    pub(crate) fn wake_ring(&self, ring: &Arc<OwnedFd>) {
-        let _ = self.ring.set(ring.clone());
-    }
-}
-
-/// A new eventfd(2). One that a ring reads must block: of a file with O_NONBLOCK some kernels'
-/// rings report EAGAIN instead of waiting.
-pub(crate) fn eventfd(flags: EventfdFlags) -> Result<OwnedFd, Errno> {
-    rustix::event::eventfd(0, EventfdFlags::CLOEXEC | flags)
-}
-
-/// Makes an eventfd readable. Its count saturates; there is nothing else to fail.
-pub(crate) fn notify(event: &OwnedFd) {
-    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
-}
-
 /// Bounds what is in flight, and lets futures wait for their turn.
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -471,9 +365,4 @@ impl Gate {
 /// wait for.
 pub(crate) fn wake(waker: Waker) {
     let _ = std::panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
-}
-
-/// Locks a mutex. What these protect is whole at every moment that a panic could interrupt.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
 }

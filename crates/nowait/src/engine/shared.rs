@@ -1,15 +1,17 @@
 //! The shared engine: many threads submit, one owner drives the ring, futures and reapers wait.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::Waker;
 use std::time::Duration;
 
 use crossbeam_queue::SegQueue;
 
+use super::completion_queue::{CompletionQueue, notify};
 use super::file_set::Table;
-use super::parcel::{Flight, Mailbox, Parcel, Reply, Route, Turn, notify};
+use super::parcel::{Flight, Parcel, Reply, Route, Turn};
+use super::sleep::Sleep;
 use super::threads::{Pool, Task};
 use super::uring::{Out, Ring, Takes, Until};
 use super::{
@@ -22,7 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Kind, Op};
 use crate::read::Rest;
 use crate::stats::{Count, Stats};
-use crate::sys::process::spawn_without_signals;
+use crate::sync::spawn;
 
 /// An engine that any thread may submit to. Clones are the same engine.
 ///
@@ -54,9 +56,7 @@ struct Shared {
     /// The way to the owner of the ring, where there is one.
     inbox: Option<Arc<Inbox>>,
     pool: Arc<Pool>,
-    mailbox: Arc<Mailbox>,
-    /// Operations submitted, not by futures, and not yet reaped.
-    to_reap: AtomicUsize,
+    completions: Arc<CompletionQueue>,
     tickets: AtomicU64,
 }
 
@@ -73,8 +73,7 @@ impl std::fmt::Debug for Shared {
 #[derive(Debug)]
 pub(super) struct Inbox {
     messages: SegQueue<Message>,
-    /// The owner sleeps, or is about to: whoever has a message wakes it, once.
-    asleep: AtomicBool,
+    sleep: Sleep,
     closing: AtomicBool,
     wake: Arc<OwnedFd>,
     /// What the ring does.
@@ -105,9 +104,7 @@ impl Inbox {
     }
 
     fn rouse(&self) {
-        // Pairs with the owner's fence between "I sleep" and its last look at the queue.
-        std::sync::atomic::fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
+        if self.sleep.must_be_woken() {
             notify(&self.wake);
         }
     }
@@ -169,8 +166,7 @@ impl Engine {
             choice,
             inbox,
             pool,
-            mailbox: Arc::default(),
-            to_reap: AtomicUsize::new(0),
+            completions: Arc::default(),
             tickets: AtomicU64::new(1),
         })))))
     }
@@ -251,8 +247,8 @@ impl Engine {
                 ticket: None,
             }),
             Begun::Rest(rest) if self.core().gate.enter() => {
-                self.shared().to_reap.fetch_add(1, Ordering::SeqCst);
-                let reply = Reply::Mailbox(self.shared().mailbox.clone());
+                self.shared().completions.expect(1);
+                let reply = Reply::Queue(self.shared().completions.clone());
                 Submit::Queued(self.queue(op, rest, reply))
             }
             Begun::Rest(_) => {
@@ -280,23 +276,23 @@ impl Engine {
                 break;
             }
             taken += 1;
-            self.shared().to_reap.fetch_add(1, Ordering::SeqCst);
-            let mailbox = &self.shared().mailbox;
+            self.shared().completions.expect(1);
+            let completions = &self.shared().completions;
             // It has its own place already.
             let alone = || self.core().gate.inside() == 1;
             let (begun, ahead) = begin(self.core(), &mut op, batch, alone);
             ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
             match begun {
                 Begun::Done(result, provenance) => {
-                    mailbox.push(Completion {
+                    drop(completions.push(Completion {
                         result,
                         held: op,
                         provenance,
                         ticket: None,
-                    });
+                    }));
                 }
                 Begun::Rest(rest) => {
-                    self.queue(op, rest, Reply::Mailbox(mailbox.clone()));
+                    self.queue(op, rest, Reply::Queue(completions.clone()));
                 }
             }
         }
@@ -327,13 +323,13 @@ impl Engine {
             let error = Error::new("submit_chain", ErrorKind::Full);
             return Err(RefusedChain { error, chain });
         }
-        shared.to_reap.fetch_add(chain.len(), Ordering::SeqCst);
+        shared.completions.expect(chain.len());
         self.core()
             .counters
             .add(Count::Handoffs, chain.len() as u64);
         let parcel = |op: Op| {
             let ticket = self.next_ticket(&op);
-            Parcel::new(op, None, ticket, Reply::Mailbox(shared.mailbox.clone())).0
+            Parcel::new(op, None, ticket, Reply::Queue(shared.completions.clone())).0
         };
         let parcels: Vec<Parcel> = chain.0.into_iter().map(parcel).collect();
         let tickets = parcels.iter().map(|parcel| parcel.ticket).collect();
@@ -455,25 +451,8 @@ impl Engine {
     pub fn reap(&self, out: &mut Vec<Completion>, wait: Wait) -> Result<usize> {
         self.check_process("reap")?;
         let waiting = Waiting::begin(wait);
-        let Shared {
-            mailbox, to_reap, ..
-        } = self.shared();
-        let mut got = 0;
-        loop {
-            let n = mailbox.take(out);
-            if n > 0 {
-                self.core().gate.leave(n);
-                if to_reap.fetch_sub(n, Ordering::SeqCst) == n {
-                    // Others may wait for what will not come any more.
-                    mailbox.wake_all();
-                }
-            }
-            got += n;
-            match waiting.rest(got, to_reap.load(Ordering::SeqCst)) {
-                Some((_, until)) => mailbox.wait(until),
-                None => return Ok(got),
-            }
-        }
+        let taken = |n| self.core().gate.leave(n);
+        Ok(self.shared().completions.reap(out, &waiting, taken))
     }
 
     /// Asks that an operation be stopped. If that comes in time it completes with
@@ -489,7 +468,7 @@ impl Engine {
     /// # Errors
     /// EMFILE and the like, at the first call.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>> {
-        Ok(self.shared().mailbox.event()?.as_fd())
+        Ok(self.shared().completions.event()?.as_fd())
     }
 }
 
@@ -512,7 +491,7 @@ impl Drop for Closer {
             return std::mem::forget(self.0.clone());
         }
         self.0.core.deadlines.close();
-        self.0.mailbox.close();
+        self.0.completions.close();
         if let Some(inbox) = &self.0.inbox {
             inbox.closing.store(true, Ordering::Release);
             inbox.rouse();
@@ -529,12 +508,12 @@ fn start_owner(
     let (told, answer) = mpsc::channel();
     let (core, pool) = (core.clone(), pool.clone());
     let (depth, options) = (options.depth, options.ring.clone());
-    spawn_without_signals("nowait-owner", move || {
+    spawn("nowait-owner", move || {
         match Ring::new(&core, depth, &options) {
             Ok((ring, features)) => {
                 let inbox = Arc::new(Inbox {
                     messages: SegQueue::new(),
-                    asleep: AtomicBool::new(false),
+                    sleep: Sleep::new(),
                     closing: AtomicBool::new(false),
                     wake: ring.waker().clone(),
                     takes: ring.taking().clone(),
@@ -615,13 +594,11 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pool: &Pool) {
             }
             std::thread::yield_now();
         }
-        inbox.asleep.store(true, Ordering::Relaxed);
-        std::sync::atomic::fence(Ordering::SeqCst);
-        // Who came before "asleep" was seen wakes nobody: look once more for both.
+        inbox.sleep.announce();
         if inbox.messages.is_empty() && !over(&ring) {
             ring.wait(Until::count(1), None);
         }
-        inbox.asleep.store(false, Ordering::Relaxed);
+        inbox.sleep.end();
         ring.drain(&mut out);
     }
 }

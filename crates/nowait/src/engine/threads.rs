@@ -12,18 +12,18 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Core;
-use super::parcel::{Parcel, When, lock};
+use super::parcel::{Parcel, When};
 use crate::completion::{ServedBy, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::Step;
 use crate::stats::Count;
+use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::sync::{Condvar, Mutex, MutexGuard, lock, spawn, wait_timeout, yield_now};
 use crate::sys::Errno;
-use crate::sys::process::spawn_without_signals;
 
 /// Work that workers take turns at.
 pub(crate) trait Task: Send + Sync {
@@ -234,7 +234,7 @@ impl Drop for Pool {
 impl Inner {
     fn spawn(self: Arc<Self>, state: &mut State) -> std::io::Result<()> {
         let inner = self.clone();
-        spawn_without_signals("nowait-worker", move || inner.work())?;
+        spawn("nowait-worker", move || inner.work())?;
         state.threads += 1;
         Ok(())
     }
@@ -274,13 +274,10 @@ impl Inner {
                 break;
             }
             state.idle += 1;
-            let (back, timeout) = self
-                .work
-                .wait_timeout(state, IDLE)
-                .unwrap_or_else(|e| e.into_inner());
-            state = back;
+            let late;
+            (state, late) = wait_timeout(&self.work, &self.state, state, IDLE);
             state.idle -= 1;
-            if timeout.timed_out() && state.ready.is_empty() {
+            if late && state.ready.is_empty() {
                 break;
             }
         }
@@ -312,7 +309,7 @@ impl Inner {
         state.lingering = true;
         drop(state);
         for _ in 0..LINGER {
-            std::thread::yield_now();
+            yield_now();
             if self.waiting.load(Relaxed) > 0 {
                 break;
             }
