@@ -19,6 +19,7 @@ mod completion_queue;
 mod features;
 mod file_set;
 mod local;
+mod op_state;
 mod parcel;
 mod registered;
 mod ring_options;
@@ -40,7 +41,8 @@ pub use ring_options::Polled;
 pub use shared::Engine;
 
 pub(crate) use file_set::Slot;
-pub(crate) use parcel::{Flight, Route, Turn, wake};
+pub(crate) use op_state::Flight;
+pub(crate) use parcel::{Route, Turn};
 pub(crate) use threads::Task;
 
 use crate::completion::{Completion, Provenance, Ticket};

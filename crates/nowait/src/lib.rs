@@ -39,6 +39,7 @@ pub mod engine;
 mod error;
 mod file;
 mod flags;
+mod foreign;
 mod handle;
 pub mod kernel;
 pub mod op;
@@ -51,6 +52,7 @@ mod sync;
 mod sys;
 #[cfg(feature = "tokio")]
 pub mod tokio;
+mod waker;
 pub mod walk;
 pub mod write;
 

@@ -20,6 +20,7 @@ pub(crate) mod fadvise;
 pub(crate) mod fallocate;
 pub(crate) mod fsync;
 pub(crate) mod getxattr;
+pub(crate) mod memory;
 pub(crate) mod nop;
 pub(crate) mod openat2;
 pub(crate) mod read;
@@ -296,7 +297,7 @@ impl Kind {
     }
 
     /// Why it is refused before the kernel sees it: O_DIRECT demands more of it.
-    pub(crate) fn misaligned(&mut self) -> Option<ErrorKind> {
+    pub(crate) fn misaligned(&self) -> Option<ErrorKind> {
         let needed = self.handle()?.alignment()?;
         match self {
             // Through a window every read fits.

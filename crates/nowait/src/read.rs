@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::op::buffer::Space;
-use crate::op::read::{into_space, start_into};
+use crate::op::read::into_space;
 use crate::op::{Fadvise, Op};
 use crate::residency::{self, Held};
 use crate::stats::{Count, ns_since, sometimes_now};
@@ -286,22 +286,16 @@ pub(crate) fn start_op(
         return None;
     };
     let (offset, flags) = (read.positional()?, read.flagged());
-    // Not a handle of our own: taking one and putting it back is a good part of what an operation
-    // costs that is handed on at once.
-    let (handle, buffer) = read.handle_and_buffer();
-    if handle.is_direct() {
+    if read.is_direct() {
         // As the plan would say, sooner: such reads come by the million.
         return None;
     }
-    // Only now: a buffer that is asked for its room later forgets what it was filled with.
-    let mut len = 0;
-    let started = start_into(&mut **buffer, |space| {
-        len = space.len();
-        start(core, handle, space, offset, flags, batch, alone)
+    let mut then = None;
+    let started = read.start(|handle, space| {
+        let len = space.len();
+        let started = start(core, handle, space, offset, flags, batch, alone);
+        then = ahead(core, handle, (offset, len), &started);
+        started
     });
-    let ahead = ahead(core, handle, (offset, len), &started);
-    if let Start::Rest(rest) = &started {
-        read.have(rest.done);
-    }
-    Some((started, ahead))
+    Some((started, then))
 }

@@ -177,7 +177,7 @@ fn where_kernel_reads_are_short() {
         // Learnt once: cached reads are refused here.
         let file = OpenOptions::new().engine(&bench.engine).read(true);
         let file = file.blocking_open(&samples[1].path).expect("open");
-        let _ = pollster::block_on(file.read_at([0; 10], 0));
+        let _ = pollster::block_on(file.read_at(vec![0; 10], 0));
         let name = format!("procfs with {backend}: reads");
         check(&name, 100, &case, |case| bench.read(case));
     }
@@ -751,10 +751,10 @@ fn in_future<'f>(
     offset: u64,
 ) -> Option<Reading<'f>> {
     fn array<const N: usize>(file: &File, i: usize, offset: u64) -> Reading<'_> {
-        let reading = file.read_at([FILL; N], offset);
+        let reading = file.read_at(Box::new([FILL; N]), offset);
         Box::pin(async move {
             let done = reading.await;
-            (i, Brought::fixed(done.result, done.provenance, &done.held))
+            (i, Brought::fixed(done.result, done.provenance, &*done.held))
         })
     }
     Some(match face {

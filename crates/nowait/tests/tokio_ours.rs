@@ -243,7 +243,7 @@ async fn reads_at_offsets_run_at_once_beside_the_stream() {
         let sum = provenance.cached + provenance.device + provenance.unknown;
         assert_eq!(sum, 103_001);
         let over = file
-            .read_vectored_at(vec![[0; 10], [0; 10]], sample.size() - 15)
+            .read_vectored_at(vec![vec![0; 10], vec![0; 10]], sample.size() - 15)
             .await;
         assert_eq!(over.result.unwrap(), 15);
         let short = file.read_exact_at(vec![0; 10], sample.size() - 5).await;

@@ -1,14 +1,15 @@
 //! A parcel: one operation on its way through an engine, and where its completion is to go.
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::Instant;
 
 use crate::completion::{Completion, Origin, Provenance, ServedBy, Ticket};
 use crate::engine::Core;
+use crate::engine::op_state::Flight;
 use crate::error::{Error, ErrorKind};
+use crate::foreign;
 use crate::op::{Kind, Op};
 use crate::read::Rest;
 use crate::stats::{Count, ns_since, sometimes_now};
@@ -213,51 +214,6 @@ impl Parcel {
     }
 }
 
-/// Where a future waits for its completion.
-#[derive(Debug, Default)]
-pub(crate) struct Flight(Mutex<FlightState>);
-
-#[derive(Debug, Default)]
-struct FlightState {
-    landed: Option<Completion>,
-    waker: Option<Waker>,
-}
-
-impl Flight {
-    /// A flight whose future is waiting already.
-    pub(crate) fn new(waker: &Waker) -> Flight {
-        Flight(Mutex::new(FlightState {
-            landed: None,
-            waker: Some(waker.clone()),
-        }))
-    }
-
-    fn land(&self, completion: Completion) {
-        let waker = {
-            let mut state = lock(&self.0);
-            state.landed = Some(completion);
-            state.waker.take()
-        };
-        if let Some(waker) = waker {
-            wake(waker);
-        }
-    }
-
-    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Completion> {
-        let mut state = lock(&self.0);
-        match state.landed.take() {
-            Some(completion) => Poll::Ready(completion),
-            None => {
-                match &mut state.waker {
-                    Some(waker) => waker.clone_from(cx.waker()),
-                    none => *none = Some(cx.waker().clone()),
-                }
-                Poll::Pending
-            }
-        }
-    }
-}
-
 /// Bounds what is in flight, and lets futures wait for their turn.
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -364,5 +320,5 @@ impl Gate {
 /// Wakes a future. A waker is the program's code, and its panic must not end a thread that all others
 /// wait for.
 pub(crate) fn wake(waker: Waker) {
-    let _ = std::panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    foreign::call(|| waker.wake());
 }

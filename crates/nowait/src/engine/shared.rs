@@ -10,7 +10,8 @@ use crossbeam_queue::SegQueue;
 
 use super::completion_queue::{CompletionQueue, notify};
 use super::file_set::Table;
-use super::parcel::{Flight, Parcel, Reply, Route, Turn};
+use super::op_state::Flight;
+use super::parcel::{Parcel, Reply, Route, Turn};
 use super::sleep::Sleep;
 use super::threads::{Pool, Task};
 use super::uring::{Out, Ring, Takes, Until};

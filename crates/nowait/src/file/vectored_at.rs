@@ -20,8 +20,9 @@ impl File {
     ///
     /// ```
     /// let file = nowait::File::blocking_open("Cargo.toml")?;
-    /// let read = pollster::block_on(file.read_vectored_at(vec![[0; 1], [0; 1]], 0));
-    /// assert_eq!(read.into_result()?, (2, vec![*b"[", *b"p"]));
+    /// let buffers = vec![vec![0; 1], vec![0; 1]];
+    /// let read = pollster::block_on(file.read_vectored_at(buffers, 0));
+    /// assert_eq!(read.into_result()?, (2, vec![b"[".to_vec(), b"p".to_vec()]));
     /// # Ok::<(), nowait::Error>(())
     /// ```
     pub async fn read_vectored_at<B: IoBufMut>(

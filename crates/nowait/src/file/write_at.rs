@@ -24,6 +24,8 @@ pub struct WriteAt<'a, B> {
     flags: RwFlags,
     deadline: Option<Instant>,
     all: bool,
+    /// How many bytes there are, known from the first poll on.
+    len: usize,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,7 @@ impl<'a, B: IoBuf> WriteAt<'a, B> {
             flags: RwFlags::empty(),
             deadline: None,
             all,
+            len: 0,
         }
     }
 
@@ -67,7 +70,7 @@ impl<'a, B: IoBuf> WriteAt<'a, B> {
     fn land(&self, mut done: Completion<B>) -> Poll<Completion<B>> {
         let path = self.file.handle.shared_path();
         done.result = match done.result {
-            Ok(n) if self.all && n < done.held.bytes().len() => {
+            Ok(n) if self.all && n < self.len => {
                 Err(Error::new("write_all_at", ErrorKind::WriteZero).on(path))
             }
             Ok(n) => Ok(n),
@@ -102,17 +105,18 @@ impl<B: IoBuf> Future for WriteAt<'_, B> {
             let Writing::New(buffer) = std::mem::replace(&mut this.state, Writing::Over) else {
                 return Poll::Pending;
             };
-            let len = buffer.bytes().len();
-            if let Err(errno) = sys::rw::checked(Some(this.offset), len) {
+            let bytes = buffer.bytes();
+            this.len = bytes.len();
+            if let Err(errno) = sys::rw::checked(Some(this.offset), bytes.len()) {
                 return this.land(Completion::failed(Error::os("write_at", errno), buffer));
             }
             let tries = this.flags.is_empty();
             let done = if tries {
-                write::start(engine.core(), handle, buffer.bytes(), Some(this.offset))
+                write::start(engine.core(), handle, bytes, Some(this.offset))
             } else {
                 0
             };
-            if done > 0 && done == len {
+            if done > 0 && done == this.len {
                 let provenance = Provenance::default();
                 return this.land(Completion {
                     result: Ok(done),

@@ -1,34 +1,63 @@
 //! Memory that an operation owns while the kernel may touch it.
 //!
-//! The traits are safe to implement and dyn-compatible: an operation holds its buffer boxed,
-//! asks it for its memory once, and touches neither the box nor the buffer until the kernel is
-//! done, so the borrow that [`IoBufMut::space`] returned may be thought of as lasting that long.
+//! The traits are safe to implement and dyn-compatible. An operation holds its buffer boxed. It asks
+//! for the memory once, when it is made, and calls nothing of the buffer until it gives it back: the
+//! borrow that [`IoBufMut::space`] and [`IoBuf::bytes`] return lasts that long.
+//!
+//! An implementation may panic. `space`, `bytes` and `set_filled` are called in the thread that makes
+//! the operation or takes its buffer back, and their panics are that thread's. A buffer that is
+//! dropped with its operation may be dropped by the engine; a panic of its destructor ends there.
 
 use std::any::Any;
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 
 pub use super::buffer_pool::{BufferPool, Pages, PoolBuffer};
 
 /// An owned buffer that can be written out. Give it to [`File::write_at`](crate::File::write_at);
 /// it comes back with the result.
 pub trait IoBuf: Any + Send {
-    /// The bytes to write.
+    /// The bytes to write. Asked for once, when the operation is made; a future that first tries
+    /// the write in the caller asks before that as well.
     fn bytes(&self) -> &[u8];
 }
 
 /// An owned buffer that can be read into. Give it to [`File::read_at`](crate::File::read_at); it
 /// comes back with the result, on every path.
+///
+/// Arrays are no such buffers: an array is copied into the read, and its bytes would be lost with
+/// the copy. A boxed array is one.
+/// ```compile_fail,E0277
+/// let file = nowait::File::blocking_open("Cargo.toml")?;
+/// let mut buffer = [0; 4];
+/// let read = pollster::block_on(file.read_at(buffer, 0));
+/// # Ok::<(), nowait::Error>(())
+/// ```
+/// ```
+/// let file = nowait::File::blocking_open("Cargo.toml")?;
+/// let read = pollster::block_on(file.read_at(Box::new([0; 4]), 0));
+/// assert_eq!(*read.held, *b"[pac");
+/// # Ok::<(), nowait::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no buffer that can be read into",
+    label = "must own memory that does not move, such as `Vec<u8>`, `Box<[u8]>` or `Box<[u8; N]>`",
+    note = "an array is copied into the read: box it, as in `Box::new([0; 4096])`, or use `vec![0; 4096]`"
+)]
 pub trait IoBufMut: Any + Send {
-    /// The memory to fill, from its start: the same each time until `set_filled`. What a growable
-    /// buffer held before is forgotten.
+    /// The memory to fill, from its start. What a growable buffer held before is forgotten.
+    ///
+    /// Asked for once, when the operation is made; a future that first tries the read in the caller
+    /// asks before that as well.
     fn space(&mut self) -> Space<'_>;
 
-    /// Told once, after a read: the first `n` bytes of [`space`](IoBufMut::space) are now file
-    /// data.
+    /// Told at most once, after a read, when the buffer is given back: the first `n` bytes of
+    /// [`space`](IoBufMut::space) are now file data.
     ///
     /// # Safety
     /// Each of those bytes was initialised through memory that `space` returned since the last
-    /// `set_filled` (not necessarily all by one call: a read can be continued).
+    /// `set_filled`. If `space` was called twice, the first of them may have been initialised
+    /// through what the first call returned, and the others through what the last one did.
     unsafe fn set_filled(&mut self, n: usize);
 }
 
@@ -53,6 +82,14 @@ impl Space<'_> {
     /// Whether there is no room at all.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Its start, for whoever remembers it.
+    pub(crate) fn start(&mut self) -> NonNull<u8> {
+        match self {
+            Space::Init(s) => NonNull::from(&mut **s).cast(),
+            Space::Uninit(s) => NonNull::from(&mut **s).cast(),
+        }
     }
 
     /// Its start, for the kernel.
@@ -163,9 +200,15 @@ impl<const N: usize> IoBuf for [u8; N] {
     }
 }
 
-impl<const N: usize> IoBufMut for [u8; N] {
+impl<const N: usize> IoBuf for Box<[u8; N]> {
+    fn bytes(&self) -> &[u8] {
+        &**self
+    }
+}
+
+impl<const N: usize> IoBufMut for Box<[u8; N]> {
     fn space(&mut self) -> Space<'_> {
-        Space::Init(self)
+        Space::Init(&mut **self)
     }
 
     unsafe fn set_filled(&mut self, _: usize) {}
@@ -287,7 +330,7 @@ pub fn downcast<B: IoBufMut>(buffer: Buffer) -> Result<B, Buffer> {
         // The type was just checked, so the other arm is never taken.
         any.downcast::<B>()
             .map(|b| *b)
-            .map_err(|_| Box::new([0u8; 0]) as Buffer)
+            .map_err(|_| Box::new(Vec::new()) as Buffer)
     } else {
         Err(buffer)
     }
@@ -299,7 +342,7 @@ pub fn downcast_source<B: IoBuf>(source: Source) -> Result<B, Source> {
         let any: Box<dyn Any> = source;
         any.downcast::<B>()
             .map(|b| *b)
-            .map_err(|_| Box::new([0u8; 0]) as Source)
+            .map_err(|_| Box::new(Vec::new()) as Source)
     } else {
         Err(source)
     }
@@ -321,7 +364,7 @@ mod tests {
     #[test]
     fn the_type_comes_back() {
         let erased: Buffer = Box::new(vec![1u8, 2]);
-        let erased = downcast::<[u8; 4]>(erased).unwrap_err();
+        let erased = downcast::<Box<[u8; 4]>>(erased).unwrap_err();
         assert_eq!(downcast::<Vec<u8>>(erased).unwrap(), [1, 2]);
     }
 }

@@ -3,6 +3,7 @@
 use io_uring::{opcode, squeue};
 
 use super::{Known, Operation};
+use crate::foreign;
 use crate::sys::Errno;
 
 /// Makes a call on one of the engine's workers: whatever may block and has no operation here, such
@@ -31,6 +32,16 @@ impl Call {
     }
 }
 
+impl Drop for Call {
+    fn drop(&mut self) {
+        // One that was never made is dropped on a thread of the engine's, with what it holds.
+        foreign::discard(self.0.take());
+    }
+}
+
+// SAFETY: a shared reference to it gives no access to the closure.
+unsafe impl Sync for Call {}
+
 impl std::fmt::Debug for Call {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Call").finish_non_exhaustive()
@@ -48,9 +59,6 @@ impl Operation for Call {
 
     fn run(&mut self) -> Result<usize, Errno> {
         let call = self.0.take().ok_or(Errno::INVAL)?;
-        // The closure is the program's, and is gone after this: nothing of ours can be half done.
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(call))
-            .map(|()| 0)
-            .map_err(|_| Errno::IO)
+        foreign::call(call).map(|()| 0).ok_or(Errno::IO)
     }
 }

@@ -7,6 +7,7 @@ use io_uring::{opcode, squeue, types};
 use rustix::fs::{Mode, OFlags};
 
 use super::buffer::Buffer;
+use super::memory::ReadMemory;
 use super::openat2::how;
 use super::{Known, Operation, Step};
 use crate::engine::{DirectSlot, Slot};
@@ -100,7 +101,7 @@ impl Operation for OpenDirect {
 #[derive(Debug)]
 pub struct ReadDirect {
     slot: DirectSlot,
-    buffer: Buffer,
+    memory: ReadMemory,
     offset: u64,
     done: usize,
 }
@@ -110,7 +111,7 @@ impl ReadDirect {
     pub fn new(slot: &DirectSlot, buffer: Buffer, offset: u64) -> ReadDirect {
         ReadDirect {
             slot: slot.clone(),
-            buffer,
+            memory: ReadMemory::new(buffer),
             offset,
             done: 0,
         }
@@ -118,12 +119,12 @@ impl ReadDirect {
 
     /// The buffer, filled with what was read.
     pub fn into_buffer(self) -> Buffer {
-        self.buffer
+        self.memory.into_buffer()
     }
 
     fn fill(&mut self, done: usize) {
-        // SAFETY: these bytes were written by the kernel through memory that `space` returned.
-        unsafe { self.buffer.set_filled(done) };
+        // SAFETY: these bytes were written by the kernel through that memory.
+        unsafe { self.memory.fill(done) };
     }
 }
 
@@ -138,9 +139,7 @@ impl Operation for ReadDirect {
     }
 
     fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
-        let mut space = self.buffer.space();
-        let left = space.len().saturating_sub(self.done);
-        let start = space.as_mut_ptr().wrapping_add(space.len() - left);
+        let (start, left) = self.memory.skip(self.done);
         // A range beyond what files can have is refused by the kernel, as −1 must not mean the
         // file's own position.
         let offset = self.offset.saturating_add(self.done as u64);
@@ -166,7 +165,7 @@ impl Operation for ReadDirect {
     fn settle(&mut self, result: Result<usize, Errno>) -> Step {
         match result {
             Ok(n) => {
-                let len = self.buffer.space().len();
+                let len = self.memory.len();
                 self.done += n.min(len - self.done);
                 if n == 0 || self.done == len {
                     self.fill(self.done);

@@ -18,7 +18,11 @@ pub struct Getxattr {
     file: File,
     name: CString,
     value: Vec<u8>,
+    room: u32,
 }
+
+/// The largest value that an attribute can have, in bytes (`XATTR_SIZE_MAX`).
+const LARGEST: u32 = 64 << 10;
 
 #[derive(Debug)]
 enum File {
@@ -27,21 +31,25 @@ enum File {
 }
 
 impl Getxattr {
-    /// Of an open file: at most `room` bytes.
+    /// Of an open file: at most `room` bytes. No value is larger than 64 KiB, and no more is
+    /// allocated.
     pub fn new(handle: &Handle, name: CString, room: usize) -> Getxattr {
-        Getxattr {
-            file: File::Open(handle.clone()),
-            name,
-            value: Vec::with_capacity(room),
-        }
+        Getxattr::of(File::Open(handle.clone()), name, room)
     }
 
     /// Of the file at `path`, following a symbolic link: at most `room` bytes.
     pub fn path(path: CString, name: CString, room: usize) -> Getxattr {
+        Getxattr::of(File::Path(path), name, room)
+    }
+
+    fn of(file: File, name: CString, room: usize) -> Getxattr {
+        // The kernel takes more room for as much as this, too.
+        let room = u32::try_from(room).map_or(LARGEST, |room| room.min(LARGEST));
         Getxattr {
-            file: File::Path(path),
+            file,
             name,
-            value: Vec::with_capacity(room),
+            value: Vec::with_capacity(room as usize),
+            room,
         }
     }
 
@@ -63,7 +71,7 @@ impl Operation for Getxattr {
     }
 
     fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
-        let (name, room) = (self.name.as_ptr(), self.value.capacity() as u32);
+        let (name, room) = (self.name.as_ptr(), self.room);
         let value = self.value.as_mut_ptr().cast();
         match &self.file {
             File::Open(handle) => {
@@ -74,13 +82,14 @@ impl Operation for Getxattr {
     }
 
     fn run(&mut self) -> Result<usize, Errno> {
-        if self.value.capacity() == 0 {
+        self.value.clear();
+        if self.room == 0 {
             return match &self.file {
                 File::Open(handle) => rustix::fs::fgetxattr_query(handle.as_fd(), &self.name),
                 File::Path(path) => rustix::fs::getxattr_query(path, &self.name),
             };
         }
-        let spare = self.value.spare_capacity_mut();
+        let spare = &mut self.value.spare_capacity_mut()[..self.room as usize];
         match &self.file {
             File::Open(handle) => rustix::fs::fgetxattr(handle.as_fd(), &self.name, spare),
             File::Path(path) => rustix::fs::getxattr(path, &self.name, spare),
@@ -92,7 +101,7 @@ impl Operation for Getxattr {
         if let Ok(n) = result {
             // SAFETY: the kernel wrote `n` bytes into the vector's room; asked with no room at all
             // it only tells the size.
-            unsafe { self.value.set_len(n.min(self.value.capacity())) };
+            unsafe { self.value.set_len(n.min(self.room as usize)) };
         }
         Step::Done(result)
     }

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use io_uring::{opcode, squeue};
 
 use super::buffer::{Buffer, IoBufMut, Space};
+use super::memory::ReadMemory;
 use super::window::Window;
 use super::{Known, Operation, Step, is_end, ring_offset};
 use crate::alignment::Alignment;
@@ -21,7 +22,7 @@ use crate::sys::{self, Errno};
 #[derive(Debug)]
 pub struct Read {
     handle: Handle,
-    buffer: Buffer,
+    memory: ReadMemory,
     offset: Offset,
     flags: RwFlags,
     done: usize,
@@ -32,12 +33,13 @@ pub struct Read {
 }
 
 impl Read {
-    /// Reads from `offset` on until the buffer is full or the file ends.
+    /// Reads from `offset` on until the buffer is full or the file ends. Asks the buffer for its
+    /// memory, once: [`IoBufMut::space`].
     #[inline]
     pub fn new(handle: &Handle, buffer: Buffer, offset: u64) -> Read {
         Read {
             handle: handle.clone(),
-            buffer,
+            memory: ReadMemory::new(buffer),
             offset: Some(offset),
             flags: RwFlags::empty(),
             done: 0,
@@ -72,11 +74,7 @@ impl Read {
     /// The buffer, filled with what was read.
     #[inline]
     pub fn into_buffer(self) -> Buffer {
-        self.buffer
-    }
-
-    pub(crate) fn len(&mut self) -> usize {
-        self.buffer.space().len()
+        self.memory.into_buffer()
     }
 
     pub(crate) fn positional(&self) -> Option<u64> {
@@ -87,26 +85,40 @@ impl Read {
         self.flags
     }
 
-    /// What is read, and what into.
-    pub(crate) fn handle_and_buffer(&mut self) -> (&Handle, &mut Buffer) {
-        (&self.handle, &mut self.buffer)
+    /// Whether its file was opened with O_DIRECT.
+    #[inline]
+    pub(crate) fn is_direct(&self) -> bool {
+        self.handle.is_direct()
+    }
+
+    /// Has the read path do the caller's part of it, and notes what that brought.
+    #[inline]
+    pub(crate) fn start(&mut self, start: impl FnOnce(&Handle, &mut Space<'_>) -> Start) -> Start {
+        let started = start(&self.handle, &mut self.memory.space());
+        match &started {
+            Start::Done(n, _) => self.fill(*n),
+            Start::Failed(_) => self.fill(0),
+            Start::Rest(rest) => self.have(rest.done),
+        }
+        started
     }
 
     /// Notes that the first `done` bytes are there, of a read that goes on.
     pub(crate) fn have(&mut self, done: usize) {
-        self.done = done;
+        // A buffer that was asked before may have named more room then.
+        self.done = done.min(self.memory.len());
     }
 
     /// Ends it with the first `done` bytes filled.
-    pub(crate) fn fill(&mut self, done: usize) {
+    fn fill(&mut self, done: usize) {
         self.done = done;
-        // SAFETY: these bytes were written by the kernel through memory that `space` returned.
-        unsafe { self.buffer.set_filled(done) };
+        // SAFETY: these bytes were written by the kernel through that memory.
+        unsafe { self.memory.fill(done) };
     }
 
     /// Address and length of its memory.
-    pub(crate) fn pieces(&mut self) -> std::iter::Once<(usize, usize)> {
-        piece(&mut self.buffer.space())
+    pub(crate) fn pieces(&self) -> std::iter::Once<(usize, usize)> {
+        std::iter::once(self.memory.piece())
     }
 
     /// Whether its file has misaligned reads go through a window.
@@ -115,10 +127,8 @@ impl Read {
     }
 
     /// What is still to be filled, and where it comes from.
-    fn left(&mut self) -> (*mut u8, usize, Offset) {
-        let mut space = self.buffer.space();
-        let left = space.len().saturating_sub(self.done);
-        let start = space.as_mut_ptr().wrapping_add(space.len() - left);
+    fn left(&self) -> (*mut u8, usize, Offset) {
+        let (start, left) = self.memory.skip(self.done);
         let at = self.offset.map(|o| o.saturating_add(self.done as u64));
         (start, left, at)
     }
@@ -142,13 +152,13 @@ impl Read {
             return;
         };
         if self.window.is_none() && needed.refuses(true, Some(offset), self.pieces()).is_some() {
-            let len = self.len();
+            let len = self.memory.len();
             self.window = Window::new(needed, len).map(Box::new);
         }
     }
 
     /// How many of the `n` bytes that the kernel read are wanted: not what else a window covers.
-    pub(crate) fn brings(&mut self, n: usize) -> usize {
+    pub(crate) fn brings(&self, n: usize) -> usize {
         if self.window.is_none() {
             return n;
         }
@@ -203,7 +213,7 @@ impl Operation for Read {
     }
 
     fn settle(&mut self, result: Result<usize, Errno>) -> Step {
-        let len = self.len();
+        let len = self.memory.len();
         match result {
             Ok(n) => {
                 let once = self.offset.is_none() || self.flags.contains(RwFlags::NOWAIT);

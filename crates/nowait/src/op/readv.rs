@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use io_uring::{opcode, squeue};
 
 use super::buffer::Buffer;
+use super::memory::ReadMemory;
 use super::{Known, Operation, Step, is_end, ring_offset};
 use crate::flags::RwFlags;
 use crate::handle::Handle;
@@ -16,7 +17,7 @@ use crate::sys::rw::{self, MAX_RW, Offset};
 #[derive(Debug)]
 pub struct Readv {
     handle: Handle,
-    buffers: Vec<Buffer>,
+    buffers: Vec<ReadMemory>,
     offset: Offset,
     flags: RwFlags,
     done: usize,
@@ -29,7 +30,7 @@ impl Readv {
     pub fn new(handle: &Handle, buffers: Vec<Buffer>, offset: u64) -> Readv {
         Readv {
             handle: handle.clone(),
-            buffers,
+            buffers: buffers.into_iter().map(ReadMemory::new).collect(),
             offset: Some(offset),
             flags: RwFlags::empty(),
             done: 0,
@@ -54,7 +55,8 @@ impl Readv {
 
     /// The buffers, filled in order with what was read.
     pub fn into_buffers(self) -> Vec<Buffer> {
-        self.buffers
+        let buffers = self.buffers.into_iter();
+        buffers.map(ReadMemory::into_buffer).collect()
     }
 
     pub(crate) fn positional(&self) -> Option<u64> {
@@ -66,29 +68,23 @@ impl Readv {
     }
 
     /// Addresses and lengths of its memory.
-    pub(crate) fn pieces(&mut self) -> impl Iterator<Item = (usize, usize)> {
-        self.buffers.iter_mut().map(|b| {
-            let mut space = b.space();
-            (space.as_mut_ptr().addr(), space.len())
-        })
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.buffers.iter().map(ReadMemory::piece)
     }
 
     fn next(&mut self) -> Offset {
-        let pieces = self.buffers.iter_mut().map(|b| {
-            let mut space = b.space();
-            (space.as_mut_ptr(), space.len())
-        });
+        let pieces = self.buffers.iter().map(|memory| memory.skip(0));
         self.iovecs.describe(pieces, self.done);
         self.offset.map(|o| o.saturating_add(self.done as u64))
     }
 
     fn fill(&mut self, done: usize) {
         let mut left = done;
-        for buffer in &mut self.buffers {
-            let n = buffer.space().len().min(left);
+        for memory in &mut self.buffers {
+            let n = memory.len().min(left);
             left -= n;
-            // SAFETY: the kernel filled the buffers in order, through memory `space` returned.
-            unsafe { buffer.set_filled(n) };
+            // SAFETY: the kernel filled the buffers in order, through that memory.
+            unsafe { memory.fill(n) };
         }
     }
 }
@@ -152,9 +148,10 @@ pub(super) struct Iovecs {
     pub(super) bytes: usize,
 }
 
-// SAFETY: the pointers are only ever used together with the operation that owns their memory, and
-// are made anew wherever it has moved to.
+// SAFETY: the pointers are only ever used together with the operation that owns their memory.
 unsafe impl Send for Iovecs {}
+// SAFETY: as above; a shared reference gives no access to that memory.
+unsafe impl Sync for Iovecs {}
 
 impl Iovecs {
     /// Describes `pieces`, leaving out their first `skip` bytes.

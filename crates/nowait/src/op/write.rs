@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use io_uring::{opcode, squeue};
 
 use super::buffer::Source;
+use super::memory::WriteMemory;
 use super::{Known, Operation, Step, ring_offset};
 use crate::flags::RwFlags;
 use crate::handle::Handle;
@@ -16,7 +17,7 @@ use crate::sys::rw::{self, MAX_RW, Offset};
 #[derive(Debug)]
 pub struct Write {
     handle: Handle,
-    source: Source,
+    memory: WriteMemory,
     offset: Offset,
     flags: RwFlags,
     done: usize,
@@ -24,12 +25,12 @@ pub struct Write {
 }
 
 impl Write {
-    /// Writes at `offset`.
+    /// Writes at `offset`. Asks for the bytes, once: [`IoBuf::bytes`](crate::IoBuf::bytes).
     #[inline]
     pub fn new(handle: &Handle, source: Source, offset: u64) -> Write {
         Write {
             handle: handle.clone(),
-            source,
+            memory: WriteMemory::new(source),
             offset: Some(offset),
             flags: RwFlags::empty(),
             done: 0,
@@ -64,7 +65,7 @@ impl Write {
     /// The bytes that were to be written.
     #[inline]
     pub fn into_source(self) -> Source {
-        self.source
+        self.memory.into_source()
     }
 
     pub(crate) fn positional(&self) -> Option<u64> {
@@ -93,11 +94,10 @@ impl Write {
     }
 
     fn next(&self) -> (*const u8, usize, Offset) {
-        let bytes = self.source.bytes();
-        let left = bytes.get(self.done..).unwrap_or_default();
+        let (start, left) = self.memory.skip(self.done);
         (
-            left.as_ptr(),
-            left.len().min(MAX_RW),
+            start,
+            left.min(MAX_RW),
             self.offset.map(|o| o.saturating_add(self.done as u64)),
         )
     }

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use io_uring::{opcode, squeue};
 
 use super::buffer::Source;
+use super::memory::WriteMemory;
 use super::readv::Iovecs;
 use super::{Known, Operation, ring_offset};
 use crate::flags::RwFlags;
@@ -17,7 +18,7 @@ use crate::sys::rw::{self, Offset};
 #[derive(Debug)]
 pub struct Writev {
     handle: Handle,
-    sources: Vec<Source>,
+    sources: Vec<WriteMemory>,
     offset: Offset,
     flags: RwFlags,
     /// Boxed, so that operations of one buffer are small.
@@ -29,7 +30,7 @@ impl Writev {
     pub fn new(handle: &Handle, sources: Vec<Source>, offset: u64) -> Writev {
         Writev {
             handle: handle.clone(),
-            sources,
+            sources: sources.into_iter().map(WriteMemory::new).collect(),
             offset: Some(offset),
             flags: RwFlags::empty(),
             iovecs: Box::default(),
@@ -53,7 +54,8 @@ impl Writev {
 
     /// The buffers.
     pub fn into_sources(self) -> Vec<Source> {
-        self.sources
+        let sources = self.sources.into_iter();
+        sources.map(WriteMemory::into_source).collect()
     }
 
     pub(crate) fn positional(&self) -> Option<u64> {
@@ -66,16 +68,13 @@ impl Writev {
 
     /// Addresses and lengths of its memory.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.sources.iter().map(|s| {
-            let bytes = s.bytes();
-            (bytes.as_ptr().addr(), bytes.len())
-        })
+        self.sources.iter().map(WriteMemory::piece)
     }
 
     fn next(&mut self) {
-        let pieces = self.sources.iter().map(|s| {
-            let bytes = s.bytes();
-            (bytes.as_ptr().cast_mut(), bytes.len())
+        let pieces = self.sources.iter().map(|memory| {
+            let (start, len) = memory.skip(0);
+            (start.cast_mut(), len)
         });
         self.iovecs.describe(pieces, 0);
     }

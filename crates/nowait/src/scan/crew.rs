@@ -21,13 +21,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::engine::{Engine, Task, wake};
+use crate::engine::{Engine, Task};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::sys::process::{Owner, sleeps};
+use crate::waker::WakerSlot;
 
 /// What a crew does, piece by piece.
 pub(crate) trait Job: Send + 'static {
@@ -86,7 +87,10 @@ pub(crate) struct Crew<J: Job> {
     process: Owner,
     over: AtomicBool,
     state: Mutex<State<J>>,
+    /// The threads that wait for something to be handed out.
     news: Condvar,
+    /// The future that does.
+    waker: WakerSlot,
 }
 
 struct State<J> {
@@ -103,7 +107,6 @@ struct State<J> {
     few: usize,
     /// How often pieces sleep, as a moving average between 0 and 1.
     sleepy: f32,
-    waker: Option<Waker>,
     waiting: usize,
     cancelled: Cancelled,
     tally: Tally,
@@ -235,12 +238,12 @@ impl<J: Job> Crew<J> {
                 most: 0,
                 few: 0,
                 sleepy: 0.0,
-                waker: None,
                 waiting: 0,
                 cancelled: Cancelled::No,
                 tally: Tally::default(),
             }),
             news: Condvar::new(),
+            waker: WakerSlot::default(),
         })
     }
 
@@ -287,22 +290,35 @@ impl<J: Job> Crew<J> {
         if let Err(error) = self.check_process() {
             return Poll::Ready(Some(Err(error)));
         }
+        if let Some(answer) = self.try_next() {
+            return Poll::Ready(answer);
+        }
+        self.waker.register(cx.waker());
+        // Something may have come before this waker was there to be woken.
+        let Some(answer) = self.try_next() else {
+            return Poll::Pending;
+        };
+        self.waker.clear();
+        Poll::Ready(answer)
+    }
+
+    /// The next result, from workers; `None` if they have not brought it yet.
+    #[allow(
+        clippy::option_option,
+        reason = "an answer, which may be the end, or none yet"
+    )]
+    fn try_next(&self) -> Option<Option<Result<J::Out>>> {
         let mut state = lock(&self.state);
         if state.stage == Stage::Caller {
             state.stage = Stage::Workers;
         }
-        if let Some(answer) = state.answer(self.operation) {
-            drop(self.call_in(state));
-            return Poll::Ready(answer);
-        }
-        state.waker = Some(cx.waker().clone());
-        let mut state = self.call_in(state);
-        if state.stage == Stage::NoWorkers {
-            state.waker = None;
+        let answer = state.answer(self.operation);
+        let state = self.call_in(state);
+        if answer.is_none() && state.stage == Stage::NoWorkers {
             let error = Error::os("start a worker thread", crate::sys::Errno::AGAIN);
-            return Poll::Ready(Some(Err(error)));
+            return Some(Some(Err(error)));
         }
-        Poll::Pending
+        answer
     }
 
     /// Has workers begin, without anybody to wait for them.
@@ -323,7 +339,7 @@ impl<J: Job> Crew<J> {
             return;
         }
         self.over.store(true, Relaxed);
-        let waker = {
+        {
             let mut state = lock(&self.state);
             if state.cancelled == Cancelled::No {
                 state.cancelled = if state.is_over() {
@@ -334,9 +350,8 @@ impl<J: Job> Crew<J> {
                 state.job.give_up();
             }
             self.news.notify_all();
-            state.waker.take()
-        };
-        waker.into_iter().for_each(wake);
+        }
+        self.waker.wake();
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -475,9 +490,8 @@ impl<J: Job> Task for Crew<J> {
 
         let (mut state, done) = self.carry_out(piece, None);
         state.tally.by_workers += 1;
-        let mut state = self.finish(state, done);
+        let state = self.finish(state, done);
         let news = state.has_news();
-        let waker = state.waker.take_if(|_| news);
         let mut state = self.call_in(state);
         let again = state.cancelled == Cancelled::No
             && state.helpers <= state.wanted()
@@ -486,7 +500,9 @@ impl<J: Job> Task for Crew<J> {
             state.helpers -= 1;
         }
         drop(state);
-        waker.into_iter().for_each(wake);
+        if news {
+            self.waker.wake();
+        }
         again
     }
 }

@@ -1,0 +1,44 @@
+//! The state of an operation that a future waits for: its completion, once it is there, and the
+//! future's waker.
+
+use std::task::{Context, Poll, Waker};
+
+use crate::completion::Completion;
+use crate::sync::{Mutex, lock};
+use crate::waker::WakerSlot;
+
+/// Where a future waits for its completion.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    landed: Mutex<Option<Completion>>,
+    waker: WakerSlot,
+}
+
+impl Flight {
+    /// A flight whose future is waiting already.
+    pub(crate) fn new(waker: &Waker) -> Flight {
+        Flight {
+            landed: Mutex::new(None),
+            waker: WakerSlot::new(waker),
+        }
+    }
+
+    /// Hands the completion over. Called once.
+    pub(crate) fn land(&self, completion: Completion) {
+        *lock(&self.landed) = Some(completion);
+        self.waker.wake();
+    }
+
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Completion> {
+        if let Some(completion) = self.take() {
+            return Poll::Ready(completion);
+        }
+        self.waker.register(cx.waker());
+        // It may have landed before this waker was there to be woken.
+        self.take().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    fn take(&self) -> Option<Completion> {
+        lock(&self.landed).take()
+    }
+}

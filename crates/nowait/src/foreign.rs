@@ -1,0 +1,51 @@
+//! Calls into the program's code: buffers, wakers, closures, and their destructors.
+//!
+//! The library's threads serve every operation of an engine. A panic in the program's code must
+//! end its own operation and nothing else, so these threads make such calls only through here, and
+//! never while they hold a lock.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Calls code of the program. `None` if it panicked.
+pub(crate) fn call<T>(code: impl FnOnce() -> T) -> Option<T> {
+    // What the code leaves half done is the program's own.
+    catch_unwind(AssertUnwindSafe(code)).map_err(discard).ok()
+}
+
+/// Drops a value of the program. A panic of its destructor ends here.
+pub(crate) fn discard<T>(value: T) {
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(value)));
+    if let Err(payload) = dropped {
+        // The payload is a value of the program as well, and its destructor may panic in turn.
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+        dropped.unwrap_or_else(std::mem::forget);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Panics when it is dropped, with another of its kind as the payload.
+    struct Bomb(u32);
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new(Bomb(self.0 + 1)));
+        }
+    }
+
+    #[test]
+    fn a_panic_ends_the_call_and_nothing_else() {
+        assert_eq!(call(|| 7), Some(7));
+        let panicked: Option<()> = call(|| std::panic::resume_unwind(Box::new(())));
+        assert_eq!(panicked, None);
+    }
+
+    #[test]
+    fn a_payload_may_panic_when_it_is_dropped() {
+        discard(Bomb(0));
+        let panicked: Option<()> = call(|| std::panic::resume_unwind(Box::new(Bomb(0))));
+        assert_eq!(panicked, None);
+    }
+}
