@@ -8,6 +8,7 @@ use std::time::Instant;
 use rustix::event::EventfdFlags;
 
 use super::Waiting;
+use super::class::Class;
 use crate::completion::Completion;
 use crate::error::Error;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait, wait_timeout};
@@ -30,16 +31,21 @@ pub(crate) struct CompletionQueue {
 #[derive(Debug, Default)]
 struct State {
     done: VecDeque<Completion>,
+    /// How many of these there are of each class.
+    classes: Taken,
     /// Operations that were submitted to be reaped and have not been.
     expected: usize,
     /// No thread will reap any more.
     closed: bool,
 }
 
+/// How many completions of each class were taken.
+pub(crate) type Taken = [usize; Class::ALL.len()];
+
 impl CompletionQueue {
     /// Adds a completion. Gives it back if no thread will reap it.
     #[must_use]
-    pub(crate) fn push(&self, completion: Completion) -> Option<Completion> {
+    pub(crate) fn push(&self, class: Class, completion: Completion) -> Option<Completion> {
         {
             // Under the lock, as in `take`: the descriptor is readable exactly while there is
             // something.
@@ -48,6 +54,7 @@ impl CompletionQueue {
                 return Some(completion);
             }
             state.done.push_back(completion);
+            state.classes[class as usize] += 1;
             if let Some(event) = self.event.get() {
                 notify(event);
             }
@@ -72,16 +79,15 @@ impl CompletionQueue {
 
     /// Moves what is there to `out`; returns how many.
     pub(crate) fn take(&self, out: &mut Vec<Completion>) -> usize {
-        self.take_from(&mut lock(&self.state), out)
+        self.take_from(&mut lock(&self.state), out).iter().sum()
     }
 
-    fn take_from(&self, state: &mut State, out: &mut Vec<Completion>) -> usize {
+    fn take_from(&self, state: &mut State, out: &mut Vec<Completion>) -> Taken {
         if let Some(event) = self.event.get() {
             let _ = rustix::io::read(event, &mut [0u8; 8]);
         }
-        let n = state.done.len();
         out.extend(state.done.drain(..));
-        n
+        std::mem::take(&mut state.classes)
     }
 
     /// Waits until there is something, or until then; may return early.
@@ -117,12 +123,13 @@ impl CompletionQueue {
         &self,
         out: &mut Vec<Completion>,
         waiting: &Waiting,
-        taken: impl Fn(usize),
+        taken: impl Fn(Taken),
     ) -> usize {
         let mut got = 0;
         let mut state = lock(&self.state);
         loop {
-            let n = self.take_from(&mut state, out);
+            let classes = self.take_from(&mut state, out);
+            let n: usize = classes.iter().sum();
             got += n;
             state.expected -= n;
             if n > 0 && state.expected == 0 {
@@ -132,7 +139,7 @@ impl CompletionQueue {
             let rest = waiting.rest(got, state.expected);
             if n > 0 {
                 drop(state);
-                taken(n);
+                taken(classes);
                 if rest.is_none() {
                     return got;
                 }
@@ -212,7 +219,7 @@ mod model {
             })
             .collect();
         for _ in 0..pushed {
-            assert!(queue.push(completion()).is_none());
+            assert!(queue.push(Class::File, completion()).is_none());
         }
         let mut got: usize = threads.into_iter().map(|t| t.join().unwrap()).sum();
         got += reap(&queue, Wait::No);

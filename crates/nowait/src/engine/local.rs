@@ -6,9 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::class::Class;
 use super::completion_queue::{CompletionQueue, notify};
 use super::parcel::{Parcel, Reply, Route};
-use super::threads::Pool;
+use super::pools::Pools;
 use super::uring::{Out, Ring, Until};
 use super::{
     Backend, Begun, Chain, Choice, Core, Features, FileSet, Options, RefusedChain, Submit, Wait,
@@ -49,7 +50,7 @@ pub struct LocalEngine {
     choice: Choice,
     /// `None` after a drop in a forked child, or on threads.
     ring: Option<Ring>,
-    pool: Pool,
+    pools: Pools,
     completions: Arc<CompletionQueue>,
     /// Done, and not yet reaped.
     ready: VecDeque<Completion>,
@@ -81,12 +82,12 @@ impl LocalEngine {
 
     pub(super) fn with(options: &Options) -> Result<LocalEngine> {
         let core = Arc::new(Core::new(options));
-        let pool = Pool::new(&core, options.workers);
+        let pools = Pools::new(&core, options);
         let (made, choice) = choose(options, || Ring::new(&core, options.depth, &options.ring))?;
         let (mut ring, features) = made.unzip();
         core.note_features(features, &choice);
         if choice.backend == Backend::Threads {
-            pool.start()?;
+            pools.start()?;
         }
         let completions = Arc::new(CompletionQueue::default());
         if let Some(ring) = &mut ring {
@@ -97,7 +98,7 @@ impl LocalEngine {
             core,
             choice,
             ring,
-            pool,
+            pools,
             completions,
             ready: VecDeque::new(),
             away: 0,
@@ -138,7 +139,7 @@ impl LocalEngine {
 
     /// How many operations may be in flight at once.
     pub fn depth(&self) -> usize {
-        self.core.gate.depth()
+        self.core.depth()
     }
 
     /// How many operations are in flight, or done and not yet reaped.
@@ -353,14 +354,14 @@ impl LocalEngine {
     fn read_ahead(&mut self, op: Op) {
         self.ticket += 1;
         if let Some(parcel) = self.core.ahead(op, Ticket(self.ticket)) {
-            self.pool.push(parcel);
+            self.pools.push(parcel);
         }
     }
 
     fn hand_over(&mut self, mut parcel: Parcel) {
-        parcel.reply = Reply::Queue(self.completions.clone());
+        parcel.reply = Reply::Queue(self.completions.clone(), Class::default());
         self.away += 1;
-        self.pool.push(parcel);
+        self.pools.push(parcel);
     }
 
     /// Runs something on the ring and takes what comes out of it.
@@ -486,7 +487,7 @@ impl LocalEngine {
 
     fn stop(&mut self, ticket: Ticket, why: ErrorKind) {
         // In a forked child the ring's memory is not even mapped.
-        if self.core.process.is_here() && !self.pool.cancel(ticket, why) {
+        if self.core.process.is_here() && !self.pools.cancel(ticket, why) {
             self.with_ring(|ring, mut out| {
                 if ring.cancel(ticket, why) {
                     ring.flush(&mut out);

@@ -38,6 +38,11 @@ impl Flight {
         self.take().map_or(Poll::Pending, Poll::Ready)
     }
 
+    /// The completion, if it is there and the future has not taken it.
+    pub(crate) fn into_landed(self) -> Option<Completion> {
+        self.take()
+    }
+
     fn take(&self) -> Option<Completion> {
         lock(&self.landed).take()
     }
