@@ -3,7 +3,7 @@
 target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 
-.PHONY: help demo test check bench-tokio bench-smoke test-kernels test-kernels-short test-iopoll clean
+.PHONY: help demo test check bench-tokio bench-smoke test-kernels test-kernels-short test-iopoll model clean
 
 help: ## this list
 	@awk -F ': *## *' '/^[a-z-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
@@ -16,6 +16,10 @@ demo: ## the main job on a real file: what this machine allows, then random read
 test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test fails)
 	scripts/install-deps.sh
 	cargo test --workspace --all-features
+
+model: ## the engine's locks and wake-ups under the model checkers shuttle and loom: 2 minutes
+	RUSTFLAGS="--cfg shuttle" cargo test -p nowait --lib --target-dir $(target)/model -- model
+	RUSTFLAGS="--cfg nowait_loom" cargo test -p nowait --lib --target-dir $(target)/model-loom -- model
 
 check: ## format, lints, documentation, musl, manual pages
 	cargo fmt --all --check

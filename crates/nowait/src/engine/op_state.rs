@@ -1,11 +1,10 @@
 //! The state of an operation that a future waits for: its completion, once it is there, and the
 //! future's waker.
 
-use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
-use super::lock;
 use crate::completion::Completion;
+use crate::sync::{Mutex, lock};
 use crate::waker::WakerSlot;
 
 /// Where a future waits for its completion.
@@ -37,6 +36,11 @@ impl Flight {
         self.waker.register(cx.waker());
         // It may have landed before this waker was there to be woken.
         self.take().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// The completion, if it is there and the future has not taken it.
+    pub(crate) fn into_landed(self) -> Option<Completion> {
+        self.take()
     }
 
     fn take(&self) -> Option<Completion> {

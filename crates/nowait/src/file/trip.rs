@@ -1,11 +1,10 @@
 //! A trip: an operation on an engine, seen from the future that waits for it.
 
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use crate::completion::Completion;
-use crate::engine::{Engine, Flight, Turn};
+use crate::engine::{Engine, InFlight, Turn};
 use crate::op::Op;
 use crate::read::Rest;
 use crate::stats::{ns_since, sometimes_now};
@@ -16,7 +15,7 @@ pub(crate) enum Trip {
     /// Waiting for a place in the engine.
     Waiting(Box<Op>, Option<Rest>, Option<Turn>),
     /// On its way; since when, for one in 64.
-    Flying(Arc<Flight>, Option<Instant>),
+    Flying(InFlight, Option<Instant>),
     /// Landed; the future is used up.
     Over,
 }
@@ -29,10 +28,7 @@ impl Trip {
     /// A trip that has its place in the engine already.
     #[cfg(feature = "tokio")]
     pub(crate) fn reserved(engine: &Engine, op: Op, cx: &Context<'_>) -> Trip {
-        Trip::Flying(
-            engine.launch_reserved(op, None, cx.waker()),
-            sometimes_now(),
-        )
+        Trip::Flying(engine.launch_reserved(op, cx.waker()), sometimes_now())
     }
 
     /// Goes on as far as it gets.
@@ -45,7 +41,7 @@ impl Trip {
                     Err((op, rest)) => Trip::Waiting(op, rest, turn),
                 };
             }
-            Trip::Flying(flight, timer) => match flight.poll(cx) {
+            Trip::Flying(mut flight, timer) => match flight.poll(cx) {
                 Poll::Ready(completion) => {
                     if let Some(timer) = timer {
                         let core = engine.core();

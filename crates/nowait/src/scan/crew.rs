@@ -20,12 +20,13 @@
 //! stop to. Each turn is one piece; between turns the pool serves whatever else waits.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::engine::{Engine, Task, lock};
+use crate::engine::{Engine, Task};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::sys::process::{Owner, sleeps};
 use crate::waker::WakerSlot;
 

@@ -410,7 +410,7 @@ impl Stream {
             return Poll::Ready(Err(as_io(error)));
         }
         // What is said to be written must go its way whoever polls next: not without a place.
-        if !engine.reserve(cx.waker(), &mut self.turn) {
+        if !engine.reserve(handle, cx.waker(), &mut self.turn) {
             self.cursor.let_go();
             return Poll::Pending;
         }
