@@ -3,8 +3,8 @@
 target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 
-.PHONY: help demo test check bench-tokio bench-smoke test-kernels test-kernels-short test-iopoll test-powercut \
-	test-powercut-short clean
+.PHONY: help demo test check model bench-tokio bench-smoke test-kernels test-kernels-short test-iopoll \
+	test-powercut test-powercut-short clean
 
 help: ## this list
 	@awk -F ': *## *' '/^[a-z-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
@@ -17,6 +17,10 @@ demo: ## the main job on a real file: what this machine allows, then random read
 test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test fails)
 	scripts/install-deps.sh
 	cargo test --workspace --all-features
+
+model: ## the engine's locks and wake-ups under the model checkers shuttle and loom: 2 minutes
+	RUSTFLAGS="--cfg shuttle" cargo test -p nowait --lib --target-dir $(target)/model -- model
+	RUSTFLAGS="--cfg nowait_loom" cargo test -p nowait --lib --target-dir $(target)/model-loom -- model
 
 check: ## format, lints, documentation, musl, manual pages
 	cargo fmt --all --check

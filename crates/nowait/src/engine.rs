@@ -15,21 +15,27 @@
 #![allow(unsafe_code)]
 
 mod chain;
+mod class;
+mod completion_queue;
 mod features;
 mod file_set;
+mod in_flight;
 mod local;
 mod op_state;
 mod parcel;
+mod pools;
 mod registered;
 mod ring_options;
 mod ring_setup;
+mod semaphore;
 mod shared;
+mod sleep;
+mod stop;
 mod threads;
 mod timer;
 mod uring;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use once_cell::race::OnceBox;
@@ -42,8 +48,11 @@ pub use ring_options::Polled;
 pub use shared::Engine;
 
 pub(crate) use file_set::Slot;
+pub(crate) use in_flight::InFlight;
+#[cfg(feature = "tokio")]
 pub(crate) use op_state::Flight;
-pub(crate) use parcel::{Route, Turn, lock};
+pub(crate) use parcel::Route;
+pub(crate) use semaphore::Turn;
 pub(crate) use threads::Task;
 
 use crate::completion::{Completion, Provenance, Ticket};
@@ -54,10 +63,13 @@ use crate::op::{Kind, Op};
 use crate::read::plan::Mode;
 use crate::read::{Rest, Start, Trying, start_op};
 use crate::stats::{Count, Counters};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::process::Owner;
 
-use parcel::{Gate, Parcel, Reply};
+use class::Class;
+use parcel::{Parcel, Reply};
 use ring_options::RingOptions;
+use semaphore::Semaphore;
 use timer::Deadlines;
 use uring::Takes;
 
@@ -181,6 +193,7 @@ impl std::fmt::Display for Backend {
 pub struct Options {
     depth: usize,
     workers: usize,
+    blocking_workers: usize,
     backend: Option<Backend>,
     mode: Mode,
     trying: Trying,
@@ -191,8 +204,9 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            depth: 256,
+            depth: 512,
             workers: 64,
+            blocking_workers: 512,
             backend: None,
             mode: Mode::Eager,
             trying: Trying::Adaptive,
@@ -203,25 +217,41 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults: depth 256, at most 64 workers, the ring where it is allowed, eager, copies of
-    /// at most 256 KiB in the caller.
+    /// The defaults: depth 512, at most 64 workers and 512 blocking workers, the ring where it is
+    /// allowed, eager, copies of at most 256 KiB in the caller.
     pub fn new() -> Options {
         Options::default()
     }
 
     /// How many operations may be in flight at once (1 to 32,768). One more is refused as
     /// [`Submit::Full`]; a future waits for its turn.
+    ///
+    /// A shared engine has so many places for each of three classes of operations, so that those
+    /// that wait do not keep out the others: reads and writes of regular files and block devices;
+    /// calls by path (opens, statx, [`Call`](crate::op::Call)) and closes; opens of FIFOs, reads and
+    /// writes of pipes, sockets, terminals and the like, which may wait without end. A local engine has
+    /// so many in all.
     #[must_use]
     pub fn depth(mut self, depth: usize) -> Options {
         self.depth = depth;
         self
     }
 
-    /// How many worker threads there may be at once. They are started when needed and end after a
-    /// while without work.
+    /// How many worker threads there may be at once for regular files and block devices (1 to 4,096).
+    /// They are started when needed and end after a while without work. One file may hold half of
+    /// them, one device three quarters.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Options {
         self.workers = workers;
+        self
+    }
+
+    /// How many worker threads there may be at once for calls by path, and as many again for
+    /// operations that may wait without end (1 to 4,096). They are started when needed and end after a
+    /// while without work. One device may hold half of the former, one pipe half of the latter.
+    #[must_use]
+    pub fn blocking_workers(mut self, workers: usize) -> Options {
+        self.blocking_workers = workers;
         self
     }
 
@@ -284,7 +314,11 @@ impl Options {
     }
 
     fn check(&self) -> Result<()> {
-        if (1..=32_768).contains(&self.depth) && (1..=4_096).contains(&self.workers) {
+        let threads = 1..=4_096;
+        if (1..=32_768).contains(&self.depth)
+            && threads.contains(&self.workers)
+            && threads.contains(&self.blocking_workers)
+        {
             self.ring.check()
         } else {
             Err(Error::new("engine options", ErrorKind::InvalidInput))
@@ -383,9 +417,10 @@ pub(crate) struct Core {
     registered_files: OnceBox<Availability>,
     /// It has its one set of files.
     has_files: AtomicBool,
-    gate: Arc<Gate>,
-    /// Bounds the readaheads on their way, which nobody waits for; as many as operations.
-    aheads: Gate,
+    /// The places of each class.
+    places: [Semaphore; Class::ALL.len()],
+    /// Bounds the readaheads on their way, which nothing waits for; as many as operations.
+    aheads: Semaphore,
     deadlines: Arc<Deadlines>,
     process: Owner,
 }
@@ -404,8 +439,8 @@ impl Core {
             features: OnceBox::new(),
             registered_files: OnceBox::new(),
             has_files: AtomicBool::new(false),
-            gate: Arc::new(Gate::new(options.depth)),
-            aheads: Gate::new(options.depth),
+            places: Class::ALL.map(|_| Semaphore::new(options.depth)),
+            aheads: Semaphore::new(options.depth),
             deadlines: Arc::default(),
             process: Owner::current(),
         }
@@ -477,7 +512,7 @@ impl Core {
         if let Err(error) = self.check_process("submit_chain") {
             return Some(error);
         }
-        if !(1..=self.gate.depth().min(LONGEST_CHAIN)).contains(&chain.len()) {
+        if !(1..=self.depth().min(LONGEST_CHAIN)).contains(&chain.len()) {
             return Some(Error::new("submit_chain", ErrorKind::InvalidInput));
         }
         let Some(ring) = ring else {
@@ -491,15 +526,29 @@ impl Core {
         })
     }
 
-    /// Whether nothing is in flight on a shared engine.
+    fn places(&self, class: Class) -> &Semaphore {
+        &self.places[class as usize]
+    }
+
+    /// How many operations of a class may be in flight.
+    fn depth(&self) -> usize {
+        self.places(Class::File).depth()
+    }
+
+    /// How many operations are in flight on a shared engine.
+    fn in_flight(&self) -> usize {
+        self.places.iter().map(Semaphore::taken).sum()
+    }
+
+    /// Whether nothing that needs a device is in flight on a shared engine.
     pub(crate) fn is_idle(&self) -> bool {
-        self.gate.inside() == 0
+        self.places(Class::File).taken() == 0
     }
 
     /// A readahead as a parcel for a worker, which ends with nobody knowing; `None` if as many are
     /// on their way as may be, or in a forked child.
     fn ahead(&self, op: Op, ticket: Ticket) -> Option<Parcel> {
-        if !self.process.is_here() || !self.aheads.enter() {
+        if !self.process.is_here() || !self.aheads.try_take(1) {
             return None;
         }
         self.counters.count(Count::Aheads);

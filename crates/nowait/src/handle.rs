@@ -31,6 +31,8 @@ pub struct Handle(
 struct Inner {
     fd: OwnedFd,
     regular: bool,
+    /// Whether its reads and writes may wait without end.
+    unbounded: bool,
     seekable: bool,
     direct: bool,
     /// What O_DIRECT demands of it; boxed, because few files are open so.
@@ -98,6 +100,7 @@ impl Handle {
         let alignment = alignment.ok().flatten().map(Box::new);
         let inner = Arc::new(Inner {
             regular: identity.regular,
+            unbounded: !identity.bounded || filesystem.is_in_kernel(),
             seekable: identity.regular || sys::stat::is_seekable(fd.as_fd()),
             direct,
             alignment,
@@ -162,6 +165,12 @@ impl Handle {
     /// Whether it is a regular file: only those have a page cache to try.
     pub fn is_regular(&self) -> bool {
         self.0.regular
+    }
+
+    /// Whether its reads and writes may wait without end, for another program: those of pipes,
+    /// sockets, terminals and the like.
+    pub(crate) fn waits_without_end(&self) -> bool {
+        self.0.unbounded
     }
 
     /// Whether it has offsets: pipes, sockets and terminals don't, and say ESPIPE to positional

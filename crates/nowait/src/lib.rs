@@ -48,6 +48,7 @@ pub mod residency;
 pub mod scan;
 mod shown;
 pub mod stats;
+mod sync;
 mod sys;
 #[cfg(feature = "tokio")]
 pub mod tokio;

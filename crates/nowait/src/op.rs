@@ -44,6 +44,7 @@ pub use fsync::Fsync;
 pub use getxattr::Getxattr;
 pub use nop::Nop;
 pub use openat2::Openat2;
+pub(crate) use openat2::Opens;
 pub use read::Read;
 pub use readv::Readv;
 pub use statx::Statx;
@@ -279,6 +280,21 @@ impl Kind {
         !matches!(self, Kind::Close(_))
     }
 
+    /// Whether it is a read that a worker can be stopped in. A write may have begun.
+    pub(crate) fn can_be_stopped(&self) -> bool {
+        matches!(self, Kind::Read(_) | Kind::Readv(_)) && self.may_block()
+    }
+
+    /// The blocking form of a read, once, which reports EAGAIN where it would have to wait. `None` for
+    /// other operations.
+    pub(crate) fn run_at_once(&mut self) -> Option<Result<usize, Errno>> {
+        match self {
+            Kind::Read(op) => Some(op.run_at_once()),
+            Kind::Readv(op) => Some(op.run_at_once()),
+            _ => None,
+        }
+    }
+
     /// Whether it is to wait for what is not there at once (it carries no NOWAIT).
     pub(crate) fn may_block(&self) -> bool {
         self.transfer()
@@ -320,11 +336,16 @@ impl Kind {
     /// Whether the ring's form means the same as the system call. The ring takes offset −1 for the
     /// file's own position, which it uses without the kernel's lock for it, ignores offsets on pipes and
     /// sockets, knows `HIPRI` only as a property of the whole ring, and has 32 bits for the length of a
-    /// range.
+    /// range. It opens a FIFO without its other end, refuses to close a ring, and waits in its own thread
+    /// for the peer or the server of what it closes. Each statx by path goes to one of its few workers,
+    /// which a hung mount could hold.
     pub(crate) fn fits_ring(&self) -> bool {
         match self {
             Kind::Fadvise(op) => return op.fits_ring(),
             Kind::SyncFileRange(op) => return op.fits_ring(),
+            Kind::Openat2(op) => return op.opens() == Opens::AtOnce,
+            Kind::Close(op) => return op.closes_at_once(),
+            Kind::Statx(op) => return !op.is_by_path(),
             Kind::Call(_) => return false,
             _ => {}
         }

@@ -4,11 +4,10 @@
 //! program's locks, cancel a scan, drop the very future that waits. So none of them runs under the
 //! lock of this place, and their panics end at the thread that calls [`wake`](WakerSlot::wake).
 
-use std::sync::Mutex;
 use std::task::Waker;
 
-use crate::engine::lock;
 use crate::foreign;
+use crate::sync::{Mutex, lock};
 
 /// Holds the waker of the future that was polled last.
 #[derive(Debug, Default)]

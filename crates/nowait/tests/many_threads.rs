@@ -231,3 +231,29 @@ fn handles_engines_and_futures_are_send() {
         }
     });
 }
+
+#[test]
+fn reapers_that_wait_for_one_all_come_back() {
+    each_shared(Options::new(), |engine| {
+        let start = std::sync::Barrier::new(3);
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    for _ in 0..10_000 {
+                        start.wait();
+                        engine.reap(&mut Vec::new(), Wait::For(1)).unwrap();
+                        start.wait();
+                    }
+                });
+            }
+            for _ in 0..10_000 {
+                assert!(matches!(engine.submit(Nop.into()), Submit::Queued(_)));
+                start.wait();
+                // One of three gets it; the others have nothing to wait for.
+                engine.reap(&mut Vec::new(), Wait::No).unwrap();
+                start.wait();
+                engine.reap(&mut Vec::new(), Wait::For(1)).unwrap();
+            }
+        });
+    });
+}

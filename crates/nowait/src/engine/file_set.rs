@@ -14,15 +14,15 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use io_uring::Submitter;
 
-use super::parcel::lock;
 use super::shared::Inbox;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, lock};
 use crate::sys::process::Owner;
 
 /// Files registered with an engine's ring: operations on them spare the kernel looking up, taking

@@ -6,8 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::parcel::{Mailbox, Parcel, Reply, Route};
-use super::threads::Pool;
+use super::class::Class;
+use super::completion_queue::{CompletionQueue, notify};
+use super::parcel::{Parcel, Reply, Route};
+use super::pools::Pools;
 use super::uring::{Out, Ring, Until};
 use super::{
     Backend, Begun, Chain, Choice, Core, Features, FileSet, Options, RefusedChain, Submit, Wait,
@@ -48,8 +50,8 @@ pub struct LocalEngine {
     choice: Choice,
     /// `None` after a drop in a forked child, or on threads.
     ring: Option<Ring>,
-    pool: Pool,
-    mailbox: Arc<Mailbox>,
+    pools: Pools,
+    completions: Arc<CompletionQueue>,
     /// Done, and not yet reaped.
     ready: VecDeque<Completion>,
     /// At workers.
@@ -80,24 +82,24 @@ impl LocalEngine {
 
     pub(super) fn with(options: &Options) -> Result<LocalEngine> {
         let core = Arc::new(Core::new(options));
-        let pool = Pool::new(&core, options.workers);
+        let pools = Pools::new(&core, options);
         let (made, choice) = choose(options, || Ring::new(&core, options.depth, &options.ring))?;
         let (mut ring, features) = made.unzip();
         core.note_features(features, &choice);
         if choice.backend == Backend::Threads {
-            pool.start()?;
+            pools.start()?;
         }
-        let mailbox = Arc::new(Mailbox::default());
+        let completions = Arc::new(CompletionQueue::default());
         if let Some(ring) = &mut ring {
             ring.takes_signals();
-            mailbox.wake_ring(ring.waker());
+            completions.wake_ring(ring.waker());
         }
         Ok(LocalEngine {
             core,
             choice,
             ring,
-            pool,
-            mailbox,
+            pools,
+            completions,
             ready: VecDeque::new(),
             away: 0,
             ticket: 0,
@@ -137,7 +139,7 @@ impl LocalEngine {
 
     /// How many operations may be in flight at once.
     pub fn depth(&self) -> usize {
-        self.core.gate.depth()
+        self.core.depth()
     }
 
     /// How many operations are in flight, or done and not yet reaped.
@@ -264,8 +266,8 @@ impl LocalEngine {
     /// What is ready without a ring or a worker having told of it makes the descriptor readable too.
     fn tell(&self) {
         let news = self.event_registered && !self.ready.is_empty();
-        if let (true, Ok(event)) = (news, self.mailbox.event()) {
-            super::parcel::notify(event);
+        if let (true, Ok(event)) = (news, self.completions.event()) {
+            notify(event);
         }
     }
 
@@ -352,14 +354,14 @@ impl LocalEngine {
     fn read_ahead(&mut self, op: Op) {
         self.ticket += 1;
         if let Some(parcel) = self.core.ahead(op, Ticket(self.ticket)) {
-            self.pool.push(parcel);
+            self.pools.push(parcel);
         }
     }
 
     fn hand_over(&mut self, mut parcel: Parcel) {
-        parcel.reply = Reply::Mailbox(self.mailbox.clone());
+        parcel.reply = Reply::Queue(self.completions.clone(), Class::default());
         self.away += 1;
-        self.pool.push(parcel);
+        self.pools.push(parcel);
     }
 
     /// Runs something on the ring and takes what comes out of it.
@@ -410,13 +412,13 @@ impl LocalEngine {
 
     /// Takes what is done, without waiting.
     fn collect(&mut self, out: &mut Vec<Completion>) {
-        if let (true, Ok(event)) = (self.event_registered, self.mailbox.event()) {
+        if let (true, Ok(event)) = (self.event_registered, self.completions.event()) {
             let _ = rustix::io::read(event, &mut [0u8; 8]);
         }
         // Before the ring's: this too reads the descriptor, which may be the ring's only word of a
         // completion.
         if self.away > 0 {
-            self.away -= self.mailbox.take(out);
+            self.away -= self.completions.take(out);
         }
         if let (true, Some(ring)) = (self.event_registered, &mut self.ring) {
             // A deferred completion makes the descriptor readable only if none was deferred
@@ -467,7 +469,7 @@ impl LocalEngine {
                 }
                 _ => ring.wait(Until::count(want), soonest.map(left)),
             },
-            None => self.mailbox.wait(soonest),
+            None => self.completions.wait(soonest),
         }
     }
 
@@ -485,7 +487,7 @@ impl LocalEngine {
 
     fn stop(&mut self, ticket: Ticket, why: ErrorKind) {
         // In a forked child the ring's memory is not even mapped.
-        if self.core.process.is_here() && !self.pool.cancel(ticket, why) {
+        if self.core.process.is_here() && !self.pools.cancel(ticket, why) {
             self.with_ring(|ring, mut out| {
                 if ring.cancel(ticket, why) {
                     ring.flush(&mut out);
@@ -509,7 +511,7 @@ impl LocalEngine {
                 ErrorKind::Unsupported,
             ));
         }
-        let event = self.mailbox.event()?;
+        let event = self.completions.event()?;
         if !self.event_registered {
             if let Some(ring) = &self.ring {
                 ring.register_event(event.as_fd())
@@ -518,7 +520,7 @@ impl LocalEngine {
             self.event_registered = true;
             if self.in_flight() > 0 {
                 // What is done by now has not told it.
-                super::parcel::notify(event);
+                notify(event);
             }
         }
         Ok(event.as_fd())
@@ -528,7 +530,7 @@ impl LocalEngine {
 impl Drop for LocalEngine {
     fn drop(&mut self) {
         if self.core.process.is_here() {
-            self.mailbox.close();
+            self.completions.close();
         } else if let Some(ring) = self.ring.take() {
             ring.forget();
         }

@@ -1,11 +1,10 @@
 //! The state of an operation that a future waits for: its completion, once it is there, and the
 //! future's waker.
 
-use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
-use super::lock;
 use crate::completion::Completion;
+use crate::sync::{Mutex, lock};
 use crate::waker::WakerSlot;
 
 /// Where a future waits for its completion.
@@ -43,6 +42,11 @@ impl Flight {
     /// caught.
     pub(crate) fn landed_before_fork(&self) -> Option<Completion> {
         self.landed.try_lock().ok()?.take()
+    }
+
+    /// The completion, if it is there and the future has not taken it.
+    pub(crate) fn into_landed(self) -> Option<Completion> {
+        self.take()
     }
 
     fn take(&self) -> Option<Completion> {

@@ -1,25 +1,21 @@
 //! A parcel: one operation on its way through an engine, and where its completion is to go.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::task::Waker;
+use std::sync::Arc;
 use std::time::Instant;
-
-use once_cell::race::OnceBox;
-use rustix::event::EventfdFlags;
 
 use crate::completion::{Completion, Origin, Provenance, ServedBy, Ticket};
 use crate::engine::Core;
 use crate::engine::op_state::Flight;
 use crate::error::{Error, ErrorKind};
 use crate::foreign;
+use crate::handle::Handle;
 use crate::op::{Kind, Op};
 use crate::read::Rest;
 use crate::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
-use crate::sys::process::Owner;
+
+use super::class::Class;
+use super::completion_queue::CompletionQueue;
 
 /// One operation on its way.
 #[derive(Debug)]
@@ -58,31 +54,72 @@ pub(crate) enum When {
     Untold,
 }
 
-/// Where a completion goes.
+/// Where a completion goes, and the class whose place it gives back.
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// To the thread that drives the engine itself.
     Local,
     /// To a future.
-    Flight(Arc<Flight>),
-    /// To whoever reaps.
-    Mailbox(Arc<Mailbox>),
-    /// To nobody: a readahead.
+    Flight(Arc<Flight>, Class),
+    /// To a reaper.
+    Queue(Arc<CompletionQueue>, Class),
+    /// Nowhere: a readahead.
     Ahead,
 }
 
+/// A completion that nothing waits for any more. To drop it may close a file, which can wait, and
+/// runs destructors of the program: the owner leaves that to a worker.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Unwanted {
+    completion: Completion,
+    /// The place that it takes until it is dropped.
+    place: Option<Class>,
+}
+
+impl Unwanted {
+    /// The file it may close.
+    pub(crate) fn handle(&self) -> Option<&Handle> {
+        self.completion.held.kind.handle()
+    }
+
+    /// Drops it.
+    pub(crate) fn discard(self, core: &Core) {
+        foreign::discard(self.completion);
+        if let Some(class) = self.place {
+            core.places(class).give_back(1);
+        }
+    }
+}
+
 impl Reply {
-    /// Hands the completion over. Runs on the owner or on a worker.
-    pub(crate) fn deliver(self, core: &Core, completion: Completion) {
+    /// Hands the completion over. Runs on the owner or on a worker. Gives it back if nothing waits
+    /// for it.
+    pub(crate) fn deliver(self, core: &Core, completion: Completion) -> Option<Unwanted> {
         match self {
-            Reply::Local => {}
-            Reply::Ahead => core.aheads.leave(1),
-            Reply::Flight(flight) => {
-                core.gate.leave(1);
+            Reply::Local => None,
+            Reply::Ahead => {
+                core.aheads.give_back(1);
+                None
+            }
+            Reply::Flight(flight, class) => {
+                let unwanted = |completion, place| Some(Unwanted { completion, place });
+                if Arc::strong_count(&flight) == 1 {
+                    return unwanted(completion, Some(class));
+                }
+                core.places(class).give_back(1);
                 flight.land(completion);
+                // Its future may have been dropped since.
+                unwanted(Arc::into_inner(flight)?.into_landed()?, None)
             }
             // It counts as in flight until it is reaped: unreaped completions are memory too.
-            Reply::Mailbox(mailbox) => mailbox.push(completion),
+            Reply::Queue(completions, class) => {
+                let completion = completions.push(class, completion)?;
+                Some(Unwanted {
+                    completion,
+                    place: Some(class),
+                })
+            }
         }
     }
 }
@@ -171,7 +208,7 @@ impl Parcel {
         if let Some(queued) = self.queued {
             let ns = ns_since(queued);
             counters.latency(ns);
-            if !matches!(self.reply, Reply::Flight(_)) {
+            if !matches!(self.reply, Reply::Flight(..)) {
                 // A future's way back, by a wake-up, is still before it.
                 core.handed_off(self.provenance, ns);
             }
@@ -214,229 +251,4 @@ impl Parcel {
         }
         .on(path)
     }
-}
-
-/// Completions that wait to be reaped.
-#[derive(Debug, Default)]
-pub(crate) struct Mailbox {
-    done: Mutex<VecDeque<Completion>>,
-    news: Condvar,
-    /// Nobody will reap any more.
-    closed: AtomicBool,
-    /// Becomes readable when there is something to reap, once somebody has asked for it.
-    event: OnceBox<OwnedFd>,
-    /// Wakes a ring that its thread sleeps on.
-    ring: OnceBox<Arc<OwnedFd>>,
-}
-
-impl Mailbox {
-    pub(crate) fn push(&self, completion: Completion) {
-        {
-            // Under the lock, as in `take`: the descriptor is readable exactly while there is
-            // something.
-            let mut done = lock(&self.done);
-            if self.closed.load(SeqCst) {
-                return;
-            }
-            done.push_back(completion);
-            if let Some(event) = self.event.get() {
-                notify(event);
-            }
-        }
-        self.news.notify_one();
-        if let Some(ring) = self.ring.get() {
-            notify(ring);
-        }
-    }
-
-    /// From now on completions are dropped, so that each operation's memory is freed with it and not
-    /// only with the last one's.
-    pub(crate) fn close(&self) {
-        let unreaped = {
-            let mut done = lock(&self.done);
-            self.closed.store(true, SeqCst);
-            std::mem::take(&mut *done)
-        };
-        drop(unreaped);
-    }
-
-    /// Moves what is there to `out`; returns how many.
-    pub(crate) fn take(&self, out: &mut Vec<Completion>) -> usize {
-        let mut done = lock(&self.done);
-        if let Some(event) = self.event.get() {
-            let _ = rustix::io::read(event, &mut [0u8; 8]);
-        }
-        let n = done.len();
-        out.extend(done.drain(..));
-        n
-    }
-
-    /// Waits until there is something, or until then; may return early.
-    pub(crate) fn wait(&self, until: Option<Instant>) {
-        let done = lock(&self.done);
-        if !done.is_empty() {
-            return;
-        }
-        match until {
-            None => drop(self.news.wait(done)),
-            Some(until) => {
-                let left = until.saturating_duration_since(Instant::now());
-                drop(self.news.wait_timeout(done, left));
-            }
-        }
-    }
-
-    /// Ends every wait, for them to look again.
-    pub(crate) fn wake_all(&self) {
-        let _done = lock(&self.done);
-        self.news.notify_all();
-    }
-
-    /// The descriptor that becomes readable when there is something to reap.
-    pub(crate) fn event(&self) -> crate::Result<&OwnedFd> {
-        if self.event.get().is_none() {
-            let fd = eventfd(EventfdFlags::NONBLOCK).map_err(|e| Error::os("eventfd", e))?;
-            let _ = self.event.set(Box::new(fd));
-        }
-        let event = self.event.get().ok_or(Error::os("eventfd", Errno::IO))?;
-        if !lock(&self.done).is_empty() {
-            notify(event);
-        }
-        Ok(event)
-    }
-
-    /// From now on a push also wakes this ring.
-    pub(crate) fn wake_ring(&self, ring: &Arc<OwnedFd>) {
-        let _ = self.ring.set(Box::new(ring.clone()));
-    }
-}
-
-/// A new eventfd(2). One that a ring reads must block: of a file with O_NONBLOCK some kernels'
-/// rings report EAGAIN instead of waiting.
-pub(crate) fn eventfd(flags: EventfdFlags) -> Result<OwnedFd, Errno> {
-    rustix::event::eventfd(0, EventfdFlags::CLOEXEC | flags)
-}
-
-/// Makes an eventfd readable. Its count saturates; there is nothing else to fail.
-pub(crate) fn notify(event: &OwnedFd) {
-    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
-}
-
-/// Bounds what is in flight, and lets futures wait for their turn.
-#[derive(Debug)]
-pub(crate) struct Gate {
-    depth: usize,
-    inside: AtomicUsize,
-    crowded: AtomicBool,
-    waiting: Mutex<Waiting>,
-    process: Owner,
-}
-
-#[derive(Debug, Default)]
-struct Waiting {
-    wakers: BTreeMap<u64, Waker>,
-    next: u64,
-}
-
-/// A future's word with the gate to be woken when there may be a place. Dropping it takes the word
-/// back.
-#[derive(Debug)]
-pub(crate) struct Turn {
-    gate: Arc<Gate>,
-    id: u64,
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        // In a forked child a thread that is not there may have held the lock.
-        if self.gate.process.is_here() {
-            lock(&self.gate.waiting).wakers.remove(&self.id);
-        }
-    }
-}
-
-impl Gate {
-    pub(crate) fn new(depth: usize) -> Gate {
-        Gate {
-            depth,
-            inside: AtomicUsize::new(0),
-            crowded: AtomicBool::new(false),
-            waiting: Mutex::default(),
-            process: Owner::current(),
-        }
-    }
-
-    /// Takes a place, if there is one.
-    pub(crate) fn enter(&self) -> bool {
-        self.inside
-            .fetch_update(SeqCst, SeqCst, |n| (n < self.depth).then_some(n + 1))
-            .is_ok()
-    }
-
-    /// Takes so many places, or none.
-    pub(crate) fn enter_all(&self, count: usize) -> bool {
-        self.inside
-            .fetch_update(SeqCst, SeqCst, |n| {
-                n.checked_add(count).filter(|n| *n <= self.depth)
-            })
-            .is_ok()
-    }
-
-    /// Takes a place, or leaves word (in `turn`) to be woken when there may be one.
-    pub(crate) fn enter_or_wait(self: &Arc<Gate>, waker: &Waker, turn: &mut Option<Turn>) -> bool {
-        if self.enter() {
-            return true;
-        }
-        {
-            let mut waiting = lock(&self.waiting);
-            let id = match turn {
-                Some(turn) => turn.id,
-                None => {
-                    waiting.next += 1;
-                    *turn = Some(Turn {
-                        gate: self.clone(),
-                        id: waiting.next,
-                    });
-                    waiting.next
-                }
-            };
-            waiting.wakers.insert(id, waker.clone());
-            self.crowded.store(true, SeqCst);
-        }
-        // A place may have come free before the word was left.
-        self.enter()
-    }
-
-    /// Gives places back.
-    pub(crate) fn leave(&self, n: usize) {
-        self.inside.fetch_sub(n, SeqCst);
-        if self.crowded.load(SeqCst) {
-            let woken = {
-                let mut waiting = lock(&self.waiting);
-                self.crowded.store(false, SeqCst);
-                std::mem::take(&mut waiting.wakers)
-            };
-            woken.into_values().for_each(wake);
-        }
-    }
-
-    /// How many are in flight.
-    pub(crate) fn inside(&self) -> usize {
-        self.inside.load(SeqCst)
-    }
-
-    pub(crate) fn depth(&self) -> usize {
-        self.depth
-    }
-}
-
-/// Wakes a future. A waker is the program's code, and its panic must not end a thread that all others
-/// wait for.
-pub(crate) fn wake(waker: Waker) {
-    foreign::call(|| waker.wake());
-}
-
-/// Locks a mutex. What these protect is whole at every moment that a panic could interrupt.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
 }

@@ -1,17 +1,24 @@
 //! The shared engine: many threads submit, one owner drives the ring, futures and reapers wait.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::Waker;
 use std::time::Duration;
 
 use crossbeam_queue::SegQueue;
 
+use super::class::Class;
+use super::completion_queue::{CompletionQueue, Taken, notify};
 use super::file_set::Table;
+use super::in_flight::InFlight;
 use super::op_state::Flight;
-use super::parcel::{Mailbox, Parcel, Reply, Route, Turn, notify};
-use super::threads::{Pool, Task};
+use super::parcel::{Parcel, Reply, Route};
+use super::pools::Pools;
+use super::semaphore::Turn;
+use super::sleep::Sleep;
+use super::threads::Task;
 use super::uring::{Out, Ring, Takes, Until};
 use super::{
     Backend, Begun, Chain, Choice, Core, Features, FileSet, Options, RefusedChain, Submit, Wait,
@@ -20,11 +27,13 @@ use super::{
 use crate::completion::{Completion, Ticket};
 use crate::cost::Costs;
 use crate::error::{Error, ErrorKind, Result};
+#[cfg(feature = "tokio")]
+use crate::handle::Handle;
 use crate::op::{Kind, Op};
 use crate::read::Rest;
 use crate::stats::{Count, Stats};
+use crate::sync::spawn;
 use crate::sys::process::PerProcess;
-use crate::sys::thread::spawn_without_signals;
 
 /// An engine that any thread may submit to. Clones are the same engine.
 ///
@@ -48,17 +57,15 @@ pub struct Engine(Arc<Closer>);
 
 /// The handles' share of an engine: its end is the engine's.
 #[derive(Debug)]
-struct Closer(Arc<Shared>);
+pub(super) struct Closer(Arc<Shared>);
 
 struct Shared {
     core: Arc<Core>,
     choice: Choice,
     /// The way to the owner of the ring, where there is one.
     inbox: Option<Arc<Inbox>>,
-    pool: Arc<Pool>,
-    mailbox: Arc<Mailbox>,
-    /// Operations submitted, not by futures, and not yet reaped.
-    to_reap: AtomicUsize,
+    pools: Arc<Pools>,
+    completions: Arc<CompletionQueue>,
     tickets: AtomicU64,
 }
 
@@ -66,7 +73,7 @@ impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine")
             .field("backend", &self.choice.backend)
-            .field("in_flight", &self.core.gate.inside())
+            .field("in_flight", &self.core.in_flight())
             .finish_non_exhaustive()
     }
 }
@@ -75,8 +82,7 @@ impl std::fmt::Debug for Shared {
 #[derive(Debug)]
 pub(super) struct Inbox {
     messages: SegQueue<Message>,
-    /// The owner sleeps, or is about to: whoever has a message wakes it, once.
-    asleep: AtomicBool,
+    sleep: Sleep,
     closing: AtomicBool,
     wake: Arc<OwnedFd>,
     /// What the ring does.
@@ -107,9 +113,7 @@ impl Inbox {
     }
 
     fn rouse(&self) {
-        // Pairs with the owner's fence between "I sleep" and its last look at the queue.
-        std::sync::atomic::fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
+        if self.sleep.must_be_woken() {
             notify(&self.wake);
         }
     }
@@ -135,26 +139,57 @@ impl Engine {
     /// # Errors
     /// As [`new`](Engine::new).
     pub fn process() -> Result<Engine> {
+        Engine::process_or(Engine::new).map(|(engine, _)| engine)
+    }
+
+    /// Makes the engine that this process's files use when none is named, with limits of the
+    /// program's own. To be called before its first use.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it was made already; else as [`Options::build`].
+    ///
+    /// ```
+    /// use nowait::engine::{Engine, Options};
+    /// let engine = Engine::make_process(&Options::new().depth(64))?;
+    /// assert_eq!(Engine::process()?.depth(), 64);
+    /// assert!(Engine::make_process(&Options::new()).is_err());
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
+    pub fn make_process(options: &Options) -> Result<Engine> {
+        match Engine::process_or(|| options.build())? {
+            (engine, true) => Ok(engine),
+            (_, false) => {
+                let what = "make_process (the process's engine was made before)";
+                Err(Error::new(what, ErrorKind::InvalidInput))
+            }
+        }
+    }
+
+    /// The process's engine, and true if `make` made it now.
+    fn process_or(make: impl FnOnce() -> Result<Engine>) -> Result<(Engine, bool)> {
         static PROCESS: PerProcess<Engine> = PerProcess::new();
-        PROCESS.get_or_make(Engine::new).cloned()
+        let mut made = None;
+        let engine =
+            PROCESS.get_or_make(|| make().inspect(|engine| made = Some(engine.clone())))?;
+        let is_new = made.is_some_and(|made| Arc::ptr_eq(&made.0, &engine.0));
+        Ok((engine.clone(), is_new))
     }
 
     pub(super) fn with(options: &Options) -> Result<Engine> {
         let core = Arc::new(Core::new(options));
-        let pool = Arc::new(Pool::new(&core, options.workers));
-        let (made, choice) = choose(options, || start_owner(&core, options, &pool))?;
+        let pools = Arc::new(Pools::new(&core, options));
+        let (made, choice) = choose(options, || start_owner(&core, options, &pools))?;
         let (inbox, features) = made.unzip();
         core.note_features(features, &choice);
         if choice.backend == Backend::Threads {
-            pool.start()?;
+            pools.start()?;
         }
         Ok(Engine(Arc::new(Closer(Arc::new(Shared {
             core,
             choice,
             inbox,
-            pool,
-            mailbox: Arc::default(),
-            to_reap: AtomicUsize::new(0),
+            pools,
+            completions: Arc::default(),
             tickets: AtomicU64::new(1),
         })))))
     }
@@ -199,14 +234,14 @@ impl Engine {
         })
     }
 
-    /// How many operations may be in flight at once.
+    /// How many operations may be in flight at once, of each class (see [`Options::depth`]).
     pub fn depth(&self) -> usize {
-        self.core().gate.depth()
+        self.core().depth()
     }
 
     /// How many operations are in flight, or done and not yet reaped.
     pub fn in_flight(&self) -> usize {
-        self.core().gate.inside()
+        self.core().in_flight()
     }
 
     /// What this engine and its files have done so far.
@@ -234,14 +269,15 @@ impl Engine {
                 provenance,
                 ticket: None,
             }),
-            Begun::Rest(rest) if self.core().gate.enter() => {
-                self.shared().to_reap.fetch_add(1, Ordering::SeqCst);
-                let reply = Reply::Mailbox(self.shared().mailbox.clone());
-                Submit::Queued(self.queue(op, rest, reply))
-            }
-            Begun::Rest(_) => {
-                self.core().counters.count(Count::Full);
-                Submit::Full(op)
+            Begun::Rest(rest) => {
+                let class = Class::of(&op.kind);
+                if !self.core().places(class).try_take(1) {
+                    self.core().counters.count(Count::Full);
+                    return Submit::Full(op);
+                }
+                self.shared().completions.expect(1);
+                let reply = Reply::Queue(self.shared().completions.clone(), class);
+                Submit::Queued(self.queue(op, class, rest, reply))
             }
         }
     }
@@ -258,29 +294,32 @@ impl Engine {
         let mut taken = 0;
         let mut rest = std::mem::take(ops).into_iter();
         for mut op in rest.by_ref() {
-            if !self.core().gate.enter() {
+            let class = Class::of(&op.kind);
+            if !self.core().places(class).try_take(1) {
                 self.core().counters.count(Count::Full);
                 ops.push(op);
                 break;
             }
             taken += 1;
-            self.shared().to_reap.fetch_add(1, Ordering::SeqCst);
-            let mailbox = &self.shared().mailbox;
+            self.shared().completions.expect(1);
+            let completions = &self.shared().completions;
             // It has its own place already.
-            let alone = || self.core().gate.inside() == 1;
+            let alone = || self.core().places(Class::File).taken() <= 1;
             let (begun, ahead) = begin(self.core(), &mut op, batch, alone);
             ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
             match begun {
                 Begun::Done(result, provenance) => {
-                    mailbox.push(Completion {
+                    let completion = Completion {
                         result,
                         held: op,
                         provenance,
                         ticket: None,
-                    });
+                    };
+                    drop(completions.push(class, completion));
                 }
                 Begun::Rest(rest) => {
-                    self.queue(op, rest, Reply::Mailbox(mailbox.clone()));
+                    let reply = Reply::Queue(completions.clone(), class);
+                    self.queue(op, class, rest, reply);
                 }
             }
         }
@@ -306,18 +345,22 @@ impl Engine {
                 return Err(RefusedChain { error, chain });
             }
         };
-        if !self.core().gate.enter_all(chain.len()) {
+        // All of them in the places of the class that may wait longest.
+        let classes = chain.0.iter().map(|op| Class::of(&op.kind));
+        let class = classes.max().unwrap_or_default();
+        if !self.core().places(class).try_take(chain.len()) {
             self.core().counters.count(Count::Full);
             let error = Error::new("submit_chain", ErrorKind::Full);
             return Err(RefusedChain { error, chain });
         }
-        shared.to_reap.fetch_add(chain.len(), Ordering::SeqCst);
+        shared.completions.expect(chain.len());
         self.core()
             .counters
             .add(Count::Handoffs, chain.len() as u64);
         let parcel = |op: Op| {
             let ticket = self.next_ticket(&op);
-            Parcel::new(op, None, ticket, Reply::Mailbox(shared.mailbox.clone())).0
+            let reply = Reply::Queue(shared.completions.clone(), class);
+            Parcel::new(op, None, ticket, reply).0
         };
         let parcels: Vec<Parcel> = chain.0.into_iter().map(parcel).collect();
         let tickets = parcels.iter().map(|parcel| parcel.ticket).collect();
@@ -345,7 +388,7 @@ impl Engine {
     }
 
     /// Hands an operation, which has its place, to the ring's owner or to the pool.
-    fn queue(&self, op: Op, rest: Option<Rest>, reply: Reply) -> Ticket {
+    fn queue(&self, op: Op, class: Class, rest: Option<Rest>, reply: Reply) -> Ticket {
         let shared = self.shared();
         let deadline = op.get_deadline();
         let ticket = self.next_ticket(&op);
@@ -354,12 +397,14 @@ impl Engine {
         let ring_takes = |kind: &Kind| inbox.is_some_and(|inbox| inbox.takes.takes(kind));
         if let Some(why) = shared.core.refuses(&mut parcel.op.kind, ring_takes) {
             let (reply, completion) = parcel.stop(&shared.core, why);
-            reply.deliver(&shared.core, completion);
+            if let Some(unwanted) = reply.deliver(&shared.core, completion) {
+                unwanted.discard(&shared.core);
+            }
             return ticket;
         }
         // It has its own place already. Many such writes at once are the ring's: it has one kernel
         // worker do all of a file's, where ours would wait for each other.
-        let alone = || shared.core.gate.inside() == 1;
+        let alone = || shared.core.places(class).taken() == 1;
         let sooner_here = parcel.op.kind.is_put_off_by_ring() && alone();
         shared.core.counters.count(Count::Handoffs);
         match (&shared.inbox, route) {
@@ -367,7 +412,7 @@ impl Engine {
             (Some(inbox), Route::Ring) if inbox.takes.takes(&parcel.op.kind) && !sooner_here => {
                 inbox.send(Message::Submit(parcel));
             }
-            _ => shared.pool.push(parcel),
+            _ => shared.pools.push(parcel),
         }
         if let Some(deadline) = deadline {
             shared.core.deadlines.arm(deadline, ticket);
@@ -380,55 +425,77 @@ impl Engine {
         let shared = self.shared();
         let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
         if let Some(parcel) = shared.core.ahead(op, ticket) {
-            shared.pool.push(parcel);
+            shared.pools.push(parcel);
         }
     }
 
     /// For a future: queues an operation, or says that there is no place and that `waker` will be
-    /// told when there may be one.
+    /// woken when there is one.
     pub(crate) fn launch(
         &self,
         op: Box<Op>,
         rest: Option<Rest>,
         waker: &Waker,
         turn: &mut Option<Turn>,
-    ) -> std::result::Result<Arc<Flight>, (Box<Op>, Option<Rest>)> {
-        if !self.reserve(waker, turn) {
+    ) -> std::result::Result<InFlight, (Box<Op>, Option<Rest>)> {
+        let class = Class::of(&op.kind);
+        if !self.take_place(class, waker, turn) {
             return Err((op, rest));
         }
-        Ok(self.launch_reserved(*op, rest, waker))
+        Ok(self.launch_in(class, *op, rest, waker))
     }
 
-    /// For a future: takes a place, which [`launch_reserved`](Engine::launch_reserved) must then
-    /// use, or says that there is none and that `waker` will be told when there may be one.
-    pub(crate) fn reserve(&self, waker: &Waker, turn: &mut Option<Turn>) -> bool {
-        let entered = self.core().gate.enter_or_wait(waker, turn);
-        if !entered {
+    /// For a future: takes a place for a read or write of this file, which
+    /// [`launch_reserved`](Engine::launch_reserved) must then use, or says that there is none and that
+    /// `waker` will be woken when there is one.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn reserve(&self, file: &Handle, waker: &Waker, turn: &mut Option<Turn>) -> bool {
+        self.take_place(Class::of_handle(file), waker, turn)
+    }
+
+    fn take_place(&self, class: Class, waker: &Waker, turn: &mut Option<Turn>) -> bool {
+        let taken = self.core().places(class).poll_take(waker, turn);
+        if !taken {
             self.core().counters.count(Count::Full);
         }
-        entered
+        taken
     }
 
-    /// Queues an operation for which there is a place.
-    pub(crate) fn launch_reserved(&self, op: Op, rest: Option<Rest>, waker: &Waker) -> Arc<Flight> {
-        let flight = Arc::new(Flight::new(waker));
-        self.launch_for(op, rest, flight.clone());
-        flight
+    /// Queues a read or write for which there is a place.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn launch_reserved(&self, op: Op, waker: &Waker) -> InFlight {
+        self.launch_in(Class::of(&op.kind), op, None, waker)
     }
 
-    /// Queues an operation for which there is a place, and whose future waits for this flight already.
-    pub(crate) fn launch_for(&self, op: Op, rest: Option<Rest>, flight: Arc<Flight>) {
-        self.queue(op, rest, Reply::Flight(flight));
+    fn launch_in(&self, class: Class, op: Op, rest: Option<Rest>, waker: &Waker) -> InFlight {
+        // To clone a waker is to call the program: if that panics, the place is given back.
+        let flight = catch_unwind(AssertUnwindSafe(|| Arc::new(Flight::new(waker))));
+        let flight = flight.unwrap_or_else(|panic| {
+            self.core().places(class).give_back(1);
+            resume_unwind(panic)
+        });
+        let stoppable = class == Class::Unbounded && op.kind.can_be_stopped();
+        let reply = Reply::Flight(flight.clone(), class);
+        let ticket = self.queue(op, class, rest, reply);
+        let stop = stoppable.then(|| (Arc::downgrade(&self.0), ticket));
+        InFlight::new(flight, stop)
+    }
+
+    /// Queues a call for which there is a place, and whose future waits for this flight already.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn launch_for(&self, op: Op, flight: Arc<Flight>) {
+        let class = Class::of(&op.kind);
+        self.queue(op, class, None, Reply::Flight(flight, class));
     }
 
     /// Has one more worker take turns at a task. Says whether there is one to do so.
     pub(crate) fn help(&self, task: Arc<dyn Task>) -> bool {
-        self.shared().pool.help(task)
+        self.shared().pools.help(task)
     }
 
     /// How many workers may take turns at one task.
     pub(crate) fn helpers(&self) -> usize {
-        self.shared().pool.share_of_a_file()
+        self.shared().pools.helpers()
     }
 
     /// Refuses to work in a forked child.
@@ -444,25 +511,14 @@ impl Engine {
     pub fn reap(&self, out: &mut Vec<Completion>, wait: Wait) -> Result<usize> {
         self.check_process("reap")?;
         let waiting = Waiting::begin(wait);
-        let Shared {
-            mailbox, to_reap, ..
-        } = self.shared();
-        let mut got = 0;
-        loop {
-            let n = mailbox.take(out);
-            if n > 0 {
-                self.core().gate.leave(n);
-                if to_reap.fetch_sub(n, Ordering::SeqCst) == n {
-                    // Others may wait for what will not come any more.
-                    mailbox.wake_all();
+        let taken = |taken: Taken| {
+            for (class, count) in Class::ALL.into_iter().zip(taken) {
+                if count > 0 {
+                    self.core().places(class).give_back(count);
                 }
             }
-            got += n;
-            match waiting.rest(got, to_reap.load(Ordering::SeqCst)) {
-                Some((_, until)) => mailbox.wait(until),
-                None => return Ok(got),
-            }
-        }
+        };
+        Ok(self.shared().completions.reap(out, &waiting, taken))
     }
 
     /// Asks that an operation be stopped. If that comes in time it completes with
@@ -479,13 +535,20 @@ impl Engine {
     /// EMFILE and the like, at the first call; [`ErrorKind::Forked`] in a forked child.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>> {
         self.check_process("event_fd")?;
-        Ok(self.shared().mailbox.event()?.as_fd())
+        Ok(self.shared().completions.event()?.as_fd())
+    }
+}
+
+impl Closer {
+    /// Asks that an operation be stopped.
+    pub(super) fn cancel(&self, ticket: Ticket, why: ErrorKind) {
+        self.0.cancel(ticket, why);
     }
 }
 
 impl Shared {
     fn cancel(&self, ticket: Ticket, why: ErrorKind) {
-        if !self.core.process.is_here() || self.pool.cancel(ticket, why) {
+        if !self.core.process.is_here() || self.pools.cancel(ticket, why) {
             return;
         }
         if let Some(inbox) = &self.inbox {
@@ -502,7 +565,7 @@ impl Drop for Closer {
             return std::mem::forget(self.0.clone());
         }
         self.0.core.deadlines.close();
-        self.0.mailbox.close();
+        self.0.completions.close();
         if let Some(inbox) = &self.0.inbox {
             inbox.closing.store(true, Ordering::Release);
             inbox.rouse();
@@ -514,24 +577,26 @@ impl Drop for Closer {
 fn start_owner(
     core: &Arc<Core>,
     options: &Options,
-    pool: &Arc<Pool>,
+    pools: &Arc<Pools>,
 ) -> std::io::Result<(Arc<Inbox>, Features)> {
     let (told, answer) = mpsc::channel();
-    let (core, pool) = (core.clone(), pool.clone());
-    let (depth, options) = (options.depth, options.ring.clone());
-    spawn_without_signals(c"nowait-owner", move || {
-        match Ring::new(&core, depth, &options) {
+    let (core, pools) = (core.clone(), pools.clone());
+    // Of each class as many as there are places.
+    let slots = options.depth * Class::ALL.len();
+    let options = options.ring.clone();
+    spawn(c"nowait-owner", move || {
+        match Ring::new(&core, slots, &options) {
             Ok((ring, features)) => {
                 let inbox = Arc::new(Inbox {
                     messages: SegQueue::new(),
-                    asleep: AtomicBool::new(false),
+                    sleep: Sleep::new(),
                     closing: AtomicBool::new(false),
                     wake: ring.waker().clone(),
                     takes: ring.taking().clone(),
                 });
                 let _ = told.send(Ok((inbox.clone(), features)));
                 drop(options);
-                own(ring, &core, &inbox, &pool);
+                own(ring, &core, &inbox, &pools);
             }
             Err(e) => {
                 let _ = told.send(Err(e));
@@ -547,18 +612,22 @@ fn start_owner(
 const LINGER: usize = 4;
 
 /// The owner's life: take in, submit, reap, wake the waiting, sleep.
-fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pool: &Pool) {
+fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
     let mut out = |out: Out| match out {
-        Out::Done(reply, completion) => reply.deliver(core, completion),
-        Out::Worker(parcel) => pool.push(parcel),
+        Out::Done(reply, completion) => {
+            if let Some(unwanted) = reply.deliver(core, completion) {
+                pools.discard(unwanted);
+            }
+        }
+        Out::Worker(parcel) => pools.push(parcel),
     };
     loop {
         while let Some(message) = inbox.messages.pop() {
             match message {
                 Message::Submit(parcel) if ring.takes(&parcel.op.kind) => {
-                    // The gate lets in no more than there are slots.
+                    // There are as many slots as places.
                     if let Some(parcel) = ring.push(parcel) {
-                        pool.push(parcel);
+                        pools.push(parcel);
                     }
                 }
                 Message::Submit(parcel) => out(Out::without_ring(core, parcel, false)),
@@ -566,13 +635,13 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pool: &Pool) {
                     // Given back by a ring that can't be entered any more.
                     for parcel in ring.push_chain(parcels).into_iter().flatten() {
                         let (reply, completion) = parcel.stop(core, ErrorKind::NeedsRing);
-                        reply.deliver(core, completion);
+                        out(Out::Done(reply, completion));
                     }
                 }
                 Message::Cancel(ticket, why) => {
                     // It may have gone on to a worker while the message was on its way.
                     if !ring.cancel(ticket, why) {
-                        pool.cancel(ticket, why);
+                        pools.cancel(ticket, why);
                     }
                 }
                 Message::Register(table, told) => {
@@ -605,13 +674,11 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pool: &Pool) {
             }
             std::thread::yield_now();
         }
-        inbox.asleep.store(true, Ordering::Relaxed);
-        std::sync::atomic::fence(Ordering::SeqCst);
-        // Who came before "asleep" was seen wakes nobody: look once more for both.
+        inbox.sleep.announce();
         if inbox.messages.is_empty() && !over(&ring) {
             ring.wait(Until::count(1), None);
         }
-        inbox.asleep.store(false, Ordering::Relaxed);
+        inbox.sleep.end();
         ring.drain(&mut out);
     }
 }

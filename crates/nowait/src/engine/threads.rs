@@ -1,29 +1,31 @@
-//! Workers: one bounded pool of threads that carry out operations by their blocking form, and take
-//! turns at tasks.
+//! Workers: a bounded pool of threads that carry out operations by their blocking form, and take
+//! turns at tasks. An engine has one for each class of operations.
 //!
 //! A task is work of many turns that is no single operation: a directory scan. A worker takes one
 //! turn at it, a batch of it, and puts it back at the end of the queue: whatever else waits is
 //! served between two turns.
 //!
 //! Threads are started when there is work and no idle one, up to the limit, and end after a while
-//! without work. No file may hold more than half of them, and no device more than three quarters:
-//! a file on a stalled disk must not keep the others waiting. What is over such a share is parked
-//! until one of its own is done.
+//! without work. One file or device may hold only its share of them: a file on a stalled disk must
+//! not keep the others waiting. What is over such a share is parked until one of its own is done.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Core;
-use super::parcel::{Parcel, When, lock};
+use super::class::Class;
+use super::parcel::{Parcel, Unwanted, When};
+use super::stop::Stop;
 use crate::completion::{ServedBy, Ticket};
 use crate::error::{Error, ErrorKind, Result};
+use crate::handle::Handle;
 use crate::op::Step;
 use crate::stats::Count;
+use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::sync::{Condvar, Mutex, MutexGuard, lock, spawn, wait_timeout, yield_now};
 use crate::sys::Errno;
-use crate::sys::thread::spawn_without_signals;
 
 /// Work that workers take turns at.
 pub(crate) trait Task: Send + Sync {
@@ -39,6 +41,8 @@ pub(crate) trait Task: Send + Sync {
 enum Work {
     Parcel(Parcel),
     Task(Arc<dyn Task>),
+    /// To be dropped.
+    Unwanted(Unwanted),
 }
 
 /// How long a worker stays without work.
@@ -51,6 +55,7 @@ pub(crate) struct Pool(Arc<Inner>);
 
 struct Inner {
     core: Arc<Core>,
+    class: Class,
     limit: usize,
     state: Mutex<State>,
     work: Condvar,
@@ -64,6 +69,8 @@ struct State {
     parked: HashMap<Share, VecDeque<Work>>,
     /// How many operations of a share are being carried out; there are few shares at a time.
     running: Vec<(Share, usize)>,
+    /// Reads that are being carried out and can be stopped.
+    stoppable: Vec<(Ticket, Arc<Stop>)>,
     threads: usize,
     idle: usize,
     closing: bool,
@@ -117,21 +124,13 @@ enum Share {
 }
 
 /// The shares that a piece of work counts against.
-fn shares(work: &Work) -> Option<[Share; 2]> {
-    let (file, device) = match work {
-        Work::Parcel(parcel) => {
-            let handle = parcel.op.kind.handle()?;
-            (handle.as_fd().as_raw_fd(), handle.filesystem().device())
-        }
-        Work::Task(task) => task.subject(),
-    };
-    Some([Share::File(file), Share::Device(device)])
-}
+type Shares = [Option<Share>; 2];
 
 impl Pool {
-    pub(crate) fn new(core: &Arc<Core>, limit: usize) -> Pool {
+    pub(crate) fn new(core: &Arc<Core>, class: Class, limit: usize) -> Pool {
         Pool(Arc::new(Inner {
             core: core.clone(),
+            class,
             limit,
             state: Mutex::default(),
             work: Condvar::new(),
@@ -149,10 +148,30 @@ impl Pool {
     }
 
     /// Takes an operation in. It is queued even if no thread can be started for it, as long as
-    /// there is one.
-    pub(crate) fn push(&self, parcel: Parcel) {
-        if let Some(Work::Parcel(stranded)) = self.enqueue(Work::Parcel(parcel)) {
-            self.0.refuse(stranded);
+    /// there is one; without any it is given back.
+    #[must_use]
+    pub(crate) fn push(&self, parcel: Parcel) -> Option<Parcel> {
+        match self.enqueue(Work::Parcel(parcel)) {
+            Some(Work::Parcel(stranded)) => Some(stranded),
+            _ => None,
+        }
+    }
+
+    /// Has a worker drop a completion. Without any worker it is dropped here.
+    pub(crate) fn discard(&self, unwanted: Unwanted) {
+        if let Some(Work::Unwanted(stranded)) = self.enqueue(Work::Unwanted(unwanted)) {
+            stranded.discard(&self.0.core);
+        }
+    }
+
+    /// Completes an operation that no thread can be had for: it fails with that.
+    pub(crate) fn refuse(&self, mut parcel: Parcel) {
+        let core = &self.0.core;
+        // Never begun: a close keeps its descriptor, to close it when it is dropped.
+        let _ = parcel.op.kind.settle(Err(Errno::CANCELED));
+        let (reply, completion) = parcel.finish(core, Err(Errno::AGAIN), ServedBy::Caller);
+        if let Some(unwanted) = reply.deliver(core, completion) {
+            unwanted.discard(core);
         }
     }
 
@@ -185,11 +204,16 @@ impl Pool {
         self.0.most(Share::File(0))
     }
 
-    /// Takes back an operation that no worker has begun, and completes it as stopped. Says whether
-    /// it was there.
+    /// Takes back an operation that no worker has begun, and completes it as stopped; asks a read
+    /// that can be stopped to stop. Says whether it was one of these.
     pub(crate) fn cancel(&self, ticket: Ticket, why: ErrorKind) -> bool {
         let found = {
             let mut state = lock(&self.0.state);
+            let running = state.stoppable.iter().find(|(of, _)| *of == ticket);
+            if let Some((_, stop)) = running {
+                stop.ask(why);
+                return true;
+            }
             let State { ready, parked, .. } = &mut *state;
             let found = std::iter::once(ready)
                 .chain(parked.values_mut())
@@ -200,11 +224,9 @@ impl Pool {
                     queue.remove(at)
                 });
             // Others of its shares may have been parked until it would be done.
-            let freed = found.as_ref().and_then(shares);
-            freed
-                .iter()
-                .flatten()
-                .for_each(|share| state.unpark(*share));
+            let freed = found.as_ref().map(|work| self.0.shares(work));
+            let freed = freed.iter().flatten().flatten();
+            freed.for_each(|share| state.unpark(*share));
             self.0.waiting.store(state.ready.len(), Relaxed);
             if !state.ready.is_empty() {
                 self.0.work.notify_one();
@@ -214,8 +236,12 @@ impl Pool {
         let Some(Work::Parcel(parcel)) = found else {
             return false;
         };
-        let (reply, completion) = parcel.stop(&self.0.core, why);
-        reply.deliver(&self.0.core, completion);
+        let core = &self.0.core;
+        let (reply, completion) = parcel.stop(core, why);
+        if let Some(unwanted) = reply.deliver(core, completion) {
+            // In the thread that cancels, which need not be one that may wait.
+            self.discard(unwanted);
+        }
         true
     }
 }
@@ -234,18 +260,42 @@ impl Drop for Pool {
 impl Inner {
     fn spawn(self: Arc<Self>, state: &mut State) -> std::io::Result<()> {
         let inner = self.clone();
-        spawn_without_signals(c"nowait-worker", move || inner.work())?;
+        spawn(c"nowait-worker", move || inner.work())?;
         state.threads += 1;
         Ok(())
     }
 
-    /// No thread can be had, and there is none: the operation fails with that.
-    fn refuse(&self, parcel: Parcel) {
-        let mut parcel = parcel;
-        // Never begun: a close keeps its descriptor, to close it when it is dropped.
-        let _ = parcel.op.kind.settle(Err(Errno::CANCELED));
-        let (reply, completion) = parcel.finish(&self.core, Err(Errno::AGAIN), ServedBy::Caller);
-        reply.deliver(&self.core, completion);
+    /// The shares that a piece of work counts against.
+    fn shares(&self, work: &Work) -> Shares {
+        let handle = match work {
+            Work::Parcel(parcel) => parcel.op.kind.handle(),
+            Work::Unwanted(unwanted) => unwanted.handle(),
+            Work::Task(task) => {
+                let (file, device) = task.subject();
+                return [Some(Share::File(file)), Some(Share::Device(device))];
+            }
+        };
+        let file = |handle: &Handle| Share::File(handle.as_fd().as_raw_fd());
+        let device = |handle: &Handle| Share::Device(handle.filesystem().device());
+        match self.class {
+            Class::File => [handle.map(file), handle.map(device)],
+            // Any number of them may begin in one directory.
+            Class::Call => [None, handle.map(device)],
+            // All pipes are of one device, and wait for different things.
+            Class::Unbounded => [handle.map(file), None],
+        }
+    }
+
+    /// How a read that waits without end is told to stop.
+    fn stop_for(&self, work: &Work) -> Option<(Ticket, Arc<Stop>)> {
+        match work {
+            Work::Parcel(parcel) if self.class == Class::Unbounded => parcel
+                .op
+                .kind
+                .can_be_stopped()
+                .then(|| (parcel.ticket, Arc::default())),
+            _ => None,
+        }
     }
 
     /// A worker's life.
@@ -253,15 +303,21 @@ impl Inner {
         let mut state = lock(&self.state);
         loop {
             if let Some(work) = self.take(&mut state) {
+                let stop = self.stop_for(&work);
+                // Before the lock is let go: from then on it is not found in the queue.
+                state.stoppable.extend(stop.clone());
                 // Who is woken takes one and wakes the next: not the caller pays for all.
                 let more = !state.ready.is_empty() && state.idle > 0;
                 drop(state);
                 if more {
                     self.work.notify_one();
                 }
-                let shares = shares(&work);
-                let again = self.carry_out(work);
+                let shares = self.shares(&work);
+                let again = self.carry_out(work, stop.as_ref().map(|(_, stop)| &**stop));
                 state = lock(&self.state);
+                if let Some((ticket, _)) = stop {
+                    state.stoppable.retain(|(of, _)| *of != ticket);
+                }
                 self.give_back(&mut state, shares);
                 state.ready.extend(again);
                 self.waiting.store(state.ready.len(), Relaxed);
@@ -274,13 +330,10 @@ impl Inner {
                 break;
             }
             state.idle += 1;
-            let (back, timeout) = self
-                .work
-                .wait_timeout(state, IDLE)
-                .unwrap_or_else(|e| e.into_inner());
-            state = back;
+            let late;
+            (state, late) = wait_timeout(&self.work, &self.state, state, IDLE);
             state.idle -= 1;
-            if timeout.timed_out() && state.ready.is_empty() {
+            if late && state.ready.is_empty() {
                 break;
             }
         }
@@ -288,12 +341,18 @@ impl Inner {
     }
 
     /// Does what a worker was given. Gives back a task that wants another turn.
-    fn carry_out(&self, work: Work) -> Option<Work> {
+    fn carry_out(&self, work: Work, stop: Option<&Stop>) -> Option<Work> {
         match work {
             Work::Parcel(parcel) => {
-                let (parcel, result) = run(parcel);
+                let (parcel, result) = run(parcel, stop);
                 let (reply, completion) = parcel.finish(&self.core, result, ServedBy::Worker);
-                reply.deliver(&self.core, completion);
+                if let Some(unwanted) = reply.deliver(&self.core, completion) {
+                    unwanted.discard(&self.core);
+                }
+                None
+            }
+            Work::Unwanted(unwanted) => {
+                unwanted.discard(&self.core);
                 None
             }
             Work::Task(task) => {
@@ -312,7 +371,7 @@ impl Inner {
         state.lingering = true;
         drop(state);
         for _ in 0..LINGER {
-            std::thread::yield_now();
+            yield_now();
             if self.waiting.load(Relaxed) > 0 {
                 break;
             }
@@ -326,7 +385,7 @@ impl Inner {
     fn take(&self, state: &mut State) -> Option<Work> {
         let mut taken = None;
         while let Some(work) = state.ready.pop_front() {
-            let shares = shares(&work);
+            let shares = self.shares(&work);
             let over = shares
                 .into_iter()
                 .flatten()
@@ -347,10 +406,10 @@ impl Inner {
     }
 
     /// One operation less of these shares: what was parked for one of them may go on.
-    fn give_back(&self, state: &mut State, shares: Option<[Share; 2]>) {
+    fn give_back(&self, state: &mut State, shares: Shares) {
         // The device's first: else a busy file's next operation always took the place that other
         // files of the device wait for.
-        for share in shares.into_iter().flatten().rev() {
+        for share in shares.into_iter().rev().flatten() {
             state.end(share);
             state.unpark(share);
         }
@@ -360,16 +419,21 @@ impl Inner {
     /// How many workers a share may hold.
     fn most(&self, share: Share) -> usize {
         match share {
-            Share::File(_) => self.limit.div_ceil(2),
-            Share::Device(_) => (self.limit * 3).div_ceil(4),
+            Share::Device(_) if self.class == Class::File => (self.limit * 3).div_ceil(4),
+            Share::File(_) | Share::Device(_) => self.limit.div_ceil(2),
         }
     }
 }
 
 /// Carries out one operation, to its end.
-fn run(mut parcel: Parcel) -> (Parcel, std::result::Result<usize, Errno>) {
+fn run(mut parcel: Parcel, stop: Option<&Stop>) -> (Parcel, std::result::Result<usize, Errno>) {
     loop {
-        let result = match parcel.op.kind.run() {
+        let kind = &mut parcel.op.kind;
+        let result = match stop {
+            Some(stop) => stop.run(kind),
+            None => kind.run(),
+        };
+        let result = match result {
             Err(Errno::INTR) if parcel.op.kind.may_repeat() => continue,
             Ok(n) => {
                 parcel.arrived(n, When::Untold);
@@ -377,6 +441,9 @@ fn run(mut parcel: Parcel) -> (Parcel, std::result::Result<usize, Errno>) {
             }
             Err(errno) => Err(errno),
         };
+        if result == Err(Errno::CANCELED) {
+            parcel.stopped = parcel.stopped.or(stop.and_then(Stop::why));
+        }
         if let Step::Done(result) = parcel.op.kind.settle(result) {
             return (parcel, result);
         }

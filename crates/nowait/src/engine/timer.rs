@@ -5,12 +5,11 @@
 //! done, so there are never more of them than operations in flight.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::parcel::lock;
 use crate::completion::Ticket;
-use crate::sys::thread::spawn_without_signals;
+use crate::sync::{Condvar, Mutex, lock, spawn, wait, wait_timeout};
 
 /// The deadlines of one engine.
 #[derive(Debug, Default)]
@@ -78,7 +77,7 @@ impl Deadlines {
         if !state.watched {
             let deadlines = self.clone();
             let body = move || deadlines.sleep_and_call(&expire);
-            state.watched = spawn_without_signals(c"nowait-timer", body).is_ok();
+            state.watched = spawn(c"nowait-timer", body).is_ok();
         }
     }
 
@@ -100,11 +99,10 @@ impl Deadlines {
                     state = lock(&self.state);
                 }
                 Some((at, _)) => {
-                    let wait = self.news.wait_timeout(state, at - now);
-                    state = wait.unwrap_or_else(|e| e.into_inner()).0;
+                    state = wait_timeout(&self.news, &self.state, state, at - now).0;
                 }
                 None if !state.due.is_empty() => {
-                    state = self.news.wait(state).unwrap_or_else(|e| e.into_inner());
+                    state = wait(&self.news, state);
                 }
                 // Nothing is due: the thread goes, and the next deadline starts another.
                 None => break,
@@ -134,5 +132,67 @@ mod tests {
         assert_eq!(deadlines.expired(), Some(Ticket(2)));
         assert_eq!(deadlines.expired(), None);
         assert_eq!(deadlines.next(), None);
+    }
+}
+
+#[cfg(all(test, shuttle))]
+mod model {
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+    use std::time::Duration;
+
+    use super::*;
+
+    const SCHEDULES: usize = 10_000;
+
+    /// Two threads add a deadline each that is past when it is armed; one of the operations may be
+    /// done before. Each deadline fires once or is removed, and the thread ends.
+    fn fired(removes: bool) {
+        let deadlines = Arc::new(Deadlines::default());
+        let past = Instant::now() - Duration::from_secs(1);
+        let fired = Arc::new(AtomicU64::new(0));
+        let submit = |ticket: u64| {
+            let (deadlines, fired) = (deadlines.clone(), fired.clone());
+            shuttle::thread::spawn(move || {
+                deadlines.add(past, Ticket(ticket));
+                deadlines.watch(move |ticket| {
+                    fired.fetch_add(ticket.0, SeqCst);
+                });
+                deadlines.arm(past, Ticket(ticket));
+                if removes && ticket == 1 {
+                    deadlines.remove(past, Ticket(ticket));
+                }
+            })
+        };
+        let threads = [1, 10].map(submit);
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        while lock(&deadlines.state).watched {
+            crate::sync::yield_now();
+        }
+        let sum = fired.load(SeqCst);
+        assert!(sum == 11 || (removes && sum == 10), "{sum}");
+        deadlines.close();
+    }
+
+    #[test]
+    fn each_deadline_fires_once() {
+        shuttle::check_random(|| fired(false), SCHEDULES);
+        shuttle::check_pct(|| fired(false), SCHEDULES, 3);
+    }
+
+    #[test]
+    fn what_is_done_before_does_not_keep_the_thread() {
+        shuttle::check_random(|| fired(true), SCHEDULES);
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_a_far_deadline_ends_with_the_engine() {
+        let run = || {
+            let deadlines = Arc::new(Deadlines::default());
+            let far = Instant::now() + Duration::from_secs(10_000);
+            deadlines.add(far, Ticket(1));
+            deadlines.watch(|_| ());
+            deadlines.close();
+        };
+        shuttle::check_random(run, SCHEDULES);
     }
 }

@@ -21,9 +21,10 @@ use rustix::event::EventfdFlags;
 
 use super::Core;
 use super::chain::Held;
+use super::completion_queue::eventfd;
 use super::features::{Feature, Features};
 use super::file_set::Table;
-use super::parcel::{Parcel, Reply, When, eventfd};
+use super::parcel::{Parcel, Reply, When};
 use super::registered::Registered;
 use super::ring_options::RingOptions;
 use super::ring_setup::{self, Made};

@@ -1,11 +1,10 @@
 //! A trip: an operation on an engine, seen from the future that waits for it.
 
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use crate::completion::Completion;
-use crate::engine::{Engine, Flight, Turn};
+use crate::engine::{Engine, InFlight, Turn};
 use crate::error::Error;
 use crate::op::Op;
 use crate::read::Rest;
@@ -17,7 +16,7 @@ pub(crate) enum Trip {
     /// Waiting for a place in the engine.
     Waiting(Box<Op>, Option<Rest>, Option<Turn>),
     /// On its way; since when, for one in 64.
-    Flying(Arc<Flight>, Option<Instant>),
+    Flying(InFlight, Option<Instant>),
     /// Landed; the future is used up.
     Over,
 }
@@ -30,10 +29,7 @@ impl Trip {
     /// A trip that has its place in the engine already.
     #[cfg(feature = "tokio")]
     pub(crate) fn reserved(engine: &Engine, op: Op, cx: &Context<'_>) -> Trip {
-        Trip::Flying(
-            engine.launch_reserved(op, None, cx.waker()),
-            sometimes_now(),
-        )
+        Trip::Flying(engine.launch_reserved(op, cx.waker()), sometimes_now())
     }
 
     /// Goes on as far as it gets. In a forked child: an operation that waits for a place is refused,
@@ -50,7 +46,7 @@ impl Trip {
                     Err((op, rest)) => Trip::Waiting(op, rest, turn),
                 };
             }
-            Trip::Flying(flight, timer) => match flight.poll(cx) {
+            Trip::Flying(mut flight, timer) => match flight.poll(cx) {
                 Poll::Ready(completion) => {
                     if let Some(timer) = timer {
                         let core = engine.core();
@@ -72,7 +68,7 @@ impl Trip {
                 let refused = refused.named(op.name());
                 return Poll::Ready(Completion::failed(refused, *op));
             }
-            Trip::Flying(flight, timer) => match flight.landed_before_fork() {
+            Trip::Flying(mut flight, timer) => match flight.landed_before_fork() {
                 Some(completion) => return Poll::Ready(completion),
                 None => *self = Trip::Flying(flight, timer),
             },

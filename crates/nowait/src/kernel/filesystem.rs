@@ -25,6 +25,17 @@ pub(crate) const OVERLAY: u64 = 0x794c_7630;
 /// FUSE, virtiofs among them.
 pub(crate) const FUSE: u64 = 0x6573_5546;
 
+/// btrfs.
+const BTRFS: u64 = 0x9123_683e;
+/// procfs, tracefs and debugfs: their files call themselves regular, and some wait without end.
+const IN_KERNEL: [u64; 3] = [0x9fa0, 0x7472_6163, 0x6462_6720];
+
+/// Whether this number of statfs(2) is a filesystem's that has no server: of memory, or of a block
+/// device.
+pub(crate) fn is_local(magic: u64) -> bool {
+    IN_MEMORY.contains(&magic) || OPEN_AT_ONCE.contains(&magic) || magic == BTRFS
+}
+
 impl Filesystem {
     /// One of which nothing is known yet.
     pub(super) fn new(id: FilesystemId) -> Filesystem {
@@ -44,6 +55,11 @@ impl Filesystem {
     /// Whether it is overlayfs, on which cachestat(2) answers 0 whatever is cached.
     pub fn is_overlay(&self) -> bool {
         self.id.magic == OVERLAY
+    }
+
+    /// Whether its regular files are the kernel's own, some of which wait without end.
+    pub(crate) fn is_in_kernel(&self) -> bool {
+        IN_KERNEL.contains(&self.id.magic)
     }
 
     /// The device number (`st_dev`) of its files.
@@ -69,7 +85,7 @@ impl Filesystem {
         Some(match self.id.magic {
             0xef53 => "ext2/3/4",
             0x5846_5342 => "xfs",
-            0x9123_683e => "btrfs",
+            BTRFS => "btrfs",
             0x0102_1994 => "tmpfs",
             0x8584_58f6 => "ramfs",
             OVERLAY => "overlayfs",

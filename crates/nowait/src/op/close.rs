@@ -1,11 +1,12 @@
 //! close: gives a descriptor back.
 
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use io_uring::{opcode, squeue, types};
 
 use super::{Known, Operation, Step};
-use crate::sys::Errno;
+use crate::kernel::is_local;
+use crate::sys::{self, Errno};
 
 /// Closes a descriptor: close(2). Some filesystems report write errors only here.
 ///
@@ -14,13 +15,31 @@ use crate::sys::Errno;
 #[derive(Debug)]
 pub struct Close {
     fd: Option<OwnedFd>,
+    at_once: bool,
 }
 
 impl Close {
     /// Closes this descriptor.
     pub fn new(fd: OwnedFd) -> Close {
-        Close { fd: Some(fd) }
+        let at_once = closes_at_once(fd.as_fd());
+        Close {
+            fd: Some(fd),
+            at_once,
+        }
     }
+
+    /// Whether it waits for no peer and no server.
+    pub(crate) fn closes_at_once(&self) -> bool {
+        self.at_once
+    }
+}
+
+/// Whether close(2) waits for nothing: of a regular file on a filesystem that is known to have no
+/// server. A socket may linger (socket(7)), FUSE and NFS flush, and of a ring's own descriptor other
+/// rings say EBADF.
+fn closes_at_once(fd: BorrowedFd<'_>) -> bool {
+    sys::stat::identity(fd)
+        .is_ok_and(|identity| identity.regular && is_local(identity.filesystem.magic))
 }
 
 impl Operation for Close {

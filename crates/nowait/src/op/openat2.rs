@@ -2,9 +2,10 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::OnceLock;
 
 use io_uring::{opcode, squeue, types};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 
 use super::{Known, Operation, Step};
 use crate::handle::Handle;
@@ -22,6 +23,18 @@ struct Inner {
     flags: OFlags,
     mode: Mode,
     opened: Option<OwnedFd>,
+    opens: OnceLock<Opens>,
+}
+
+/// For what open(2) may wait, as far as the kernel's caches tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opens {
+    /// For nothing but a device: a regular file, a directory, or no file is opened at all (O_PATH).
+    AtOnce,
+    /// Without end: a FIFO waits for its other end, a terminal for its line.
+    MayWait,
+    /// It is not known before the path was followed.
+    Unknown,
 }
 
 impl Openat2 {
@@ -37,6 +50,7 @@ impl Openat2 {
             flags,
             mode,
             opened: None,
+            opens: OnceLock::new(),
         }))
     }
 
@@ -50,6 +64,33 @@ impl Openat2 {
     /// The open file, once it is there.
     pub fn into_fd(mut self) -> Option<OwnedFd> {
         self.0.opened.take()
+    }
+
+    /// For what it may wait. Asked of the kernel once, without waiting.
+    pub(crate) fn opens(&self) -> Opens {
+        *self.0.opens.get_or_init(|| self.look())
+    }
+
+    fn look(&self) -> Opens {
+        let Inner {
+            at, path, flags, ..
+        } = &*self.0;
+        if flags.intersects(OFlags::PATH | OFlags::DIRECTORY | OFlags::NONBLOCK) {
+            return Opens::AtOnce;
+        }
+        let follow = *flags & OFlags::NOFOLLOW;
+        let flags = OFlags::PATH | OFlags::CLOEXEC | follow;
+        let look = match at {
+            Some(at) => rustix::fs::openat2(at, path, flags, Mode::empty(), ResolveFlags::CACHED),
+            None => rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED),
+        };
+        let Ok(stat) = look.and_then(rustix::fs::fstat) else {
+            return Opens::Unknown;
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile | FileType::Directory | FileType::Symlink => Opens::AtOnce,
+            _ => Opens::MayWait,
+        }
     }
 
     fn directory(&self) -> i32 {
@@ -100,7 +141,7 @@ impl Operation for Openat2 {
                 ResolveFlags::empty(),
             ),
             None => rustix::fs::openat2(
-                rustix::fs::CWD,
+                CWD,
                 &inner.path,
                 inner.flags,
                 inner.mode,

@@ -169,6 +169,17 @@ impl Read {
     }
 }
 
+impl Read {
+    /// The blocking form, once, which reports EAGAIN where it would have to wait.
+    pub(crate) fn run_at_once(&mut self) -> Result<usize, Errno> {
+        let flags = self.flags;
+        self.flags |= RwFlags::NOWAIT;
+        let result = self.run();
+        self.flags = flags;
+        result
+    }
+}
+
 impl Operation for Read {
     const OPCODE: u8 = opcode::Read::CODE;
     const NAME: &'static str = "read";

@@ -89,6 +89,17 @@ impl Readv {
     }
 }
 
+impl Readv {
+    /// The blocking form, once, which reports EAGAIN where it would have to wait.
+    pub(crate) fn run_at_once(&mut self) -> Result<usize, Errno> {
+        let flags = self.flags;
+        self.flags |= RwFlags::NOWAIT;
+        let result = self.run();
+        self.flags = flags;
+        result
+    }
+}
+
 impl Operation for Readv {
     const OPCODE: u8 = opcode::Readv::CODE;
     const NAME: &'static str = "readv";

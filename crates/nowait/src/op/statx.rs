@@ -66,6 +66,11 @@ impl Statx {
             .then(|| unsafe { self.0.out.assume_init_ref() })
     }
 
+    /// Whether a path is followed.
+    pub(crate) fn is_by_path(&self) -> bool {
+        !self.0.path.is_empty()
+    }
+
     fn directory(&self) -> i32 {
         use std::os::fd::{AsFd, AsRawFd};
         self.0

@@ -21,14 +21,15 @@
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use once_cell::race::OnceNonZeroUsize;
 
-use crate::engine::{Engine, Task, lock};
+use crate::engine::{Engine, Task};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::sys::process::Owner;
 use crate::sys::thread::sleeps;
 use crate::waker::WakerSlot;

@@ -11,6 +11,9 @@ use super::Errno;
 pub(crate) struct Identity {
     /// Whether it is a regular file.
     pub regular: bool,
+    /// Whether its reads and writes wait for a device at most: a regular file, a directory or a
+    /// block device.
+    pub bounded: bool,
     /// Which filesystem it lies on.
     pub filesystem: FilesystemId,
 }
@@ -31,8 +34,15 @@ pub(crate) struct FilesystemId {
 pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<Identity, Errno> {
     let stat = rustix::fs::fstat(fd)?;
     let statfs = rustix::fs::fstatfs(fd)?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let bounded = [
+        FileType::RegularFile,
+        FileType::Directory,
+        FileType::BlockDevice,
+    ];
     Ok(Identity {
-        regular: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
+        regular: kind == FileType::RegularFile,
+        bounded: bounded.contains(&kind),
         filesystem: FilesystemId::new(stat.st_dev, &statfs),
     })
 }

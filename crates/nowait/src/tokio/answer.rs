@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use crate::engine::lock;
+use crate::sync::lock;
 
 /// Where a call leaves its result.
 #[derive(Debug)]

@@ -19,9 +19,10 @@ use std::time::{Duration, Instant};
 
 use super::transfer::{Ended, Transfer};
 use super::{Answer, as_io};
-use crate::engine::{Engine, Flight, lock};
+use crate::engine::{Engine, Flight};
 use crate::handle::Handle;
 use crate::op::{Call, Op};
+use crate::sync::lock;
 
 /// One for all clones of a file.
 #[derive(Debug)]
@@ -117,7 +118,7 @@ impl Description {
                 return asked;
             }
         }
-        engine.launch_for(call, None, flight);
+        engine.launch_for(call, flight);
         asked
     }
 
@@ -151,7 +152,7 @@ impl Drop for Turn {
             flight,
         }) = next
         {
-            engine.launch_for(call, None, flight);
+            engine.launch_for(call, flight);
         }
     }
 }

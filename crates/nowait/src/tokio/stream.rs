@@ -184,7 +184,7 @@ impl Stream {
         want: usize,
     ) -> Poll<io::Result<()>> {
         let (handle, engine) = (file.handle(), file.engine());
-        ready!(self.poll_place(engine, cx, "read"))?;
+        ready!(self.poll_place(file, cx, "read"))?;
         let room = self.unread.take_room();
         self.doing = if handle.is_seekable() {
             self.ask(engine, Transfer::read(handle, room, want), cx.waker())
@@ -198,12 +198,13 @@ impl Stream {
     /// Takes a place in the engine, which must then be used.
     fn poll_place(
         &mut self,
-        engine: &Engine,
+        file: &File,
         cx: &Context<'_>,
         what: &'static str,
     ) -> Poll<io::Result<()>> {
+        let (handle, engine) = (file.handle(), file.engine());
         engine.check_process(what).map_err(as_io)?;
-        if !engine.reserve(cx.waker(), &mut self.turn) {
+        if !engine.reserve(handle, cx.waker(), &mut self.turn) {
             return Poll::Pending;
         }
         self.turn = None;
@@ -262,7 +263,7 @@ impl Stream {
             }
         }
         // What is said to be written must go its way whoever polls next: not without a place.
-        ready!(self.poll_place(engine, cx, "write"))?;
+        ready!(self.poll_place(file, cx, "write"))?;
         let back = self.unread.len();
         let mut copy = self.unread.take_room();
         for slice in slices {
@@ -319,7 +320,7 @@ impl Stream {
         };
         self.doing = match sought {
             Some(Ended::Seek(sought)) => Doing::Sought(sought),
-            _ => match ready!(self.poll_place(engine, cx, "seek")) {
+            _ => match ready!(self.poll_place(file, cx, "seek")) {
                 Ok(()) => {
                     let seek = Transfer::seek(to, self.unread.len());
                     self.ask(engine, seek, cx.waker())
@@ -347,7 +348,7 @@ impl Stream {
 
     /// Changes the file's size. What was read and not taken is forgotten, for it may be gone.
     pub(super) async fn set_len(&mut self, file: &File, size: u64) -> io::Result<()> {
-        let place = |cx: &mut Context<'_>| self.poll_place(file.engine(), cx, "set_len");
+        let place = |cx: &mut Context<'_>| self.poll_place(file, cx, "set_len");
         std::future::poll_fn(place).await?;
         let transfer = Transfer::set_len(size, self.unread.len());
         self.unread.forget();

@@ -1,0 +1,50 @@
+//! Classes of operations, by how long they may wait.
+//!
+//! | class | operations | may wait for |
+//! |---|---|---|
+//! | File | reads, writes and syncs of regular files and block devices | a device |
+//! | Call | opens, closes, statx and other calls by path | a server, of a mount that may hang |
+//! | Unbounded | opens of FIFOs; reads and writes of pipes, sockets, terminals and the like | another program, without end |
+//!
+//! Each class has places and workers of its own. Operations that wait without end can then take no
+//! place and no worker from those that do not.
+
+use crate::handle::Handle;
+use crate::op::{Kind, Opens};
+
+/// How long an operation may wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Class {
+    /// For a device.
+    #[default]
+    File,
+    /// For a server, which may hang.
+    Call,
+    /// Without end.
+    Unbounded,
+}
+
+impl Class {
+    pub(crate) const ALL: [Class; 3] = [Class::File, Class::Call, Class::Unbounded];
+
+    /// The class of an operation.
+    pub(crate) fn of(kind: &Kind) -> Class {
+        match kind {
+            Kind::Openat2(open) if open.opens() == Opens::MayWait => Class::Unbounded,
+            Kind::Openat2(_) | Kind::Close(_) | Kind::OpenDirect(_) => Class::Call,
+            Kind::Call(_) => kind.handle().map_or(Class::Call, Class::of_handle),
+            Kind::Statx(statx) if statx.is_by_path() => Class::Call,
+            Kind::Statx(_) | Kind::Getxattr(_) => Class::File,
+            _ => kind.handle().map_or(Class::File, Class::of_handle),
+        }
+    }
+
+    /// The class of reads and writes of an open file.
+    pub(crate) fn of_handle(handle: &Handle) -> Class {
+        if handle.waits_without_end() {
+            Class::Unbounded
+        } else {
+            Class::File
+        }
+    }
+}

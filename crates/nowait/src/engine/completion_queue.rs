@@ -1,0 +1,251 @@
+//! The completion queue: completions that wait to be reaped, and the threads that wait for them.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use once_cell::race::OnceBox;
+use rustix::event::EventfdFlags;
+
+use super::Waiting;
+use super::class::Class;
+use crate::completion::Completion;
+use crate::error::Error;
+use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait, wait_timeout};
+use crate::sys::Errno;
+
+/// Completions that were not reaped yet.
+///
+/// The count of operations that are still to come lies under the same lock as the completions, and
+/// a reaper looks at both before it sleeps: it cannot miss the last of them.
+#[derive(Debug, Default)]
+pub(crate) struct CompletionQueue {
+    state: Mutex<State>,
+    news: Condvar,
+    /// Becomes readable when there is something to reap, once a program has asked for it.
+    event: OnceBox<OwnedFd>,
+    /// Wakes a ring that its thread sleeps on.
+    ring: OnceBox<Arc<OwnedFd>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    done: VecDeque<Completion>,
+    /// How many of these there are of each class.
+    classes: Taken,
+    /// Operations that were submitted to be reaped and have not been.
+    expected: usize,
+    /// No thread will reap any more.
+    closed: bool,
+}
+
+/// How many completions of each class were taken.
+pub(crate) type Taken = [usize; Class::ALL.len()];
+
+impl CompletionQueue {
+    /// Adds a completion. Gives it back if no thread will reap it.
+    #[must_use]
+    pub(crate) fn push(&self, class: Class, completion: Completion) -> Option<Completion> {
+        {
+            // Under the lock, as in `take`: the descriptor is readable exactly while there is
+            // something.
+            let mut state = lock(&self.state);
+            if state.closed {
+                return Some(completion);
+            }
+            state.done.push_back(completion);
+            state.classes[class as usize] += 1;
+            if let Some(event) = self.event.get() {
+                notify(event);
+            }
+        }
+        self.news.notify_one();
+        if let Some(ring) = self.ring.get() {
+            notify(ring);
+        }
+        None
+    }
+
+    /// From now on completions are given back, so that each operation's memory is freed with it and
+    /// not only with the last one's.
+    pub(crate) fn close(&self) {
+        let unreaped = {
+            let mut state = lock(&self.state);
+            state.closed = true;
+            std::mem::take(&mut state.done)
+        };
+        drop(unreaped);
+    }
+
+    /// Moves what is there to `out`; returns how many.
+    pub(crate) fn take(&self, out: &mut Vec<Completion>) -> usize {
+        self.take_from(&mut lock(&self.state), out).iter().sum()
+    }
+
+    fn take_from(&self, state: &mut State, out: &mut Vec<Completion>) -> Taken {
+        if let Some(event) = self.event.get() {
+            let _ = rustix::io::read(event, &mut [0u8; 8]);
+        }
+        out.extend(state.done.drain(..));
+        std::mem::take(&mut state.classes)
+    }
+
+    /// Waits until there is something, or until then; may return early.
+    pub(crate) fn wait(&self, until: Option<Instant>) {
+        let state = lock(&self.state);
+        if state.done.is_empty() {
+            drop(self.sleep(state, until));
+        }
+    }
+
+    fn sleep<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        until: Option<Instant>,
+    ) -> MutexGuard<'a, State> {
+        match until {
+            None => wait(&self.news, state),
+            Some(until) => {
+                let left = until.saturating_duration_since(Instant::now());
+                wait_timeout(&self.news, &self.state, state, left).0
+            }
+        }
+    }
+
+    /// Notes that so many operations more are to be reaped.
+    pub(crate) fn expect(&self, n: usize) {
+        lock(&self.state).expected += n;
+    }
+
+    /// Collects completions into `out`, for as long as `waiting` says. `taken` is told how many,
+    /// whenever some were taken, before this waits for more. Returns how many in all.
+    pub(crate) fn reap(
+        &self,
+        out: &mut Vec<Completion>,
+        waiting: &Waiting,
+        taken: impl Fn(Taken),
+    ) -> usize {
+        let mut got = 0;
+        let mut state = lock(&self.state);
+        loop {
+            let classes = self.take_from(&mut state, out);
+            let n: usize = classes.iter().sum();
+            got += n;
+            state.expected -= n;
+            if n > 0 && state.expected == 0 {
+                // Others may wait for what will not come any more.
+                self.news.notify_all();
+            }
+            let rest = waiting.rest(got, state.expected);
+            if n > 0 {
+                drop(state);
+                taken(classes);
+                if rest.is_none() {
+                    return got;
+                }
+                // More may have come meanwhile: look again.
+                state = lock(&self.state);
+                if !state.done.is_empty() {
+                    continue;
+                }
+            }
+            // Nothing has been taken since: what is counted here is what is waited for.
+            match waiting.rest(got, state.expected) {
+                Some((_, until)) => state = self.sleep(state, until),
+                None => return got,
+            }
+        }
+    }
+
+    /// The descriptor that becomes readable when there is something to reap.
+    pub(crate) fn event(&self) -> crate::Result<&OwnedFd> {
+        if self.event.get().is_none() {
+            let fd = eventfd(EventfdFlags::NONBLOCK).map_err(|e| Error::os("eventfd", e))?;
+            let _ = self.event.set(Box::new(fd));
+        }
+        let event = self.event.get().ok_or(Error::os("eventfd", Errno::IO))?;
+        if !lock(&self.state).done.is_empty() {
+            notify(event);
+        }
+        Ok(event)
+    }
+
+    /// From now on a push also wakes this ring.
+    pub(crate) fn wake_ring(&self, ring: &Arc<OwnedFd>) {
+        let _ = self.ring.set(Box::new(ring.clone()));
+    }
+}
+
+/// A new eventfd(2). One that a ring reads must block: of a file with O_NONBLOCK some kernels'
+/// rings report EAGAIN instead of waiting.
+pub(crate) fn eventfd(flags: EventfdFlags) -> Result<OwnedFd, Errno> {
+    rustix::event::eventfd(0, EventfdFlags::CLOEXEC | flags)
+}
+
+/// Makes an eventfd readable. Its count saturates; there is nothing else to fail.
+pub(crate) fn notify(event: &OwnedFd) {
+    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+}
+
+#[cfg(all(test, shuttle))]
+mod model {
+    use super::*;
+    use crate::engine::Wait;
+    use crate::error::ErrorKind;
+    use crate::op::{Nop, Op};
+
+    const SCHEDULES: usize = 20_000;
+
+    fn completion() -> Completion {
+        Completion::failed(Error::new("nop", ErrorKind::Cancelled), Op::from(Nop))
+    }
+
+    fn reap(queue: &CompletionQueue, wait: Wait) -> usize {
+        let mut out = Vec::new();
+        let n = queue.reap(&mut out, &Waiting::begin(wait), |_| ());
+        assert_eq!(n, out.len());
+        n
+    }
+
+    /// Runs `reapers`, each with a wait of its own, while one thread pushes completions.
+    fn reaped(pushed: usize, reapers: &[Wait]) {
+        let queue = Arc::new(CompletionQueue::default());
+        queue.expect(pushed);
+        let threads: Vec<_> = reapers
+            .iter()
+            .map(|wait| {
+                let (queue, wait) = (queue.clone(), *wait);
+                shuttle::thread::spawn(move || reap(&queue, wait))
+            })
+            .collect();
+        for _ in 0..pushed {
+            assert!(queue.push(Class::File, completion()).is_none());
+        }
+        let mut got: usize = threads.into_iter().map(|t| t.join().unwrap()).sum();
+        got += reap(&queue, Wait::No);
+        assert_eq!(got, pushed);
+    }
+
+    #[test]
+    fn reapers_that_wait_for_one_all_come_back() {
+        let both = [Wait::For(1), Wait::For(1), Wait::No];
+        shuttle::check_random(move || reaped(1, &both), SCHEDULES);
+        shuttle::check_pct(move || reaped(2, &both), SCHEDULES, 3);
+    }
+
+    #[test]
+    fn reapers_that_wait_for_many_come_back_once_nothing_more_can_come() {
+        let many = [Wait::For(3), Wait::For(2), Wait::For(1)];
+        shuttle::check_random(move || reaped(4, &many), SCHEDULES);
+        shuttle::check_pct(move || reaped(4, &many), SCHEDULES, 3);
+    }
+
+    #[test]
+    fn reapers_with_a_time_limit_come_back() {
+        let within = std::time::Duration::from_secs(1000);
+        let batch = |count| Wait::Batch { count, within };
+        let timed = [batch(1), batch(2), Wait::For(1)];
+        shuttle::check_random(move || reaped(3, &timed), SCHEDULES);
+    }
+}

@@ -1,0 +1,50 @@
+//! A future's operation in the engine.
+
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+use super::op_state::Flight;
+use super::shared::Closer;
+use crate::completion::{Completion, Ticket};
+use crate::error::ErrorKind;
+
+/// An operation in flight, as its future holds it.
+///
+/// If it is dropped before the completion is there, a read that may wait without end is stopped, so
+/// that it gives its place back. Other operations go on: a write that was begun is not taken back,
+/// and a device answers by itself.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    flight: Arc<Flight>,
+    stop: Option<(Weak<Closer>, Ticket)>,
+}
+
+impl InFlight {
+    pub(super) fn new(flight: Arc<Flight>, stop: Option<(Weak<Closer>, Ticket)>) -> InFlight {
+        InFlight { flight, stop }
+    }
+
+    pub(crate) fn poll(&mut self, cx: &Context<'_>) -> Poll<Completion> {
+        let polled = self.flight.poll(cx);
+        if polled.is_ready() {
+            self.stop = None;
+        }
+        polled
+    }
+
+    /// In a forked child: what had landed before the fork.
+    pub(crate) fn landed_before_fork(&mut self) -> Option<Completion> {
+        self.stop = None;
+        self.flight.landed_before_fork()
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if let Some((engine, ticket)) = self.stop.take()
+            && let Some(engine) = engine.upgrade()
+        {
+            engine.cancel(ticket, ErrorKind::Cancelled);
+        }
+    }
+}

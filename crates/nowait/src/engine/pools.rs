@@ -1,0 +1,70 @@
+//! The workers of an engine: a pool for each class of operations.
+
+use std::sync::Arc;
+
+use super::class::Class;
+use super::parcel::{Parcel, Unwanted};
+use super::threads::{Pool, Task};
+use super::{Core, Options};
+use crate::completion::Ticket;
+use crate::error::{ErrorKind, Result};
+
+/// All workers of one engine.
+pub(crate) struct Pools([Pool; Class::ALL.len()]);
+
+impl Pools {
+    pub(crate) fn new(core: &Arc<Core>, options: &Options) -> Pools {
+        Pools(Class::ALL.map(|class| {
+            let limit = match class {
+                Class::File => options.workers,
+                Class::Call | Class::Unbounded => options.blocking_workers,
+            };
+            Pool::new(core, class, limit)
+        }))
+    }
+
+    /// Starts the first worker, to learn whether threads can be had at all.
+    pub(crate) fn start(&self) -> Result<()> {
+        self.of(Class::File).start()
+    }
+
+    fn of(&self, class: Class) -> &Pool {
+        &self.0[class as usize]
+    }
+
+    /// Has a worker carry out an operation. Where no thread can be started for its class, one of
+    /// another class does it.
+    pub(crate) fn push(&self, parcel: Parcel) {
+        let own = Class::of(&parcel.op.kind);
+        let mut left = Some(parcel);
+        for class in [own, Class::File, Class::Call, Class::Unbounded] {
+            match left.take() {
+                Some(parcel) => left = self.of(class).push(parcel),
+                None => return,
+            }
+        }
+        if let Some(stranded) = left {
+            self.of(own).refuse(stranded);
+        }
+    }
+
+    /// Has one more worker take turns at a task. Says whether there is one to do so.
+    pub(crate) fn help(&self, task: Arc<dyn Task>) -> bool {
+        self.of(Class::File).help(task)
+    }
+
+    /// How many workers may take turns at one task.
+    pub(crate) fn helpers(&self) -> usize {
+        self.of(Class::File).share_of_a_file()
+    }
+
+    /// Has a worker drop a completion.
+    pub(crate) fn discard(&self, unwanted: Unwanted) {
+        self.of(Class::Call).discard(unwanted);
+    }
+
+    /// Stops an operation that no worker has begun, or that can be stopped. Says whether it is one.
+    pub(crate) fn cancel(&self, ticket: Ticket, why: ErrorKind) -> bool {
+        self.0.iter().any(|pool| pool.cancel(ticket, why))
+    }
+}

@@ -1,0 +1,115 @@
+//! The places of an engine: tokio's fair semaphore, with a poll form for our futures.
+//!
+//! tokio clones wakers under a lock of its own. What it is given is therefore a waker of ours that
+//! holds the program's: to clone it counts a reference and runs no code of the program.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use tokio::sync::{AcquireError, OwnedSemaphorePermit};
+
+use crate::foreign;
+use crate::sys::process::Owner;
+
+/// Bounds the operations in flight. Futures that find no place wait for one, in order.
+#[derive(Debug)]
+pub(crate) struct Semaphore {
+    places: Arc<tokio::sync::Semaphore>,
+    depth: usize,
+}
+
+type Acquire = dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync;
+
+/// A future's turn in the queue for a place. Dropping it gives up the turn, and the place as well
+/// if it has come meanwhile.
+pub(crate) struct Turn {
+    acquire: Option<Pin<Box<Acquire>>>,
+    process: Owner,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // To give up the turn locks the queue. In a forked child a thread that is not there may have
+        // held that lock, and the memory stays.
+        if !self.process.is_here() {
+            std::mem::forget(self.acquire.take());
+        }
+    }
+}
+
+impl std::fmt::Debug for Turn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Turn").finish_non_exhaustive()
+    }
+}
+
+impl Semaphore {
+    pub(crate) fn new(depth: usize) -> Semaphore {
+        Semaphore {
+            places: Arc::new(tokio::sync::Semaphore::new(depth)),
+            depth,
+        }
+    }
+
+    /// Takes so many places, or none.
+    pub(crate) fn try_take(&self, count: usize) -> bool {
+        let permits = u32::try_from(count).ok();
+        let permits = permits.and_then(|count| self.places.try_acquire_many(count).ok());
+        permits.map(|permits| permits.forget()).is_some()
+    }
+
+    /// Takes a place, or queues up for one: then `waker` is woken when there is one for `turn`.
+    pub(crate) fn poll_take(&self, waker: &Waker, turn: &mut Option<Turn>) -> bool {
+        if turn.is_none() && self.try_take(1) {
+            return true;
+        }
+        let ours = Waker::from(Arc::new(Forward(waker.clone())));
+        let queued = turn.get_or_insert_with(|| Turn {
+            acquire: None,
+            process: Owner::current(),
+        });
+        let acquire = queued
+            .acquire
+            .get_or_insert_with(|| Box::pin(self.places.clone().acquire_owned()));
+        match acquire.as_mut().poll(&mut Context::from_waker(&ours)) {
+            Poll::Ready(permit) => {
+                // The semaphore is never closed.
+                let taken = permit.map(OwnedSemaphorePermit::forget).is_ok();
+                *turn = None;
+                taken
+            }
+            Poll::Pending => false,
+        }
+    }
+
+    /// Gives places back.
+    pub(crate) fn give_back(&self, count: usize) {
+        self.places.add_permits(count);
+    }
+
+    /// How many places are taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.depth.saturating_sub(self.places.available_permits())
+    }
+
+    /// How many places there are.
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+}
+
+/// A waker that wakes the program's.
+struct Forward(Waker);
+
+impl Wake for Forward {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+        foreign::discard(self);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        foreign::call(|| self.0.wake_by_ref());
+    }
+}
