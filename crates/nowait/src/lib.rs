@@ -44,6 +44,7 @@ pub mod kernel;
 pub mod op;
 pub mod read;
 pub mod residency;
+mod retry;
 pub mod scan;
 mod shown;
 pub mod stats;

@@ -54,7 +54,9 @@ use crate::engine::Slot;
 use crate::error::ErrorKind;
 use crate::flags::RwFlags;
 use crate::handle::Handle;
+use crate::kernel::FUSE;
 use crate::sys::Errno;
+use crate::sys::limit::file_size_is_limited;
 use crate::sys::rw::Offset;
 
 /// One operation, ready to be submitted.
@@ -263,13 +265,19 @@ impl Kind {
     }
 
     /// Whether the thread that makes it may get SIGPIPE or, with a limited file size, SIGXFSZ.
-    pub(crate) fn may_signal(&self, size_limited: bool) -> bool {
+    pub(crate) fn may_signal(&self) -> bool {
         match self {
             Kind::Write(_) | Kind::Writev(_) => {
-                size_limited || !self.handle().is_some_and(Handle::is_regular)
+                !self.handle().is_some_and(Handle::is_regular) || file_size_is_limited()
             }
             _ => false,
         }
+    }
+
+    /// Whether the ring's own try at submission would do something else than the operation: it opens
+    /// with O_NONBLOCK, so that a fifo is open before there is another end.
+    pub(crate) fn is_not_to_be_tried(&self) -> bool {
+        matches!(self, Kind::OpenDirect(_))
     }
 
     /// Whether it may be made again after EINTR. After a close the descriptor is gone, and its
@@ -318,16 +326,21 @@ impl Kind {
 
     /// Whether the ring's form means the same as the system call. The ring takes offset −1 for the
     /// file's own position, ignores offsets on pipes and sockets, knows `HIPRI` only as a property
-    /// of the whole ring, and has 32 bits for the length of a range.
+    /// of the whole ring, and has 32 bits for the length of a range. It opens a fifo without waiting
+    /// for its other end. After a short read of a FUSE file with `FOPEN_DIRECT_IO` it goes on at the
+    /// wrong place.
     pub(crate) fn fits_ring(&self) -> bool {
         match self {
+            Kind::Openat2(op) => return op.fits_ring(),
             Kind::Fadvise(op) => return op.fits_ring(),
             Kind::SyncFileRange(op) => return op.fits_ring(),
             Kind::Call(_) => return false,
             _ => {}
         }
         let seekable = || self.handle().is_none_or(Handle::is_seekable);
+        let fuse = |handle: &Handle| handle.filesystem().magic() == FUSE;
         match self.transfer() {
+            Some(_) if self.handle().is_some_and(fuse) => false,
             Some((_, flags)) if flags.contains(RwFlags::HIPRI) => false,
             Some((Some(offset), _)) => i64::try_from(offset).is_ok() && seekable(),
             _ => true,

@@ -21,6 +21,7 @@ use super::parcel::{Parcel, When, lock};
 use crate::completion::{ServedBy, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::Step;
+use crate::retry;
 use crate::stats::Count;
 use crate::sys::Errno;
 use crate::sys::thread::spawn_without_signals;
@@ -369,8 +370,13 @@ impl Inner {
 /// Carries out one operation, to its end.
 fn run(mut parcel: Parcel) -> (Parcel, std::result::Result<usize, Errno>) {
     loop {
-        let result = match parcel.op.kind.run() {
-            Err(Errno::INTR) if parcel.op.kind.may_repeat() => continue,
+        let kind = &mut parcel.op.kind;
+        let ran = if kind.may_repeat() {
+            retry::interrupted(|| kind.run())
+        } else {
+            kind.run()
+        };
+        let result = match ran {
             Ok(n) => {
                 parcel.arrived(n, When::Untold);
                 Ok(n)

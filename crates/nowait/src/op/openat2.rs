@@ -52,6 +52,13 @@ impl Openat2 {
         self.0.opened.take()
     }
 
+    /// Whether the ring opens as the call does. It tries with O_NONBLOCK, and a fifo would be open
+    /// before there is another end.
+    pub(crate) fn fits_ring(&self) -> bool {
+        let waits_for_none = OFlags::NONBLOCK | OFlags::PATH | OFlags::DIRECTORY;
+        self.0.flags.intersects(waits_for_none)
+    }
+
     fn directory(&self) -> i32 {
         use std::os::fd::AsFd;
         self.0

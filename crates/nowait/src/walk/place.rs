@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::kernel::Learnt;
+use crate::retry;
 use crate::scan::{Directory, FLAGS};
 use crate::sys::Errno;
 
@@ -131,7 +132,9 @@ fn open_piece(
     } else {
         OFlags::NOFOLLOW
     };
+    let mut left = retry::MOST;
     loop {
+        left -= 1;
         let opened = if follow || RESOLVING.is_refused() {
             rustix::fs::openat(&at, path, flags | nofollow, Mode::empty())
         } else {
@@ -139,9 +142,9 @@ fn open_piece(
             rustix::fs::openat2(&at, path, flags | nofollow, Mode::empty(), resolve)
         };
         match opened {
-            Err(Errno::INTR) => {}
-            // Somebody renames a directory on the way.
-            Err(Errno::AGAIN) if !follow => {}
+            Err(Errno::INTR) if left > 0 => {}
+            // A directory on the way is being renamed.
+            Err(Errno::AGAIN) if !follow && left > 0 => {}
             Err(Errno::NOSYS | Errno::PERM)
                 if !follow && !RESOLVING.is_refused() && !RESOLVING.works() =>
             {
