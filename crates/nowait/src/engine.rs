@@ -408,8 +408,6 @@ pub(crate) struct Core {
     pub(crate) mode: Mode,
     pub(crate) trying: Trying,
     pub(crate) copy_limit: usize,
-    /// Whether a write in the caller could raise SIGXFSZ there (RLIMIT_FSIZE is set).
-    pub(crate) size_limited: bool,
     /// It reads and writes files opened with O_DIRECT alone.
     pub(crate) polled: bool,
     features: OnceBox<Features>,
@@ -427,14 +425,12 @@ pub(crate) struct Core {
 
 impl Core {
     fn new(options: &Options) -> Core {
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
         Core {
             counters: Counters::default(),
             observed: Observed::default(),
             mode: options.mode,
             trying: options.trying,
             copy_limit: options.copy_limit,
-            size_limited: limit.current.is_some(),
             polled: options.ring.polled.is_some(),
             features: OnceBox::new(),
             registered_files: OnceBox::new(),

@@ -44,9 +44,9 @@ pub enum ErrorKind {
     UnexpectedEof,
     /// A write that had to write everything was taken for zero bytes (`write_all_at`).
     WriteZero,
-    /// Cancelled by the program before the kernel did it (ECANCELED).
+    /// Cancelled by the program before the kernel did it. ECANCELED of a filesystem is `Os`.
     Cancelled,
-    /// Its deadline passed before the kernel did it (ETIME).
+    /// Its deadline passed before the kernel did it. ETIME of a filesystem is `Os`.
     DeadlinePassed,
     /// The engine belongs to the process that made it, and this is a forked child of that one.
     Forked,
@@ -81,8 +81,6 @@ impl Error {
     pub(crate) fn os(operation: &'static str, errno: Errno) -> Error {
         let kind = match errno {
             Errno::NOSYS | Errno::OPNOTSUPP => ErrorKind::Unsupported,
-            Errno::CANCELED => ErrorKind::Cancelled,
-            Errno::TIME => ErrorKind::DeadlinePassed,
             _ => ErrorKind::Os,
         };
         Error(Box::new(Failure {

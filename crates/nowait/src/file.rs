@@ -34,6 +34,7 @@ use crate::op::write::from_slice;
 use crate::op::{Fsync, SyncFileRange, SyncRange};
 use crate::read::{self, Plan, Recent, Request};
 use crate::residency::{self, Answer, Residency};
+use crate::retry;
 use crate::sys::{self, Errno};
 
 /// An open file on an engine. `Send`, `Sync`, and cheap to clone: clones are the same open file.
@@ -172,15 +173,8 @@ impl File {
                 return Err(self.failed("write_at", why));
             }
         }
-        loop {
-            match from_slice(self.handle.as_fd(), bytes, Some(offset), 0) {
-                Err(Errno::INTR) => {}
-                other => {
-                    return other
-                        .map_err(|e| Error::os("write_at", e).on(self.handle.shared_path()));
-                }
-            }
-        }
+        retry::interrupted(|| from_slice(self.handle.as_fd(), bytes, Some(offset), 0))
+            .map_err(|e| Error::os("write_at", e).on(self.handle.shared_path()))
     }
 
     /// Writes all of the borrowed bytes at `offset`; blocks.

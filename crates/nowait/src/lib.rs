@@ -45,6 +45,7 @@ pub mod kernel;
 pub mod op;
 pub mod read;
 pub mod residency;
+mod retry;
 pub mod scan;
 mod shown;
 pub mod stats;

@@ -56,7 +56,9 @@ use crate::engine::Slot;
 use crate::error::ErrorKind;
 use crate::flags::RwFlags;
 use crate::handle::Handle;
+use crate::kernel::FUSE;
 use crate::sys::Errno;
+use crate::sys::limit::file_size_is_limited;
 use crate::sys::rw::Offset;
 
 /// One operation, ready to be submitted.
@@ -265,13 +267,19 @@ impl Kind {
     }
 
     /// Whether the thread that makes it may get SIGPIPE or, with a limited file size, SIGXFSZ.
-    pub(crate) fn may_signal(&self, size_limited: bool) -> bool {
+    pub(crate) fn may_signal(&self) -> bool {
         match self {
             Kind::Write(_) | Kind::Writev(_) => {
-                size_limited || !self.handle().is_some_and(Handle::is_regular)
+                !self.handle().is_some_and(Handle::is_regular) || file_size_is_limited()
             }
             _ => false,
         }
+    }
+
+    /// Whether the ring's own try at submission would do something else than the operation: it opens
+    /// with O_NONBLOCK, so that a fifo is open before there is another end.
+    pub(crate) fn is_not_to_be_tried(&self) -> bool {
+        matches!(self, Kind::OpenDirect(_))
     }
 
     /// Whether it may be made again after EINTR. After a close the descriptor is gone, and its
@@ -338,7 +346,8 @@ impl Kind {
     /// sockets, knows `HIPRI` only as a property of the whole ring, and has 32 bits for the length of a
     /// range. It opens a FIFO without its other end, refuses to close a ring, and waits in its own thread
     /// for the peer or the server of what it closes. Each statx by path goes to one of its few workers,
-    /// which a hung mount could hold.
+    /// which a hung mount could hold. After a short read of a FUSE file with `FOPEN_DIRECT_IO` it goes on
+    /// at the wrong place.
     pub(crate) fn fits_ring(&self) -> bool {
         match self {
             Kind::Fadvise(op) => return op.fits_ring(),
@@ -350,7 +359,9 @@ impl Kind {
             _ => {}
         }
         let seekable = || self.handle().is_none_or(Handle::is_seekable);
+        let fuse = |handle: &Handle| handle.filesystem().magic() == FUSE;
         match self.transfer() {
+            Some(_) if self.handle().is_some_and(fuse) => false,
             Some((_, flags)) if flags.contains(RwFlags::HIPRI) => false,
             Some((Some(offset), _)) => i64::try_from(offset).is_ok() && seekable(),
             Some((None, _)) => !seekable(),

@@ -6,6 +6,7 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("nowait is for 64-bit Linux");
 
+pub(crate) mod limit;
 pub(crate) mod process;
 pub(crate) mod residency;
 pub(crate) mod ring;

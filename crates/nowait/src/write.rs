@@ -9,6 +9,7 @@ use crate::handle::Handle;
 use crate::op::write::from_slice;
 use crate::stats::Count;
 use crate::sys::Errno;
+use crate::sys::limit::file_size_is_limited;
 use crate::sys::rw::Offset;
 
 /// One write with `RWF_*` flags: pwritev2(2), once.
@@ -38,10 +39,10 @@ pub(crate) fn start(core: &Core, handle: &Handle, bytes: &[u8], offset: Offset) 
     let tries = handle.is_regular()
         && !handle.is_direct()
         && !handle.filesystem().is_memory()
-        && !core.size_limited
         && !core.polled
         && bytes.len() <= core.copy_limit
-        && !handle.nowait_write().is_refused();
+        && !handle.nowait_write().is_refused()
+        && !file_size_is_limited();
     if !tries {
         return 0;
     }

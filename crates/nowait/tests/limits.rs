@@ -254,6 +254,54 @@ fn a_write_beyond_the_size_limit_is_an_error_and_no_signal() {
 }
 
 #[test]
+fn a_size_limit_that_comes_after_the_engine_counts_as_well() {
+    let test = "a_size_limit_that_comes_after_the_engine_counts_as_well";
+    in_children(test, &ALL, |role| {
+        // SAFETY: the default action is set.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", 10);
+        let Some(mut engine) = engine(role, Options::new()) else {
+            return;
+        };
+        let open = handle_rw(&path);
+        one(&mut *engine, Write::new(&open, Box::new("before"), 0));
+        limit(Resource::Fsize, 8192);
+        writes_meet_the_limit(&mut *engine, &path);
+    });
+}
+
+#[test]
+fn so_it_does_for_the_writes_of_futures() {
+    let test = "so_it_does_for_the_writes_of_futures";
+    in_children(test, &ALL[..2], |role| {
+        // SAFETY: the default action is set.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
+        let backend = if role.ends_with("uring") {
+            Backend::Uring
+        } else {
+            Backend::Threads
+        };
+        if !backends().contains(&backend) {
+            return;
+        }
+        let engine = Options::new().backend(backend).build().unwrap();
+        // xfs takes writes in the caller.
+        slowdisk::require!(slowdisk::Filesystem::Xfs.available());
+        let at = slowdisk::TestMount::new(slowdisk::Filesystem::Xfs).unwrap();
+        let path = patterned(at.path(), "file", 8192);
+        let file = nowait::File::from_handle(&handle_rw(&path), &engine);
+        let write = |at| pollster::block_on(file.write_at(vec![7u8; 100], at)).result;
+        assert_eq!(write(0).unwrap(), 100);
+        let before = engine.stats().write_hits;
+        limit(Resource::Fsize, 8192);
+        assert_eq!(write(8192).unwrap_err().errno(), Some(libc::EFBIG));
+        assert_eq!(write(8100).unwrap(), 92);
+        assert_eq!(engine.stats().write_hits, before, "none in the caller");
+    });
+}
+
+#[test]
 fn so_are_the_writes_of_futures() {
     in_children("so_are_the_writes_of_futures", &ALL[..2], |role| {
         // SAFETY: the default action is set.

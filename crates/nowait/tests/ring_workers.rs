@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use engines::*;
 use nowait::engine::{Availability, Backend, Feature, Options};
-use nowait::op::Openat2;
+use nowait::op::OpenDirect;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
 /// How many threads the kernel has started for rings of this process.
@@ -20,20 +20,21 @@ fn workers() -> usize {
         .count()
 }
 
-/// Gives the kernel's workers four operations that wait for somebody: opens of pipes that nobody
-/// reads. The most workers that there were.
+/// Gives the kernel's workers four operations that wait: opens of fifos without a reader. The most
+/// workers that there were.
 fn most(options: Options) -> usize {
     let mut engine = options.build_local().unwrap();
+    let set = engine.file_set(4).unwrap();
     let dir = scratch();
     let fifo = |i: u32| dir.path().join(i.to_string());
     for i in 0..4 {
         let mode = Mode::RUSR | Mode::WUSR;
         rustix::fs::mknodat(CWD, fifo(i), FileType::Fifo, mode, 0).unwrap();
         let path = CString::new(fifo(i).as_os_str().as_bytes()).unwrap();
-        // With O_CREAT the ring does not try by itself.
+        let slot = set.reserve().unwrap();
         queued(
             &mut engine,
-            Openat2::new(path, OFlags::WRONLY | OFlags::CREATE, mode),
+            OpenDirect::new(&slot, path, OFlags::WRONLY, Mode::empty()),
         );
     }
     nothing_for_a_while(&mut engine);

@@ -9,7 +9,7 @@ use crate::engine::op_state::Flight;
 use crate::error::{Error, ErrorKind};
 use crate::foreign;
 use crate::handle::Handle;
-use crate::op::{Kind, Op};
+use crate::op::{Kind, Op, Step};
 use crate::read::Rest;
 use crate::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
@@ -239,8 +239,12 @@ impl Parcel {
     /// The completion of a parcel that was stopped before anybody began it.
     pub(crate) fn stop(mut self, core: &Core, why: ErrorKind) -> (Reply, Completion) {
         self.stopped = Some(why);
-        let _ = self.op.kind.settle(Err(Errno::CANCELED));
-        self.finish(core, Err(Errno::CANCELED), ServedBy::Caller)
+        let result = match self.op.kind.settle(Err(Errno::CANCELED)) {
+            // What its caller's part has written counts.
+            Step::Done(result) => result,
+            Step::Again => Err(Errno::CANCELED),
+        };
+        self.finish(core, result, ServedBy::Caller)
     }
 
     fn error(&self, errno: Errno) -> Error {

@@ -22,6 +22,7 @@ use crate::completion::{ServedBy, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
 use crate::op::Step;
+use crate::retry;
 use crate::stats::Count;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, spawn, wait_timeout, yield_now};
@@ -429,12 +430,17 @@ impl Inner {
 fn run(mut parcel: Parcel, stop: Option<&Stop>) -> (Parcel, std::result::Result<usize, Errno>) {
     loop {
         let kind = &mut parcel.op.kind;
-        let result = match stop {
+        let repeats = kind.may_repeat();
+        let mut run = || match stop {
             Some(stop) => stop.run(kind),
             None => kind.run(),
         };
-        let result = match result {
-            Err(Errno::INTR) if parcel.op.kind.may_repeat() => continue,
+        let ran = if repeats {
+            retry::interrupted(run)
+        } else {
+            run()
+        };
+        let result = match ran {
             Ok(n) => {
                 parcel.arrived(n, When::Untold);
                 Ok(n)

@@ -31,6 +31,7 @@ use super::ring_setup::{self, Made};
 use crate::completion::{Completion, ServedBy, Ticket};
 use crate::error::ErrorKind;
 use crate::op::{Kind, Step};
+use crate::retry;
 use crate::stats::Count;
 use crate::sys::{self, Errno};
 
@@ -111,6 +112,8 @@ struct Slot {
     asynchronous: bool,
     /// The chain it belongs to.
     chain: Option<u32>,
+    /// How many times it was interrupted.
+    interrupted: u32,
 }
 
 /// What a ring does: also for others than its thread to know.
@@ -304,8 +307,8 @@ impl Ring {
         self.numbered += 1;
         self.queued = true;
         let kind = &mut slot.parcel.as_mut()?.op.kind;
-        let signals = self.takes_signals && kind.may_signal(self.core.size_limited);
-        let asynchronous = signals || slot.asynchronous;
+        let signals = self.takes_signals && kind.may_signal();
+        let asynchronous = signals || slot.asynchronous || kind.is_not_to_be_tried();
         slot.elsewhere = asynchronous || self.sqpoll || slot.chain.is_some();
         self.buffered += usize::from(kind.may_be_cached());
         let known = self.registered.known(kind);
@@ -463,7 +466,12 @@ impl Ring {
         }
         match result {
             // A signal met one of the kernel's own workers; nobody asked for a stop.
-            Err(Errno::INTR) if parcel.stopped.is_none() && parcel.op.kind.may_repeat() => {
+            Err(Errno::INTR)
+                if parcel.stopped.is_none()
+                    && parcel.op.kind.may_repeat()
+                    && slot.interrupted < retry::MOST =>
+            {
+                slot.interrupted += 1;
                 return self.prepare(index);
             }
             // The ring would have to wait and has no way to: a thread has, the kernel's if it can

@@ -20,6 +20,7 @@ use crate::handle::Handle;
 use crate::kernel::Filesystem;
 use crate::op::{Kind, Op, Openat2};
 use crate::read::Mode;
+use crate::retry;
 use crate::sys::Errno;
 
 /// How to open a file: `std::fs::OpenOptions`, and what it lacks.
@@ -167,12 +168,8 @@ impl OpenOptions {
     pub fn blocking_open(&self, path: impl AsRef<Path>) -> Result<File> {
         let path: Arc<Path> = path.as_ref().into();
         let engine = self.on()?;
-        let fd = loop {
-            match rustix::fs::open(&*path, self.bits(), self.permission_bits()) {
-                Err(Errno::INTR) => {}
-                other => break other.map_err(|e| Error::os("open", e).on(Some(&path)))?,
-            }
-        };
+        let open = || rustix::fs::open(&*path, self.bits(), self.permission_bits());
+        let fd = retry::interrupted(open).map_err(|e| Error::os("open", e).on(Some(&path)))?;
         self.take_in(fd, path, engine)
     }
 

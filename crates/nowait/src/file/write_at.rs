@@ -127,6 +127,15 @@ impl<B: IoBuf> Future for WriteAt<'_, B> {
             }
             match engine.check_process("write_at") {
                 Ok(()) => this.state = Writing::Away(this.rest(buffer, done)),
+                Err(_) if done > 0 && !this.all => {
+                    let provenance = Provenance::default();
+                    return this.land(Completion {
+                        result: Ok(done),
+                        held: buffer,
+                        provenance,
+                        ticket: None,
+                    });
+                }
                 Err(error) => return this.land(Completion::failed(error, buffer)),
             }
         }

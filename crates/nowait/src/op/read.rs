@@ -13,6 +13,7 @@ use crate::error::ErrorKind;
 use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::read::Start;
+use crate::retry;
 use crate::sys::rw::{self, MAX_RW, Offset};
 use crate::sys::{self, Errno};
 
@@ -282,11 +283,8 @@ pub(crate) fn fill_space(
             None => (rest.as_mut_ptr(), len - done, at),
         };
         // SAFETY: that memory is the window's or borrowed mutably, for the length of the call.
-        let n = match unsafe { rw::preadv2(handle.as_fd(), start, asked, Some(from), 0) } {
-            Ok(n) => n,
-            Err(Errno::INTR) => continue,
-            Err(errno) => return Err(errno),
-        };
+        let read = || unsafe { rw::preadv2(handle.as_fd(), start, asked, Some(from), 0) };
+        let n = retry::interrupted(read)?;
         let ended = match &window {
             Some(window) => {
                 // SAFETY: what is left of the space is borrowed mutably.

@@ -140,6 +140,8 @@ impl Operation for Write {
                     Step::Done(Ok(self.done))
                 }
             }
+            // As write(2): what is written counts, and the next write meets the error.
+            Err(_) if !self.all && self.done > 0 => Step::Done(Ok(self.done)),
             Err(errno) => Step::Done(Err(errno)),
         }
     }
@@ -155,4 +157,29 @@ pub(crate) fn from_slice(
     rw::checked(offset, bytes.len())?;
     // SAFETY: the slice is borrowed for the length of the call.
     unsafe { rw::pwritev2(fd, bytes.as_ptr(), bytes.len(), offset, flags) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_before_an_error_counts_unless_all_was_to_be() {
+        let handle = Handle::new(tempfile::tempfile().unwrap()).unwrap();
+        let begun = || {
+            let mut write = Write::new(&handle, Box::new("bytes"), 0);
+            write.have(3);
+            write
+        };
+        let ended = |mut write: Write, errno| match write.settle(Err(errno)) {
+            Step::Done(result) => result,
+            Step::Again => panic!("an error ends it"),
+        };
+        for errno in [Errno::NOSPC, Errno::CANCELED] {
+            assert_eq!(ended(begun(), errno), Ok(3));
+            assert_eq!(ended(begun().all(), errno), Err(errno));
+            let none = Write::new(&handle, Box::new("bytes"), 0);
+            assert_eq!(ended(none, errno), Err(errno));
+        }
+    }
 }

@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::file::{self, OpenOptions};
 use crate::kernel::Filesystem;
+use crate::retry;
 use crate::sys::Errno;
 use crate::sys::stat::FilesystemId;
 
@@ -62,12 +63,8 @@ impl Directory {
     /// Opens it.
     pub(crate) fn blocking_open(path: &Path) -> Result<Directory> {
         let path: Arc<Path> = path.into();
-        let fd = loop {
-            match rustix::fs::open(&*path, FLAGS, Mode::empty()) {
-                Err(Errno::INTR) => {}
-                other => break other.map_err(|e| Error::os("open", e).on(Some(&path)))?,
-            }
-        };
+        let fd = retry::interrupted(|| rustix::fs::open(&*path, FLAGS, Mode::empty()))
+            .map_err(|e| Error::os("open", e).on(Some(&path)))?;
         Directory::new(fd, Some(path), None)
     }
 

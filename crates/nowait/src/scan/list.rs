@@ -30,6 +30,7 @@ use rustix::fs::{RawDir, SeekFrom};
 
 use super::directory::Directory;
 use super::entry::Rows;
+use crate::retry;
 use crate::sys::Errno;
 
 /// Entries that a part must be good for, to be worth a descriptor of its own.
@@ -416,6 +417,7 @@ impl Stream {
         let start = self.at;
         let mut over = None;
         let mut called = false;
+        let mut left = retry::MOST;
         'call: loop {
             let mut dirents = RawDir::new(&self.fd, buffer.spare_capacity_mut());
             while !called || !dirents.is_buffer_empty() {
@@ -424,7 +426,7 @@ impl Stream {
                         over = Some(Ok(()));
                         break 'call;
                     }
-                    Some(Err(Errno::INTR)) => continue,
+                    Some(Err(Errno::INTR)) if left > 0 => left -= 1,
                     Some(Err(Errno::INVAL)) if self.room < ROOM_FOR_ANY => {
                         self.room = ROOM_FOR_ANY;
                         buffer = Vec::with_capacity(self.room);

@@ -15,6 +15,7 @@ use rustix::fs::{AtFlags, StatxFlags};
 use super::directory::Directory;
 use super::entry::{Attributes, Rows};
 use crate::kernel::Learnt;
+use crate::retry;
 use crate::sys::{Errno, xattr};
 
 /// Which extended attributes a scan brings.
@@ -70,13 +71,9 @@ impl Questions {
             }
             match self.fields {
                 Some(fields) => {
-                    let stat = loop {
-                        let name = rows.name(rows.asked);
-                        match rustix::fs::statx(directory, name, flags, fields) {
-                            Err(Errno::INTR) => {}
-                            answer => break answer,
-                        }
-                    };
+                    let name = rows.name(rows.asked);
+                    let ask = || rustix::fs::statx(directory, name, flags, fields);
+                    let stat = retry::interrupted(ask);
                     rows.answer(stat);
                 }
                 None => rows.asked += 1,
@@ -135,21 +132,23 @@ impl Questions {
 
 /// What most answers fit in.
 const ROOM: usize = 256;
+/// What every answer fits in: a value and a list of names are at most 64 KiB (xattr(7)). A broken
+/// filesystem may want more and more.
+const ROOM_FOR_ANY: usize = 128 << 10;
 
 /// Asks until the whole answer fits: its size can change between two questions.
 fn whole(room: &mut Vec<u8>, ask: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<(), Errno> {
     room.resize(room.capacity().max(ROOM), 0);
     loop {
-        match ask(room) {
+        match retry::interrupted(|| ask(room)) {
             Ok(n) => {
                 room.truncate(n);
                 return Ok(());
             }
-            Err(Errno::RANGE) => {
+            Err(Errno::RANGE) if room.len() < ROOM_FOR_ANY => {
                 let n = ask(&mut [])?;
                 room.resize(n.max(2 * room.len()), 0);
             }
-            Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
     }

@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::error::{Error, Result};
 use crate::kernel::Learnt;
+use crate::retry;
 use crate::sys::Errno;
 
 /// Opens `path`, which is relative to `directory`, with open(2)'s `flags`. No symbolic link is followed,
@@ -76,13 +77,11 @@ pub(super) fn beneath(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<
 fn resolve(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let path = CString::new(path).map_err(|_| Errno::INVAL)?;
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    loop {
-        match rustix::fs::openat2(at, &path, flags, Mode::empty(), how) {
-            // AGAIN: a directory on the way is being renamed.
-            Err(Errno::INTR | Errno::AGAIN) => {}
-            other => return other,
-        }
-    }
+    retry::interrupted(|| {
+        let opened = rustix::fs::openat2(at, &path, flags, Mode::empty(), how);
+        // EAGAIN: a directory on the way is being renamed.
+        opened.map_err(|e| if e == Errno::AGAIN { Errno::INTR } else { e })
+    })
 }
 
 fn name_by_name(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -108,12 +107,7 @@ fn name_by_name(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedF
 /// open(2), again where a signal has interrupted it.
 fn open(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let path = CString::new(path).map_err(|_| Errno::INVAL)?;
-    loop {
-        match rustix::fs::openat(at, &path, flags, Mode::empty()) {
-            Err(Errno::INTR) => {}
-            other => return other,
-        }
-    }
+    retry::interrupted(|| rustix::fs::openat(at, &path, flags, Mode::empty()))
 }
 
 /// Opens by a path that may be longer than one call takes, following links.

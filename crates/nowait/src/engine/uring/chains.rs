@@ -9,6 +9,7 @@ use crate::engine::parcel::{Parcel, When};
 use crate::error::ErrorKind;
 use crate::handle::Handle;
 use crate::op::Step;
+use crate::retry;
 use crate::sys::Errno;
 
 impl Ring {
@@ -89,7 +90,10 @@ impl Ring {
         let cut_off = held.first != Some(index);
         let goes_on = match result {
             Err(Errno::CANCELED) => cut_off && parcel.stopped.is_none(),
-            Err(Errno::INTR) => parcel.stopped.is_none() && kind.may_repeat(),
+            Err(Errno::INTR) => {
+                slot.interrupted += 1;
+                parcel.stopped.is_none() && kind.may_repeat() && slot.interrupted < retry::MOST
+            }
             // Of a pipe with O_NONBLOCK it is the answer.
             Err(Errno::AGAIN) if kind.handle().is_none_or(Handle::is_seekable) => {
                 kind.may_block() && !std::mem::replace(&mut slot.asynchronous, true)
