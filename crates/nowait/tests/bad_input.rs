@@ -16,7 +16,9 @@ use rustix::fs::{FallocateFlags, OFlags};
 use slowdisk::{Filesystem, TestMount, require};
 
 fn options(engine: &Engine) -> OpenOptions {
-    OpenOptions::new().read(true).write(true).engine(engine)
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).engine(engine);
+    options
 }
 
 fn open(path: &Path, flags: OFlags) -> OwnedFd {
@@ -111,7 +113,8 @@ fn errors_name_the_operation_and_the_file() {
         let dir = scratch();
         let path = patterned(dir.path(), "file", 100);
         let at = path.display();
-        let reads = OpenOptions::new().read(true).engine(engine);
+        let mut reads = OpenOptions::new();
+        reads.read(true).engine(engine);
         let file = pollster::block_on(reads.open(&path)).unwrap();
         let text = |error: Error| error.to_string();
 
@@ -193,7 +196,10 @@ fn odd_ranges_are_refused_or_empty() {
         let file = options(engine).blocking_open(&path).unwrap();
         let most = i64::MAX as u64;
         for mode in [Mode::Eager, Mode::Strict] {
-            let file = options(engine).mode(mode).blocking_open(&path).unwrap();
+            let file = options(engine)
+                .cache_mode(mode)
+                .blocking_open(&path)
+                .unwrap();
             for at in [most, most + 1, u64::MAX, most - 5] {
                 let done = pollster::block_on(file.read_at(Vec::with_capacity(10), at));
                 let error = done.result.unwrap_err();
@@ -279,7 +285,10 @@ fn a_file_truncated_while_it_is_read_gives_its_bytes_or_its_end() {
         std::thread::scope(|s| {
             s.spawn(|| cut_off_until(&path, 1 << 20, &over));
             for mode in [Mode::Eager, Mode::Strict] {
-                let file = options(engine).mode(mode).blocking_open(&path).unwrap();
+                let file = options(engine)
+                    .cache_mode(mode)
+                    .blocking_open(&path)
+                    .unwrap();
                 for i in 0..400u64 {
                     let (at, len) = ((i * 7919) % (1 << 20), [100, 5000, 300_000][i as usize % 3]);
                     let done = pollster::block_on(file.read_at(Vec::with_capacity(len), at));
@@ -306,7 +315,7 @@ fn a_file_that_is_replaced_stays_the_one_that_was_opened() {
         let dir = scratch();
         let path = patterned(dir.path(), "file", 100_000);
         let file = options(engine)
-            .mode(Mode::Strict)
+            .cache_mode(Mode::Strict)
             .blocking_open(&path)
             .unwrap();
         let old = std::fs::File::open(&path).unwrap();

@@ -175,7 +175,8 @@ fn where_kernel_reads_are_short() {
     for backend in engines::backends() {
         let bench = Bench::new(Path::new("/proc"), &samples, backend);
         // Learnt once: cached reads are refused here.
-        let file = OpenOptions::new().engine(&bench.engine).read(true);
+        let mut file = OpenOptions::new();
+        file.engine(&bench.engine).read(true);
         let file = file.blocking_open(&samples[1].path).expect("open");
         let _ = pollster::block_on(file.read_at(vec![0; 10], 0));
         let name = format!("procfs with {backend}: reads");
@@ -516,7 +517,7 @@ impl<'a> Bench<'a> {
         let opened = OpenOptions::new()
             .read(true)
             .direct(case.direct)
-            .mode(mode)
+            .cache_mode(mode)
             .engine(&self.engine)
             .blocking_open(&self.samples[case.sample].path);
         match opened {
@@ -968,7 +969,7 @@ impl Bench<'_> {
         let size = AtomicU64::new(BEFORE);
         let file = OpenOptions::new()
             .read(true)
-            .mode(mode)
+            .cache_mode(mode)
             .engine(&self.engine)
             .blocking_open(&path)
             .expect("open");
@@ -1140,7 +1141,7 @@ impl Bench<'_> {
             .read(true)
             .write(true)
             .create(true)
-            .exclusive(true)
+            .create_new(true)
             .engine(&self.engine)
             .blocking_open(path)
             .expect("open")

@@ -21,7 +21,8 @@ const SIZE: usize = 100_000;
 
 /// Reads of every kind, warm and cold, are right.
 fn reads_are_right(engine: &Engine, path: &Path, mode: Mode) {
-    let options = OpenOptions::new().read(true).engine(engine).mode(mode);
+    let mut options = OpenOptions::new();
+    options.read(true).engine(engine).cache_mode(mode);
     let file = pollster::block_on(options.open(path)).unwrap();
     for cold in [false, true, false] {
         for (at, len) in [
@@ -212,11 +213,8 @@ fn without_pwritev2_writes_are_right() {
         for backend in backends() {
             let engine = Options::new().backend(backend).build().unwrap();
             let path = dir.path().join(backend.name());
-            let options = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .engine(&engine);
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).engine(&engine);
             let file = options.blocking_open(&path).unwrap();
             pollster::block_on(async {
                 file.write_all_at(pattern(0, SIZE), 0)
@@ -248,10 +246,8 @@ fn without_cachestat_strict_reads_are_right_and_still_find_the_cache() {
                 both_modes(&engine, &path);
                 // mincore(2) tells as well, of one's own file.
                 std::fs::read(&path).unwrap();
-                let options = OpenOptions::new()
-                    .read(true)
-                    .engine(&engine)
-                    .mode(Mode::Strict);
+                let mut options = OpenOptions::new();
+                options.read(true).engine(&engine).cache_mode(Mode::Strict);
                 let file = options.blocking_open(&path).unwrap();
                 let before = engine.stats();
                 for i in 0..20 {
@@ -359,7 +355,8 @@ fn without_openat2_files_are_opened() {
         for backend in backends() {
             let engine = Options::new().backend(backend).build().unwrap();
             let open = |path| {
-                let options = OpenOptions::new().read(true).engine(&engine);
+                let mut options = OpenOptions::new();
+                options.read(true).engine(&engine);
                 pollster::block_on(options.open(path))
             };
             assert_eq!(open(path.clone()).unwrap().len().unwrap(), SIZE as u64);

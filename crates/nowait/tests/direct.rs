@@ -70,7 +70,8 @@ impl IoBufMut for Memory {
 fn what_o_direct_demands_is_known_and_is_enough() {
     each_mount(|mount, name| {
         let sample = Sample::new(mount.path(), "file", 64 << 10);
-        let options = OpenOptions::new().read(true);
+        let mut options = OpenOptions::new();
+        options.read(true);
         let buffered = options.blocking_open(&sample.path).unwrap();
         assert_eq!(buffered.handle().alignment(), None, "{name}");
         let file = options.direct(true).blocking_open(&sample.path).unwrap();
@@ -140,7 +141,8 @@ fn a_misaligned_request_is_refused_before_the_kernel_sees_it() {
         assert_eq!(engine.in_flight(), 0);
     });
     each_shared(Options::new(), |engine| {
-        let options = OpenOptions::new().read(true).write(true).direct(true);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).direct(true);
         let file = options.engine(engine).blocking_open(&path).unwrap();
         let kinds = [
             pollster::block_on(file.read_at(*room(0, PAGE), 1))
@@ -168,7 +170,8 @@ fn a_file_that_ends_within_a_block_is_read_to_its_end() {
         for size in [0, 1, 511, 512, 513, 1024, 4095, 4096, 4608, 8191, 70_000] {
             let sample = Sample::new(mount.path(), &format!("file-{size}"), size);
             each_shared(Options::new(), |engine| {
-                let options = OpenOptions::new().read(true).direct(true).engine(engine);
+                let mut options = OpenOptions::new();
+                options.read(true).direct(true).engine(engine);
                 let file = options.blocking_open(&sample.path).unwrap();
                 let read = file.read_at(Memory::new(0, 20 * PAGE), 0);
                 let (n, memory) = pollster::block_on(read).into_result().unwrap();
@@ -193,7 +196,8 @@ fn misaligned_reads_bring_what_pread_brings() {
     each_mount(|mount, name| {
         let sample = Sample::new(mount.path(), "file", 3_001_234);
         each_shared(Options::new(), |engine| {
-            let options = OpenOptions::new().read(true).direct(true).unaligned(true);
+            let mut options = OpenOptions::new();
+            options.read(true).direct(true).unaligned(true);
             let file = options.engine(engine).blocking_open(&sample.path).unwrap();
             let config = Config {
                 failure_persistence: None,
@@ -266,7 +270,8 @@ fn a_range_is_written_back() {
         assert_eq!(said(&beyond), Err(libc::EINVAL));
     });
     each_shared(Options::new(), |engine| {
-        let file = OpenOptions::new().read(true).write(true).engine(engine);
+        let mut file = OpenOptions::new();
+        file.read(true).write(true).engine(engine);
         let file = file.blocking_open(&path).unwrap();
         pollster::block_on(async {
             for offset in [0, FAR] {
@@ -288,7 +293,8 @@ fn a_dsync_write_is_on_the_device_when_it_is_done() {
         return slowdisk::skip_or_fail("cachestat(2)");
     }
     each_shared(Options::new(), |engine| {
-        let file = OpenOptions::new().read(true).write(true).engine(engine);
+        let mut file = OpenOptions::new();
+        file.read(true).write(true).engine(engine);
         let file = file.blocking_open(&path).unwrap();
         let write = file.write_at(vec![9; 16 * PAGE], 0).flags(RwFlags::DSYNC);
         assert_eq!(pollster::block_on(write).result.unwrap(), 16 * PAGE);
@@ -301,11 +307,8 @@ fn an_atomic_write_is_refused_where_the_file_takes_none() {
     let mount = mounted!(Filesystem::Ext4);
     let path = patterned(mount.path(), "file", 16 * PAGE);
     each_shared(Options::new(), |engine| {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .direct(true)
-            .engine(engine);
+        let mut file = OpenOptions::new();
+        file.read(true).write(true).direct(true).engine(engine);
         let file = file.blocking_open(&path).unwrap();
         // No loop device has atomic writes; a device that has is tried by `make test-iopoll`.
         assert_eq!(AtomicWrites::of(&file).unwrap(), None);

@@ -89,7 +89,9 @@ fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 }
 
 fn options(engine: &Engine) -> OpenOptions {
-    OpenOptions::new().read(true).write(true).engine(engine)
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).engine(engine);
+    options
 }
 
 #[test]
@@ -183,7 +185,7 @@ fn in_flight_it_is_freed_after_the_completion_and_once() {
     each_shared(Options::new(), |engine| {
         let path = slow.file("file");
         let cached = options(engine)
-            .mode(Mode::Strict)
+            .cache_mode(Mode::Strict)
             .blocking_open(&path)
             .unwrap();
         let direct = options(engine).direct(true).blocking_open(&path).unwrap();
@@ -308,7 +310,7 @@ fn cold_reads_dropped_at_every_moment() {
         let dir = scratch();
         let path = patterned(dir.path(), "file", 64 * PAGE);
         let file = options(engine)
-            .mode(Mode::Strict)
+            .cache_mode(Mode::Strict)
             .blocking_open(&path)
             .unwrap();
         let mut all = Vec::new();

@@ -176,7 +176,8 @@ fn what_is_done_at_submission_in_a_batch_makes_it_readable() {
 fn what_is_refused_makes_it_readable() {
     let dir = scratch();
     let path = patterned(dir.path(), "file", 3 * 4096);
-    let direct = OpenOptions::new().read(true).direct(true);
+    let mut direct = OpenOptions::new();
+    direct.read(true).direct(true);
     let direct = direct.blocking_open(&path).unwrap();
     each(Options::new(), |engine| {
         let what = name(engine);

@@ -98,7 +98,8 @@ fn futures_next_to_a_stalled_file(rig: &Rig, engine: &Engine, mode: Mode) {
     let what = format!("{} {mode:?}", engine.backend());
     let (bad, good) = (rig.cold("bad"), rig.cold("good"));
     let stall = rig.fault(&bad, Fault::stall);
-    let options = OpenOptions::new().read(true).engine(engine).mode(mode);
+    let mut options = OpenOptions::new();
+    options.read(true).engine(engine).cache_mode(mode);
     let [bad, good] = [bad, good].map(|path| options.blocking_open(path).unwrap());
     let read = async |file: &nowait::File, i: u64| {
         let at = i * PAGE as u64;
@@ -139,7 +140,8 @@ fn cached_data_of_a_stalled_file_is_served() {
 fn cached_data_of_a_stalled_file(rig: &Rig, engine: &Engine, mode: Mode) {
     let what = format!("{} {mode:?}", engine.backend());
     let path = rig.cold("file");
-    let options = OpenOptions::new().read(true).engine(engine).mode(mode);
+    let mut options = OpenOptions::new();
+    options.read(true).engine(engine).cache_mode(mode);
     let file = options.blocking_open(&path).unwrap();
     pollster::block_on(file.read_at(Vec::with_capacity(PAGE), 0))
         .result
@@ -247,10 +249,8 @@ fn a_strict_callers_hits_start_no_readahead() {
     };
     each_shared(Options::new().mode(Mode::Strict), |engine| {
         let path = rig.cold("marks");
-        let eager = OpenOptions::new()
-            .read(true)
-            .engine(engine)
-            .mode(Mode::Eager);
+        let mut eager = OpenOptions::new();
+        eager.read(true).engine(engine).cache_mode(Mode::Eager);
         let eager = eager.blocking_open(&path).unwrap();
         if meets_a_mark(&eager, &path) == 0 {
             // So on 6.1, where a NOWAIT read starts no readahead.
@@ -306,7 +306,8 @@ fn a_bad_block_is_a_typed_error() {
         for mode in [Mode::Eager, Mode::Strict] {
             let path = rig.cold("bad");
             let fault = rig.fault(&path, Fault::eio);
-            let options = OpenOptions::new().read(true).engine(engine).mode(mode);
+            let mut options = OpenOptions::new();
+            options.read(true).engine(engine).cache_mode(mode);
             let file = options.blocking_open(&path).unwrap();
             let done = pollster::block_on(file.read_at(Vec::with_capacity(PAGE), 0));
             let error = done.result.unwrap_err();

@@ -115,7 +115,8 @@ fn files_refuse_in_the_child_but_for_what_needs_no_engine() {
             each_shared(Options::new(), |engine| {
                 let dir = scratch();
                 let path = patterned(dir.path(), "file", 5000);
-                let options = OpenOptions::new().read(true).write(true).engine(engine);
+                let mut options = OpenOptions::new();
+                options.read(true).write(true).engine(engine);
                 let file = options.clone().direct(true).blocking_open(&path).unwrap();
                 forked("files", || {
                     let done = pollster::block_on(file.read_at(Vec::with_capacity(4096), 0));
@@ -319,10 +320,8 @@ fn what_is_dropped_in_the_child_is_harmless() {
             let (reader, writer) = pipe();
             let mut shared = Options::new().backend(backend).build().unwrap();
             let mut local = Options::new().backend(backend).build_local().unwrap();
-            let file = OpenOptions::new()
-                .read(true)
-                .engine(&shared)
-                .mode(Mode::Strict);
+            let mut file = OpenOptions::new();
+            file.read(true).engine(&shared).cache_mode(Mode::Strict);
             let file = file.blocking_open(&path).unwrap();
             for _ in 0..5 {
                 queued(&mut shared, stream(&reader));

@@ -24,7 +24,8 @@ const MOST: u64 = 1_000;
 
 /// Without readahead: each read finds what was there for it alone.
 fn open(path: &Path, engine: &Engine) -> File {
-    let file = OpenOptions::new().read(true).engine(engine);
+    let mut file = OpenOptions::new();
+    file.read(true).engine(engine);
     let file = file.blocking_open(path).unwrap();
     rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap();
     file

@@ -65,7 +65,8 @@ fn a_thousand_hits_allocate_nothing() {
         for mode in [Mode::Eager, Mode::Strict] {
             let dir = scratch();
             let path = patterned(dir.path(), "file", SIZE);
-            let file = OpenOptions::new().read(true).engine(engine).mode(mode);
+            let mut file = OpenOptions::new();
+            file.read(true).engine(engine).cache_mode(mode);
             let file = file.blocking_open(&path).unwrap();
             std::fs::read(&path).unwrap();
             let mut slice = [0; 16];

@@ -21,10 +21,8 @@ const SIZE: usize = 1 << 20;
 
 /// A strict file, so that what is cold needs the engine.
 fn file(engine: &nowait::Engine, path: &std::path::Path) -> File {
-    let options = OpenOptions::new()
-        .read(true)
-        .engine(engine)
-        .mode(Mode::Strict);
+    let mut options = OpenOptions::new();
+    options.read(true).engine(engine).cache_mode(Mode::Strict);
     options.blocking_open(path).unwrap()
 }
 

@@ -86,7 +86,8 @@ fn each(test: &str, child: impl Fn(&Sample, &dyn Fn(Mode) -> Vec<File>)) {
         child(&sample, &|mode| {
             let file = |backend| {
                 let engine = Options::new().backend(backend).build().expect("an engine");
-                let options = OpenOptions::new().read(true).mode(mode).engine(&engine);
+                let mut options = OpenOptions::new();
+                options.read(true).cache_mode(mode).engine(&engine);
                 options.blocking_open(&sample.path).expect("open")
             };
             engines::backends().into_iter().map(file).collect()

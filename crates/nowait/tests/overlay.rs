@@ -29,7 +29,7 @@ fn each(size: u64, test: impl Fn(&TestMount, &mut Sample, &dyn Fn() -> File)) {
             let open = move || {
                 OpenOptions::new()
                     .read(true)
-                    .mode(mode)
+                    .cache_mode(mode)
                     .engine(&engine)
                     .blocking_open(&path)
                     .expect("open")

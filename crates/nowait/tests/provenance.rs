@@ -158,7 +158,8 @@ fn what_goes_around_the_page_cache_is_the_devices() {
         let dir = scratch();
         let path = patterned(dir.path(), "file", SIZE);
         std::fs::read(&path).unwrap();
-        let direct = OpenOptions::new().read(true).direct(true).engine(engine);
+        let mut direct = OpenOptions::new();
+        direct.read(true).direct(true).engine(engine);
         let Ok(file) = direct.blocking_open(&path) else {
             return slowdisk::skip_or_fail("no O_DIRECT on the build's filesystem");
         };

@@ -130,11 +130,11 @@ fn hundreds_of_futures_take_their_turns() {
             let dir = scratch();
             let path = patterned(dir.path(), "file", 512 << 10);
             // Strict, and evicted as we go: most reads need the engine.
-            let file = OpenOptions::new()
-                .read(true)
+            let mut file = OpenOptions::new();
+            file.read(true)
                 .write(true)
                 .engine(engine)
-                .mode(Mode::Strict);
+                .cache_mode(Mode::Strict);
             let file = file.blocking_open(&path).unwrap();
             let most = AtomicUsize::new(0);
             let read = async |i: u64| {

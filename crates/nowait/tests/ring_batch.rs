@@ -141,7 +141,8 @@ fn a_deadline_passes_in_time_in_a_batch_that_would_wait_long() {
 fn what_was_cached_before_a_wait_for_others_is_known_to_have_been() {
     let dir = scratch();
     let path = patterned(dir.path(), "file", 8 * 4096);
-    let direct = OpenOptions::new().read(true).direct(true).unaligned(true);
+    let mut direct = OpenOptions::new();
+    direct.read(true).direct(true).unaligned(true);
     let direct = direct.blocking_open(&path).unwrap();
     let cached = handle(&path);
     let read = |file: &Handle, i: u64| Op::from(Read::new(file, Box::new(vec![0; 4096]), i * 4096));
@@ -170,7 +171,8 @@ fn what_was_cached_before_a_wait_for_others_is_known_to_have_been() {
 fn submitting_and_reaping_in_one_is_the_same() {
     let dir = scratch();
     let path = patterned(dir.path(), "file", 64 * 4096);
-    let direct = OpenOptions::new().read(true).direct(true).unaligned(true);
+    let mut direct = OpenOptions::new();
+    direct.read(true).direct(true).unaligned(true);
     let direct = direct.blocking_open(&path).unwrap();
     let cached = handle(&path);
     for backend in backends() {

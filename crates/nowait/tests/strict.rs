@@ -48,7 +48,7 @@ fn each(test: impl Fn(Filesystem, &Sample, &Engine)) {
 fn open(sample: &Sample, engine: &Engine, mode: Mode) -> File {
     OpenOptions::new()
         .read(true)
-        .mode(mode)
+        .cache_mode(mode)
         .engine(engine)
         .blocking_open(&sample.path)
         .expect("open")

@@ -65,7 +65,8 @@ impl Asked {
 
 /// The files of a turn, on an engine.
 pub fn open(turn: &Turn<'_>, engine: &Engine) -> Result<Vec<File>, Problem> {
-    let options = OpenOptions::new().read(true).engine(engine);
+    let mut options = OpenOptions::new();
+    options.read(true).engine(engine);
     turn.files
         .paths
         .iter()

@@ -23,15 +23,31 @@ use crate::read::Mode;
 use crate::retry;
 use crate::sys::Errno;
 
-/// How to open a file: `std::fs::OpenOptions`, and what it lacks.
+/// How to open a file: [`std::fs::OpenOptions`] with its rules and its errors, and what it lacks.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("file");
+/// let file = nowait::OpenOptions::new().write(true).create_new(true).blocking_open(&path)?;
+/// file.blocking_write_all_at(b"hello", 0)?;
+/// // Without an access mode, or with one that can't do what else is asked for: EINVAL.
+/// let refused = nowait::OpenOptions::new().read(true).truncate(true).blocking_open(&path);
+/// assert_eq!(refused.unwrap_err().errno(), Some(libc::EINVAL));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     read: bool,
     write: bool,
-    flags: OFlags,
+    append: bool,
+    truncate: bool,
+    create: bool,
+    create_new: bool,
+    custom_flags: i32,
+    mode: u32,
+    direct: bool,
     unaligned: bool,
-    permissions: u32,
-    mode: Option<Mode>,
+    cache_mode: Option<Mode>,
     engine: Option<Engine>,
 }
 
@@ -41,12 +57,11 @@ impl Default for OpenOptions {
     }
 }
 
-macro_rules! flag {
-    ($(#[$doc:meta])* $name:ident, $flag:ident) => {
+macro_rules! set {
+    ($(#[$doc:meta])* $name:ident: $to:ty) => {
         $(#[$doc])*
-        #[must_use]
-        pub fn $name(mut self, yes: bool) -> OpenOptions {
-            self.flags.set(OFlags::$flag, yes);
+        pub fn $name(&mut self, to: $to) -> &mut OpenOptions {
+            self.$name = to;
             self
         }
     };
@@ -58,95 +73,86 @@ impl OpenOptions {
         OpenOptions {
             read: false,
             write: false,
-            flags: OFlags::empty(),
+            append: false,
+            truncate: false,
+            create: false,
+            create_new: false,
+            custom_flags: 0,
+            mode: 0o666,
+            direct: false,
             unaligned: false,
-            permissions: 0o666,
-            mode: None,
+            cache_mode: None,
             engine: None,
         }
     }
 
-    /// For reading.
-    #[must_use]
-    pub fn read(mut self, yes: bool) -> OpenOptions {
-        self.read = yes;
-        self
-    }
-
-    /// For writing.
-    #[must_use]
-    pub fn write(mut self, yes: bool) -> OpenOptions {
-        self.write = yes;
-        self
-    }
-
-    flag!(
-        /// Make the file if it is not there.
-        create, CREATE
+    set!(
+        /// For reading.
+        read: bool
     );
-    flag!(
-        /// Fail if it is there (with `create`).
-        exclusive, EXCL
+    set!(
+        /// For writing.
+        write: bool
     );
-    flag!(
-        /// Empty it.
-        truncate, TRUNC
+    set!(
+        /// For writing, at the end of the file whatever the offset (O_APPEND).
+        append: bool
     );
-    flag!(
-        /// Write at the end of the file, whatever the offset (O_APPEND).
-        append, APPEND
+    set!(
+        /// Empty it; needs `write`.
+        truncate: bool
     );
-    flag!(
+    set!(
+        /// Make the file if it is not there; needs `write` or `append`.
+        create: bool
+    );
+    set!(
+        /// Make the file, and fail if it is there; needs `write` or `append`. `create` and `truncate`
+        /// then make no difference.
+        create_new: bool
+    );
+    set!(
+        /// Further flags of open(2). Its access mode is not among them.
+        custom_flags: i32
+    );
+    set!(
+        /// The permission bits of a file that is made, before the umask. 0o666 if not set.
+        mode: u32
+    );
+    set!(
         /// Go around the page cache (O_DIRECT). Offsets, lengths and memory must be aligned as
         /// [`Handle::alignment`] says, or are refused as
         /// [`Misaligned`](crate::ErrorKind::Misaligned); the page cache is never tried.
-        direct, DIRECT
+        direct: bool
+    );
+    set!(
+        /// With [`direct`](OpenOptions::direct): positional reads need not be aligned. One that is not
+        /// goes through aligned memory of the operation's own: whole blocks are read, and copied from. Not
+        /// for reads into several buffers by one operation ([`Readv`](crate::op::Readv)), and not for
+        /// writes, which would have to read first.
+        ///
+        /// ```
+        /// let mut options = nowait::OpenOptions::new();
+        /// options.read(true).direct(true).unaligned(true);
+        /// // Some filesystems have no O_DIRECT.
+        /// if let Ok(file) = options.blocking_open("Cargo.toml") {
+        ///     let mut buf = [0; 7];
+        ///     file.blocking_read_exact_at(&mut buf, 1)?;
+        ///     assert_eq!(&buf, b"package");
+        /// }
+        /// # Ok::<(), nowait::Error>(())
+        /// ```
+        unaligned: bool
     );
 
-    /// With [`direct`](OpenOptions::direct): positional reads need not be aligned. One that is not
-    /// goes through aligned memory of the operation's own: whole blocks are read, and copied from. Not
-    /// for reads into several buffers by one operation ([`Readv`](crate::op::Readv)), and not for
-    /// writes, which would have to read first.
-    ///
-    /// ```
-    /// let options = nowait::OpenOptions::new().read(true).direct(true).unaligned(true);
-    /// // Some filesystems have no O_DIRECT.
-    /// if let Ok(file) = options.blocking_open("Cargo.toml") {
-    ///     let mut buf = [0; 7];
-    ///     file.blocking_read_exact_at(&mut buf, 1)?;
-    ///     assert_eq!(&buf, b"package");
-    /// }
-    /// # Ok::<(), nowait::Error>(())
-    /// ```
-    #[must_use]
-    pub fn unaligned(mut self, yes: bool) -> OpenOptions {
-        self.unaligned = yes;
-        self
-    }
-
-    /// A directory, to be listed.
-    pub(crate) fn directory(mut self) -> OpenOptions {
-        self.flags |= OFlags::DIRECTORY | OFlags::NONBLOCK;
-        self.read(true)
-    }
-
-    /// The permission bits of a file that is made, before the umask. 0o666 if not set.
-    #[must_use]
-    pub fn permissions(mut self, bits: u32) -> OpenOptions {
-        self.permissions = bits;
-        self
-    }
-
-    /// A mode of this file's own, instead of its engine's.
-    #[must_use]
-    pub fn mode(mut self, mode: Mode) -> OpenOptions {
-        self.mode = Some(mode);
+    /// How this file's reads treat the page cache, instead of as its engine's do.
+    pub fn cache_mode(&mut self, mode: Mode) -> &mut OpenOptions {
+        self.cache_mode = Some(mode);
         self
     }
 
     /// On this engine, instead of the process's.
-    #[must_use]
-    pub fn engine(mut self, engine: &Engine) -> OpenOptions {
+    pub fn engine(&mut self, engine: &Engine) -> &mut OpenOptions {
         self.engine = Some(engine.clone());
         self
     }
@@ -168,18 +174,20 @@ impl OpenOptions {
     pub fn blocking_open(&self, path: impl AsRef<Path>) -> Result<File> {
         let path: Arc<Path> = path.as_ref().into();
         let engine = self.on()?;
-        let open = || rustix::fs::open(&*path, self.bits(), self.permission_bits());
-        let fd = retry::interrupted(open).map_err(|e| Error::os("open", e).on(Some(&path)))?;
+        let failed = |errno| Error::os("open", errno).on(Some(&path));
+        let flags = self.flags().map_err(failed)?;
+        let open = || rustix::fs::open(&*path, flags, self.permissions());
+        let fd = retry::interrupted(open).map_err(failed)?;
         self.take_in(fd, path, engine)
     }
 
     /// Whether nothing is asked for but to read what is there.
     fn only_reads(&self) -> bool {
-        self.bits() == OFlags::RDONLY | OFlags::CLOEXEC
+        self.flags() == Ok(OFlags::RDONLY | OFlags::CLOEXEC)
     }
 
     fn take_in(&self, fd: OwnedFd, path: Arc<Path>, engine: Engine) -> Result<File> {
-        let mode = self.mode.unwrap_or(engine.core().mode);
+        let mode = self.cache_mode.unwrap_or(engine.core().mode);
         let mut handle = Handle::with(fd, Some(path), Some(mode))?;
         if self.unaligned {
             handle = handle.with_unaligned_reads();
@@ -191,18 +199,39 @@ impl OpenOptions {
         self.engine.clone().map_or_else(Engine::process, Ok)
     }
 
-    fn bits(&self) -> OFlags {
-        let append = self.flags.contains(OFlags::APPEND);
-        let access = match (self.read, self.write || append) {
-            (true, true) => OFlags::RDWR,
-            (false, true) => OFlags::WRONLY,
-            (_, false) => OFlags::RDONLY,
+    /// open(2)'s flags, by the standard library's rules.
+    fn flags(&self) -> std::result::Result<OFlags, Errno> {
+        let access = match (self.read, self.write, self.append) {
+            (true, false, false) => OFlags::RDONLY,
+            (false, true, false) => OFlags::WRONLY,
+            (true, true, false) => OFlags::RDWR,
+            (false, _, true) => OFlags::WRONLY | OFlags::APPEND,
+            (true, _, true) => OFlags::RDWR | OFlags::APPEND,
+            (false, false, false) => return Err(Errno::INVAL),
         };
-        self.flags | access | OFlags::CLOEXEC
+        let changes = self.truncate || self.create || self.create_new;
+        if changes && !self.write && !self.append {
+            return Err(Errno::INVAL);
+        }
+        if self.append && self.truncate && !self.create_new {
+            return Err(Errno::INVAL);
+        }
+        let custom = self.custom_flags & !libc::O_ACCMODE;
+        let mut flags = OFlags::from_bits_retain(custom as u32) | access | OFlags::CLOEXEC;
+        if self.create_new {
+            flags |= OFlags::CREATE | OFlags::EXCL;
+        } else {
+            let set = |yes, flag| if yes { flag } else { OFlags::empty() };
+            flags |= set(self.create, OFlags::CREATE) | set(self.truncate, OFlags::TRUNC);
+        }
+        if self.direct {
+            flags |= OFlags::DIRECT;
+        }
+        Ok(flags)
     }
 
-    fn permission_bits(&self) -> rustix::fs::Mode {
-        rustix::fs::Mode::from_raw_mode(self.permissions)
+    fn permissions(&self) -> rustix::fs::Mode {
+        rustix::fs::Mode::from_raw_mode(self.mode)
     }
 }
 
@@ -256,7 +285,8 @@ impl Open {
         // A path with a NUL inside names no file.
         let path = CString::new(self.path.as_os_str().as_bytes())
             .map_err(|_| Error::os("open", Errno::INVAL))?;
-        let op = Openat2::new(path, self.options.bits(), self.options.permission_bits());
+        let flags = self.options.flags().map_err(|e| Error::os("open", e))?;
+        let op = Openat2::new(path, flags, self.options.permissions());
         Ok((engine, Trip::new(Op::from(op), None)))
     }
 

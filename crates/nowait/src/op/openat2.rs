@@ -41,8 +41,7 @@ impl Openat2 {
     /// Opens `path`, relative to the current directory, with open(2)'s flags and, for a file that
     /// is made, its permission bits.
     pub fn new(path: CString, flags: OFlags, mode: Mode) -> Openat2 {
-        let flags = flags | OFlags::CLOEXEC;
-        let (how, mode) = how(flags, mode);
+        let (how, flags, mode) = how(flags | OFlags::CLOEXEC, mode);
         Openat2(Box::new(Inner {
             at: None,
             path,
@@ -103,8 +102,13 @@ impl Openat2 {
 }
 
 /// open(2)'s flags and permission bits as openat2(2) takes them: it refuses what open ignores, a mode
-/// where no file is made, and odd bits in it.
-pub(super) fn how(flags: OFlags, mode: Mode) -> (types::OpenHow, Mode) {
+/// where no file is made, odd bits in it, flags that it does not know, and most flags with O_PATH.
+pub(super) fn how(flags: OFlags, mode: Mode) -> (types::OpenHow, OFlags, Mode) {
+    let flags = if flags.contains(OFlags::PATH) {
+        flags & WITH_PATH
+    } else {
+        flags & KNOWN
+    };
     let makes = flags.contains(OFlags::CREATE) || flags.contains(OFlags::TMPFILE);
     let mode = if makes {
         mode & Mode::from_raw_mode(0o7777)
@@ -114,8 +118,31 @@ pub(super) fn how(flags: OFlags, mode: Mode) -> (types::OpenHow, Mode) {
     let how = types::OpenHow::new()
         .flags(u64::from(flags.bits()))
         .mode(u64::from(mode.bits()));
-    (how, mode)
+    (how, flags, mode)
 }
+
+/// The flags that O_PATH leaves a meaning.
+const WITH_PATH: OFlags = OFlags::PATH
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// All flags of open(2).
+const KNOWN: OFlags = OFlags::RWMODE
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::TRUNC)
+    .union(OFlags::APPEND)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::SYNC)
+    .union(OFlags::DSYNC)
+    .union(OFlags::from_bits_retain(libc::O_ASYNC as u32))
+    .union(OFlags::DIRECT)
+    .union(OFlags::LARGEFILE)
+    .union(OFlags::NOATIME)
+    .union(OFlags::TMPFILE)
+    .union(WITH_PATH);
 
 impl Operation for Openat2 {
     const OPCODE: u8 = opcode::OpenAt2::CODE;

@@ -129,9 +129,12 @@ pub(crate) struct OpenDirectory {
 
 impl OpenDirectory {
     pub(super) fn new(path: &Path, engine: Option<&Engine>) -> OpenDirectory {
-        let mut options = OpenOptions::new().directory();
+        let mut options = OpenOptions::new();
+        options
+            .read(true)
+            .custom_flags(libc::O_DIRECTORY | libc::O_NONBLOCK);
         if let Some(engine) = engine {
-            options = options.engine(engine);
+            options.engine(engine);
         }
         OpenDirectory {
             path: path.into(),

@@ -83,7 +83,7 @@ pub fn run(ground: &Ground, place: Place, way: Way) -> Result<Paid, Problem> {
 pub fn strict(ground: &Ground, place: Place, engine: &nowait::Engine) -> Result<Strict, Problem> {
     let file = nowait::OpenOptions::new()
         .read(true)
-        .mode(nowait::Mode::Strict)
+        .cache_mode(nowait::Mode::Strict)
         .engine(engine)
         .blocking_open(&ground.path)?;
     let mut buffer = vec![0; place.block as usize];
