@@ -56,12 +56,17 @@ use crate::progress::Progress;
 use crate::remark::Remarks;
 use crate::size::Size;
 use crate::stop::Stop;
-use crate::tree::Unopened;
+use crate::tree::{Found, Unopened};
 
 /// The largest read. Larger ones bring nothing more, and take memory and cache for the copy.
 const PIECE: u64 = 256 << 10;
 /// So many files are put in order at once.
 const GATHERED: usize = 8192;
+/// So many files are opened by one operation at most, if that is as quick as this; one if it takes
+/// longer than that. Handing an operation over costs as much as to open two cached files.
+const AT_ONCE: usize = 16;
+const QUICK: Duration = Duration::from_micros(200);
+const SLOW: Duration = Duration::from_millis(1);
 /// After so many bytes it is looked at whether they stay, and how much memory is left.
 const CHECK: u64 = 64 << 20;
 /// How long nothing may happen before it is looked at whether somebody wants the end.
@@ -94,8 +99,10 @@ pub struct Bringer<'a> {
     /// What each operation in flight is for, by its token.
     places: Vec<Option<Work>>,
     free: Vec<usize>,
-    /// How many of them are opens.
+    /// How many files are being opened.
     opening: usize,
+    /// How many files one operation opens: many where that is quick, one where it waits.
+    at_once: usize,
     buffers: Vec<Vec<u8>>,
     ops: Vec<Op>,
     /// Missing bytes for which reads were made.
@@ -106,14 +113,18 @@ pub struct Bringer<'a> {
     begun: Instant,
 }
 
-/// The file that a worker has opened, or why not.
-type Opened = Result<(File, Stat), Unopened>;
+/// The files that a worker has opened, or why not, and how long that took.
+type Opened = (Vec<Result<(File, Stat), Unopened>>, Duration);
 
 /// What an operation is for.
 #[derive(Debug)]
 enum Work {
-    Open(Wish, Receiver<Opened>),
-    Read { job: u64, piece: Piece },
+    /// Of several files, one after the other.
+    Open(Vec<Wish>, Receiver<Opened>),
+    Read {
+        job: u64,
+        piece: Piece,
+    },
 }
 
 impl<'a> Bringer<'a> {
@@ -152,6 +163,7 @@ impl<'a> Bringer<'a> {
             places: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
             opening: 0,
+            at_once: 1,
             buffers: Vec::new(),
             ops: Vec::with_capacity(depth),
             spent: 0,
@@ -243,13 +255,22 @@ impl<'a> Bringer<'a> {
         if self.jobs.len() + self.opening >= self.places.len() {
             return None;
         }
-        let wish = self.wishes.pop_front()?;
+        let room = self.places.len() - self.jobs.len() - self.opening;
+        let count = self.wishes.len().min(self.at_once).min(room);
+        let wishes: Vec<Wish> = self.wishes.drain(..count).collect();
+        if wishes.is_empty() {
+            return None;
+        }
         let (tell, told) = mpsc::sync_channel(1);
-        let found = wish.found.clone();
+        let files: Vec<Found> = wishes.iter().map(|wish| wish.found.clone()).collect();
         // Several calls, each of which may wait for the device or a server.
-        let call = Call::new(move || drop(tell.send(found.open())));
-        self.opening += 1;
-        Some((call.into(), Work::Open(wish, told)))
+        let call = Call::new(move || {
+            let begin = Instant::now();
+            let opened = files.iter().map(Found::open).collect();
+            drop(tell.send((opened, begin.elapsed())));
+        });
+        self.opening += count;
+        Some((call.into(), Work::Open(wishes, told)))
     }
 
     /// The next piece that pace and budget allow.
@@ -315,14 +336,22 @@ impl<'a> Bringer<'a> {
         let errno = |e: nowait::Error| e.errno().map_or(Errno::IO, Errno::from_raw_os_error);
         let result = completion.result.map_err(errno);
         match (work, completion.held.into_kind()) {
-            (Work::Open(wish, told), _) => {
-                self.opening -= 1;
+            (Work::Open(wishes, told), _) => {
+                self.opening -= wishes.len();
                 // Nothing is told if the call was not made.
-                let opened = told.try_recv().unwrap_or(Err(Errno::CANCELED.into()));
-                match opened {
-                    Ok((file, stat)) => self.opened(wish, file, &stat),
-                    Err(Unopened::NotRegular) => self.changed(&wish, &Unopened::NotRegular),
-                    Err(why) => wish.found.failed(self.remarks, why),
+                let (opened, took) = told.try_recv().unwrap_or_default();
+                if took < QUICK {
+                    self.at_once = (wishes.len() * 2).clamp(self.at_once, AT_ONCE);
+                } else if took > SLOW {
+                    self.at_once = 1;
+                }
+                let nothing = std::iter::repeat_with(|| Err(Errno::CANCELED.into()));
+                for (wish, opened) in wishes.into_iter().zip(opened.into_iter().chain(nothing)) {
+                    match opened {
+                        Ok((file, stat)) => self.opened(wish, file, &stat),
+                        Err(Unopened::NotRegular) => self.changed(&wish, &Unopened::NotRegular),
+                        Err(why) => wish.found.failed(self.remarks, why),
+                    }
                 }
             }
             (Work::Read { job, piece }, Kind::Read(op)) => {

@@ -10,13 +10,14 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use nowait::walk;
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use rustix::path::DecInt;
 
 use crate::remark::Remarks;
 
@@ -116,7 +117,7 @@ impl Found {
             rustix::fs::open("/proc/self/fd", flags, Mode::empty()).ok()
         });
         if let Some(descriptors) = descriptors {
-            let number = held.as_raw_fd().to_string();
+            let number = DecInt::from_fd(held);
             return Ok(rustix::fs::openat(
                 descriptors,
                 number,
