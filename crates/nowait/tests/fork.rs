@@ -250,7 +250,8 @@ fn futures_on_their_way_are_refused_in_the_child_and_land_in_the_parent() {
             let mode = rustix::fs::Mode::from_raw_mode(0o600);
             rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0)
                 .unwrap();
-            let options = OpenOptions::new().read(true).engine(engine);
+            let mut options = OpenOptions::new();
+            options.read(true).engine(engine);
             let file = options.clone().direct(true).blocking_open(&path).unwrap();
             // These two fill the engine, and wait for a writer.
             let mut opens = [options.open(&fifo), options.open(&fifo)];
