@@ -74,7 +74,7 @@ pub(crate) fn spawn(
     body: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<()> {
     #[cfg(not(shuttle))]
-    return crate::sys::thread::spawn_without_signals(name, body);
+    return crate::sys::spawn::spawn_without_signals(name, body);
     #[cfg(shuttle)]
     return shuttle::thread::Builder::new()
         .name(name.to_string_lossy().into_owned())

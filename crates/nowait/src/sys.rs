@@ -11,6 +11,8 @@ pub(crate) mod process;
 pub(crate) mod residency;
 pub(crate) mod ring;
 pub(crate) mod rw;
+#[cfg(not(shuttle))]
+pub(crate) mod spawn;
 pub(crate) mod stat;
 pub(crate) mod thread;
 pub(crate) mod xattr;
