@@ -43,7 +43,10 @@ impl Owner {
 
 /// getpid(2), asked of the kernel each time: raw clone(2) skips every atfork handler.
 fn pid() -> u32 {
-    rustix::process::getpid().as_raw_nonzero().get() as u32
+    rustix::process::getpid()
+        .as_raw_nonzero()
+        .get()
+        .cast_unsigned()
 }
 
 /// How many times this thread has gone to sleep so far, for a device or a lock: getrusage(2). What

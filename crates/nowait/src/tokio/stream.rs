@@ -393,7 +393,7 @@ impl Stream {
             position = ready!(self.cursor.poll_hold(cx));
         } else if !self.unread.left().is_empty() {
             // The kernel's position is behind these bytes; a pipe has none, and refuses.
-            let back = -(self.unread.left().len() as i64);
+            let back = -self.unread.left().len().cast_signed() as i64;
             let _ = rustix::fs::seek(handle, SeekFrom::Current(back));
         }
         if own {
@@ -544,7 +544,7 @@ impl Stream {
             }
             // The kernel's position is behind what was read and not taken.
             (io::SeekFrom::Current(by), None) => by
-                .checked_sub(self.unread.left().len() as i64)
+                .checked_sub(self.unread.left().len().cast_signed() as i64)
                 .map(SeekFrom::Current),
         };
         let sought = target
