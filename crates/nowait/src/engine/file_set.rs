@@ -8,11 +8,11 @@
 //!      changes ──────────────────────────────► applied by the ring's thread, in order
 //! ```
 //!
-//! A slot's number may be given out anew as soon as its Clear is queued: changes are applied in
-//! order, so the new file's Set comes after it, and until that is applied its operations use the
-//! plain descriptor.
+//! A slot has one change at most, the last one: a Set replaces a Clear, for the ring lets go of a
+//! slot's file when it is given another. So a slot's number may be given out anew as soon as its Clear
+//! is queued; until the new file's Set is applied its operations use the plain descriptor.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Weak};
 
@@ -64,7 +64,8 @@ pub(crate) struct Table {
 #[derive(Debug)]
 struct State {
     free: Vec<u32>,
-    changes: VecDeque<Change>,
+    /// What a slot is to hold, of those that the ring was not told of: the last word on each.
+    changes: HashMap<u32, Change>,
     /// The ring is gone, or has refused: slots are given out, and nobody fills them.
     closed: bool,
 }
@@ -72,8 +73,8 @@ struct State {
 #[derive(Debug)]
 enum Change {
     /// Holds the file, so that its descriptor is the same one when this is applied.
-    Set(u32, Handle, Weak<Slot>),
-    Clear(u32),
+    Set(Handle, Weak<Slot>),
+    Clear,
 }
 
 /// One file's place in a set; given back when the last handle that has it is dropped.
@@ -111,8 +112,11 @@ impl FileSet {
         let slot = self.0.take()?;
         let index = slot.index;
         let slot = Arc::new(slot);
-        self.0
-            .change(Change::Set(index, plain.clone(), Arc::downgrade(&slot)));
+        let set = Change::Set(plain.clone(), Arc::downgrade(&slot));
+        let (previous, news) = self.0.change(&mut lock(&self.0.state), index, set);
+        // Without the lock: this may close a file.
+        drop(previous);
+        self.0.tell(news);
         Ok(plain.in_slot(slot))
     }
 
@@ -148,7 +152,7 @@ impl FileSet {
         Ok(FileSet(Arc::new(Table {
             state: Mutex::new(State {
                 free: (0..capacity).rev().collect(),
-                changes: VecDeque::new(),
+                changes: HashMap::new(),
                 closed: false,
             }),
             changed: AtomicBool::new(false),
@@ -184,46 +188,34 @@ impl Table {
         self.capacity
     }
 
-    /// Queues a change for the ring's thread, and tells it.
-    fn change(&self, change: Change) {
-        let queued = self.queue(&mut lock(&self.state), change);
-        self.tell(queued);
-    }
-
-    fn queue(&self, state: &mut State, change: Change) -> bool {
-        if !state.closed {
-            state.changes.push_back(change);
-            self.changed.store(true, Ordering::Release);
+    /// Notes what a slot is to hold. Returns what it was to hold before, and true if the ring's
+    /// thread is to be told that there are changes.
+    fn change(&self, state: &mut State, index: u32, change: Change) -> (Option<Change>, bool) {
+        if state.closed {
+            return (Some(change), false);
         }
-        !state.closed
+        let previous = state.changes.insert(index, change);
+        (previous, !self.changed.swap(true, Ordering::Release))
     }
 
-    fn tell(&self, queued: bool) {
-        if let Some(owner) = self
-            .owner
-            .as_ref()
-            .filter(|_| queued)
-            .and_then(Weak::upgrade)
-        {
+    fn tell(&self, news: bool) {
+        if news && let Some(owner) = self.owner.as_ref().and_then(Weak::upgrade) {
             owner.tell_files();
         }
     }
 
-    /// Gives a slot back. What the ring has not been told of, it need not forget.
+    /// Gives a slot back.
     fn release(&self, index: u32) {
-        let (untold, queued) = {
+        let (previous, news) = {
             let mut state = lock(&self.state);
-            let is_it = |c: &Change| matches!(c, Change::Set(i, ..) if *i == index);
-            let at = state.changes.iter().position(is_it);
-            let untold = at.and_then(|at| state.changes.remove(at));
-            let queued = untold.is_none() && self.queue(&mut state, Change::Clear(index));
-            // Only now: whoever takes the number next must queue its file behind that.
+            let changed = self.change(&mut state, index, Change::Clear);
+            // Only now: what takes the number next replaces this change.
             state.free.push(index);
-            (untold, queued)
+            changed
         };
         // Without the lock: this may close the file.
-        drop(untold);
-        self.tell(queued);
+        drop(previous);
+        self.tell(news);
     }
 
     /// Whether the ring's thread has something to apply.
@@ -234,16 +226,20 @@ impl Table {
     /// Applies what is queued. On the ring's thread alone.
     pub(super) fn apply(&self, ring: &Submitter<'_>) {
         let changes = std::mem::take(&mut lock(&self.state).changes);
-        for change in changes {
+        for (index, change) in changes {
             match change {
-                Change::Set(index, file, slot) => {
+                Change::Set(file, slot) => {
                     let Some(slot) = slot.upgrade() else { continue };
                     let fd = file.as_fd().as_raw_fd();
                     // What can't be registered (a ring's own descriptor) is used as it is.
                     let set = ring.register_files_update(index, &[fd]).is_ok();
+                    if !set {
+                        // Nor does it keep what was there before.
+                        let _ = ring.register_files_update(index, &[-1]);
+                    }
                     slot.set.store(set, Ordering::Release);
                 }
-                Change::Clear(index) => {
+                Change::Clear => {
                     let _ = ring.register_files_update(index, &[-1]);
                 }
             }
@@ -294,5 +290,19 @@ mod tests {
         }
         assert_eq!(set.free(), 4);
         assert_eq!(lock(&set.table().state).changes.len(), 0);
+    }
+
+    #[test]
+    fn a_slot_has_one_change_however_often_it_is_given_back() {
+        let Ok(mut engine) = Options::new().backend(Backend::Uring).build_local() else {
+            return;
+        };
+        let set = engine.file_set(4).unwrap();
+        let file = Handle::new(tempfile::tempfile().unwrap()).unwrap();
+        for _ in 0..1000 {
+            drop(set.reserve().unwrap());
+            drop(set.insert(&file).unwrap());
+        }
+        assert!(lock(&set.table().state).changes.len() <= 4);
     }
 }

@@ -11,7 +11,7 @@
 mod chains;
 mod enter;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -85,8 +85,14 @@ pub(crate) struct Ring {
     /// Completions come only in `wait` (DEFER_TASKRUN), so what is there earlier was inline, also
     /// after several submissions.
     deferred: bool,
-    /// The kernel does not let us enter it any more.
+    /// The kernel takes nothing more from us.
     broken: bool,
+    /// Nor does it let us enter the ring at all.
+    denied: bool,
+    /// Completions, by their user data, that were taken from the queue and not consumed yet.
+    aside: VecDeque<(u64, i32)>,
+    /// Some were delivered while a submission was tried again.
+    stirred: bool,
     /// How many completion entries were consumed in all.
     seen: u64,
     /// Up to which one the last flush found them there.
@@ -220,6 +226,9 @@ impl Ring {
             cold: false,
             deferred,
             broken: false,
+            denied: false,
+            aside: VecDeque::new(),
+            stirred: false,
             seen: 0,
             mark: 0,
             wake: Arc::new(eventfd(EventfdFlags::empty())?),
@@ -286,14 +295,25 @@ impl Ring {
             return Some(parcel);
         };
         self.slots[index as usize].parcel = Some(parcel);
-        self.prepare(index);
-        None
+        if self.prepare(index) {
+            return None;
+        }
+        self.release(index)
     }
 
-    /// Puts the entry of a slot's operation into the submission queue.
-    fn prepare(&mut self, index: u32) {
-        if let Some(entry) = self.entry(index) {
-            self.enqueue(&entry);
+    /// Puts the entry of a slot's operation into the submission queue. False if it can't be: the
+    /// kernel never sees it.
+    #[must_use]
+    fn prepare(&mut self, index: u32) -> bool {
+        self.entry(index).is_some_and(|entry| self.enqueue(&entry))
+    }
+
+    /// As `prepare`, of an operation that was at the kernel before: if it can't be, workers have it.
+    fn prepare_again(&mut self, index: u32, out: &mut impl FnMut(Out)) {
+        if !self.prepare(index)
+            && let Some(parcel) = self.release(index)
+        {
+            out(Out::without_ring(&self.core, parcel, false));
         }
     }
 
@@ -321,19 +341,22 @@ impl Ring {
     }
 
     /// Queues an entry that is no operation's.
-    fn request(&mut self, entry: &squeue::Entry) {
+    fn request(&mut self, entry: &squeue::Entry) -> bool {
         self.numbered += 1;
-        self.enqueue(entry);
+        self.enqueue(entry)
     }
 
-    fn enqueue(&mut self, entry: &squeue::Entry) {
+    fn enqueue(&mut self, entry: &squeue::Entry) -> bool {
         loop {
             // SAFETY: Assumption: whatever the entry points to is owned by a parcel in a slot of
             // `self.slots`, or by `self`, and neither moves, is touched or is freed until the
             // entry's completion is consumed. Slots are boxed and never reallocated; `Drop`
             // leaks them if the kernel does not let go in time.
-            if unsafe { self.ring.submission().push(entry) }.is_ok() || !self.enter(ENTRIES) {
-                return;
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+                return true;
+            }
+            if !self.enter(ENTRIES) {
+                return false;
             }
         }
     }
@@ -367,7 +390,12 @@ impl Ring {
                 }
             }
             let inline = self.ring.completion().len();
-            self.mark = self.seen + inline as u64;
+            let at_once = if std::mem::take(&mut self.stirred) {
+                0
+            } else {
+                inline as u64
+            };
+            self.mark = self.seen + at_once;
             self.flush += 1;
             self.cold = self.deferred && inline < buffered;
         }
@@ -422,17 +450,21 @@ impl Ring {
     /// Consumes what is in the completion queue.
     pub(crate) fn drain(&mut self, out: &mut impl FnMut(Out)) {
         loop {
-            let Some(entry) = self.ring.completion().next() else {
+            let next = || {
+                let entry = self.ring.completion().next()?;
+                Some((entry.user_data(), entry.result()))
+            };
+            let Some((data, result)) = self.aside.pop_front().or_else(next) else {
                 break;
             };
             self.seen += 1;
-            match entry.user_data() {
+            match data {
                 WAKE => self.wake_armed = false,
                 CANCEL => {}
                 // Of an operation: the number of its slot.
                 index => {
                     if let Ok(index) = u32::try_from(index) {
-                        self.complete(index, entry.result(), out);
+                        self.complete(index, result, out);
                     }
                 }
             }
@@ -467,13 +499,13 @@ impl Ring {
         match result {
             // A signal met one of the kernel's own workers; nobody asked for a stop.
             Err(Errno::INTR) if parcel.stopped.is_none() && parcel.op.kind.may_repeat() => {
-                return self.prepare(index);
+                return self.prepare_again(index, out);
             }
             // The ring would have to wait and has no way to: a thread has, the kernel's if it can
             // only be done there.
             Err(Errno::AGAIN) if parcel.op.kind.is_ring_only() && !slot.asynchronous => {
                 slot.asynchronous = true;
-                return self.prepare(index);
+                return self.prepare_again(index, out);
             }
             Err(Errno::AGAIN) if parcel.op.kind.may_block() && !parcel.op.kind.is_ring_only() => {
                 if let Some(parcel) = self.release(index) {
@@ -484,7 +516,7 @@ impl Ring {
             _ => {}
         }
         match self.step(index, result, when) {
-            Step::Again => self.prepare(index),
+            Step::Again => self.prepare_again(index, out),
             Step::Done(result) => self.done(index, result, out),
         }
     }
@@ -525,16 +557,21 @@ impl Ring {
 
     /// Asks the kernel to stop an operation; its completion tells whether it did.
     pub(crate) fn cancel(&mut self, ticket: Ticket, why: ErrorKind) -> bool {
-        let held = self.slots.iter_mut().find_map(|slot| {
-            let parcel = slot.parcel.as_mut().filter(|p| p.ticket == ticket)?;
-            parcel.stopped = Some(why);
-            Some(())
+        let held = self.slots.iter_mut().position(|slot| {
+            let parcel = slot.parcel.as_mut().filter(|p| p.ticket == ticket);
+            parcel.map(|parcel| parcel.stopped = Some(why)).is_some()
         });
-        if held.is_some() {
-            self.ask_to_stop();
+        if let Some(index) = held.filter(|_| !self.polled) {
+            self.ask_one(index);
             self.ask_again = Some((Instant::now() + FIRST_PAUSE, FIRST_PAUSE));
         }
         held.is_some()
+    }
+
+    /// Asks the kernel to stop what a slot holds.
+    fn ask_one(&mut self, index: usize) {
+        let entry = opcode::AsyncCancel::new(index as u64);
+        self.queued |= self.request(&entry.build().user_data(CANCEL));
     }
 
     fn cancel_all(&mut self) {
@@ -558,12 +595,7 @@ impl Ring {
         for index in 0..self.slots.len() {
             let parcel = self.slots[index].parcel.as_ref();
             if parcel.is_some_and(|p| p.stopped.is_some()) {
-                self.request(
-                    &opcode::AsyncCancel::new(index as u64)
-                        .build()
-                        .user_data(CANCEL),
-                );
-                self.queued = true;
+                self.ask_one(index);
                 asked = true;
             }
         }
@@ -587,7 +619,7 @@ impl Ring {
 
     /// How many completions are there to be consumed.
     pub(crate) fn ready(&mut self) -> usize {
-        self.ring.completion().len()
+        self.aside.len() + self.ring.completion().len()
     }
 
     /// Gives up in a forked child, where ring and memory are the parent's: touches nothing.
@@ -610,7 +642,8 @@ impl Drop for Ring {
         self.cancel_all();
         if self.wake_armed {
             // Its read would outlive us otherwise.
-            self.request(&opcode::AsyncCancel::new(WAKE).build().user_data(CANCEL));
+            let entry = opcode::AsyncCancel::new(WAKE).build();
+            let _ = self.request(&entry.user_data(CANCEL));
         }
         let end = Instant::now() + GRACE;
         while (self.held() > 0 || self.wake_armed) && Instant::now() < end {

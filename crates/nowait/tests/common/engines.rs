@@ -289,6 +289,26 @@ pub fn each_shared(options: Options, test: impl Fn(&Engine)) {
     }
 }
 
+/// Runs a test with the process's engine on each backend, each in a child. `test` is its name.
+pub fn each_process(test: &str, body: impl FnOnce(&Engine)) {
+    match role() {
+        None => {
+            for backend in backends() {
+                in_child(test, backend.name());
+            }
+        }
+        Some(backend) => {
+            let backend = match &*backend {
+                "uring" => Backend::Uring,
+                _ => Backend::Threads,
+            };
+            let _limit = Limit::new(format!("process {backend}"));
+            let options = Options::new().backend(backend);
+            body(&Engine::make_process(&options).unwrap());
+        }
+    }
+}
+
 /// Ends the process with a message if what it guards hangs: a hang must not outlive the test.
 pub struct Limit(Arc<AtomicBool>);
 

@@ -33,15 +33,23 @@ impl Ring {
             held.members.push_back(index);
         }
         self.chains.insert(id, held);
-        self.begin_chain(id);
-        None
+        if self.begin_chain(id) {
+            return None;
+        }
+        let members = self.chains.remove(&id)?.members;
+        Some(
+            members
+                .into_iter()
+                .filter_map(|index| self.release(index))
+                .collect(),
+        )
     }
 
     /// Puts what is left of a chain into the submission queue, all of it at once: a chain that is
-    /// seen in part ends there.
-    fn begin_chain(&mut self, id: u32) {
+    /// seen in part ends there. False if it can't be: the kernel sees none of it.
+    fn begin_chain(&mut self, id: u32) -> bool {
         let Some(held) = self.chains.get_mut(&id) else {
-            return;
+            return false;
         };
         held.out = held.members.len();
         held.first = held.members.front().copied();
@@ -64,8 +72,11 @@ impl Ring {
         loop {
             // SAFETY: Assumption: as for `enqueue`.
             let pushed = unsafe { self.ring.submission().push_multiple(&entries) };
-            if pushed.is_ok() || !self.enter(ENTRIES) {
-                return;
+            if pushed.is_ok() {
+                return true;
+            }
+            if !self.enter(ENTRIES) {
+                return false;
             }
         }
     }
@@ -116,12 +127,17 @@ impl Ring {
             parcel.is_some_and(|parcel| parcel.stopped.is_some())
         };
         let over = held.failed || self.broken || held.members.front().is_none_or(stopped);
-        if !over {
-            return self.begin_chain(id);
+        if !over && self.begin_chain(id) {
+            return;
         }
         for index in self.chains.remove(&id).into_iter().flat_map(|h| h.members) {
             if let Some(parcel) = self.release(index) {
-                let why = parcel.stopped.unwrap_or(ErrorKind::Cancelled);
+                let ended = if over {
+                    ErrorKind::Cancelled
+                } else {
+                    ErrorKind::NeedsRing
+                };
+                let why = parcel.stopped.unwrap_or(ended);
                 let (reply, completion) = parcel.stop(&self.core, why);
                 out(Out::Done(reply, completion));
             }

@@ -5,10 +5,16 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use io_uring::{EnterFlags, opcode, types};
+use rustix::event::{PollFd, PollFlags};
 
-use super::{Ring, Until, WAKE};
+use super::{Ring, Until, WAKE, descriptor};
 use crate::cast::to_u32;
 use crate::sys::{self, Errno};
+
+/// How many times a submission that the kernel refuses for want of memory is tried, and the pause
+/// between two tries. Then what is queued is left to workers.
+const TRIES: usize = 2_000;
+const PAUSE: Duration = Duration::from_micros(100);
 
 impl Ring {
     /// io_uring_enter(2), by the shorter way if there is one.
@@ -36,25 +42,47 @@ impl Ring {
     /// in the queue where a thread of the kernel's empties it. Says whether the ring still works: a
     /// sandbox put on later may deny the call.
     pub(super) fn enter(&mut self, at_most: usize) -> bool {
+        let mut refused = 0;
         while !self.broken {
-            let (entries, flags) = if self.sqpoll {
+            let (entries, mut flags) = if self.sqpoll {
                 (0, EnterFlags::SQ_WAIT | self.waker_flag())
             } else {
                 let entries = self.ring.submission().len().min(at_most);
                 (to_u32(entries), EnterFlags::empty())
             };
+            if refused > 0 {
+                // Has completions delivered that found no room in the queue.
+                flags |= EnterFlags::GETEVENTS;
+            }
             match self.call(entries, 0, flags, None) {
                 Ok(_) => return true,
                 Err(Errno::INTR) => {}
                 // Out of memory for requests, or completions to be consumed first. The
                 // entries stay queued: let others run, try again.
-                Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => {
-                    std::thread::sleep(Duration::from_micros(100));
+                Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) if refused < TRIES => {
+                    refused += 1;
+                    self.set_aside();
+                    std::thread::sleep(PAUSE);
                 }
-                Err(_) => self.broken = true,
+                Err(errno) => self.is_refused(errno),
             }
         }
         false
+    }
+
+    /// Makes room for completions that are still with the kernel. What comes from now on was not
+    /// all had at once.
+    fn set_aside(&mut self) {
+        self.stirred = true;
+        let queue = self.ring.completion();
+        self.aside
+            .extend(queue.map(|entry| (entry.user_data(), entry.result())));
+    }
+
+    /// Nothing is submitted any more. What the kernel has taken, it completes.
+    fn is_refused(&mut self, errno: Errno) {
+        self.broken = true;
+        self.denied |= !matches!(errno, Errno::AGAIN | Errno::BUSY | Errno::NOMEM);
     }
 
     /// What wakes the kernel's thread, if it sleeps. (The look at its flag comes after a full fence
@@ -69,14 +97,19 @@ impl Ring {
     }
 
     /// Wakes the kernel's thread, if it sleeps. Where a sandbox put on later denies that, what is
-    /// queued waits for whatever else wakes it: the thread may take it at any time, so that nobody
-    /// else may.
+    /// queued waits for whatever else wakes it: the thread may take it at any time, so that no worker
+    /// may.
     pub(super) fn rouse(&mut self) {
+        let mut refused = 0;
         while !self.broken && !self.waker_flag().is_empty() {
             match self.call(0, 0, EnterFlags::SQ_WAKEUP, None) {
                 Ok(_) => return,
-                Err(Errno::INTR | Errno::AGAIN | Errno::BUSY) => {}
-                Err(_) => self.broken = true,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN | Errno::BUSY) if refused < TRIES => {
+                    refused += 1;
+                    std::thread::sleep(PAUSE);
+                }
+                Err(errno) => self.is_refused(errno),
             }
         }
     }
@@ -112,7 +145,7 @@ impl Ring {
     }
 
     pub(super) fn sleep(&mut self, until: Until, timeout: Option<Duration>) {
-        if self.broken {
+        if self.denied || (self.broken && !self.polled) {
             return self.sleep_outside(timeout);
         }
         if self.polled {
@@ -143,7 +176,7 @@ impl Ring {
         let entered = self.call(entries, to_u32(want), flags, Some(&args));
         if let Err(Errno::PERM | Errno::NOSYS | Errno::ACCESS) = entered {
             // Only workers are left, and they write to the eventfd.
-            self.broken = true;
+            (self.broken, self.denied) = (true, true);
             self.sleep_outside(timeout);
         }
         // ETIME, EINTR and EBUSY all mean "look what is there".
@@ -159,31 +192,39 @@ impl Ring {
         let flags = EnterFlags::GETEVENTS | self.waker_flag();
         let polled = self.call(0, to_u32(want.min(self.held())), flags, None);
         if let Err(Errno::PERM | Errno::NOSYS | Errno::ACCESS) = polled {
-            self.broken = true;
+            (self.broken, self.denied) = (true, true);
             self.sleep_outside(timeout);
         }
     }
 
-    /// Sleeps until the eventfd is written to, or the time is up, without the ring.
+    /// Sleeps until the eventfd is written to, or the ring has completions, or the time is up, without
+    /// a submission.
     fn sleep_outside(&mut self, timeout: Option<Duration>) {
-        let mut poll = [rustix::event::PollFd::new(
-            &*self.wake,
-            rustix::event::PollFlags::IN,
-        )];
         let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
+        let ring = descriptor(&self.ring);
+        let mut both = [
+            PollFd::new(&*self.wake, PollFlags::IN),
+            PollFd::from_borrowed_fd(ring, PollFlags::IN),
+        ];
+        // Of a ring that can't be entered, deferred completions are never delivered: it would be
+        // readable all the time.
+        let looks = if self.denied && self.deferred { 1 } else { 2 };
+        let there = rustix::event::poll(&mut both[..looks], timeout.as_ref()).unwrap_or(0) > 0;
         // The eventfd blocks: it is read only when there is something.
-        if rustix::event::poll(&mut poll, timeout.as_ref()) == Ok(1) {
+        if there && !both[0].revents().is_empty() {
             let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
+        }
+        if !self.denied && !self.polled {
+            let _ = self.call(0, 0, EnterFlags::GETEVENTS, None);
         }
     }
 
     /// Has the ring read its eventfd, so that a write to it ends `wait`. A ring that polls can't.
     fn arm_wake(&mut self) {
-        if !self.wake_armed && !self.polled {
-            self.wake_armed = true;
+        if !self.wake_armed && !self.polled && !self.broken {
             let fd = types::Fd(self.wake.as_raw_fd());
             let entry = opcode::Read::new(fd, self.wake_count.as_mut_ptr(), 8).build();
-            self.request(&entry.user_data(WAKE));
+            self.wake_armed = self.request(&entry.user_data(WAKE));
         }
     }
 }
