@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 
 use rustix::fs::{AtFlags, StatxFlags};
 
+use crate::cast::to_usize;
 use crate::error::{Error, ErrorKind, Result};
 
 /// `STATX_WRITE_ATOMIC` (6.11), which rustix has no name for.
@@ -81,7 +82,7 @@ impl Alignment {
         // They are powers of two, and a division takes longer than all the rest.
         let fits_in = |n: usize, unit: u32| n & (unit as usize).wrapping_sub(1) == 0;
         let mut len = 0;
-        let mut fits = offset.is_none_or(|o| fits_in(o as usize, unit));
+        let mut fits = offset.is_none_or(|o| fits_in(to_usize(o), unit));
         for (address, piece) in pieces {
             fits &= piece == 0 || fits_in(address, self.memory);
             len += piece;

@@ -74,11 +74,21 @@ impl Default for Observed {
     fn default() -> Observed {
         let start = Costs::default();
         Observed {
-            hit: AtomicU32::new(start.hit as u32),
-            miss: AtomicU32::new(start.miss as u32),
-            handoff: AtomicU32::new(start.handoff as u32),
+            hit: AtomicU32::new(whole(start.hit)),
+            miss: AtomicU32::new(whole(start.miss)),
+            handoff: AtomicU32::new(whole(start.handoff)),
         }
     }
+}
+
+/// Nanoseconds without their fraction.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "from a float this is the nearest number that there is"
+)]
+fn whole(ns: f64) -> u32 {
+    ns as u32
 }
 
 impl Observed {

@@ -32,7 +32,23 @@
 //!  Scan, Walk ─► Crew ─► the caller | the engine's workers: list ─► sort ─► ask ─► batches
 //! ```
 
+#![deny(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss
+)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "unit tests know their numbers"
+    )
+)]
+
 mod alignment;
+mod cast;
 pub mod completion;
 pub mod cost;
 pub mod engine;

@@ -404,7 +404,7 @@ impl Known<'_> {
     fn fd(&self, handle: &Handle) -> io_uring::types::Fd {
         use std::os::fd::{AsFd, AsRawFd};
         let plain = || handle.as_fd().as_raw_fd();
-        io_uring::types::Fd(self.slot.map_or_else(plain, |slot| slot as i32))
+        io_uring::types::Fd(self.slot.map_or_else(plain, u32::cast_signed))
     }
 
     /// The number of the registered memory that these bytes lie in. Files without offsets, pipes and the

@@ -121,6 +121,11 @@ impl Histogram {
 
     /// An upper bound of the `q` quantile (0 to 1): the end of its bucket. `None` if no time was
     /// taken.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "from a float this is the nearest number that there is"
+    )]
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         let rank = (self.count() as f64 * q).ceil().max(1.0) as u64;
         let mut seen = 0;

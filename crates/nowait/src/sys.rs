@@ -21,10 +21,7 @@ pub(crate) use rustix::io::Errno;
 
 /// Turns what a `libc` call returned into a count or the thread's errno.
 fn check(ret: libc::c_long) -> Result<usize, Errno> {
-    if ret < 0 {
-        // A negative return sets errno; 0 never is one.
-        Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
-    } else {
-        Ok(ret as usize)
-    }
+    // A negative return sets errno; 0 never is one.
+    let errno = || Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
+    usize::try_from(ret).map_err(|_| errno())
 }

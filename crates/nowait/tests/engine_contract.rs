@@ -10,15 +10,16 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::ptr::NonNull;
 
 use engines::*;
-use nowait::buffer::Buffer;
+use nowait::buffer::{Buffer, Space};
 use nowait::engine::{Options, Submit};
 use nowait::op::{
     Close, Fadvise, Fallocate, Fsync, Getxattr, Kind, Nop, Op, Openat2, Read, Readv, Statx, Write,
     Writev,
 };
-use nowait::{Handle, RwFlags, ServedBy};
+use nowait::{Handle, IoBuf, IoBufMut, RwFlags, ServedBy};
 use rustix::fs::{Advice, AtFlags, FallocateFlags, Mode, OFlags, StatxFlags};
 
 fn c(path: &Path) -> CString {
@@ -619,6 +620,106 @@ fn getxattr_says_what_the_call_says() {
                 }
             }
         }
+    });
+}
+
+/// No value is larger than 64 KiB, and a ring has 32 bits for the room.
+#[test]
+fn an_attribute_may_have_more_room_than_a_ring_can_say() {
+    each_kind(Options::new(), |engine| {
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", 10);
+        let (open, attribute) = (handle(&path), c"user.nowait");
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(&path, attribute, b"a value", flags).unwrap();
+        let most = u32::MAX as usize;
+        for room in [1 << 16, (1 << 16) + 1, most, most + 1, most + 4, usize::MAX] {
+            for op in [
+                Getxattr::new(&open, attribute.into(), room),
+                Getxattr::path(c(&path), attribute.into(), room),
+            ] {
+                let done = one(engine, op);
+                assert_eq!(said(&done), Ok(7), "{}: {room}", name(engine));
+                let Kind::Getxattr(op) = done.held.into_kind() else {
+                    panic!("another operation")
+                };
+                assert_eq!(op.into_value(), b"a value", "{}: {room}", name(engine));
+            }
+        }
+        // Too small by one.
+        let done = one(engine, Getxattr::new(&open, attribute.into(), 6));
+        assert_eq!(said(&done), Err(libc::ERANGE), "{}", name(engine));
+    });
+}
+
+/// Memory of more than 4 GiB, of which nothing is ever touched.
+struct Vast(NonNull<u8>);
+
+const VAST: usize = (4 << 30) + 8192;
+
+// SAFETY: the mapping is its own.
+unsafe impl Send for Vast {}
+
+impl Vast {
+    fn new() -> Vast {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, where the kernel likes.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), VAST, access, flags) };
+        Vast(NonNull::new(start.unwrap().cast()).unwrap())
+    }
+}
+
+impl Drop for Vast {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`.
+        unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), VAST).unwrap() };
+    }
+}
+
+impl IoBuf for Vast {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: so much is mapped, and zero.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr(), VAST) }
+    }
+}
+
+impl IoBufMut for Vast {
+    fn space(&mut self) -> Space<'_> {
+        // SAFETY: as above, and borrowed mutably.
+        Space::Init(unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr(), VAST) })
+    }
+
+    unsafe fn set_filled(&mut self, _: usize) {}
+}
+
+#[test]
+fn lengths_may_be_more_than_32_bits() {
+    // What one call transfers at most.
+    let most = 0x7fff_f000;
+    each_kind(Options::new(), |engine| {
+        let dir = scratch();
+        let file = engine.file(&handle(&patterned(dir.path(), "file", 5000)));
+        let null = std::fs::File::options().write(true).open("/dev/null");
+        let null = engine.file(&Handle::new(null.unwrap()).unwrap());
+        let vast = || Box::new(Vast::new());
+        let said = |done: nowait::Completion| said(&done);
+
+        assert_eq!(said(one(engine, Read::new(&file, vast(), 0))), Ok(5000));
+        let both = vec![vast() as _, vast() as _];
+        assert_eq!(said(one(engine, Readv::new(&file, both, 0))), Ok(5000));
+        let at = i64::MAX as u64 - VAST as u64;
+        assert_eq!(said(one(engine, Read::new(&file, vast(), at))), Ok(0));
+        let beyond = Read::new(&file, vast(), at + 1);
+        assert_eq!(said(one(engine, beyond)), Err(libc::EINVAL));
+
+        let once = Write::stream(&null, vast());
+        assert_eq!(said(one(engine, once)), Ok(most));
+        let all = Write::stream(&null, vast()).all();
+        assert_eq!(said(one(engine, all)), Ok(VAST));
+        let both = vec![vast() as _, vast() as _];
+        assert_eq!(said(one(engine, Writev::stream(&null, both))), Ok(most));
     });
 }
 

@@ -43,7 +43,8 @@ fn open(path: &Path, flags: OFlags) -> Openat2 {
 fn others_are_served(engine: &Engine, dir: &Path) {
     let path = patterned(dir, "other", 10_000);
     evict(&path);
-    let options = OpenOptions::new().read(true).write(true).engine(engine);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).engine(engine);
     let read = async {
         let file = options.open(&path).await.unwrap();
         let read = file.read_at(Vec::with_capacity(10_000), 0).await;
@@ -67,7 +68,8 @@ fn opens_of_fifos_do_not_keep_out_other_files() {
     each_shared(Options::new(), |engine| {
         let dir = scratch();
         let path = fifo(dir.path(), "fifo");
-        let options = OpenOptions::new().read(true).engine(engine);
+        let mut options = OpenOptions::new();
+        options.read(true).engine(engine);
         let mut opening: Vec<_> = (0..MANY).map(|_| Box::pin(options.open(&path))).collect();
         opening.iter_mut().for_each(pending);
         others_are_served(engine, dir.path());

@@ -28,6 +28,7 @@ use super::parcel::{Parcel, Reply, When};
 use super::registered::Registered;
 use super::ring_options::RingOptions;
 use super::ring_setup::{self, Made};
+use crate::cast::to_u32;
 use crate::completion::{Completion, ServedBy, Ticket};
 use crate::error::ErrorKind;
 use crate::op::{Kind, Step};
@@ -191,9 +192,9 @@ impl Ring {
         depth: usize,
         options: &RingOptions,
     ) -> std::io::Result<(Ring, Features)> {
-        let entries = depth.next_power_of_two().min(ENTRIES) as u32;
+        let entries = to_u32(depth.next_power_of_two().min(ENTRIES));
         // Room for every completion, the wake-up and the cancels: the queue can't overflow.
-        let completions = (2 * depth.next_power_of_two() + 8) as u32;
+        let completions = to_u32(2 * depth.next_power_of_two() + 8);
         let Made {
             ring,
             deferred,
@@ -202,7 +203,8 @@ impl Ring {
         } = ring_setup::make(entries, completions, options)?;
         let mut probe = io_uring::Probe::new();
         ring.submitter().register_probe(&mut probe)?;
-        let ops = Arc::new(std::array::from_fn(|code| probe.is_supported(code as u8)));
+        let supported = |code| u8::try_from(code).is_ok_and(|code| probe.is_supported(code));
+        let ops = Arc::new(std::array::from_fn(supported));
         let polled = features.has(Feature::Polled);
         let registered = Registered::new(&ring, &options.pools, &mut features);
         let ring = Ring {
@@ -213,7 +215,7 @@ impl Ring {
             registered,
             ring,
             slots: (0..depth).map(|_| Slot::default()).collect(),
-            free: (0..depth as u32).rev().collect(),
+            free: (0..to_u32(depth)).rev().collect(),
             takes: Takes { ops, polled },
             chains: HashMap::new(),
             next_chain: 0,
@@ -417,7 +419,7 @@ impl Ring {
         self.registered.refresh(&self.ring);
         let entries = self.ring.submission().len();
         let want = want.min(self.held());
-        let entered = self.call(entries as u32, want as u32, EnterFlags::GETEVENTS, None);
+        let entered = self.call(to_u32(entries), to_u32(want), EnterFlags::GETEVENTS, None);
         if entered == Ok(entries) {
             self.queued = false;
             self.mark = self.seen;
@@ -430,10 +432,10 @@ impl Ring {
 
     /// The ring is never entered again, so what the kernel has not taken, workers may have.
     fn give_up(&mut self, out: &mut impl FnMut(Out)) {
-        for (index, slot) in self.slots.iter_mut().enumerate() {
+        for (index, slot) in (0..).zip(&mut self.slots) {
             let untaken = slot.entry >= self.taken;
             if let Some(parcel) = slot.parcel.take_if(|_| untaken) {
-                self.free.push(index as u32);
+                self.free.push(index);
                 // Workers keep no order.
                 let chained = slot.chain.take().is_some();
                 out(Out::without_ring(&self.core, parcel, chained));
@@ -462,7 +464,12 @@ impl Ring {
             match data {
                 WAKE => self.wake_armed = false,
                 CANCEL => {}
-                index => self.complete(index as u32, result, out),
+                // Of an operation: the number of its slot.
+                index => {
+                    if let Ok(index) = u32::try_from(index) {
+                        self.complete(index, result, out);
+                    }
+                }
             }
         }
     }
@@ -480,11 +487,7 @@ impl Ring {
         let Some(parcel) = &mut slot.parcel else {
             return;
         };
-        let result = if result < 0 {
-            Err(Errno::from_raw_os_error(-result))
-        } else {
-            Ok(result as usize)
-        };
+        let result = usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
         let result = match result {
             // Said of every read and write whose device has nothing to be polled.
             Err(Errno::OPNOTSUPP) if self.polled && parcel.op.kind.is_unflagged() => {

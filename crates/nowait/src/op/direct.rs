@@ -10,6 +10,7 @@ use super::buffer::Buffer;
 use super::memory::ReadMemory;
 use super::openat2::how;
 use super::{Known, Operation, Step};
+use crate::cast::to_u32;
 use crate::engine::{DirectSlot, Slot};
 use crate::sys::Errno;
 use crate::sys::rw::{MAX_RW, checked};
@@ -146,13 +147,13 @@ impl Operation for ReadDirect {
         let offset = checked(Some(offset), left).map_or(i64::MAX as u64, |()| offset);
         let fd = known
             .slot
-            .map_or(types::Fd(-1), |slot| types::Fd(slot as i32));
+            .map_or(types::Fd(-1), |slot| types::Fd(slot.cast_signed()));
         let len = left.min(MAX_RW);
         match known.buffer(true, start, len) {
-            Some(number) => opcode::ReadFixed::new(fd, start, len as u32, number)
+            Some(number) => opcode::ReadFixed::new(fd, start, to_u32(len), number)
                 .offset(offset)
                 .build(),
-            None => opcode::Read::new(fd, start, len as u32)
+            None => opcode::Read::new(fd, start, to_u32(len))
                 .offset(offset)
                 .build(),
         }

@@ -42,7 +42,7 @@ impl Operation for Fallocate {
     fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
         opcode::Fallocate::new(known.fd(&self.handle), self.len)
             .offset(self.offset)
-            .mode(self.mode.bits() as i32)
+            .mode(self.mode.bits().cast_signed())
             .build()
     }
 

@@ -183,14 +183,15 @@ impl Operation for Openat2 {
             },
             other => other,
         }
-        .map(|fd| fd.into_raw_fd() as usize)
+        .map(|fd| fd.into_raw_fd().cast_unsigned() as usize)
     }
 
     fn settle(&mut self, result: Result<usize, Errno>) -> Step {
-        Step::Done(result.map(|fd| {
+        Step::Done(result.and_then(|fd| {
+            let fd = i32::try_from(fd).map_err(|_| Errno::BADF)?;
             // SAFETY: the kernel just made this descriptor for us; nobody else knows of it.
-            self.0.opened = Some(unsafe { OwnedFd::from_raw_fd(fd as i32) });
-            0
+            self.0.opened = Some(unsafe { OwnedFd::from_raw_fd(fd) });
+            Ok(0)
         }))
     }
 }

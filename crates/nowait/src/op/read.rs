@@ -9,6 +9,7 @@ use super::memory::ReadMemory;
 use super::window::Window;
 use super::{Known, Operation, Step, is_end, ring_offset};
 use crate::alignment::Alignment;
+use crate::cast::to_u32;
 use crate::error::ErrorKind;
 use crate::flags::RwFlags;
 use crate::handle::Handle;
@@ -192,8 +193,8 @@ impl Operation for Read {
 
     fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
         let (start, len, offset) = self.next();
-        let (fd, len32) = (known.fd(&self.handle), len as u32);
-        let (offset, flags) = (ring_offset(offset), self.flags.bits() as i32);
+        let (fd, len32) = (known.fd(&self.handle), to_u32(len));
+        let (offset, flags) = (ring_offset(offset), self.flags.bits().cast_signed());
         match known.buffer(self.handle.is_seekable(), start, len) {
             Some(number) => opcode::ReadFixed::new(fd, start, len32, number)
                 .offset(offset)

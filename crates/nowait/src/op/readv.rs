@@ -7,6 +7,7 @@ use io_uring::{opcode, squeue};
 use super::buffer::Buffer;
 use super::memory::ReadMemory;
 use super::{Known, Operation, Step, is_end, ring_offset};
+use crate::cast::to_u32;
 use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::sys::Errno;
@@ -114,10 +115,10 @@ impl Operation for Readv {
         opcode::Readv::new(
             known.fd(&self.handle),
             self.iovecs.as_ptr(),
-            self.iovecs.count() as u32,
+            to_u32(self.iovecs.count()),
         )
         .offset(ring_offset(offset))
-        .rw_flags(self.flags.bits() as i32)
+        .rw_flags(self.flags.bits().cast_signed())
         .build()
     }
 

@@ -93,7 +93,7 @@ impl Operation for Statx {
         let inner = &mut *self.0;
         let out: *mut types::statx = inner.out.as_mut_ptr().cast();
         opcode::Statx::new(directory, inner.path.as_ptr(), out)
-            .flags(inner.flags.bits() as i32)
+            .flags(inner.flags.bits().cast_signed())
             .mask(inner.mask.bits())
             .build()
     }

@@ -4,6 +4,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
 use crate::alignment::Alignment;
+use crate::cast::to_usize;
 
 /// A window is at most so many bytes, or one block if those are larger.
 const MOST: usize = 1 << 20;
@@ -45,13 +46,13 @@ impl Window {
     pub(crate) fn over(&self, at: u64, end: u64) -> (*mut u8, usize, u64) {
         let from = at - at % self.block;
         let to = end.checked_next_multiple_of(self.block).unwrap_or(end);
-        let len = (to - from).min(self.layout.size() as u64) as usize;
+        let len = to_usize((to - from).min(self.layout.size() as u64));
         (self.memory.as_ptr(), len, from)
     }
 
     /// How many bytes a read of `n` bytes into the window over `at` brought from `at` on, of `left`.
     pub(crate) fn wanted(&self, n: usize, at: u64, left: usize) -> usize {
-        n.saturating_sub((at % self.block) as usize).min(left)
+        n.saturating_sub(to_usize(at % self.block)).min(left)
     }
 
     /// Hands out what a read of `n` bytes into the window over `at` brought from `at` on, at most `left`
@@ -61,7 +62,7 @@ impl Window {
     /// `into` must be valid for writes of `left` bytes, and the kernel must have filled the first `n` bytes
     /// of the window.
     pub(crate) unsafe fn hand_out(&self, n: usize, at: u64, into: *mut u8, left: usize) -> usize {
-        let skip = (at % self.block) as usize;
+        let skip = to_usize(at % self.block);
         let got = self.wanted(n, at, left);
         if got > 0 {
             // SAFETY: `skip + got` is at most `n`, which lies within the window; the rest is the

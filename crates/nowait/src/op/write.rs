@@ -7,6 +7,7 @@ use io_uring::{opcode, squeue};
 use super::buffer::Source;
 use super::memory::WriteMemory;
 use super::{Known, Operation, Step, ring_offset};
+use crate::cast::to_u32;
 use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::sys::Errno;
@@ -108,8 +109,8 @@ impl Operation for Write {
 
     fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
         let (start, len, offset) = self.next();
-        let (fd, len32) = (known.fd(&self.handle), len as u32);
-        let (offset, flags) = (ring_offset(offset), self.flags.bits() as i32);
+        let (fd, len32) = (known.fd(&self.handle), to_u32(len));
+        let (offset, flags) = (ring_offset(offset), self.flags.bits().cast_signed());
         match known.buffer(self.handle.is_seekable(), start, len) {
             Some(number) => opcode::WriteFixed::new(fd, start, len32, number)
                 .offset(offset)

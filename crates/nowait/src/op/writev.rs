@@ -8,6 +8,7 @@ use super::buffer::Source;
 use super::memory::WriteMemory;
 use super::readv::Iovecs;
 use super::{Known, Operation, ring_offset};
+use crate::cast::to_u32;
 use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::sys::Errno;
@@ -94,10 +95,10 @@ impl Operation for Writev {
         opcode::Writev::new(
             known.fd(&self.handle),
             self.iovecs.as_ptr(),
-            self.iovecs.count() as u32,
+            to_u32(self.iovecs.count()),
         )
         .offset(ring_offset(self.offset))
-        .rw_flags(self.flags.bits() as i32)
+        .rw_flags(self.flags.bits().cast_signed())
         .build()
     }
 

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use once_cell::race::OnceBox;
 
 use super::page_size;
+use crate::cast::to_usize;
 use crate::sys::Errno;
 use crate::sys::residency::Mapping;
 use crate::sys::stat::{self, Shape};
@@ -64,7 +65,7 @@ impl Mapped {
     pub(super) fn lies(&self) -> Result<bool, Errno> {
         let mapping = &self.window.mapping;
         let mut beyond = [0];
-        let page = page_size() as usize;
+        let page = to_usize(page_size());
         mapping.mincore(mapping.len() - page, page, &mut beyond)?;
         Ok(beyond[0] & 1 == 1)
     }
@@ -122,8 +123,8 @@ impl Window {
     }
 
     fn mincore(&self, bytes: &Range<u64>, resident: &mut [u8]) -> Result<(), Errno> {
-        let start = (bytes.start - self.start) as usize;
-        let len = (bytes.end - bytes.start) as usize;
+        let start = to_usize(bytes.start - self.start);
+        let len = to_usize(bytes.end - bytes.start);
         self.mapping.mincore(start, len, resident)
     }
 }

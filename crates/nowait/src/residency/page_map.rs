@@ -8,6 +8,8 @@
 //!
 //! So a hole of terabytes is one piece, and a cache of single pages takes a bit for each.
 
+use crate::cast::to_usize;
+
 use std::iter::FusedIterator;
 use std::ops::Range;
 
@@ -123,7 +125,7 @@ impl PageMap {
             let (stop, resident) = self.stretch(piece, page);
             if resident {
                 for at in page - from..stop.min(end) - from {
-                    bits[at as usize / 8] |= 1 << (at % 8);
+                    bits[to_usize(at) / 8] |= 1 << (at % 8);
                 }
             }
             if stop == self.end_of(piece) {
@@ -298,12 +300,12 @@ impl Builder {
         let first = loose[0].first;
         let words = (end - first).div_ceil(64);
         if words * 8 < size_of_val(loose) as u64 {
-            let mut bits = vec![0u64; words as usize].into_boxed_slice();
+            let mut bits = vec![0u64; to_usize(words)].into_boxed_slice();
             let ends = loose[1..].iter().map(|p| p.first).chain([end]);
             for (piece, end) in loose.iter().zip(ends) {
                 if piece.pages == Pages::Resident {
                     for at in piece.first - first..end - first {
-                        bits[at as usize / 64] |= 1 << (at % 64);
+                        bits[to_usize(at) / 64] |= 1 << (at % 64);
                     }
                 }
             }

@@ -12,6 +12,7 @@ use std::os::fd::BorrowedFd;
 use super::chosen::{Chosen, choose_mincore};
 use super::mapped::Mapped;
 use super::page_size;
+use crate::cast::to_usize;
 use crate::sys::residency::{Cachestat, cachestat};
 use crate::sys::stat::Shape;
 use crate::sys::{Errno, stat};
@@ -113,7 +114,7 @@ impl Survey<'_> {
         let mut next = pages.start;
         while next < pages.end {
             let end = pages.end.min(next + step);
-            resident.resize((end - next) as usize, 0);
+            resident.resize(to_usize(end - next), 0);
             mapped.look(self.fd, &self.shape, next..end, &mut resident)?;
             if let Some(gap) = resident.iter().position(|p| p & 1 == 0) {
                 return Ok(next - pages.start + gap as u64);
@@ -192,7 +193,7 @@ impl Survey<'_> {
                 end = data.min(pages.end);
                 tell(end - next, Told::Unasked);
             } else {
-                resident.resize((end - next) as usize, 0);
+                resident.resize(to_usize(end - next), 0);
                 mapped.look(self.fd, &self.shape, next..end, &mut resident)?;
                 for run in resident.chunk_by(|a, b| a & 1 == b & 1) {
                     tell(run.len() as u64, Told::all(run[0] & 1 == 1));

@@ -53,7 +53,7 @@ impl Directory {
         };
         Ok(Directory {
             id: (stat.st_dev, stat.st_ino),
-            size: stat.st_size as u64,
+            size: stat.st_size.cast_unsigned(),
             fd,
             path,
             filesystem,

@@ -66,6 +66,10 @@ impl Rows {
     }
 
     /// Adds an entry. There are never more than a buffer or a batch of them.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a buffer or a batch of names has far fewer bytes"
+    )]
     pub(super) fn push(&mut self, name: &CStr, ino: u64, kind: FileType) {
         self.records.push(Record {
             ino,
@@ -115,6 +119,10 @@ impl Rows {
     }
 
     /// Forgets the first so many entries.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a buffer or a batch of names has far fewer bytes"
+    )]
     pub(super) fn skip(&mut self, n: usize) {
         let start = self
             .records
@@ -144,6 +152,10 @@ impl Rows {
     }
 
     /// Takes the answer for the next entry.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a buffer or a batch of names has far fewer bytes"
+    )]
     pub(super) fn answer(&mut self, answer: Result<Statx, Errno>) {
         let found = match answer {
             Ok(stat) => {
@@ -183,6 +195,10 @@ impl Rows {
     }
 
     /// Adds a copy of another's entry, with all that was found.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a buffer or a batch of names has far fewer bytes"
+    )]
     pub(super) fn copy(&mut self, other: &Rows, at: usize) {
         let record = other.records[at];
         self.push(other.name(at), record.ino, record.kind);
@@ -213,6 +229,10 @@ impl Attributes {
         self.bytes.len()
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a name or a value has at most 64 KiB"
+    )]
     pub(super) fn push(&mut self, name: &[u8], value: Option<&[u8]>) {
         let length = |bytes: &[u8]| (bytes.len() as u32).to_ne_bytes();
         self.bytes.extend_from_slice(&length(name));
@@ -270,6 +290,10 @@ impl Batch {
     }
 
     /// The entry at this place, if there are so many.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a batch has far fewer entries"
+    )]
     pub fn get(&self, at: usize) -> Option<Entry> {
         (at < self.len()).then(|| Entry {
             batch: self.clone(),
@@ -287,6 +311,10 @@ impl Batch {
     }
 
     /// Its entries, in order.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a batch has far fewer entries"
+    )]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Entry> + use<> {
         let batch = self.clone();
         (0..self.len() as u32).map(move |at| Entry {

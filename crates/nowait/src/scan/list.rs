@@ -357,10 +357,10 @@ impl Listing {
             // `st_size` is twice the length of all names.
             Positions::Index => {
                 let name = rows.name_bytes() as f64 / entries;
-                (self.size as f64 / 2.0 / name * self.spread) as u64
+                whole(self.size as f64 / 2.0 / name * self.spread)
             }
         };
-        let all = (self.space as f64 / self.spread) as u64;
+        let all = whole(self.space as f64 / self.spread);
         self.most = self.most.min((all / WORTH_A_PART).max(1) as usize);
     }
 
@@ -522,6 +522,16 @@ impl Circle {
         }
         false
     }
+}
+
+/// A number without its fraction.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "from a float this is the nearest number that there is"
+)]
+fn whole(n: f64) -> u64 {
+    n as u64
 }
 
 #[cfg(test)]

@@ -32,6 +32,10 @@ pub enum Sweep {
 }
 
 /// Deals what was listed into batches of at most `size` entries.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "there are far fewer buffers, and entries in each"
+)]
 pub(super) fn deal(gathered: Vec<Rows>, sweep: Sweep, size: usize) -> VecDeque<Rows> {
     match sweep {
         Sweep::Listed => gathered
@@ -51,6 +55,10 @@ pub(super) fn deal(gathered: Vec<Rows>, sweep: Sweep, size: usize) -> VecDeque<R
 }
 
 /// All entries, sorted by name.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "there are far fewer buffers, and entries in each"
+)]
 pub(super) fn by_name(all: &[Rows], size: usize) -> VecDeque<Rows> {
     let mut keys: Vec<(u32, u32)> = Vec::new();
     for (i, rows) in all.iter().enumerate() {
@@ -80,6 +88,10 @@ fn collect<K>(
 }
 
 /// The same entries in pieces of at most `size`.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "there are far fewer buffers, and entries in each"
+)]
 pub(super) fn slices(rows: Rows, size: usize) -> Vec<Rows> {
     if rows.len() <= size {
         return Vec::from_iter((rows.len() > 0).then_some(rows));

@@ -19,6 +19,7 @@ use super::list::{Cut, Listed, Listing, Problem, Step, Stream};
 use super::metadata::Questions;
 use super::order::{Order, Sweep, by_name, deal, slices};
 use super::plan::Plan;
+use crate::cast::to_usize;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Entries of a batch: enough that handing it over costs nothing beside what it is asked.
@@ -456,7 +457,7 @@ impl Progress {
         }
         let room = self.wish.at_most.saturating_sub(self.counts.listed);
         if rows.len() as u64 >= room {
-            rows.truncate(room as usize);
+            rows.truncate(to_usize(room));
             self.listing.stop();
         }
         if rows.len() > 0 {

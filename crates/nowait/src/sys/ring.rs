@@ -83,7 +83,7 @@ pub(crate) fn register_ring(ring: BorrowedFd<'_>) -> Result<u32, Errno> {
     let mut update = Update {
         offset: u32::MAX,
         reserved: 0,
-        data: ring.as_raw_fd() as u64,
+        data: u64::from(ring.as_raw_fd().cast_unsigned()),
     };
     register(ring, REGISTER_RING_FDS, &mut update).map(|()| update.offset)
 }
@@ -123,8 +123,9 @@ pub(crate) fn setup(entries: u32, params: &mut Params) -> Result<OwnedFd, Errno>
             std::ptr::from_mut(params),
         )
     })?;
+    let fd = i32::try_from(fd).map_err(|_| Errno::BADF)?;
     // SAFETY: the kernel just made this descriptor for us.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(crate) type Offset = Option<u64>;
 fn position(offset: Offset) -> i64 {
     // Offsets beyond i64 become negative, which the kernel refuses with EINVAL, but for −1,
     // which would mean "current position": `checked` keeps that one out.
-    offset.map_or(-1, |o| o as i64)
+    offset.map_or(-1, u64::cast_signed)
 }
 
 /// EINVAL for an offset the kernel could not take, or would take for "current position".
@@ -52,7 +52,9 @@ pub(crate) unsafe fn preadv2(
     // SAFETY: the caller's promise; the iovec lives through the call.
     unsafe {
         match (flags, offset) {
-            (0, Some(at)) => check(libc::pread(raw, buf.cast(), len, at as i64) as libc::c_long),
+            (0, Some(at)) => {
+                check(libc::pread(raw, buf.cast(), len, at.cast_signed()) as libc::c_long)
+            }
             (0, None) => check(libc::read(raw, buf.cast(), len) as libc::c_long),
             _ => {
                 let iov = libc::iovec {
@@ -77,11 +79,13 @@ pub(crate) unsafe fn preadv2_all(
     flags: u32,
 ) -> Result<usize, Errno> {
     let raw = fd.as_raw_fd();
+    // The kernel takes at most IOV_MAX of them.
+    let count = i32::try_from(count).map_err(|_| Errno::INVAL)?;
     // SAFETY: the caller's promise. On 64-bit the whole offset is in preadv2's low word.
     unsafe {
         check(match (flags, offset) {
-            (0, Some(at)) => libc::preadv(raw, iov, count as i32, at as i64) as libc::c_long,
-            (0, None) => libc::readv(raw, iov, count as i32) as libc::c_long,
+            (0, Some(at)) => libc::preadv(raw, iov, count, at.cast_signed()) as libc::c_long,
+            (0, None) => libc::readv(raw, iov, count) as libc::c_long,
             _ => libc::syscall(
                 libc::SYS_preadv2,
                 raw,
@@ -111,7 +115,9 @@ pub(crate) unsafe fn pwritev2(
     // SAFETY: the caller's promise; the iovec lives through the call, the kernel only reads.
     unsafe {
         match (flags, offset) {
-            (0, Some(at)) => check(libc::pwrite(raw, buf.cast(), len, at as i64) as libc::c_long),
+            (0, Some(at)) => {
+                check(libc::pwrite(raw, buf.cast(), len, at.cast_signed()) as libc::c_long)
+            }
             (0, None) => check(libc::write(raw, buf.cast(), len) as libc::c_long),
             _ => {
                 let iov = libc::iovec {
@@ -136,11 +142,13 @@ pub(crate) unsafe fn pwritev2_all(
     flags: u32,
 ) -> Result<usize, Errno> {
     let raw = fd.as_raw_fd();
+    // The kernel takes at most IOV_MAX of them.
+    let count = i32::try_from(count).map_err(|_| Errno::INVAL)?;
     // SAFETY: the caller's promise.
     unsafe {
         check(match (flags, offset) {
-            (0, Some(at)) => libc::pwritev(raw, iov, count as i32, at as i64) as libc::c_long,
-            (0, None) => libc::writev(raw, iov, count as i32) as libc::c_long,
+            (0, Some(at)) => libc::pwritev(raw, iov, count, at.cast_signed()) as libc::c_long,
+            (0, None) => libc::writev(raw, iov, count) as libc::c_long,
             _ => libc::syscall(
                 libc::SYS_pwritev2,
                 raw,

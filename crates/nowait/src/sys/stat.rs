@@ -52,7 +52,7 @@ impl FilesystemId {
     pub(crate) fn new(dev: u64, statfs: &rustix::fs::StatFs) -> FilesystemId {
         FilesystemId {
             dev,
-            magic: statfs.f_type as u64,
+            magic: statfs.f_type.cast_unsigned(),
             id: fsid(statfs),
         }
     }
@@ -71,7 +71,7 @@ pub(crate) fn is_seekable(fd: BorrowedFd<'_>) -> bool {
 
 /// The file's size in bytes, now.
 pub(crate) fn size(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
-    Ok(rustix::fs::fstat(fd)?.st_size as u64)
+    Ok(rustix::fs::fstat(fd)?.st_size.cast_unsigned())
 }
 
 /// Whether a file has no byte at this offset, nor behind it. Asked after a read that was short there.
@@ -99,13 +99,13 @@ pub(crate) fn shape(fd: BorrowedFd<'_>) -> Result<Shape, Errno> {
     let kind = FileType::from_raw_mode(stat.st_mode);
     let size = match kind {
         FileType::BlockDevice => device_size(fd)?,
-        _ => stat.st_size as u64,
+        _ => stat.st_size.cast_unsigned(),
     };
     Ok(Shape {
         kind,
         size,
-        allocated: (stat.st_blocks as u64).saturating_mul(512),
-        changed: (stat.st_ctime, stat.st_ctime_nsec as i64),
+        allocated: stat.st_blocks.cast_unsigned().saturating_mul(512),
+        changed: (stat.st_ctime, stat.st_ctime_nsec.cast_signed()),
     })
 }
 
@@ -118,7 +118,7 @@ fn device_size(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
 
 /// `f_type` of the filesystem a descriptor lies on.
 pub(crate) fn magic(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
-    Ok(rustix::fs::fstatfs(fd)?.f_type as u64)
+    Ok(rustix::fs::fstatfs(fd)?.f_type.cast_unsigned())
 }
 
 /// The same file opened once more, for reading, with a position of its own. Not by its path, which

@@ -8,6 +8,7 @@ use io_uring::{EnterFlags, opcode, types};
 use rustix::event::{PollFd, PollFlags};
 
 use super::{Ring, Until, WAKE, descriptor};
+use crate::cast::to_u32;
 use crate::sys::{self, Errno};
 
 /// How many times a submission that the kernel refuses for want of memory is tried, and the pause
@@ -25,7 +26,7 @@ impl Ring {
         args: Option<&types::SubmitArgs<'_, '_>>,
     ) -> Result<usize, Errno> {
         let (ring, flags) = match self.number {
-            Some(number) => (number as i32, flags | EnterFlags::REGISTERED_RING),
+            Some(number) => (number.cast_signed(), flags | EnterFlags::REGISTERED_RING),
             None => (self.ring.as_raw_fd(), flags),
         };
         // SAFETY: Assumption: the entries in the queue are as `enqueue` says, and `args` and what
@@ -47,7 +48,7 @@ impl Ring {
                 (0, EnterFlags::SQ_WAIT | self.waker_flag())
             } else {
                 let entries = self.ring.submission().len().min(at_most);
-                (entries as u32, EnterFlags::empty())
+                (to_u32(entries), EnterFlags::empty())
             };
             if refused > 0 {
                 // Has completions delivered that found no room in the queue.
@@ -169,10 +170,10 @@ impl Ring {
         let entries = if self.queued {
             0
         } else {
-            self.ring.submission().len() as u32
+            to_u32(self.ring.submission().len())
         };
         let flags = EnterFlags::EXT_ARG | EnterFlags::GETEVENTS | self.waker_flag();
-        let entered = self.call(entries, want as u32, flags, Some(&args));
+        let entered = self.call(entries, to_u32(want), flags, Some(&args));
         if let Err(Errno::PERM | Errno::NOSYS | Errno::ACCESS) = entered {
             // Only workers are left, and they write to the eventfd.
             (self.broken, self.denied) = (true, true);
@@ -189,7 +190,7 @@ impl Ring {
         }
         let want = if timeout.is_none() { at_least } else { 0 };
         let flags = EnterFlags::GETEVENTS | self.waker_flag();
-        let polled = self.call(0, want.min(self.held()) as u32, flags, None);
+        let polled = self.call(0, to_u32(want.min(self.held())), flags, None);
         if let Err(Errno::PERM | Errno::NOSYS | Errno::ACCESS) = polled {
             (self.broken, self.denied) = (true, true);
             self.sleep_outside(timeout);
