@@ -5,4 +5,5 @@ mod common;
 mod conformance;
 mod exports;
 mod programs;
+mod statistics;
 mod stress;

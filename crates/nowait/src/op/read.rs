@@ -61,10 +61,10 @@ impl Read {
         self
     }
 
-    /// An error after some bytes ends it with these, as read(2) does: for a stream, whose next read
-    /// meets the error.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn or_part(mut self) -> Read {
+    /// An error after some bytes ends it with these, as pread(2) and read(2) do; the next read meets the
+    /// error.
+    #[must_use]
+    pub fn or_part(mut self) -> Read {
         self.part = true;
         self
     }
