@@ -344,11 +344,15 @@ impl Desk {
     }
 
     fn wake(&self) {
-        if self.outbox.wake().is_err() {
-            // A keeper that has something to do wakes up for that; another has no request of this
-            // desk's, and the next caller opens a new one.
-            self.lost.store(true, Ordering::Release);
+        let Err(errno) = self.outbox.wake() else {
+            return;
+        };
+        // The keeper wakes up for a closed outbox, and then looks by itself. The next caller opens a new
+        // desk.
+        if errno != Errno::PIPE {
+            self.outbox.close();
         }
+        self.lost.store(true, Ordering::Release);
     }
 
     /// Files that are kept, for as long as the lock is held.

@@ -57,7 +57,10 @@ impl Home {
                 MapFlags::PRIVATE,
             )
             .map_err(sys::short_of_resources)?;
-            madvise(page, PAGE, Advice::LinuxWipeOnFork)?;
+            if let Err(errno) = madvise(page, PAGE, Advice::LinuxWipeOnFork) {
+                let _ = munmap(page, PAGE);
+                return Err(sys::short_of_resources(errno));
+            }
             page.cast::<Home>()
         };
         let null = std::ptr::null_mut();

@@ -14,6 +14,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use nowait::engine::{Backend, LocalEngine, Options, Wait};
 use nowait::op::{Call, Fsync, Op, Read, Write};
@@ -21,7 +22,6 @@ use nowait::read::Trying;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::time::Timespec;
 
 use crate::aiocb::Teller;
 use crate::desk::{Cancel, Desk, FileAt, Message, Submitted};
@@ -39,6 +39,9 @@ const ON_THREADS: usize = 64;
 /// How many times the keeper lets others run before it sleeps: whoever was just told of a request
 /// often has another one at once.
 const LINGER: usize = 8;
+
+/// For how long it sleeps where it can't be woken.
+const NAP: Duration = Duration::from_millis(10);
 
 /// What epoll tells the keeper of; files have their number.
 const LETTERS: u64 = u64::MAX;
@@ -703,19 +706,30 @@ impl Keeper {
         sys::same_file((cancel.thread, cancel.fildes), kept) != Some(false)
     }
 
+    /// Nothing tells what there is: a sandbox has taken epoll_wait(2) away. So all of it is looked at, now
+    /// and then.
+    fn look_everywhere(&mut self) {
+        std::thread::sleep(NAP);
+        self.news = true;
+        for id in self.files.keys().copied().collect::<Vec<u64>>() {
+            self.advance(id, Direction::In);
+            self.advance(id, Direction::Out);
+        }
+    }
+
     /// Sleeps until there is a letter, a completion, or a stream that is ready.
     fn sleep(&mut self) {
         // Without letters nobody can wake us, and what is queued all the same is found this way.
-        let nap = Timespec {
-            tv_sec: 0,
-            tv_nsec: 10_000_000,
+        let nap = self.cut_off.then_some(NAP);
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
+        let woken = match sys::epoll_wait(self.epoll.as_fd(), &mut events, nap) {
+            Ok(n) => events.into_iter().take(n),
+            Err(Errno::INTR) => return,
+            Err(_) => return self.look_everywhere(),
         };
-        let mut events = [const { std::mem::MaybeUninit::uninit() }; 64];
-        let woken = epoll::wait(&self.epoll, &mut events, self.cut_off.then_some(&nap));
-        let Ok((events, _)) = woken else { return };
-        for event in events {
-            let (what, flags) = (event.data.u64(), event.flags);
-            match what {
+        for event in woken {
+            let flags = EventFlags::from_bits_retain(event.events);
+            match event.u64 {
                 LETTERS => {
                     self.read_letter();
                 }

@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -97,6 +98,20 @@ pub fn futex_wake(word: &AtomicU32) {
     }
 }
 
+/// Waits for events, or for as long: epoll_wait(2). The C library's: rustix leaves an argument without a
+/// value where it has no set of signals, which the kernel then ignores, and valgrind complains of.
+pub fn epoll_wait(
+    epoll: BorrowedFd<'_>,
+    events: &mut [libc::epoll_event],
+    timeout: Option<Duration>,
+) -> Result<usize, Errno> {
+    let room = c_int::try_from(events.len()).unwrap_or(c_int::MAX);
+    let timeout = timeout.map_or(-1, |timeout| timeout.as_millis() as c_int);
+    // SAFETY: the events are the call's to fill, as many as there are.
+    let there = unsafe { libc::epoll_wait(epoll.as_raw_fd(), events.as_mut_ptr(), room, timeout) };
+    usize::try_from(there).map_err(|_| last_error())
+}
+
 /// The calling thread's number. Asked each time: a copy of it would be wrong after fork(2).
 pub fn thread() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
@@ -132,6 +147,17 @@ pub fn same_here(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Option<bool> {
             let me = thread();
             same_file((me, one.as_raw_fd()), (me, other.as_raw_fd()))
         }
+    }
+}
+
+/// How many descriptors the program may have: getrlimit(2). The C library's: rustix panics if a sandbox
+/// denies it.
+pub fn descriptor_limit() -> Option<u64> {
+    let mut limit = MaybeUninit::<libc::rlimit>::uninit();
+    // SAFETY: the limit is the call's to fill, and initialised where that says so.
+    unsafe {
+        let asked = libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr());
+        (asked == 0).then(|| limit.assume_init().rlim_cur)
     }
 }
 
@@ -227,8 +253,8 @@ pub unsafe fn transfer_now(
         iov_base: start.cast(),
         iov_len: len,
     };
-    // The file's own position, in a whole register.
-    let position: i64 = -1;
+    // The file's own position. Flags are a whole register too, as all is to syscall(2).
+    let (position, flags) = (-1_i64, i64::from(libc::RWF_NOWAIT));
     let call = if write {
         libc::SYS_pwritev2
     } else {
@@ -242,8 +268,8 @@ pub unsafe fn transfer_now(
             &raw const iov,
             1,
             position,
-            0,
-            libc::RWF_NOWAIT,
+            0_i64,
+            flags,
         )
     };
     usize::try_from(moved).map_err(|_| last_error())

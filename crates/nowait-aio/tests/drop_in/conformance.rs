@@ -203,3 +203,24 @@ fn forked_children() {
         &[],
     );
 }
+
+#[test]
+fn hostile_programs() {
+    const HANDLER: &str = "glibc's functions take a lock that the interrupted one may have";
+    run_all(
+        "hostile.c",
+        &[
+            (
+                "a_segmentation_fault_can_be_survived",
+                "glibc looks at the block with its lock taken",
+            ),
+            ("cancelling_in_a_handler", HANDLER),
+            ("submitting_again_when_told", HANDLER),
+            (
+                "forking_in_the_middle",
+                "in a child glibc waits for threads that stayed in the parent",
+            ),
+        ],
+        &[],
+    );
+}
