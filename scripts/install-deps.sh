@@ -19,6 +19,7 @@ needs=(
     "fio fio"
     "stress-ng stress-ng"
     "nm binutils"
+    "valgrind valgrind"
     "bfs bfs"
     "mkfs.ext4 e2fsprogs"
     "debugfs e2fsprogs"

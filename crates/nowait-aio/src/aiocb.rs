@@ -1,15 +1,17 @@
 //! The control block: what the program fills in, and the words of ours that say how far it is.
 //!
-//! glibc's `struct aiocb` has private fields behind the public ones. Four of them are ours as long
-//! as a request lives, and after:
+//! glibc's `struct aiocb` has private fields behind the public ones. These are ours as long as a request
+//! lives, and after:
 //!
 //! ```text
-//!   __next_prio     tag       which process, and which block: a block that this process has never
-//!                             submitted, or whose bytes were copied elsewhere, has another
-//!   __abs_prio, …   teller    who tells the program that it is done; null if nobody need be asked
-//!   __error_code    state     EINPROGRESS ─► the error, or 0
-//!   __return_value  returned  set before the state says that it is done
+//!   __next_prio          tag       the process: a block that it has never submitted has another
+//!   __abs_prio, …        teller    who tells the program that it is done; null if nobody need be asked
+//!   __error_code         state     EINPROGRESS ─► the error, or 0
+//!   __return_value       returned  set before the state says that it is done
+//!   __glibc_reserved     place     where the block was when it was submitted: a copy is elsewhere
 //! ```
+//! A copy has the status that its original had when it was copied, and can be submitted.
+//!
 //! They are atomics and nothing else: aio_error(3) and aio_return(3) may run in a signal handler.
 //!
 //! Once the program was told of a request, its block may be gone, or submitted again. So all words have
@@ -61,7 +63,8 @@ pub struct Aiocb {
     state: AtomicI32,
     returned: AtomicI64,
     pub(crate) offset: i64,
-    reserved: [u8; 32],
+    place: AtomicPtr<Aiocb>,
+    reserved: [u8; 24],
 }
 
 // The layout is glibc's: what the libc crate knows of it is where it has it.
@@ -72,13 +75,15 @@ const _: () = {
     assert!(offset_of!(Aiocb, nbytes) == offset_of!(libc::aiocb, aio_nbytes));
     assert!(offset_of!(Aiocb, sigevent) == offset_of!(libc::aiocb, aio_sigevent));
     assert!(offset_of!(Aiocb, offset) == offset_of!(libc::aiocb, aio_offset));
+    assert!(offset_of!(Aiocb, place) == offset_of!(Aiocb, offset) + size_of::<i64>());
     assert!(offset_of!(Sigevent, notify) == offset_of!(libc::sigevent, sigev_notify));
 };
 
 /// Queued, or being carried out.
 const IN_PROGRESS: i32 = libc::EINPROGRESS;
 
-/// Which block somebody is just telling the program of.
+/// The block that the program is being told of, and whether the notification is just being sent or
+/// has to wait: one word, so that both are read at once.
 #[derive(Debug, Default)]
 pub struct Teller(AtomicPtr<Aiocb>);
 
@@ -88,7 +93,24 @@ impl Teller {
         Box::leak(Box::default())
     }
 
-    /// The program was told. Whoever waits for that is to be woken by `wait::announce`.
+    /// The notification is being sent. A block is aligned: the lowest bit of its address is free.
+    pub fn send(&self) {
+        self.mark(false);
+    }
+
+    /// The notification can't be sent now. Threads that wait for that are to be woken by
+    /// `wait::announce`.
+    pub fn pause(&self) {
+        self.mark(true);
+    }
+
+    fn mark(&self, paused: bool) {
+        let block = self.0.load(Ordering::Relaxed);
+        let marked = block.map_addr(|address| address & !1 | usize::from(paused));
+        self.0.store(marked, Ordering::SeqCst);
+    }
+
+    /// The program was told. Threads that wait for that are to be woken by `wait::announce`.
     pub fn over(&self) {
         self.0.store(std::ptr::null_mut(), Ordering::Release);
     }
@@ -101,9 +123,13 @@ pub enum Status {
     Unknown,
     /// Queued, or being carried out.
     InProgress,
+    /// A copy of one that was: nothing changes it any more.
+    CopyInProgress,
     /// Done; its teller is sending the notification, with all signals blocked, and says that it is over
     /// right after.
     Notifying,
+    /// Done; the notification can't be sent now, and is tried again later.
+    Untold,
     /// Done, with this error or 0.
     Done(i32),
 }
@@ -167,38 +193,45 @@ impl Block {
         unsafe { &(*self.0.as_ptr()).returned }
     }
 
-    /// The tag of this block in the process with this generation.
-    fn own_tag(self, generation: u64) -> u64 {
-        generation ^ self.0.as_ptr() as u64
+    fn place(self) -> &'static AtomicPtr<Aiocb> {
+        // SAFETY: as for `tag`.
+        unsafe { &(*self.0.as_ptr()).place }
     }
 
     /// How far it is, in the process with this generation (0: nothing was ever submitted here).
     pub fn status(self, generation: u64) -> Status {
-        if generation == 0 || self.tag().load(Ordering::Relaxed) != self.own_tag(generation) {
+        if generation == 0 || self.tag().load(Ordering::Relaxed) != generation {
             return Status::Unknown;
         }
+        let own = self.0.as_ptr();
         match self.state().load(Ordering::Acquire) {
-            IN_PROGRESS => Status::InProgress,
-            _ if self.is_being_told() => Status::Notifying,
-            errno => Status::Done(errno),
+            IN_PROGRESS if self.place().load(Ordering::Relaxed) == own => Status::InProgress,
+            IN_PROGRESS => Status::CopyInProgress,
+            errno => match self.told_now() {
+                told if told == own => Status::Notifying,
+                told if told == own.map_addr(|address| address | 1) => Status::Untold,
+                _ => Status::Done(errno),
+            },
         }
     }
 
-    /// Whether its teller, if it is done and has one, is still at it.
-    fn is_being_told(self) -> bool {
+    /// What its teller, if it is done and has one, is telling of.
+    fn told_now(self) -> *mut Aiocb {
         let teller = self.teller().load(Ordering::Relaxed);
         // SAFETY: Assumption: the words are as this process left them, which the tag stands for. So it
         // is null or one of `Teller::new`.
-        let teller = unsafe { teller.as_ref() };
-        teller.is_some_and(|teller| teller.0.load(Ordering::Acquire) == self.0.as_ptr())
+        match unsafe { teller.as_ref() } {
+            Some(teller) => teller.0.load(Ordering::Acquire),
+            None => std::ptr::null_mut(),
+        }
     }
 
     /// Marks it as in progress.
     pub fn begin(self, generation: u64) {
         self.returned().store(-1, Ordering::Relaxed);
         self.state().store(IN_PROGRESS, Ordering::Relaxed);
-        self.tag()
-            .store(self.own_tag(generation), Ordering::Release);
+        self.place().store(self.0.as_ptr(), Ordering::Relaxed);
+        self.tag().store(generation, Ordering::Release);
     }
 
     /// It is done, and nobody is told. From here on the program may free it, so nothing of ours may

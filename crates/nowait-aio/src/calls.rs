@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::aiocb::{Aiocb, Asked, Block, Sigevent, Status};
 use crate::attempt::{Attempt, attempt};
-use crate::desk::Submitted;
+use crate::desk::{Desk, FileAt, Submitted};
 use crate::home::Home;
 use crate::keeper::{AIO_ALLDONE, AIO_NOTCANCELED};
 use crate::notice::{List, Notice, finish_in_caller, raise_in_caller};
@@ -103,8 +103,8 @@ pub unsafe extern "C" fn aio_fsync(op: c_int, block: *mut Aiocb) -> c_int {
 pub unsafe extern "C" fn aio_error(block: *const Aiocb) -> c_int {
     match Block::new(block).map(settled) {
         Some(Status::Done(errno)) => errno,
-        Some(Status::InProgress | Status::Notifying) => libc::EINPROGRESS,
         Some(Status::Unknown) | None => fail(Errno::INVAL),
+        Some(_) => libc::EINPROGRESS,
     }
 }
 
@@ -120,10 +120,10 @@ pub unsafe extern "C" fn aio_return(block: *mut Aiocb) -> isize {
     match settled(block) {
         Status::Done(0) => block.count(),
         Status::Done(errno) => fail(Errno::from_raw_os_error(errno)) as isize,
-        // POSIX leaves open what this does. With glibc errno stays as it is, and there are programs that
-        // look at nothing else.
-        Status::InProgress | Status::Notifying => -1,
         Status::Unknown => fail(Errno::INVAL) as isize,
+        // Not done. POSIX leaves open what this does. With glibc errno stays as it is, and there are
+        // programs that look at nothing else.
+        _ => -1,
     }
 }
 
@@ -131,7 +131,8 @@ fn generation() -> u64 {
     Home::known().map_or(0, Home::generation)
 }
 
-/// How far a block is, when its notification is not just being sent.
+/// How far a block is, when its notification is not just being sent. One that has to wait is not waited
+/// for: its request is in progress until the program was told.
 fn settled(block: Block) -> Status {
     let generation = generation();
     let now = || block.status(generation);
@@ -190,14 +191,17 @@ pub unsafe extern "C-unwind" fn aio_suspend(
 fn is_pending(block: Block, generation: u64) -> bool {
     matches!(
         block.status(generation),
-        Status::InProgress | Status::Notifying
+        Status::InProgress | Status::Notifying | Status::Untold
     )
 }
 
 /// Whether its words are not ours to change. Those of one that the program is just being told of are:
-/// whoever got the notice may submit it again at once.
+/// the program may submit it again as soon as it was told.
 fn is_in_flight(block: Block, home: &Home) -> bool {
-    block.status(home.generation()) == Status::InProgress
+    matches!(
+        block.status(home.generation()),
+        Status::InProgress | Status::Untold
+    )
 }
 
 /// The sleep of a cancellation point: a cancelled thread unwinds from within.
@@ -229,22 +233,33 @@ pub unsafe extern "C" fn aio_cancel(fildes: c_int, block: *mut Aiocb) -> c_int {
 unsafe fn cancel(fildes: RawFd, block: Option<Block>) -> Result<c_int, Errno> {
     flags_of(fildes)?;
     let generation = generation();
+    let in_progress = |block: Block| block.status(generation) == Status::InProgress;
     if let Some(block) = block {
-        if !is_pending(block, generation) {
-            return Ok(AIO_ALLDONE);
-        }
         // SAFETY: the caller's promise.
         if unsafe { block.asked() }.fildes != fildes {
             return Err(Errno::INVAL);
         }
+        match block.status(generation) {
+            Status::InProgress => {}
+            // No request has this block.
+            Status::CopyInProgress => return Err(Errno::INVAL),
+            _ => return Ok(AIO_ALLDONE),
+        }
     }
     let Some(desk) = Home::known().and_then(Home::known_desk) else {
-        return Ok(AIO_ALLDONE);
+        return Ok(match block {
+            Some(block) if in_progress(block) => AIO_NOTCANCELED,
+            _ => AIO_ALLDONE,
+        });
     };
     if desk.is_lost() {
         return Ok(AIO_NOTCANCELED);
     }
-    Ok(desk.cancel(fildes, block))
+    match (desk.cancel(fildes, block), block) {
+        // Another thread is still submitting it.
+        (AIO_ALLDONE, Some(block)) if in_progress(block) => Ok(AIO_NOTCANCELED),
+        (answer, _) => Ok(answer),
+    }
 }
 
 /// Submits a list: lio_listio(3).
@@ -311,20 +326,16 @@ unsafe fn entries<'a>(
     }
 }
 
-/// The flags of an open file; EBADF of what is none, or was opened with O_PATH.
+/// The flags of an open file; EBADF of what is none.
 fn flags_of(fildes: RawFd) -> Result<OFlags, Errno> {
     if fildes < 0 {
         return Err(Errno::BADF);
     }
     // SAFETY: the number may be anything: the call says EBADF of what is no descriptor.
-    let flags = rustix::fs::fcntl_getfl(unsafe { BorrowedFd::borrow_raw(fildes) })?;
-    if flags.contains(OFlags::PATH) {
-        return Err(Errno::BADF);
-    }
-    Ok(flags)
+    rustix::fs::fcntl_getfl(unsafe { BorrowedFd::borrow_raw(fildes) })
 }
 
-/// The flags of an open file that this may be done to.
+/// The flags of an open file that this may be done to; EBADF of any other.
 fn checked_flags(fildes: RawFd, kind: Kind) -> Result<OFlags, Errno> {
     let flags = flags_of(fildes)?;
     let access = flags & OFlags::RWMODE;
@@ -333,14 +344,20 @@ fn checked_flags(fildes: RawFd, kind: Kind) -> Result<OFlags, Errno> {
         Kind::Write => access != OFlags::RDONLY,
         Kind::Sync | Kind::DataSync => true,
     };
-    if allowed { Ok(flags) } else { Err(Errno::BADF) }
+    if allowed && !flags.contains(OFlags::PATH) {
+        Ok(flags)
+    } else {
+        Err(Errno::BADF)
+    }
 }
 
-/// EINVAL for a synchronisation of a pipe or a socket, which it would wait for the readers of.
+/// EBADF for a synchronisation of what is no open file; EINVAL for one of a pipe or a socket, which it
+/// would wait for the readers of.
 fn sync_is_possible(fildes: RawFd, kind: Kind) -> Result<(), Errno> {
     if !matches!(kind, Kind::Sync | Kind::DataSync) {
         return Ok(());
     }
+    flags_of(fildes)?;
     // SAFETY: as in `flags_of`.
     let stat = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fildes) })?;
     match FileType::from_raw_mode(stat.st_mode) {
@@ -349,7 +366,7 @@ fn sync_is_possible(fildes: RawFd, kind: Kind) -> Result<(), Errno> {
     }
 }
 
-/// Submits one request. What is wrong with its arguments is said at once.
+/// Submits one request.
 ///
 /// # Safety
 /// As for aio_read(3).
@@ -359,10 +376,8 @@ unsafe fn submit_one(block: *mut Aiocb, kind: Kind) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let asked = unsafe { block.asked() };
     let request = begin(home, block, &asked, kind, None)?;
-    let flags = checked_flags(request.fildes, kind)
-        .and_then(|flags| sync_is_possible(request.fildes, kind).map(|()| flags))
-        .inspect_err(|errno| block.done(Err(*errno)))?;
-    submit(home, request, flags)
+    sync_is_possible(request.fildes, kind).inspect_err(|errno| block.done(Err(*errno)))?;
+    submit(home, request)
 }
 
 /// Checks a request and marks it as in progress.
@@ -381,13 +396,21 @@ fn begin(
     request.inspect_err(|errno| block.done(Err(*errno)))
 }
 
-/// Does a request that the page cache can serve; hands in any other.
-fn submit(home: &Home, request: Request, flags: OFlags) -> Result<(), Errno> {
+/// Does a request that the page cache can serve, or that can't be done; hands in any other. Of a
+/// descriptor that is not open, or not for this, the request itself tells.
+fn submit(home: &Home, request: Request) -> Result<(), Errno> {
     let counts = home.counters.of(request.kind);
-    if request.memory.is_null() {
-        finish_in_caller(&request, Err(Errno::FAULT));
-        return Ok(());
-    }
+    let flags = match checked_flags(request.fildes, request.kind) {
+        Ok(_) if request.memory.is_null() => Err(Errno::FAULT),
+        flags => flags,
+    };
+    let flags = match flags {
+        Ok(flags) => flags,
+        Err(errno) => {
+            finish_in_caller(&request, Err(errno));
+            return Ok(());
+        }
+    };
     // SAFETY: Assumption: the number was an open file a moment ago. Should the program close it
     // meanwhile, on another thread, calls say EBADF or see the file that has it now, as with any
     // other call that is made while another thread closes its file.
@@ -405,36 +428,46 @@ fn submit(home: &Home, request: Request, flags: OFlags) -> Result<(), Errno> {
 /// Hands a request in, with signals blocked: a handler that waits for the keeper must not have
 /// interrupted who holds what the keeper needs.
 fn hand_in(home: &Home, fd: BorrowedFd<'_>, request: Request, flags: OFlags) -> Result<(), Errno> {
-    let block = request.block;
-    sys::without_signals(|| hold_and_submit(home, fd, request, flags))
-        .inspect_err(|errno| block.done(Err(*errno)))
+    sys::without_signals(|| match hold(home, fd, &request) {
+        Ok((desk, file)) => {
+            desk.submit(Submitted {
+                request,
+                flags,
+                file,
+            });
+            Ok(())
+        }
+        // It was closed a moment ago.
+        Err(Errno::BADF) => {
+            finish_in_caller(&request, Err(Errno::BADF));
+            Ok(())
+        }
+        Err(errno) => {
+            request.block.done(Err(errno));
+            Err(errno)
+        }
+    })
 }
 
-fn hold_and_submit(
+/// Has the desk hold the file, and a place for the request.
+fn hold(
     home: &Home,
     fd: BorrowedFd<'_>,
-    request: Request,
-    flags: OFlags,
-) -> Result<(), Errno> {
-    let (desk, file) = loop {
+    request: &Request,
+) -> Result<(&'static Desk, FileAt), Errno> {
+    loop {
         let held = home.desk().and_then(|desk| {
             let told = !request.notice.is_silent() || request.list.is_some();
             if told {
-                desk.herald.be_there().map_err(|_| Errno::AGAIN)?;
+                desk.herald.be_there()?;
             }
             Ok((desk, desk.hold(fd)?))
         });
         // The program had closed the way to that desk; the next one has its own.
         if !matches!(held, Err(Errno::PIPE)) {
-            break held?;
+            return held;
         }
-    };
-    desk.submit(Submitted {
-        request,
-        flags,
-        file,
-    });
-    Ok(())
+    }
 }
 
 /// Submits each request of a list; one that fails does not keep the others.
@@ -456,8 +489,7 @@ unsafe fn submit_list(list: &[*const Aiocb], together: Option<&Arc<List>>) -> Re
     result
 }
 
-/// Submits one request of a list. Of a bad descriptor the request itself tells, as of any other error
-/// that I/O meets.
+/// Submits one request of a list.
 ///
 /// # Safety
 /// As for aio_read(3).
@@ -487,20 +519,12 @@ unsafe fn submit_entry(
     if let Some(list) = together {
         list.add();
     }
-    match checked_flags(request.fildes, request.kind) {
-        Ok(flags) => {
-            let submitted = submit(home, request, flags);
-            if let (Err(_), Some(list)) = (&submitted, together) {
-                // It counts no more; the list itself still holds one.
-                list.one_less();
-            }
-            submitted
-        }
-        Err(errno) => {
-            finish_in_caller(&request, Err(errno));
-            Ok(())
-        }
+    let submitted = submit(home, request);
+    if let (Err(_), Some(list)) = (&submitted, together) {
+        // It counts no more; the list itself still holds one.
+        list.one_less();
     }
+    submitted
 }
 
 /// Waits for all requests of a list. EINTR after a signal handler; they go on.

@@ -184,13 +184,14 @@ impl Desk {
         let number = inbox.number();
         let (tell, progress) = mpsc::channel();
         let (give, desk) = mpsc::channel();
-        sys::spawn_without_signals(Some("nowait-aio"), move || {
-            if let Err(errno) = sys::own_table(number) {
-                let _ = tell.send(Progress::Failed(errno));
-                return;
-            }
-            let _ = tell.send(Progress::Moved(sys::thread()));
-            match Keeper::new(inbox) {
+        sys::start_without_signals(move || {
+            // Threads that it starts have its name.
+            let _ = rustix::thread::set_name(c"nowait-aio");
+            let moved = sys::own_table(number).inspect(|()| {
+                let _ = tell.send(Progress::Moved(sys::thread()));
+            });
+            let alone = moved.and_then(|()| sys::close_others(number));
+            match alone.and_then(|()| Keeper::new(inbox)) {
                 Ok(keeper) => {
                     let _ = tell.send(Progress::Ready);
                     // Without a desk nobody wants it.
@@ -203,7 +204,9 @@ impl Desk {
                 }
             }
         })
-        .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::AGAIN))?;
+        .inspect_err(|_| {
+            outbox.close();
+        })?;
         let mut keeper = 0;
         loop {
             match progress.recv() {
@@ -341,11 +344,15 @@ impl Desk {
     }
 
     fn wake(&self) {
-        if self.outbox.wake().is_err() {
-            // A keeper that has something to do wakes up for that; another has no request of this
-            // desk's, and the next caller opens a new one.
-            self.lost.store(true, Ordering::Release);
+        let Err(errno) = self.outbox.wake() else {
+            return;
+        };
+        // The keeper wakes up for a closed outbox, and then looks by itself. The next caller opens a new
+        // desk.
+        if errno != Errno::PIPE {
+            self.outbox.close();
         }
+        self.lost.store(true, Ordering::Release);
     }
 
     /// Files that are kept, for as long as the lock is held.

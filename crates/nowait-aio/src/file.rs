@@ -5,12 +5,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nowait::Handle;
 use rustix::event::epoll::EventFlags;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::time::Timespec;
 
 /// One open file. Two descriptors of the program's that share it are one; two opens of a name are two.
 pub struct File {
     handle: Handle,
     inode: Inode,
+    positional_calls: bool,
     /// Positional requests, which may overtake each other.
     pub positional: VecDeque<usize>,
     /// Writes with O_APPEND, one at a time.
@@ -53,7 +56,10 @@ impl File {
     pub fn new(fd: OwnedFd, inode: Inode) -> Result<File, Errno> {
         let handle =
             Handle::new(fd).map_err(|e| e.errno().map_or(Errno::IO, Errno::from_raw_os_error))?;
+        // The kernel says so before it looks at the file: no pieces of memory, no read.
+        let refused = rustix::io::preadv(&handle, &mut [], 0) == Err(Errno::SPIPE);
         Ok(File {
+            positional_calls: handle.is_seekable() && !refused,
             handle,
             inode,
             positional: VecDeque::new(),
@@ -69,6 +75,32 @@ impl File {
 
     pub fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// Whether it takes pread(2) and pwrite(2). Any other is read and written by read(2) and write(2):
+    /// pipes, sockets and terminals, and what has a position but no use for it, such as eventfd(2).
+    pub fn takes_positional_calls(&self) -> bool {
+        self.positional_calls
+    }
+
+    /// Whether there is a way to read it, or to write it: the error of read(2) or write(2) otherwise, which
+    /// the kernel says before it looks at the file.
+    pub fn takes(&self, direction: Direction) -> Result<(), Errno> {
+        match direction {
+            Direction::In => rustix::io::readv(&self.handle, &mut []),
+            Direction::Out => rustix::io::writev(&self.handle, &[]),
+        }
+        .map(drop)
+    }
+
+    /// Whether read(2), or write(2), would not wait now: poll(2). What can't be waited for is ready.
+    pub fn is_ready(&self, direction: Direction) -> bool {
+        let event = match direction {
+            Direction::In => PollFlags::IN,
+            Direction::Out => PollFlags::OUT,
+        };
+        let mut polled = [PollFd::new(&self.handle, event)];
+        poll(&mut polled, Some(&Timespec::default())) != Ok(0)
     }
 
     pub fn inode(&self) -> Inode {

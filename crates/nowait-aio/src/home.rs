@@ -5,7 +5,7 @@
 //! it was made (fork, vfork and exec, clone by number), without a call to ask for the pid and without
 //! a lock that another thread of the parent may have held.
 
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -13,6 +13,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use crate::desk::Desk;
 use crate::heap::Heap;
 use crate::stats::Counters;
+use crate::sys;
 
 /// What the page holds. All zeroes is a process that has done nothing yet.
 #[repr(C)]
@@ -20,6 +21,8 @@ pub struct Home {
     /// Tells this process's requests from those of another one in a line of forks; 0 before the
     /// first one.
     generation: AtomicU64,
+    /// Which process it is: a child of vfork(2) has its parent's page until it calls execve(2).
+    pid: AtomicU32,
     /// What takes requests that are not done at once.
     desk: AtomicPtr<Desk>,
     pub counters: Counters,
@@ -52,8 +55,12 @@ impl Home {
                 PAGE,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::PRIVATE,
-            )?;
-            madvise(page, PAGE, Advice::LinuxWipeOnFork)?;
+            )
+            .map_err(sys::short_of_resources)?;
+            if let Err(errno) = madvise(page, PAGE, Advice::LinuxWipeOnFork) {
+                let _ = munmap(page, PAGE);
+                return Err(sys::short_of_resources(errno));
+            }
             page.cast::<Home>()
         };
         let null = std::ptr::null_mut();
@@ -73,9 +80,10 @@ impl Home {
     /// Gives the process its generation, once.
     fn settle(&self) {
         if self.generation() == 0 {
-            let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-            let pid = rustix::process::getpid().as_raw_nonzero().get() as u64;
-            let seed = (now.tv_sec as u64) << 32 ^ (now.tv_nsec as u64) << 2 ^ pid << 40;
+            let now = sys::monotonic();
+            let pid = std::process::id();
+            let seed = (now.tv_sec as u64) << 32 ^ (now.tv_nsec as u64) << 2 ^ u64::from(pid) << 40;
+            self.pid.store(pid, Ordering::Relaxed);
             // Spread over all bits, so that no block's address makes up for a difference.
             let generation = (seed ^ seed >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
             let _ = self.generation.compare_exchange(
@@ -92,6 +100,11 @@ impl Home {
         self.generation.load(Ordering::Acquire)
     }
 
+    /// Whether the calling process is the one that has submitted something here.
+    pub fn is_of_this_process(&self) -> bool {
+        self.pid.load(Ordering::Relaxed) == std::process::id()
+    }
+
     /// The desk, if there is one.
     pub fn known_desk(&self) -> Option<&'static Desk> {
         // SAFETY: what was ever stored lives as long as the process.
@@ -105,7 +118,7 @@ impl Home {
             if let Some(desk) = self.known_desk().filter(|desk| !desk.is_lost()) {
                 return Ok(desk);
             }
-            let made = Desk::open()?;
+            let made = Desk::open().map_err(sys::short_of_resources)?;
             let new = std::ptr::from_ref(made).cast_mut();
             let stored =
                 self.desk

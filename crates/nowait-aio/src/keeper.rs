@@ -13,21 +13,22 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use nowait::engine::{Backend, LocalEngine, Options, Wait};
-use nowait::op::{Fsync, Op, Read, Write};
+use nowait::op::{Call, Fsync, Op, Read, Write};
 use nowait::read::Trying;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::time::Timespec;
 
 use crate::aiocb::Teller;
 use crate::desk::{Cancel, Desk, FileAt, Message, Submitted};
 use crate::file::{Direction, File, Inode};
 use crate::mail::{Inbox, Letter};
 use crate::notice::{Outcome, finish_in_keeper};
-use crate::request::{Kind, Request};
+use crate::request::{Kind, Memory, Request};
 use crate::{sys, wait};
 
 /// How many operations the engine has at once on a ring; further requests wait here, where they can
@@ -38,6 +39,9 @@ const ON_THREADS: usize = 64;
 /// How many times the keeper lets others run before it sleeps: whoever was just told of a request
 /// often has another one at once.
 const LINGER: usize = 8;
+
+/// For how long it sleeps where it can't be woken.
+const NAP: Duration = Duration::from_millis(10);
 
 /// What epoll tells the keeper of; files have their number.
 const LETTERS: u64 = u64::MAX;
@@ -81,8 +85,20 @@ pub struct InFlight {
     era: u64,
     /// The engine has it.
     at_engine: bool,
+    /// What comes of a stream's read(2) or write(2) by a worker.
+    called: Option<Arc<OnceLock<Outcome>>>,
+    /// A stream was tried, and was not ready for it.
+    tried: bool,
     /// Bytes that a stream has taken so far.
     done: usize,
+}
+
+impl InFlight {
+    /// Whether it can't be cancelled any more. A read that waits for bytes can; a write that waits for
+    /// room has begun, as with glibc, whose thread is in write(2).
+    fn has_begun(&self) -> bool {
+        self.at_engine || self.done > 0 || self.tried && self.request.kind == Kind::Write
+    }
 }
 
 /// What is known of one inode: its open files, and what a synchronisation waits for.
@@ -239,6 +255,8 @@ impl Keeper {
             file,
             era: 0,
             at_engine: false,
+            called: None,
+            tried: false,
             done: 0,
         };
         match id {
@@ -326,7 +344,7 @@ impl Keeper {
             request.era = era;
         }
         match kind {
-            _ if !file.handle().is_seekable() => {
+            _ if !file.takes_positional_calls() => {
                 let direction = if kind == Kind::Read {
                     Direction::In
                 } else {
@@ -402,7 +420,8 @@ impl Keeper {
         }
     }
 
-    /// Makes a request's operation; the next `submit_batch` takes it.
+    /// Makes a request's operation; the next `submit_batch` takes it. That of a stream is read(2) or
+    /// write(2) itself: a ring would wait for a file that is open with O_NONBLOCK.
     fn submit_later(&mut self, token: usize, stream: bool) {
         let Some(Some(request)) = self.requests.get_mut(token) else {
             return;
@@ -411,14 +430,25 @@ impl Keeper {
             return;
         };
         let (handle, offset) = (file.handle(), request.request.offset);
-        let memory = Box::new(request.request.memory.skip(request.done));
-        let op = match (request.request.kind, stream) {
-            (Kind::Read, false) => Op::from(Read::new(handle, memory, offset)),
-            (Kind::Read, true) => Op::from(Read::stream(handle, memory)),
-            (Kind::Write, false) => Op::from(Write::new(handle, memory, offset)),
-            (Kind::Write, true) => Op::from(Write::stream(handle, memory).all()),
-            (Kind::Sync, _) => Op::from(Fsync::new(handle)),
-            (Kind::DataSync, _) => Op::from(Fsync::data(handle)),
+        let memory = request.request.memory.skip(request.done);
+        let op = match request.request.kind {
+            kind @ (Kind::Read | Kind::Write) if stream => {
+                let (handle, called) = (handle.clone(), Arc::new(OnceLock::new()));
+                request.called = Some(called.clone());
+                Op::from(Call::new(move || {
+                    // SAFETY: the memory is that of a request in flight: see `Memory`.
+                    let outcome = unsafe {
+                        let Memory { start, len } = memory.whole();
+                        sys::transfer(handle.as_fd(), kind == Kind::Write, start, len)
+                    };
+                    let _ = called.set(outcome);
+                }))
+            }
+            // As pread(2): what was read before an error counts.
+            Kind::Read => Op::from(Read::new(handle, Box::new(memory), offset).or_part()),
+            Kind::Write => Op::from(Write::new(handle, Box::new(memory), offset)),
+            Kind::Sync => Op::from(Fsync::new(handle)),
+            Kind::DataSync => Op::from(Fsync::data(handle)),
         };
         self.ops.push(op.token(token as u64));
         request.at_engine = true;
@@ -446,29 +476,36 @@ impl Keeper {
 
     fn back_from_engine(&mut self, token: usize, outcome: Outcome) {
         self.at_engine -= 1;
-        let Some(Some(request)) = self.requests.get(token) else {
+        let Some(Some(request)) = self.requests.get_mut(token) else {
             return;
         };
-        let (id, kind, before) = (request.file, request.request.kind, request.done);
+        request.at_engine = false;
+        let (id, kind) = (request.file, request.request.kind);
         let append = kind == Kind::Write && request.flags.contains(OFlags::APPEND);
         let mut stream = None;
         if let Some(file) = self.files.get_mut(&id) {
             file.at_engine -= 1;
             for direction in [Direction::In, Direction::Out] {
                 if file.lane(direction).front() == Some(&token) {
-                    file.lane(direction).pop_front();
                     stream = Some(direction);
                 }
             }
-            if append && stream.is_none() {
+            if let Some(direction) = stream {
+                let called = request.called.take();
+                let called = called.and_then(|called| called.get().copied());
+                let outcome = outcome.and_then(|_| called.unwrap_or(Err(Errno::IO)));
+                if let Some(over) = request.go_on(outcome) {
+                    file.lane(direction).pop_front();
+                    self.finish(token, over);
+                }
+                return self.advance(id, direction);
+            }
+            if append {
                 file.appending = false;
             }
         }
-        self.finish(token, outcome.map(|n| before + n));
+        self.finish(token, outcome);
         self.queue(id);
-        if let Some(direction) = stream {
-            self.advance(id, direction);
-        }
     }
 
     /// Goes on with a stream: the first of the lane is tried, and the next, until one has to wait.
@@ -491,7 +528,10 @@ impl Keeper {
                     file.lane(direction).pop_front();
                     self.finish(token, outcome);
                 }
-                Transfer::NotReady => break,
+                Transfer::NotReady => {
+                    request.tried = true;
+                    break;
+                }
                 Transfer::Blocking => {
                     self.submit_later(token, true);
                     break;
@@ -609,14 +649,15 @@ impl Keeper {
                 && cancel
                     .block
                     .is_none_or(|block| block == request.request.block);
-            if !meant
-                || !*judged
-                    .entry(request.file)
-                    .or_insert_with(|| self.is_meant(request, cancel))
-            {
+            let mut is_of_file = || {
+                let judged = judged.entry(request.file);
+                *judged.or_insert_with(|| self.is_meant(request, cancel))
+            };
+            // A named request is meant, whichever file the number is by now.
+            if !meant || cancel.block.is_none() && !is_of_file() {
                 continue;
             }
-            if request.at_engine || request.done > 0 {
+            if request.has_begun() {
                 begun = true;
             } else {
                 waiting.insert(token);
@@ -665,19 +706,30 @@ impl Keeper {
         sys::same_file((cancel.thread, cancel.fildes), kept) != Some(false)
     }
 
+    /// Nothing tells what there is: a sandbox has taken epoll_wait(2) away. So all of it is looked at, now
+    /// and then.
+    fn look_everywhere(&mut self) {
+        std::thread::sleep(NAP);
+        self.news = true;
+        for id in self.files.keys().copied().collect::<Vec<u64>>() {
+            self.advance(id, Direction::In);
+            self.advance(id, Direction::Out);
+        }
+    }
+
     /// Sleeps until there is a letter, a completion, or a stream that is ready.
     fn sleep(&mut self) {
         // Without letters nobody can wake us, and what is queued all the same is found this way.
-        let nap = Timespec {
-            tv_sec: 0,
-            tv_nsec: 10_000_000,
+        let nap = self.cut_off.then_some(NAP);
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
+        let woken = match sys::epoll_wait(self.epoll.as_fd(), &mut events, nap) {
+            Ok(n) => events.into_iter().take(n),
+            Err(Errno::INTR) => return,
+            Err(_) => return self.look_everywhere(),
         };
-        let mut events = [const { std::mem::MaybeUninit::uninit() }; 64];
-        let woken = epoll::wait(&self.epoll, &mut events, self.cut_off.then_some(&nap));
-        let Ok((events, _)) = woken else { return };
-        for event in events {
-            let (what, flags) = (event.data.u64(), event.flags);
-            match what {
+        for event in woken {
+            let flags = EventFlags::from_bits_retain(event.events);
+            match event.u64 {
                 LETTERS => {
                     self.read_letter();
                 }
@@ -705,33 +757,64 @@ pub const AIO_ALLDONE: i32 = 2;
 enum Transfer {
     Done(Outcome),
     NotReady,
-    /// It can only be done by somebody who waits.
+    /// It takes a call that may wait.
     Blocking,
 }
 
-/// Goes on with one request of a stream, as far as it gets. A write goes on until all is written, as
-/// write(2) does where it may wait.
+impl InFlight {
+    /// Counts what a call has done of a stream's request; says how that ended, if it did. A write goes on
+    /// until all is written, as write(2) does where it may wait.
+    fn go_on(&mut self, outcome: Outcome) -> Option<Outcome> {
+        match outcome {
+            Ok(n) => {
+                self.done += n;
+                let is_part = n > 0 && self.done < self.request.memory.len;
+                (self.request.kind == Kind::Read || !is_part).then_some(Ok(self.done))
+            }
+            Err(Errno::INTR) => None,
+            // What was written before counts; the error comes back to the next write.
+            Err(_) if self.done > 0 => Some(Ok(self.done)),
+            Err(errno) => Some(Err(errno)),
+        }
+    }
+}
+
+/// Goes on with one request of a stream, as far as it gets.
 fn transfer(file: &File, request: &mut InFlight, direction: Direction) -> Transfer {
     let write = direction == Direction::Out;
+    let may_wait = !request.flags.contains(OFlags::NONBLOCK);
     loop {
         let rest = request.request.memory.skip(request.done);
-        // SAFETY: the memory is that of a request in flight: see `Memory`.
-        match unsafe { sys::transfer_now(file.as_fd(), write, rest.start, rest.len) } {
-            Ok(n) => {
-                request.done += n;
-                if !write || n == 0 || request.done == request.request.memory.len {
-                    return Transfer::Done(Ok(request.done));
-                }
-            }
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) if !request.flags.contains(OFlags::NONBLOCK) => {
-                return Transfer::NotReady;
+        let outcome = if request.request.memory.len > 0 {
+            // SAFETY: the memory is that of a request in flight: see `Memory`.
+            unsafe { sys::transfer_now(file.as_fd(), write, rest.start, rest.len) }
+        } else if write {
+            sys::send_nothing(file.as_fd()).map(|()| 0)
+        } else {
+            Err(Errno::NOTSOCK)
+        };
+        match outcome {
+            Err(Errno::AGAIN) if may_wait => return Transfer::NotReady,
+            // The kernel never shows the file a transfer of no bytes in pieces: read(2) and write(2) do.
+            Err(Errno::NOTSOCK) if request.request.memory.len == 0 => {
+                return match file.takes(direction) {
+                    Err(errno) => Transfer::Done(Err(errno)),
+                    Ok(()) => Transfer::Blocking,
+                };
             }
             // This kernel has no such call for this kind of file.
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => return Transfer::Blocking,
-            // What was written before counts; the error comes back to the next write.
-            Err(_) if request.done > 0 => return Transfer::Done(Ok(request.done)),
-            Err(errno) => return Transfer::Done(Err(errno)),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
+                return match file.takes(direction) {
+                    Err(errno) => Transfer::Done(Err(errno)),
+                    Ok(()) if may_wait && !file.is_ready(direction) => Transfer::NotReady,
+                    Ok(()) => Transfer::Blocking,
+                };
+            }
+            outcome => {
+                if let Some(over) = request.go_on(outcome) {
+                    return Transfer::Done(over);
+                }
+            }
         }
     }
 }

@@ -18,6 +18,9 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
+use crate::home::Home;
+use crate::sys;
+
 /// The letter that only wakes the keeper.
 const WAKE: u64 = 0;
 
@@ -68,26 +71,32 @@ pub fn open() -> Result<(Outbox, Inbox), Errno> {
     Ok((outbox, Inbox(inbox)))
 }
 
-/// Who made the outbox that was made last, and what it is: also known to forked children.
+/// The generation of the process that made the outbox that was made last, and what it is: also known to
+/// forked children, which may have their parent's pid in a namespace of their own.
 static LAST: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
+fn generation() -> u64 {
+    Home::known().map_or(0, Home::generation)
+}
+
 fn remember(outbox: &Outbox) {
-    let pid = rustix::process::getpid().as_raw_nonzero().get() as u64;
     let (dev, ino) = outbox.identity;
-    for (word, value) in LAST.iter().zip([pid, outbox.number as u64, dev, ino]) {
+    for (word, value) in LAST
+        .iter()
+        .zip([generation(), outbox.number as u64, dev, ino])
+    {
         word.store(value, Relaxed);
     }
 }
 
 /// A forked child has its parent's outbox, which is of no use to it.
 fn close_inherited() {
-    let [pid, number, dev, ino] = LAST.each_ref().map(|word| word.load(Relaxed));
+    let [maker, number, dev, ino] = LAST.each_ref().map(|word| word.load(Relaxed));
     let outbox = Outbox {
         number: number as RawFd,
         identity: (dev, ino),
     };
-    let own = rustix::process::getpid().as_raw_nonzero().get() as u64;
-    if pid != 0 && pid != own && outbox.is_whole() {
+    if maker != 0 && maker != generation() && outbox.is_whole() {
         // SAFETY: it is a copy of the parent's, as was just seen, and nobody in this process sends
         // to it.
         unsafe { libc::close(outbox.number) };
@@ -96,8 +105,7 @@ fn close_inherited() {
 
 /// A number above what programs use, as far as the limit has room for one.
 fn high_number() -> RawFd {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let numbers = limit.current.unwrap_or(1024).min(1024) as RawFd;
+    let numbers = sys::descriptor_limit().map_or(1024, |limit| limit.min(1024)) as RawFd;
     numbers - numbers / 16
 }
 
@@ -127,7 +135,7 @@ impl Outbox {
         self.post(id, &mut enclosed)
     }
 
-    /// Wakes the keeper.
+    /// Wakes the keeper. EPIPE if the program has closed this end, as from `send`.
     pub fn wake(&self) -> Result<(), Errno> {
         self.post(WAKE, &mut SendAncillaryBuffer::default())
     }
@@ -141,8 +149,10 @@ impl Outbox {
     }
 
     fn post(&self, id: u64, enclosed: &mut SendAncillaryBuffer<'_, '_, '_>) -> Result<(), Errno> {
-        if !self.is_whole() {
-            return Err(Errno::PIPE);
+        match identity(self.fd()) {
+            Ok(identity) if identity == self.identity => {}
+            Ok(_) | Err(Errno::BADF) => return Err(Errno::PIPE),
+            Err(errno) => return Err(errno),
         }
         let bytes = id.to_ne_bytes();
         loop {

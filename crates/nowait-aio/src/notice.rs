@@ -11,12 +11,11 @@
 //! signals, so they never are the thread that the handler interrupted. The caller is, so it has no T.
 //! The block itself is never touched after a notice: whoever got that may have freed it.
 
-use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -82,18 +81,6 @@ impl Notice {
                 wait::telling(signo, || sys::queue_signal(signo, value))
             }
             Notice::Thread(function, value, attributes) => start(function, value, attributes),
-        }
-    }
-
-    /// Tells the program, and tries again for a while where that can't be done now: a notice that is
-    /// lost leaves somebody waiting. Only for threads that may wait.
-    fn insist(&self) {
-        const TRIES: u32 = 1000;
-        for _ in 0..TRIES {
-            if self.raise() != Err(Errno::AGAIN) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
         }
     }
 }
@@ -213,30 +200,59 @@ pub fn raise_in_caller(notice: &Notice) {
         if let Ok(desk) = Home::get().and_then(Home::desk)
             && desk.herald.be_there().is_ok()
         {
-            desk.herald.take(Untold {
-                teller: None,
-                notices: [*notice, Notice::Silent],
-            });
+            desk.herald.take(None, [*notice, Notice::Silent]);
         }
     });
 }
+
+/// For how long a notice that can't be sent is tried again: one that is lost leaves a program waiting.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long after one try comes the next.
+const PAUSE: Duration = Duration::from_millis(10);
+const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Notices that are still to be sent, and the teller whose telling is over when they are.
 #[derive(Debug)]
 struct Untold {
     teller: Option<&'static Teller>,
     notices: [Notice; 2],
+    /// When it is given up.
+    end: Instant,
 }
 
 impl Untold {
-    fn tell(&self) {
-        for notice in &self.notices {
-            notice.insist();
+    /// Tries to tell the program; says whether that is over. While the queue of signals is full none is
+    /// tried, so that they stay in order.
+    fn tell(&mut self, queue_is_full: &mut bool) -> bool {
+        let expired = Instant::now() >= self.end;
+        let waits = |notice: &Notice| matches!(notice, Notice::Silent | Notice::Signal(..));
+        if *queue_is_full && !expired && self.notices.iter().all(waits) {
+            return false;
         }
         if let Some(teller) = self.teller {
-            teller.over();
+            teller.send();
+        }
+        for notice in &mut self.notices {
+            let is_signal = matches!(notice, Notice::Signal(..));
+            if is_signal && *queue_is_full {
+                continue;
+            }
+            if notice.raise() == Err(Errno::AGAIN) {
+                *queue_is_full |= is_signal;
+            } else {
+                *notice = Notice::Silent;
+            }
+        }
+        let over = expired || self.notices.iter().all(Notice::is_silent);
+        if let Some(teller) = self.teller {
+            if over {
+                teller.over();
+            } else {
+                teller.pause();
+            }
             wait::announce();
         }
+        over
     }
 }
 
@@ -264,15 +280,14 @@ pub fn finish_in_keeper(
     if notices.iter().all(Notice::is_silent) {
         return teller.over();
     }
+    teller.pause();
     let busy = std::mem::replace(teller, herald.idle_teller());
-    herald.take(Untold {
-        teller: Some(busy),
-        notices,
-    });
+    herald.take(Some(busy), notices);
 }
 
-/// The thread that starts the program's threads. The keeper can't: a thread shares the descriptor
-/// table of whoever starts it, and the keeper's is not the program's.
+/// The thread that starts the program's threads, and sends signals for which there was no place in the
+/// queue. The keeper can't start threads: they would share its descriptor table, which is not the
+/// program's.
 #[derive(Debug, Default)]
 pub struct Herald {
     state: Mutex<State>,
@@ -281,7 +296,7 @@ pub struct Herald {
 
 #[derive(Debug, Default)]
 struct State {
-    untold: VecDeque<Untold>,
+    untold: Vec<Untold>,
     /// Tellers whose telling is over.
     idle: Vec<&'static Teller>,
     started: bool,
@@ -292,8 +307,7 @@ impl Herald {
     pub fn be_there(&'static self) -> Result<(), Errno> {
         let mut state = lock(&self.state);
         if !state.started {
-            sys::spawn_without_signals(None, move || self.tell())
-                .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::AGAIN))?;
+            sys::start_without_signals(move || self.tell())?;
             state.started = true;
         }
         Ok(())
@@ -304,24 +318,38 @@ impl Herald {
         idle.unwrap_or_else(Teller::new)
     }
 
-    fn take(&self, untold: Untold) {
-        lock(&self.state).untold.push_back(untold);
+    fn take(&self, teller: Option<&'static Teller>, notices: [Notice; 2]) {
+        lock(&self.state).untold.push(Untold {
+            teller,
+            notices,
+            end: Instant::now() + PATIENCE,
+        });
         self.news.notify_one();
     }
 
+    /// The thread's life: rounds, in which each notice that is left is tried once.
     fn tell(&self) {
-        let mut state = lock(&self.state);
+        let mut left = Vec::new();
         loop {
-            state = match state.untold.pop_front() {
-                Some(untold) => {
-                    drop(state);
-                    untold.tell();
-                    let mut state = lock(&self.state);
-                    state.idle.extend(untold.teller);
-                    state
+            let mut state = lock(&self.state);
+            if state.untold.is_empty() {
+                // What is left is tried again after a pause.
+                let pause = if left.is_empty() { FOREVER } else { PAUSE };
+                let woken = self.news.wait_timeout(state, pause);
+                state = woken.map_or_else(|e| e.into_inner().0, |(state, _)| state);
+            }
+            left.append(&mut state.untold);
+            drop(state);
+            let mut queue_is_full = false;
+            let mut idle = Vec::new();
+            left.retain_mut(|untold| {
+                let over = untold.tell(&mut queue_is_full);
+                if over {
+                    idle.extend(untold.teller);
                 }
-                None => self.news.wait(state).unwrap_or_else(|e| e.into_inner()),
-            };
+                !over
+            });
+            lock(&self.state).idle.append(&mut idle);
         }
     }
 }

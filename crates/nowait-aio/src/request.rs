@@ -84,6 +84,11 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
+    /// All of it: for a closure, which must take it whole to be `Send`.
+    pub fn whole(self) -> Memory {
+        self
+    }
+
     /// Whether it is memory that no program can mean.
     pub fn is_null(&self) -> bool {
         self.start.is_null() && self.len > 0

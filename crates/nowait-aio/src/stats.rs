@@ -1,7 +1,8 @@
 //! Counters, and the line about them that a process leaves behind.
 
+use std::ffi::c_int;
 use std::io::Write;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::home::Home;
 use crate::request::Kind;
@@ -24,6 +25,8 @@ pub struct Counters {
     read: OfKind,
     write: OfKind,
     fsync: OfKind,
+    /// The line is left.
+    left: AtomicBool,
 }
 
 impl Counters {
@@ -64,13 +67,19 @@ pub fn count(counter: &AtomicU64) {
 }
 
 /// Appends the line to the file that NOWAIT_AIO_STATS names, if this process has used AIO. Runs when
-/// it exits. Several processes may share a file: each line is one write.
+/// it exits, once. Several processes may share a file: each line is one write.
 extern "C" fn leave_line() {
+    // A child of vfork(2) has its parent's counters.
+    let Some(home) = Home::known().filter(|home| home.is_of_this_process()) else {
+        return;
+    };
+    if home.counters.left.swap(true, Relaxed) {
+        return;
+    }
     // A handler that waits for the keeper must not interrupt who has the heap.
     sys::without_signals(|| {
         let wanted = std::env::var_os("NOWAIT_AIO_STATS").filter(|name| !name.is_empty());
-        let line = Home::known().and_then(|home| home.counters.line());
-        let (Some(name), Some(line)) = (wanted, line) else {
+        let (Some(name), Some(line)) = (wanted, home.counters.line()) else {
             return;
         };
         // A privileged program writes to no file that its caller names.
@@ -92,3 +101,17 @@ extern "C" fn leave_line() {
 // process exits, with no arguments that this function takes.
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = leave_line;
+
+/// Ends the process: _exit(2), by which many programs end their children. No other function runs then
+/// that could leave the line.
+#[unsafe(no_mangle)]
+pub extern "C" fn _exit(status: c_int) -> ! {
+    leave_line();
+    sys::exit_group(status)
+}
+
+/// The same: _Exit(3).
+#[unsafe(no_mangle)]
+pub extern "C" fn _Exit(status: c_int) -> ! {
+    _exit(status)
+}

@@ -2,10 +2,11 @@
 //!
 //! Every function is one call: no retries, no policy.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -21,6 +22,26 @@ pub fn fail(errno: Errno) -> c_int {
     // SAFETY: glibc's errno of the calling thread, always there.
     unsafe { *libc::__errno_location() = errno.raw_os_error() };
     -1
+}
+
+/// EAGAIN for an error that says that descriptors, memory or threads are short: that is what POSIX
+/// calls a lack of resources to queue a request. Any other error as it is.
+pub fn short_of_resources(errno: Errno) -> Errno {
+    match errno {
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS | Errno::NOSPC => Errno::AGAIN,
+        errno => errno,
+    }
+}
+
+/// The time by CLOCK_MONOTONIC: clock_gettime(2). The C library's: valgrind maps no vDSO, which rustix
+/// calls by itself.
+pub fn monotonic() -> libc::timespec {
+    let mut now = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: the time is the call's to fill, and all zeroes is one.
+    unsafe {
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, now.as_mut_ptr());
+        now.assume_init()
+    }
 }
 
 /// A moment of CLOCK_MONOTONIC that futex_wait waits for; the last one there is stands for "never".
@@ -77,6 +98,20 @@ pub fn futex_wake(word: &AtomicU32) {
     }
 }
 
+/// Waits for events, or for as long: epoll_wait(2). The C library's: rustix leaves an argument without a
+/// value where it has no set of signals, which the kernel then ignores, and valgrind complains of.
+pub fn epoll_wait(
+    epoll: BorrowedFd<'_>,
+    events: &mut [libc::epoll_event],
+    timeout: Option<Duration>,
+) -> Result<usize, Errno> {
+    let room = c_int::try_from(events.len()).unwrap_or(c_int::MAX);
+    let timeout = timeout.map_or(-1, |timeout| timeout.as_millis() as c_int);
+    // SAFETY: the events are the call's to fill, as many as there are.
+    let there = unsafe { libc::epoll_wait(epoll.as_raw_fd(), events.as_mut_ptr(), room, timeout) };
+    usize::try_from(there).map_err(|_| last_error())
+}
+
 /// The calling thread's number. Asked each time: a copy of it would be wrong after fork(2).
 pub fn thread() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
@@ -115,41 +150,93 @@ pub fn same_here(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Option<bool> {
     }
 }
 
-/// Gives the calling thread a descriptor table of its own that has nothing but `keep`, a low number.
-///
-/// fcntl(2) locks belong to the old table and stay: what is closed here drops none of them.
+/// How many descriptors the program may have: getrlimit(2). The C library's: rustix panics if a sandbox
+/// denies it.
+pub fn descriptor_limit() -> Option<u64> {
+    let mut limit = MaybeUninit::<libc::rlimit>::uninit();
+    // SAFETY: the limit is the call's to fill, and initialised where that says so.
+    unsafe {
+        let asked = libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr());
+        (asked == 0).then(|| limit.assume_init().rlim_cur)
+    }
+}
+
+/// close_range(2).
+fn close_range(first: u32, last: u32, flags: u32) -> Result<(), Errno> {
+    // SAFETY: only numbers are passed; the descriptors closed are copies in a table of a thread of our
+    // own, which no code uses.
+    match unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) } {
+        0 => Ok(()),
+        _ => Err(last_error()),
+    }
+}
+
+/// Gives the calling thread a descriptor table of its own: a copy, at least of the numbers up to `keep`.
 pub fn own_table(keep: RawFd) -> Result<(), Errno> {
-    let range = |first: u32, last: u32, flags: u32| {
-        // SAFETY: only numbers are passed; the descriptors closed are this table's copies, which
-        // nobody uses.
-        match unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) } {
-            0 => Ok(()),
-            _ => Err(last_error()),
-        }
-    };
-    let keep = keep as u32;
     // What lies above is not even copied.
-    if range(keep + 1, u32::MAX, libc::CLOSE_RANGE_UNSHARE).is_ok() {
-        if keep > 0 {
-            range(0, keep - 1, 0)?;
-        }
+    if close_range(keep as u32 + 1, u32::MAX, libc::CLOSE_RANGE_UNSHARE).is_ok() {
         return Ok(());
     }
     // Before 5.9 there is no close_range(2).
     // SAFETY: the calling thread is one of our own: no code of the program runs on it that could
     // rely on the shared table.
-    if unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {
-        return Err(last_error());
+    match unsafe { libc::unshare(libc::CLONE_FILES) } {
+        0 => Ok(()),
+        _ => Err(last_error()),
+    }
+}
+
+/// Closes all descriptors but `keep` in the calling thread's own table.
+///
+/// fcntl(2) locks belong to the program's table and stay: what is closed here drops none of them.
+pub fn close_others(keep: RawFd) -> Result<(), Errno> {
+    let number = keep as u32;
+    if close_range(number + 1, u32::MAX, 0).is_ok()
+        && (number == 0 || close_range(0, number - 1, 0).is_ok())
+    {
+        return Ok(());
     }
     let numbers: Vec<RawFd> = std::fs::read_dir("/proc/thread-self/fd")
         .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();
-    for number in numbers.into_iter().filter(|n| *n as u32 != keep) {
+    for number in numbers.into_iter().filter(|n| *n != keep) {
         // SAFETY: this table's copy, which nobody uses.
         unsafe { libc::close(number) };
     }
     Ok(())
+}
+
+/// An empty message by a socket, which no write of no bytes in pieces sends: send(2), without waiting and
+/// without SIGPIPE. ENOTSOCK of any other file.
+pub fn send_nothing(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: no memory is passed.
+    match unsafe { libc::send(fd.as_raw_fd(), std::ptr::null(), 0, flags) } {
+        0.. => Ok(()),
+        _ => Err(last_error()),
+    }
+}
+
+/// One read(2) or write(2).
+///
+/// # Safety
+/// As [`transfer_now`].
+pub unsafe fn transfer(
+    fd: BorrowedFd<'_>,
+    write: bool,
+    start: *mut u8,
+    len: usize,
+) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    let moved = unsafe {
+        if write {
+            libc::write(fd.as_raw_fd(), start.cast(), len)
+        } else {
+            libc::read(fd.as_raw_fd(), start.cast(), len)
+        }
+    };
+    usize::try_from(moved).map_err(|_| last_error())
 }
 
 /// One read(2) or write(2) that does not wait: preadv2(2), pwritev2(2) with RWF_NOWAIT.
@@ -166,8 +253,8 @@ pub unsafe fn transfer_now(
         iov_base: start.cast(),
         iov_len: len,
     };
-    // The file's own position, in a whole register.
-    let position: i64 = -1;
+    // The file's own position. Flags are a whole register too, as all is to syscall(2).
+    let (position, flags) = (-1_i64, i64::from(libc::RWF_NOWAIT));
     let call = if write {
         libc::SYS_pwritev2
     } else {
@@ -181,8 +268,8 @@ pub unsafe fn transfer_now(
             &raw const iov,
             1,
             position,
-            0,
-            libc::RWF_NOWAIT,
+            0_i64,
+            flags,
         )
     };
     usize::try_from(moved).map_err(|_| last_error())
@@ -224,6 +311,14 @@ pub fn queue_signal(signo: c_int, value: Notify) -> Result<(), Errno> {
     }
 }
 
+/// Ends the process with all its threads: exit_group(2).
+pub fn exit_group(status: c_int) -> ! {
+    loop {
+        // SAFETY: only a number is passed.
+        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    }
+}
+
 /// Runs with every signal blocked on the calling thread.
 pub fn without_signals<T>(work: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
@@ -242,15 +337,51 @@ pub fn without_signals<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Spawns a thread on which every signal is blocked: it inherits its starter's mask. One without a
-/// name has its starter's, as the threads that it starts will have.
-pub fn spawn_without_signals(
-    name: Option<&str>,
-    body: impl FnOnce() + Send + 'static,
-) -> std::io::Result<()> {
-    let mut builder = std::thread::Builder::new().stack_size(256 << 10);
-    if let Some(name) = name {
-        builder = builder.name(name.into());
+/// The stack of a thread of ours, in bytes.
+const STACK: usize = 256 << 10;
+
+/// Starts a detached thread on which every signal is blocked: it inherits its starter's mask. It has
+/// its starter's name.
+///
+/// By pthread_create(3), whose locks fork(2) leaves free in the child. `std::thread` has locks of its
+/// own, which another thread may have held when the process forked.
+pub fn start_without_signals(body: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
+    type Body = Box<dyn FnOnce() + Send>;
+    extern "C" fn run(body: *mut c_void) -> *mut c_void {
+        // SAFETY: it was given away for this.
+        let body = *unsafe { Box::from_raw(body.cast::<Body>()) };
+        // C can't be unwound through. What the body held is not looked at after a panic.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        std::ptr::null_mut()
     }
-    without_signals(|| builder.spawn(body)).map(drop)
+    let body: *mut Body = Box::into_raw(Box::new(Box::new(body)));
+    let start = |stack: Option<usize>| {
+        let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+        let mut thread: libc::pthread_t = 0;
+        // SAFETY: the attributes are initialised before they are used, and destroyed after; the new
+        // thread, if there is one, owns `body`.
+        unsafe {
+            libc::pthread_attr_init(attributes.as_mut_ptr());
+            let detached = libc::PTHREAD_CREATE_DETACHED;
+            libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), detached);
+            if let Some(stack) = stack {
+                libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), stack);
+            }
+            let errno =
+                libc::pthread_create(&raw mut thread, attributes.as_ptr(), run, body.cast());
+            libc::pthread_attr_destroy(attributes.as_mut_ptr());
+            errno
+        }
+    };
+    let errno = without_signals(|| match start(Some(STACK)) {
+        // The program's thread-local variables take more than that.
+        libc::EINVAL => start(None),
+        errno => errno,
+    });
+    if errno == 0 {
+        return Ok(());
+    }
+    // SAFETY: no thread was started that could own it.
+    drop(unsafe { Box::from_raw(body) });
+    Err(Errno::from_raw_os_error(errno))
 }

@@ -16,9 +16,8 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use rustix::io::Errno;
-use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use crate::sys::{NEVER, futex_wait, futex_wake, restarts};
+use crate::sys::{NEVER, futex_wait, futex_wake, monotonic, restarts};
 
 static NEWS: AtomicU32 = AtomicU32::new(0);
 const SOMEBODY_WAITS: u32 = 1;
@@ -105,10 +104,11 @@ pub fn from_now(timeout: &libc::timespec) -> Result<libc::timespec, Errno> {
     if timeout.tv_sec < 0 || !(0..SECOND).contains(&timeout.tv_nsec) {
         return Err(Errno::INVAL);
     }
-    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);
-    let nanoseconds = tv_nsec + timeout.tv_nsec;
+    let now = monotonic();
+    let nanoseconds = now.tv_nsec + timeout.tv_nsec;
     Ok(libc::timespec {
-        tv_sec: tv_sec
+        tv_sec: now
+            .tv_sec
             .saturating_add(timeout.tv_sec)
             .saturating_add(nanoseconds / SECOND),
         tv_nsec: nanoseconds % SECOND,

@@ -72,6 +72,68 @@ static void what_has_begun_is_not_cancelled(void)
 	CHECK(wait_for(&w) == 0 && aio_return(&w) == (ssize_t)n);
 }
 
+/* It waits for room, and has not moved a byte. */
+static void a_write_that_waits_is_not_cancelled(void)
+{
+	int p[2], s[2], tight = 4096;
+	CHECK(pipe(p) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, s) == 0);
+	CHECK(setsockopt(s[1], SOL_SOCKET, SO_SNDBUF, &tight, sizeof tight) == 0);
+	int from[] = { p[0], s[0] }, to[] = { p[1], s[1] };
+	for (int i = 0; i < 2; i++) {
+		size_t n = 0;
+		CHECK(fcntl(to[i], F_SETFL, O_NONBLOCK) == 0);
+		for (ssize_t k; (k = write(to[i], buf, sizeof buf)) > 0;)
+			n += k;
+		CHECK(fcntl(to[i], F_SETFL, 0) == 0);
+		struct aiocb w = request(to[i], buf, sizeof buf, 0), next = w;
+		CHECK(aio_write(&w) == 0);
+		nap(20);
+		CHECK(aio_write(&next) == 0);
+		CHECK(aio_cancel(to[i], &w) == AIO_NOTCANCELED);
+		CHECK(aio_cancel(to[i], &next) == AIO_CANCELED && aio_error(&next) == ECANCELED);
+		CHECK(aio_cancel(to[i], NULL) == AIO_NOTCANCELED);
+		CHECK(aio_error(&w) == EINPROGRESS);
+		static char in[4096];
+		for (size_t got = 0, all = n + sizeof buf; got < all;) {
+			ssize_t k = read(from[i], in, sizeof in);
+			CHECK(k > 0);
+			got += k;
+		}
+		CHECK(wait_for(&w) == 0 && aio_return(&w) == sizeof buf);
+	}
+}
+
+/* The block is looked at first, whatever has become of its request. */
+static void another_descriptor_than_the_blocks(void)
+{
+	int p[2], fd = filled("f", 4096);
+	CHECK(pipe(p) == 0);
+	struct aiocb done = request(fd, buf, 512, 0), never = request(fd, buf, 512, 0);
+	CHECK(aio_read(&done) == 0 && wait_for(&done) == 0);
+	errno = 0;
+	CHECK(aio_cancel(p[0], &done) == -1 && errno == EINVAL);
+	CHECK(aio_cancel(p[0], &never) == -1 && errno == EINVAL);
+	CHECK(aio_cancel(-1, &done) == -1 && errno == EBADF);
+	CHECK(aio_cancel(12345, &never) == -1 && errno == EBADF);
+	CHECK(aio_cancel(fd, &done) == AIO_ALLDONE && aio_cancel(fd, &never) == AIO_ALLDONE);
+}
+
+/* A named request is meant whatever else has its number. */
+static void a_named_request_of_a_number_that_was_given_away(void)
+{
+	int p[2], q[2];
+	CHECK(pipe(p) == 0 && pipe(q) == 0);
+	int fd = dup(p[0]);
+	struct aiocb first = request(fd, buf, 1, 0), old = request(fd, buf, 1, 0);
+	CHECK(aio_read(&first) == 0);
+	nap(20);
+	CHECK(aio_read(&old) == 0);
+	CHECK(dup2(q[0], fd) == fd);
+	CHECK(aio_cancel(fd, &old) == AIO_CANCELED && aio_error(&old) == ECANCELED);
+	CHECK(aio_error(&first) == EINPROGRESS);
+	CHECK(write(p[1], "x", 1) == 1 && write(q[1], "y", 1) == 1 && wait_for(&first) == 0);
+}
+
 static volatile sig_atomic_t told, cancelled;
 
 static void handler(int signo, siginfo_t *info, void *context)
@@ -179,6 +241,10 @@ static void many_writes_end_one_way_or_the_other(void)
 TESTS({ "one_request", one_request }, { "also_the_first_one", also_the_first_one },
       { "all_of_a_file_and_of_no_other", all_of_a_file_and_of_no_other },
       { "what_has_begun_is_not_cancelled", what_has_begun_is_not_cancelled },
+      { "a_write_that_waits_is_not_cancelled", a_write_that_waits_is_not_cancelled },
+      { "another_descriptor_than_the_blocks", another_descriptor_than_the_blocks },
+      { "a_named_request_of_a_number_that_was_given_away",
+	a_named_request_of_a_number_that_was_given_away },
       { "the_cancelled_tell", the_cancelled_tell },
       { "a_waiting_thread_is_woken", a_waiting_thread_is_woken },
       { "odd_arguments", odd_arguments },

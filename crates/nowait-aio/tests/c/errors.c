@@ -37,13 +37,69 @@ static void bad_access_modes(void)
 	fails(aio_write, &p, EBADF);
 }
 
+/* POSIX leaves open which of the two says it. */
+static void of_a_bad_descriptor_the_request_tells(void)
+{
+	close(filled("f", 4096));
+	struct aiocb r[] = {
+		request(-1, buf, 512, 0),
+		request(12345, buf, 512, 0),
+		request(open("f", O_WRONLY), buf, 512, 0),
+		request(open("f", O_PATH), buf, 512, 0),
+	};
+	for (size_t i = 0; i < sizeof r / sizeof *r; i++) {
+		CHECK(aio_read(&r[i]) == 0);
+		CHECK(wait_for(&r[i]) == EBADF && aio_return(&r[i]) == -1);
+	}
+	struct aiocb w = request(open("f", O_RDONLY), buf, 512, 0);
+	CHECK(aio_write(&w) == 0 && wait_for(&w) == EBADF && aio_return(&w) == -1);
+	/* A synchronisation is checked at the call, as far as that the descriptor is one. */
+	CHECK(aio_fsync(O_SYNC, &r[0]) == -1 && errno == EBADF);
+	CHECK(aio_fsync(O_SYNC, &r[3]) == 0 && wait_for(&r[3]) == EBADF);
+	/* And the program is told, as of any other error of I/O. */
+	sigset_t set;
+	siginfo_t info;
+	sigemptyset(&set);
+	sigaddset(&set, SIGRTMIN);
+	CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+	r[1].aio_sigevent.sigev_notify = SIGEV_SIGNAL;
+	r[1].aio_sigevent.sigev_signo = SIGRTMIN;
+	r[1].aio_sigevent.sigev_value.sival_int = 77;
+	CHECK(aio_read(&r[1]) == 0);
+	CHECK(sigwaitinfo(&set, &info) == SIGRTMIN && info.si_value.sival_int == 77);
+	CHECK(aio_error(&r[1]) == EBADF);
+}
+
+/* POSIX: "The resources to queue the request are not available". Only the library has a use for some. */
+static void a_full_descriptor_table_says_eagain(void)
+{
+	int fd = filled("f", 4096), last = 0;
+	struct rlimit limit = { 64, 64 };
+	CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	for (int more; (more = dup(fd)) >= 0;)
+		last = more;
+	struct aiocb w = request(fd, buf, 512, 0), *list[1] = { &w };
+	w.aio_lio_opcode = LIO_WRITE;
+	for (int spare = 0; spare < 3; spare++) {
+		if (aio_write(&w) == 0)
+			CHECK(wait_for(&w) == 0 && aio_return(&w) == 512);
+		else
+			CHECK(errno == EAGAIN && aio_error(&w) == EAGAIN);
+		if (lio_listio(LIO_WAIT, list, 1, NULL) == 0)
+			CHECK(aio_error(&w) == 0);
+		else
+			CHECK(errno == EAGAIN && aio_error(&w) == EAGAIN);
+		CHECK(close(last--) == 0);
+	}
+	for (int spare = 0; spare < 8; spare++)
+		CHECK(close(last--) == 0);
+	CHECK(aio_write(&w) == 0 && wait_for(&w) == 0 && aio_return(&w) == 512);
+}
+
 static void argument_errors_are_said_at_the_call(void)
 {
-	struct aiocb r = request(-1, buf, 512, 0);
-	CHECK(aio_read(&r) == -1 && errno == EBADF);
-	CHECK(aio_write(&r) == -1 && errno == EBADF);
 	int fd = filled("f", 4096);
-	r = request(fd, buf, 512, -1);
+	struct aiocb r = request(fd, buf, 512, -1);
 	CHECK(aio_read(&r) == -1 && errno == EINVAL);
 	r = request(fd, buf, (size_t)SSIZE_MAX + 1, 0);
 	CHECK(aio_read(&r) == -1 && errno == EINVAL);
@@ -232,7 +288,9 @@ static void a_full_library_says_eagain(void)
 	CHECK(aio_read(&r[4]) == 0 && write(p[1], "e", 1) == 1 && wait_for(&r[4]) == 0);
 }
 
-TESTS({ "bad_descriptors", bad_descriptors }, { "bad_access_modes", bad_access_modes },
+TESTS({ "of_a_bad_descriptor_the_request_tells", of_a_bad_descriptor_the_request_tells },
+      { "a_full_descriptor_table_says_eagain", a_full_descriptor_table_says_eagain },
+      { "bad_descriptors", bad_descriptors }, { "bad_access_modes", bad_access_modes },
       { "argument_errors_are_said_at_the_call", argument_errors_are_said_at_the_call },
       { "a_directory", a_directory },
       { "bad_offsets_sizes_and_priorities", bad_offsets_sizes_and_priorities },

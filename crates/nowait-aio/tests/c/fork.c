@@ -152,7 +152,50 @@ static void a_child_has_no_more_descriptors(void)
 	in_child(counts_descriptors);
 }
 
-TESTS({ "a_child_of_a_parent_that_used_it", a_child_of_a_parent_that_used_it },
+static volatile int children_stop;
+
+static void *returns(void *argument) { return argument; }
+
+static void *starts_threads(void *unused)
+{
+	(void)unused;
+	pthread_t t;
+	while (!children_stop) {
+		struct aiocb r = request(fd, buf, 4096, 0);
+		CHECK(pthread_create(&t, NULL, returns, NULL) == 0);
+		CHECK(aio_write(&r) == 0 && wait_for(&r) == 0);
+		CHECK(pthread_join(t, NULL) == 0);
+	}
+	return NULL;
+}
+
+/* Its keeper, herald and workers start while it forks. */
+static void starts_and_forks(void)
+{
+	static void (*const bodies[])(void) = { use, use, starts_and_forks };
+	static int depth;
+	pthread_t t[3];
+	depth++;
+	children_stop = 0;
+	for (int i = 0; i < 3; i++)
+		CHECK(pthread_create(&t[i], NULL, starts_threads, NULL) == 0);
+	for (int i = 0; i < 5; i++)
+		in_child(bodies[depth < 3 ? i % 3 : 0]);
+	children_stop = 1;
+	for (int i = 0; i < 3; i++)
+		CHECK(pthread_join(t[i], NULL) == 0);
+}
+
+static void forks_while_threads_start(void)
+{
+	set_up();
+	double end = now() + 4;
+	while (now() < end)
+		in_child(starts_and_forks);
+}
+
+TESTS({ "forks_while_threads_start", forks_while_threads_start },
+      { "a_child_of_a_parent_that_used_it", a_child_of_a_parent_that_used_it },
       { "grandchildren", grandchildren }, { "by_clone_alone", by_clone_alone },
       { "the_parents_requests_are_not_there", the_parents_requests_are_not_there },
       { "forks_while_threads_are_at_it", forks_while_threads_are_at_it },

@@ -452,6 +452,41 @@ static void a_full_signal_queue_loses_nothing(void)
 		CHECK(wait_for(&many[i]) == 0);
 }
 
+/* Each has a place in the queue to wait for: what needs none is told all the same, and what is asked
+   is answered. */
+static void a_full_signal_queue_holds_up_nobody(void)
+{
+	set_up();
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGRTMIN + 3);
+	CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+	struct rlimit limit = { 0, 0 };
+	CHECK(setrlimit(RLIMIT_SIGPENDING, &limit) == 0);
+	struct aiocb thread = of_way(WRITTEN), plain = of_way(STREAMED);
+	for (int i = 0; i < 4; i++) {
+		many[i] = of_way(WRITTEN);
+		by_signal(&many[i].aio_sigevent, &many[i]);
+		submit(&many[i], WRITTEN);
+	}
+	nap(50);
+	double begin = now();
+	for (int i = 0; i < 4; i++)
+		CHECK(aio_error(&many[i]) == EINPROGRESS || now() - begin < 5);
+	CHECK(now() - begin < 5);
+	by_thread(&thread.aio_sigevent, &thread, NULL);
+	submit(&thread, WRITTEN);
+	submit(&plain, STREAMED);
+	CHECK(wait_for(&plain) == 0);
+	pthread_mutex_lock(&found.lock);
+	while (found.calls == 0)
+		pthread_cond_wait(&found.news, &found.lock);
+	pthread_mutex_unlock(&found.lock);
+	CHECK(wait_for(&thread) == 0);
+	/* Before the last of them would be given up. */
+	CHECK(now() - begin < 5);
+}
+
 /* Whoever was told goes on at once, before the one who told it does: they share a processor. */
 static void share_a_processor(void)
 {
@@ -557,5 +592,6 @@ TESTS({ "the_right_signal_comes", the_right_signal_comes },
       { "the_signals_of_its_requests_restart_the_wait_for_a_list",
 	the_signals_of_its_requests_restart_the_wait_for_a_list },
       { "a_full_signal_queue_loses_nothing", a_full_signal_queue_loses_nothing },
+      { "a_full_signal_queue_holds_up_nobody", a_full_signal_queue_holds_up_nobody },
       { "whoever_is_told_may_submit_again", whoever_is_told_may_submit_again },
       { "what_was_told_is_touched_no_more", what_was_told_is_touched_no_more })

@@ -138,8 +138,44 @@ static void a_block_that_was_never_submitted_is_invalid(void)
 	struct aiocb q = request(fd, buf, sizeof buf, 0);
 	CHECK(aio_read(&q) == 0 && wait_for(&q) == 0);
 	unknown(&r);
-	struct aiocb copy = q;
-	unknown(&copy);
+}
+
+static void a_copy_has_the_status_of_its_original(void)
+{
+	char buf[512];
+	int fd = filled("f", 4096), p[2];
+	struct aiocb done = request(fd, buf, sizeof buf, 0);
+	CHECK(aio_read(&done) == 0 && wait_for(&done) == 0);
+	struct aiocb copy = done;
+	CHECK(aio_error(&copy) == 0 && aio_return(&copy) == 512);
+	done = request(fd, buf, sizeof buf, 0);
+	done.aio_sigevent.sigev_notify = SIGEV_SIGNAL;
+	done.aio_sigevent.sigev_signo = SIGCHLD;
+	evict(fd);
+	CHECK(aio_read(&done) == 0 && wait_for(&done) == 0);
+	copy = done;
+	CHECK(aio_error(&copy) == 0 && aio_return(&copy) == 512);
+	done.aio_fildes = -1;
+	if (aio_read(&done) == 0)
+		CHECK(wait_for(&done) == EBADF);
+	copy = done;
+	CHECK(aio_error(&copy) == EBADF && aio_return(&copy) == -1);
+	/* Of one in progress too; it is no request, so nobody waits for it. */
+	CHECK(pipe(p) == 0);
+	struct aiocb r = request(p[0], buf, 1, 0);
+	CHECK(aio_read(&r) == 0);
+	copy = r;
+	const struct aiocb *list[1] = { &copy };
+	CHECK(aio_error(&copy) == EINPROGRESS && aio_suspend(list, 1, NULL) == 0);
+	errno = 0;
+	CHECK(aio_cancel(p[0], &copy) == -1 && errno == EINVAL);
+	CHECK(aio_error(&r) == EINPROGRESS);
+	/* It can be submitted, as any block can. */
+	copy.aio_fildes = fd;
+	copy.aio_nbytes = sizeof buf;
+	CHECK(aio_read(&copy) == 0 && wait_for(&copy) == 0 && aio_return(&copy) == 512);
+	CHECK(aio_error(&r) == EINPROGRESS);
+	CHECK(write(p[1], "x", 1) == 1 && wait_for(&r) == 0);
 }
 
 static void a_sync_reaches_the_end(void)
@@ -227,6 +263,7 @@ TESTS({ "a_write_and_a_read_bring_the_bytes", a_write_and_a_read_bring_the_bytes
       { "a_block_can_be_used_again", a_block_can_be_used_again },
       { "a_block_of_uninitialised_memory_works", a_block_of_uninitialised_memory_works },
       { "asking_for_the_result_again_is_harmless", asking_for_the_result_again_is_harmless },
+      { "a_copy_has_the_status_of_its_original", a_copy_has_the_status_of_its_original },
       { "a_block_that_was_never_submitted_is_invalid",
 	a_block_that_was_never_submitted_is_invalid },
       { "a_sync_reaches_the_end", a_sync_reaches_the_end },

@@ -76,6 +76,11 @@ impl Program {
         Program { path, directory }
     }
 
+    /// Where it runs.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     /// The names of its cases.
     pub fn cases(&self) -> Vec<String> {
         let listed = Command::new(&self.path).output().unwrap();

@@ -31,7 +31,7 @@ fn bad_input() {
         &[
             (
                 "argument_errors_are_said_at_the_call",
-                "glibc says EBADF and EINVAL through aio_error, as POSIX lets it",
+                "glibc says EINVAL through aio_error, as POSIX lets it",
             ),
             (
                 "bad_offsets_sizes_and_priorities",
@@ -94,6 +94,10 @@ fn notification() {
                 "glibc frees the list that its threads still point to, and crashes",
             ),
             (
+                "a_full_signal_queue_holds_up_nobody",
+                "glibc does not look whether the signal could be queued",
+            ),
+            (
                 "a_full_signal_queue_loses_nothing",
                 "glibc does not look whether the signal could be queued",
             ),
@@ -114,6 +118,10 @@ fn cancelling() {
             ("a_waiting_thread_is_woken", BEGUN),
             ("odd_arguments", BEGUN),
             (
+                "a_named_request_of_a_number_that_was_given_away",
+                "glibc reads the number's file when the request's turn comes",
+            ),
+            (
                 "another_file_of_the_same_number_is_another_file",
                 "glibc knows files by their numbers",
             ),
@@ -128,6 +136,18 @@ fn order() {
         "order.c",
         &[(
             "blocked_pipes_starve_nobody",
+            "twenty blocked reads are all the threads that glibc has",
+        )],
+        &[],
+    );
+}
+
+#[test]
+fn files_of_every_kind() {
+    run_all(
+        "kinds.c",
+        &[(
+            "many_that_wait_keep_nothing_waiting",
             "twenty blocked reads are all the threads that glibc has",
         )],
         &[],
@@ -177,7 +197,29 @@ fn forked_children() {
             ("by_clone_alone", GONE),
             ("the_parents_requests_are_not_there", GONE),
             ("forks_while_threads_are_at_it", GONE),
+            ("forks_while_threads_start", GONE),
             ("a_child_has_no_more_descriptors", GONE),
+        ],
+        &[],
+    );
+}
+
+#[test]
+fn hostile_programs() {
+    const HANDLER: &str = "glibc's functions take a lock that the interrupted one may have";
+    run_all(
+        "hostile.c",
+        &[
+            (
+                "a_segmentation_fault_can_be_survived",
+                "glibc looks at the block with its lock taken",
+            ),
+            ("cancelling_in_a_handler", HANDLER),
+            ("submitting_again_when_told", HANDLER),
+            (
+                "forking_in_the_middle",
+                "in a child glibc waits for threads that stayed in the parent",
+            ),
         ],
         &[],
     );

@@ -4,5 +4,8 @@
 mod common;
 mod conformance;
 mod exports;
+mod faults;
 mod programs;
+mod statistics;
 mod stress;
+mod valgrind;

@@ -217,7 +217,7 @@ impl OpenOptions {
             return Err(Errno::INVAL);
         }
         let custom = self.custom_flags & !libc::O_ACCMODE;
-        let mut flags = OFlags::from_bits_retain(custom as u32) | access | OFlags::CLOEXEC;
+        let mut flags = OFlags::from_bits_retain(custom.cast_unsigned()) | access | OFlags::CLOEXEC;
         if self.create_new {
             flags |= OFlags::CREATE | OFlags::EXCL;
         } else {

@@ -28,6 +28,8 @@ pub struct Read {
     offset: Offset,
     flags: RwFlags,
     done: usize,
+    /// An error ends it with the bytes before that.
+    part: bool,
     /// What a misaligned read of an O_DIRECT file goes through, from its first piece on.
     window: Option<Box<Window>>,
 }
@@ -43,6 +45,7 @@ impl Read {
             offset: Some(offset),
             flags: RwFlags::empty(),
             done: 0,
+            part: false,
             window: None,
         }
     }
@@ -59,6 +62,14 @@ impl Read {
     #[must_use]
     pub fn flags(mut self, flags: RwFlags) -> Read {
         self.flags = flags;
+        self
+    }
+
+    /// An error after some bytes ends it with these, as pread(2) and read(2) do; the next read meets the
+    /// error.
+    #[must_use]
+    pub fn or_part(mut self) -> Read {
+        self.part = true;
         self
     }
 
@@ -234,6 +245,10 @@ impl Operation for Read {
                 } else {
                     Step::Again
                 }
+            }
+            Err(_) if self.part && self.done > 0 => {
+                self.fill(self.done);
+                Step::Done(Ok(self.done))
             }
             Err(errno) => {
                 // Fewer bytes than asked would say "end of file"; the error is the answer.

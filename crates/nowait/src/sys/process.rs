@@ -41,7 +41,7 @@ fn generation() -> u64 {
 #[cold]
 fn settle(page: &'static AtomicU64) -> u64 {
     if std::ptr::eq(page, &raw const NO_PAGE) {
-        return PID | rustix::process::getpid().as_raw_nonzero().get() as u64;
+        return PID | u64::from(std::process::id());
     }
     let new = LAST.fetch_add(1, Ordering::SeqCst) + 1;
     match page.compare_exchange(0, new, Ordering::SeqCst, Ordering::SeqCst) {

@@ -76,7 +76,7 @@ impl Transfer {
         let Transfer { call, back } = self;
         let ready = match back {
             0 => Ok(0),
-            back => rustix::fs::seek(handle, SeekFrom::Current(-(back as i64))),
+            back => rustix::fs::seek(handle, SeekFrom::Current(-(back.cast_signed() as i64))),
         };
         match call {
             Call::Read(mut op) => {
@@ -91,7 +91,7 @@ impl Transfer {
                 let sought = ready.and_then(|_| rustix::fs::seek(handle, as_rustix(to)));
                 if sought.is_err() && back > 0 {
                     // A seek that leads nowhere moves nothing.
-                    let _ = rustix::fs::seek(handle, SeekFrom::Current(back as i64));
+                    let _ = rustix::fs::seek(handle, SeekFrom::Current(back.cast_signed() as i64));
                 }
                 Ended::Seek(sought.map_err(io::Error::from))
             }
