@@ -16,7 +16,7 @@ use once_cell::race::OnceBox;
 pub use filesystem::Filesystem;
 pub use ring::Ring;
 
-pub(crate) use filesystem::{FUSE, HUGETLBFS, OVERLAY, is_local};
+pub(crate) use filesystem::{FUSE, HUGETLBFS, OVERLAY};
 pub(crate) use learnt::Learnt;
 
 use crate::sys::{self, Errno};
