@@ -247,15 +247,6 @@ pub(crate) const OVERLAY: u64 = 0x794c_7630;
 /// FUSE, virtiofs among them.
 pub(crate) const FUSE: u64 = 0x6573_5546;
 
-/// btrfs.
-const BTRFS: u64 = 0x9123_683e;
-
-/// Whether this number of statfs(2) is a filesystem's that has no server: of memory, or of a block
-/// device.
-pub(crate) fn is_local(magic: u64) -> bool {
-    IN_MEMORY.contains(&magic) || OPEN_AT_ONCE.contains(&magic) || magic == BTRFS
-}
-
 /// procfs, tracefs and debugfs: their files call themselves regular, and some wait without end.
 const IN_KERNEL: [u64; 3] = [0x9fa0, 0x7472_6163, 0x6462_6720];
 
@@ -331,7 +322,7 @@ impl Filesystem {
         Some(match self.id.magic {
             0xef53 => "ext2/3/4",
             0x5846_5342 => "xfs",
-            BTRFS => "btrfs",
+            0x9123_683e => "btrfs",
             0x0102_1994 => "tmpfs",
             0x8584_58f6 => "ramfs",
             OVERLAY => "overlayfs",

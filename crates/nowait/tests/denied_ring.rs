@@ -7,6 +7,7 @@ mod engines;
 mod sandbox;
 
 use std::path::Path;
+use std::time::Duration;
 
 use engines::*;
 use nowait::engine::{Backend, Engine, Options, Submit, Wait};
@@ -177,6 +178,59 @@ fn what_a_ring_took_before_it_was_denied_is_not_done_again() {
             assert_eq!(rustix::io::ioctl_fionread(&reader).unwrap(), 2);
         },
     );
+}
+
+#[test]
+fn a_ring_that_has_no_memory_gives_way_to_threads() {
+    sandboxed("a_ring_that_has_no_memory_gives_way_to_threads", |errno| {
+        if backends().len() < 2 {
+            return;
+        }
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", SIZE);
+        let options = Options::new().backend(Backend::Uring);
+        let engine = options.build().unwrap();
+        let mut local = options.build_local().unwrap();
+        one(&mut local, nowait::op::Nop);
+        both_modes(&engine, &path);
+        let none = match errno {
+            libc::EPERM => libc::EAGAIN,
+            _ => libc::ENOMEM,
+        };
+        deny(&[libc::SYS_io_uring_enter], none);
+        both_modes(&engine, &path);
+        let done = one(
+            &mut local,
+            Read::new(&handle(&path), Box::new(vec![0u8; 10]), 5),
+        );
+        assert_eq!(bytes_of(done), pattern(5, 10));
+    });
+}
+
+#[test]
+fn what_a_full_ring_with_a_thread_had_no_room_for_is_done_by_workers() {
+    let test = "what_a_full_ring_with_a_thread_had_no_room_for_is_done_by_workers";
+    sandboxed(test, |errno| {
+        // Twice as many operations as the queue has entries.
+        const DEPTH: usize = 8192;
+        let options = Options::new().depth(DEPTH).backend(Backend::Uring);
+        let Ok(mut engine) = options.sqpoll(Duration::from_millis(1)).build_local() else {
+            return;
+        };
+        one(&mut engine, nowait::op::Nop);
+        // Its thread sleeps by then.
+        std::thread::sleep(Duration::from_millis(200));
+        deny(&[libc::SYS_io_uring_enter], errno);
+        let nop = |token| Op::from(nowait::op::Nop).token(token);
+        let mut ops: Vec<Op> = (0..DEPTH as u64).map(nop).collect();
+        assert_eq!(engine.submit_batch(&mut ops), DEPTH);
+        // What is in the queue, the thread may take at any time. All others are done, each once.
+        let mut done = finish(&mut engine, DEPTH / 2);
+        done.sort_by_key(|done| done.held.get_token());
+        let tokens = done.iter().map(|done| done.held.get_token());
+        assert!(tokens.eq((DEPTH / 2) as u64..DEPTH as u64));
+        std::mem::forget(engine);
+    });
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use engines::*;
 use nowait::engine::{Availability, Backend, Feature, Options};
-use nowait::op::Openat2;
+use nowait::op::OpenDirect;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
 /// How many threads the kernel has started for rings of this process.
@@ -24,17 +24,18 @@ fn workers() -> usize {
 /// reads. The most workers that there were.
 fn most(options: Options) -> usize {
     let mut engine = options.build_local().unwrap();
+    let files = engine.file_set(4).unwrap();
+    let slots: Vec<_> = (0..4).map(|_| files.reserve().unwrap()).collect();
     let dir = scratch();
     let fifo = |i: u32| dir.path().join(i.to_string());
     for i in 0..4 {
         let mode = Mode::RUSR | Mode::WUSR;
         rustix::fs::mknodat(CWD, fifo(i), FileType::Fifo, mode, 0).unwrap();
         let path = CString::new(fifo(i).as_os_str().as_bytes()).unwrap();
-        // With O_CREAT the ring does not try by itself.
-        queued(
-            &mut engine,
-            Openat2::new(path, OFlags::WRONLY | OFlags::CREATE, mode),
-        );
+        // Into a slot the ring alone opens. With O_CREAT it does not try by itself.
+        let flags = OFlags::WRONLY | OFlags::CREATE;
+        let slot = &slots[i as usize];
+        queued(&mut engine, OpenDirect::new(slot, path, flags, mode));
     }
     nothing_for_a_while(&mut engine);
     let most = workers();

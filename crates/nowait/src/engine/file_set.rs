@@ -225,6 +225,12 @@ impl Table {
 
     /// Applies what is queued. On the ring's thread alone.
     pub(super) fn apply(&self, ring: &Submitter<'_>) {
+        self.apply_by(|index, fd| ring.register_files_update(index, &[fd]).is_ok());
+    }
+
+    /// Applies what is queued: `update` has a slot hold this descriptor, or none (−1), and says whether
+    /// it does.
+    fn apply_by(&self, mut update: impl FnMut(u32, i32) -> bool) {
         let changes = std::mem::take(&mut lock(&self.state).changes);
         for (index, change) in changes {
             match change {
@@ -232,15 +238,15 @@ impl Table {
                     let Some(slot) = slot.upgrade() else { continue };
                     let fd = file.as_fd().as_raw_fd();
                     // What can't be registered (a ring's own descriptor) is used as it is.
-                    let set = ring.register_files_update(index, &[fd]).is_ok();
+                    let set = update(index, fd);
                     if !set {
                         // Nor does it keep what was there before.
-                        let _ = ring.register_files_update(index, &[-1]);
+                        update(index, -1);
                     }
                     slot.set.store(set, Ordering::Release);
                 }
                 Change::Clear => {
-                    let _ = ring.register_files_update(index, &[-1]);
+                    update(index, -1);
                 }
             }
         }
@@ -304,5 +310,69 @@ mod tests {
             drop(set.insert(&file).unwrap());
         }
         assert!(lock(&set.table().state).changes.len() <= 4);
+    }
+}
+
+#[cfg(all(test, shuttle))]
+mod model {
+    use super::*;
+
+    const SCHEDULES: usize = 5_000;
+
+    /// Two threads put files into a set of one slot and take them out again, while the ring's
+    /// thread applies what has changed. A slot is used only while the ring holds its file.
+    fn a_slot_is_its_files() {
+        let set = FileSet::new(1, None).unwrap();
+        let ring = Arc::new(Mutex::new(-1));
+        let over = Arc::new(AtomicBool::new(false));
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (set, ring) = (set.clone(), ring.clone());
+                shuttle::thread::spawn(move || {
+                    for _ in 0..2 {
+                        let plain = Handle::new(std::fs::File::open("/dev/null").unwrap());
+                        let Ok(file) = set.insert(&plain.unwrap()) else {
+                            continue;
+                        };
+                        crate::sync::yield_now();
+                        if file
+                            .slot()
+                            .and_then(|slot| slot.number(set.table()))
+                            .is_some()
+                        {
+                            assert_eq!(*lock(&ring), file.as_fd().as_raw_fd());
+                        }
+                    }
+                })
+            })
+            .collect();
+        let owner = {
+            let (set, ring, over) = (set.clone(), ring.clone(), over.clone());
+            shuttle::thread::spawn(move || {
+                let apply = || {
+                    if set.table().has_changed() {
+                        set.table().apply_by(|_, fd| {
+                            *lock(&ring) = fd;
+                            true
+                        });
+                    }
+                };
+                while !over.load(Ordering::SeqCst) {
+                    apply();
+                    crate::sync::yield_now();
+                }
+                apply();
+            })
+        };
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        over.store(true, Ordering::SeqCst);
+        owner.join().unwrap();
+        assert_eq!((set.free(), *lock(&ring)), (1, -1));
+    }
+
+    #[test]
+    fn a_slot_is_used_only_while_the_ring_holds_its_file() {
+        shuttle::check_random(a_slot_is_its_files, SCHEDULES);
+        shuttle::check_pct(a_slot_is_its_files, SCHEDULES, 3);
     }
 }

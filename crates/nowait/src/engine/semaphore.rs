@@ -86,14 +86,61 @@ struct Forward(Waker);
 
 impl Wake for Forward {
     fn wake(self: Arc<Self>) {
-        match Arc::into_inner(self) {
-            Some(Forward(waker)) => drop(foreign::call(|| waker.wake())),
-            // Another reference wakes it, or drops it.
-            None => {}
+        // Else another reference wakes it, or drops it.
+        if let Some(Forward(waker)) = Arc::into_inner(self) {
+            foreign::call(|| waker.wake());
         }
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
         foreign::call(|| self.0.wake_by_ref());
+    }
+}
+
+#[cfg(all(test, shuttle))]
+mod model {
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    use super::*;
+
+    const SCHEDULES: usize = 10_000;
+
+    async fn take(places: &Semaphore, turn: &mut Option<Turn>) {
+        let take = |cx: &mut Context<'_>| match places.poll_take(cx.waker(), turn) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        };
+        poll_fn(take).await;
+    }
+
+    /// Three futures wait for one place, and one of them is dropped, before its turn or at it.
+    fn all_get_their_turn() {
+        let places = Arc::new(Semaphore::new(1));
+        assert!(places.try_take(1));
+        let waiting: Vec<_> = (0..2)
+            .map(|_| {
+                let places = places.clone();
+                shuttle::thread::spawn(move || {
+                    shuttle::future::block_on(take(&places, &mut None));
+                    crate::sync::yield_now();
+                    places.give_back(1);
+                })
+            })
+            .collect();
+        let mut turn = None;
+        let waker = Waker::noop();
+        let taken = places.poll_take(waker, &mut turn);
+        places.give_back(1);
+        crate::sync::yield_now();
+        drop(turn);
+        assert!(!taken, "its place was taken all the time");
+        waiting.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(places.taken(), 0);
+    }
+
+    #[test]
+    fn a_dropped_turn_is_the_next_ones() {
+        shuttle::check_random(all_get_their_turn, SCHEDULES);
     }
 }

@@ -449,3 +449,78 @@ fn run(mut parcel: Parcel, stop: Option<&Stop>) -> (Parcel, std::result::Result<
         }
     }
 }
+
+#[cfg(all(test, shuttle))]
+mod model {
+    use super::*;
+    use crate::completion::Completion;
+    use crate::engine::completion_queue::CompletionQueue;
+    use crate::engine::parcel::Reply;
+    use crate::engine::{Options, Wait, Waiting};
+    use crate::op::{Nop, Op};
+
+    const SCHEDULES: usize = 5_000;
+
+    /// A task that wants two turns.
+    struct Twice(AtomicUsize);
+
+    impl Task for Twice {
+        fn subject(&self) -> (i32, u64) {
+            (7, 7)
+        }
+
+        fn turn(&self) -> bool {
+            self.0.fetch_add(1, Relaxed) == 0
+        }
+    }
+
+    fn push(pool: &Pool, queue: &Arc<CompletionQueue>, ticket: u64) {
+        let reply = Reply::Queue(queue.clone(), Class::File);
+        let (parcel, _) = Parcel::new(Op::from(Nop), None, Ticket(ticket), reply);
+        assert!(pool.push(parcel).is_none());
+    }
+
+    /// Two threads push operations, one of which a third cancels if it comes in time. Each
+    /// completes once, tasks get their turns, and the workers end with the pool.
+    fn all_complete(workers: usize) {
+        let core = Arc::new(Core::new(&Options::new().depth(8)));
+        let pool = Arc::new(Pool::new(&core, Class::File, workers));
+        let queue = Arc::new(CompletionQueue::default());
+        queue.expect(4);
+        let task = Arc::new(Twice(AtomicUsize::new(0)));
+        let mut threads: Vec<_> = [1, 3]
+            .map(|first| {
+                let (pool, queue) = (pool.clone(), queue.clone());
+                shuttle::thread::spawn(move || {
+                    push(&pool, &queue, first);
+                    push(&pool, &queue, first + 1);
+                })
+            })
+            .into();
+        let canceller = pool.clone();
+        threads.push(shuttle::thread::spawn(move || {
+            canceller.cancel(Ticket(2), ErrorKind::Cancelled);
+        }));
+        assert!(pool.help(task.clone()));
+        let mut done: Vec<Completion> = Vec::new();
+        queue.reap(&mut done, &Waiting::begin(Wait::For(4)), |_| ());
+        let mut tickets: Vec<_> = done.iter().filter_map(|done| done.ticket).collect();
+        tickets.sort_unstable();
+        assert_eq!(tickets, [1, 2, 3, 4].map(Ticket));
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        while task.0.load(Relaxed) < 2 {
+            yield_now();
+        }
+    }
+
+    #[test]
+    fn what_is_pushed_completes_once() {
+        shuttle::check_random(|| all_complete(2), SCHEDULES);
+        shuttle::check_pct(|| all_complete(2), SCHEDULES, 3);
+    }
+
+    #[test]
+    fn one_worker_is_enough() {
+        shuttle::check_random(|| all_complete(1), SCHEDULES);
+    }
+}

@@ -662,3 +662,33 @@ impl Drop for Ring {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Options;
+    use crate::handle::Handle;
+    use crate::op::{Op, Read};
+
+    #[test]
+    fn to_cancel_many_operations_costs_one_entry_each() {
+        let options = Options::new();
+        let core = Arc::new(Core::new(&options));
+        let Ok((mut ring, _)) = Ring::new(&core, 64, &options.ring) else {
+            return;
+        };
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let reader = Handle::new(reader).unwrap();
+        for ticket in 0..64 {
+            let read = Op::from(Read::stream(&reader, Box::new(vec![0u8; 1])));
+            let (parcel, _) = Parcel::new(read, None, Ticket(ticket), Reply::Local);
+            assert!(ring.push(parcel).is_none());
+        }
+        ring.flush(&mut |_| {});
+        let before = ring.numbered;
+        for ticket in 0..64 {
+            assert!(ring.cancel(Ticket(ticket), ErrorKind::Cancelled));
+        }
+        assert_eq!(ring.numbered - before, 64);
+    }
+}

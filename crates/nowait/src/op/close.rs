@@ -3,9 +3,10 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use io_uring::{opcode, squeue, types};
+use rustix::fs::FileType;
 
 use super::{Known, Operation, Step};
-use crate::kernel::is_local;
+use crate::kernel::Filesystem;
 use crate::sys::{self, Errno};
 
 /// Closes a descriptor: close(2). Some filesystems report write errors only here.
@@ -34,12 +35,12 @@ impl Close {
     }
 }
 
-/// Whether close(2) waits for nothing: of a regular file on a filesystem that is known to have no
-/// server. A socket may linger (socket(7)), FUSE and NFS flush, and of a ring's own descriptor other
-/// rings say EBADF.
+/// Whether close(2) waits for no peer and no server: of a regular file on a filesystem of a block
+/// device that is known. A socket may linger (socket(7)), FUSE and NFS flush, and of a ring's own
+/// descriptor other rings say EBADF.
 fn closes_at_once(fd: BorrowedFd<'_>) -> bool {
-    sys::stat::identity(fd)
-        .is_ok_and(|identity| identity.regular && is_local(identity.filesystem.magic))
+    let known = |(kind, device)| kind == FileType::RegularFile && Filesystem::opens_at_once(device);
+    sys::stat::kind_and_device(fd).is_ok_and(known)
 }
 
 impl Operation for Close {

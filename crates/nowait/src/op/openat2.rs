@@ -1,7 +1,7 @@
 //! openat2: opens a file by its path.
 
 use std::ffi::CString;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 use io_uring::{opcode, squeue, types};
@@ -9,7 +9,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 
 use super::{Known, Operation, Step};
 use crate::handle::Handle;
-use crate::sys::Errno;
+use crate::sys::{self, Errno};
 
 /// Opens a file: openat2(2). The descriptor is O_CLOEXEC; if nobody takes it, it is closed.
 #[derive(Debug)]
@@ -84,17 +84,16 @@ impl Openat2 {
             Some(at) => rustix::fs::openat2(at, path, flags, Mode::empty(), ResolveFlags::CACHED),
             None => rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED),
         };
-        let Ok(stat) = look.and_then(rustix::fs::fstat) else {
-            return Opens::Unknown;
-        };
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile | FileType::Directory | FileType::Symlink => Opens::AtOnce,
-            _ => Opens::MayWait,
+        match look.and_then(|file| sys::stat::kind_and_device(file.as_fd())) {
+            Ok((FileType::RegularFile | FileType::Directory | FileType::Symlink, _)) => {
+                Opens::AtOnce
+            }
+            Ok(_) => Opens::MayWait,
+            Err(_) => Opens::Unknown,
         }
     }
 
     fn directory(&self) -> i32 {
-        use std::os::fd::AsFd;
         self.0
             .at
             .as_ref()

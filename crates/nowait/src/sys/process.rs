@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 
 /// Spawns a named thread on which every signal is blocked, so that no signal of the program is
 /// ever delivered because of an operation (SIGPIPE and SIGXFSZ go to the thread that writes).
+#[cfg(not(shuttle))]
 pub(crate) fn spawn_without_signals(
     name: &str,
     body: impl FnOnce() + Send + 'static,

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 
 use super::Errno;
 
@@ -62,6 +62,14 @@ fn fsid(statfs: &rustix::fs::StatFs) -> u64 {
     // `f_fsid` is opaque: two ints whose fields libc keeps private.
     // SAFETY: `fsid_t` is eight bytes of plain data on every Linux.
     unsafe { std::mem::transmute_copy(&statfs.f_fsid) }
+}
+
+/// What a file is and the device it lies on (statx(2)), as far as it is known without asking a server.
+pub(crate) fn kind_and_device(fd: BorrowedFd<'_>) -> Result<(FileType, u64), Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(fd, c"", flags, StatxFlags::TYPE)?;
+    let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+    Ok((FileType::from_raw_mode(stat.stx_mode.into()), device))
 }
 
 /// Whether a descriptor has offsets. Only ESPIPE says that it has none.

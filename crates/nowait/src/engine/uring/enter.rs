@@ -215,7 +215,8 @@ impl Ring {
             let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
         }
         if !self.denied && !self.polled {
-            let _ = self.call(0, 0, EnterFlags::GETEVENTS, None);
+            let delivered = self.call(0, 0, EnterFlags::GETEVENTS, None);
+            self.denied |= delivered.is_err_and(|errno| errno != Errno::INTR);
         }
     }
 
