@@ -53,3 +53,37 @@ impl Flight {
         lock(&self.landed).take()
     }
 }
+
+#[cfg(all(test, shuttle))]
+mod model {
+    use std::future::poll_fn;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::error::{Error, ErrorKind};
+    use crate::op::{Nop, Op};
+
+    const SCHEDULES: usize = 20_000;
+
+    /// A future whose waker changes waits while another thread hands its completion over.
+    fn handed_over() {
+        let flight = Arc::new(Flight::new(Waker::noop()));
+        let other = flight.clone();
+        let lands = shuttle::thread::spawn(move || {
+            let error = Error::new("nop", ErrorKind::Cancelled);
+            other.land(Completion::failed(error, Op::from(Nop)));
+        });
+        let first = flight.poll(&Context::from_waker(Waker::noop()));
+        if first.is_pending() {
+            let done = shuttle::future::block_on(poll_fn(|cx| flight.poll(cx)));
+            assert!(done.result.is_err());
+        }
+        lands.join().unwrap();
+    }
+
+    #[test]
+    fn a_completion_wakes_the_waker_that_was_polled_last() {
+        shuttle::check_random(handed_over, SCHEDULES);
+        shuttle::check_pct(handed_over, SCHEDULES, 3);
+    }
+}

@@ -518,3 +518,126 @@ pub(crate) fn processors() -> usize {
         .get_or_init(|| std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN))
         .get()
 }
+
+#[cfg(all(test, shuttle))]
+mod model {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    const SCHEDULES: usize = 10_000;
+
+    /// So many pieces, each of which brings its number.
+    struct Pieces {
+        left: usize,
+        done: Vec<usize>,
+    }
+
+    impl Job for Pieces {
+        type Piece = usize;
+        type Done = usize;
+        type Out = usize;
+
+        fn pick(&mut self, _: bool) -> Option<usize> {
+            self.left = self.left.checked_sub(1)?;
+            Some(self.left)
+        }
+
+        fn carry_out(piece: usize, _: Option<Instant>, _: &dyn Fn() -> bool) -> usize {
+            crate::sync::yield_now();
+            piece
+        }
+
+        fn tells(_: &usize) -> bool {
+            false
+        }
+
+        fn take_in(&mut self, done: usize) {
+            self.done.push(done);
+        }
+
+        fn waiting(&self) -> usize {
+            self.left
+        }
+
+        fn hand_out(&mut self) -> Option<Result<usize>> {
+            self.done.pop().map(Ok)
+        }
+
+        fn has_out(&self) -> bool {
+            !self.done.is_empty()
+        }
+
+        fn close(&mut self) {}
+
+        fn give_up(&mut self) {
+            self.left = 0;
+            self.done.clear();
+        }
+
+        fn most(&self) -> usize {
+            2
+        }
+    }
+
+    /// A crew of two workers that have been called in, each to take its turns in a thread.
+    fn crew(pieces: usize) -> (Arc<Crew<Pieces>>, [shuttle::thread::JoinHandle<()>; 2]) {
+        let job = Pieces {
+            left: pieces,
+            done: Vec::new(),
+        };
+        let crew = Crew::new("model", job, (0, 0), None, false);
+        {
+            let mut state = lock(&crew.state);
+            (state.most, state.few, state.helpers) = (2, 2, 2);
+        }
+        let worker = || {
+            let crew = crew.clone();
+            shuttle::thread::spawn(move || while crew.turn() {})
+        };
+        let workers = [worker(), worker()];
+        (crew, workers)
+    }
+
+    fn all_come(pieces: usize, next: impl Fn(&Crew<Pieces>) -> Option<Result<usize>>) {
+        let (crew, workers) = crew(pieces);
+        let mut seen: Vec<usize> = std::iter::from_fn(|| next(&crew)).flatten().collect();
+        seen.sort_unstable();
+        assert!(seen.into_iter().eq(0..pieces));
+        workers.into_iter().for_each(|w| w.join().unwrap());
+    }
+
+    fn by_future(crew: &Crew<Pieces>) -> Option<Result<usize>> {
+        shuttle::future::block_on(poll_fn(|cx| crew.poll(cx)))
+    }
+
+    #[test]
+    fn a_future_sees_every_piece_and_the_end() {
+        shuttle::check_random(|| all_come(3, by_future), SCHEDULES);
+        shuttle::check_pct(|| all_come(3, by_future), SCHEDULES, 3);
+    }
+
+    #[test]
+    fn a_thread_sees_every_piece_and_the_end() {
+        shuttle::check_random(|| all_come(3, Crew::next), SCHEDULES);
+        shuttle::check_pct(|| all_come(3, Crew::next), SCHEDULES, 3);
+    }
+
+    fn cancelled(next: impl Fn(&Crew<Pieces>) -> Option<Result<usize>>) {
+        let (crew, workers) = crew(2);
+        let canceller = crew.clone();
+        let cancels = shuttle::thread::spawn(move || canceller.cancel());
+        // The pieces that came first, one error if it was in time, and the end.
+        while next(&crew).is_some() {}
+        cancels.join().unwrap();
+        workers.into_iter().for_each(|w| w.join().unwrap());
+        assert!(crew.is_over());
+    }
+
+    #[test]
+    fn who_waits_is_told_that_it_was_cancelled() {
+        shuttle::check_random(|| cancelled(by_future), SCHEDULES);
+        shuttle::check_random(|| cancelled(Crew::next), SCHEDULES);
+        shuttle::check_pct(|| cancelled(by_future), SCHEDULES, 3);
+    }
+}
