@@ -3,7 +3,7 @@
 target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 
-.PHONY: help demo test check bench-tokio bench-smoke test-kernels test-kernels-short test-iopoll clean
+.PHONY: help demo test soak check bench-tokio bench-smoke test-kernels test-kernels-short test-iopoll clean
 
 help: ## this list
 	@awk -F ': *## *' '/^[a-z-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
@@ -16,6 +16,9 @@ demo: ## the main job on a real file: what this machine allows, then random read
 test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test fails)
 	scripts/install-deps.sh
 	cargo test --workspace --all-features
+
+soak: ## much of everything for long, bytes checked, nothing left behind (MINUTES=10)
+	NOWAIT_SOAK_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) cargo test -p nowait --all-features --test soak -- --nocapture
 
 check: ## format, lints, documentation, musl, manual pages
 	cargo fmt --all --check

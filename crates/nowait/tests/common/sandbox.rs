@@ -4,9 +4,11 @@
 use crate::engines::{in_child, role};
 
 /// cachestat(2), which libc has not.
+#[allow(dead_code, reason = "not every test binary needs it")]
 pub const CACHESTAT: libc::c_long = 451;
 
 /// What is new since containers were first locked up.
+#[allow(dead_code, reason = "not every test binary needs it")]
 pub const OLD_CONTAINER: [libc::c_long; 8] = [
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
