@@ -3,7 +3,7 @@
 target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 
-.PHONY: help demo test check model bench-tokio bench-smoke test-kernels test-kernels-short test-iopoll \
+.PHONY: help demo test soak check model bench-tokio bench-smoke test-kernels test-kernels-short test-iopoll \
 	test-powercut test-powercut-short clean
 
 help: ## this list
@@ -21,6 +21,9 @@ test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test f
 model: ## the engine's locks and wake-ups under the model checkers shuttle and loom: 2 minutes
 	RUSTFLAGS="--cfg shuttle" cargo test -p nowait --lib --target-dir $(target)/model -- model
 	RUSTFLAGS="--cfg nowait_loom" cargo test -p nowait --lib --target-dir $(target)/model-loom -- model
+
+soak: ## much of everything for long, bytes checked, nothing left behind (MINUTES=10)
+	NOWAIT_SOAK_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) cargo test -p nowait --all-features --test soak -- --nocapture
 
 check: ## format, lints, documentation, musl, manual pages
 	cargo fmt --all --check

@@ -110,10 +110,8 @@ impl Options {
     /// Names and kinds only, the whole tree, a window of 65,536 entries, at most 64 descriptors and
     /// a quarter of what the process may have.
     pub fn new() -> Options {
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-        let quarter = limit
-            .current
-            .map_or(64, |n| usize::try_from(n / 4).unwrap_or(64));
+        let quarter =
+            crate::sys::limit::descriptors().map_or(64, |n| usize::try_from(n / 4).unwrap_or(64));
         Options {
             wanted: Wanted {
                 scan: scan::Options::new(),
