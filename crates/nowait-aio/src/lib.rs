@@ -28,8 +28,8 @@
 //!   letter (`mail`). It has an open file once, however many requests are in flight on it, and lets
 //!   go of it before it says that the last of them is done.
 //! - **Order.** Positional requests go to the engine in parallel; appends one after the other; what has
-//!   no offsets (pipes, sockets, terminals) waits in epoll, not in a worker, and is read and written in
-//!   the order submitted; a synchronisation waits for what came before it on the same inode.
+//!   no pread(2) (pipes, sockets, terminals, eventfds) waits in epoll, not in a worker, and is read and
+//!   written in the order submitted; a synchronisation waits for what came before it on the same inode.
 //! - **In progress, notifying, done** (`notice`): a handler never sees EINPROGRESS for the request
 //!   that it was told of, and once aio_error(3) says done the signal is queued. After that the block is
 //!   the program's, which may have freed it: that the telling is over is not said there.

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::{OURS, Program, run};
+use crate::common::{OURS, Program, Under, run};
 
 /// Programs, and which of their cases, one of each kind of request, notification and wait.
 const CASES: [(&str, &[&str]); 7] = [
@@ -35,10 +35,7 @@ const CASES: [(&str, &[&str]); 7] = [
     ),
     (
         "notify.c",
-        &[
-            "the_right_signal_comes",
-            "a_full_signal_queue_loses_nothing",
-        ],
+        &["the_right_signal_comes", "a_list_tells_by_a_thread"],
     ),
     ("suspend.c", &["it_works_in_a_handler", "its_time_ends"]),
     ("fork.c", &["a_child_of_a_parent_that_used_it"]),
@@ -60,7 +57,12 @@ fn valgrind_finds_nothing() {
                 program.cases().iter().any(|c| c == case),
                 "no case `{case}`"
             );
-            for under in OURS {
+            // valgrind does not follow a ring's mappings into a forked child, which does not have them.
+            let forks = source == "fork.c";
+            for under in OURS
+                .into_iter()
+                .filter(|under| !forks || *under == Under::Threads)
+            {
                 let mut valgrind = Command::new("valgrind");
                 valgrind.args(["--quiet", "--error-exitcode=9", "--fair-sched=yes"]);
                 valgrind.arg(&program.path).arg(case);
