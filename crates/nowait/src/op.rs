@@ -318,8 +318,8 @@ impl Kind {
 
     /// Whether the ring's form means the same as the system call. The ring takes offset −1 for the
     /// file's own position, which it uses without the kernel's lock for it, ignores offsets on pipes and
-    /// sockets, knows `HIPRI` only as a property of the whole ring, and has 32 bits for the length of a
-    /// range.
+    /// sockets, may wait where O_NONBLOCK says not to, knows `HIPRI` only as a property of the whole ring,
+    /// and has 32 bits for the length of a range.
     pub(crate) fn fits_ring(&self) -> bool {
         match self {
             Kind::Fadvise(op) => return op.fits_ring(),
@@ -331,7 +331,7 @@ impl Kind {
         match self.transfer() {
             Some((_, flags)) if flags.contains(RwFlags::HIPRI) => false,
             Some((Some(offset), _)) => i64::try_from(offset).is_ok() && seekable(),
-            Some((None, _)) => !seekable(),
+            Some((None, _)) => !seekable() && !self.handle().is_some_and(Handle::is_nonblocking),
             None => true,
         }
     }

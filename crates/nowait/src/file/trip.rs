@@ -1,6 +1,6 @@
 //! A trip: an operation on an engine, seen from the future that waits for it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -13,8 +13,9 @@ use crate::stats::{ns_since, sometimes_now};
 /// What an operation on an engine is doing, seen from its future.
 #[derive(Debug)]
 pub(crate) enum Trip {
-    /// Waiting for a place in the engine.
-    Waiting(Box<Op>, Option<Rest>, Option<Turn>),
+    /// Waiting for a place in the engine. What an operation owns need not be `Sync`, and a future is:
+    /// the mutex is never locked.
+    Waiting(Mutex<Box<Op>>, Option<Rest>, Option<Turn>),
     /// On its way; since when, for one in 64.
     Flying(Arc<Flight>, Option<Instant>),
     /// Landed; the future is used up.
@@ -23,7 +24,7 @@ pub(crate) enum Trip {
 
 impl Trip {
     pub(crate) fn new(op: Op, rest: Option<Rest>) -> Trip {
-        Trip::Waiting(Box::new(op), rest, None)
+        Trip::Waiting(Mutex::new(Box::new(op)), rest, None)
     }
 
     /// A trip that has its place in the engine already.
@@ -39,10 +40,11 @@ impl Trip {
     pub(crate) fn poll(&mut self, engine: &Engine, cx: &Context<'_>) -> Poll<Completion> {
         match std::mem::replace(self, Trip::Over) {
             Trip::Waiting(op, rest, mut turn) => {
+                let op = op.into_inner().unwrap_or_else(|e| e.into_inner());
                 let timer = sometimes_now();
                 *self = match engine.launch(op, rest, cx.waker(), &mut turn) {
                     Ok(flight) => Trip::Flying(flight, timer),
-                    Err((op, rest)) => Trip::Waiting(op, rest, turn),
+                    Err((op, rest)) => Trip::Waiting(Mutex::new(op), rest, turn),
                 };
             }
             Trip::Flying(flight, timer) => match flight.poll(cx) {
