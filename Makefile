@@ -3,8 +3,8 @@
 target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 
-.PHONY: help demo test soak check model bench-tokio bench-smoke test-kernels test-kernels-short test-iopoll \
-	test-powercut test-powercut-short clean
+.PHONY: help demo test soak check minimal-versions model bench-tokio bench-smoke test-kernels \
+	test-kernels-short test-iopoll test-powercut test-powercut-short clean
 
 help: ## this list
 	@awk -F ': *## *' '/^[a-z-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
@@ -41,6 +41,9 @@ check: ## format, lints, documentation, musl, manual pages
 	@if command -v groff >/dev/null; then \
 		echo groff -mdoc -ww -z man/*; test -z "$$(groff -mdoc -ww -z man/* 2>&1)"; \
 	else echo "skipped: manual pages, groff is not installed"; fi
+
+minimal-versions: ## that the libraries build with the oldest dependencies that they declare
+	scripts/minimal-versions.sh
 
 bench-tokio: ## nowait for tokio beside tokio::fs, tokio-uring, compio and more: 10 minutes (ARGS=--help)
 	cargo build --release --manifest-path bench/Cargo.toml --target-dir bench/target

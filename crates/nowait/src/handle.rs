@@ -179,6 +179,11 @@ impl Handle {
         self.0.seekable
     }
 
+    /// Whether it has O_NONBLOCK now: anybody who shares it may have set that.
+    pub(crate) fn is_nonblocking(&self) -> bool {
+        rustix::fs::fcntl_getfl(self).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
+    }
+
     /// The path it was opened by, if it was.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()

@@ -343,11 +343,11 @@ impl Kind {
 
     /// Whether the ring's form means the same as the system call. The ring takes offset −1 for the
     /// file's own position, which it uses without the kernel's lock for it, ignores offsets on pipes and
-    /// sockets, knows `HIPRI` only as a property of the whole ring, and has 32 bits for the length of a
-    /// range. It opens a FIFO without its other end, refuses to close a ring, and waits in its own thread
-    /// for the peer or the server of what it closes. Each statx by path goes to one of its few workers,
-    /// which a hung mount could hold. After a short read of a FUSE file with `FOPEN_DIRECT_IO` it goes on
-    /// at the wrong place.
+    /// sockets, may wait where O_NONBLOCK says not to, knows `HIPRI` only as a property of the whole ring,
+    /// and has 32 bits for the length of a range. It opens a FIFO without its other end, refuses to close a
+    /// ring, and waits in its own thread for the peer or the server of what it closes. Each statx by path
+    /// goes to one of its few workers, which a hung mount could hold. After a short read of a FUSE file with
+    /// `FOPEN_DIRECT_IO` it goes on at the wrong place.
     pub(crate) fn fits_ring(&self) -> bool {
         match self {
             Kind::Fadvise(op) => return op.fits_ring(),
@@ -364,7 +364,7 @@ impl Kind {
             Some(_) if self.handle().is_some_and(fuse) => false,
             Some((_, flags)) if flags.contains(RwFlags::HIPRI) => false,
             Some((Some(offset), _)) => i64::try_from(offset).is_ok() && seekable(),
-            Some((None, _)) => !seekable(),
+            Some((None, _)) => !seekable() && !self.handle().is_some_and(Handle::is_nonblocking),
             None => true,
         }
     }

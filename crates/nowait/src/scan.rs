@@ -251,14 +251,13 @@ impl Options {
         Ok(self.start(Directory::rewound(fd.into())?))
     }
 
-    fn start(&self, directory: Directory) -> Scan {
-        let (crew, plan) = self.crew(directory);
+    pub(crate) fn start(&self, directory: impl Into<Arc<Directory>>) -> Scan {
+        let (crew, plan) = self.crew(directory.into());
         let batch = None;
         Scan { crew, plan, batch }
     }
 
-    fn crew(&self, directory: Directory) -> (Arc<Crew<Progress>>, Plan) {
-        let directory = Arc::new(directory);
+    fn crew(&self, directory: Arc<Directory>) -> (Arc<Crew<Progress>>, Plan) {
         let progress = self.progress(&directory);
         let plan = *progress.plan();
         (self.crew_for("scan", progress, &directory), plan)

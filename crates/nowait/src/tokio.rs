@@ -83,15 +83,23 @@ async fn on_worker<T: Send + 'static>(
     call: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     engine.check_process("call")?;
+    let (mut trip, answer) = to_worker(file, call);
+    let done = std::future::poll_fn(|cx| trip.poll(engine, cx)).await;
+    done.result.map_err(as_io)?;
+    answer.take()?
+}
+
+/// A call on its way to a worker, and where it leaves its result.
+fn to_worker<T: Send + 'static>(
+    file: Option<&Handle>,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> (Trip, Answer<T>) {
     let (tell, answer) = Answer::new();
     let mut op = Call::new(move || tell.tell(call()));
     if let Some(file) = file {
         op = op.on(file);
     }
-    let mut trip = Trip::new(Op::from(op), None);
-    let done = std::future::poll_fn(|cx| trip.poll(engine, cx)).await;
-    done.result.map_err(as_io)?;
-    answer.take()?
+    (Trip::new(Op::from(op), None), answer)
 }
 
 /// Takes from a task's cooperative budget what a copy in its thread costs beyond the one unit that

@@ -54,6 +54,11 @@ async fn open(engine: &Engine, path: &Path, write: bool) -> File {
     opened.await.unwrap()
 }
 
+/// Any descriptor, on an engine.
+fn on(engine: &Engine, fd: OwnedFd) -> File {
+    nowait::File::from_fd(fd, engine).unwrap().into()
+}
+
 /// Polls a future once and gives it up.
 async fn poll_once<T>(future: impl Future<Output = T>) -> Poll<T> {
     let mut future = std::pin::pin!(future);
@@ -741,8 +746,7 @@ macro_rules! odd_descriptors {
             use $fs as fs;
 
             /// What each method says: an errno, or nothing.
-            pub async fn said(fd: OwnedFd) -> Vec<(&'static str, Option<i32>)> {
-                let mut file = fs::File::from_std(fd.into());
+            pub async fn said(mut file: fs::File) -> Vec<(&'static str, Option<i32>)> {
                 let errno = |e: Option<io::Error>| e.map(|e| e.raw_os_error().unwrap_or(-1));
                 let mut said = Vec::new();
                 // First: a stream that reads holds what it has read.
@@ -764,18 +768,41 @@ macro_rules! odd_descriptors {
 odd_descriptors!(theirs, ::tokio::fs);
 odd_descriptors!(ours, ::nowait::tokio);
 
+/// Both ends of a terminal: the one that stands for the hardware, and the program's.
+fn terminal() -> (OwnedFd, OwnedFd) {
+    use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let hardware = openpt(flags).unwrap();
+    grantpt(&hardware).unwrap();
+    unlockpt(&hardware).unwrap();
+    let programs = ioctl_tiocgptpeer(&hardware, flags).unwrap();
+    (hardware, programs)
+}
+
 #[test]
 fn descriptors_of_any_kind_say_what_they_say_to_tokio() {
-    let _limit = Limit::new("odd descriptors".to_owned());
     let runtime = bare();
     let dir = scratch();
     let open = |path: &Path, flags: OFlags| -> OwnedFd {
         rustix::fs::open(path, flags | OFlags::CLOEXEC, rustix::fs::Mode::empty()).unwrap()
     };
     let path = patterned(dir.path(), "file", 100);
-    let cases: [(&str, &dyn Fn() -> OwnedFd); 9] = [
+    let fifo = dir.path().join("fifo");
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, 0o600.into(), 0).unwrap();
+    // A writer that writes nothing.
+    let _writer = open(&fifo, OFlags::RDWR);
+    let (hardware, programs) = terminal();
+    let later = |fd: OwnedFd| {
+        let flags = rustix::fs::fcntl_getfl(&fd).unwrap();
+        rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK).unwrap();
+        fd
+    };
+    let copy = |fd: &OwnedFd| fd.try_clone().unwrap();
+    let cases: [(&str, &dyn Fn() -> OwnedFd); 18] = [
         ("directory", &|| open(dir.path(), OFlags::RDONLY)),
         ("pipe, reading", &|| std::io::pipe().unwrap().0.into()),
+        ("pipe, writing", &|| std::io::pipe().unwrap().1.into()),
         ("socket", &|| {
             std::os::unix::net::UnixStream::pair().unwrap().0.into()
         }),
@@ -785,10 +812,53 @@ fn descriptors_of_any_kind_say_what_they_say_to_tokio() {
         ("write-only", &|| open(&path, OFlags::WRONLY)),
         ("both", &|| open(&path, OFlags::RDWR)),
         ("O_PATH", &|| open(&path, OFlags::PATH)),
+        ("fifo, O_NONBLOCK", &|| {
+            open(&fifo, OFlags::RDONLY | OFlags::NONBLOCK)
+        }),
+        ("fifo, O_NONBLOCK set later", &|| {
+            later(open(&fifo, OFlags::RDONLY))
+        }),
+        ("socket, O_NONBLOCK", &|| {
+            let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+            std::mem::forget(there);
+            later(here.into())
+        }),
+        ("eventfd, O_NONBLOCK", &|| {
+            let flags = rustix::event::EventfdFlags::NONBLOCK;
+            rustix::event::eventfd(0, flags).unwrap()
+        }),
+        ("terminal without hardware", &|| terminal().1),
+        ("hardware without terminal", &|| terminal().0),
+        ("terminal, O_NONBLOCK", &|| later(copy(&programs))),
+        ("hardware, O_NONBLOCK", &|| later(copy(&hardware))),
     ];
     for (what, make) in cases {
-        let theirs = runtime.block_on(theirs::said(make()));
-        let ours = runtime.block_on(ours::said(make()));
-        assert_eq!(ours, theirs, "{what}");
+        let _limit = Limit::new(what.to_owned());
+        let theirs = runtime.block_on(theirs::said(make().into()));
+        each_shared(Options::new(), |engine| {
+            let file = on(engine, make());
+            let ours = runtime.block_on(ours::said(file));
+            assert_eq!(ours, theirs, "{what}, {}", engine.backend());
+        });
     }
+}
+
+#[test]
+fn an_entry_is_of_the_directory_that_was_read_also_elsewhere() {
+    let test = "an_entry_is_of_the_directory_that_was_read_also_elsewhere";
+    if role().is_none() {
+        return drop(in_child(test, "elsewhere"));
+    }
+    let dir = scratch();
+    std::fs::create_dir(dir.path().join("below")).unwrap();
+    patterned(&dir.path().join("below"), "file", 10);
+    std::env::set_current_dir(dir.path()).unwrap();
+    bare().block_on(async {
+        let mut entries = nowait::tokio::read_dir("below").await.unwrap();
+        let entry = entries.next_entry().await.unwrap().unwrap();
+        std::env::set_current_dir("/").unwrap();
+        assert_eq!(entry.metadata().await.unwrap().len(), 10);
+        assert!(entry.file_type().await.unwrap().is_file());
+        assert_eq!(entry.path(), Path::new("below/file"));
+    });
 }

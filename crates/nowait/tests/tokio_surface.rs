@@ -30,7 +30,7 @@ where
 fn made_of_nothing<T: Default>() -> T {
     T::default()
 }
-fn sent<T: Send>(future: T) -> T {
+fn sent<T: Send + Sync>(future: T) -> T {
     future
 }
 
@@ -94,6 +94,12 @@ macro_rules! surface {
                 assert_eq!(now.accessed().unwrap(), then);
                 assert_eq!(now.modified().unwrap(), then + Duration::from_secs(1));
                 sent(file.set_modified(then)).await.unwrap();
+                sent(file.write(&[])).await.unwrap();
+                sent(file.read(&mut [])).await.unwrap();
+                sent(file.seek(io::SeekFrom::Start(0))).await.unwrap();
+                sent(file.rewind()).await.unwrap();
+                sent(file.stream_position()).await.unwrap();
+                sent(file.shutdown()).await.unwrap();
                 file.set_max_buf_size(1 << 16);
                 let most: usize = file.max_buf_size();
                 assert_eq!(most, 1 << 16);
@@ -116,7 +122,7 @@ macro_rules! surface {
                 drop(file);
 
                 let mut options: OpenOptions = File::options();
-                let opened: io::Result<File> = options
+                options
                     .read(true)
                     .write(true)
                     .append(false)
@@ -124,21 +130,21 @@ macro_rules! surface {
                     .create(true)
                     .create_new(false)
                     .mode(0o644)
-                    .custom_flags(libc::O_NOATIME)
-                    .open(&path)
-                    .await;
+                    .custom_flags(libc::O_NOATIME);
+                let opened: io::Result<File> = sent(options.open(&path)).await;
                 let file = opened.unwrap();
                 let mut lines = BufReader::new(file).lines();
                 assert_eq!(lines.next_line().await.unwrap().unwrap(), "0123456789");
-                let file = File::create(&path).await.unwrap();
+                let file = sent(File::create(&path)).await.unwrap();
                 let mut writer = BufWriter::new(file);
                 writer.write_all(b"hello").await.unwrap();
                 writer.shutdown().await.unwrap();
                 let (mut from, mut to) = (
-                    File::open(&path).await.unwrap(),
+                    sent(File::open(&path)).await.unwrap(),
                     File::create(dir.path().join("copy")).await.unwrap(),
                 );
-                assert_eq!(::tokio::io::copy(&mut from, &mut to).await.unwrap(), 5);
+                let copied = sent(::tokio::io::copy(&mut from, &mut to)).await;
+                assert_eq!(copied.unwrap(), 5);
                 to.flush().await.unwrap();
                 let (mut reads, writes) = ::tokio::io::split(File::open(&path).await.unwrap());
                 drop(writes);
@@ -183,11 +189,9 @@ macro_rules! surface {
                 let _: io::Result<()> = sent(remove_dir(at("f/g/h"))).await;
                 let _: io::Result<()> = sent(remove_dir_all(at("f"))).await;
                 let _: io::Result<()> = sent(remove_file(at("e"))).await;
-                let made: io::Result<()> = DirBuilder::new()
-                    .recursive(true)
-                    .mode(0o700)
-                    .create(at("i/j"))
-                    .await;
+                let mut builder = DirBuilder::new();
+                builder.recursive(true).mode(0o700);
+                let made: io::Result<()> = sent(builder.create(at("i/j"))).await;
                 made.unwrap();
                 let mut left = std::fs::read_dir(dir.path())
                     .unwrap()
@@ -246,6 +250,26 @@ macro_rules! surface {
             }
         }
     };
+}
+
+/// The futures that tokio's file has not.
+#[::tokio::test]
+async fn reads_and_writes_at_offsets() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = nowait::tokio::File::create_new(dir.path().join("file")).await;
+    let file = file.unwrap();
+    sent(file.write_at(vec![1], 0)).await.result.unwrap();
+    sent(file.write_all_at(vec![1], 0)).await.result.unwrap();
+    sent(file.write_vectored_at(vec![vec![1]], 0))
+        .await
+        .result
+        .unwrap();
+    sent(file.read_at(vec![0], 0)).await.result.unwrap();
+    sent(file.read_exact_at(vec![0], 0)).await.result.unwrap();
+    sent(file.read_vectored_at(vec![vec![0]], 0))
+        .await
+        .result
+        .unwrap();
 }
 
 surface!(theirs, ::tokio::fs);

@@ -97,7 +97,7 @@ pub fn readahead_of(directory: impl Into<OwnedFd>, limits: &Limits) -> Result<Re
 }
 
 fn begin(limits: &Limits, directory: Directory) -> Result<Readahead> {
-    let (crew, _) = limits.options.crew(directory);
+    let (crew, _) = limits.options.crew(directory.into());
     crew.begin()?;
     Ok(Readahead(crew))
 }

@@ -67,8 +67,11 @@ impl Description {
     }
 
     /// Makes a call that does not wait for a device, if nobody is known to hold the position's lock.
-    pub(super) fn at_once<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
-        if self.asked.load(Ordering::Acquire) > 0 || self.pace.load(Ordering::Relaxed) != QUICK {
+    pub(super) fn at_once<T>(&self, engine: &Engine, call: impl FnOnce() -> T) -> Option<T> {
+        // In a forked child no worker could make it.
+        let quick =
+            self.pace.load(Ordering::Relaxed) == QUICK || engine.check_process("try").is_err();
+        if self.asked.load(Ordering::Acquire) > 0 || !quick {
             return None;
         }
         let _shared = self.position.try_read().ok()?;

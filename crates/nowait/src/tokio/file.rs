@@ -267,9 +267,14 @@ impl File {
         self.set_times(FileTimes::new().set_modified(time)).await
     }
 
-    /// How many bytes one read or write of the stream moves at most; 0 counts as 1.
+    /// How many bytes one read or write of the stream moves at most.
+    ///
+    /// # Panics
+    /// If that is 0, as tokio's.
+    #[track_caller]
     pub fn set_max_buf_size(&mut self, bytes: usize) {
-        self.most = bytes.max(1);
+        assert!(bytes > 0, "`max_buf_size` must be greater than 0");
+        self.most = bytes;
     }
 
     /// How many bytes one read or write of the stream moves at most.

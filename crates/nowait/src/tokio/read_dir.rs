@@ -3,16 +3,19 @@
 use std::ffi::OsString;
 use std::fs::{FileType, Metadata};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use once_cell::race::OnceBox;
-use rustix::fs::FileType as Kind;
+use rustix::fs::{FileType as Kind, Mode, OFlags};
 
-use super::{as_io, symlink_metadata};
-use crate::scan::{Batch, Scan};
+use super::{as_io, on_worker};
+use crate::engine::Engine;
+use crate::scan::{Batch, Directory, Options, Scan};
+use crate::sys;
 
 /// The entries of a directory but `.` and `..`, in no order: [`Scan`], as a stream of names.
 ///
@@ -32,11 +35,12 @@ use crate::scan::{Batch, Scan};
 /// # Errors
 /// As open(2) says of the directory.
 pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
-    let root: Arc<Path> = path.as_ref().into();
-    let scan = Scan::open(&*root).await.map_err(as_io)?;
+    let options = Options::new();
+    let directory = options.open_directory(path.as_ref());
+    let directory = Arc::new(directory.await.map_err(as_io)?);
     Ok(ReadDir {
-        root,
-        scan,
+        scan: options.start(directory.clone()),
+        directory,
         batch: None,
     })
 }
@@ -45,7 +49,7 @@ pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
 #[derive(Debug)]
 #[must_use = "entries are read when they are asked for"]
 pub struct ReadDir {
-    root: Arc<Path>,
+    directory: Arc<Directory>,
     scan: Scan,
     /// The entries that are there, and the next of them.
     batch: Option<(Batch, usize)>,
@@ -70,7 +74,7 @@ impl ReadDir {
                 if let Some(entry) = batch.get(*next) {
                     *next += 1;
                     return Poll::Ready(Ok(Some(DirEntry {
-                        root: self.root.clone(),
+                        directory: self.directory.clone(),
                         name: entry.name().to_owned(),
                         ino: entry.ino(),
                         kind: entry.file_type(),
@@ -87,11 +91,11 @@ impl ReadDir {
     }
 }
 
-/// One entry of a directory. It holds no descriptor, as tokio's does: what it is asked, its path is
-/// asked, also when the directory has another name by then.
+/// One entry of a directory. It keeps the directory open, as tokio's does: what it is asked is asked of
+/// the directory that was read, also when that has another name by then.
 #[derive(Debug)]
 pub struct DirEntry {
-    root: Arc<Path>,
+    directory: Arc<Directory>,
     name: OsString,
     ino: u64,
     kind: Kind,
@@ -100,7 +104,8 @@ pub struct DirEntry {
 impl DirEntry {
     /// Its path: the directory's as it was given, and the entry's name.
     pub fn path(&self) -> PathBuf {
-        self.root.join(&self.name)
+        let root: &Path = self.directory.path().map_or(Path::new(""), |path| path);
+        root.join(&self.name)
     }
 
     /// Its name.
@@ -113,19 +118,26 @@ impl DirEntry {
         self.ino
     }
 
-    /// What lstat(2) says of its path.
+    /// What fstatat(2) says of it; links are not followed.
     ///
     /// # Errors
-    /// As lstat(2) says.
+    /// As fstatat(2) says.
     pub async fn metadata(&self) -> io::Result<Metadata> {
-        symlink_metadata(self.path()).await
+        let (directory, name) = (self.directory.clone(), self.name.clone());
+        let call = move || {
+            // The standard library's type comes from its own calls alone, and those take no directory.
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let entry = rustix::fs::openat(&directory, &name, flags, Mode::empty())?;
+            sys::stat::as_std(entry.as_fd(), std::fs::File::metadata)
+        };
+        on_worker(&Engine::process()?, None, call).await
     }
 
-    /// What kind of file it is. The directory knows that on most filesystems. Else lstat(2) is asked,
-    /// as it is for the first of each kind that the process meets.
+    /// What kind of file it is. The directory knows that on most filesystems. Else fstatat(2) is
+    /// asked, as it is for the first of each kind that the process meets.
     ///
     /// # Errors
-    /// As lstat(2) says, where it has to be asked.
+    /// As fstatat(2) says, where it has to be asked.
     pub async fn file_type(&self) -> io::Result<FileType> {
         if let Some(known) = seen(self.kind).and_then(OnceBox::get) {
             return Ok(*known);

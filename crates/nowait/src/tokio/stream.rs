@@ -155,7 +155,7 @@ impl Stream {
         }
         let tried = want.min(core.copy_limit.max(1));
         let strict = handle.mode().unwrap_or(core.mode) == Mode::Strict;
-        let (started, ahead) = self.description.at_once(|| {
+        let (started, ahead) = self.description.at_once(engine, || {
             let at = strict.then(|| rustix::fs::tell(handle));
             let started = start_into_read_buf(dst, tried, |space| {
                 let (flags, alone) = (RwFlags::empty(), || core.is_idle());
@@ -258,7 +258,7 @@ impl Stream {
         if handle.is_regular() && self.unread.is_empty() && !handle.nowait_write().is_refused() {
             let piece = &first[..first.len().min(most)];
             let start = || write::start(engine.core(), handle, piece, None);
-            if let Some(n @ 1..) = self.description.at_once(start) {
+            if let Some(n @ 1..) = self.description.at_once(engine, start) {
                 return Poll::Ready(Ok(n));
             }
         }
@@ -316,7 +316,7 @@ impl Stream {
         let seek = || Transfer::seek(to, self.unread.len()).make(handle);
         let sought = match waits {
             true => None,
-            false => self.description.at_once(seek),
+            false => self.description.at_once(engine, seek),
         };
         self.doing = match sought {
             Some(Ended::Seek(sought)) => Doing::Sought(sought),
