@@ -140,8 +140,8 @@ macro_rules! face {
                     let mut $options = fs::OpenOptions::new();
                     $options.read(flags.read).write(flags.write);
                     $options.append(flags.append).truncate(flags.truncate);
-                    $set;
-                    $options.open(path).await
+                    let options = $set;
+                    options.open(path).await
                 }
                 async fn set_len(&self, len: u64) -> io::Result<()> {
                     fs::File::set_len(self, len).await
@@ -163,7 +163,7 @@ macro_rules! face {
     };
 }
 
-face!(::tokio::fs, _engine, options => (), std => fs::File::from_std(std));
+face!(::tokio::fs, _engine, options => options, std => fs::File::from_std(std));
 face!(::nowait::tokio, engine, options => options.engine(engine), std => {
     nowait::File::from_fd(std, engine).unwrap().into()
 });
@@ -234,8 +234,10 @@ impl<F: Face> Side<F> {
     }
 
     async fn read(file: &mut F, len: usize) -> Came {
-        let mut came = Came::default();
-        came.bytes = vec![0; len];
+        let mut came = Came {
+            bytes: vec![0; len],
+            ..Came::default()
+        };
         let mut got = 0;
         while got < len {
             // A short read in the middle is allowed.
@@ -365,9 +367,11 @@ impl<F: Face> Side<F> {
                 };
                 use io::{Read, Seek, Write};
                 let mut std = file.into_std().await;
-                let mut came = Came::default();
-                came.bytes = vec![0; 1000];
-                came.at = Some(std.stream_position().unwrap());
+                let mut came = Came {
+                    bytes: vec![0; 1000],
+                    at: Some(std.stream_position().unwrap()),
+                    ..Came::default()
+                };
                 let moved = match write {
                     true => std.write(&bytes(1000)),
                     false => std.read(&mut came.bytes),
