@@ -100,17 +100,50 @@ impl Semaphore {
     }
 }
 
-/// A waker that wakes the program's.
+/// A waker that wakes the program's. Each wake must reach it: the poll that registers it holds a
+/// reference as well, and may still run.
 struct Forward(Waker);
 
 impl Wake for Forward {
     fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-        foreign::discard(self);
+        match Arc::try_unwrap(self) {
+            Ok(Forward(waker)) => drop(foreign::call(|| waker.wake())),
+            // The poll that registered it has not returned yet.
+            Err(shared) => {
+                shared.wake_by_ref();
+                foreign::discard(shared);
+            }
+        }
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
         foreign::call(|| self.0.wake_by_ref());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use super::*;
+
+    struct Counts(AtomicUsize);
+
+    impl Wake for Counts {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_wake_during_the_poll_that_registers_it_is_not_lost() {
+        let counts = Arc::new(Counts(AtomicUsize::new(0)));
+        let ours = Waker::from(Arc::new(Forward(counts.clone().into())));
+        let registered = ours.clone();
+        registered.wake();
+        assert_eq!(counts.0.load(SeqCst), 1);
+        ours.wake();
+        assert_eq!(counts.0.load(SeqCst), 2);
     }
 }
 
