@@ -24,7 +24,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Tries each. `None` where no ring is to be had at all ([`Kernel::io_uring`] says why).
+    /// Tries each. `None` where no ring is to be had at all ([`Kernel::io_uring`](super::Kernel::io_uring) says why).
     ///
     /// ```
     /// match nowait::kernel::Ring::probe() {
