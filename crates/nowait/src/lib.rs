@@ -39,6 +39,8 @@ pub mod engine;
 mod error;
 mod file;
 mod flags;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod handle;
 pub mod kernel;
 pub mod op;
