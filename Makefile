@@ -3,7 +3,7 @@
 target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 
-.PHONY: help demo test check bench-tokio bench-smoke test-kernels test-kernels-short test-iopoll clean
+.PHONY: help demo test check bench-tokio bench-smoke fuzz test-kernels test-kernels-short test-iopoll clean
 
 help: ## this list
 	@awk -F ': *## *' '/^[a-z-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
@@ -17,12 +17,16 @@ test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test f
 	scripts/install-deps.sh
 	cargo test --workspace --all-features
 
-check: ## format, lints, documentation, musl, manual pages
+check: ## format, lints, documentation, dependencies, musl, manual pages
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path bench/Cargo.toml
 	cargo fmt --check --manifest-path bench/ring/Cargo.toml
+	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --workspace --all-targets --all-features -- -D warnings -D clippy::undocumented_unsafe_blocks
 	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace --all-features
+	@if command -v cargo-deny >/dev/null; then \
+		echo cargo deny check licenses bans sources; cargo deny check licenses bans sources; \
+	else echo scripts/check-deps.sh; scripts/check-deps.sh; fi
 	@if rustup target list --installed 2>/dev/null | grep -qx $(musl); then \
 		echo cargo check -p nowait --target $(musl); \
 		cargo check -p nowait --target $(musl); \
@@ -45,6 +49,9 @@ bench-smoke: ## that bench runs: lints, and each peer once on a small file
 	cargo clippy --manifest-path bench/ring/Cargo.toml --target-dir bench/ring/target --all-targets -- -D warnings
 	cargo test --manifest-path bench/Cargo.toml --target-dir bench/target
 
+fuzz: ## each fuzz target for SECONDS (60), all at the same time; needs nightly Rust
+	scripts/fuzz.sh $(or $(SECONDS),60)
+
 test-kernels: ## the library's tests on Linux 6.1 and 6.12, in QEMU
 	scripts/install-deps.sh --kernels
 	scripts/test-kernels.sh
@@ -59,4 +66,4 @@ test-iopoll: ## polled completions, on Linux 6.12 in QEMU with an NVMe drive tha
 
 clean: ## remove everything built, kernels too
 	cargo clean
-	rm -rf bench/target bench/ring/target
+	rm -rf bench/target bench/ring/target fuzz/target

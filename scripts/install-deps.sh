@@ -31,6 +31,7 @@ needs=(
     "losetup mount"
     "unshare util-linux"
     "blockdev util-linux"
+    "jq jq"
 )
 kernel_needs=(
     "qemu-system-x86_64 qemu-system-x86"
@@ -40,7 +41,6 @@ kernel_needs=(
     "zstd zstd"
     "xz xz-utils"
     "strip binutils"
-    "jq jq"
 )
 
 strict=
