@@ -3,7 +3,7 @@
 target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 
-.PHONY: help demo test soak check minimal-versions model bench-tokio bench-smoke test-kernels \
+.PHONY: help demo test soak check minimal-versions model bench-tokio bench-smoke fuzz test-kernels \
 	test-kernels-short test-iopoll test-powercut test-powercut-short clean
 
 help: ## this list
@@ -25,12 +25,16 @@ model: ## the engine's locks and wake-ups under the model checkers shuttle and l
 soak: ## much of everything for long, bytes checked, nothing left behind (MINUTES=10)
 	NOWAIT_SOAK_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) cargo test -p nowait --all-features --test soak -- --nocapture
 
-check: ## format, lints, documentation, musl, manual pages
+check: ## format, lints, documentation, dependencies, musl, manual pages
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path bench/Cargo.toml
 	cargo fmt --check --manifest-path bench/ring/Cargo.toml
+	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --workspace --all-targets --all-features -- -D warnings -D clippy::undocumented_unsafe_blocks
 	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace --all-features
+	@if command -v cargo-deny >/dev/null; then \
+		echo cargo deny check licenses bans sources; cargo deny check licenses bans sources; \
+	else echo scripts/check-deps.sh; scripts/check-deps.sh; fi
 	@if rustup target list --installed 2>/dev/null | grep -qx $(musl); then \
 		echo cargo check -p nowait --target $(musl); \
 		cargo check -p nowait --target $(musl); \
@@ -56,6 +60,9 @@ bench-smoke: ## that bench runs: lints, and each peer once on a small file
 	cargo clippy --manifest-path bench/ring/Cargo.toml --target-dir bench/ring/target --all-targets -- -D warnings
 	cargo test --manifest-path bench/Cargo.toml --target-dir bench/target
 
+fuzz: ## each fuzz target for SECONDS (60), all at the same time; needs nightly Rust
+	scripts/fuzz.sh $(or $(SECONDS),60)
+
 test-kernels: ## the library's tests on Linux 6.1 and 6.12, in QEMU
 	scripts/install-deps.sh --kernels
 	scripts/test-kernels.sh
@@ -78,4 +85,4 @@ test-iopoll: ## polled completions, on Linux 6.12 in QEMU with an NVMe drive tha
 
 clean: ## remove everything built, kernels too
 	cargo clean
-	rm -rf bench/target bench/ring/target
+	rm -rf bench/target bench/ring/target fuzz/target

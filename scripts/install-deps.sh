@@ -32,6 +32,7 @@ needs=(
     "losetup mount"
     "unshare util-linux"
     "blockdev util-linux"
+    "jq jq"
     "shellcheck shellcheck"
 )
 kernel_needs=(
@@ -43,7 +44,6 @@ kernel_needs=(
     "zstd zstd"
     "xz xz-utils"
     "strip binutils"
-    "jq jq"
 )
 
 strict=

@@ -7,7 +7,7 @@
 
 mod restore;
 mod save;
-mod snapshot;
+pub mod snapshot;
 
 use std::process::ExitCode;
 

@@ -104,6 +104,31 @@ fn what_goes_is_shown_only_on_request() {
     assert!(said.text().contains("file: 0 evicted\n"), "{said:?}");
 }
 
+/// A program maps itself.
+#[test]
+fn a_process_is_named_whatever_bytes_its_name_has() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = directory();
+    let program = dir.path().join(OsStr::from_bytes(b"sl\xff\n\\p"));
+    fs::copy("/bin/sleep", &program).unwrap();
+    File::open(&program).unwrap().sync_all().unwrap();
+    let mut child = std::process::Command::new(&program)
+        .arg("60")
+        .spawn()
+        .unwrap();
+    let report = evict(&["--json"], &[&program]).in_part().json();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let why = report["files"][0]["why"].as_array().unwrap();
+    let mapped = why.iter().find(|why| why["reason"] == "mapped");
+    let by = &mapped.unwrap_or_else(|| panic!("{report}"))["by"][0];
+    assert_eq!(by["pid"], child.id(), "{report}");
+    assert!(
+        by["command"].as_str().unwrap().starts_with("sl"),
+        "{report}"
+    );
+}
+
 #[test]
 fn dirty_pages_stay_until_they_are_written() {
     slowdisk::require!(slowdisk::available());

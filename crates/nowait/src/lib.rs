@@ -56,6 +56,8 @@ mod error;
 mod file;
 mod flags;
 mod foreign;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod handle;
 pub mod kernel;
 pub mod op;

@@ -70,6 +70,8 @@ pub use rustix::fs::{FileType, Statx, StatxFlags};
 
 pub(crate) use crew::{Crew, Job, Tally};
 pub(crate) use directory::{Directory, FLAGS, OpenDirectory};
+#[cfg(fuzzing)]
+pub use list::fuzzing::exactly_once;
 use metadata::Questions;
 use plan::Insisted;
 use progress::Wish;

@@ -79,7 +79,7 @@ impl Cache {
             }
             Cache::Warm => {
                 let total = files.total();
-                match available_memory() {
+                match crate::proc::available_memory() {
                     Some(memory) if total > memory / 2 => Err(Problem::Failed(format!(
                         "{} to read, {} of memory free: they would not stay in the page cache; \
                          choose a smaller --size or --file",
@@ -293,12 +293,4 @@ fn sample(files: &Files, open: &[File], seed: u64) -> Result<Option<usize>, Prob
         }
     }
     Ok(Some(there))
-}
-
-/// What the kernel thinks it could give without swapping.
-pub fn available_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|l| l.starts_with("MemAvailable:"))?;
-    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib << 10)
 }

@@ -29,7 +29,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::cache::{Cache, available_memory, evict, resident};
+use super::cache::{Cache, evict, resident};
 use super::contender::once_each;
 use super::delay::Delay;
 use super::files::{Files, Wanted};
@@ -39,6 +39,7 @@ use super::report::print;
 use super::settings::positive;
 use crate::plot::Svg;
 use crate::problem::{INTERRUPTED, Problem};
+use crate::proc::available_memory;
 use crate::progress::Progress;
 use crate::size::Size;
 use crate::stop::Stop;

@@ -6,10 +6,10 @@
 //! and those of its parents counts, less what is used there and can't be dropped.
 
 use std::fmt;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::proc::{self, Hierarchy, Version};
 use crate::size::Size;
 
 /// What somebody allows: bytes, or a share of what is available.
@@ -117,32 +117,24 @@ struct Group {
     version: Version,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
-    One,
-    Two,
-}
-
 impl Memory {
     /// Of this process, its cgroup and that one's parents.
     fn here() -> Memory {
-        let read = |path| fs::read_to_string(path).unwrap_or_default();
         Memory {
-            groups: groups(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo")),
+            groups: groups(
+                &proc::read("/proc/self/cgroup"),
+                &proc::read("/proc/self/mountinfo"),
+            ),
         }
     }
 
     /// Bytes that could be filled without swapping or a limit being met. Without any answer 0:
     /// where nobody says what is available, nothing is.
     fn available(&self) -> u64 {
-        let machine = fs::read_to_string("/proc/meminfo")
-            .ok()
-            .and_then(|text| number_of(&text, "MemAvailable:"))
-            .map_or(0, |kib| kib << 10);
         self.groups
             .iter()
             .filter_map(Group::available)
-            .fold(machine, u64::min)
+            .fold(proc::available_memory().unwrap_or(0), u64::min)
     }
 }
 
@@ -150,8 +142,8 @@ impl Group {
     /// Bytes up to its limit, and what of its use the kernel would drop to make room; `None`
     /// without a limit.
     fn available(&self) -> Option<u64> {
-        let read = |name: &str| fs::read_to_string(self.directory.join(name)).ok();
-        let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
+        let read = |name: &str| proc::read(self.directory.join(name));
+        let number = |name: &str| proc::number(read(name).trim_ascii());
         let (limit, used, prefix) = match self.version {
             // Without a limit the files say "max".
             Version::Two => {
@@ -168,66 +160,33 @@ impl Group {
                 "total_",
             ),
         };
-        let stat = read("memory.stat").unwrap_or_default();
+        let stat = read("memory.stat");
         let files: u64 = ["inactive_file", "active_file"]
             .iter()
-            .filter_map(|name| number_of(&stat, &format!("{prefix}{name}")))
+            .filter_map(|name| proc::number_of(&stat, &format!("{prefix}{name}")))
             .sum();
         Some(limit.saturating_sub(used.saturating_sub(files)))
     }
 }
 
-/// The number after a name at the beginning of a line.
-fn number_of(text: &str, name: &str) -> Option<u64> {
-    text.lines()
-        .filter_map(|line| line.split_once(char::is_whitespace))
-        .find(|(first, _)| *first == name)
-        .and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok())
-}
-
 /// The cgroups with a memory controller that a process is in, and their parents as far as they can
 /// be seen: from /proc/self/cgroup and /proc/self/mountinfo.
-fn groups(cgroup: &str, mountinfo: &str) -> Vec<Group> {
+fn groups(cgroup: &[u8], mountinfo: &[u8]) -> Vec<Group> {
     let mut groups = Vec::new();
-    for line in cgroup.lines() {
-        let mut fields = line.splitn(3, ':');
-        let (Some(number), Some(controllers), Some(path)) =
-            (fields.next(), fields.next(), fields.next())
-        else {
-            continue;
-        };
-        let version = if number == "0" && controllers.is_empty() {
-            Version::Two
-        } else if controllers.split(',').any(|name| name == "memory") {
-            Version::One
-        } else {
-            continue;
-        };
-        if let Some((root, mounted)) = mount_of(mountinfo, version) {
-            // In a container the mount may begin at our own group, or show nothing of it.
-            let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
-            let directories = below.ancestors().map(|part| mounted.join(part));
-            groups.extend(directories.map(|directory| Group { directory, version }));
+    for (version, path) in proc::lines(cgroup).filter_map(proc::memory_group) {
+        let mut hierarchies = proc::lines(mountinfo).filter_map(Hierarchy::of);
+        if let Some(hierarchy) = hierarchies.find(|hierarchy| hierarchy.version == version) {
+            let own = hierarchy.directory(path);
+            let visible = own
+                .ancestors()
+                .take_while(|d| d.starts_with(&hierarchy.point));
+            groups.extend(visible.map(|directory| Group {
+                directory: directory.to_path_buf(),
+                version,
+            }));
         }
     }
     groups
-}
-
-/// Where the hierarchy with the memory controller is mounted, and what of it.
-fn mount_of(mountinfo: &str, version: Version) -> Option<(&Path, &Path)> {
-    mountinfo.lines().find_map(|line| {
-        // 32 24 0:28 ROOT MOUNTPOINT options [tags] - TYPE source OPTIONS (proc_pid_mountinfo(5))
-        let (before, after) = line.split_once(" - ")?;
-        let mut before = before.split(' ').skip(3);
-        let (root, point) = (before.next()?, before.next()?);
-        let mut after = after.split(' ');
-        let (kind, options) = (after.next()?, after.nth(1).unwrap_or(""));
-        let fits = match version {
-            Version::Two => kind == "cgroup2",
-            Version::One => kind == "cgroup" && options.split(',').any(|name| name == "memory"),
-        };
-        fits.then_some((Path::new(root), Path::new(point)))
-    })
 }
 
 #[cfg(test)]
@@ -251,7 +210,7 @@ mod tests {
     }
 
     fn directories(cgroup: &str, mountinfo: &str) -> Vec<String> {
-        groups(cgroup, mountinfo)
+        groups(cgroup.as_bytes(), mountinfo.as_bytes())
             .iter()
             .map(|group| group.directory.display().to_string())
             .collect()
@@ -265,14 +224,14 @@ mod tests {
             [
                 "/sys/fs/cgroup/system.slice/a.service",
                 "/sys/fs/cgroup/system.slice",
-                "/sys/fs/cgroup/"
+                "/sys/fs/cgroup"
             ]
         );
         let one = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
                    35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
         assert_eq!(
             directories("2:cpu:/b\n4:memory:/a\n0::/\n", one),
-            ["/sys/fs/cgroup/memory/a", "/sys/fs/cgroup/memory/"]
+            ["/sys/fs/cgroup/memory/a", "/sys/fs/cgroup/memory"]
         );
     }
 
@@ -288,7 +247,7 @@ mod tests {
     fn group(version: Version, files: &[(&str, &str)]) -> (tempfile::TempDir, Group) {
         let directory = tempfile::tempdir().unwrap();
         for (name, content) in files {
-            fs::write(directory.path().join(name), content).unwrap();
+            std::fs::write(directory.path().join(name), content).unwrap();
         }
         let group = Group {
             directory: directory.path().to_path_buf(),
@@ -334,9 +293,5 @@ mod tests {
     #[test]
     fn a_machine_has_memory() {
         assert!(Memory::here().available() > 0);
-        assert_eq!(
-            number_of("MemAvailable:   12 kB\n", "MemAvailable:"),
-            Some(12)
-        );
     }
 }

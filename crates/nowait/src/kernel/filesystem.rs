@@ -112,15 +112,11 @@ impl Filesystem {
 fn is_rotating(dev: u64) -> Option<bool> {
     let (mut major, mut minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
     if major == 0 {
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-        let number = format!("{major}:{minor}");
-        let mount = mounts
-            .lines()
-            .find(|m| m.split(' ').nth(2) == Some(&number))?;
-        let source = mount.split(" - ").nth(1)?.split(' ').nth(1)?;
+        let mounts = std::fs::read("/proc/self/mountinfo").ok()?;
+        let source = source_of(&mounts, &format!("{major}:{minor}"))?;
         let device = rustix::fs::stat(source)
             .ok()
-            .filter(|_| source.starts_with("/dev/"))?;
+            .filter(|_| source.starts_with(b"/dev/"))?;
         (major, minor) = (
             rustix::fs::major(device.st_rdev),
             rustix::fs::minor(device.st_rdev),
@@ -131,4 +127,31 @@ fn is_rotating(dev: u64) -> Option<bool> {
         let path = format!("/sys/dev/block/{major}:{minor}/{queue}/rotational");
         Some(std::fs::read_to_string(path).ok()?.trim() == "1")
     })
+}
+
+/// The source of the filesystem with this device number, of /proc/PID/mountinfo
+/// (proc_pid_mountinfo(5)), whose paths are any bytes.
+pub(crate) fn source_of<'a>(mounts: &'a [u8], number: &str) -> Option<&'a [u8]> {
+    let mut lines = mounts.split(|byte| *byte == b'\n');
+    lines.find_map(|line| {
+        // 32 24 0:28 root point options [tags] - type source options
+        let mut words = line.split(|byte| *byte == b' ');
+        words.nth(2).filter(|word| *word == number.as_bytes())?;
+        words.by_ref().find(|word| *word == b"-")?;
+        words.nth(1)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_source_of_a_mount_is_found_beside_any_names() {
+        let mounts = b"28 1 0:23 / /a\\040-\\040b\xff rw - tmpfs none rw\n\
+                       29 1 0:24 / /mnt rw shared:1 - btrfs /dev/vda1 rw\n";
+        assert_eq!(source_of(mounts, "0:24"), Some(&b"/dev/vda1"[..]));
+        assert_eq!(source_of(mounts, "0:23"), Some(&b"none"[..]));
+        assert_eq!(source_of(mounts, "0:2"), None);
+    }
 }

@@ -23,6 +23,9 @@
 //!
 //! On other filesystems positions mean anything or nothing: one stream lists there.
 
+#[cfg(fuzzing)]
+pub(super) mod fuzzing;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 

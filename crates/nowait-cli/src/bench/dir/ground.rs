@@ -11,8 +11,8 @@ use tempfile::TempDir;
 
 use super::count::Count;
 use super::{Args, Slow};
-use crate::bench::cache::available_memory;
 use crate::problem::Problem;
+use crate::proc::available_memory;
 use crate::progress::Progress;
 use crate::size::Size;
 use crate::stop::Stop;

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::window::Window;
 use crate::problem::Problem;
+use crate::proc;
 
 /// Which of our own ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -75,7 +76,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
             }
         }
     };
-    said.peak_kib = peak_kib();
+    said.peak_kib = proc::number_of(&proc::read("/proc/self/status"), "VmHWM:");
     println!(
         "{}",
         serde_json::to_string(&said).map_err(|e| Problem::of("JSON", e))?
@@ -134,10 +135,4 @@ fn one_by_one(args: &Args) -> Result<Said, Problem> {
         said.failed += u64::from(asked.is_err());
     }
     Ok(said)
-}
-
-fn peak_kib() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
 }

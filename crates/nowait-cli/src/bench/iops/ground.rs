@@ -12,9 +12,9 @@ use slowdisk::{Filesystem, LoopDevice, TestMount, Zram};
 
 use super::Args;
 use super::load;
-use crate::bench::cache::available_memory;
 use crate::bench::files::{Files, Wanted};
 use crate::problem::Problem;
+use crate::proc::available_memory;
 use crate::size::Size;
 use crate::stop::Stop;
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::problem::Problem;
+use crate::proc::{self, Hierarchy, Version};
 
 /// A cgroup of our own. Its process has to have ended before this is dropped.
 pub struct Cgroup {
@@ -112,77 +113,20 @@ fn sweep(directory: &Path) {
 
 /// Where a child may be made, in the order in which it is tried.
 fn places() -> Vec<(PathBuf, Files)> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mounts = proc::read("/proc/self/mountinfo");
+    let own = proc::read("/proc/self/cgroup");
     let mut places = Vec::new();
-    for mount in mounts.lines().filter_map(Mount::parse) {
-        // A container may see another's path here; then the top of the mount is left.
-        let inside = mount.own(&own).unwrap_or_default();
-        let inside = inside.strip_prefix(mount.root).unwrap_or(&inside);
-        let directory = Path::new(mount.point).join(inside.trim_start_matches('/'));
-        let upwards = directory.ancestors().filter(|d| d.starts_with(mount.point));
-        places.extend(upwards.map(|d| (d.to_path_buf(), mount.files)));
+    for hierarchy in proc::lines(&mounts).filter_map(Hierarchy::of) {
+        let files = match hierarchy.version {
+            Version::One => V1,
+            Version::Two => V2,
+        };
+        let mut groups = proc::lines(&own).filter_map(proc::memory_group);
+        let group = groups.find(|(version, _)| *version == hierarchy.version);
+        let directory = hierarchy.directory(group.map_or(Path::new("/"), |(_, path)| path));
+        let upwards = directory.ancestors();
+        let visible = upwards.take_while(|d| d.starts_with(&hierarchy.point));
+        places.extend(visible.map(|d| (d.to_path_buf(), files)));
     }
     places
-}
-
-/// A mounted hierarchy that may have the memory controller.
-struct Mount<'a> {
-    root: &'a str,
-    point: &'a str,
-    files: Files,
-}
-
-impl<'a> Mount<'a> {
-    /// Of a line of /proc/self/mountinfo (proc_pid_mountinfo(5)).
-    fn parse(line: &'a str) -> Option<Mount<'a>> {
-        let (before, after) = line.split_once(" - ")?;
-        let mut before = before.split(' ').skip(3);
-        let (root, point) = (before.next()?, before.next()?);
-        let mut after = after.split(' ');
-        let (kind, options) = (after.next()?, after.nth(1)?);
-        let files = match kind {
-            "cgroup" if options.split(',').any(|option| option == "memory") => V1,
-            "cgroup2" => V2,
-            _ => return None,
-        };
-        Some(Mount { root, point, files })
-    }
-
-    /// This process's own cgroup in it, of /proc/self/cgroup (cgroups(7)).
-    fn own(&self, cgroups: &str) -> Option<String> {
-        cgroups.lines().find_map(|line| {
-            let (_, rest) = line.split_once(':')?;
-            let (controllers, path) = rest.split_once(':')?;
-            let ours = if self.files.limit == V2.limit {
-                controllers.is_empty()
-            } else {
-                controllers.split(',').any(|name| name == "memory")
-            };
-            ours.then(|| path.to_owned())
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hierarchies_are_told_apart() {
-        let v1 = "37 34 0:31 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory";
-        let v2 = "30 23 0:26 /a /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate";
-        let own = "4:memory:/one/two\n0::/a/b\n";
-        let mount = Mount::parse(v1).unwrap();
-        assert_eq!(
-            (mount.point, mount.files.usage),
-            ("/sys/fs/cgroup/memory", V1.usage)
-        );
-        assert_eq!(mount.own(own).as_deref(), Some("/one/two"));
-        let mount = Mount::parse(v2).unwrap();
-        assert_eq!((mount.root, mount.files.limit), ("/a", V2.limit));
-        assert_eq!(mount.own(own).as_deref(), Some("/a/b"));
-        let cpu = "33 34 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu";
-        assert!(Mount::parse(cpu).is_none() && Mount::parse("").is_none());
-    }
 }

@@ -20,9 +20,9 @@ use clap::ValueEnum;
 use rustix::fs::{Advice, MemfdFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::bench::cache::available_memory;
 use crate::bench::offsets::mix;
 use crate::problem::Problem;
+use crate::proc::available_memory;
 use crate::size::Size;
 
 /// What happens to the file's pages meanwhile.
@@ -223,13 +223,10 @@ pub fn most() -> u64 {
 
 /// Pages that the kernel has looked at to reclaim them, for want of memory on the whole machine.
 fn scanned() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/vmstat").ok()?;
-    let figures = text.lines().filter_map(|line| {
-        let (name, figure) = line.split_once(' ')?;
-        let counts = ["pgscan_kswapd", "pgscan_direct"].contains(&name);
-        counts.then(|| figure.parse::<u64>().ok())?
-    });
-    Some(figures.sum())
+    let text = crate::proc::read("/proc/vmstat");
+    let [by_kswapd, direct] =
+        ["pgscan_kswapd", "pgscan_direct"].map(|name| crate::proc::number_of(&text, name));
+    Some(by_kswapd? + direct?)
 }
 
 /// Parts of a file that are evicted at once.

@@ -1,0 +1,236 @@
+//! What the fuzz targets in `fuzz/` call: the parsers, beside what they must agree with.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+use crate::bring::Stamp;
+use crate::cache::snapshot::{MOST_RANGES, Snapshot, Writer};
+use crate::proc::{self, Hierarchy, Mapping, Version};
+
+/// One file of a snapshot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Noted {
+    pub path: Vec<u8>,
+    pub size: u64,
+    pub mtime: (i64, u32),
+    pub inode: u64,
+    pub ranges: Vec<Range<u64>>,
+}
+
+/// All entries of a snapshot, and how many lines were left out; `None` if it is refused.
+fn parse(text: &[u8]) -> Option<(Vec<Noted>, u64)> {
+    let name = "snapshot";
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let mut file: File = rustix::fs::memfd_create(name, flags).unwrap().into();
+    file.write_all(text).unwrap();
+    file.rewind().unwrap();
+    let mut snapshot = Snapshot::check(file, name.into()).ok()?;
+    let (mut entries, mut bad) = (Vec::new(), 0);
+    let read = snapshot.each(|entry| {
+        match entry {
+            Ok(wish) => {
+                let only = wish.only.expect("ranges");
+                entries.push(Noted {
+                    path: wish.found.path.as_os_str().as_bytes().to_vec(),
+                    size: only.stamp.size,
+                    mtime: only.stamp.mtime,
+                    inode: only.stamp.inode,
+                    ranges: only.ranges,
+                });
+            }
+            Err(_) => bad += 1,
+        }
+        Ok::<(), std::convert::Infallible>(())
+    });
+    assert!(read.is_ok(), "what was whole once is whole");
+    Some((entries, bad))
+}
+
+fn write(entries: &[Noted]) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new()).unwrap();
+    for entry in entries {
+        let stamp = Stamp {
+            size: entry.size,
+            mtime: entry.mtime,
+            inode: entry.inode,
+        };
+        let ranges: Vec<_> = entry.ranges.iter().map(|r| (r.start, r.end)).collect();
+        let path = Path::new(OsStr::from_bytes(&entry.path));
+        writer.note(path, &stamp, &ranges).unwrap();
+    }
+    writer.end().unwrap()
+}
+
+/// Whether a snapshot may have it, said as simply as possible.
+fn makes_sense(entry: &Noted) -> bool {
+    let path = Path::new(OsStr::from_bytes(&entry.path));
+    let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+    let bounds: Vec<u64> = entry.ranges.iter().flat_map(|r| [r.start, r.end]).collect();
+    let in_order = bounds.windows(2).enumerate().all(|(at, two)| match at % 2 {
+        0 => two[0] < two[1],
+        _ => two[0] <= two[1],
+    });
+    path.is_absolute()
+        && path.components().all(plain)
+        && !entry.path.split(|b| *b == b'/').any(|part| part == b".")
+        && !entry.path.contains(&0)
+        && entry.path.len() <= 4095
+        && entry.ranges.len() <= MOST_RANGES
+        && in_order
+        && bounds.last().is_none_or(|end| *end <= entry.size)
+        && i64::try_from(entry.size).is_ok()
+}
+
+/// Of any bytes: what is taken from them makes sense, and is the same once it is written and read again.
+pub fn snapshot_of_bytes(text: &[u8]) {
+    let Some((entries, _)) = parse(text) else {
+        return;
+    };
+    for entry in &entries {
+        assert!(makes_sense(entry), "{entry:?}");
+    }
+    assert_eq!(parse(&write(&entries)), Some((entries, 0)));
+}
+
+/// Of any entries: those that make sense are read as they were written, and the others are left out.
+pub fn snapshot_of_entries(entries: Vec<Noted>) {
+    let text = write(&entries);
+    let total = entries.len() as u64;
+    let good: Vec<Noted> = entries.into_iter().filter(makes_sense).collect();
+    let bad = total - good.len() as u64;
+    assert_eq!(parse(&text), Some((good, bad)));
+    // Cut off anywhere, it is refused; without its last newline it is whole.
+    for len in [text.len() / 3, text.len() / 2, text.len() - 2] {
+        assert_eq!(parse(&text[..len]), None);
+    }
+}
+
+/// Of any bytes, as a file of /proc: words and numbers beside a parser that knows no lines.
+pub fn values(text: &[u8], word: &str) {
+    if word.is_empty() || word.contains(|c: char| c.is_ascii_whitespace()) {
+        return;
+    }
+    let mut found = None;
+    for line in text.split(|b| *b == b'\n') {
+        let end = line.iter().position(u8::is_ascii_whitespace);
+        let (first, rest) = line.split_at(end.unwrap_or(line.len()));
+        if first == word.as_bytes() && found.is_none() {
+            found = Some(rest.trim_ascii());
+        }
+    }
+    assert_eq!(proc::value_of(text, word), found);
+    let digits = found.map(|rest| rest.split(u8::is_ascii_whitespace).next().unwrap());
+    let number = digits.filter(|d| !d.is_empty()).and_then(|digits| {
+        digits.iter().try_fold(0u64, |sum, digit| {
+            let digit = char::from(*digit).to_digit(10)?;
+            sum.checked_mul(10)?.checked_add(u64::from(digit))
+        })
+    });
+    assert_eq!(proc::number_of(text, word), number);
+    for line in proc::lines(text) {
+        let _ = (proc::memory_group(line), Mapping::of(line));
+        let _ = (proc::begins_mapping(line), proc::says_locked(line));
+        assert!(proc::unescaped(line).as_os_str().len() <= line.len());
+        if let Some(hierarchy) = Hierarchy::of(line) {
+            assert!(
+                hierarchy
+                    .directory(Path::new("/a"))
+                    .starts_with(&hierarchy.point)
+            );
+        }
+    }
+}
+
+/// As the kernel's `mangle_path` writes it.
+fn escaped(path: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for byte in path {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' | b'#' => write!(text, "\\{byte:03o}").unwrap(),
+            byte => text.push(*byte),
+        }
+    }
+    text
+}
+
+/// A path that a mount may have.
+fn path_of(bytes: &[u8]) -> Vec<u8> {
+    let mut path = b"/".to_vec();
+    path.extend(bytes.iter().filter(|b| **b != 0));
+    path
+}
+
+/// A line of mountinfo and one of cgroup, made of these parts: the same parts are read.
+pub fn mounts(two: bool, root: &[u8], point: &[u8], group: &[u8], tags: u8, number: u32) {
+    let (root, point) = (path_of(root), path_of(point));
+    let mut line = format!("30 23 0:{number} ").into_bytes();
+    line.extend(escaped(&root));
+    line.push(b' ');
+    line.extend(escaped(&point));
+    line.extend(b" rw");
+    for tag in 0..tags % 4 {
+        line.extend(format!(" shared:{tag}").as_bytes());
+    }
+    line.extend(match two {
+        true => &b" - cgroup2 /dev/x rw,nsdelegate"[..],
+        false => b" - cgroup /dev/x rw,memory",
+    });
+    let hierarchy = Hierarchy::of(&line).expect("a hierarchy");
+    let version = if two { Version::Two } else { Version::One };
+    assert_eq!(hierarchy.version, version);
+    assert_eq!(hierarchy.root.as_os_str().as_bytes(), root);
+    assert_eq!(hierarchy.point.as_os_str().as_bytes(), point);
+    let source = nowait::fuzzing::source_of(&line, &format!("0:{number}"));
+    assert_eq!(source, Some(&b"/dev/x"[..]));
+
+    // The kernel makes no cgroup with a newline in its name.
+    let group: Vec<u8> = path_of(group).into_iter().filter(|b| *b != b'\n').collect();
+    let mut line = if two {
+        b"0::".to_vec()
+    } else {
+        b"4:cpu,memory:".to_vec()
+    };
+    line.extend(&group);
+    let group = Path::new(OsStr::from_bytes(&group));
+    assert_eq!(proc::memory_group(&line), Some((version, group)));
+    let directory = hierarchy.directory(group);
+    let below = directory
+        .strip_prefix(&hierarchy.point)
+        .expect("below the mount");
+    assert!(!below.components().any(|part| part == Component::ParentDir));
+    if let Ok(rest) = group.strip_prefix(&hierarchy.root)
+        && !rest.components().any(|part| part == Component::ParentDir)
+    {
+        assert_eq!(below, rest);
+    }
+}
+
+/// A line of maps, made of these parts: the same parts are read.
+pub fn mapping(range: (u64, u64), device: (u32, u32), inode: u64, path: &[u8], locked: bool) {
+    let path = path_of(path);
+    let path = Path::new(OsStr::from_bytes(&path));
+    let (from, to) = range;
+    let (major, minor) = device;
+    let head = format!("{from:08x}-{to:08x} r--p {from:08x} {major:02x}:{minor:02x} {inode} ");
+    let mut line = format!("{head:<73}").into_bytes();
+    line.extend(proc::in_maps(path));
+    let expected = (inode != 0).then(|| Mapping {
+        inode,
+        device,
+        path: proc::in_maps(path),
+    });
+    assert_eq!(Mapping::of(&line), expected);
+    assert!(proc::begins_mapping(&line) && !proc::says_locked(&line));
+    assert!(!line.contains(&b'\n'));
+    let flags = if locked {
+        "VmFlags: rd lo sd"
+    } else {
+        "VmFlags: rd sd"
+    };
+    assert_eq!(proc::says_locked(flags.as_bytes()), locked);
+    assert!(!proc::begins_mapping(flags.as_bytes()));
+}

@@ -1,0 +1,174 @@
+//! The program `nowait`: shows and measures what the page cache, the kernel and the disk do with
+//! your reads. One file per verb; this one only parses and dispatches.
+//!
+//! It is a library, with nothing in it for others, so that the fuzz targets can reach its parsers.
+
+mod bench;
+mod bring;
+mod cache;
+mod deferred;
+mod doctor;
+mod du;
+mod evict;
+mod fincore;
+#[cfg(fuzzing)]
+pub mod fuzzing;
+mod help;
+mod ls;
+mod met;
+mod name;
+mod output;
+mod plot;
+mod problem;
+mod proc;
+mod progress;
+mod remark;
+mod size;
+mod stop;
+mod terminal;
+mod tree;
+mod unknown;
+mod usage;
+mod warm;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use deferred::Deferred;
+
+/// File I/O that does not make you wait: look at it, measure it.
+#[derive(Parser)]
+#[command(name = "nowait", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// What kernel, sandbox and filesystem allow here, what calls cost, and what follows.
+    Doctor(Deferred<doctor::Args>),
+    /// Measures reads beside what people use today.
+    Bench(Deferred<bench::Args>),
+    /// Shows how much of files is in the page cache. Reads none of them.
+    Fincore(Deferred<fincore::Args>),
+    /// Takes files out of the page cache, and says what stayed and why.
+    Evict(Deferred<evict::Args>),
+    /// Brings files into the page cache: only what is missing, and no more than stays there.
+    Warm(Deferred<warm::Args>),
+    /// Notes which ranges of files are in the page cache, and brings them back later.
+    Cache(Deferred<cache::Args>),
+    /// Lists directories.
+    Ls(Deferred<ls::Args>),
+    /// Shows how much space directories take, with all that is in them.
+    Du(Deferred<du::Args>),
+}
+
+/// The program, from its arguments to its exit code.
+pub fn main() -> ExitCode {
+    let outcome = match Cli::parse().verb {
+        Verb::Doctor(args) => doctor::run(&args),
+        Verb::Bench(args) => bench::run(&args),
+        Verb::Fincore(args) => fincore::run(&args),
+        Verb::Evict(args) => evict::run(&args),
+        Verb::Warm(args) => warm::run(&args),
+        Verb::Cache(args) => cache::run(&args),
+        Verb::Ls(args) => ls::run(&args),
+        Verb::Du(args) => du::run(&args),
+    };
+    outcome.unwrap_or_else(|message| {
+        eprintln!("nowait: {message}");
+        ExitCode::from(1)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory};
+    use unicode_width::UnicodeWidthStr;
+
+    use super::*;
+
+    #[test]
+    fn the_list_of_verbs_says_what_each_verb_says_of_itself() {
+        let listed = Cli::command();
+        let mut whole = Cli::command();
+        whole.build();
+        let mut verbs = compare(&listed, &whole);
+        // A second time, now that the benches are listed.
+        let mut bench = whole.find_subcommand("bench").unwrap().clone();
+        bench.build();
+        let benches = <bench::Args as clap::Args>::augment_args(Command::new("bench"));
+        verbs += compare(&benches, &bench);
+        assert_eq!(verbs, 8 + 9);
+    }
+
+    #[test]
+    fn help_is_in_paragraphs_that_fit_into_a_narrow_terminal() {
+        let mut verbs = 0;
+        each_verb(Cli::command(), &mut |verb| {
+            verbs += 1;
+            // A line of a list that is too long would be wrapped like one of a paragraph.
+            for text in [verb.get_after_help(), verb.get_after_long_help()] {
+                let text = text.map(ToString::to_string).unwrap_or_default();
+                for line in text.lines().filter(|line| line.starts_with(' ')) {
+                    assert!(line.width() <= NARROW, "{}: {line}", verb.get_name());
+                }
+            }
+            for help in [verb.render_help(), verb.render_long_help()] {
+                let help = help.to_string();
+                for line in help.lines() {
+                    assert!(line.width() <= NARROW, "{}: {line}", verb.get_name());
+                }
+                let lines: Vec<&str> = help.lines().collect();
+                for two in lines.windows(2) {
+                    assert!(!is_ragged(two[0], two[1]), "{}: {two:?}", verb.get_name());
+                }
+            }
+        });
+        assert_eq!(verbs, 1 + 8 + 2 + 9);
+    }
+
+    const NARROW: usize = 80;
+
+    /// Shows every verb that is to be seen, and those below it.
+    fn each_verb(verb: Command, show: &mut impl FnMut(&mut Command)) {
+        let mut verb = verb.term_width(NARROW);
+        verb.build();
+        show(&mut verb);
+        let below = verb.get_subcommands().filter(|verb| !verb.is_hide_set());
+        for verb in below.filter(|verb| verb.get_name() != "help") {
+            each_verb(verb.clone(), show);
+        }
+    }
+
+    /// Whether a line of a paragraph ends before it is full. Paragraphs begin where options do or
+    /// where their descriptions do; what is between is lists and examples.
+    fn is_ragged(line: &str, next: &str) -> bool {
+        let indent = |line: &str| line.len() - line.trim_start().len();
+        let begins = |with: &str| next.trim_start().starts_with(with);
+        let item = begins("- ") || begins("[");
+        let Some(word) = next.split_whitespace().next().filter(|_| !item) else {
+            return false;
+        };
+        let same = indent(line) == indent(next) && [0, 10].contains(&indent(line));
+        same && !line.trim().is_empty() && line.width() + 1 + word.width() <= NARROW
+    }
+
+    /// Compares the subcommands that are to be seen; says how many those are.
+    fn compare(listed: &Command, whole: &Command) -> usize {
+        let seen = listed.get_subcommands().filter(|verb| !verb.is_hide_set());
+        let compared = seen.map(|verb| {
+            let name = verb.get_name();
+            let says = |verb: &Command| verb.get_about().map(ToString::to_string);
+            assert!(says(verb).is_some(), "{name}");
+            assert_eq!(
+                says(verb),
+                whole.find_subcommand(name).and_then(says),
+                "{name}"
+            );
+        });
+        compared.count()
+    }
+}

@@ -1,0 +1,8 @@
+//! What the fuzz targets in `fuzz/` call.
+
+pub use crate::scan::exactly_once;
+
+/// See `kernel::source_of`.
+pub fn source_of<'a>(mounts: &'a [u8], number: &str) -> Option<&'a [u8]> {
+    crate::kernel::source_of(mounts, number)
+}

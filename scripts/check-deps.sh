@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Checks what the workspace depends on: licences, sources, and versions that any release would satisfy.
+# It does offline and in a second what of cargo-deny can be done so; building that takes minutes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+case ${1:-} in
+    "") ;;
+    *) echo "usage: scripts/check-deps.sh" >&2; exit 2 ;;
+esac
+
+allowed=$(sed -n '/^allow = \[/,/^\]/s/^ *"\(.*\)",$/\1/p' deny.toml | jq -Rn '[inputs]')
+[[ $allowed != "[]" ]] || { echo "check-deps: no licences in deny.toml" >&2; exit 1; }
+
+# Other platforms' crates are not built.
+wrong=$(cargo metadata --format-version 1 --locked --all-features \
+    --filter-platform x86_64-unknown-linux-gnu |
+    jq -r --argjson allowed "$allowed" '
+        # "(A OR B) AND C": of each part one is enough. Some crates still write A/B.
+        def is_allowed:
+            gsub(" ?/ ?"; " OR ") | split(" AND ")
+            | all(.[]; ltrimstr("(") | rtrimstr(")") | split(" OR ") | any(.[]; IN($allowed[])));
+        (.resolve.nodes | map(.id)) as $built
+        | .packages[] | select(IN(.id; $built[]))
+        | (.name + " " + .version) as $crate
+        | (select(.source != null and (.license // "" | is_allowed | not))
+            | "\($crate): its licence is \(.license // "not said")"),
+          (select(.source != null
+                and .source != "registry+https://github.com/rust-lang/crates.io-index")
+            | "\($crate): it comes from \(.source)"),
+          (select(.source == null) | .dependencies[]
+            | select(.req == "*" and .path == null)
+            | "\($crate): takes any version of \(.name)")')
+if [[ -n $wrong ]]; then
+    echo "$wrong" >&2
+    exit 1
+fi
