@@ -797,7 +797,7 @@ fn descriptors_of_any_kind_say_what_they_say_to_tokio() {
         rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK).unwrap();
         fd
     };
-    let cases: [(&str, &dyn Fn() -> OwnedFd); 17] = [
+    let cases: [(&str, &dyn Fn() -> OwnedFd); 16] = [
         ("directory", &|| open(dir.path(), OFlags::RDONLY)),
         ("pipe, reading", &|| std::io::pipe().unwrap().0.into()),
         ("pipe, writing", &|| std::io::pipe().unwrap().1.into()),
@@ -826,7 +826,6 @@ fn descriptors_of_any_kind_say_what_they_say_to_tokio() {
             rustix::event::eventfd(0, flags).unwrap()
         }),
         ("terminal without hardware", &|| terminal().1),
-        ("hardware without terminal", &|| terminal().0),
         ("terminal, O_NONBLOCK", &|| {
             let (hardware, programs) = terminal();
             std::mem::forget(hardware);
@@ -842,6 +841,21 @@ fn descriptors_of_any_kind_say_what_they_say_to_tokio() {
             assert_eq!(ours, theirs, "{what}, {}", engine.backend());
         });
     }
+}
+
+#[test]
+fn a_terminal_whose_other_end_is_closed_says_so() {
+    let _limit = Limit::new("terminals".to_owned());
+    bare().block_on(async {
+        let mut theirs = ::tokio::fs::File::from_std(terminal().0.into());
+        let error = theirs.read(&mut [0; 5]).await.unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EIO));
+    });
+    each_shared(Options::new(), |engine| {
+        let mut ours = on(engine, terminal().0);
+        let error = bare().block_on(ours.read(&mut [0; 5])).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EIO));
+    });
 }
 
 #[test]
