@@ -391,9 +391,10 @@ impl<F: Face> Side<F> {
                     true => dd.arg("if=/proc/version").stdout(clone).output(),
                     false => dd.stdin(clone).stdout(Stdio::piped()).output(),
                 };
-                let mut came = Came::default();
-                came.bytes = done.unwrap().stdout;
-                return came;
+                return Came {
+                    bytes: done.unwrap().stdout,
+                    ..Came::default()
+                };
             }
             Step::Lseek(n, to) => {
                 if let Some(file) = &self.slots[n] {
