@@ -354,7 +354,6 @@ fn choose<R>(
     options: &Options,
     try_ring: impl FnOnce() -> std::io::Result<R>,
 ) -> Result<(Option<R>, Choice)> {
-    options.check()?;
     let insisted = options.insisted()?;
     let kind_of_ring = options.ring.insisted();
     if let Some((Backend::Threads, by)) = insisted {

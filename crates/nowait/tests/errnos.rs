@@ -447,9 +447,7 @@ fn each_case(when: When) {
     add(FILES, &OF_FILES);
     add(&[("cachestat", 451)], &OF_FILES);
     add(OTHERS, &OF_OTHERS);
-    if when == When::Always {
-        add(calls![SYS_io_uring_enter], &OF_SANDBOXES);
-    }
+    add(calls![SYS_io_uring_enter], &OF_SANDBOXES);
     // What the standard library does with these is not ours: it opens and reads again for ever, and
     // takes EBADF for a descriptor that somebody else has closed.
     let std = |case: &Case| match (case.name, case.errno) {

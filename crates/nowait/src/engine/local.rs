@@ -81,6 +81,7 @@ impl LocalEngine {
     }
 
     pub(super) fn with(options: &Options) -> Result<LocalEngine> {
+        options.check()?;
         let core = Arc::new(Core::new(options));
         let pools = Pools::new(&core, options);
         let (made, choice) = choose(options, || Ring::new(&core, options.depth, &options.ring))?;

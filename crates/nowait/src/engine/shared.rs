@@ -176,6 +176,7 @@ impl Engine {
     }
 
     pub(super) fn with(options: &Options) -> Result<Engine> {
+        options.check()?;
         let core = Arc::new(Core::new(options));
         let pools = Arc::new(Pools::new(&core, options));
         let (made, choice) = choose(options, || start_owner(&core, options, &pools))?;

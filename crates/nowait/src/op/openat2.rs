@@ -1,10 +1,11 @@
 //! openat2: opens a file by its path.
 
 use std::ffi::CString;
+use std::num::NonZero;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::sync::OnceLock;
 
 use io_uring::{opcode, squeue, types};
+use once_cell::race::OnceNonZeroUsize;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 
 use super::{Known, Operation, Step};
@@ -23,7 +24,7 @@ struct Inner {
     flags: OFlags,
     mode: Mode,
     opened: Option<OwnedFd>,
-    opens: OnceLock<Opens>,
+    opens: OnceNonZeroUsize,
 }
 
 /// For what open(2) may wait, as far as the kernel's caches tell.
@@ -35,6 +36,10 @@ pub(crate) enum Opens {
     MayWait,
     /// It is not known before the path was followed.
     Unknown,
+}
+
+impl Opens {
+    const ALL: [Opens; 3] = [Opens::AtOnce, Opens::MayWait, Opens::Unknown];
 }
 
 impl Openat2 {
@@ -49,7 +54,7 @@ impl Openat2 {
             flags,
             mode,
             opened: None,
-            opens: OnceLock::new(),
+            opens: OnceNonZeroUsize::new(),
         }))
     }
 
@@ -67,7 +72,12 @@ impl Openat2 {
 
     /// For what it may wait. Asked of the kernel once, without waiting.
     pub(crate) fn opens(&self) -> Opens {
-        *self.0.opens.get_or_init(|| self.look())
+        // Its place among all, counted from 1: the cell holds no enum.
+        let place = self
+            .0
+            .opens
+            .get_or_init(|| NonZero::<usize>::MIN.saturating_add(self.look() as usize));
+        Opens::ALL[place.get() - 1]
     }
 
     fn look(&self) -> Opens {

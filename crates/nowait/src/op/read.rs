@@ -93,6 +93,12 @@ impl Read {
         self.handle.is_direct()
     }
 
+    /// Makes it a read at this offset.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn at(&mut self, offset: u64) {
+        self.offset = Some(offset);
+    }
+
     /// Has the read path do the caller's part of it, and notes what that brought.
     #[inline]
     pub(crate) fn start(&mut self, start: impl FnOnce(&Handle, &mut Space<'_>) -> Start) -> Start {

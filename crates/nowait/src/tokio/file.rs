@@ -7,13 +7,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::UnwindSafe;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::OnceLock;
 use std::task::{Context, Poll};
 use std::time::SystemTime;
 
 use ::tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 use ::tokio::sync::Mutex;
 use ::tokio::task::coop::cooperative;
+use once_cell::race::OnceBox;
 
 use super::stream::Stream;
 use super::{OpenOptions, as_io, charge, on_worker};
@@ -48,7 +48,7 @@ const MOST: usize = 2 << 20;
 pub struct File {
     handle: Handle,
     /// The file on its engine: from the start, or since the first use that needs one.
-    on: OnceLock<crate::File>,
+    on: OnceBox<crate::File>,
     stream: Mutex<Stream>,
     most: usize,
 }
@@ -95,7 +95,9 @@ impl File {
     /// A descriptor that was just opened, on an engine.
     pub(super) fn on(fd: OwnedFd, engine: Engine) -> File {
         let file = File::of(Handle::of_any(fd));
-        let _ = file.on.set(crate::File::of(file.handle.clone(), engine));
+        let _ = file
+            .on
+            .set(Box::new(crate::File::of(file.handle.clone(), engine)));
         file
     }
 
@@ -103,7 +105,7 @@ impl File {
         File {
             stream: Mutex::new(Stream::of(&handle)),
             handle,
-            on: OnceLock::new(),
+            on: OnceBox::new(),
             most: MOST,
         }
     }
@@ -176,7 +178,7 @@ impl File {
     /// If no engine can be made.
     pub async fn try_clone(&self) -> io::Result<File> {
         let (file, stream) = self.settled().await?;
-        let on = OnceLock::from(file.clone());
+        let on = OnceBox::with_value(Box::new(file.clone()));
         Ok(File {
             handle: self.handle.clone(),
             on,
@@ -220,7 +222,8 @@ impl File {
             most,
         } = self;
         let stream = stream.into_inner();
-        let engine = on.into_inner().map(|file| file.engine().clone());
+        let engine = on.get().map(|file| file.engine().clone());
+        drop(on);
         let handle = match handle.into_fd() {
             Ok(fd) => return Ok(fd.into()),
             Err(handle) => handle,
@@ -229,9 +232,9 @@ impl File {
         if let Ok(fd) = handle.as_fd().try_clone_to_owned() {
             return Ok(fd.into());
         }
-        let on = OnceLock::new();
+        let on = OnceBox::new();
         if let Some(engine) = engine {
-            let _ = on.set(crate::File::of(handle.clone(), engine));
+            let _ = on.set(Box::new(crate::File::of(handle.clone(), engine)));
         }
         let stream = Mutex::new(stream);
         Err(File {
@@ -362,12 +365,12 @@ async fn in_turn<B>(call: impl Future<Output = Completion<B>>) -> Completion<B> 
 }
 
 /// The file on its engine, which is the process's if none was named.
-fn file_of<'a>(on: &'a OnceLock<crate::File>, handle: &Handle) -> Result<&'a crate::File> {
+fn file_of<'a>(on: &'a OnceBox<crate::File>, handle: &Handle) -> Result<&'a crate::File> {
     if let Some(file) = on.get() {
         return Ok(file);
     }
     let engine = Engine::process()?;
-    Ok(on.get_or_init(|| crate::File::of(handle.clone(), engine)))
+    Ok(on.get_or_init(|| Box::new(crate::File::of(handle.clone(), engine))))
 }
 
 impl File {
@@ -452,7 +455,7 @@ impl From<OwnedFd> for File {
 impl From<crate::File> for File {
     fn from(file: crate::File) -> File {
         let made = File::of(file.handle().clone());
-        let _ = made.on.set(file);
+        let _ = made.on.set(Box::new(file));
         made
     }
 }

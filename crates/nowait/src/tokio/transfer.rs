@@ -7,6 +7,7 @@ use rustix::fs::SeekFrom;
 use crate::handle::Handle;
 use crate::op::buffer::{IoBufExt, Limit, downcast, downcast_source};
 use crate::op::{Operation, Read, Step, Write};
+use crate::retry;
 use crate::sys::Errno;
 
 /// A call that reads or moves the kernel's position of a file.
@@ -80,7 +81,7 @@ impl Transfer {
         };
         match call {
             Call::Read(mut op) => {
-                let result = ready.and_then(|_| to_its_end(&mut op));
+                let result = ready.and_then(|_| at_position(handle, &mut op));
                 Ended::of_read(result.map_err(io::Error::from), op)
             }
             Call::Write(mut op) => {
@@ -145,16 +146,25 @@ fn as_rustix(to: io::SeekFrom) -> SeekFrom {
     }
 }
 
+/// read(2). Of an O_DIRECT file that takes misaligned reads, pread(2) and lseek(2): only a read at an
+/// offset can go through aligned memory.
+fn at_position(handle: &Handle, op: &mut Read) -> Result<usize, Errno> {
+    if handle.window().is_none() {
+        return to_its_end(op);
+    }
+    let from = rustix::fs::tell(handle)?;
+    op.at(from);
+    let n = to_its_end(op)?;
+    rustix::fs::seek(handle, SeekFrom::Start(from + n as u64))?;
+    Ok(n)
+}
+
 /// Carries out an operation by its blocking form.
 fn to_its_end(op: &mut impl Operation) -> Result<usize, Errno> {
     loop {
-        match op.run() {
-            Err(Errno::INTR) => {}
-            result => {
-                if let Step::Done(done) = op.settle(result) {
-                    return done;
-                }
-            }
+        let result = retry::interrupted(|| op.run());
+        if let Step::Done(done) = op.settle(result) {
+            return done;
         }
     }
 }

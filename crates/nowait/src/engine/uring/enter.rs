@@ -16,6 +16,9 @@ use crate::sys::{self, Errno};
 const TRIES: usize = 2_000;
 const PAUSE: Duration = Duration::from_micros(100);
 
+/// How often the thread of a broken ring looks for completions and for messages.
+const PATROL: Duration = Duration::from_millis(5);
+
 impl Ring {
     /// io_uring_enter(2), by the shorter way if there is one.
     pub(super) fn call(
@@ -198,8 +201,14 @@ impl Ring {
     }
 
     /// Sleeps until the eventfd is written to, or the ring has completions, or the time is up, without
-    /// a submission.
+    /// a submission. May return early if the ring is broken.
     fn sleep_outside(&mut self, timeout: Option<Duration>) {
+        // The wake-up's own read, if it is still with the kernel, takes what is written to the eventfd.
+        let timeout = match timeout {
+            Some(timeout) if !self.broken || timeout < PATROL => Some(timeout),
+            None if !self.broken => None,
+            _ => Some(PATROL),
+        };
         let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
         let ring = descriptor(&self.ring);
         let mut both = [
@@ -214,9 +223,10 @@ impl Ring {
         if there && !both[0].revents().is_empty() {
             let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
         }
-        if !self.denied && !self.polled {
+        if self.broken {
+            // A call that was denied once may be allowed now.
             let delivered = self.call(0, 0, EnterFlags::GETEVENTS, None);
-            self.denied |= delivered.is_err_and(|errno| errno != Errno::INTR);
+            self.denied = delivered.is_err_and(|errno| errno != Errno::INTR);
         }
     }
 
