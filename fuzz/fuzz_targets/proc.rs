@@ -2,7 +2,7 @@
 //! simpler parser finds in them.
 #![no_main]
 
-use libfuzzer_sys::arbitrary::Arbitrary;
+use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use nowait_cli::fuzzing::{mapping, mounts, values};
 

@@ -2,7 +2,7 @@
 //! whatever else it is it makes sense or is refused.
 #![no_main]
 
-use libfuzzer_sys::arbitrary::Arbitrary;
+use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use nowait_cli::fuzzing::{Noted, snapshot_of_bytes, snapshot_of_entries};
 

@@ -14,10 +14,15 @@ use crate::proc::{self, Hierarchy, Mapping, Version};
 /// One file of a snapshot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Noted {
+    /// Any bytes.
     pub path: Vec<u8>,
+    /// Bytes.
     pub size: u64,
+    /// Seconds and nanoseconds.
     pub mtime: (i64, u32),
+    /// Its number.
     pub inode: u64,
+    /// Of bytes.
     pub ranges: Vec<Range<u64>>,
 }
 
