@@ -253,10 +253,14 @@ fn futures_on_their_way_are_refused_in_the_child_and_land_in_the_parent() {
             let mut options = OpenOptions::new();
             options.read(true).engine(engine);
             let file = options.clone().direct(true).blocking_open(&path).unwrap();
-            // These two fill the engine, and wait for a writer.
+            // These two wait for a writer.
             let mut opens = [options.open(&fifo), options.open(&fifo)];
             for open in &mut opens {
                 assert!(poll_once(open).is_pending());
+            }
+            // Until they are reaped these two keep the places that files have.
+            for _ in 0..2 {
+                queued(&mut engine.clone(), Nop);
             }
             let mut sync = file.sync_all();
             assert!(poll_once(&mut sync).is_pending());
@@ -295,6 +299,7 @@ fn futures_on_their_way_are_refused_in_the_child_and_land_in_the_parent() {
                 pollster::block_on(open).unwrap();
             }
             drop(writer);
+            finish(&mut engine.clone(), 2);
             pollster::block_on(sync).unwrap();
             let done = pollster::block_on(read);
             assert_eq!(

@@ -4,17 +4,20 @@
 
 #[path = "common/engines.rs"]
 mod engines;
+#[path = "common/rig.rs"]
+mod rig;
 
 use std::path::Path;
 use std::time::Duration;
 
 use engines::*;
 use nowait::engine::{Engine, Options};
-use nowait::op::Read;
+use nowait::op::{Nop, Read};
 use nowait::read::{Cached, Plan, Reason, cached};
 use nowait::{File, OpenOptions};
+use rig::Rig;
 use rustix::fs::Advice;
-use slowdisk::{Filesystem, SlowDisk, TestMount, require};
+use slowdisk::{Fault, Filesystem, SlowDisk, TestMount, require};
 
 const PAGE: usize = 4096;
 /// Enough to read each page once while a file turns over twice.
@@ -121,12 +124,8 @@ fn plans_follow_a_file_that_turns_over_within_a_thousand_reads() {
     let path = patterned(mount.path(), "file", PAGES as usize * PAGE);
     each_shared(Options::new(), |engine| {
         let what = engine.backend();
-        // A read that is alone would always be tried.
-        let (pipe, writer) = pipe();
-        queued(
-            &mut engine.clone(),
-            Read::stream(&pipe, Box::new(vec![0; 1])),
-        );
+        // A read that is alone would always be tried. A completion that is not reaped is in flight.
+        queued(&mut engine.clone(), Nop);
         let mut pages = (0..PAGES).map(|i| i * 7 % PAGES);
         let file = open(&path, engine);
         let mut reads_until = |plan: Plan| {
@@ -145,7 +144,6 @@ fn plans_follow_a_file_that_turns_over_within_a_thousand_reads() {
         reads_until(Plan::Queue(Reason::Hopeless));
         std::fs::read(&path).unwrap();
         reads_until(Plan::CacheFirst);
-        drop(writer);
         finish(&mut engine.clone(), 1);
     });
 }
@@ -157,6 +155,7 @@ fn a_read_that_is_alone_on_its_engine_tries_whatever_the_history_says() {
     let disk = slow();
     let mount = TestMount::on(&disk, Filesystem::Ext4).unwrap();
     let path = patterned(mount.path(), "file", PAGES as usize * PAGE);
+    let rig = Rig::new();
     each(Options::new(), |engine| {
         let what = name(engine);
         evict(&path);
@@ -172,13 +171,17 @@ fn a_read_that_is_alone_on_its_engine_tries_whatever_the_history_says() {
         read(engine, MOST as usize);
         assert_eq!(engine.stats().skipped, 0, "{what}: alone");
 
-        let (pipe, writer) = pipe();
-        queued(engine, Read::stream(&pipe, Box::new(vec![0; 1])));
+        let company = rig.cold("company");
+        let stall = rig.fault(&company, Fault::stall);
+        queued(
+            engine,
+            Read::new(&handle(&company), Box::new(vec![0; 1]), 0),
+        );
         read(engine, 64);
         let skipped = engine.stats().skipped;
         assert!(skipped > 0, "{what}: in company");
 
-        drop(writer);
+        rig.release(stall);
         finish(engine, 1);
         read(engine, 64);
         assert_eq!(engine.stats().skipped, skipped, "{what}: alone again");
