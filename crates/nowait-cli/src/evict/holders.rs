@@ -2,16 +2,13 @@
 //! file asks.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{Stat, major, minor};
 use serde::Serialize;
 
-use crate::name::Shown;
 use crate::proc::{self, Mapping};
 
 /// A process that maps a file.
@@ -88,7 +85,7 @@ impl Known {
         let status = fs::read(directory.join("status"))?;
         let locks = proc::number_of(&status, "VmLck:").is_some_and(|kib| kib > 0);
         let name = proc::value_of(&status, "Name:").unwrap_or(b"?");
-        let command = Shown(Path::new(OsStr::from_bytes(name))).to_string();
+        let command = String::from_utf8_lossy(name).into_owned();
         let maps = fs::File::open(directory.join(if locks { "smaps" } else { "maps" }))?;
         let mut last = None;
         for line in BufReader::new(maps).split(b'\n') {
