@@ -53,6 +53,8 @@ pub(crate) use in_flight::InFlight;
 pub(crate) use op_state::Flight;
 pub(crate) use parcel::Route;
 pub(crate) use semaphore::Turn;
+#[cfg(feature = "tokio")]
+pub(crate) use semaphore::Watch;
 pub(crate) use threads::Task;
 
 use crate::completion::{Completion, Provenance, Ticket};

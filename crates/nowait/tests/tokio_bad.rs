@@ -367,6 +367,8 @@ fn an_engine_that_a_stalled_disk_has_filled_serves_hits_and_is_waited_for() {
             ];
             let mut cached_file = open(engine, &cached, true).await;
             let stall = rig.fault(&bad, Fault::stall);
+            // A try of the page cache starts a readahead; this keeps it from serving the next one.
+            let good_stall = rig.fault(&good, Fault::stall);
             assert!(poll_once(bad_file.read(&mut [0; PAGE])).await.is_pending());
             wait_until("the disk has it", || rig.disk.stalled() > 0);
             let mut got = Vec::new();
@@ -392,6 +394,7 @@ fn an_engine_that_a_stalled_disk_has_filled_serves_hits_and_is_waited_for() {
             }
             assert!(!reader.is_finished());
             rig.release(stall);
+            rig.release(good_stall);
             assert!(reader.await.unwrap() == pattern(0, ALL));
             writer.await.unwrap();
             got.clear();

@@ -32,7 +32,7 @@ impl Class {
         match kind {
             Kind::Openat2(open) if open.opens() == Opens::MayWait => Class::Unbounded,
             Kind::Openat2(_) | Kind::Close(_) | Kind::OpenDirect(_) => Class::Call,
-            Kind::Call(_) => kind.handle().map_or(Class::Call, Class::of_handle),
+            Kind::Call(call) if !call.transfers() => Class::Call,
             Kind::Statx(statx) if statx.is_by_path() => Class::Call,
             Kind::Statx(_) | Kind::Getxattr(_) => Class::File,
             _ => kind.handle().map_or(Class::File, Class::of_handle),

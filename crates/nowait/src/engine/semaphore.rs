@@ -6,6 +6,8 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+#[cfg(feature = "tokio")]
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
 use tokio::sync::{AcquireError, OwnedSemaphorePermit};
@@ -18,6 +20,12 @@ use crate::sys::process::Owner;
 pub(crate) struct Semaphore {
     places: Arc<tokio::sync::Semaphore>,
     depth: usize,
+    /// Tells streams that a place came free.
+    #[cfg(feature = "tokio")]
+    freed: Arc<tokio::sync::Notify>,
+    /// How many streams want to be told.
+    #[cfg(feature = "tokio")]
+    watching: Arc<AtomicUsize>,
 }
 
 type Acquire = dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync;
@@ -39,6 +47,34 @@ impl Drop for Turn {
     }
 }
 
+/// A stream's wish to be woken when a place comes free. It holds no place and no turn: a stream whose
+/// future was dropped is not polled again, and would keep a place that it was given.
+#[cfg(feature = "tokio")]
+pub(crate) struct Watch {
+    notified: Option<Pin<Box<tokio::sync::futures::OwnedNotified>>>,
+    watching: Arc<AtomicUsize>,
+    process: Owner,
+}
+
+#[cfg(feature = "tokio")]
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if self.process.is_here() {
+            self.watching.fetch_sub(1, SeqCst);
+        } else {
+            // As for `Turn`.
+            std::mem::forget(self.notified.take());
+        }
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
 impl std::fmt::Debug for Turn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Turn").finish_non_exhaustive()
@@ -50,6 +86,10 @@ impl Semaphore {
         Semaphore {
             places: Arc::new(tokio::sync::Semaphore::new(depth)),
             depth,
+            #[cfg(feature = "tokio")]
+            freed: Arc::default(),
+            #[cfg(feature = "tokio")]
+            watching: Arc::default(),
         }
     }
 
@@ -84,9 +124,40 @@ impl Semaphore {
         }
     }
 
+    /// Takes a place, or has `waker` woken when one comes free that no future in the queue has got.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn poll_take_or_watch(&self, waker: &Waker, watch: &mut Option<Watch>) -> bool {
+        while !self.try_take(1) {
+            let ours = Waker::from(Arc::new(Forward(waker.clone())));
+            let watch = watch.get_or_insert_with(|| {
+                self.watching.fetch_add(1, SeqCst);
+                Watch {
+                    notified: None,
+                    watching: self.watching.clone(),
+                    process: Owner::current(),
+                }
+            });
+            let notified = watch
+                .notified
+                .get_or_insert_with(|| Box::pin(self.freed.clone().notified_owned()));
+            match notified.as_mut().poll(&mut Context::from_waker(&ours)) {
+                Poll::Ready(()) => watch.notified = None,
+                // A place may have come free before the waker was there.
+                Poll::Pending if self.try_take(1) => break,
+                Poll::Pending => return false,
+            }
+        }
+        *watch = None;
+        true
+    }
+
     /// Gives places back.
     pub(crate) fn give_back(&self, count: usize) {
         self.places.add_permits(count);
+        #[cfg(feature = "tokio")]
+        if self.watching.load(SeqCst) > 0 {
+            self.freed.notify_waiters();
+        }
     }
 
     /// How many places are taken.

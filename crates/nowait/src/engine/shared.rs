@@ -17,6 +17,8 @@ use super::op_state::Flight;
 use super::parcel::{Parcel, Reply, Route};
 use super::pools::Pools;
 use super::semaphore::Turn;
+#[cfg(feature = "tokio")]
+use super::semaphore::Watch;
 use super::sleep::Sleep;
 use super::threads::Task;
 use super::uring::{Out, Ring, Takes, Until};
@@ -450,8 +452,13 @@ impl Engine {
     /// [`launch_reserved`](Engine::launch_reserved) must then use, or says that there is none and that
     /// `waker` will be woken when there is one.
     #[cfg(feature = "tokio")]
-    pub(crate) fn reserve(&self, file: &Handle, waker: &Waker, turn: &mut Option<Turn>) -> bool {
-        self.take_place(Class::of_handle(file), waker, turn)
+    pub(crate) fn reserve(&self, file: &Handle, waker: &Waker, watch: &mut Option<Watch>) -> bool {
+        let places = self.core().places(Class::of_handle(file));
+        let taken = places.poll_take_or_watch(waker, watch);
+        if !taken {
+            self.core().counters.count(Count::Full);
+        }
+        taken
     }
 
     fn take_place(&self, class: Class, waker: &Waker, turn: &mut Option<Turn>) -> bool {

@@ -7,7 +7,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};
-use rustix::fs::OFlags;
 
 use super::completion_queue::{eventfd, notify};
 use crate::error::ErrorKind;
@@ -48,6 +47,9 @@ impl Stop {
 
     /// Makes a read's call, once; ECANCELED if it is stopped before there is something to read.
     pub(super) fn run(&self, kind: &mut Kind) -> Result<usize, Errno> {
+        if kind.handle().is_some_and(Handle::is_nonblocking) {
+            return kind.run();
+        }
         for _ in 0..IN_VAIN {
             if self.why().is_some() {
                 return Err(Errno::CANCELED);
@@ -60,13 +62,6 @@ impl Stop {
                     return kind.run();
                 }
                 Some(result) => return result,
-            }
-            let nonblocking = |handle| {
-                let flags = rustix::fs::fcntl_getfl(handle);
-                flags.is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
-            };
-            if kind.handle().is_some_and(nonblocking) {
-                return Err(Errno::AGAIN);
             }
             self.wait(kind.handle())?;
         }

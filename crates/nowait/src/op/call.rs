@@ -27,6 +27,7 @@ use crate::sys::Errno;
 pub struct Call {
     call: Option<Box<dyn FnOnce() + Send>>,
     handle: Option<Handle>,
+    transfers: bool,
 }
 
 impl Call {
@@ -35,6 +36,7 @@ impl Call {
         Call {
             call: Some(Box::new(call)),
             handle: None,
+            transfers: false,
         }
     }
 
@@ -43,6 +45,19 @@ impl Call {
     pub fn on(mut self, handle: &Handle) -> Call {
         self.handle = Some(handle.clone());
         self
+    }
+
+    /// Makes this call on a file as a read or write of it.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn transferring(self, handle: &Handle) -> Call {
+        let mut call = self.on(handle);
+        call.transfers = true;
+        call
+    }
+
+    /// Whether it reads or writes its file.
+    pub(crate) fn transfers(&self) -> bool {
+        self.transfers
     }
 }
 

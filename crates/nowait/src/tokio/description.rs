@@ -109,7 +109,7 @@ impl Description {
                 None => transfer.make(&handle),
             });
         });
-        let call = Op::from(call.on(&self.handle));
+        let call = Op::from(call.transferring(&self.handle));
         if ordered {
             let mut queued = lock(&self.queued);
             if self.asked.fetch_add(1, Ordering::AcqRel) > 0 {

@@ -25,7 +25,7 @@ use super::description::{Asked, Description};
 use super::transfer::{self, Ended, Transfer};
 use super::unread::Unread;
 use crate::completion::Completion;
-use crate::engine::{Engine, Turn};
+use crate::engine::{Engine, Watch};
 use crate::file::{File, Trip};
 use crate::flags::RwFlags;
 use crate::handle::Handle;
@@ -45,7 +45,7 @@ pub(super) struct Stream {
     /// Where the last seek led.
     sought: u64,
     /// Word left with a full engine.
-    turn: Option<Turn>,
+    watch: Option<Watch>,
 }
 
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Stream {
             unread: Unread::default(),
             failed: None,
             sought: 0,
-            turn: None,
+            watch: None,
         }
     }
 
@@ -204,10 +204,9 @@ impl Stream {
     ) -> Poll<io::Result<()>> {
         let (handle, engine) = (file.handle(), file.engine());
         engine.check_process(what).map_err(as_io)?;
-        if !engine.reserve(handle, cx.waker(), &mut self.turn) {
+        if !engine.reserve(handle, cx.waker(), &mut self.watch) {
             return Poll::Pending;
         }
-        self.turn = None;
         Poll::Ready(Ok(()))
     }
 
