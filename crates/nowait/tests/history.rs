@@ -57,10 +57,11 @@ fn warmed(dir: &Path, pages: usize) -> Option<std::path::PathBuf> {
 
 #[test]
 fn clones_share_it_and_other_openings_have_their_own() {
-    let dir = scratch();
-    let Some(path) = warmed(dir.path(), 64) else {
-        return;
-    };
+    require!(slowdisk::available());
+    require!(Filesystem::Ext4.available());
+    let disk = slow();
+    let mount = TestMount::on(&disk, Filesystem::Ext4).unwrap();
+    let path = patterned(mount.path(), "file", 64 * PAGE);
     each_shared(Options::new(), |engine| {
         let file = open(&path, engine);
         assert_eq!(file.history().hit_rate, 1.0, "a new file");
