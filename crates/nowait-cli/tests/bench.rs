@@ -653,7 +653,7 @@ fn hitrate_reads_at_the_rates_asked_for_and_says_where_curves_cross() {
         .filter(|b| *b == "threads" || has_ring())
     {
         let output = nowait(dir.path(), &args)
-            .args(["--backend", backend])
+            .args(["--backend", backend, "--force"])
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
