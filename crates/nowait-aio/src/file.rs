@@ -77,13 +77,13 @@ impl File {
         &self.handle
     }
 
-    /// Whether it takes pread(2) and pwrite(2). Any other is read and written by read(2) and write(2):
+    /// True if it takes pread(2) and pwrite(2). Any other is read and written by read(2) and write(2):
     /// pipes, sockets and terminals, and what has a position but no use for it, such as eventfd(2).
     pub fn takes_positional_calls(&self) -> bool {
         self.positional_calls
     }
 
-    /// Whether there is a way to read it, or to write it: the error of read(2) or write(2) otherwise, which
+    /// Tells if there is a way to read it, or to write it: the error of read(2) or write(2) otherwise, which
     /// the kernel says before it looks at the file.
     pub fn takes(&self, direction: Direction) -> Result<(), Errno> {
         match direction {
@@ -93,7 +93,7 @@ impl File {
         .map(drop)
     }
 
-    /// Whether read(2), or write(2), would not wait now: poll(2). What can't be waited for is ready.
+    /// Tells if read(2), or write(2), would not wait now: poll(2). What can't be waited for is ready.
     pub fn is_ready(&self, direction: Direction) -> bool {
         let event = match direction {
             Direction::In => PollFlags::IN,
