@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::op::Op;
+use crate::provenance::Provenance;
 
 /// Names one queued operation of one engine, for [`cancel`](crate::Engine::cancel) and to match
 /// a completion with its submission.
@@ -50,51 +51,4 @@ impl<T> Completion<T> {
             ticket: None,
         }
     }
-}
-
-/// Where a read's bytes came from, as far as it is known. The three counts add up to the bytes
-/// that were read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Provenance {
-    /// Bytes that the page cache gave without a wait. An eager read can't tell them from bytes of
-    /// a device so fast that the readahead which the try itself started was done before the try
-    /// was (kernels since about 6.12); a strict read has asked before.
-    pub cached: usize,
-    /// Bytes that the device was awaited for: of a single page that was not there, or O_DIRECT.
-    pub device: usize,
-    /// Bytes of which the kernel did not say.
-    pub unknown: usize,
-    /// Who made the last system call for it.
-    pub served_by: ServedBy,
-}
-
-impl Provenance {
-    /// Counts `n` more bytes from `origin`.
-    pub(crate) fn add(&mut self, n: usize, origin: Origin) {
-        match origin {
-            Origin::Cache => self.cached += n,
-            Origin::Device => self.device += n,
-            Origin::Unknown => self.unknown += n,
-        }
-    }
-}
-
-/// Who served an operation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ServedBy {
-    /// The thread that asked.
-    #[default]
-    Caller,
-    /// The io_uring ring.
-    Ring,
-    /// A worker thread of the engine.
-    Worker,
-}
-
-/// Where some bytes came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    Cache,
-    Device,
-    Unknown,
 }

@@ -24,18 +24,17 @@ pub(crate) use open::open_at_once;
 #[cfg(feature = "tokio")]
 pub(crate) use trip::Trip;
 
+use crate::buffer::{IoBuf, IoBufMut, Space};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::flags::RwFlags;
 use crate::handle::Handle;
-use crate::op::buffer::{IoBuf, IoBufMut, Space};
-use crate::op::read::{fill_space, refused};
-use crate::op::write::from_slice;
 use crate::op::{Fsync, SyncFileRange, SyncRange};
+use crate::read::blocking::{fill_space, refused};
 use crate::read::{self, Plan, Recent, Request};
 use crate::residency::{self, Answer, Residency};
 use crate::retry;
-use crate::sys::{self, Errno};
+use crate::sys::{self, Errno, rw};
 
 /// An open file on an engine. `Send`, `Sync`, and cheap to clone: clones are the same open file.
 ///
@@ -79,7 +78,7 @@ impl File {
     pub fn from_fd(fd: impl Into<OwnedFd>, engine: &Engine) -> Result<File> {
         Ok(File {
             // Its engine's mode is its own from the start: a strict file is set up for it.
-            handle: Handle::with(fd.into(), None, Some(engine.core().mode))?,
+            handle: Handle::with(fd.into(), None, Some(engine.policy().mode))?,
             engine: engine.clone(),
         })
     }
@@ -173,7 +172,7 @@ impl File {
                 return Err(self.failed("write_at", why));
             }
         }
-        retry::interrupted(|| from_slice(self.handle.as_fd(), bytes, Some(offset), 0))
+        retry::interrupted(|| rw::pwritev2(self.handle.as_fd(), bytes, Some(offset), 0))
             .map_err(|e| Error::os("write_at", e).on(self.handle.shared_path()))
     }
 
@@ -261,7 +260,7 @@ impl File {
     /// # Errors
     /// As there.
     pub fn is_resident(&self, offset: u64, len: u64) -> Result<Answer<bool>> {
-        residency::View::of(&self.handle)
+        residency::View::new(self.handle.as_fd(), self.handle.residency())
             .is_resident(offset, len)
             .map_err(|e| e.on(self.handle.shared_path()))
     }
@@ -272,7 +271,7 @@ impl File {
     /// # Errors
     /// As there.
     pub fn resident_prefix(&self, offset: u64, len: u64) -> Result<Answer<u64>> {
-        residency::View::of(&self.handle)
+        residency::View::new(self.handle.as_fd(), self.handle.residency())
             .resident_prefix(offset, len)
             .map_err(|e| e.on(self.handle.shared_path()))
     }
@@ -283,7 +282,7 @@ impl File {
     /// # Errors
     /// As there.
     pub fn residency(&self) -> Result<Answer<Residency>> {
-        residency::View::of(&self.handle)
+        residency::View::new(self.handle.as_fd(), self.handle.residency())
             .residency(0..u64::MAX)
             .map_err(|e| e.on(self.handle.shared_path()))
     }
@@ -304,18 +303,18 @@ impl File {
     /// # Ok::<(), nowait::Error>(())
     /// ```
     pub fn plan(&self, len: usize) -> Plan {
-        let core = self.engine.core();
-        let mode = self.handle.mode().unwrap_or(core.mode);
+        let policy = self.engine.policy();
+        let mode = self.handle.mode().unwrap_or(policy.mode);
         let request = Request {
             len,
             flags: RwFlags::empty(),
             positional: true,
             batch: false,
-            alone: core.is_idle(),
+            alone: self.engine.is_idle(),
         };
-        let advice = self.handle.history().foresee(core.trying, core.costs());
-        let facts = self.handle.facts(mode);
-        read::plan(request, facts, mode, advice, core.copy_limit)
+        let advice = self.handle.history().foresee(policy.trying, policy.costs());
+        let facts = read::facts(&self.handle, mode);
+        read::plan(request, facts, mode, advice, policy.copy_limit)
     }
 
     /// What its reads have found in the page cache lately.

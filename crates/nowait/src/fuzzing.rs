@@ -2,7 +2,7 @@
 
 pub use crate::scan::exactly_once;
 
-/// See `kernel::source_of`.
+/// See `filesystem::source_of`.
 pub fn source_of<'a>(mounts: &'a [u8], number: &str) -> Option<&'a [u8]> {
-    crate::kernel::source_of(mounts, number)
+    crate::filesystem::source_of(mounts, number)
 }

@@ -9,12 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rustix::fs::OFlags;
 
 use crate::alignment::Alignment;
-use crate::engine::Slot;
 use crate::error::{Error, Result};
-use crate::kernel::{Filesystem, Learnt};
-use crate::read::history::History;
-use crate::read::plan::{Facts, Mode};
-use crate::{residency, sys};
+use crate::filesystem::Filesystem;
+use crate::history::History;
+use crate::mode::Mode;
+use crate::readahead::Readahead;
+use crate::registered::{OpenFile, Slot};
+use crate::residency::SourceCache;
+use crate::support::Support;
+use crate::sys;
 
 /// An open file, as operations hold it: the descriptor, and what its reads have taught.
 ///
@@ -40,11 +43,12 @@ struct Inner {
     /// Whether its misaligned reads go through a window.
     unaligned: bool,
     mode: Option<Mode>,
-    nowait_read: Learnt,
-    nowait_write: Learnt,
+    nowait_read: Support,
+    nowait_write: Support,
     filesystem: Arc<Filesystem>,
     history: History,
-    residency: residency::Once,
+    readahead: Readahead,
+    residency: SourceCache,
     /// Whether the file was told to have no readahead.
     strict: AtomicBool,
     path: Option<Arc<Path>>,
@@ -106,11 +110,12 @@ impl Handle {
             alignment,
             unaligned: false,
             mode,
-            nowait_read: Learnt::like(&filesystem.nowait_read),
-            nowait_write: Learnt::like(&filesystem.nowait_write),
+            nowait_read: Support::like(&filesystem.nowait_read),
+            nowait_write: Support::like(&filesystem.nowait_write),
             filesystem,
             history: History::default(),
-            residency: residency::Once::new(),
+            readahead: Readahead::default(),
+            residency: SourceCache::default(),
             strict: AtomicBool::new(false),
             fd,
             path,
@@ -125,7 +130,7 @@ impl Handle {
     /// Readahead leaves marks on pages, and a cached read of a marked page starts the next one: in
     /// the caller. A strict file has none but what the engine's workers do for it. Done once, at
     /// the latest by the first strict read of a handle that leaves its mode to the engine.
-    fn leave_readahead_to_the_engine(&self) {
+    pub(crate) fn leave_readahead_to_the_engine(&self) {
         if self.0.regular && !self.0.strict.load(Relaxed) && !self.0.strict.swap(true, Relaxed) {
             let _ = rustix::fs::fadvise(&self.0.fd, 0, None, rustix::fs::Advice::Random);
         }
@@ -207,6 +212,11 @@ impl Handle {
         Handle(self.0.clone(), None)
     }
 
+    /// The open file alone, as a registered slot holds it.
+    pub(crate) fn open_file(&self) -> Arc<dyn OpenFile> {
+        self.0.clone()
+    }
+
     /// The same file, in this slot.
     pub(crate) fn in_slot(self, slot: Arc<Slot>) -> Handle {
         Handle(self.0, Some(slot))
@@ -228,25 +238,17 @@ impl Handle {
         &self.0.history
     }
 
-    pub(crate) fn residency(&self) -> &residency::Once {
+    pub(crate) fn readahead(&self) -> &Readahead {
+        &self.0.readahead
+    }
+
+    pub(crate) fn residency(&self) -> &SourceCache {
         &self.0.residency
     }
 
-    /// What the plan has to know. Asks for the residency source only where the plan depends on it.
-    pub(crate) fn facts(&self, mode: Mode) -> Facts {
-        if mode == Mode::Strict {
-            self.leave_readahead_to_the_engine();
-        }
-        let nowait_refused = self.0.nowait_read.is_refused() || !self.0.regular;
-        let asks = mode == Mode::Strict || nowait_refused;
-        let memory = self.0.filesystem.is_memory();
-        Facts {
-            direct: self.0.direct,
-            memory: memory && self.0.regular,
-            nowait_refused,
-            nowait_works: self.0.nowait_read.works(),
-            residency: asks && !memory && self.0.regular && residency::can_ask(self),
-        }
+    /// Whether residency is known for this file: a source that tells the truth exists.
+    pub(crate) fn has_residency(&self) -> bool {
+        self.0.residency.is_available(self.as_fd())
     }
 
     /// A cached read worked.
@@ -262,12 +264,12 @@ impl Handle {
     }
 
     /// Whether `RWF_NOWAIT` reads are known to be refused on this file.
-    pub(crate) fn nowait_read(&self) -> &Learnt {
+    pub(crate) fn nowait_read(&self) -> &Support {
         &self.0.nowait_read
     }
 
     /// Whether a buffered write with `RWF_NOWAIT` is worth a try.
-    pub(crate) fn nowait_write(&self) -> &Learnt {
+    pub(crate) fn nowait_write(&self) -> &Support {
         &self.0.nowait_write
     }
 
@@ -289,6 +291,14 @@ impl AsFd for Handle {
         self.0.fd.as_fd()
     }
 }
+
+impl AsFd for Inner {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl OpenFile for Inner {}
 
 #[cfg(test)]
 mod tests {

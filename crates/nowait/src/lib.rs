@@ -23,7 +23,7 @@
 //! - [`Scan`]: the entries of a directory, with metadata; [`Walk`]: those of a tree;
 //!   [`scan::readahead`]: a directory's inodes brought into the kernel's caches.
 //! - [`residency`]: which pages of a file are in the page cache.
-//! - [`kernel::Kernel`]: what kernel and sandbox allow. [`stats::Stats`]: what was done.
+//! - [`capability::Kernel`]: what kernel and sandbox allow. [`stats::Stats`]: what was done.
 //!
 //! # The order of calls
 //! ```text
@@ -48,25 +48,35 @@
 )]
 
 mod alignment;
+pub mod buffer;
+pub mod capability;
 mod cast;
 pub mod completion;
 pub mod cost;
 pub mod engine;
 mod error;
 mod file;
+pub mod filesystem;
 mod flags;
 mod foreign;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod handle;
-pub mod kernel;
+mod history;
+mod mode;
 pub mod op;
+mod policy;
+mod provenance;
 pub mod read;
+mod readahead;
+mod registered;
 pub mod residency;
 mod retry;
 pub mod scan;
 mod shown;
+mod space;
 pub mod stats;
+mod support;
 mod sync;
 mod sys;
 #[cfg(feature = "tokio")]
@@ -76,14 +86,15 @@ pub mod walk;
 pub mod write;
 
 pub use alignment::{Alignment, AtomicWrites};
-pub use completion::{Completion, Provenance, ServedBy, Ticket};
+pub use buffer::{IoBuf, IoBufExt, IoBufMut};
+pub use completion::{Completion, Ticket};
 pub use engine::Engine;
 pub use error::{Error, ErrorKind, Result};
 pub use file::{File, Open, OpenOptions, ReadAt, Sync, WriteAt};
 pub use flags::RwFlags;
 pub use handle::Handle;
-pub use op::buffer::{self, IoBuf, IoBufExt, IoBufMut};
-pub use read::Mode;
+pub use mode::Mode;
+pub use provenance::{Provenance, ServedBy};
 pub use scan::Scan;
 pub use shown::Shown;
 pub use walk::Walk;

@@ -9,10 +9,7 @@
 //!   Op ──► engine ──► sqe() ─► ring ─► result ─┐
 //!              └────► run() ───────► result ───┴─► settle(result) ─► Again | Done(result)
 //! ```
-#![allow(unsafe_code)]
 
-pub mod buffer;
-mod buffer_pool;
 pub(crate) mod call;
 pub(crate) mod close;
 pub(crate) mod direct;
@@ -20,14 +17,12 @@ pub(crate) mod fadvise;
 pub(crate) mod fallocate;
 pub(crate) mod fsync;
 pub(crate) mod getxattr;
-pub(crate) mod memory;
 pub(crate) mod nop;
 pub(crate) mod openat2;
 pub(crate) mod read;
 pub(crate) mod readv;
 pub(crate) mod statx;
 pub(crate) mod sync_file_range;
-pub(crate) mod window;
 pub(crate) mod write;
 pub(crate) mod writev;
 
@@ -52,11 +47,12 @@ pub use sync_file_range::{SyncFileRange, SyncRange};
 pub use write::Write;
 pub use writev::Writev;
 
-use crate::engine::Slot;
+use crate::buffer::{Buffer, Source};
 use crate::error::ErrorKind;
+use crate::filesystem::magic;
 use crate::flags::RwFlags;
 use crate::handle::Handle;
-use crate::kernel::FUSE;
+use crate::registered::Slot;
 use crate::sys::Errno;
 use crate::sys::limit::file_size_is_limited;
 use crate::sys::rw::Offset;
@@ -118,7 +114,7 @@ impl Op {
 
     /// The buffer of a [`Read`].
     #[inline]
-    pub fn into_buffer(self) -> Option<buffer::Buffer> {
+    pub fn into_buffer(self) -> Option<Buffer> {
         match self.kind {
             Kind::Read(read) => Some(read.into_buffer()),
             _ => None,
@@ -127,7 +123,7 @@ impl Op {
 
     /// The bytes of a [`Write`].
     #[inline]
-    pub fn into_source(self) -> Option<buffer::Source> {
+    pub fn into_source(self) -> Option<Source> {
         match self.kind {
             Kind::Write(write) => Some(write.into_source()),
             _ => None,
@@ -359,7 +355,7 @@ impl Kind {
             _ => {}
         }
         let seekable = || self.handle().is_none_or(Handle::is_seekable);
-        let fuse = |handle: &Handle| handle.filesystem().magic() == FUSE;
+        let fuse = |handle: &Handle| handle.filesystem().magic() == magic::FUSE;
         match self.transfer() {
             Some(_) if self.handle().is_some_and(fuse) => false,
             Some((_, flags)) if flags.contains(RwFlags::HIPRI) => false,

@@ -9,31 +9,35 @@
 //!             └──► Queue ───────────────────────────────────────► Rest
 //! ```
 
+pub(crate) mod blocking;
 mod cached;
-pub(crate) mod history;
 pub(crate) mod plan;
+pub(crate) mod start;
 
 use std::os::fd::AsFd;
 
+pub use crate::history::{Advice, History, Recent, Trying};
 pub use cached::{Cached, cached};
-pub use history::{Advice, History, Recent, Trying};
-pub use plan::{Facts, Mode, Plan, Reason, Request, plan};
+pub use plan::{Facts, Plan, Reason, Request, plan};
+
+pub(crate) use start::{Rest, Route, Start};
 
 use cached::{Attempt, attempt, ended};
-use history::WINDOW;
+use start::start_operation;
 
-use crate::completion::{Origin, Provenance};
-use crate::engine::{Core, Route};
 use crate::error::{Error, Result};
 use crate::flags::RwFlags;
 use crate::handle::Handle;
-use crate::op::buffer::Space;
-use crate::op::read::into_space;
+use crate::mode::Mode;
 use crate::op::{Fadvise, Op};
-use crate::residency::{self, Held};
+use crate::policy::Policy;
+use crate::provenance::{Origin, Provenance};
+use crate::readahead::WINDOW;
+use crate::residency::Held;
+use crate::space::Space;
 use crate::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
-use crate::sys::rw::{Offset, checked};
+use crate::sys::rw::{self, Offset, checked};
 
 /// One read with `RWF_*` flags into borrowed memory: preadv2(2), once.
 ///
@@ -55,33 +59,8 @@ pub fn with_flags<'a>(
     flags: RwFlags,
 ) -> Result<usize> {
     let mut space = buf.into();
-    checked(Some(offset), space.len())
-        .and_then(|()| into_space(fd.as_fd(), &mut space, Some(offset), flags.bits()))
+    rw::preadv2(fd.as_fd(), &mut space, Some(offset), flags.bits())
         .map_err(|errno| Error::os("preadv2", errno))
-}
-
-/// What came of the caller's part of a read.
-#[derive(Debug)]
-pub(crate) enum Start {
-    /// All of it: so many bytes, fewer than asked only at the end of the file.
-    Done(usize, Provenance),
-    /// The rest is the engine's.
-    Rest(Rest),
-    /// It can't be done.
-    Failed(Errno),
-}
-
-/// What is left of a read for the engine.
-#[derive(Debug)]
-pub(crate) struct Rest {
-    /// How many bytes are in the buffer already.
-    pub(crate) done: usize,
-    /// Where those came from.
-    pub(crate) provenance: Provenance,
-    /// Whether the caller looked for the next byte in the page cache and did not find it.
-    pub(crate) missed: bool,
-    /// Who is to do it.
-    pub(crate) route: Route,
 }
 
 /// The caller's part of one read: decides by the plan, and does what the plan has the caller do.
@@ -91,7 +70,7 @@ pub(crate) struct Rest {
 ///
 /// `alone` says whether nothing else is in flight on the engine.
 pub(crate) fn start(
-    core: &Core,
+    policy: &Policy,
     handle: &Handle,
     space: &mut Space<'_>,
     offset: Offset,
@@ -103,13 +82,13 @@ pub(crate) fn start(
     if let Err(errno) = checked(offset, len) {
         return Start::Failed(errno);
     }
-    if core.polled {
+    if policy.polled {
         // O_DIRECT files alone, and the engine says so of others.
         return rest(0, false, Route::Ring);
     }
-    let mode = handle.mode().unwrap_or(core.mode);
-    let facts = handle.facts(mode);
-    let advice = handle.history().advise(core.trying, || core.costs());
+    let mode = handle.mode().unwrap_or(policy.mode);
+    let facts = facts(handle, mode);
+    let advice = handle.history().advise(policy.trying, || policy.costs());
     let request = Request {
         len,
         flags,
@@ -120,13 +99,13 @@ pub(crate) fn start(
         alone: advice == Advice::Skip && alone(),
     };
     let timer = sometimes_now();
-    let started = match plan(request, facts, mode, advice, core.copy_limit) {
-        Plan::CacheFirst => try_cache(core, handle, space, offset),
-        Plan::AskFirst => ask_first(core, handle, space, offset, facts),
-        Plan::Inline => inline(core, handle, space, offset),
+    let started = match plan(request, facts, mode, advice, policy.copy_limit) {
+        Plan::CacheFirst => try_cache(policy, handle, space, offset),
+        Plan::AskFirst => ask_first(policy, handle, space, offset, facts),
+        Plan::Inline => inline(policy, handle, space, offset),
         Plan::Queue(reason) => {
             if reason == Reason::Hopeless {
-                core.counters.count(Count::Skipped);
+                policy.counters.count(Count::Skipped);
             }
             let route = if reason == Reason::Large {
                 Route::Worker
@@ -138,14 +117,32 @@ pub(crate) fn start(
     };
     if let Some(timer) = timer {
         let ns = ns_since(timer);
-        core.counters.stall(ns);
+        policy.counters.stall(ns);
         match &started {
-            Start::Done(_, p) if p.cached > 0 => core.observed.hit(len, ns),
-            Start::Rest(rest) if rest.missed => core.observed.miss(ns),
+            Start::Done(_, p) if p.cached > 0 => policy.observed.hit(len, ns),
+            Start::Rest(rest) if rest.missed => policy.observed.miss(ns),
             _ => {}
         }
     }
     started
+}
+
+/// The facts that the plan needs. Looks for a residency source only where the plan depends on it.
+pub(crate) fn facts(handle: &Handle, mode: Mode) -> Facts {
+    if mode == Mode::Strict {
+        handle.leave_readahead_to_the_engine();
+    }
+    let regular = handle.is_regular();
+    let memory = handle.filesystem().is_memory();
+    let nowait_refused = handle.nowait_read().is_refused() || !regular;
+    let asks = mode == Mode::Strict || nowait_refused;
+    Facts {
+        direct: handle.is_direct(),
+        memory: memory && regular,
+        nowait_refused,
+        nowait_works: handle.nowait_read().works(),
+        residency: asks && !memory && regular && handle.has_residency(),
+    }
 }
 
 /// What a worker should have the kernel read ahead now that a read of `len` bytes from `offset` on
@@ -155,61 +152,64 @@ pub(crate) fn start(
 /// other and have met what is not cached, a worker starts one, and the next one before the reads
 /// have come to the end of it.
 pub(crate) fn ahead(
-    core: &Core,
+    policy: &Policy,
     handle: &Handle,
     (offset, len): (u64, usize),
     started: &Start,
 ) -> Option<Op> {
-    let mode = handle.mode().unwrap_or(core.mode);
+    let mode = handle.mode().unwrap_or(policy.mode);
     if mode == Mode::Eager || handle.is_direct() {
         return None;
     }
     let missed = matches!(started, Start::Rest(_));
-    let from = handle.history().ahead(offset, len as u64, missed)?;
+    let from = handle.readahead().next(offset, len as u64, missed)?;
     Some(Fadvise::new(handle, from, WINDOW, rustix::fs::Advice::WillNeed).into())
 }
 
 /// NOWAIT in the caller; what it does not bring is the engine's.
-fn try_cache(core: &Core, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
+fn try_cache(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
     match attempt(handle.as_fd(), space, offset) {
         Attempt::All(n) => {
             handle.nowait_read_worked();
             handle.history().hit();
-            core.counters
+            policy
+                .counters
                 .add2(Count::Hits, 1, Count::HitBytes, n as u64);
             Start::Done(n, from(n, Origin::Cache))
         }
         Attempt::Part(n) => {
             // The next read learns what kept it from being more.
             handle.nowait_read_worked();
-            core.counters
+            policy
+                .counters
                 .add2(Count::Hits, 1, Count::HitBytes, n as u64);
             Start::Done(n, from(n, Origin::Cache))
         }
         Attempt::Prefix(n) => {
             handle.nowait_read_worked();
             handle.history().miss();
-            core.counters
+            policy
+                .counters
                 .add2(Count::Prefixes, 1, Count::PrefixBytes, n as u64);
             rest(n, true, Route::Ring)
         }
         Attempt::Nothing => {
             handle.nowait_read_worked();
             handle.history().miss();
-            core.counters.count(Count::Misses);
+            policy.counters.count(Count::Misses);
             rest(0, true, Route::Ring)
         }
         Attempt::NotNow => {
-            core.counters.count(Count::Misses);
+            policy.counters.count(Count::Misses);
             rest(0, false, Route::Ring)
         }
         Attempt::FalseEof => {
-            core.counters.count(Count::FalseEnds);
+            policy.counters.count(Count::FalseEnds);
             rest(0, false, Route::Ring)
         }
         Attempt::Refused(_) => {
             handle.nowait_read_refused();
-            core.counters.count(Count::Refusals);
+            policy.counters.count(Count::Refusals);
             rest(0, false, Route::Ring)
         }
         Attempt::Failed(errno) => Start::Failed(errno),
@@ -218,7 +218,7 @@ fn try_cache(core: &Core, handle: &Handle, space: &mut Space<'_>, offset: Offset
 
 /// Residency first; only what is there is read in the caller.
 fn ask_first(
-    core: &Core,
+    policy: &Policy,
     handle: &Handle,
     space: &mut Space<'_>,
     offset: Offset,
@@ -228,18 +228,18 @@ fn ask_first(
         // A regular file that lseek(2) refuses, as some of tracefs.
         return rest(0, false, Route::Ring);
     };
-    match residency::ask(handle, at, space.len()) {
-        Held::Whole if facts.nowait_refused => plain(core, handle, space, offset),
+    match handle.residency().ask(handle.as_fd(), at, space.len()) {
+        Held::Whole if facts.nowait_refused => plain(policy, handle, space, offset),
         Held::Whole => {
-            let started = try_cache(core, handle, space, offset);
+            let started = try_cache(policy, handle, space, offset);
             if matches!(&started, Start::Rest(rest) if rest.missed) {
-                core.counters.count(Count::Races);
+                policy.counters.count(Count::Races);
             }
             started
         }
         Held::Not => {
             handle.history().miss();
-            core.counters.count(Count::Misses);
+            policy.counters.count(Count::Misses);
             rest(0, true, Route::Ring)
         }
         Held::Unknown => rest(0, false, Route::Ring),
@@ -247,25 +247,26 @@ fn ask_first(
 }
 
 /// Where NOWAIT is refused (overlayfs) and the pages were there a moment ago: an ordinary read.
-fn plain(core: &Core, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
+fn plain(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
     let started = in_caller(handle, space, offset, Origin::Cache);
     if let Start::Done(n, _) = started {
         handle.history().hit();
-        core.counters
+        policy
+            .counters
             .add2(Count::Hits, 1, Count::HitBytes, n as u64);
     }
     started
 }
 
 /// A memory-backed file: an ordinary read.
-fn inline(core: &Core, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
-    core.counters.count(Count::Inline);
+fn inline(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
+    policy.counters.count(Count::Inline);
     in_caller(handle, space, offset, Origin::Cache)
 }
 
 /// An ordinary read in the caller; the engine goes on after a short one that is not the end.
 fn in_caller(handle: &Handle, space: &mut Space<'_>, offset: Offset, origin: Origin) -> Start {
-    match into_space(handle.as_fd(), space, offset, 0) {
+    match rw::preadv2(handle.as_fd(), space, offset, 0) {
         Ok(n) => match offset {
             Some(at) if 0 < n && n < space.len() && !ended(handle.as_fd(), at, n) => {
                 rest(n, false, Route::Ring)
@@ -295,7 +296,7 @@ fn from(n: usize, origin: Origin) -> Provenance {
 /// The caller's part of an engine operation that is a read, and what is to be read ahead besides:
 /// `None` if it is the engine's as it is.
 pub(crate) fn start_op(
-    core: &Core,
+    policy: &Policy,
     op: &mut Op,
     batch: bool,
     alone: impl FnOnce() -> bool,
@@ -309,10 +310,10 @@ pub(crate) fn start_op(
         return None;
     }
     let mut then = None;
-    let started = read.start(|handle, space| {
+    let started = start_operation(read, |handle, space| {
         let len = space.len();
-        let started = start(core, handle, space, Some(offset), flags, batch, alone);
-        then = ahead(core, handle, (offset, len), &started);
+        let started = start(policy, handle, space, Some(offset), flags, batch, alone);
+        then = ahead(policy, handle, (offset, len), &started);
         started
     });
     Some((started, then))

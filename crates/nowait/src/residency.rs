@@ -53,22 +53,23 @@ mod ask;
 mod chosen;
 mod mapped;
 mod page_map;
+mod pages;
 mod survey;
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
 pub use answer::{Answer, Reason, Source};
-pub(crate) use ask::{Held, ask, can_ask};
-pub(crate) use chosen::Once;
+pub(crate) use ask::{Held, SourceCache};
 pub use page_map::{PageMap, Run, Runs};
+pub use pages::page_size;
 
 use chosen::{Chosen, choose, only};
 use page_map::Builder;
+use pages::pages_of;
 use survey::{Survey, Told};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::handle::Handle;
 use crate::sys::stat::{self, Shape};
 
 /// How many bytes from `offset` on are in the page cache without a gap.
@@ -289,10 +290,10 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(crate) fn of(handle: &'a Handle) -> View<'a> {
+    pub(crate) fn new(fd: BorrowedFd<'a>, cache: &'a SourceCache) -> View<'a> {
         View {
-            fd: handle.as_fd(),
-            chosen: ask::chosen(handle),
+            fd,
+            chosen: cache.chosen(fd),
             alone: false,
         }
     }
@@ -401,22 +402,4 @@ fn end(operation: &'static str, offset: u64, len: u64) -> Result<u64> {
 /// What of a range lies within the file; empty, and where it began, if nothing does.
 fn within(shape: &Shape, range: Range<u64>) -> Range<u64> {
     range.start..range.end.min(shape.size).max(range.start)
-}
-
-/// How many pages a range touches.
-fn pages(offset: u64, len: u64) -> u64 {
-    if len == 0 {
-        0
-    } else {
-        (offset + len - 1) / page_size() - offset / page_size() + 1
-    }
-}
-
-fn pages_of(range: &Range<u64>) -> u64 {
-    pages(range.start, range.end - range.start)
-}
-
-/// Bytes of a page: the unit of the counts.
-pub fn page_size() -> u64 {
-    crate::sys::process::page_size() as u64
 }

@@ -1,11 +1,11 @@
 //! The only home of system calls by number, and of the few calls that the crates we use don't have.
 //!
 //! Every function is one call: no retries, no policy. Errors are the kernel's errno.
-#![allow(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("nowait is for 64-bit Linux");
 
+pub(crate) mod eventfd;
 pub(crate) mod limit;
 pub(crate) mod process;
 pub(crate) mod residency;

@@ -45,6 +45,8 @@ mod description;
 mod file;
 mod open_options;
 mod paths;
+mod raw_fd;
+mod read_buf;
 mod read_dir;
 mod stream;
 mod transfer;

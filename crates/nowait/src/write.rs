@@ -2,15 +2,14 @@
 
 use std::os::fd::AsFd;
 
-use crate::engine::Core;
 use crate::error::{Error, Result};
 use crate::flags::RwFlags;
 use crate::handle::Handle;
-use crate::op::write::from_slice;
+use crate::policy::Policy;
 use crate::stats::Count;
 use crate::sys::Errno;
 use crate::sys::limit::file_size_is_limited;
-use crate::sys::rw::Offset;
+use crate::sys::rw::{self, Offset};
 
 /// One write with `RWF_*` flags: pwritev2(2), once.
 ///
@@ -25,7 +24,7 @@ use crate::sys::rw::Offset;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn with_flags(fd: impl AsFd, bytes: &[u8], offset: u64, flags: RwFlags) -> Result<usize> {
-    from_slice(fd.as_fd(), bytes, Some(offset), flags.bits())
+    rw::pwritev2(fd.as_fd(), bytes, Some(offset), flags.bits())
         .map_err(|errno| Error::os("pwritev2", errno))
 }
 
@@ -35,21 +34,21 @@ pub fn with_flags(fd: impl AsFd, bytes: &[u8], offset: u64, flags: RwFlags) -> R
 ///
 /// Nothing is tried where it could raise SIGXFSZ in the caller (RLIMIT_FSIZE), on O_DIRECT files,
 /// or for more than the caller should copy.
-pub(crate) fn start(core: &Core, handle: &Handle, bytes: &[u8], offset: Offset) -> usize {
+pub(crate) fn start(policy: &Policy, handle: &Handle, bytes: &[u8], offset: Offset) -> usize {
     let tries = handle.is_regular()
         && !handle.is_direct()
         && !handle.filesystem().is_memory()
-        && !core.polled
-        && bytes.len() <= core.copy_limit
+        && !policy.polled
+        && bytes.len() <= policy.copy_limit
         && !handle.nowait_write().is_refused()
         && !file_size_is_limited();
     if !tries {
         return 0;
     }
-    match from_slice(handle.as_fd(), bytes, offset, RwFlags::NOWAIT.bits()) {
+    match rw::pwritev2(handle.as_fd(), bytes, offset, RwFlags::NOWAIT.bits()) {
         Ok(n) => {
             handle.nowait_write_worked();
-            core.counters.count(Count::WriteHits);
+            policy.counters.count(Count::WriteHits);
             n
         }
         Err(Errno::AGAIN) => {

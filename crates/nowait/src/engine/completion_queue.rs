@@ -8,12 +8,13 @@ use std::time::Instant;
 use once_cell::race::OnceBox;
 use rustix::event::EventfdFlags;
 
-use super::Waiting;
 use super::class::Class;
+use super::wait::Waiting;
 use crate::completion::Completion;
 use crate::error::Error;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait, wait_timeout};
 use crate::sys::Errno;
+use crate::sys::eventfd::{eventfd, notify};
 
 /// Completions that were not reaped yet.
 ///
@@ -175,17 +176,6 @@ impl CompletionQueue {
     pub(crate) fn wake_ring(&self, ring: &Arc<OwnedFd>) {
         let _ = self.ring.set(Box::new(ring.clone()));
     }
-}
-
-/// A new eventfd(2). One that a ring reads must block: of a file with O_NONBLOCK some kernels'
-/// rings report EAGAIN instead of waiting.
-pub(crate) fn eventfd(flags: EventfdFlags) -> Result<OwnedFd, Errno> {
-    rustix::event::eventfd(0, EventfdFlags::CLOEXEC | flags)
-}
-
-/// Makes an eventfd readable. Its count saturates; there is nothing else to fail.
-pub(crate) fn notify(event: &OwnedFd) {
-    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
 #[cfg(all(test, shuttle))]

@@ -1,29 +1,10 @@
-//! Files that a ring is told of beforehand: a table of slots, filled and cleared by the thread that
-//! drives the ring.
-//!
-//! ```text
-//!  insert(handle) ─► Handle with a Slot ──► its operations hold the slot, too
-//!        │ Set                                     │ the last of them is dropped
-//!        ▼                                         ▼ Clear
-//!      changes ──────────────────────────────► applied by the ring's thread, in order
-//! ```
-//!
-//! A slot has one change at most, the last one: a Set replaces a Clear, for the ring lets go of a
-//! slot's file when it is given another. So a slot's number may be given out anew as soon as its Clear
-//! is queued; until the new file's Set is applied its operations use the plain descriptor.
+//! The set of files that are registered with an engine's ring.
 
-use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Weak};
 
-use io_uring::Submitter;
-
-use super::shared::Inbox;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::handle::Handle;
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Mutex, lock};
-use crate::sys::process::Owner;
+use crate::registered::{DirectSlot, Notified, Table};
 
 /// Files registered with an engine's ring: operations on them spare the kernel looking up, taking
 /// and putting back the file each time. Made by [`Engine::file_set`](super::Engine::file_set) or
@@ -49,54 +30,6 @@ use crate::sys::process::Owner;
 #[derive(Clone, Debug)]
 pub struct FileSet(Arc<Table>);
 
-/// The slots of one set.
-#[derive(Debug)]
-pub(crate) struct Table {
-    state: Mutex<State>,
-    /// There are changes: for the ring's thread to look at without the lock.
-    changed: AtomicBool,
-    /// The owner of a shared engine, who is told of changes. A local engine looks by itself.
-    owner: Option<Weak<Inbox>>,
-    capacity: u32,
-    process: Owner,
-}
-
-#[derive(Debug)]
-struct State {
-    free: Vec<u32>,
-    /// What a slot is to hold, of those that the ring was not told of: the last word on each.
-    changes: HashMap<u32, Change>,
-    /// The ring is gone, or has refused: slots are given out, and nobody fills them.
-    closed: bool,
-}
-
-#[derive(Debug)]
-enum Change {
-    /// Holds the file, so that its descriptor is the same one when this is applied.
-    Set(Handle, Weak<Slot>),
-    Clear,
-}
-
-/// One file's place in a set; given back when the last handle that has it is dropped.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    table: Arc<Table>,
-    index: u32,
-    /// The ring has it.
-    set: AtomicBool,
-}
-
-/// A slot of a [`FileSet`] that files are opened into and read in without any descriptor. Clones are
-/// the same slot.
-#[derive(Clone, Debug)]
-pub struct DirectSlot(Arc<Slot>);
-
-impl DirectSlot {
-    pub(crate) fn slot(&self) -> &Slot {
-        &self.0
-    }
-}
-
 impl FileSet {
     /// Takes in a file: returns a handle of it whose operations use its slot, on the engine that
     /// the set is of. On other engines, and by workers, they use the descriptor as ever.
@@ -106,18 +39,10 @@ impl FileSet {
     /// does so at once, a local one when it submits or reaps next.
     ///
     /// # Errors
-    /// [`SetFull`](ErrorKind::SetFull); [`Forked`](ErrorKind::Forked) in a forked child.
+    /// [`SetFull`](crate::ErrorKind::SetFull); [`Forked`](crate::ErrorKind::Forked) in a forked child.
     pub fn insert(&self, handle: &Handle) -> Result<Handle> {
-        let plain = handle.plain();
-        let slot = self.0.take()?;
-        let index = slot.index;
-        let slot = Arc::new(slot);
-        let set = Change::Set(plain.clone(), Arc::downgrade(&slot));
-        let (previous, news) = self.0.change(&mut lock(&self.0.state), index, set);
-        // Without the lock: this may close a file.
-        drop(previous);
-        self.0.tell(news);
-        Ok(plain.in_slot(slot))
+        let slot = self.0.insert(handle.open_file())?;
+        Ok(handle.plain().in_slot(slot))
     }
 
     /// An empty slot, for [`OpenDirect`](crate::op::OpenDirect) to open a file into. It is free again,
@@ -126,253 +51,24 @@ impl FileSet {
     /// # Errors
     /// As [`insert`](FileSet::insert).
     pub fn reserve(&self) -> Result<DirectSlot> {
-        let slot = self.0.take()?;
-        slot.set.store(true, Ordering::Release);
-        Ok(DirectSlot(Arc::new(slot)))
+        self.0.reserve()
     }
 
     /// How many files it has room for.
     pub fn capacity(&self) -> usize {
-        self.0.capacity as usize
+        self.0.capacity() as usize
     }
 
-    /// How many slots nobody uses.
+    /// The number of free slots.
     pub fn free(&self) -> usize {
-        if !self.0.process.is_here() {
-            return 0;
-        }
-        lock(&self.0.state).free.len()
+        self.0.free()
     }
 
-    pub(super) fn new(capacity: usize, owner: Option<Weak<Inbox>>) -> Result<FileSet> {
-        let capacity = u32::try_from(capacity)
-            .ok()
-            .filter(|n| (1..=MOST).contains(n));
-        let capacity = capacity.ok_or(Error::new("file_set", ErrorKind::InvalidInput))?;
-        Ok(FileSet(Arc::new(Table {
-            state: Mutex::new(State {
-                free: (0..capacity).rev().collect(),
-                changes: HashMap::new(),
-                closed: false,
-            }),
-            changed: AtomicBool::new(false),
-            owner,
-            capacity,
-            process: Owner::current(),
-        })))
+    pub(super) fn new(capacity: usize, owner: Option<Weak<dyn Notified>>) -> Result<FileSet> {
+        Table::new(capacity, owner).map(FileSet)
     }
 
     pub(super) fn table(&self) -> &Arc<Table> {
         &self.0
-    }
-}
-
-/// What the kernel takes at most.
-const MOST: u32 = 1 << 20;
-
-impl Table {
-    fn take(self: &Arc<Table>) -> Result<Slot> {
-        if !self.process.is_here() {
-            return Err(Error::new("file_set", ErrorKind::Forked));
-        }
-        let index = lock(&self.state).free.pop();
-        let index = index.ok_or(Error::new("file_set", ErrorKind::SetFull))?;
-        Ok(Slot {
-            table: self.clone(),
-            index,
-            set: AtomicBool::new(false),
-        })
-    }
-
-    pub(super) fn capacity(&self) -> u32 {
-        self.capacity
-    }
-
-    /// Notes what a slot is to hold. Returns what it was to hold before, and true if the ring's
-    /// thread is to be told that there are changes.
-    fn change(&self, state: &mut State, index: u32, change: Change) -> (Option<Change>, bool) {
-        if state.closed {
-            return (Some(change), false);
-        }
-        let previous = state.changes.insert(index, change);
-        (previous, !self.changed.swap(true, Ordering::Release))
-    }
-
-    fn tell(&self, news: bool) {
-        if news && let Some(owner) = self.owner.as_ref().and_then(Weak::upgrade) {
-            owner.tell_files();
-        }
-    }
-
-    /// Gives a slot back.
-    fn release(&self, index: u32) {
-        let (previous, news) = {
-            let mut state = lock(&self.state);
-            let changed = self.change(&mut state, index, Change::Clear);
-            // Only now: what takes the number next replaces this change.
-            state.free.push(index);
-            changed
-        };
-        // Without the lock: this may close the file.
-        drop(previous);
-        self.tell(news);
-    }
-
-    /// Whether the ring's thread has something to apply.
-    pub(super) fn has_changed(&self) -> bool {
-        self.changed.load(Ordering::Relaxed) && self.changed.swap(false, Ordering::Acquire)
-    }
-
-    /// Applies what is queued. On the ring's thread alone.
-    pub(super) fn apply(&self, ring: &Submitter<'_>) {
-        self.apply_by(|index, fd| ring.register_files_update(index, &[fd]).is_ok());
-    }
-
-    /// Applies what is queued: `update` has a slot hold this descriptor, or none (−1), and says whether
-    /// it does.
-    fn apply_by(&self, mut update: impl FnMut(u32, i32) -> bool) {
-        let changes = std::mem::take(&mut lock(&self.state).changes);
-        for (index, change) in changes {
-            match change {
-                Change::Set(file, slot) => {
-                    let Some(slot) = slot.upgrade() else { continue };
-                    let fd = file.as_fd().as_raw_fd();
-                    // What can't be registered (a ring's own descriptor) is used as it is.
-                    let set = update(index, fd);
-                    if !set {
-                        // Nor does it keep what was there before.
-                        update(index, -1);
-                    }
-                    slot.set.store(set, Ordering::Release);
-                }
-                Change::Clear => {
-                    update(index, -1);
-                }
-            }
-        }
-    }
-
-    /// The ring is gone, or has refused: nothing is applied any more.
-    pub(super) fn close(&self) {
-        let unapplied = {
-            let mut state = lock(&self.state);
-            state.closed = true;
-            std::mem::take(&mut state.changes)
-        };
-        drop(unapplied);
-    }
-}
-
-impl Slot {
-    /// Its number on the ring that this table is of, once that has it.
-    pub(super) fn number(&self, table: &Arc<Table>) -> Option<u32> {
-        let known = Arc::ptr_eq(&self.table, table) && self.set.load(Ordering::Acquire);
-        known.then_some(self.index)
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        // A forked child's table is nobody's, and its lock may have been caught by the fork.
-        if self.table.process.is_here() {
-            self.table.release(self.index);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::{Backend, Engine, Options};
-
-    #[test]
-    fn a_set_that_no_ring_fills_keeps_no_changes() {
-        let engine: Engine = Options::new().backend(Backend::Threads).build().unwrap();
-        let set = engine.file_set(4).unwrap();
-        let file = Handle::new(tempfile::tempfile().unwrap()).unwrap();
-        for _ in 0..100 {
-            drop(set.reserve().unwrap());
-            drop(set.insert(&file).unwrap());
-        }
-        assert_eq!(set.free(), 4);
-        assert_eq!(lock(&set.table().state).changes.len(), 0);
-    }
-
-    #[test]
-    fn a_slot_has_one_change_however_often_it_is_given_back() {
-        let Ok(mut engine) = Options::new().backend(Backend::Uring).build_local() else {
-            return;
-        };
-        let set = engine.file_set(4).unwrap();
-        let file = Handle::new(tempfile::tempfile().unwrap()).unwrap();
-        for _ in 0..1000 {
-            drop(set.reserve().unwrap());
-            drop(set.insert(&file).unwrap());
-        }
-        assert!(lock(&set.table().state).changes.len() <= 4);
-    }
-}
-
-#[cfg(all(test, shuttle))]
-mod model {
-    use super::*;
-
-    const SCHEDULES: usize = 5_000;
-
-    /// Two threads put files into a set of one slot and take them out again, while the ring's
-    /// thread applies what has changed. A slot is used only while the ring holds its file.
-    fn a_slot_is_its_files() {
-        let set = FileSet::new(1, None).unwrap();
-        let ring = Arc::new(Mutex::new(-1));
-        let over = Arc::new(AtomicBool::new(false));
-        let threads: Vec<_> = (0..2)
-            .map(|_| {
-                let (set, ring) = (set.clone(), ring.clone());
-                shuttle::thread::spawn(move || {
-                    for _ in 0..2 {
-                        let plain = Handle::new(std::fs::File::open("/dev/null").unwrap());
-                        let Ok(file) = set.insert(&plain.unwrap()) else {
-                            continue;
-                        };
-                        crate::sync::yield_now();
-                        if file
-                            .slot()
-                            .and_then(|slot| slot.number(set.table()))
-                            .is_some()
-                        {
-                            assert_eq!(*lock(&ring), file.as_fd().as_raw_fd());
-                        }
-                    }
-                })
-            })
-            .collect();
-        let owner = {
-            let (set, ring, over) = (set.clone(), ring.clone(), over.clone());
-            shuttle::thread::spawn(move || {
-                let apply = || {
-                    if set.table().has_changed() {
-                        set.table().apply_by(|_, fd| {
-                            *lock(&ring) = fd;
-                            true
-                        });
-                    }
-                };
-                while !over.load(Ordering::SeqCst) {
-                    apply();
-                    crate::sync::yield_now();
-                }
-                apply();
-            })
-        };
-        threads.into_iter().for_each(|t| t.join().unwrap());
-        over.store(true, Ordering::SeqCst);
-        owner.join().unwrap();
-        assert_eq!((set.free(), *lock(&ring)), (1, -1));
-    }
-
-    #[test]
-    fn a_slot_is_used_only_while_the_ring_holds_its_file() {
-        shuttle::check_random(a_slot_is_its_files, SCHEDULES);
-        shuttle::check_pct(a_slot_is_its_files, SCHEDULES, 3);
     }
 }

@@ -4,9 +4,14 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use super::op_state::Flight;
-use super::shared::Closer;
 use crate::completion::{Completion, Ticket};
 use crate::error::ErrorKind;
+
+/// An engine that operations can be cancelled on.
+pub(super) trait Cancel: std::fmt::Debug + Send + Sync {
+    /// Asks the engine to stop an operation.
+    fn cancel(&self, ticket: Ticket, why: ErrorKind);
+}
 
 /// An operation in flight, as its future holds it.
 ///
@@ -16,11 +21,11 @@ use crate::error::ErrorKind;
 #[derive(Debug)]
 pub(crate) struct InFlight {
     flight: Arc<Flight>,
-    stop: Option<(Weak<Closer>, Ticket)>,
+    stop: Option<(Weak<dyn Cancel>, Ticket)>,
 }
 
 impl InFlight {
-    pub(super) fn new(flight: Arc<Flight>, stop: Option<(Weak<Closer>, Ticket)>) -> InFlight {
+    pub(super) fn new(flight: Arc<Flight>, stop: Option<(Weak<dyn Cancel>, Ticket)>) -> InFlight {
         InFlight { flight, stop }
     }
 

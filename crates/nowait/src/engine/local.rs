@@ -6,21 +6,29 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::backend::{Backend, Choice, choose, no_ring};
+use super::chain::{Chain, RefusedChain};
 use super::class::Class;
-use super::completion_queue::{CompletionQueue, notify};
-use super::parcel::{Parcel, Reply, Route};
+use super::completion_queue::CompletionQueue;
+use super::core::Core;
+use super::features::Features;
+use super::file_set::FileSet;
+use super::options::Options;
 use super::pools::Pools;
-use super::uring::{Out, Ring, Until};
-use super::{
-    Backend, Begun, Chain, Choice, Core, Features, FileSet, Options, RefusedChain, Submit, Wait,
-    Waiting, begin, choose, no_ring,
-};
+use super::reply::Reply;
+use super::request::Parcel;
+use super::ring::Ring;
+use super::ring::out::Out;
+use super::ring::until::Until;
+use super::submit::{Begun, Submit, begin};
+use super::wait::{Wait, Waiting};
 use crate::completion::{Completion, Ticket};
 use crate::cost::Costs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Kind, Op};
-use crate::read::Rest;
+use crate::read::{Rest, Route};
 use crate::stats::{Count, Stats};
+use crate::sys::eventfd::notify;
 
 /// An engine that its own thread drives: for thread-per-core servers, batches and benchmarks.
 ///
@@ -71,6 +79,16 @@ impl std::fmt::Debug for LocalEngine {
     }
 }
 
+impl Options {
+    /// Makes an engine that the calling thread drives.
+    ///
+    /// # Errors
+    /// As [`build`](Options::build).
+    pub fn build_local(&self) -> Result<LocalEngine> {
+        LocalEngine::with(self)
+    }
+}
+
 impl LocalEngine {
     /// An engine with the default [`Options`], driven by this thread.
     ///
@@ -84,7 +102,9 @@ impl LocalEngine {
         options.check()?;
         let core = Arc::new(Core::new(options));
         let pools = Pools::new(&core, options);
-        let (made, choice) = choose(options, || Ring::new(&core, options.depth, &options.ring))?;
+        let (made, choice) = choose(options.backend, options.ring.insisted(), || {
+            Ring::new(&core, options.depth, &options.ring)
+        })?;
         let (mut ring, features) = made.unzip();
         core.note_features(features, &choice);
         if choice.backend == Backend::Threads {
@@ -150,12 +170,12 @@ impl LocalEngine {
 
     /// What this engine has done so far.
     pub fn stats(&self) -> Stats {
-        self.core.counters.snapshot()
+        self.core.policy.counters.snapshot()
     }
 
     /// What a hit, a miss and a handoff cost, as this engine has observed them.
     pub fn costs(&self) -> Costs {
-        self.core.costs()
+        self.core.policy.costs()
     }
 
     /// Submits one operation; it has reached the kernel (or is done) when this returns.
@@ -163,7 +183,7 @@ impl LocalEngine {
         if let Err(error) = self.core.check_process(op.name()) {
             return Submit::Done(Completion::failed(error, op));
         }
-        let (begun, ahead) = begin(&self.core, &mut op, false, || self.in_flight() == 0);
+        let (begun, ahead) = begin(&self.core.policy, &mut op, false, || self.in_flight() == 0);
         ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
         match begun {
             Begun::Done(result, provenance) => Submit::Done(Completion {
@@ -179,7 +199,7 @@ impl LocalEngine {
                 Submit::Queued(ticket)
             }
             Begun::Rest(_) => {
-                self.core.counters.count(Count::Full);
+                self.core.policy.counters.count(Count::Full);
                 Submit::Full(op)
             }
         }
@@ -239,12 +259,12 @@ impl LocalEngine {
         let room = self.depth().saturating_sub(self.in_flight());
         let taken = room.min(ops.len());
         if taken < ops.len() {
-            self.core.counters.count(Count::Full);
+            self.core.policy.counters.count(Count::Full);
         }
         let batch = self.ring.is_some();
         let mut aheads = Vec::new();
         for mut op in ops.drain(..taken) {
-            let (begun, ahead) = begin(&self.core, &mut op, batch, || self.in_flight() == 0);
+            let (begun, ahead) = begin(&self.core.policy, &mut op, batch, || self.in_flight() == 0);
             aheads.extend(ahead);
             match begun {
                 Begun::Done(result, provenance) => {
@@ -280,12 +300,12 @@ impl LocalEngine {
     pub fn submit_chain(&mut self, mut chain: Chain) -> Result<Vec<Ticket>, RefusedChain> {
         let refused = self
             .core
-            .refuses_chain(&mut chain, self.ring.as_ref().map(Ring::taking));
+            .refuses_chain(&mut chain, self.ring.as_ref().map(Ring::supported));
         if let Some(error) = refused {
             return Err(RefusedChain { error, chain });
         }
         if self.in_flight() + chain.len() > self.depth() {
-            self.core.counters.count(Count::Full);
+            self.core.policy.counters.count(Count::Full);
             let error = Error::new("submit_chain", ErrorKind::Full);
             return Err(RefusedChain { error, chain });
         }
@@ -303,6 +323,7 @@ impl LocalEngine {
         due.clone()
             .for_each(|(at, ticket)| self.core.deadlines.add(*at, *ticket));
         self.core
+            .policy
             .counters
             .add(Count::Handoffs, parcels.len() as u64);
         // A ring that can't be entered any more gives them back.
@@ -336,7 +357,7 @@ impl LocalEngine {
             self.ready.push_back(completion);
             return ticket;
         }
-        self.core.counters.count(Count::Handoffs);
+        self.core.policy.counters.count(Count::Handoffs);
         match &mut self.ring {
             Some(ring) if route == Route::Ring && ring.takes(&parcel.op.kind) => {
                 if let Some(parcel) = ring.push(parcel) {
@@ -354,7 +375,7 @@ impl LocalEngine {
     /// Has a worker read ahead.
     fn read_ahead(&mut self, op: Op) {
         self.ticket += 1;
-        if let Some(parcel) = self.core.ahead(op, Ticket(self.ticket)) {
+        if let Some(parcel) = Parcel::ahead(&self.core, op, Ticket(self.ticket)) {
             self.pools.push(parcel);
         }
     }
@@ -505,7 +526,7 @@ impl LocalEngine {
     /// completions are found by reaping alone; [`ErrorKind::Forked`] in a forked child.
     pub fn event_fd(&mut self) -> Result<BorrowedFd<'_>> {
         self.core.check_process("event_fd")?;
-        if self.core.polled {
+        if self.core.policy.polled {
             // Nothing happens on its own that could be told.
             return Err(Error::new(
                 "event_fd (of a polled engine)",

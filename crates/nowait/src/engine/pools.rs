@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use super::class::Class;
-use super::parcel::{Parcel, Unwanted};
-use super::threads::{Pool, Task};
-use super::{Core, Options};
+use super::core::Core;
+use super::options::Options;
+use super::reply::Unwanted;
+use super::request::Parcel;
+use super::workers::{Pool, Task};
 use crate::completion::Ticket;
 use crate::error::{ErrorKind, Result};
 

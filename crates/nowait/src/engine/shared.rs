@@ -1,40 +1,41 @@
 //! The shared engine: many threads submit, one owner drives the ring, futures and reapers wait.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak, mpsc};
 use std::task::Waker;
-use std::time::Duration;
 
-use crossbeam_queue::SegQueue;
-
+use super::backend::{Backend, Choice, choose, no_ring};
+use super::chain::{Chain, RefusedChain};
 use super::class::Class;
-use super::completion_queue::{CompletionQueue, Taken, notify};
-use super::file_set::Table;
-use super::in_flight::InFlight;
+use super::completion_queue::{CompletionQueue, Taken};
+use super::core::Core;
+use super::features::Features;
+use super::file_set::FileSet;
+use super::in_flight::{Cancel, InFlight};
 use super::op_state::Flight;
-use super::parcel::{Parcel, Reply, Route};
+use super::options::Options;
+use super::owner::{Inbox, Message, start_owner};
 use super::pools::Pools;
+use super::reply::Reply;
+use super::request::Parcel;
 use super::semaphore::Turn;
 #[cfg(feature = "tokio")]
 use super::semaphore::Watch;
-use super::sleep::Sleep;
-use super::threads::Task;
-use super::uring::{Out, Ring, Takes, Until};
-use super::{
-    Backend, Begun, Chain, Choice, Core, Features, FileSet, Options, RefusedChain, Submit, Wait,
-    Waiting, begin, choose, no_ring,
-};
+use super::submit::{Begun, Submit, begin};
+use super::wait::{Wait, Waiting};
+use super::workers::Task;
 use crate::completion::{Completion, Ticket};
 use crate::cost::Costs;
 use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "tokio")]
 use crate::handle::Handle;
 use crate::op::{Kind, Op};
-use crate::read::Rest;
+use crate::policy::Policy;
+use crate::read::{Rest, Route};
+use crate::registered::Notified;
 use crate::stats::{Count, Stats};
-use crate::sync::spawn;
 use crate::sys::process::PerProcess;
 
 /// An engine that any thread may submit to. Clones are the same engine.
@@ -59,7 +60,7 @@ pub struct Engine(Arc<Closer>);
 
 /// The handles' share of an engine: its end is the engine's.
 #[derive(Debug)]
-pub(super) struct Closer(Arc<Shared>);
+struct Closer(Arc<Shared>);
 
 struct Shared {
     core: Arc<Core>,
@@ -80,44 +81,16 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// What is on its way to the owner thread.
-#[derive(Debug)]
-pub(super) struct Inbox {
-    messages: SegQueue<Message>,
-    sleep: Sleep,
-    closing: AtomicBool,
-    wake: Arc<OwnedFd>,
-    /// What the ring does.
-    takes: Takes,
-}
-
-#[derive(Debug)]
-enum Message {
-    Submit(Parcel),
-    /// Operations that are linked.
-    Chain(Vec<Parcel>),
-    Cancel(Ticket, ErrorKind),
-    /// Registers room for a set's files.
-    Register(Arc<Table>, mpsc::Sender<std::io::Result<()>>),
-    /// Files of the set have come or gone.
-    Files,
-}
-
-impl Inbox {
-    fn send(&self, message: Message) {
-        self.messages.push(message);
-        self.rouse();
-    }
-
-    /// Has the owner look at what has changed among the registered files.
-    pub(super) fn tell_files(&self) {
-        self.send(Message::Files);
-    }
-
-    fn rouse(&self) {
-        if self.sleep.must_be_woken() {
-            notify(&self.wake);
-        }
+impl Options {
+    /// Makes a shared engine.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a depth or worker count out of range or a `NOWAIT_BACKEND` that is
+    /// neither `uring` nor `threads`; the kernel's errno if an insisted-on ring is denied or no
+    /// thread can be started; [`NeedsRing`](ErrorKind::NeedsRing) if it is to be polled or to have
+    /// SQPOLL, and there is no such ring.
+    pub fn build(&self) -> Result<Engine> {
+        Engine::with(self)
     }
 }
 
@@ -181,7 +154,9 @@ impl Engine {
         options.check()?;
         let core = Arc::new(Core::new(options));
         let pools = Arc::new(Pools::new(&core, options));
-        let (made, choice) = choose(options, || start_owner(&core, options, &pools))?;
+        let (made, choice) = choose(options.backend, options.ring.insisted(), || {
+            start_owner(&core, options, &pools)
+        })?;
         let (inbox, features) = made.unzip();
         core.note_features(features, &choice);
         if choice.backend == Backend::Threads {
@@ -201,8 +176,17 @@ impl Engine {
         &self.0.0
     }
 
-    pub(crate) fn core(&self) -> &Core {
+    fn core(&self) -> &Core {
         &self.shared().core
+    }
+
+    /// Whether nothing that needs a device is in flight.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.core().is_idle()
+    }
+
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.core().policy
     }
 
     /// Which backend carries operations.
@@ -228,7 +212,13 @@ impl Engine {
     /// forked child.
     pub fn file_set(&self, capacity: usize) -> Result<FileSet> {
         let inbox = &self.shared().inbox;
-        let set = FileSet::new(capacity, inbox.as_ref().map(Arc::downgrade));
+        let set = FileSet::new(
+            capacity,
+            inbox.as_ref().map(|inbox| {
+                let owner: Weak<dyn Notified> = Arc::downgrade(inbox) as _;
+                owner
+            }),
+        );
         self.core().file_set(set, |set| {
             let inbox = inbox.as_ref().ok_or_else(no_ring)?;
             let (told, answer) = mpsc::channel();
@@ -249,12 +239,12 @@ impl Engine {
 
     /// What this engine and its files have done so far.
     pub fn stats(&self) -> Stats {
-        self.core().counters.snapshot()
+        self.policy().counters.snapshot()
     }
 
     /// What a hit, a miss and a handoff cost, as this engine has observed them.
     pub fn costs(&self) -> Costs {
-        self.core().costs()
+        self.policy().costs()
     }
 
     /// Submits one operation. A read whose plan is to try the page cache first may be done at
@@ -263,7 +253,7 @@ impl Engine {
         if let Err(error) = self.check_process(op.name()) {
             return Submit::Done(Completion::failed(error, op));
         }
-        let (begun, ahead) = begin(self.core(), &mut op, false, || self.core().is_idle());
+        let (begun, ahead) = begin(self.policy(), &mut op, false, || self.is_idle());
         ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
         match begun {
             Begun::Done(result, provenance) => Submit::Done(Completion {
@@ -275,7 +265,7 @@ impl Engine {
             Begun::Rest(rest) => {
                 let class = Class::of(&op.kind);
                 if !self.core().places(class).try_take(1) {
-                    self.core().counters.count(Count::Full);
+                    self.policy().counters.count(Count::Full);
                     return Submit::Full(op);
                 }
                 self.shared().completions.expect(1);
@@ -299,7 +289,7 @@ impl Engine {
         for mut op in rest.by_ref() {
             let class = Class::of(&op.kind);
             if !self.core().places(class).try_take(1) {
-                self.core().counters.count(Count::Full);
+                self.policy().counters.count(Count::Full);
                 ops.push(op);
                 break;
             }
@@ -308,7 +298,7 @@ impl Engine {
             let completions = &self.shared().completions;
             // It has its own place already.
             let alone = || self.core().places(Class::File).taken() <= 1;
-            let (begun, ahead) = begin(self.core(), &mut op, batch, alone);
+            let (begun, ahead) = begin(self.policy(), &mut op, batch, alone);
             ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
             match begun {
                 Begun::Done(result, provenance) => {
@@ -340,7 +330,7 @@ impl Engine {
         let inbox = shared.inbox.as_ref();
         let refused = self
             .core()
-            .refuses_chain(&mut chain, inbox.map(|inbox| &inbox.takes));
+            .refuses_chain(&mut chain, inbox.map(|inbox| &inbox.supported));
         let inbox = match (refused, inbox) {
             (None, Some(inbox)) => inbox,
             (error, _) => {
@@ -352,12 +342,12 @@ impl Engine {
         let classes = chain.0.iter().map(|op| Class::of(&op.kind));
         let class = classes.max().unwrap_or_default();
         if !self.core().places(class).try_take(chain.len()) {
-            self.core().counters.count(Count::Full);
+            self.policy().counters.count(Count::Full);
             let error = Error::new("submit_chain", ErrorKind::Full);
             return Err(RefusedChain { error, chain });
         }
         shared.completions.expect(chain.len());
-        self.core()
+        self.policy()
             .counters
             .add(Count::Handoffs, chain.len() as u64);
         let parcel = |op: Op| {
@@ -397,7 +387,7 @@ impl Engine {
         let ticket = self.next_ticket(&op);
         let (mut parcel, route) = Parcel::new(op, rest, ticket, reply);
         let inbox = shared.inbox.as_ref();
-        let ring_takes = |kind: &Kind| inbox.is_some_and(|inbox| inbox.takes.takes(kind));
+        let ring_takes = |kind: &Kind| inbox.is_some_and(|inbox| inbox.supported.contains(kind));
         if let Some(why) = shared.core.refuses(&mut parcel.op.kind, ring_takes) {
             let (reply, completion) = parcel.stop(&shared.core, why);
             if let Some(unwanted) = reply.deliver(&shared.core, completion) {
@@ -409,10 +399,12 @@ impl Engine {
         // worker do all of a file's, where ours would wait for each other.
         let alone = || shared.core.places(class).taken() == 1;
         let sooner_here = parcel.op.kind.is_put_off_by_ring() && alone();
-        shared.core.counters.count(Count::Handoffs);
+        shared.core.policy.counters.count(Count::Handoffs);
         match (&shared.inbox, route) {
             // What no ring takes need not go through the owner: one wake-up less.
-            (Some(inbox), Route::Ring) if inbox.takes.takes(&parcel.op.kind) && !sooner_here => {
+            (Some(inbox), Route::Ring)
+                if inbox.supported.contains(&parcel.op.kind) && !sooner_here =>
+            {
                 inbox.send(Message::Submit(parcel));
             }
             _ => shared.pools.push(parcel),
@@ -427,7 +419,7 @@ impl Engine {
     pub(crate) fn read_ahead(&self, op: Op) {
         let shared = self.shared();
         let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
-        if let Some(parcel) = shared.core.ahead(op, ticket) {
+        if let Some(parcel) = Parcel::ahead(&shared.core, op, ticket) {
             shared.pools.push(parcel);
         }
     }
@@ -456,7 +448,7 @@ impl Engine {
         let places = self.core().places(Class::of_handle(file));
         let taken = places.poll_take_or_watch(waker, watch);
         if !taken {
-            self.core().counters.count(Count::Full);
+            self.policy().counters.count(Count::Full);
         }
         taken
     }
@@ -464,7 +456,7 @@ impl Engine {
     fn take_place(&self, class: Class, waker: &Waker, turn: &mut Option<Turn>) -> bool {
         let taken = self.core().places(class).poll_take(waker, turn);
         if !taken {
-            self.core().counters.count(Count::Full);
+            self.policy().counters.count(Count::Full);
         }
         taken
     }
@@ -485,7 +477,7 @@ impl Engine {
         let stoppable = class == Class::Unbounded && op.kind.can_be_stopped();
         let reply = Reply::Flight(flight.clone(), class);
         let ticket = self.queue(op, class, rest, reply);
-        let stop = stoppable.then(|| (Arc::downgrade(&self.0), ticket));
+        let stop = stoppable.then(|| (Arc::downgrade(&self.0) as Weak<dyn Cancel>, ticket));
         InFlight::new(flight, stop)
     }
 
@@ -547,9 +539,8 @@ impl Engine {
     }
 }
 
-impl Closer {
-    /// Asks that an operation be stopped.
-    pub(super) fn cancel(&self, ticket: Ticket, why: ErrorKind) {
+impl Cancel for Closer {
+    fn cancel(&self, ticket: Ticket, why: ErrorKind) {
         self.0.cancel(ticket, why);
     }
 }
@@ -575,118 +566,7 @@ impl Drop for Closer {
         self.0.core.deadlines.close();
         self.0.completions.close();
         if let Some(inbox) = &self.0.inbox {
-            inbox.closing.store(true, Ordering::Release);
-            inbox.rouse();
+            inbox.close();
         }
-    }
-}
-
-/// Starts the owner thread, which makes its own ring.
-fn start_owner(
-    core: &Arc<Core>,
-    options: &Options,
-    pools: &Arc<Pools>,
-) -> std::io::Result<(Arc<Inbox>, Features)> {
-    let (told, answer) = mpsc::channel();
-    let (core, pools) = (core.clone(), pools.clone());
-    // Of each class as many as there are places.
-    let slots = options.depth * Class::ALL.len();
-    let options = options.ring.clone();
-    spawn(c"nowait-owner", move || {
-        match Ring::new(&core, slots, &options) {
-            Ok((ring, features)) => {
-                let inbox = Arc::new(Inbox {
-                    messages: SegQueue::new(),
-                    sleep: Sleep::new(),
-                    closing: AtomicBool::new(false),
-                    wake: ring.waker().clone(),
-                    takes: ring.taking().clone(),
-                });
-                let _ = told.send(Ok((inbox.clone(), features)));
-                drop(options);
-                own(ring, &core, &inbox, &pools);
-            }
-            Err(e) => {
-                let _ = told.send(Err(e));
-            }
-        }
-    })?;
-    answer
-        .recv()
-        .unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
-}
-
-/// How many times the owner lets others run before it sleeps.
-const LINGER: usize = 4;
-
-/// The owner's life: take in, submit, reap, wake the waiting, sleep.
-fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
-    let mut out = |out: Out| match out {
-        Out::Done(reply, completion) => {
-            if let Some(unwanted) = reply.deliver(core, completion) {
-                pools.discard(unwanted);
-            }
-        }
-        Out::Worker(parcel) => pools.push(parcel),
-    };
-    loop {
-        while let Some(message) = inbox.messages.pop() {
-            match message {
-                Message::Submit(parcel) if ring.takes(&parcel.op.kind) => {
-                    // There are as many slots as places.
-                    if let Some(parcel) = ring.push(parcel) {
-                        pools.push(parcel);
-                    }
-                }
-                Message::Submit(parcel) => out(Out::without_ring(core, parcel, false)),
-                Message::Chain(parcels) => {
-                    // Given back by a ring that can't be entered any more.
-                    for parcel in ring.push_chain(parcels).into_iter().flatten() {
-                        let (reply, completion) = parcel.stop(core, ErrorKind::NeedsRing);
-                        out(Out::Done(reply, completion));
-                    }
-                }
-                Message::Cancel(ticket, why) => {
-                    // It may have gone on to a worker while the message was on its way.
-                    if !ring.cancel(ticket, why) {
-                        pools.cancel(ticket, why);
-                    }
-                }
-                Message::Register(table, told) => {
-                    let _ = told.send(ring.register_files(&table));
-                }
-                // The flush applies it.
-                Message::Files => {}
-            }
-        }
-        ring.flush(&mut out);
-        ring.drain(&mut out);
-        if ring.has_unflushed() {
-            // What just came out was a short read: its next piece waits to be submitted.
-            continue;
-        }
-        let over = |ring: &Ring| inbox.closing.load(Ordering::Acquire) && ring.held() == 0;
-        if over(&ring) && inbox.messages.is_empty() {
-            return;
-        }
-        if ring.spins() {
-            // Its completions come only to whoever asks: it sleeps while it holds none.
-            ring.wait(Until::count(0), Some(Duration::ZERO));
-            std::thread::yield_now();
-            continue;
-        }
-        // Whoever was just given a completion often has another operation at once.
-        for _ in 0..LINGER {
-            if !inbox.messages.is_empty() {
-                break;
-            }
-            std::thread::yield_now();
-        }
-        inbox.sleep.announce();
-        if inbox.messages.is_empty() && !over(&ring) {
-            ring.wait(Until::count(1), None);
-        }
-        inbox.sleep.end();
-        ring.drain(&mut out);
     }
 }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};
 
-use super::completion_queue::{eventfd, notify};
 use crate::error::ErrorKind;
 use crate::handle::Handle;
 use crate::op::Kind;
 use crate::sync::{Mutex, lock};
 use crate::sys::Errno;
+use crate::sys::eventfd::{eventfd, notify};
 
 /// How a read that a worker carries out is told to stop.
 #[derive(Debug, Default)]

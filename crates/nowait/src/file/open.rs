@@ -16,10 +16,10 @@ use super::trip::Trip;
 use crate::completion::Completion;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::filesystem::Filesystem;
 use crate::handle::Handle;
-use crate::kernel::Filesystem;
+use crate::mode::Mode;
 use crate::op::{Kind, Op, Openat2};
-use crate::read::Mode;
 use crate::retry;
 use crate::sys::Errno;
 
@@ -187,7 +187,7 @@ impl OpenOptions {
     }
 
     fn take_in(&self, fd: OwnedFd, path: Arc<Path>, engine: Engine) -> Result<File> {
-        let mode = self.cache_mode.unwrap_or(engine.core().mode);
+        let mode = self.cache_mode.unwrap_or(engine.policy().mode);
         let mut handle = Handle::with(fd, Some(path), Some(mode))?;
         if self.unaligned {
             handle = handle.with_unaligned_reads();

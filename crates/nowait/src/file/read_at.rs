@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use super::File;
 use super::trip::Trip;
+use crate::buffer::{IoBufMut, downcast};
 use crate::completion::Completion;
 use crate::error::{Error, ErrorKind};
 use crate::flags::RwFlags;
-use crate::op::buffer::{IoBufMut, downcast};
-use crate::op::read::start_into;
 use crate::op::{Op, Read};
+use crate::read::start::start_into;
 use crate::read::{self, Rest, Start};
 
 /// The future of [`File::read_at`] and [`File::read_exact_at`].
@@ -108,17 +108,17 @@ impl<B: IoBufMut> Future for ReadAt<'_, B> {
         if let Reading::New(buffer) = &mut this.state {
             let started = start_into(buffer, |space| {
                 this.len = space.len();
-                let core = engine.core();
+                let policy = engine.policy();
                 let (offset, flags) = (this.offset, this.flags);
-                read::start(core, handle, space, Some(offset), flags, false, || {
-                    core.is_idle()
+                read::start(policy, handle, space, Some(offset), flags, false, || {
+                    engine.is_idle()
                 })
             });
             let Reading::New(buffer) = std::mem::replace(&mut this.state, Reading::Over) else {
                 return Poll::Pending;
             };
             if let Some(ahead) =
-                read::ahead(engine.core(), handle, (this.offset, this.len), &started)
+                read::ahead(engine.policy(), handle, (this.offset, this.len), &started)
             {
                 engine.read_ahead(ahead);
             }

@@ -49,8 +49,8 @@ impl Trip {
             Trip::Flying(mut flight, timer) => match flight.poll(cx) {
                 Poll::Ready(completion) => {
                     if let Some(timer) = timer {
-                        let core = engine.core();
-                        core.handed_off(completion.provenance, ns_since(timer));
+                        let policy = engine.policy();
+                        policy.handed_off(completion.provenance, ns_since(timer));
                     }
                     return Poll::Ready(completion);
                 }

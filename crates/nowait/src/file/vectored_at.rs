@@ -6,10 +6,11 @@ use std::task::Poll;
 
 use super::trip::Trip;
 use super::{File, ReadAt};
-use crate::completion::{Completion, Provenance};
+use crate::buffer::{IoBuf, IoBufMut, Source, downcast_source};
+use crate::completion::Completion;
 use crate::error::{Error, ErrorKind};
-use crate::op::buffer::{IoBuf, IoBufMut, Source, downcast_source};
 use crate::op::{Kind, Op, Writev};
+use crate::provenance::Provenance;
 
 impl File {
     /// Fills one buffer after the other from `offset` on. The count is less than all their room only

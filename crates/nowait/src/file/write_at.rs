@@ -7,11 +7,12 @@ use std::time::Instant;
 
 use super::File;
 use super::trip::Trip;
-use crate::completion::{Completion, Provenance};
+use crate::buffer::{IoBuf, downcast_source};
+use crate::completion::Completion;
 use crate::error::{Error, ErrorKind};
 use crate::flags::RwFlags;
-use crate::op::buffer::{IoBuf, downcast_source};
 use crate::op::{Op, Write};
+use crate::provenance::Provenance;
 use crate::{sys, write};
 
 /// The future of [`File::write_at`] and [`File::write_all_at`].
@@ -112,7 +113,7 @@ impl<B: IoBuf> Future for WriteAt<'_, B> {
             }
             let tries = this.flags.is_empty();
             let done = if tries {
-                write::start(engine.core(), handle, bytes, Some(this.offset))
+                write::start(engine.policy(), handle, bytes, Some(this.offset))
             } else {
                 0
             };

@@ -1,4 +1,5 @@
 //! call: a blocking call that no operation of its own stands for, made by a worker.
+#![allow(unsafe_code)]
 
 use io_uring::{opcode, squeue};
 

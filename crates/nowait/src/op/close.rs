@@ -1,4 +1,5 @@
 //! close: gives a descriptor back.
+#![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
@@ -6,7 +7,7 @@ use io_uring::{opcode, squeue, types};
 use rustix::fs::FileType;
 
 use super::{Known, Operation, Step};
-use crate::kernel::Filesystem;
+use crate::filesystem::Filesystem;
 use crate::sys::{self, Errno};
 
 /// Closes a descriptor: close(2). Some filesystems report write errors only here.

@@ -1,17 +1,18 @@
 //! open, read and close of a file that never gets a descriptor: it is opened into a slot of a set of
 //! registered files. Only rings can.
+#![allow(unsafe_code)]
 
 use std::ffi::CString;
 
 use io_uring::{opcode, squeue, types};
 use rustix::fs::{Mode, OFlags};
 
-use super::buffer::Buffer;
-use super::memory::ReadMemory;
 use super::openat2::how;
 use super::{Known, Operation, Step};
+use crate::buffer::Buffer;
+use crate::buffer::memory::ReadMemory;
 use crate::cast::to_u32;
-use crate::engine::{DirectSlot, Slot};
+use crate::registered::{DirectSlot, Slot};
 use crate::sys::Errno;
 use crate::sys::rw::{MAX_RW, checked};
 

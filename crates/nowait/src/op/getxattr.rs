@@ -1,4 +1,5 @@
 //! getxattr: one extended attribute of a file.
+#![allow(unsafe_code)]
 
 use std::ffi::CString;
 use std::os::fd::AsFd;

@@ -1,4 +1,5 @@
 //! openat2: opens a file by its path.
+#![allow(unsafe_code)]
 
 use std::ffi::CString;
 use std::num::NonZero;

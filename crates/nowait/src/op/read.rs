@@ -1,20 +1,17 @@
 //! read: one buffer, filled from a file.
+#![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::buffer::{Buffer, IoBufMut, Space};
-use super::memory::ReadMemory;
-use super::window::Window;
 use super::{Known, Operation, Step, is_end, ring_offset};
-use crate::alignment::Alignment;
+use crate::buffer::memory::ReadMemory;
+use crate::buffer::window::Window;
+use crate::buffer::{Buffer, Space};
 use crate::cast::to_u32;
-use crate::error::ErrorKind;
 use crate::flags::RwFlags;
 use crate::handle::Handle;
-use crate::read::Start;
-use crate::retry;
 use crate::sys::rw::{self, MAX_RW, Offset};
 use crate::sys::{self, Errno};
 
@@ -99,16 +96,10 @@ impl Read {
         self.offset = Some(offset);
     }
 
-    /// Has the read path do the caller's part of it, and notes what that brought.
+    /// Lends the buffer's memory to a read in the caller.
     #[inline]
-    pub(crate) fn start(&mut self, start: impl FnOnce(&Handle, &mut Space<'_>) -> Start) -> Start {
-        let started = start(&self.handle, &mut self.memory.space());
-        match &started {
-            Start::Done(n, _) => self.fill(*n),
-            Start::Failed(_) => self.fill(0),
-            Start::Rest(rest) => self.have(rest.done),
-        }
-        started
+    pub(crate) fn with_space<T>(&mut self, read: impl FnOnce(&Handle, &mut Space<'_>) -> T) -> T {
+        read(&self.handle, &mut self.memory.space())
     }
 
     /// Notes that the first `done` bytes are there, of a read that goes on.
@@ -117,10 +108,13 @@ impl Read {
         self.done = done.min(self.memory.len());
     }
 
-    /// Ends it with the first `done` bytes filled.
-    fn fill(&mut self, done: usize) {
+    /// Ends the read with the first `done` bytes filled.
+    ///
+    /// # Safety
+    /// The kernel has written these bytes, through the memory that this operation gave it.
+    pub(crate) unsafe fn fill(&mut self, done: usize) {
         self.done = done;
-        // SAFETY: these bytes were written by the kernel through that memory.
+        // SAFETY: the caller's promise.
         unsafe { self.memory.fill(done) };
     }
 
@@ -228,7 +222,7 @@ impl Operation for Read {
         let (start, len, offset) = self.next();
         rw::checked(offset, len)?;
         // SAFETY: `start` and `len` lie in the buffer that this operation owns.
-        unsafe { rw::preadv2(self.handle.as_fd(), start, len, offset, self.flags.bits()) }
+        unsafe { rw::preadv2_raw(self.handle.as_fd(), start, len, offset, self.flags.bits()) }
     }
 
     fn settle(&mut self, result: Result<usize, Errno>) -> Step {
@@ -246,124 +240,24 @@ impl Operation for Read {
                     n < asked && is_end(n, &self.handle)
                 };
                 if self.done == len || once || ended {
-                    self.fill(self.done);
+                    // SAFETY: `done` counts the bytes of the kernel's results.
+                    unsafe { self.fill(self.done) };
                     Step::Done(Ok(self.done))
                 } else {
                     Step::Again
                 }
             }
             Err(_) if self.part && self.done > 0 => {
-                self.fill(self.done);
+                // SAFETY: `done` counts the bytes of the kernel's results.
+                unsafe { self.fill(self.done) };
                 Step::Done(Ok(self.done))
             }
             Err(errno) => {
                 // Fewer bytes than asked would say "end of file"; the error is the answer.
-                self.fill(0);
+                // SAFETY: no byte is claimed.
+                unsafe { self.fill(0) };
                 Step::Done(Err(errno))
             }
         }
     }
-}
-
-/// One preadv2(2) into borrowed memory, for reads that stay in the caller.
-pub(crate) fn into_space(
-    fd: BorrowedFd<'_>,
-    space: &mut Space<'_>,
-    offset: Offset,
-    flags: u32,
-) -> Result<usize, Errno> {
-    let len = space.len();
-    // SAFETY: the space is borrowed mutably for the length of the call.
-    unsafe { rw::preadv2(fd, space.as_mut_ptr(), len, offset, flags) }
-}
-
-/// Why a blocking read into borrowed memory is refused before the kernel sees it.
-pub(crate) fn refused(handle: &Handle, space: &mut Space<'_>, offset: u64) -> Option<ErrorKind> {
-    let needed = handle.alignment().filter(|_| handle.window().is_none())?;
-    needed.refuses(true, Some(offset), piece(space))
-}
-
-/// A blocking read into borrowed memory, to the end of that or of the file.
-pub(crate) fn fill_space(
-    handle: &Handle,
-    space: &mut Space<'_>,
-    offset: u64,
-) -> Result<usize, Errno> {
-    let len = space.len();
-    rw::checked(Some(offset), len)?;
-    let misaligned =
-        |needed: &Alignment| needed.refuses(true, Some(offset), piece(space)).is_some();
-    let window = handle.window().filter(misaligned);
-    let window = window.and_then(|needed| Window::new(needed, len));
-    let end = offset.saturating_add(len as u64);
-    let mut done = 0;
-    while done < len {
-        let at = offset + done as u64;
-        let mut rest = space.skip(done);
-        let (start, asked, from) = match &window {
-            Some(window) => window.over(at, end),
-            None => (rest.as_mut_ptr(), len - done, at),
-        };
-        // SAFETY: that memory is the window's or borrowed mutably, for the length of the call.
-        let read = || unsafe { rw::preadv2(handle.as_fd(), start, asked, Some(from), 0) };
-        let n = retry::interrupted(read)?;
-        let ended = match &window {
-            Some(window) => {
-                // SAFETY: what is left of the space is borrowed mutably.
-                done += unsafe { window.hand_out(n, at, rest.as_mut_ptr(), len - done) };
-                n == 0 || (n < asked && sys::stat::ends_by(handle.as_fd(), from + n as u64))
-            }
-            None => {
-                done += n;
-                is_end(n, handle)
-            }
-        };
-        if ended {
-            break;
-        }
-    }
-    Ok(done)
-}
-
-/// Address and length of a read's memory.
-fn piece(space: &mut Space<'_>) -> std::iter::Once<(usize, usize)> {
-    std::iter::once((space.as_mut_ptr().addr(), space.len()))
-}
-
-/// Has the read path do the caller's part of a read into `buffer`, and marks what it filled.
-pub(crate) fn start_into(
-    buffer: &mut dyn IoBufMut,
-    start: impl FnOnce(&mut Space<'_>) -> Start,
-) -> Start {
-    let started = start(&mut buffer.space());
-    let filled = match &started {
-        Start::Done(n, _) => *n,
-        Start::Failed(_) => 0,
-        Start::Rest(_) => return started,
-    };
-    // SAFETY: "done" says how many bytes the kernel wrote through that space.
-    unsafe { buffer.set_filled(filled) };
-    started
-}
-
-/// Has the read path do the caller's part of a read into what is free of a `ReadBuf`, at most
-/// `most` bytes of it, and marks what it filled: also the first part of a read that has a rest.
-#[cfg(feature = "tokio")]
-pub(crate) fn start_into_read_buf(
-    dst: &mut ::tokio::io::ReadBuf<'_>,
-    most: usize,
-    start: impl FnOnce(&mut Space<'_>) -> Start,
-) -> Start {
-    // SAFETY: nothing here, and no read, makes initialised bytes uninitialised.
-    let free = unsafe { dst.unfilled_mut() };
-    let started = start(&mut Space::Uninit(free).first(most));
-    let filled = match &started {
-        Start::Done(n, _) => *n,
-        Start::Rest(rest) => rest.done,
-        Start::Failed(_) => 0,
-    };
-    // SAFETY: "done" says how many bytes the kernel wrote through that space.
-    unsafe { dst.assume_init(filled) };
-    dst.advance(filled);
-    started
 }

@@ -1,12 +1,13 @@
 //! readv: several buffers, filled one after the other.
+#![allow(unsafe_code)]
 
 use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::buffer::Buffer;
-use super::memory::ReadMemory;
 use super::{Known, Operation, Step, is_end, ring_offset};
+use crate::buffer::Buffer;
+use crate::buffer::memory::ReadMemory;
 use crate::cast::to_u32;
 use crate::flags::RwFlags;
 use crate::handle::Handle;
@@ -127,7 +128,7 @@ impl Operation for Readv {
         rw::checked(offset, self.iovecs.bytes)?;
         let (iov, count) = (self.iovecs.as_ptr(), self.iovecs.count());
         // SAFETY: the iovecs were just made from the buffers that this operation owns.
-        unsafe { rw::preadv2_all(self.handle.as_fd(), iov, count, offset, self.flags.bits()) }
+        unsafe { rw::preadv2_vectored(self.handle.as_fd(), iov, count, offset, self.flags.bits()) }
     }
 
     fn settle(&mut self, result: Result<usize, Errno>) -> Step {

@@ -1,4 +1,5 @@
 //! statx: a file's metadata.
+#![allow(unsafe_code)]
 
 use std::ffi::CString;
 use std::mem::MaybeUninit;

@@ -1,12 +1,13 @@
 //! write: one buffer, written to a file.
+#![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::buffer::Source;
-use super::memory::WriteMemory;
 use super::{Known, Operation, Step, ring_offset};
+use crate::buffer::Source;
+use crate::buffer::memory::WriteMemory;
 use crate::cast::to_u32;
 use crate::flags::RwFlags;
 use crate::handle::Handle;
@@ -127,7 +128,7 @@ impl Operation for Write {
         let (start, len, offset) = self.next();
         rw::checked(offset, len)?;
         // SAFETY: `start` and `len` lie in the bytes that this operation owns.
-        unsafe { rw::pwritev2(self.handle.as_fd(), start, len, offset, self.flags.bits()) }
+        unsafe { rw::pwritev2_raw(self.handle.as_fd(), start, len, offset, self.flags.bits()) }
     }
 
     fn settle(&mut self, result: Result<usize, Errno>) -> Step {
@@ -146,18 +147,6 @@ impl Operation for Write {
             Err(errno) => Step::Done(Err(errno)),
         }
     }
-}
-
-/// One pwritev2(2) from borrowed memory, for writes that stay in the caller.
-pub(crate) fn from_slice(
-    fd: BorrowedFd<'_>,
-    bytes: &[u8],
-    offset: Offset,
-    flags: u32,
-) -> Result<usize, Errno> {
-    rw::checked(offset, bytes.len())?;
-    // SAFETY: the slice is borrowed for the length of the call.
-    unsafe { rw::pwritev2(fd, bytes.as_ptr(), bytes.len(), offset, flags) }
 }
 
 #[cfg(test)]

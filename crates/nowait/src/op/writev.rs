@@ -1,13 +1,14 @@
 //! writev: several buffers, written one after the other.
+#![allow(unsafe_code)]
 
 use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::buffer::Source;
-use super::memory::WriteMemory;
 use super::readv::Iovecs;
 use super::{Known, Operation, ring_offset};
+use crate::buffer::Source;
+use crate::buffer::memory::WriteMemory;
 use crate::cast::to_u32;
 use crate::flags::RwFlags;
 use crate::handle::Handle;
@@ -108,7 +109,7 @@ impl Operation for Writev {
         let (iov, count) = (self.iovecs.as_ptr(), self.iovecs.count());
         // SAFETY: the iovecs were just made from the bytes that this operation owns.
         unsafe {
-            rw::pwritev2_all(
+            rw::pwritev2_vectored(
                 self.handle.as_fd(),
                 iov,
                 count,

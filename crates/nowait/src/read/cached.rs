@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::error::{Error, Result};
-use crate::op::buffer::Space;
-use crate::sys::rw::{Offset, checked};
+use crate::space::Space;
+use crate::sys::rw::{self, Offset};
 use crate::sys::{self, Errno};
 
 /// What the page cache had of a range.
@@ -75,10 +75,7 @@ const NOWAIT: u32 = crate::flags::RwFlags::NOWAIT.bits();
 
 pub(crate) fn attempt(fd: BorrowedFd<'_>, space: &mut Space<'_>, offset: Offset) -> Attempt {
     let len = space.len();
-    if let Err(errno) = checked(offset, len) {
-        return Attempt::Failed(errno);
-    }
-    let got = crate::op::read::into_space(fd, space, offset, NOWAIT);
+    let got = rw::preadv2(fd, space, offset, NOWAIT);
     match got {
         Ok(n) if n == len => Attempt::All(n),
         Ok(n) => match (offset, n) {

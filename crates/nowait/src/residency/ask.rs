@@ -1,11 +1,13 @@
 //! The read path's question: is all of this range there? As quick as it can be asked.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
+use once_cell::race::OnceBox;
+
+use super::answer::Reason;
 use super::chosen::{Chosen, choose};
 use super::mapped::Mapped;
-use super::{Reason, page_size, pages};
-use crate::handle::Handle;
+use super::pages::{page_size, pages};
 use crate::sys::residency::cachestat;
 use crate::sys::{Errno, stat};
 
@@ -20,29 +22,36 @@ pub(crate) enum Held {
     Unknown,
 }
 
-/// Who answers for this handle. Chosen once.
-pub(super) fn chosen(handle: &Handle) -> &Chosen {
-    handle.residency().get_or_init(|| {
-        let nobody = |errno: Errno| Chosen::Nobody(Reason::NoCall(errno.raw_os_error()));
-        Box::new(choose(handle.as_fd()).unwrap_or_else(nobody))
-    })
-}
+/// The residency source of one open file, chosen at the first question. Boxed, so that files that
+/// never ask stay small.
+#[derive(Debug, Default)]
+pub(crate) struct SourceCache(OnceBox<Chosen>);
 
-/// Whether this file's residency can be asked for at all.
-pub(crate) fn can_ask(handle: &Handle) -> bool {
-    !matches!(chosen(handle), Chosen::Nobody(_))
-}
+impl SourceCache {
+    /// The source of the file that `fd` refers to: always the same file.
+    pub(super) fn chosen(&self, fd: BorrowedFd<'_>) -> &Chosen {
+        self.0.get_or_init(|| {
+            let none = |errno: Errno| Chosen::Nobody(Reason::NoCall(errno.raw_os_error()));
+            Box::new(choose(fd).unwrap_or_else(none))
+        })
+    }
 
-/// Whether all of `offset..offset + len` that lies within the file is in the page cache.
-pub(crate) fn ask(handle: &Handle, offset: u64, len: usize) -> Held {
-    match whole(handle.as_fd(), chosen(handle), offset, len as u64) {
-        Ok(true) => Held::Whole,
-        Ok(false) => Held::Not,
-        Err(_) => Held::Unknown,
+    /// Whether there is a source that tells the truth.
+    pub(crate) fn is_available(&self, fd: BorrowedFd<'_>) -> bool {
+        !matches!(self.chosen(fd), Chosen::Nobody(_))
+    }
+
+    /// Whether all of `offset..offset + len` that lies within the file is in the page cache.
+    pub(crate) fn ask(&self, fd: BorrowedFd<'_>, offset: u64, len: usize) -> Held {
+        match whole(fd, self.chosen(fd), offset, len as u64) {
+            Ok(true) => Held::Whole,
+            Ok(false) => Held::Not,
+            Err(_) => Held::Unknown,
+        }
     }
 }
 
-/// The same of anybody's file.
+/// Whether all of `offset..offset + len` that lies within the file is in the page cache.
 ///
 /// # Errors
 /// What the kernel says; ENOSYS if there is nobody to ask.

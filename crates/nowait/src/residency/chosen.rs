@@ -1,12 +1,11 @@
 //! Who is asked about a file: the decision, for one question and for the read path alike.
 
-use once_cell::race::OnceBox;
 use rustix::fs::FileType;
 use std::os::fd::BorrowedFd;
 
 use super::answer::{Reason, Source};
 use super::mapped::Mapped;
-use crate::kernel;
+use crate::filesystem::magic;
 use crate::sys::Errno;
 use crate::sys::residency::cachestat;
 use crate::sys::stat::{self, Shape};
@@ -21,10 +20,6 @@ pub(crate) enum Chosen {
     /// Nobody.
     Nobody(Reason),
 }
-
-/// What a handle has chosen, at its first question. Boxed, so that the many files that never ask
-/// stay small.
-pub(crate) type Once = OnceBox<Chosen>;
 
 /// The decision.
 ///
@@ -43,22 +38,22 @@ pub(crate) type Once = OnceBox<Chosen>;
 /// EBADF: a descriptor that can't be asked with (`O_PATH`).
 pub(super) fn choose(fd: BorrowedFd<'_>) -> Result<Chosen, Errno> {
     let shape = stat::shape(fd)?;
-    let magic = stat::magic(fd)?;
+    let filesystem = stat::magic(fd)?;
     if !matches!(shape.kind, FileType::RegularFile | FileType::BlockDevice) {
         return Ok(Chosen::Nobody(Reason::NotAFile));
     }
-    if magic == kernel::HUGETLBFS {
+    if filesystem == magic::HUGETLBFS {
         return Ok(Chosen::Nobody(Reason::HugePages));
     }
     // Whose reads may be served from the pages of another file: it has none of its own.
-    if magic != kernel::OVERLAY && magic != kernel::FUSE {
+    if filesystem != magic::OVERLAYFS && filesystem != magic::FUSE {
         match cachestat(fd, 0, 1) {
             Ok(_) => return Ok(Chosen::Cachestat),
             Err(Errno::BADF) => return Err(Errno::BADF),
             Err(_) => {}
         }
     }
-    match believed(fd, &shape, magic == kernel::OVERLAY)? {
+    match believed(fd, &shape, filesystem == magic::OVERLAYFS)? {
         Ok(mapped) => Ok(Chosen::Mincore(mapped)),
         Err(reason) => Ok(Chosen::Nobody(reason)),
     }
@@ -93,7 +88,7 @@ pub(super) fn only(source: Source, fd: BorrowedFd<'_>) -> Result<Chosen, Errno> 
     match source {
         Source::Cachestat => cachestat(fd, 0, 1).map(|_| Chosen::Cachestat),
         Source::Mincore => {
-            let layered = stat::magic(fd)? == kernel::OVERLAY;
+            let layered = stat::magic(fd)? == magic::OVERLAYFS;
             Mapped::new(fd, &stat::shape(fd)?, layered).map(Chosen::Mincore)
         }
     }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use once_cell::race::OnceBox;
 
-use super::page_size;
+use super::pages::page_size;
 use crate::cast::to_usize;
 use crate::sys::Errno;
 use crate::sys::residency::Mapping;

@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 
 use super::chosen::{Chosen, choose_mincore};
 use super::mapped::Mapped;
-use super::page_size;
+use super::pages::page_size;
 use crate::cast::to_usize;
 use crate::sys::residency::{Cachestat, cachestat};
 use crate::sys::stat::Shape;

@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags, SeekFrom};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::file::{self, OpenOptions};
-use crate::kernel::Filesystem;
+use crate::filesystem::Filesystem;
 use crate::retry;
 use crate::sys::Errno;
 use crate::sys::stat::FilesystemId;

@@ -14,8 +14,8 @@ use rustix::fs::{AtFlags, StatxFlags};
 
 use super::directory::Directory;
 use super::entry::{Attributes, Rows};
-use crate::kernel::Learnt;
 use crate::retry;
+use crate::support::Support;
 use crate::sys::{Errno, xattr};
 
 /// Which extended attributes a scan brings.
@@ -155,7 +155,7 @@ fn whole(room: &mut Vec<u8>, ask: impl Fn(&mut [u8]) -> Result<usize, Errno>) ->
 }
 
 /// Whether the calls relative to a directory work here.
-static RELATIVE: Learnt = Learnt::untried();
+static RELATIVE: Support = Support::untried();
 
 /// Asks relative to a directory if that works here, else by a path through /proc.
 fn ask_either(mut ask: impl FnMut(Way) -> Result<usize, Errno>) -> Result<usize, Errno> {

@@ -4,7 +4,7 @@
 
 use super::crew::processors;
 use super::order::Sweep;
-use crate::kernel::Filesystem;
+use crate::filesystem::Filesystem;
 
 /// How a directory is scanned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! Limits of the process, which can change at any time: setrlimit(2), prlimit(1). Not by rustix, which
 //! panics where a sandbox denies the call.
+#![allow(unsafe_code)]
 
 /// The soft limit that getrlimit(2) tells; `None` where it is denied.
 fn soft(ask: impl FnOnce(*mut libc::rlimit) -> libc::c_int) -> Option<libc::rlim_t> {

@@ -3,6 +3,7 @@
 //! A process id does not tell: in PID namespaces a parent and its child can have the same one. A page
 //! of memory does that the kernel wipes in a forked child (madvise(2), `MADV_WIPEONFORK`, Linux 4.14),
 //! whichever way the child was made.
+#![allow(unsafe_code)]
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};

@@ -1,4 +1,5 @@
 //! cachestat(2) and mincore(2): what the kernel says of a file's pages, without reading any.
+#![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;

@@ -1,5 +1,6 @@
 //! The calls of io_uring that the crate `io-uring` does not give us in the form we need: entering a
 //! ring by its registered descriptor, and making one with a flag that the crate has no setter for.
+#![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 

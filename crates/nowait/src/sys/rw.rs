@@ -1,11 +1,13 @@
-//! preadv2(2), pwritev2(2) and their plain kin, on raw memory.
+//! preadv2(2), pwritev2(2), and their plain forms, on borrowed and on raw memory.
 //!
 //! `preadv2` is called by number: the wrappers of glibc 2.27 and 2.28 turn EAGAIN into
 //! EOPNOTSUPP, and rustix reads into initialised memory only.
+#![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::{Errno, check};
+use crate::space::Space;
 
 /// The largest transfer the kernel makes in one call (`MAX_RW_COUNT`).
 pub(crate) const MAX_RW: usize = 0x7fff_f000;
@@ -35,12 +37,38 @@ pub(crate) fn checked(offset: Offset, len: usize) -> Result<(), Errno> {
     }
 }
 
+/// preadv2(2) into borrowed memory. Fails with EINVAL for a range that [`checked`] refuses.
+pub(crate) fn preadv2(
+    fd: BorrowedFd<'_>,
+    space: &mut Space<'_>,
+    offset: Offset,
+    flags: u32,
+) -> Result<usize, Errno> {
+    let len = space.len();
+    checked(offset, len)?;
+    // SAFETY: the space is borrowed mutably for the length of the call. The kernel writes initialised
+    // bytes.
+    unsafe { preadv2_raw(fd, space.as_mut_ptr(), len, offset, flags) }
+}
+
+/// pwritev2(2) from borrowed memory. Fails with EINVAL for a range that [`checked`] refuses.
+pub(crate) fn pwritev2(
+    fd: BorrowedFd<'_>,
+    bytes: &[u8],
+    offset: Offset,
+    flags: u32,
+) -> Result<usize, Errno> {
+    checked(offset, bytes.len())?;
+    // SAFETY: the slice is borrowed for the length of the call.
+    unsafe { pwritev2_raw(fd, bytes.as_ptr(), bytes.len(), offset, flags) }
+}
+
 /// preadv2(2) into one piece of memory. Without flags it is pread(2) or read(2), which every kernel
 /// has and every sandbox allows.
 ///
 /// # Safety
 /// `buf` must be valid for writes of `len` bytes for the length of the call.
-pub(crate) unsafe fn preadv2(
+pub(crate) unsafe fn preadv2_raw(
     fd: BorrowedFd<'_>,
     buf: *mut u8,
     len: usize,
@@ -61,7 +89,7 @@ pub(crate) unsafe fn preadv2(
                     iov_base: buf.cast(),
                     iov_len: len,
                 };
-                preadv2_all(fd, &raw const iov, 1, offset, flags)
+                preadv2_vectored(fd, &raw const iov, 1, offset, flags)
             }
         }
     }
@@ -71,7 +99,7 @@ pub(crate) unsafe fn preadv2(
 ///
 /// # Safety
 /// `iov` must point to `count` iovecs whose memory is valid for writes.
-pub(crate) unsafe fn preadv2_all(
+pub(crate) unsafe fn preadv2_vectored(
     fd: BorrowedFd<'_>,
     iov: *const libc::iovec,
     count: usize,
@@ -103,7 +131,7 @@ pub(crate) unsafe fn preadv2_all(
 ///
 /// # Safety
 /// `buf` must be valid for reads of `len` bytes for the length of the call.
-pub(crate) unsafe fn pwritev2(
+pub(crate) unsafe fn pwritev2_raw(
     fd: BorrowedFd<'_>,
     buf: *const u8,
     len: usize,
@@ -124,7 +152,7 @@ pub(crate) unsafe fn pwritev2(
                     iov_base: buf.cast_mut().cast(),
                     iov_len: len,
                 };
-                pwritev2_all(fd, &raw const iov, 1, offset, flags)
+                pwritev2_vectored(fd, &raw const iov, 1, offset, flags)
             }
         }
     }
@@ -134,7 +162,7 @@ pub(crate) unsafe fn pwritev2(
 ///
 /// # Safety
 /// `iov` must point to `count` iovecs whose memory is valid for reads.
-pub(crate) unsafe fn pwritev2_all(
+pub(crate) unsafe fn pwritev2_vectored(
     fd: BorrowedFd<'_>,
     iov: *const libc::iovec,
     count: usize,

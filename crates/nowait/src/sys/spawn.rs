@@ -1,4 +1,5 @@
 //! Threads that take no signals.
+#![allow(unsafe_code)]
 
 use std::io::{Error, Result};
 use std::mem::MaybeUninit;

@@ -1,4 +1,5 @@
 //! fstat(2) and fstatfs(2) in the shape we need.
+#![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -149,13 +150,4 @@ pub(crate) fn as_std<T>(fd: BorrowedFd<'_>, call: impl FnOnce(&std::fs::File) ->
     // it.
     let file = std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(fd.as_raw_fd()) });
     call(&file)
-}
-
-/// A file of tokio's face from a bare number, as `tokio::fs::File` has it.
-#[cfg(feature = "tokio")]
-impl std::os::fd::FromRawFd for crate::tokio::File {
-    unsafe fn from_raw_fd(fd: std::os::fd::RawFd) -> crate::tokio::File {
-        // SAFETY: the caller's promise: the descriptor is open, and is ours from now on.
-        unsafe { OwnedFd::from_raw_fd(fd) }.into()
-    }
 }

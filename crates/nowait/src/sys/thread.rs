@@ -1,4 +1,5 @@
 //! How often the calling thread has slept.
+#![allow(unsafe_code)]
 
 /// How many times this thread has gone to sleep so far, for a device or a lock: getrusage(2). What
 /// the scheduler took away from it does not count.

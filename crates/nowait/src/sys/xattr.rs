@@ -3,6 +3,7 @@
 //! listxattrat(2) and getxattrat(2) (Linux 6.13) take a directory and a name. Older kernels have
 //! only calls by path or by an open file, and opening every file would change what can be asked
 //! (no permission, devices, symbolic links).
+#![allow(unsafe_code)]
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -17,11 +17,12 @@ use once_cell::race::OnceBox;
 
 use super::stream::Stream;
 use super::{OpenOptions, as_io, charge, on_worker};
-use crate::completion::{Completion, ServedBy};
+use crate::buffer::{IoBuf, IoBufMut};
+use crate::completion::Completion;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::handle::Handle;
-use crate::op::buffer::{IoBuf, IoBufMut};
+use crate::provenance::ServedBy;
 use crate::read::Recent;
 use crate::sys;
 

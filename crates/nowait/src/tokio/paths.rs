@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::on_worker;
 use crate::engine::Engine;
 use crate::file::open_at_once;
-use crate::kernel::Filesystem;
+use crate::filesystem::Filesystem;
 use crate::read::{self, Cached};
 use crate::sys;
 
@@ -34,7 +34,7 @@ async fn about_both<T: Send + 'static>(
 /// The bytes of a file that can be opened, and read to its end, in the caller without waiting.
 async fn cached(path: &Path) -> io::Result<Option<Vec<u8>>> {
     ::tokio::task::coop::consume_budget().await;
-    let most = Engine::process()?.core().copy_limit;
+    let most = Engine::process()?.policy().copy_limit;
     Ok(open_at_once(path).and_then(|file| {
         let size = usize::try_from(sys::stat::size(file.as_fd()).ok()?).ok()?;
         if size >= most {

@@ -22,6 +22,7 @@ use ::tokio::io::ReadBuf;
 
 use super::as_io;
 use super::description::{Asked, Description};
+use super::read_buf::start_into_read_buf;
 use super::transfer::{self, Ended, Transfer};
 use super::unread::Unread;
 use crate::completion::Completion;
@@ -29,9 +30,9 @@ use crate::engine::{Engine, Watch};
 use crate::file::{File, Trip};
 use crate::flags::RwFlags;
 use crate::handle::Handle;
-use crate::op::read::start_into_read_buf;
+use crate::mode::Mode;
 use crate::op::{Kind, Op};
-use crate::read::{self, Mode, Start};
+use crate::read::{self, Start};
 use crate::write;
 
 /// What a file's stream is doing.
@@ -149,20 +150,20 @@ impl Stream {
         want: usize,
     ) -> Option<io::Result<()>> {
         let (handle, engine) = (file.handle(), file.engine());
-        let core = engine.core();
+        let policy = engine.policy();
         if !handle.is_regular() {
             return None;
         }
-        let tried = want.min(core.copy_limit.max(1));
-        let strict = handle.mode().unwrap_or(core.mode) == Mode::Strict;
+        let tried = want.min(policy.copy_limit.max(1));
+        let strict = handle.mode().unwrap_or(policy.mode) == Mode::Strict;
         let (started, ahead) = self.description.at_once(engine, || {
             let at = strict.then(|| rustix::fs::tell(handle));
             let started = start_into_read_buf(dst, tried, |space| {
-                let (flags, alone) = (RwFlags::empty(), || core.is_idle());
-                read::start(core, handle, space, None, flags, false, alone)
+                let (flags, alone) = (RwFlags::empty(), || engine.is_idle());
+                read::start(policy, handle, space, None, flags, false, alone)
             });
             let ahead = match at {
-                Some(Ok(at)) => read::ahead(core, handle, (at, tried), &started),
+                Some(Ok(at)) => read::ahead(policy, handle, (at, tried), &started),
                 _ => None,
             };
             (started, ahead)
@@ -256,7 +257,7 @@ impl Stream {
         };
         if handle.is_regular() && self.unread.is_empty() && !handle.nowait_write().is_refused() {
             let piece = &first[..first.len().min(most)];
-            let start = || write::start(engine.core(), handle, piece, None);
+            let start = || write::start(engine.policy(), handle, piece, None);
             if let Some(n @ 1..) = self.description.at_once(engine, start) {
                 return Poll::Ready(Ok(n));
             }

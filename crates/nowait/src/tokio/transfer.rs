@@ -4,8 +4,8 @@ use std::io;
 
 use rustix::fs::SeekFrom;
 
+use crate::buffer::{IoBufExt, Limit, downcast, downcast_source};
 use crate::handle::Handle;
-use crate::op::buffer::{IoBufExt, Limit, downcast, downcast_source};
 use crate::op::{Operation, Read, Step, Write};
 use crate::retry;
 use crate::sys::Errno;

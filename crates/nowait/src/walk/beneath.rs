@@ -8,8 +8,8 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::error::{Error, Result};
-use crate::kernel::Learnt;
 use crate::retry;
+use crate::support::Support;
 use crate::sys::Errno;
 
 /// Opens `path`, which is relative to `directory`, with open(2)'s `flags`. No symbolic link is followed,
@@ -44,7 +44,7 @@ pub fn open_beneath(
 }
 
 /// Whether openat2(2) (5.6) is to be had.
-static RESOLVING: Learnt = Learnt::untried();
+static RESOLVING: Support = Support::untried();
 
 /// [`open_beneath`] with a bare error.
 pub(super) fn beneath(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {

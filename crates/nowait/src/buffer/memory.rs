@@ -9,13 +9,15 @@
 //! free what it named before, panic, or submit operations itself. So it is asked once, when the
 //! operation is made, and nothing of it is called or moved while the kernel may touch its memory:
 //! the borrow that it returned lasts until then.
+#![allow(unsafe_code)]
 
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
 
-use super::buffer::{Buffer, IoBuf, IoBufMut, Source, Space};
+use super::io_buf::{Buffer, IoBuf, IoBufMut, Source};
 use crate::foreign;
+use crate::space::Space;
 
 /// A buffer to be filled.
 pub(crate) struct ReadMemory {

@@ -1,53 +1,141 @@
-//! How an engine's ring is to be made: io_uring_setup(2), io_uring_register(2).
+//! How an engine is made.
 
 use std::time::Duration;
 
-use super::Options;
+use super::backend::Backend;
+use super::ring::options::{Polled, RingOptions};
 use crate::buffer::BufferPool;
 use crate::error::{Error, ErrorKind, Result};
+use crate::history::Trying;
+use crate::mode::Mode;
 
-/// How a polled engine waits for its device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Polled {
-    /// It asks the device again and again: `IORING_SETUP_IOPOLL`. The lowest latency, and a whole
-    /// processor while anything is in flight.
-    Busy,
-    /// It sleeps for half of the time that such operations took so far, then asks again and again:
-    /// `IORING_SETUP_HYBRID_IOPOLL` (6.13). Elsewhere it is `Busy`, and
-    /// [`features`](super::Engine::features) says why.
-    Hybrid,
+/// How an engine is to be made. Every limit is one that the caller sets; nothing grows beyond.
+///
+/// ```
+/// use nowait::engine::{Backend, Options};
+/// let engine = Options::new().depth(64).backend(Backend::Threads).build()?;
+/// assert_eq!(engine.backend(), Backend::Threads);
+/// # Ok::<(), nowait::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(super) depth: usize,
+    pub(super) workers: usize,
+    pub(super) blocking_workers: usize,
+    pub(super) backend: Option<Backend>,
+    pub(super) mode: Mode,
+    pub(super) trying: Trying,
+    pub(super) copy_limit: usize,
+    pub(super) ring: RingOptions,
 }
 
-/// What of the options concerns the ring alone.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RingOptions {
-    pub(super) polled: Option<Polled>,
-    pub(super) sqpoll: Option<Duration>,
-    pub(super) sqpoll_cpu: Option<u32>,
-    pub(super) workers: Option<[u32; 2]>,
-    pub(super) pools: Vec<BufferPool>,
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            depth: 512,
+            workers: 64,
+            blocking_workers: 512,
+            backend: None,
+            mode: Mode::Eager,
+            trying: Trying::Adaptive,
+            copy_limit: 256 << 10,
+            ring: RingOptions::default(),
+        }
+    }
 }
 
-impl RingOptions {
+impl Options {
+    /// The defaults: depth 512, at most 64 workers and 512 blocking workers, the ring where it is
+    /// allowed, eager, copies of at most 256 KiB in the caller.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// How many operations may be in flight at once (1 to 32,768). One more is refused as
+    /// [`Submit::Full`](super::Submit::Full); a future waits for its turn.
+    ///
+    /// A shared engine has so many places for each of three classes of operations, so that those
+    /// that wait do not keep out the others: reads and writes of regular files and block devices;
+    /// calls by path (opens, statx, [`Call`](crate::op::Call)) and closes; opens of FIFOs, reads and
+    /// writes of pipes, sockets, terminals and the like, which may wait without end. A local engine has
+    /// so many in all.
+    #[must_use]
+    pub fn depth(mut self, depth: usize) -> Options {
+        self.depth = depth;
+        self
+    }
+
+    /// How many worker threads there may be at once for regular files and block devices (1 to 4,096).
+    /// They are started when needed and end after a while without work. One file may hold half of
+    /// them, one device three quarters.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Options {
+        self.workers = workers;
+        self
+    }
+
+    /// How many worker threads there may be at once for calls by path, and as many again for
+    /// operations that may wait without end (1 to 4,096). They are started when needed and end after a
+    /// while without work. One device may hold half of the former, one pipe half of the latter.
+    #[must_use]
+    pub fn blocking_workers(mut self, workers: usize) -> Options {
+        self.blocking_workers = workers;
+        self
+    }
+
+    /// Insists on a backend. Without this, and without the environment variable `NOWAIT_BACKEND`
+    /// (`uring` or `threads`), the ring is used where kernel and sandbox allow one.
+    #[must_use]
+    pub fn backend(mut self, backend: Backend) -> Options {
+        self.backend = Some(backend);
+        self
+    }
+
+    /// The mode of files that have none of their own.
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> Options {
+        self.mode = mode;
+        self
+    }
+
+    /// Who says whether a read tries the page cache in its caller first.
+    ///
+    /// ```
+    /// use nowait::engine::Options;
+    /// use nowait::read::{Plan, Reason, Trying};
+    /// let engine = Options::new().trying(Trying::Never).build()?;
+    /// let file = nowait::OpenOptions::new().read(true).engine(&engine).blocking_open("Cargo.toml")?;
+    /// assert_eq!(file.plan(4096), Plan::Queue(Reason::Hopeless));
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
+    #[must_use]
+    pub fn trying(mut self, trying: Trying) -> Options {
+        self.trying = trying;
+        self
+    }
+
+    /// The largest read, in bytes, that is copied from the page cache in the caller; a larger one
+    /// goes to a worker, so that it does not keep an event loop.
+    #[must_use]
+    pub fn copy_limit(mut self, bytes: usize) -> Options {
+        self.copy_limit = bytes;
+        self
+    }
+
     pub(super) fn check(&self) -> Result<()> {
-        if self.sqpoll_cpu.is_some() && self.sqpoll.is_none() {
-            let what = "sqpoll_cpu (without sqpoll there is no thread to be bound)";
-            return Err(Error::new(what, ErrorKind::InvalidInput));
-        }
-        Ok(())
-    }
-
-    /// What of it an engine can't do without, by name: these are refused where they can't be had,
-    /// since a program that asks for them would be built differently without.
-    pub(super) fn insisted(&self) -> Option<&'static str> {
-        match (self.polled, self.sqpoll) {
-            (Some(_), _) => Some("polled"),
-            (None, Some(_)) => Some("sqpoll"),
-            (None, None) => None,
+        let threads = 1..=4_096;
+        if (1..=32_768).contains(&self.depth)
+            && threads.contains(&self.workers)
+            && threads.contains(&self.blocking_workers)
+        {
+            self.ring.check()
+        } else {
+            Err(Error::new("engine options", ErrorKind::InvalidInput))
         }
     }
 }
 
+/// The options of the ring.
 impl Options {
     /// Polls the device for completions instead of waiting for its interrupt.
     ///

@@ -1,14 +1,18 @@
 //! Chains at the ring: entries that are linked, and what becomes of a link that the kernel has cut. What
 //! is done about that, and why, is told in `engine/chain.rs`.
+#![allow(unsafe_code)]
 
 use io_uring::squeue;
 
-use super::{ENTRIES, Out, Ring};
+use super::Ring;
+use super::out::Out;
+use super::setup::ENTRIES;
 use crate::engine::chain::Held;
-use crate::engine::parcel::{Parcel, When};
+use crate::engine::request::Parcel;
 use crate::error::ErrorKind;
 use crate::handle::Handle;
 use crate::op::Step;
+use crate::provenance::Arrival;
 use crate::retry;
 use crate::sys::Errno;
 
@@ -89,7 +93,7 @@ impl Ring {
         id: u32,
         index: u32,
         result: Result<usize, Errno>,
-        when: When,
+        arrival: Arrival,
         out: &mut impl FnMut(Out),
     ) {
         let slot = &mut self.slots[index as usize];
@@ -111,7 +115,7 @@ impl Ring {
             }
             _ => false,
         };
-        if !goes_on && let Step::Done(result) = self.step(index, result, when) {
+        if !goes_on && let Step::Done(result) = self.step(index, result, arrival) {
             if let Some(held) = self.chains.get_mut(&id) {
                 held.members.retain(|member| *member != index);
                 held.failed |= result.is_err();

@@ -1,40 +1,36 @@
 //! What was learnt of one mounted filesystem, and what its kind is known for.
 
+pub(crate) mod magic;
+mod table;
+
 use once_cell::race::OnceBox;
 
-use super::learnt::Learnt;
+use crate::support::Support;
 use crate::sys::stat::FilesystemId;
 
 /// What was learnt of one mounted filesystem.
 #[derive(Debug)]
 pub struct Filesystem {
     id: FilesystemId,
-    pub(crate) nowait_read: Learnt,
-    pub(crate) nowait_write: Learnt,
+    pub(crate) nowait_read: Support,
+    pub(crate) nowait_write: Support,
     rotating: OnceBox<Option<bool>>,
 }
 
-/// Filesystems whose files live in memory: `f_type` of tmpfs, ramfs and hugetlbfs (statfs(2)).
-const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58f6, HUGETLBFS];
-/// hugetlbfs, and the files of memfd_create(2) with `MFD_HUGETLB`.
-pub(crate) const HUGETLBFS: u64 = 0x9584_58f6;
-/// ext2, ext3 and ext4; xfs; f2fs.
-pub(super) const OPEN_AT_ONCE: [u64; 3] = [0xef53, 0x5846_5342, 0xf2f5_2010];
-/// overlayfs.
-pub(crate) const OVERLAY: u64 = 0x794c_7630;
-/// FUSE, virtiofs among them.
-pub(crate) const FUSE: u64 = 0x6573_5546;
+/// Filesystems whose files live in memory.
+const IN_MEMORY: [u64; 3] = [magic::TMPFS, magic::RAMFS, magic::HUGETLBFS];
 
-/// procfs, tracefs and debugfs: their files call themselves regular, and some wait without end.
-const IN_KERNEL: [u64; 3] = [0x9fa0, 0x7472_6163, 0x6462_6720];
+/// Filesystems of the kernel's own files. Their files are regular by fstat(2), and some block without
+/// end.
+const IN_KERNEL: [u64; 3] = [magic::PROC, magic::TRACEFS, magic::DEBUGFS];
 
 impl Filesystem {
     /// One of which nothing is known yet.
-    pub(super) fn new(id: FilesystemId) -> Filesystem {
+    fn new(id: FilesystemId) -> Filesystem {
         Filesystem {
             id,
-            nowait_read: Learnt::default(),
-            nowait_write: Learnt::default(),
+            nowait_read: Support::default(),
+            nowait_write: Support::default(),
             rotating: OnceBox::new(),
         }
     }
@@ -46,7 +42,7 @@ impl Filesystem {
 
     /// Whether it is overlayfs, on which cachestat(2) answers 0 whatever is cached.
     pub fn is_overlay(&self) -> bool {
-        self.id.magic == OVERLAY
+        self.id.magic == magic::OVERLAYFS
     }
 
     /// Whether its regular files are the kernel's own, some of which wait without end.
@@ -75,23 +71,23 @@ impl Filesystem {
     /// The filesystem's name as users know it, where its magic number is a known one.
     pub fn name(&self) -> Option<&'static str> {
         Some(match self.id.magic {
-            0xef53 => "ext2/3/4",
-            0x5846_5342 => "xfs",
-            0x9123_683e => "btrfs",
-            0x0102_1994 => "tmpfs",
-            0x8584_58f6 => "ramfs",
-            OVERLAY => "overlayfs",
-            0x6969 => "nfs",
-            FUSE => "fuse",
-            0xf2f5_2010 => "f2fs",
-            0xff53_4d42 | 0xfe53_4d42 => "cifs",
-            0x0102_1997 => "9p",
-            0x9fa0 => "proc",
-            0x6265_6572 => "sysfs",
-            0x7371_7368 => "squashfs",
-            0xe0f5_e1e2 => "erofs",
-            0x2fc1_2fc1 => "zfs",
-            0xca45_1a4e => "bcachefs",
+            magic::EXT4 => "ext2/3/4",
+            magic::XFS => "xfs",
+            magic::BTRFS => "btrfs",
+            magic::TMPFS => "tmpfs",
+            magic::RAMFS => "ramfs",
+            magic::OVERLAYFS => "overlayfs",
+            magic::NFS => "nfs",
+            magic::FUSE => "fuse",
+            magic::F2FS => "f2fs",
+            magic::CIFS | magic::SMB2 => "cifs",
+            magic::V9FS => "9p",
+            magic::PROC => "proc",
+            magic::SYSFS => "sysfs",
+            magic::SQUASHFS => "squashfs",
+            magic::EROFS => "erofs",
+            magic::ZFS => "zfs",
+            magic::BCACHEFS => "bcachefs",
             _ => return None,
         })
     }

@@ -4,20 +4,9 @@
 //! for a filesystem ([`Filesystem`]), and not even for each of its files: a handle learns for
 //! itself and only starts from what its filesystem taught others.
 
-mod filesystem;
-mod filesystems;
-mod learnt;
-mod ring;
-
 use std::fmt;
 
 use once_cell::race::OnceBox;
-
-pub use filesystem::Filesystem;
-pub use ring::Ring;
-
-pub(crate) use filesystem::{FUSE, HUGETLBFS, OVERLAY};
-pub(crate) use learnt::Learnt;
 
 use crate::sys::{self, Errno};
 
@@ -46,7 +35,7 @@ impl Capability {
     }
 
     /// From what a try gave.
-    fn from_io(tried: std::io::Result<()>) -> Capability {
+    pub(crate) fn from_io(tried: std::io::Result<()>) -> Capability {
         tried.map_or_else(
             |e| Capability::No(e.raw_os_error().unwrap_or(libc::EIO)),
             |()| Capability::Yes,
@@ -95,7 +84,7 @@ impl Kernel {
     /// What was learnt of this process's kernel and sandbox.
     ///
     /// ```
-    /// let kernel = nowait::kernel::Kernel::get();
+    /// let kernel = nowait::capability::Kernel::get();
     /// println!("cachestat: {}", kernel.cachestat);
     /// ```
     pub fn get() -> &'static Kernel {

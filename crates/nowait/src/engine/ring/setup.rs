@@ -1,13 +1,17 @@
 //! Making a ring as the options say, with what the kernel has of it.
+#![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::IntoRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
 
 use io_uring::{IoUring, Parameters};
 
-use super::features::{Availability, Feature, Features};
-use super::ring_options::{Polled, RingOptions};
+use super::options::{Polled, RingOptions};
+use crate::engine::features::{Availability, Feature, Features};
 use crate::sys::{self, Errno};
+
+/// Entries of the submission queue at most: more are flushed in between.
+pub(in crate::engine) const ENTRIES: usize = 4096;
 
 /// A ring, and what it is.
 pub(super) struct Made {
@@ -69,7 +73,7 @@ pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io:
         let limited = ring.submitter().register_iowq_max_workers(&mut most);
         features.tried(Feature::RingWorkers, limited);
     }
-    let number = sys::ring::register_ring(super::uring::descriptor(&ring));
+    let number = sys::ring::register_ring(descriptor(&ring));
     let number = features.tried(Feature::RegisteredRing, number);
     Ok(Made {
         deferred: shape.defer_taskrun,
@@ -77,6 +81,12 @@ pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io:
         number,
         features,
     })
+}
+
+/// The ring's descriptor.
+pub(super) fn descriptor(ring: &IoUring) -> BorrowedFd<'_> {
+    // SAFETY: the descriptor lives as long as the ring.
+    unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) }
 }
 
 /// Tries each shape; only the last answer counts.

@@ -5,6 +5,7 @@
 //!    ▲          (holds the pool: its memory outlives it)       │
 //!    └───────────────────────── free ◄─────────────────────────┘
 //! ```
+#![allow(unsafe_code)]
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
@@ -14,8 +15,9 @@ use std::sync::Arc;
 use crossbeam_queue::ArrayQueue;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use super::buffer::{IoBuf, IoBufMut, Space};
+use super::io_buf::{IoBuf, IoBufMut};
 use crate::error::{Error, ErrorKind, Result};
+use crate::space::Space;
 use crate::sys::Errno;
 use crate::sys::process::{Owner, page_size};
 

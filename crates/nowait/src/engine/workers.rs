@@ -14,14 +14,16 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Core;
 use super::class::Class;
-use super::parcel::{Parcel, Unwanted, When};
+use super::core::Core;
+use super::reply::Unwanted;
+use super::request::Parcel;
 use super::stop::Stop;
-use crate::completion::{ServedBy, Ticket};
+use crate::completion::Ticket;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
 use crate::op::Step;
+use crate::provenance::{Arrival, ServedBy};
 use crate::retry;
 use crate::stats::Count;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -357,7 +359,7 @@ impl Inner {
                 None
             }
             Work::Task(task) => {
-                self.core.counters.count(Count::Turns);
+                self.core.policy.counters.count(Count::Turns);
                 task.turn().then_some(Work::Task(task))
             }
         }
@@ -442,7 +444,7 @@ fn run(mut parcel: Parcel, stop: Option<&Stop>) -> (Parcel, std::result::Result<
         };
         let result = match ran {
             Ok(n) => {
-                parcel.arrived(n, When::Untold);
+                parcel.arrived(n, Arrival::Indeterminate);
                 Ok(n)
             }
             Err(errno) => Err(errno),
@@ -461,8 +463,9 @@ mod model {
     use super::*;
     use crate::completion::Completion;
     use crate::engine::completion_queue::CompletionQueue;
-    use crate::engine::parcel::Reply;
-    use crate::engine::{Options, Wait, Waiting};
+    use crate::engine::reply::Reply;
+    use crate::engine::wait::Waiting;
+    use crate::engine::{Options, Wait};
     use crate::op::{Nop, Op};
 
     const SCHEDULES: usize = 5_000;

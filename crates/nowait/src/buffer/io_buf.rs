@@ -1,18 +1,9 @@
-//! Memory that an operation owns while the kernel may touch it.
-//!
-//! The traits are safe to implement and dyn-compatible. An operation holds its buffer boxed. It asks
-//! for the memory once, when it is made, and calls nothing of the buffer until it gives it back: the
-//! borrow that [`IoBufMut::space`] and [`IoBuf::bytes`] return lasts that long.
-//!
-//! An implementation may panic. `space`, `bytes` and `set_filled` are called in the thread that makes
-//! the operation or takes its buffer back, and their panics are that thread's. A buffer that is
-//! dropped with its operation may be dropped by the engine; a panic of its destructor ends there.
+//! The buffer traits, and the types of the standard library that implement them.
+#![allow(unsafe_code)]
 
 use std::any::Any;
-use std::mem::MaybeUninit;
-use std::ptr::NonNull;
 
-pub use super::buffer_pool::{BufferPool, Pages, PoolBuffer};
+use crate::space::Space;
 
 /// An owned buffer that can be written out. Give it to [`File::write_at`](crate::File::write_at);
 /// it comes back with the result.
@@ -59,104 +50,6 @@ pub trait IoBufMut: Any + Send {
     /// `set_filled`. If `space` was called twice, the first of them may have been initialised
     /// through what the first call returned, and the others through what the last one did.
     unsafe fn set_filled(&mut self, n: usize);
-}
-
-/// Memory that can be read into: initialised or not.
-#[derive(Debug)]
-pub enum Space<'a> {
-    /// Bytes that are initialised, whose values no longer matter.
-    Init(&'a mut [u8]),
-    /// Bytes that nobody has written yet.
-    Uninit(&'a mut [MaybeUninit<u8>]),
-}
-
-impl Space<'_> {
-    /// Its length in bytes.
-    pub fn len(&self) -> usize {
-        match self {
-            Space::Init(s) => s.len(),
-            Space::Uninit(s) => s.len(),
-        }
-    }
-
-    /// Whether there is no room at all.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Its start, for whoever remembers it.
-    pub(crate) fn start(&mut self) -> NonNull<u8> {
-        match self {
-            Space::Init(s) => NonNull::from(&mut **s).cast(),
-            Space::Uninit(s) => NonNull::from(&mut **s).cast(),
-        }
-    }
-
-    /// Its start, for the kernel.
-    pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
-        match self {
-            Space::Init(s) => s.as_mut_ptr(),
-            Space::Uninit(s) => s.as_mut_ptr().cast(),
-        }
-    }
-}
-
-impl Space<'_> {
-    /// All but its first `n` bytes, borrowed anew.
-    pub(crate) fn skip(&mut self, n: usize) -> Space<'_> {
-        match self {
-            Space::Init(s) => {
-                let n = n.min(s.len());
-                Space::Init(&mut s[n..])
-            }
-            Space::Uninit(s) => {
-                let n = n.min(s.len());
-                Space::Uninit(&mut s[n..])
-            }
-        }
-    }
-}
-
-impl<'a> Space<'a> {
-    /// At most the first `n` bytes of it.
-    #[must_use]
-    pub fn first(self, n: usize) -> Space<'a> {
-        match self {
-            Space::Init(s) => {
-                let n = n.min(s.len());
-                Space::Init(&mut s[..n])
-            }
-            Space::Uninit(s) => {
-                let n = n.min(s.len());
-                Space::Uninit(&mut s[..n])
-            }
-        }
-    }
-}
-
-impl<'a> From<&'a mut [u8]> for Space<'a> {
-    fn from(s: &'a mut [u8]) -> Space<'a> {
-        Space::Init(s)
-    }
-}
-
-impl<'a> From<&'a mut [MaybeUninit<u8>]> for Space<'a> {
-    fn from(s: &'a mut [MaybeUninit<u8>]) -> Space<'a> {
-        Space::Uninit(s)
-    }
-}
-
-impl<'a, const N: usize> From<&'a mut [u8; N]> for Space<'a> {
-    fn from(s: &'a mut [u8; N]) -> Space<'a> {
-        Space::Init(s)
-    }
-}
-
-impl<'a> From<&'a mut Vec<u8>> for Space<'a> {
-    /// The vector's bytes as they are: `vec![0; n]` is `n` bytes to fill.
-    fn from(v: &'a mut Vec<u8>) -> Space<'a> {
-        Space::Init(v)
-    }
 }
 
 impl IoBuf for Vec<u8> {

@@ -1,4 +1,5 @@
 //! A window: aligned memory through which a misaligned read of an O_DIRECT file goes.
+#![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;

@@ -7,9 +7,17 @@
 //! A result that is in the completion queue when submission returns was had without waiting:
 //! `flush` marks how far the queue reached then, and only entries before that mark, of operations
 //! submitted in that very flush, count as page cache hits.
+#![allow(unsafe_code)]
 
-mod chains;
+pub(super) mod capabilities;
 mod enter;
+mod link;
+pub(super) mod options;
+pub(super) mod out;
+mod registrations;
+pub(super) mod setup;
+pub(super) mod supported;
+pub(super) mod until;
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -19,29 +27,32 @@ use std::time::{Duration, Instant};
 use io_uring::{EnterFlags, IoUring, opcode, squeue};
 use rustix::event::EventfdFlags;
 
-use super::Core;
+use options::RingOptions;
+use out::Out;
+use registrations::Registered;
+use setup::{ENTRIES, Made, descriptor};
+use supported::Supported;
+use until::Until;
+
 use super::chain::Held;
-use super::completion_queue::eventfd;
+use super::core::Core;
 use super::features::{Feature, Features};
-use super::file_set::Table;
-use super::parcel::{Parcel, Reply, When};
-use super::registered::Registered;
-use super::ring_options::RingOptions;
-use super::ring_setup::{self, Made};
+use super::request::Parcel;
 use crate::cast::to_u32;
-use crate::completion::{Completion, ServedBy, Ticket};
+use crate::completion::Ticket;
 use crate::error::ErrorKind;
 use crate::op::{Kind, Step};
+use crate::provenance::{Arrival, ServedBy};
+use crate::registered::Table;
 use crate::retry;
 use crate::stats::Count;
+use crate::sys::eventfd::eventfd;
 use crate::sys::{self, Errno};
 
 /// User data of the read that wakes us.
 const WAKE: u64 = u64::MAX;
 /// User data of cancel requests, whose own results don't matter.
 const CANCEL: u64 = u64::MAX - 1;
-/// Entries of the submission queue at most: more are flushed in between.
-pub(super) const ENTRIES: usize = 4096;
 /// So many reads that miss are submitted at once. The kernel holds back the requests of a longer
 /// submission until the last of them is prepared (it plugs the block queue for more than two), and
 /// the device idles meanwhile. Batches of hits don't mind, and go whole.
@@ -64,7 +75,7 @@ pub(crate) struct Ring {
     registered: Registered,
     slots: Box<[Slot]>,
     free: Vec<u32>,
-    takes: Takes,
+    supported: Supported,
     /// The chains it holds, by numbers of its own.
     chains: HashMap<u32, Held>,
     next_chain: u32,
@@ -123,68 +134,6 @@ struct Slot {
     interrupted: u32,
 }
 
-/// What a ring does: also for others than its thread to know.
-#[derive(Clone, Debug)]
-pub(crate) struct Takes {
-    ops: Arc<[bool; 256]>,
-    polled: bool,
-}
-
-impl Takes {
-    /// Whether this kernel's ring does this operation, and as the system call would.
-    pub(crate) fn takes(&self, kind: &Kind) -> bool {
-        self.ops[kind.opcode() as usize]
-            && kind.fits_ring()
-            && (!self.polled || (kind.is_transfer() && !kind.is_ring_only()))
-    }
-}
-
-/// What a wait is for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Until {
-    /// So many completions.
-    count: usize,
-    /// After this time, one.
-    within: Option<Duration>,
-}
-
-impl Until {
-    pub(crate) fn count(count: usize) -> Until {
-        Until {
-            count,
-            within: None,
-        }
-    }
-
-    /// So many, or after this time one. Only of a ring that [`waits_for_batches`](Ring::waits_for_batches).
-    pub(crate) fn batch(count: usize, within: Duration) -> Until {
-        Until {
-            count,
-            within: Some(within),
-        }
-    }
-}
-
-/// What comes out of the ring.
-pub(crate) enum Out {
-    /// A completion, and where it goes.
-    Done(Reply, Completion),
-    /// An operation that the ring will not do after all: for a worker.
-    Worker(Parcel),
-}
-
-impl Out {
-    /// What becomes of an operation whose ring can't be entered any more.
-    pub(crate) fn without_ring(core: &Core, parcel: Parcel, chained: bool) -> Out {
-        if chained || parcel.op.kind.is_ring_only() {
-            let (reply, completion) = parcel.stop(core, ErrorKind::NeedsRing);
-            Out::Done(reply, completion)
-        } else {
-            Out::Worker(parcel)
-        }
-    }
-}
-
 impl Ring {
     /// Makes a ring for `depth` operations. Must be called on the thread that will drive it.
     pub(crate) fn new(
@@ -200,7 +149,7 @@ impl Ring {
             deferred,
             number,
             mut features,
-        } = ring_setup::make(entries, completions, options)?;
+        } = setup::make(entries, completions, options)?;
         let mut probe = io_uring::Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         let supported = |code| u8::try_from(code).is_ok_and(|code| probe.is_supported(code));
@@ -216,7 +165,7 @@ impl Ring {
             ring,
             slots: (0..depth).map(|_| Slot::default()).collect(),
             free: (0..to_u32(depth)).rev().collect(),
-            takes: Takes { ops, polled },
+            supported: Supported { ops, polled },
             chains: HashMap::new(),
             next_chain: 0,
             core: core.clone(),
@@ -256,12 +205,12 @@ impl Ring {
 
     /// Whether this kernel's ring does this operation, and as the system call would.
     pub(crate) fn takes(&self, kind: &Kind) -> bool {
-        !self.broken && self.takes.takes(kind)
+        !self.broken && self.supported.contains(kind)
     }
 
-    /// What it takes, for other threads.
-    pub(crate) fn taking(&self) -> &Takes {
-        &self.takes
+    /// The operations that it carries out, for other threads.
+    pub(crate) fn supported(&self) -> &Supported {
+        &self.supported
     }
 
     /// Whether what it holds is done only if somebody polls for it: `wait` must be called again and
@@ -477,12 +426,12 @@ impl Ring {
     #[inline]
     fn complete(&mut self, index: u32, result: i32, out: &mut impl FnMut(Out)) {
         let slot = &mut self.slots[index as usize];
-        let when = if slot.elsewhere {
-            When::Untold
+        let arrival = if slot.elsewhere {
+            Arrival::Indeterminate
         } else if self.seen <= self.mark && slot.flush + 1 == self.flush {
-            When::AtOnce
+            Arrival::CompletedInline
         } else {
-            When::Later
+            Arrival::Later
         };
         let Some(parcel) = &mut slot.parcel else {
             return;
@@ -497,7 +446,7 @@ impl Ring {
             result => result,
         };
         if let Some(id) = slot.chain {
-            return self.complete_member(id, index, result, when, out);
+            return self.complete_member(id, index, result, arrival, out);
         }
         match result {
             // A signal met one of the kernel's own workers; nobody asked for a stop.
@@ -523,22 +472,22 @@ impl Ring {
             }
             _ => {}
         }
-        match self.step(index, result, when) {
+        match self.step(index, result, arrival) {
             Step::Again => self.prepare_again(index, out),
             Step::Done(result) => self.done(index, result, out),
         }
     }
 
     /// Takes a result in: what the operation makes of it, unless somebody wants it stopped.
-    fn step(&mut self, index: u32, result: Result<usize, Errno>, when: When) -> Step {
+    fn step(&mut self, index: u32, result: Result<usize, Errno>, arrival: Arrival) -> Step {
         let Some(parcel) = &mut self.slots[index as usize].parcel else {
             return Step::Done(result);
         };
         if let Ok(n) = result {
-            if when == When::AtOnce {
-                self.core.counters.count(Count::RingHits);
+            if arrival == Arrival::CompletedInline {
+                self.core.policy.counters.count(Count::RingHits);
             }
-            parcel.arrived(n, when);
+            parcel.arrived(n, arrival);
         }
         match parcel.op.kind.settle(result) {
             Step::Again if parcel.stopped.is_some() => {
@@ -634,12 +583,6 @@ impl Ring {
     pub(crate) fn forget(self) {
         std::mem::forget(self);
     }
-}
-
-/// The ring's descriptor.
-pub(super) fn descriptor(ring: &IoUring) -> BorrowedFd<'_> {
-    // SAFETY: the descriptor lives as long as the ring.
-    unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) }
 }
 
 /// How long a dropped ring waits for operations that the kernel has been asked to stop.

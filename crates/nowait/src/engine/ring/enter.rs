@@ -1,5 +1,6 @@
 //! The ring's one system call, io_uring_enter(2): to submit, to wait, to have deferred completions
 //! delivered; and what is done where a sandbox put on later denies it.
+#![allow(unsafe_code)]
 
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -7,7 +8,9 @@ use std::time::{Duration, Instant};
 use io_uring::{EnterFlags, opcode, types};
 use rustix::event::{PollFd, PollFlags};
 
-use super::{Ring, Until, WAKE, descriptor};
+use super::setup::descriptor;
+use super::until::Until;
+use super::{Ring, WAKE};
 use crate::cast::to_u32;
 use crate::sys::{self, Errno};
 

@@ -1,4 +1,5 @@
 //! What one ring was told of beforehand: the files of a set, the memory of pools.
+#![allow(unsafe_code)]
 
 use std::io;
 use std::ops::Range;
@@ -6,10 +7,10 @@ use std::sync::Arc;
 
 use io_uring::IoUring;
 
-use super::features::{Feature, Features};
-use super::file_set::Table;
 use crate::buffer::BufferPool;
+use crate::engine::features::{Feature, Features};
 use crate::op::{Kind, Known};
+use crate::registered::Table;
 
 pub(super) struct Registered {
     files: Option<Arc<Table>>,

@@ -1,25 +1,25 @@
-//! What was learnt of one thing by trying it.
+//! Support for one call or flag, learnt by trying it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// What was learnt of one thing on one filesystem: nothing yet, it works, or it is refused.
+/// Support for one call or flag: untried, it works, or it is refused.
 #[derive(Debug, Default)]
-pub(crate) struct Learnt(AtomicU8);
+pub(crate) struct Support(AtomicU8);
 
 const UNTRIED: u8 = 0;
 const WORKS: u8 = 1;
 const REFUSED: u8 = 2;
 
-impl Learnt {
+impl Support {
     /// Nothing yet.
-    pub(crate) const fn untried() -> Learnt {
-        Learnt(AtomicU8::new(UNTRIED))
+    pub(crate) const fn untried() -> Support {
+        Support(AtomicU8::new(UNTRIED))
     }
 
     /// What to start from where others were refused. That it worked elsewhere proves nothing here.
-    pub(crate) fn like(other: &Learnt) -> Learnt {
+    pub(crate) fn like(other: &Support) -> Support {
         let start = if other.is_refused() { REFUSED } else { UNTRIED };
-        Learnt(AtomicU8::new(start))
+        Support(AtomicU8::new(start))
     }
 
     /// Whether it was refused and never worked.
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn one_refusal_does_not_condemn_what_has_worked() {
-        let fs = Learnt::default();
+        let fs = Support::default();
         fs.refused_once();
         assert!(fs.is_refused());
         fs.worked();

@@ -3,7 +3,7 @@
 //! Shared by all clones of a handle, two words, no lock. In a steady state of hits nothing is
 //! written, so threads that read one hot file on many cores share the line without fighting.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::cost::Costs;
 
@@ -12,8 +12,6 @@ const ONE: u32 = 1 << 16;
 /// A new answer weighs 1/64: the estimate forgets in some hundred answers, and near a rate of 5 %,
 /// where the break-even mostly lies, it is right within 2 points.
 const WEIGHT: u32 = 6;
-/// How many bytes of a strict file that is read sequentially are read ahead at a time.
-pub(crate) const WINDOW: u64 = 2 << 20;
 /// A file that has stopped trying tries one read in this many, to notice when that changes,
 const SAMPLE: u32 = 32;
 /// and if that one hits, so many reads in a row: one answer in 32 would take thousands of reads to
@@ -21,7 +19,7 @@ const SAMPLE: u32 = 32;
 const CLOSER: u32 = 32;
 
 /// What a file's reads found in the page cache, and whether the next one should try it first. Files
-/// keep one of their own; a program that makes [`cached`](super::cached) reads of bare descriptors
+/// keep one of their own; a program that makes [`cached`](crate::read::cached) reads of bare descriptors
 /// can keep one for each.
 ///
 /// ```
@@ -40,10 +38,6 @@ pub struct History {
     rate: AtomicU32,
     /// Reads since a closer look began, while trying does not pay. From `CLOSER` on it is over.
     reads: AtomicU32,
-    /// Where the last read ended, to recognise sequential ones.
-    end: AtomicU64,
-    /// Up to where the engine reads ahead; 0 if it does not.
-    ahead: AtomicU64,
 }
 
 /// A file's history, as it stands: [`File::history`](crate::File::history).
@@ -89,8 +83,6 @@ impl History {
         History {
             rate: AtomicU32::new(ONE),
             reads: AtomicU32::new(CLOSER),
-            end: AtomicU64::new(0),
-            ahead: AtomicU64::new(0),
         }
     }
 
@@ -98,8 +90,6 @@ impl History {
     pub fn forget(&self) {
         self.rate.store(ONE, Relaxed);
         self.reads.store(CLOSER, Relaxed);
-        self.end.store(0, Relaxed);
-        self.ahead.store(0, Relaxed);
     }
 
     /// A try found everything.
@@ -163,34 +153,6 @@ impl History {
             Trying::Never => return Advice::Never,
         };
         if pays { Advice::Try } else { Advice::Skip }
-    }
-
-    /// Notes a read of a strict file, and says from where on [`WINDOW`] bytes should be read ahead
-    /// now, if any should.
-    ///
-    /// It begins with a read that goes on where the last one ended and was not cached, and goes on
-    /// while reads do: the next window is asked for when half of the last one is left, so that it
-    /// is there in time. The first read of a file follows nothing; a file that is cached anyway is
-    /// never read ahead.
-    pub(crate) fn ahead(&self, offset: u64, len: u64, missed: bool) -> Option<u64> {
-        let end = offset.saturating_add(len);
-        let follows = self.end.swap(end, Relaxed) == offset && offset > 0;
-        if !follows {
-            return None;
-        }
-        let upto = self.ahead.load(Relaxed);
-        let within = (end..=end.saturating_add(2 * WINDOW)).contains(&upto);
-        let from = match (within, missed) {
-            (true, _) if upto - end >= WINDOW / 2 => return None,
-            (true, _) => upto,
-            (false, true) => end,
-            (false, false) => return None,
-        };
-        // Of reads in several threads one asks.
-        self.ahead
-            .compare_exchange(upto, from.saturating_add(WINDOW), Relaxed, Relaxed)
-            .is_ok()
-            .then_some(from)
     }
 
     pub(crate) fn recent(&self) -> Recent {
@@ -302,41 +264,5 @@ mod tests {
             (0..2_000).for_each(|_| h.found(everything));
             assert!((h.recent().hit_rate - end).abs() < 0.001);
         }
-    }
-
-    #[test]
-    fn reads_in_sequence_are_read_ahead_before_they_wait() {
-        let h = History::default();
-        const LEN: u64 = 16 << 10;
-        assert_eq!(
-            h.ahead(0, LEN, true),
-            None,
-            "the first read follows nothing"
-        );
-        assert_eq!(h.ahead(LEN, LEN, false), None, "it is cached");
-        assert_eq!(h.ahead(2 * LEN, LEN, true), Some(3 * LEN));
-        let mut upto = 3 * LEN + WINDOW;
-        for offset in (3 * LEN..10 * WINDOW).step_by(LEN as usize) {
-            // What is in flight is missed, and asked for once all the same.
-            if let Some(from) = h.ahead(offset, LEN, offset % (4 * LEN) == 0) {
-                assert_eq!(from, upto, "windows follow each other");
-                upto += WINDOW;
-            }
-            assert!(upto >= offset + LEN + WINDOW / 2, "{offset}: too late");
-            assert!(upto <= offset + LEN + 2 * WINDOW, "{offset}: too far");
-        }
-        assert_eq!(h.ahead(LEN, LEN, true), None, "elsewhere");
-        assert_eq!(h.ahead(2 * LEN, LEN, true), Some(3 * LEN), "anew");
-    }
-
-    #[test]
-    fn reads_longer_than_a_window_are_read_ahead_too() {
-        let h = History::default();
-        let len = 2 * WINDOW;
-        h.ahead(0, len, true);
-        assert_eq!(h.ahead(len, len, true), Some(2 * len));
-        assert_eq!(h.ahead(2 * len, len, true), Some(3 * len));
-        assert_eq!(h.ahead(u64::MAX, len, true), None, "no overflow");
-        assert_eq!(h.ahead(u64::MAX, len, true), Some(u64::MAX));
     }
 }

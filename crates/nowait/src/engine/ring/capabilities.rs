@@ -1,11 +1,11 @@
 //! What io_uring offers here.
 
-use super::Capability;
+use crate::capability::Capability;
 
 /// What io_uring offers here: learnt from rings that were made for the question and closed again.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Ring {
+pub struct RingCapabilities {
     /// `IORING_SETUP_SINGLE_ISSUER` (6.0): only one thread submits.
     pub single_issuer: Capability,
     /// `IORING_SETUP_DEFER_TASKRUN` (6.1): completions are worked on when they are waited for.
@@ -23,16 +23,16 @@ pub struct Ring {
     pub operations: Vec<(&'static str, bool)>,
 }
 
-impl Ring {
-    /// Tries each. `None` where no ring is to be had at all ([`Kernel::io_uring`](super::Kernel::io_uring) says why).
+impl RingCapabilities {
+    /// Tries each. `None` where no ring is to be had at all ([`Kernel::io_uring`](crate::capability::Kernel::io_uring) says why).
     ///
     /// ```
-    /// match nowait::kernel::Ring::probe() {
+    /// match nowait::engine::RingCapabilities::probe() {
     ///     Some(ring) => println!("deferred task work: {}", ring.defer_taskrun),
-    ///     None => println!("no ring: {}", nowait::kernel::Kernel::get().io_uring),
+    ///     None => println!("no ring: {}", nowait::capability::Kernel::get().io_uring),
     /// }
     /// ```
-    pub fn probe() -> Option<Ring> {
+    pub fn probe() -> Option<RingCapabilities> {
         let ring = io_uring::IoUring::new(2).ok()?;
         let mut known = io_uring::Probe::new();
         let probed = ring.submitter().register_probe(&mut known).is_ok();
@@ -41,7 +41,7 @@ impl Ring {
             set(&mut builder);
             Capability::from_io(builder.build(2).map(drop))
         };
-        Some(Ring {
+        Some(RingCapabilities {
             single_issuer: with(|b| {
                 b.setup_single_issuer();
             }),

@@ -7,9 +7,12 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::filesystem::{Filesystem, OPEN_AT_ONCE};
+use super::{Filesystem, magic};
 use crate::sys::process::PerProcess;
 use crate::sys::stat::FilesystemId;
+
+/// Filesystems whose regular files are opened without I/O once their path is resolved.
+const OPEN_AT_ONCE: [u64; 3] = [magic::EXT4, magic::XFS, magic::F2FS];
 
 /// How many filesystems are kept before those are forgotten that no file is open on.
 const KEPT: usize = 64;

@@ -1,0 +1,174 @@
+//! The state that all parts of one engine share.
+
+use std::sync::Arc;
+
+use once_cell::race::OnceBox;
+
+use super::backend::Choice;
+use super::chain::Chain;
+use super::class::Class;
+use super::deadlines::Deadlines;
+use super::features::{Availability, Feature, Features};
+use super::file_set::FileSet;
+use super::options::Options;
+use super::ring::setup::ENTRIES;
+use super::ring::supported::Supported;
+use super::semaphore::Semaphore;
+use crate::cost::Observed;
+use crate::error::{Error, ErrorKind, Result};
+use crate::handle::Handle;
+use crate::op::Kind;
+use crate::policy::Policy;
+use crate::stats::Counters;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sys::process::Owner;
+
+/// What all parts of one engine share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) policy: Policy,
+    features: OnceBox<Features>,
+    /// Whether it has registered files, which is known later than the rest.
+    registered_files: OnceBox<Availability>,
+    /// It has its one set of files.
+    has_files: AtomicBool,
+    /// The places of each class.
+    places: [Semaphore; Class::ALL.len()],
+    /// Bounds the readaheads on their way, which nothing waits for; as many as operations.
+    pub(super) aheads: Semaphore,
+    pub(super) deadlines: Arc<Deadlines>,
+    pub(super) process: Owner,
+}
+
+impl Core {
+    pub(super) fn new(options: &Options) -> Core {
+        Core {
+            policy: Policy {
+                counters: Counters::default(),
+                observed: Observed::default(),
+                mode: options.mode,
+                trying: options.trying,
+                copy_limit: options.copy_limit,
+                polled: options.ring.polled.is_some(),
+            },
+            features: OnceBox::new(),
+            registered_files: OnceBox::new(),
+            has_files: AtomicBool::new(false),
+            places: Class::ALL.map(|_| Semaphore::new(options.depth)),
+            aheads: Semaphore::new(options.depth),
+            deadlines: Arc::default(),
+            process: Owner::current(),
+        }
+    }
+
+    pub(super) fn features(&self) -> Features {
+        let mut features = self
+            .features
+            .get()
+            .map_or_else(Features::none, Clone::clone);
+        if let Some(files) = self.registered_files.get() {
+            features.set(Feature::RegisteredFiles, files.clone());
+        }
+        features
+    }
+
+    /// Notes what the ring has; without one, that there is none.
+    pub(super) fn note_features(&self, ring: Option<Features>, choice: &Choice) {
+        let features =
+            ring.unwrap_or_else(|| Features::without_a_ring(&format!("no ring: {}", choice.why)));
+        let _ = self.features.set(Box::new(features));
+    }
+
+    /// Makes the engine's set of files, which `register` tells the ring of.
+    pub(super) fn file_set(
+        &self,
+        set: Result<FileSet>,
+        register: impl FnOnce(&FileSet) -> std::io::Result<()>,
+    ) -> Result<FileSet> {
+        self.check_process("file_set")?;
+        let set = set?;
+        if self.has_files.swap(true, Ordering::Relaxed) {
+            let what = "file_set (an engine has one)";
+            return Err(Error::new(what, ErrorKind::InvalidInput));
+        }
+        let registered = register(&set);
+        if registered.is_err() {
+            set.table().close();
+        }
+        let files = Availability::of(&registered);
+        let _ = self.registered_files.set(Box::new(files));
+        Ok(set)
+    }
+
+    /// Why an operation can't be done at all, or not by this engine. What may be cached of a file that
+    /// a polled engine can't read is no reason to serve some reads and not the others.
+    pub(super) fn refuses(
+        &self,
+        kind: &mut Kind,
+        ring_takes: impl FnOnce(&Kind) -> bool,
+    ) -> Option<ErrorKind> {
+        let direct = kind.handle().is_some_and(Handle::is_direct);
+        if self.policy.polled && kind.is_transfer() && !direct {
+            Some(ErrorKind::NeedsDirect)
+        } else if kind.is_ring_only() && !ring_takes(kind) {
+            Some(ErrorKind::NeedsRing)
+        } else {
+            kind.misaligned()
+        }
+    }
+
+    /// Why a chain can't be submitted to a ring (`None`: there is no ring) that has a place for each
+    /// of its operations.
+    pub(super) fn refuses_chain(
+        &self,
+        chain: &mut Chain,
+        ring: Option<&Supported>,
+    ) -> Option<Error> {
+        if let Err(error) = self.check_process("submit_chain") {
+            return Some(error);
+        }
+        if !(1..=self.depth().min(LONGEST_CHAIN)).contains(&chain.len()) {
+            return Some(Error::new("submit_chain", ErrorKind::InvalidInput));
+        }
+        let Some(ring) = ring else {
+            return Some(Error::new("submit_chain", ErrorKind::NeedsRing));
+        };
+        chain.0.iter_mut().find_map(|op| {
+            let why = self.refuses(&mut op.kind, |_| true);
+            let why = why.or((!ring.contains(&op.kind)).then_some(ErrorKind::NeedsRing));
+            let path = op.kind.handle().and_then(|h| h.shared_path());
+            Some(Error::new(op.name(), why?).on(path))
+        })
+    }
+
+    pub(super) fn places(&self, class: Class) -> &Semaphore {
+        &self.places[class as usize]
+    }
+
+    /// How many operations of a class may be in flight.
+    pub(super) fn depth(&self) -> usize {
+        self.places(Class::File).depth()
+    }
+
+    /// How many operations are in flight on a shared engine.
+    pub(super) fn in_flight(&self) -> usize {
+        self.places.iter().map(Semaphore::taken).sum()
+    }
+
+    /// Whether nothing that needs a device is in flight on a shared engine.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.places(Class::File).taken() == 0
+    }
+
+    /// Refuses to work in a forked child: its threads and its ring stayed in the parent.
+    pub(super) fn check_process(&self, operation: &'static str) -> Result<()> {
+        if self.process.is_here() {
+            Ok(())
+        } else {
+            Err(Error::new(operation, ErrorKind::Forked))
+        }
+    }
+}
+
+/// As many as the submission queue of a deep engine has entries.
+const LONGEST_CHAIN: usize = ENTRIES;

@@ -1,0 +1,183 @@
+//! The owner: the thread that drives the ring of a shared engine.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use crossbeam_queue::SegQueue;
+
+use super::class::Class;
+use super::core::Core;
+use super::features::Features;
+use super::options::Options;
+use super::pools::Pools;
+use super::request::Parcel;
+use super::ring::Ring;
+use super::ring::out::Out;
+use super::ring::supported::Supported;
+use super::ring::until::Until;
+use super::sleep::Sleep;
+use crate::completion::Ticket;
+use crate::error::ErrorKind;
+use crate::registered::{Notified, Table};
+use crate::sync::spawn;
+use crate::sys::eventfd::notify;
+
+/// What is on its way to the owner thread.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    messages: SegQueue<Message>,
+    sleep: Sleep,
+    closing: AtomicBool,
+    wake: Arc<OwnedFd>,
+    /// The operations that the ring carries out.
+    pub(super) supported: Supported,
+}
+
+#[derive(Debug)]
+pub(super) enum Message {
+    Submit(Parcel),
+    /// Operations that are linked.
+    Chain(Vec<Parcel>),
+    Cancel(Ticket, ErrorKind),
+    /// Registers room for a set's files.
+    Register(Arc<Table>, mpsc::Sender<std::io::Result<()>>),
+    /// Files of the set have come or gone.
+    Files,
+}
+
+impl Inbox {
+    pub(super) fn send(&self, message: Message) {
+        self.messages.push(message);
+        self.rouse();
+    }
+
+    fn rouse(&self) {
+        if self.sleep.must_be_woken() {
+            notify(&self.wake);
+        }
+    }
+
+    /// Ends the owner, once its ring is empty.
+    pub(super) fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.rouse();
+    }
+}
+
+impl Notified for Inbox {
+    fn files_changed(&self) {
+        self.send(Message::Files);
+    }
+}
+
+/// Starts the owner thread, which makes its own ring.
+pub(super) fn start_owner(
+    core: &Arc<Core>,
+    options: &Options,
+    pools: &Arc<Pools>,
+) -> std::io::Result<(Arc<Inbox>, Features)> {
+    let (told, answer) = mpsc::channel();
+    let (core, pools) = (core.clone(), pools.clone());
+    // Of each class as many as there are places.
+    let slots = options.depth * Class::ALL.len();
+    let options = options.ring.clone();
+    spawn(c"nowait-owner", move || {
+        match Ring::new(&core, slots, &options) {
+            Ok((ring, features)) => {
+                let inbox = Arc::new(Inbox {
+                    messages: SegQueue::new(),
+                    sleep: Sleep::new(),
+                    closing: AtomicBool::new(false),
+                    wake: ring.waker().clone(),
+                    supported: ring.supported().clone(),
+                });
+                let _ = told.send(Ok((inbox.clone(), features)));
+                drop(options);
+                own(ring, &core, &inbox, &pools);
+            }
+            Err(e) => {
+                let _ = told.send(Err(e));
+            }
+        }
+    })?;
+    answer
+        .recv()
+        .unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
+}
+
+/// How many times the owner lets others run before it sleeps.
+const LINGER: usize = 4;
+
+/// The owner's life: take in, submit, reap, wake the waiting, sleep.
+fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
+    let mut out = |out: Out| match out {
+        Out::Done(reply, completion) => {
+            if let Some(unwanted) = reply.deliver(core, completion) {
+                pools.discard(unwanted);
+            }
+        }
+        Out::Worker(parcel) => pools.push(parcel),
+    };
+    loop {
+        while let Some(message) = inbox.messages.pop() {
+            match message {
+                Message::Submit(parcel) if ring.takes(&parcel.op.kind) => {
+                    // There are as many slots as places.
+                    if let Some(parcel) = ring.push(parcel) {
+                        pools.push(parcel);
+                    }
+                }
+                Message::Submit(parcel) => out(Out::without_ring(core, parcel, false)),
+                Message::Chain(parcels) => {
+                    // Given back by a ring that can't be entered any more.
+                    for parcel in ring.push_chain(parcels).into_iter().flatten() {
+                        let (reply, completion) = parcel.stop(core, ErrorKind::NeedsRing);
+                        out(Out::Done(reply, completion));
+                    }
+                }
+                Message::Cancel(ticket, why) => {
+                    // It may have gone on to a worker while the message was on its way.
+                    if !ring.cancel(ticket, why) {
+                        pools.cancel(ticket, why);
+                    }
+                }
+                Message::Register(table, told) => {
+                    let _ = told.send(ring.register_files(&table));
+                }
+                // The flush applies it.
+                Message::Files => {}
+            }
+        }
+        ring.flush(&mut out);
+        ring.drain(&mut out);
+        if ring.has_unflushed() {
+            // What just came out was a short read: its next piece waits to be submitted.
+            continue;
+        }
+        let over = |ring: &Ring| inbox.closing.load(Ordering::Acquire) && ring.held() == 0;
+        if over(&ring) && inbox.messages.is_empty() {
+            return;
+        }
+        if ring.spins() {
+            // Its completions come only to whoever asks: it sleeps while it holds none.
+            ring.wait(Until::count(0), Some(Duration::ZERO));
+            std::thread::yield_now();
+            continue;
+        }
+        // Whoever was just given a completion often has another operation at once.
+        for _ in 0..LINGER {
+            if !inbox.messages.is_empty() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        inbox.sleep.announce();
+        if inbox.messages.is_empty() && !over(&ring) {
+            ring.wait(Until::count(1), None);
+        }
+        inbox.sleep.end();
+        ring.drain(&mut out);
+    }
+}

@@ -1,0 +1,26 @@
+//! Magic numbers of filesystems: `f_type` of statfs(2), as in linux/magic.h.
+
+pub(crate) const BCACHEFS: u64 = 0xca45_1a4e;
+pub(crate) const BTRFS: u64 = 0x9123_683e;
+pub(crate) const CIFS: u64 = 0xff53_4d42;
+pub(crate) const DEBUGFS: u64 = 0x6462_6720;
+pub(crate) const EROFS: u64 = 0xe0f5_e1e2;
+/// ext2, ext3 and ext4.
+pub(crate) const EXT4: u64 = 0xef53;
+pub(crate) const F2FS: u64 = 0xf2f5_2010;
+/// FUSE and virtiofs.
+pub(crate) const FUSE: u64 = 0x6573_5546;
+/// hugetlbfs, and the files of memfd_create(2) with `MFD_HUGETLB`.
+pub(crate) const HUGETLBFS: u64 = 0x9584_58f6;
+pub(crate) const NFS: u64 = 0x6969;
+pub(crate) const OVERLAYFS: u64 = 0x794c_7630;
+pub(crate) const PROC: u64 = 0x9fa0;
+pub(crate) const RAMFS: u64 = 0x8584_58f6;
+pub(crate) const SMB2: u64 = 0xfe53_4d42;
+pub(crate) const SQUASHFS: u64 = 0x7371_7368;
+pub(crate) const SYSFS: u64 = 0x6265_6572;
+pub(crate) const TMPFS: u64 = 0x0102_1994;
+pub(crate) const TRACEFS: u64 = 0x7472_6163;
+pub(crate) const V9FS: u64 = 0x0102_1997;
+pub(crate) const XFS: u64 = 0x5846_5342;
+pub(crate) const ZFS: u64 = 0x2fc1_2fc1;

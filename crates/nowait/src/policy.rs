@@ -1,0 +1,40 @@
+//! The settings of an engine that decide what runs in the calling thread, and its measurements.
+
+use crate::cost::{Costs, Observed};
+use crate::history::Trying;
+use crate::mode::Mode;
+use crate::provenance::Provenance;
+use crate::stats::Counters;
+
+/// The part of an engine that the read path and the write path use in the calling thread.
+#[derive(Debug)]
+pub(crate) struct Policy {
+    pub(crate) counters: Counters,
+    pub(crate) observed: Observed,
+    pub(crate) mode: Mode,
+    pub(crate) trying: Trying,
+    /// The largest read or write that is copied in the calling thread, in bytes.
+    pub(crate) copy_limit: usize,
+    /// The engine polls its device, and reads and writes O_DIRECT files alone.
+    pub(crate) polled: bool,
+}
+
+impl Policy {
+    pub(crate) fn costs(&self) -> Costs {
+        self.observed.costs()
+    }
+
+    /// Notes how long an operation took from submission until the program had it back. A handoff's
+    /// cost is that of a hit: the device's time is not its fault.
+    pub(crate) fn handed_off(&self, provenance: Provenance, ns: u64) {
+        let Provenance {
+            cached,
+            device,
+            unknown,
+            ..
+        } = provenance;
+        if cached > 0 && device + unknown == 0 {
+            self.observed.handoff(cached, ns);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! A blocking read into borrowed memory.
+#![allow(unsafe_code)]
+
+use std::os::fd::AsFd;
+
+use crate::alignment::Alignment;
+use crate::buffer::window::Window;
+use crate::error::ErrorKind;
+use crate::handle::Handle;
+use crate::op::is_end;
+use crate::retry;
+use crate::space::Space;
+use crate::sys::rw;
+use crate::sys::{self, Errno};
+
+/// Why a blocking read into borrowed memory is refused before the kernel sees it.
+pub(crate) fn refused(handle: &Handle, space: &mut Space<'_>, offset: u64) -> Option<ErrorKind> {
+    let needed = handle.alignment().filter(|_| handle.window().is_none())?;
+    needed.refuses(true, Some(offset), piece(space))
+}
+
+/// A blocking read into borrowed memory, to the end of that or of the file.
+pub(crate) fn fill_space(
+    handle: &Handle,
+    space: &mut Space<'_>,
+    offset: u64,
+) -> Result<usize, Errno> {
+    let len = space.len();
+    rw::checked(Some(offset), len)?;
+    let misaligned =
+        |needed: &Alignment| needed.refuses(true, Some(offset), piece(space)).is_some();
+    let window = handle.window().filter(misaligned);
+    let window = window.and_then(|needed| Window::new(needed, len));
+    let end = offset.saturating_add(len as u64);
+    let mut done = 0;
+    while done < len {
+        let at = offset + done as u64;
+        let mut rest = space.skip(done);
+        let (start, asked, from) = match &window {
+            Some(window) => window.over(at, end),
+            None => (rest.as_mut_ptr(), len - done, at),
+        };
+        // SAFETY: that memory is the window's or borrowed mutably, for the length of the call.
+        let read = || unsafe { rw::preadv2_raw(handle.as_fd(), start, asked, Some(from), 0) };
+        let n = retry::interrupted(read)?;
+        let ended = match &window {
+            Some(window) => {
+                // SAFETY: what is left of the space is borrowed mutably.
+                done += unsafe { window.hand_out(n, at, rest.as_mut_ptr(), len - done) };
+                n == 0 || (n < asked && sys::stat::ends_by(handle.as_fd(), from + n as u64))
+            }
+            None => {
+                done += n;
+                is_end(n, handle)
+            }
+        };
+        if ended {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// Address and length of a read's memory.
+fn piece(space: &mut Space<'_>) -> std::iter::Once<(usize, usize)> {
+    std::iter::once((space.as_mut_ptr().addr(), space.len()))
+}

@@ -1,0 +1,336 @@
+//! Files that a ring is told of beforehand: a table of slots, filled and cleared by the thread that
+//! drives the ring.
+//!
+//! ```text
+//!  insert(handle) ─► Handle with a Slot ──► its operations hold the slot, too
+//!        │ Set                                     │ the last of them is dropped
+//!        ▼                                         ▼ Clear
+//!      changes ──────────────────────────────► applied by the ring's thread, in order
+//! ```
+//!
+//! A slot has one change at most, the last one: a Set replaces a Clear, for the ring lets go of a
+//! slot's file when it is given another. So a slot's number may be given out anew as soon as its Clear
+//! is queued; until the new file's Set is applied its operations use the plain descriptor.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, Weak};
+
+use io_uring::Submitter;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, lock};
+use crate::sys::process::Owner;
+
+/// An open file that a slot can hold.
+pub(crate) trait OpenFile: AsFd + Debug + Send + Sync {}
+
+/// The thread that applies changes, where another thread makes them.
+pub(crate) trait Notified: Debug + Send + Sync {
+    /// Called after the first change since the last [`Table::apply`].
+    fn files_changed(&self);
+}
+
+/// The slots of one set.
+#[derive(Debug)]
+pub(crate) struct Table {
+    state: Mutex<State>,
+    /// There are changes: for the ring's thread to look at without the lock.
+    changed: AtomicBool,
+    /// The owner of a shared engine, which is notified of changes. A local engine polls for them.
+    owner: Option<Weak<dyn Notified>>,
+    capacity: u32,
+    process: Owner,
+}
+
+#[derive(Debug)]
+struct State {
+    free: Vec<u32>,
+    /// What a slot is to hold, of those that the ring was not told of: the last word on each.
+    changes: HashMap<u32, Change>,
+    /// The ring is gone, or has refused: slots are given out, and nobody fills them.
+    closed: bool,
+}
+
+#[derive(Debug)]
+enum Change {
+    /// Holds the file, so that its descriptor is the same one when this is applied.
+    Set(Arc<dyn OpenFile>, Weak<Slot>),
+    Clear,
+}
+
+/// One file's place in a set; given back when the last handle that has it is dropped.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    table: Arc<Table>,
+    index: u32,
+    /// The ring has it.
+    set: AtomicBool,
+}
+
+/// A slot of a [`FileSet`] that files are opened into and read in without any descriptor. Clones are
+/// the same slot.
+#[derive(Clone, Debug)]
+pub struct DirectSlot(Arc<Slot>);
+
+impl DirectSlot {
+    pub(crate) fn slot(&self) -> &Slot {
+        &self.0
+    }
+}
+
+/// The kernel's limit of registered files (`IORING_MAX_FIXED_FILES`).
+const MAX_FILES: u32 = 1 << 20;
+
+impl Table {
+    /// A table of so many slots. `InvalidInput` for none, or for more than the kernel takes.
+    pub(crate) fn new(capacity: usize, owner: Option<Weak<dyn Notified>>) -> Result<Arc<Table>> {
+        let capacity = u32::try_from(capacity)
+            .ok()
+            .filter(|n| (1..=MAX_FILES).contains(n));
+        let capacity = capacity.ok_or(Error::new("file_set", ErrorKind::InvalidInput))?;
+        Ok(Arc::new(Table {
+            state: Mutex::new(State {
+                free: (0..capacity).rev().collect(),
+                changes: HashMap::new(),
+                closed: false,
+            }),
+            changed: AtomicBool::new(false),
+            owner,
+            capacity,
+            process: Owner::current(),
+        }))
+    }
+
+    /// Takes a free slot for an open file.
+    pub(crate) fn insert(self: &Arc<Table>, file: Arc<dyn OpenFile>) -> Result<Arc<Slot>> {
+        let slot = Arc::new(self.take()?);
+        let set = Change::Set(file, Arc::downgrade(&slot));
+        let (previous, first) = self.change(&mut lock(&self.state), slot.index, set);
+        // Without the lock: this may close a file.
+        drop(previous);
+        self.tell(first);
+        Ok(slot)
+    }
+
+    /// Takes an empty slot, which a file is opened into.
+    pub(crate) fn reserve(self: &Arc<Table>) -> Result<DirectSlot> {
+        let slot = self.take()?;
+        slot.set.store(true, Ordering::Release);
+        Ok(DirectSlot(Arc::new(slot)))
+    }
+
+    /// The number of free slots.
+    pub(crate) fn free(&self) -> usize {
+        if !self.process.is_here() {
+            return 0;
+        }
+        lock(&self.state).free.len()
+    }
+
+    fn take(self: &Arc<Table>) -> Result<Slot> {
+        if !self.process.is_here() {
+            return Err(Error::new("file_set", ErrorKind::Forked));
+        }
+        let index = lock(&self.state).free.pop();
+        let index = index.ok_or(Error::new("file_set", ErrorKind::SetFull))?;
+        Ok(Slot {
+            table: self.clone(),
+            index,
+            set: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Notes what a slot is to hold. Returns what it was to hold before, and true if the ring's
+    /// thread is to be told that there are changes.
+    fn change(&self, state: &mut State, index: u32, change: Change) -> (Option<Change>, bool) {
+        if state.closed {
+            return (Some(change), false);
+        }
+        let previous = state.changes.insert(index, change);
+        (previous, !self.changed.swap(true, Ordering::Release))
+    }
+
+    fn tell(&self, news: bool) {
+        if news && let Some(owner) = self.owner.as_ref().and_then(Weak::upgrade) {
+            owner.files_changed();
+        }
+    }
+
+    /// Gives a slot back.
+    fn release(&self, index: u32) {
+        let (previous, news) = {
+            let mut state = lock(&self.state);
+            let changed = self.change(&mut state, index, Change::Clear);
+            // Only now: what takes the number next replaces this change.
+            state.free.push(index);
+            changed
+        };
+        // Without the lock: this may close the file.
+        drop(previous);
+        self.tell(news);
+    }
+
+    /// Whether the ring's thread has something to apply.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.changed.load(Ordering::Relaxed) && self.changed.swap(false, Ordering::Acquire)
+    }
+
+    /// Applies what is queued. On the ring's thread alone.
+    pub(crate) fn apply(&self, ring: &Submitter<'_>) {
+        self.apply_by(|index, fd| ring.register_files_update(index, &[fd]).is_ok());
+    }
+
+    /// Applies what is queued: `update` has a slot hold this descriptor, or none (−1), and says whether
+    /// it does.
+    fn apply_by(&self, mut update: impl FnMut(u32, i32) -> bool) {
+        let changes = std::mem::take(&mut lock(&self.state).changes);
+        for (index, change) in changes {
+            match change {
+                Change::Set(file, slot) => {
+                    let Some(slot) = slot.upgrade() else { continue };
+                    let fd = file.as_fd().as_raw_fd();
+                    // What can't be registered (a ring's own descriptor) is used as it is.
+                    let set = update(index, fd);
+                    if !set {
+                        // Nor does it keep what was there before.
+                        update(index, -1);
+                    }
+                    slot.set.store(set, Ordering::Release);
+                }
+                Change::Clear => {
+                    update(index, -1);
+                }
+            }
+        }
+    }
+
+    /// The ring is gone, or has refused: nothing is applied any more.
+    pub(crate) fn close(&self) {
+        let unapplied = {
+            let mut state = lock(&self.state);
+            state.closed = true;
+            std::mem::take(&mut state.changes)
+        };
+        drop(unapplied);
+    }
+}
+
+impl Slot {
+    /// Its number on the ring that this table is of, once that has it.
+    pub(crate) fn number(&self, table: &Arc<Table>) -> Option<u32> {
+        let known = Arc::ptr_eq(&self.table, table) && self.set.load(Ordering::Acquire);
+        known.then_some(self.index)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        // A forked child's table is nobody's, and its lock may have been caught by the fork.
+        if self.table.process.is_here() {
+            self.table.release(self.index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Backend, Engine, Options};
+    use crate::handle::Handle;
+
+    #[test]
+    fn a_set_that_no_ring_fills_keeps_no_changes() {
+        let engine: Engine = Options::new().backend(Backend::Threads).build().unwrap();
+        let set = engine.file_set(4).unwrap();
+        let file = Handle::new(tempfile::tempfile().unwrap()).unwrap();
+        for _ in 0..100 {
+            drop(set.reserve().unwrap());
+            drop(set.insert(&file).unwrap());
+        }
+        assert_eq!(set.free(), 4);
+        assert_eq!(lock(&set.table().state).changes.len(), 0);
+    }
+
+    #[test]
+    fn a_slot_has_one_change_however_often_it_is_given_back() {
+        let Ok(mut engine) = Options::new().backend(Backend::Uring).build_local() else {
+            return;
+        };
+        let set = engine.file_set(4).unwrap();
+        let file = Handle::new(tempfile::tempfile().unwrap()).unwrap();
+        for _ in 0..1000 {
+            drop(set.reserve().unwrap());
+            drop(set.insert(&file).unwrap());
+        }
+        assert!(lock(&set.table().state).changes.len() <= 4);
+    }
+}
+
+#[cfg(all(test, shuttle))]
+mod model {
+    use super::*;
+
+    impl OpenFile for std::fs::File {}
+
+    const SCHEDULES: usize = 5_000;
+
+    /// Two threads put files into a set of one slot and take them out again, while the ring's
+    /// thread applies what has changed. A slot is used only while the ring holds its file.
+    fn a_slot_is_its_files() {
+        let set = Table::new(1, None).unwrap();
+        let ring = Arc::new(Mutex::new(-1));
+        let over = Arc::new(AtomicBool::new(false));
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (set, ring) = (set.clone(), ring.clone());
+                shuttle::thread::spawn(move || {
+                    for _ in 0..2 {
+                        let file = Arc::new(std::fs::File::open("/dev/null").unwrap());
+                        let Ok(slot) = set.insert(file.clone()) else {
+                            continue;
+                        };
+                        crate::sync::yield_now();
+                        if slot.number(&set).is_some() {
+                            assert_eq!(*lock(&ring), file.as_fd().as_raw_fd());
+                        }
+                    }
+                })
+            })
+            .collect();
+        let owner = {
+            let (set, ring, over) = (set.clone(), ring.clone(), over.clone());
+            shuttle::thread::spawn(move || {
+                let apply = || {
+                    if set.has_changed() {
+                        set.apply_by(|_, fd| {
+                            *lock(&ring) = fd;
+                            true
+                        });
+                    }
+                };
+                while !over.load(Ordering::SeqCst) {
+                    apply();
+                    crate::sync::yield_now();
+                }
+                apply();
+            })
+        };
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        over.store(true, Ordering::SeqCst);
+        owner.join().unwrap();
+        assert_eq!((set.free(), *lock(&ring)), (1, -1));
+    }
+
+    #[test]
+    fn a_slot_is_used_only_while_the_ring_holds_its_file() {
+        shuttle::check_random(a_slot_is_its_files, SCHEDULES);
+        shuttle::check_pct(a_slot_is_its_files, SCHEDULES, 3);
+    }
+}

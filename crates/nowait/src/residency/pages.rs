@@ -1,0 +1,21 @@
+//! Pages of a byte range.
+
+use std::ops::Range;
+
+/// How many pages a range touches.
+pub(super) fn pages(offset: u64, len: u64) -> u64 {
+    if len == 0 {
+        0
+    } else {
+        (offset + len - 1) / page_size() - offset / page_size() + 1
+    }
+}
+
+pub(super) fn pages_of(range: &Range<u64>) -> u64 {
+    pages(range.start, range.end - range.start)
+}
+
+/// Bytes of a page: the unit of the counts.
+pub fn page_size() -> u64 {
+    crate::sys::process::page_size() as u64
+}

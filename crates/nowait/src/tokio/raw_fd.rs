@@ -1,0 +1,14 @@
+//! `FromRawFd` for the file.
+#![allow(unsafe_code)]
+
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+use super::File;
+
+/// A file of tokio's face from a bare number, as `tokio::fs::File` has it.
+impl FromRawFd for File {
+    unsafe fn from_raw_fd(fd: RawFd) -> File {
+        // SAFETY: the caller's promise: the descriptor is open, and is ours from now on.
+        unsafe { OwnedFd::from_raw_fd(fd) }.into()
+    }
+}
