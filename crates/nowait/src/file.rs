@@ -5,6 +5,7 @@
 //! any point is safe: what the kernel may still touch stays with the operation until it is done.
 
 mod open;
+mod open_cached;
 mod read_at;
 mod sync;
 mod trip;
@@ -12,7 +13,6 @@ mod vectored_at;
 mod write_at;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 
 pub use open::{Open, OpenOptions};
 pub use read_at::ReadAt;
@@ -20,7 +20,7 @@ pub use sync::Sync;
 pub use write_at::WriteAt;
 
 #[cfg(feature = "tokio")]
-pub(crate) use open::open_at_once;
+pub(crate) use open_cached::open_cached;
 #[cfg(feature = "tokio")]
 pub(crate) use trip::Trip;
 
@@ -58,19 +58,6 @@ pub struct File {
 }
 
 impl File {
-    /// Opens a file for reading, on the process's engine.
-    pub fn open(path: impl AsRef<Path>) -> Open {
-        OpenOptions::new().read(true).open(path)
-    }
-
-    /// Opens a file for reading, on the process's engine; blocks.
-    ///
-    /// # Errors
-    /// As open(2) says, with the path.
-    pub fn blocking_open(path: impl AsRef<Path>) -> Result<File> {
-        OpenOptions::new().read(true).blocking_open(path)
-    }
-
     /// Takes in an open descriptor (a `std::fs::File`, say), on an engine of the caller's choice.
     ///
     /// # Errors
@@ -97,12 +84,12 @@ impl File {
     ///
     /// Follows pread(2): the file's own position does not move.
     pub fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> ReadAt<'_, B> {
-        ReadAt::new(self, buffer, offset, false)
+        ReadAt::new(&self.handle, &self.engine, buffer, offset, false)
     }
 
     /// Fills `buffer` from `offset` on; [`ErrorKind::UnexpectedEof`] if the file ends before.
     pub fn read_exact_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> ReadAt<'_, B> {
-        ReadAt::new(self, buffer, offset, true)
+        ReadAt::new(&self.handle, &self.engine, buffer, offset, true)
     }
 
     /// Reads into borrowed memory from `offset` on; blocks. The count is less than asked only at
@@ -153,12 +140,12 @@ impl File {
 
     /// Writes `buffer` at `offset`. The count may be less than its length, as pwrite(2) says.
     pub fn write_at<B: IoBuf>(&self, buffer: B, offset: u64) -> WriteAt<'_, B> {
-        WriteAt::new(self, buffer, offset, false)
+        WriteAt::new(&self.handle, &self.engine, buffer, offset, false)
     }
 
     /// Writes all of `buffer` at `offset`.
     pub fn write_all_at<B: IoBuf>(&self, buffer: B, offset: u64) -> WriteAt<'_, B> {
-        WriteAt::new(self, buffer, offset, true)
+        WriteAt::new(&self.handle, &self.engine, buffer, offset, true)
     }
 
     /// Writes borrowed bytes at `offset`; blocks. The count may be less than asked.
@@ -194,12 +181,22 @@ impl File {
 
     /// Brings data and metadata to the device: fsync(2).
     pub fn sync_all(&self) -> Sync<'_> {
-        Sync::new(self, "sync_all", Fsync::new(&self.handle))
+        Sync::new(
+            &self.handle,
+            &self.engine,
+            "sync_all",
+            Fsync::new(&self.handle),
+        )
     }
 
     /// Brings data, and the metadata needed to read it back, to the device: fdatasync(2).
     pub fn sync_data(&self) -> Sync<'_> {
-        Sync::new(self, "sync_data", Fsync::data(&self.handle))
+        Sync::new(
+            &self.handle,
+            &self.engine,
+            "sync_data",
+            Fsync::data(&self.handle),
+        )
     }
 
     /// Writes what is dirty of a range back and waits for that; 0 bytes mean "to the end of the file".
@@ -215,7 +212,7 @@ impl File {
     /// ```
     pub fn sync_range(&self, offset: u64, len: u64) -> Sync<'_> {
         let op = SyncFileRange::new(&self.handle, offset, len, SyncRange::all());
-        Sync::new(self, "sync_range", op)
+        Sync::new(&self.handle, &self.engine, "sync_range", op)
     }
 
     /// Brings data and metadata to the device; blocks.

@@ -79,6 +79,7 @@ pub mod stats;
 mod support;
 mod sync;
 mod sys;
+mod task_group;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod waker;

@@ -42,188 +42,56 @@
 //! cached), and until the system call that it is in comes back, a blocking scan works in the caller.
 //! [`Options::caller`] turns that off.
 
-mod crew;
+mod cancel;
 mod directory;
 mod entry;
 mod list;
 mod metadata;
+mod options;
 mod order;
 mod plan;
 mod progress;
 mod readahead;
+mod stats;
 
 use std::future::Future;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
+pub use cancel::Canceller;
 pub use entry::{Batch, Entry, Xattrs as EntryXattrs};
+#[cfg(fuzzing)]
+pub use list::fuzzing::exactly_once;
 pub use metadata::Xattrs;
+pub use options::Options;
 pub use order::{Order, Sweep};
 pub use plan::Plan;
 pub use readahead::{Limits, Readahead, readahead, readahead_of};
 pub use rustix::fs::{FileType, Statx, StatxFlags};
+pub use stats::Stats;
 
-pub(crate) use crew::{Crew, Job, Tally};
 pub(crate) use directory::{Directory, FLAGS, OpenDirectory};
-#[cfg(fuzzing)]
-pub use list::fuzzing::exactly_once;
-use metadata::Questions;
-use plan::Insisted;
-use progress::Wish;
 pub(crate) use progress::{Counts, Done, Leave, Piece, Progress};
 
-use crate::engine::Engine;
 use crate::error::Result;
+use crate::task_group::TaskGroup;
 
-/// How a directory is to be scanned.
+/// A scan that is going on. Dropping it cancels it.
 ///
-/// ```
-/// use nowait::scan::{Options, Order, StatxFlags, Xattrs};
-/// let scan = Options::new()
-///     .metadata(StatxFlags::BASIC_STATS)
-///     .xattrs(Xattrs::Names)
-///     .order(Order::Name)
-///     .blocking_open("src")?;
-/// let names: Vec<_> = scan.map(|e| Ok(e?.name().to_owned())).collect::<nowait::Result<_>>()?;
-/// assert!(names.is_sorted());
-/// # Ok::<(), nowait::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct Options {
-    wish: Arc<Wish>,
-    insisted: Insisted,
-    engine: Option<Engine>,
-    caller: bool,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options::new()
-    }
+/// Blocking it is an iterator of entries; as a future see [`batch`](Scan::batch).
+#[derive(Debug)]
+pub struct Scan {
+    group: Arc<TaskGroup<Progress>>,
+    plan: Plan,
+    /// The batch that the iterator is in, and how far.
+    batch: Option<(Batch, usize)>,
 }
 
 impl Options {
-    /// Names only, unordered, a window of 65,536 entries or 32 MiB, on the process's engine.
-    pub fn new() -> Options {
-        Options {
-            wish: Arc::new(Wish {
-                questions: Questions {
-                    fields: None,
-                    follow: false,
-                    dont_sync: false,
-                    xattrs: Xattrs::None,
-                },
-                order: Order::Unordered,
-                entries: 65_536,
-                bytes: 32 << 20,
-                at_most: u64::MAX,
-                drop: false,
-            }),
-            insisted: Insisted::default(),
-            engine: None,
-            caller: true,
-        }
-    }
-
-    fn wish(&mut self) -> &mut Wish {
-        Arc::make_mut(&mut self.wish)
-    }
-
-    /// Asks for these fields of each entry: statx(2), of a symbolic link itself.
-    #[must_use]
-    pub fn metadata(mut self, fields: StatxFlags) -> Options {
-        self.wish().questions.fields = Some(fields);
-        self
-    }
-
-    /// Asks what a symbolic link leads to, instead of the link itself.
-    #[must_use]
-    pub fn follow(mut self, yes: bool) -> Options {
-        self.wish().questions.follow = yes;
-        self
-    }
-
-    /// Takes what a network filesystem has cached, however old (`AT_STATX_DONT_SYNC`).
-    #[must_use]
-    pub fn dont_sync(mut self, yes: bool) -> Options {
-        self.wish().questions.dont_sync = yes;
-        self
-    }
-
-    /// Brings extended attributes.
-    #[must_use]
-    pub fn xattrs(mut self, which: Xattrs) -> Options {
-        self.wish().questions.xattrs = which;
-        self
-    }
-
-    /// In which order entries come.
-    #[must_use]
-    pub fn order(mut self, order: Order) -> Options {
-        self.wish().order = order;
-        self
-    }
-
-    /// How many entries, and bytes of names, metadata and attributes, may be between being listed and
-    /// being handed out. Listing waits when there is no more room. Raised to what one system call
-    /// brings; a scan by name ignores it.
-    #[must_use]
-    pub fn window(mut self, entries: usize, bytes: usize) -> Options {
-        self.wish().entries = entries.max(1);
-        self.wish().bytes = bytes.max(1);
-        self
-    }
-
-    /// Ends after so many entries.
-    #[must_use]
-    pub fn at_most(mut self, entries: u64) -> Options {
-        self.wish().at_most = entries;
-        self
-    }
-
-    /// Insists on the number of parts that are listed at the same time. Where positions can't be cut
-    /// it stays 1.
-    #[must_use]
-    pub fn parts(mut self, parts: usize) -> Options {
-        self.insisted.parts = Some(parts);
-        self
-    }
-
-    /// Insists on the order in which metadata is asked for.
-    #[must_use]
-    pub fn sweep(mut self, sweep: Sweep) -> Options {
-        self.insisted.sweep = Some(sweep);
-        self
-    }
-
-    /// Insists on how many workers at most help; never more than half of the engine's.
-    #[must_use]
-    pub fn workers(mut self, workers: usize) -> Options {
-        self.insisted.workers = Some(workers);
-        self
-    }
-
-    /// On this engine's workers, instead of the process's engine's.
-    #[must_use]
-    pub fn engine(mut self, engine: &Engine) -> Options {
-        self.engine = Some(engine.clone());
-        self
-    }
-
-    /// Whether a blocking scan begins in the caller (it does if this is not set): a small directory
-    /// that is cached is done there before a worker could begin. Without it nothing but the opening
-    /// is done in the caller, which therefore is never held by a device.
-    #[must_use]
-    pub fn caller(mut self, yes: bool) -> Options {
-        self.caller = yes;
-        self
-    }
-
     /// Opens the directory and begins; blocks.
     ///
     /// # Errors
@@ -240,10 +108,6 @@ impl Options {
         }
     }
 
-    pub(crate) fn open_directory(&self, path: &Path) -> OpenDirectory {
-        OpenDirectory::new(path, self.engine.as_ref())
-    }
-
     /// Begins on an open directory, from its first entry on. Its own position moves, also that of
     /// other descriptors of the same open file.
     ///
@@ -254,104 +118,10 @@ impl Options {
     }
 
     pub(crate) fn start(&self, directory: impl Into<Arc<Directory>>) -> Scan {
-        let (crew, plan) = self.crew(directory.into());
+        let (group, plan) = self.group(directory.into());
         let batch = None;
-        Scan { crew, plan, batch }
+        Scan { group, plan, batch }
     }
-
-    fn crew(&self, directory: Arc<Directory>) -> (Arc<Crew<Progress>>, Plan) {
-        let progress = self.progress(&directory);
-        let plan = *progress.plan();
-        (self.crew_for("scan", progress, &directory), plan)
-    }
-
-    /// A crew of its own for another job.
-    pub(crate) fn crew_for<J: Job>(
-        &self,
-        name: &'static str,
-        job: J,
-        of: &Directory,
-    ) -> Arc<Crew<J>> {
-        Crew::new(name, job, of.subject(), self.engine.clone(), self.caller)
-    }
-
-    /// Entries that may be between being listed and being handed out.
-    pub(crate) fn entries(&self) -> usize {
-        self.wish.entries
-    }
-
-    /// Whether links are followed.
-    pub(crate) fn follows(&self) -> bool {
-        self.wish.questions.follow
-    }
-
-    /// The decision: how this directory is scanned.
-    pub(crate) fn progress(&self, directory: &Arc<Directory>) -> Progress {
-        let mut plan = plan::choose(directory.filesystem(), self.insisted);
-        if self.wish.order == Order::Inode {
-            plan.sweep = Sweep::Inode;
-        } else if self.wish.questions.is_none() {
-            plan.sweep = Sweep::Listed;
-        }
-        Progress::new(directory.clone(), self.wish.clone(), plan)
-    }
-}
-
-impl Job for Progress {
-    type Piece = Piece;
-    type Done = Done;
-    type Out = Batch;
-
-    fn pick(&mut self, slow: bool) -> Option<Piece> {
-        self.pick(slow)
-    }
-
-    fn carry_out(piece: Piece, until: Option<Instant>, over: &dyn Fn() -> bool) -> Done {
-        Progress::carry_out(piece, until, over)
-    }
-
-    fn tells(piece: &Piece) -> bool {
-        Progress::tells(piece)
-    }
-
-    fn take_in(&mut self, done: Done) {
-        self.take_in(done);
-    }
-
-    fn waiting(&self) -> usize {
-        self.waiting()
-    }
-
-    fn hand_out(&mut self) -> Option<Result<Batch>> {
-        self.hand_out()
-    }
-
-    fn has_out(&self) -> bool {
-        self.has_out()
-    }
-
-    fn close(&mut self) {
-        self.close();
-    }
-
-    fn give_up(&mut self) {
-        self.give_up();
-    }
-
-    fn most(&self) -> usize {
-        self.plan().workers
-    }
-}
-
-/// A scan that is going on. Dropping it cancels it.
-///
-/// Blocking it is an iterator of entries; as a future see [`batch`](Scan::batch).
-#[derive(Debug)]
-pub struct Scan {
-    crew: Arc<Crew<Progress>>,
-    plan: Plan,
-    /// The batch that the iterator is in, and how far.
-    batch: Option<(Batch, usize)>,
 }
 
 impl Scan {
@@ -381,7 +151,7 @@ impl Scan {
 
     /// What was done so far; nothing in a forked child.
     pub fn stats(&self) -> Stats {
-        Stats::of(&self.crew)
+        Stats::of(&self.group)
     }
 
     /// The next entries; `None` at the end. Blocks.
@@ -389,7 +159,7 @@ impl Scan {
     /// # Errors
     /// Why a part of the directory is missing (more may come after it), or that it was cancelled.
     pub fn blocking_batch(&mut self) -> Option<Result<Batch>> {
-        self.crew.next()
+        self.group.next()
     }
 
     /// The next entries, as a future; `None` at the end. It can be dropped and asked for again.
@@ -425,7 +195,7 @@ impl Scan {
     /// # Ok::<(), nowait::Error>(())
     /// ```
     pub fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Batch>>> {
-        self.crew.poll(cx)
+        self.group.poll(cx)
     }
 
     /// Calls `each` with every batch until it breaks off or all have come; blocks.
@@ -461,18 +231,18 @@ impl Scan {
     /// Ends it: whoever waits for a batch is told [`Cancelled`](crate::ErrorKind::Cancelled), and
     /// nothing comes any more. Returns at once; a worker that a device holds stays with it.
     pub fn cancel(&self) {
-        self.crew.cancel();
+        self.group.cancel();
     }
 
     /// Something to cancel it with from elsewhere, while a thread waits for its next batch.
     pub fn canceller(&self) -> Canceller {
-        Canceller::new(&self.crew)
+        Canceller::new(&self.group)
     }
 }
 
 impl Drop for Scan {
     fn drop(&mut self) {
-        self.crew.cancel();
+        self.group.cancel();
     }
 }
 
@@ -488,46 +258,11 @@ impl Iterator for Scan {
                 }
                 self.batch = None;
             }
-            match self.crew.next()? {
+            match self.group.next()? {
                 Ok(batch) => self.batch = Some((batch, 0)),
                 Err(error) => return Some(Err(error)),
             }
         }
-    }
-}
-
-/// Cancels a [`Scan`] or a [`Walk`](crate::Walk), from any thread.
-#[derive(Clone)]
-pub struct Canceller(Weak<dyn Cancel>);
-
-/// What can be cancelled.
-pub(crate) trait Cancel: Send + Sync {
-    fn cancel(&self);
-}
-
-impl<J: Job> Cancel for Crew<J> {
-    fn cancel(&self) {
-        self.cancel();
-    }
-}
-
-impl Canceller {
-    pub(crate) fn new<J: Job>(crew: &Arc<Crew<J>>) -> Canceller {
-        let crew: Arc<dyn Cancel> = crew.clone();
-        Canceller(Arc::downgrade(&crew))
-    }
-
-    /// Ends it; see [`Scan::cancel`]. One that is over, or dropped, is left alone.
-    pub fn cancel(&self) {
-        if let Some(crew) = self.0.upgrade() {
-            crew.cancel();
-        }
-    }
-}
-
-impl std::fmt::Debug for Canceller {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Canceller")
     }
 }
 
@@ -560,47 +295,5 @@ impl Future for NextBatch<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.scan.poll_batch(cx)
-    }
-}
-
-/// What a scan has done so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Names that were listed.
-    pub listed: u64,
-    /// Entries that nothing more is asked about.
-    pub done: u64,
-    /// Of those, entries whose metadata could not be had.
-    pub failed: u64,
-    /// Parts in which the directory was listed.
-    pub parts: u64,
-    /// Pieces of it (a system call's worth of names, a batch of questions) that the caller did.
-    pub by_caller: u64,
-    /// Pieces that workers did.
-    pub by_workers: u64,
-    /// Pieces during which the device, or another thread, had to be waited for.
-    pub waited: u64,
-    /// The most workers that helped at the same time.
-    pub workers: usize,
-}
-
-impl Stats {
-    fn of(crew: &Crew<Progress>) -> Stats {
-        let stats = crew.look(|progress, tally| Stats::new(progress.counts(), tally));
-        stats.unwrap_or_default()
-    }
-
-    pub(crate) fn new(counts: Counts, tally: Tally) -> Stats {
-        Stats {
-            listed: counts.listed,
-            done: counts.done,
-            failed: counts.failed,
-            parts: counts.cuts + 1,
-            by_caller: tally.by_caller,
-            by_workers: tally.by_workers,
-            waited: tally.slept,
-            workers: tally.most_workers,
-        }
     }
 }

@@ -41,7 +41,9 @@
 //! ```
 
 mod answer;
+mod budget;
 mod description;
+mod error;
 mod file;
 mod open_options;
 mod paths;
@@ -51,11 +53,7 @@ mod read_dir;
 mod stream;
 mod transfer;
 mod unread;
-
-use std::io;
-use std::task::{Context, Poll};
-
-use ::tokio::task::coop;
+mod worker;
 
 /// tokio's type of this name has the same methods.
 #[doc(no_inline)]
@@ -69,61 +67,3 @@ pub use paths::{
     symlink_metadata, try_exists, write,
 };
 pub use read_dir::{DirEntry, ReadDir, read_dir};
-
-use crate::engine::Engine;
-use crate::error::Error;
-use crate::file::Trip;
-use crate::handle::Handle;
-use crate::op::{Call, Op};
-use answer::Answer;
-
-/// Makes a blocking call on a worker of an engine, on a file if it is about one. Dropped before a worker
-/// has begun it, the call is made all the same.
-async fn on_worker<T: Send + 'static>(
-    engine: &Engine,
-    file: Option<&Handle>,
-    call: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    engine.check_process("call")?;
-    let (mut trip, answer) = to_worker(file, call);
-    let done = std::future::poll_fn(|cx| trip.poll(engine, cx)).await;
-    done.result.map_err(as_io)?;
-    answer.take()?
-}
-
-/// A call on its way to a worker, and where it leaves its result.
-fn to_worker<T: Send + 'static>(
-    file: Option<&Handle>,
-    call: impl FnOnce() -> T + Send + 'static,
-) -> (Trip, Answer<T>) {
-    let (tell, answer) = Answer::new();
-    let mut op = Call::new(move || tell.tell(call()));
-    if let Some(file) = file {
-        op = op.on(file);
-    }
-    (Trip::new(Op::from(op), None), answer)
-}
-
-/// Takes from a task's cooperative budget what a copy in its thread costs beyond the one unit that
-/// every operation costs, so that a task of large hits keeps its event loop no longer than one of small
-/// ones.
-fn charge(copied: usize, cx: &mut Context<'_>) {
-    for _ in 0..copied.saturating_sub(1) / COPIED_FOR_A_UNIT {
-        match coop::poll_proceed(cx) {
-            Poll::Ready(unit) => unit.made_progress(),
-            // Spent: the next operation has to wait for its turn.
-            Poll::Pending => break,
-        }
-    }
-}
-
-/// Bytes. As many as take about as long to copy as a read of a page takes.
-const COPIED_FOR_A_UNIT: usize = 16 << 10;
-
-/// An error as `tokio::fs` gives it: the kernel's number, so that `raw_os_error` has it.
-fn as_io(error: Error) -> io::Error {
-    match error.errno() {
-        Some(errno) => io::Error::from_raw_os_error(errno),
-        None => error.into(),
-    }
-}

@@ -37,26 +37,29 @@
 //! directory with a million subdirectories is a million paths.
 
 mod beneath;
+mod config;
+mod entry;
 mod place;
 mod tree;
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use beneath::open_beneath;
+pub use entry::{Entry, Found};
 pub use place::Place;
 
+use config::Config;
 use tree::Tree;
 
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::scan::{
-    self, Batch, Canceller, Crew, Directory, OpenDirectory, Order, StatxFlags, Sweep, Xattrs,
-};
+use crate::scan::{self, Canceller, Directory, OpenDirectory, Order, StatxFlags, Sweep, Xattrs};
+use crate::task_group::TaskGroup;
 
 /// How a tree is to be walked.
 ///
@@ -77,16 +80,7 @@ use crate::scan::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    wanted: Wanted,
-}
-
-/// What is wanted of a walk.
-#[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    scan: scan::Options,
-    one_filesystem: bool,
-    depth: usize,
-    descriptors: usize,
+    config: Config,
 }
 
 impl Default for Options {
@@ -100,7 +94,7 @@ macro_rules! as_for_a_scan {
         $($(#[$doc])*
         #[must_use]
         pub fn $name(mut self, $($arg: $type),*) -> Options {
-            self.wanted.scan = self.wanted.scan.$name($($arg),*);
+            self.config.scan = self.config.scan.$name($($arg),*);
             self
         })*
     };
@@ -113,7 +107,7 @@ impl Options {
         let quarter =
             crate::sys::limit::descriptors().map_or(64, |n| usize::try_from(n / 4).unwrap_or(64));
         Options {
-            wanted: Wanted {
+            config: Config {
                 scan: scan::Options::new(),
                 one_filesystem: false,
                 depth: usize::MAX,
@@ -148,14 +142,14 @@ impl Options {
     /// Enters no directory that lies on another filesystem than the root.
     #[must_use]
     pub fn one_filesystem(mut self, yes: bool) -> Options {
-        self.wanted.one_filesystem = yes;
+        self.config.one_filesystem = yes;
         self
     }
 
     /// Enters directories down to this depth: 0 is the root alone.
     #[must_use]
     pub fn depth(mut self, depth: usize) -> Options {
-        self.wanted.depth = depth;
+        self.config.depth = depth;
         self
     }
 
@@ -163,7 +157,7 @@ impl Options {
     /// more to give, it makes do with those that it has.
     #[must_use]
     pub fn descriptors(mut self, descriptors: usize) -> Options {
-        self.wanted.descriptors = descriptors.max(2);
+        self.config.descriptors = descriptors.max(2);
         self
     }
 
@@ -179,7 +173,7 @@ impl Options {
     pub fn open(&self, root: impl AsRef<Path>) -> Open {
         Open {
             options: self.clone(),
-            open: self.wanted.scan.open_directory(root.as_ref()),
+            open: self.config.scan.open_directory(root.as_ref()),
         }
     }
 
@@ -193,9 +187,9 @@ impl Options {
 
     fn start(&self, root: Directory) -> Walk {
         let root = Arc::new(root);
-        let tree = Tree::new(&root, self.wanted.clone());
+        let tree = Tree::new(&root, self.config.clone());
         Walk {
-            crew: self.wanted.scan.crew_for("walk", tree, &root),
+            group: self.config.scan.group_for("walk", tree, &root),
             found: None,
         }
     }
@@ -206,7 +200,7 @@ impl Options {
 /// Blocking it is an iterator of entries; as a future see [`batch`](Walk::batch).
 #[derive(Debug)]
 pub struct Walk {
-    crew: Arc<Crew<Tree>>,
+    group: Arc<TaskGroup<Tree>>,
     /// The batch that the iterator is in, and how far.
     found: Option<(Found, usize)>,
 }
@@ -230,7 +224,7 @@ impl Walk {
     /// # Errors
     /// Why a directory is missing (more may come after it), or that it was cancelled.
     pub fn blocking_batch(&mut self) -> Option<Result<Found>> {
-        self.crew.next()
+        self.group.next()
     }
 
     /// The next entries of one directory, as a future; `None` at the end.
@@ -253,17 +247,17 @@ impl Walk {
 
     /// The next entries, as a stream's `poll_next` gives them.
     pub fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Found>>> {
-        self.crew.poll(cx)
+        self.group.poll(cx)
     }
 
     /// What was done so far; nothing in a forked child.
     pub fn stats(&self) -> Stats {
-        let stats = self.crew.look(|tree, crew| {
+        let stats = self.group.look(|tree, group| {
             let tally = tree.tally();
             Stats {
                 directories: tally.directories,
                 vanished: tally.vanished,
-                scan: scan::Stats::new(tally.counts, crew),
+                scan: scan::Stats::new(tally.counts, group),
             }
         });
         stats.unwrap_or_default()
@@ -271,18 +265,18 @@ impl Walk {
 
     /// Ends it; see [`Scan::cancel`](crate::Scan::cancel).
     pub fn cancel(&self) {
-        self.crew.cancel();
+        self.group.cancel();
     }
 
     /// Something to cancel it with from elsewhere.
     pub fn canceller(&self) -> Canceller {
-        Canceller::new(&self.crew)
+        Canceller::new(&self.group)
     }
 }
 
 impl Drop for Walk {
     fn drop(&mut self) {
-        self.crew.cancel();
+        self.group.cancel();
     }
 }
 
@@ -298,69 +292,11 @@ impl Iterator for Walk {
                 }
                 self.found = None;
             }
-            match self.crew.next()? {
+            match self.group.next()? {
                 Ok(found) => self.found = Some((found, 0)),
                 Err(error) => return Some(Err(error)),
             }
         }
-    }
-}
-
-/// Entries of one directory that were handed out together.
-#[derive(Clone, Debug)]
-pub struct Found {
-    place: Arc<Place>,
-    batch: Batch,
-}
-
-impl Found {
-    fn new(place: Arc<Place>, batch: Batch) -> Found {
-        Found { place, batch }
-    }
-
-    /// The directory that they are in.
-    pub fn place(&self) -> &Arc<Place> {
-        &self.place
-    }
-
-    /// The entries.
-    pub fn batch(&self) -> &Batch {
-        &self.batch
-    }
-
-    /// The entry at this place of the batch, if there are so many.
-    pub fn get(&self, at: usize) -> Option<Entry> {
-        let place = self.place.clone();
-        self.batch.get(at).map(|entry| Entry { place, entry })
-    }
-}
-
-/// One name in a tree.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    place: Arc<Place>,
-    entry: scan::Entry,
-}
-
-impl Entry {
-    /// The directory that it is in.
-    pub fn place(&self) -> &Arc<Place> {
-        &self.place
-    }
-
-    /// Its name, kind and metadata.
-    pub fn entry(&self) -> &scan::Entry {
-        &self.entry
-    }
-
-    /// Its path: that of its directory, and its name.
-    pub fn path(&self) -> PathBuf {
-        self.place.path().join(self.entry.name())
-    }
-
-    /// How many directories it is below the root: 1 for what is in the root itself.
-    pub fn depth(&self) -> usize {
-        self.place.depth() + 1
     }
 }
 

@@ -9,14 +9,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rustix::fs::{AtFlags, CWD, FileType, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
+use rustix::fs::OFlags;
 
 use super::File;
+use super::open_cached::open_cached;
 use super::trip::Trip;
 use crate::completion::Completion;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::filesystem::Filesystem;
 use crate::handle::Handle;
 use crate::mode::Mode;
 use crate::op::{Kind, Op, Openat2};
@@ -235,6 +235,21 @@ impl OpenOptions {
     }
 }
 
+impl File {
+    /// Opens a file for reading, on the process's engine.
+    pub fn open(path: impl AsRef<Path>) -> Open {
+        OpenOptions::new().read(true).open(path)
+    }
+
+    /// Opens a file for reading, on the process's engine; blocks.
+    ///
+    /// # Errors
+    /// As open(2) says, with the path.
+    pub fn blocking_open(path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new().read(true).blocking_open(path)
+    }
+}
+
 /// The future of [`File::open`] and [`OpenOptions::open`].
 #[derive(Debug)]
 #[must_use = "a future does nothing until it is polled"]
@@ -242,40 +257,6 @@ pub struct Open {
     options: OpenOptions,
     path: Arc<Path>,
     trip: Option<(Engine, Trip)>,
-}
-
-/// Opens a file for reading in the caller if that waits for nothing; `None` if it might, or failed:
-/// then the engine opens it, and says why not.
-///
-/// The kernel resolves the path from its caches or gives up (`RESOLVE_CACHED`, openat2(2), 5.12).
-/// That alone is not enough. To open a fifo waits for its other end, a device may have to be moved, a
-/// server asked: so the path is only looked at first (O_PATH), and what is not a regular file on a
-/// filesystem of which more is known is left to the engine; encrypted files and those with
-/// verity too, whose keys and hashes have to be read. O_NONBLOCK keeps it from waiting for a lease
-/// (fcntl(2)); nothing keeps it from waiting for whoever has to permit it (fanotify(7)).
-pub(crate) fn open_at_once(path: &Path) -> Option<OwnedFd> {
-    let open = |flags| {
-        let none = rustix::fs::Mode::empty();
-        let flags = flags | OFlags::CLOEXEC;
-        rustix::fs::openat2(CWD, path, flags, none, ResolveFlags::CACHED).ok()
-    };
-    let seen = open(OFlags::PATH)?;
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(&seen, c"", flags, StatxFlags::TYPE).ok()?;
-    let is_regular = |mode| FileType::from_raw_mode(mode) == FileType::RegularFile;
-    let slow = StatxAttributes::ENCRYPTED | StatxAttributes::VERITY;
-    let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
-    if !is_regular(stat.stx_mode.into())
-        || stat.stx_attributes.intersects(slow)
-        || !Filesystem::opens_at_once(device)
-    {
-        return None;
-    }
-    let fd = open(OFlags::RDONLY | OFlags::NONBLOCK)?;
-    // It may have been replaced meanwhile. And a ring takes O_NONBLOCK at its word.
-    let same = is_regular(rustix::fs::fstat(&fd).ok()?.st_mode);
-    let cleared = rustix::fs::fcntl_setfl(&fd, OFlags::empty()).is_ok();
-    (same && cleared).then_some(fd)
 }
 
 impl Open {
@@ -310,7 +291,7 @@ impl Future for Open {
         let failed = |error: Error| error.named("open").on(Some(&this.path));
         if this.trip.is_none() {
             if this.options.only_reads()
-                && let Some(fd) = open_at_once(&this.path)
+                && let Some(fd) = open_cached(&this.path)
             {
                 let engine = this.options.on().map_err(failed)?;
                 let opened = this.options.take_in(fd, this.path.clone(), engine.clone());

@@ -5,23 +5,25 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::File;
 use super::trip::Trip;
 use crate::buffer::{IoBufMut, downcast};
 use crate::completion::Completion;
+use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::flags::RwFlags;
+use crate::handle::Handle;
 use crate::op::{Op, Read};
 use crate::read::start::start_into;
 use crate::read::{self, Rest, Start};
 
-/// The future of [`File::read_at`] and [`File::read_exact_at`].
+/// The future of [`File::read_at`](crate::File::read_at) and [`File::read_exact_at`](crate::File::read_exact_at).
 ///
 /// Polled again after it was ready it stays pending.
 #[derive(Debug)]
 #[must_use = "a future does nothing until it is polled"]
 pub struct ReadAt<'a, B> {
-    file: &'a File,
+    handle: &'a Handle,
+    engine: &'a Engine,
     state: Reading<B>,
     offset: u64,
     flags: RwFlags,
@@ -41,9 +43,16 @@ enum Reading<B> {
 impl<B> Unpin for ReadAt<'_, B> {}
 
 impl<'a, B: IoBufMut> ReadAt<'a, B> {
-    pub(super) fn new(file: &'a File, buffer: B, offset: u64, exact: bool) -> ReadAt<'a, B> {
+    pub(super) fn new(
+        handle: &'a Handle,
+        engine: &'a Engine,
+        buffer: B,
+        offset: u64,
+        exact: bool,
+    ) -> ReadAt<'a, B> {
         ReadAt {
-            file,
+            handle,
+            engine,
             state: Reading::New(buffer),
             offset,
             flags: RwFlags::empty(),
@@ -75,7 +84,7 @@ impl<'a, B: IoBufMut> ReadAt<'a, B> {
 
     /// The last word on a read: an exact one must have filled its buffer.
     fn land(&self, mut done: Completion<B>) -> Poll<Completion<B>> {
-        let path = self.file.handle.shared_path();
+        let path = self.handle.shared_path();
         done.result = match done.result {
             Ok(n) if self.exact && n < self.len => {
                 Err(Error::new("read_exact_at", ErrorKind::UnexpectedEof).on(path))
@@ -88,8 +97,7 @@ impl<'a, B: IoBufMut> ReadAt<'a, B> {
 
     /// Boxes the buffer into an operation for the engine.
     fn rest(&self, buffer: B, rest: Rest) -> Trip {
-        let mut read =
-            Read::new(&self.file.handle, Box::new(buffer), self.offset).flags(self.flags);
+        let mut read = Read::new(self.handle, Box::new(buffer), self.offset).flags(self.flags);
         read.have(rest.done);
         let mut op = Op::from(read);
         if let Some(deadline) = self.deadline {
@@ -104,7 +112,7 @@ impl<B: IoBufMut> Future for ReadAt<'_, B> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Completion<B>> {
         let this = self.get_mut();
-        let File { handle, engine } = this.file;
+        let (handle, engine) = (this.handle, this.engine);
         if let Reading::New(buffer) = &mut this.state {
             let started = start_into(buffer, |space| {
                 this.len = space.len();

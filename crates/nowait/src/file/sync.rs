@@ -4,24 +4,32 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::File;
 use super::trip::Trip;
+use crate::engine::Engine;
 use crate::error::Result;
+use crate::handle::Handle;
 use crate::op::Op;
 
-/// The future of [`File::sync_all`], [`File::sync_data`] and [`File::sync_range`].
+/// The future of [`File::sync_all`](crate::File::sync_all), [`File::sync_data`](crate::File::sync_data) and [`File::sync_range`](crate::File::sync_range).
 #[derive(Debug)]
 #[must_use = "a future does nothing until it is polled"]
 pub struct Sync<'a> {
-    file: &'a File,
+    handle: &'a Handle,
+    engine: &'a Engine,
     name: &'static str,
     trip: Trip,
 }
 
 impl<'a> Sync<'a> {
-    pub(super) fn new(file: &'a File, name: &'static str, op: impl Into<Op>) -> Sync<'a> {
+    pub(super) fn new(
+        handle: &'a Handle,
+        engine: &'a Engine,
+        name: &'static str,
+        op: impl Into<Op>,
+    ) -> Sync<'a> {
         Sync {
-            file,
+            handle,
+            engine,
             name,
             trip: Trip::new(op.into(), None),
         }
@@ -33,7 +41,7 @@ impl Future for Sync<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let this = self.get_mut();
-        let File { handle, engine } = this.file;
+        let (handle, engine) = (this.handle, this.engine);
         // In a forked child it would never be told.
         engine.check_process(this.name)?;
         this.trip.poll(engine, cx).map(|completion| {

@@ -5,21 +5,23 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::File;
 use super::trip::Trip;
 use crate::buffer::{IoBuf, downcast_source};
 use crate::completion::Completion;
+use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::flags::RwFlags;
+use crate::handle::Handle;
 use crate::op::{Op, Write};
 use crate::provenance::Provenance;
 use crate::{sys, write};
 
-/// The future of [`File::write_at`] and [`File::write_all_at`].
+/// The future of [`File::write_at`](crate::File::write_at) and [`File::write_all_at`](crate::File::write_all_at).
 #[derive(Debug)]
 #[must_use = "a future does nothing until it is polled"]
 pub struct WriteAt<'a, B> {
-    file: &'a File,
+    handle: &'a Handle,
+    engine: &'a Engine,
     state: Writing<B>,
     offset: u64,
     flags: RwFlags,
@@ -39,9 +41,16 @@ enum Writing<B> {
 impl<B> Unpin for WriteAt<'_, B> {}
 
 impl<'a, B: IoBuf> WriteAt<'a, B> {
-    pub(super) fn new(file: &'a File, buffer: B, offset: u64, all: bool) -> WriteAt<'a, B> {
+    pub(super) fn new(
+        handle: &'a Handle,
+        engine: &'a Engine,
+        buffer: B,
+        offset: u64,
+        all: bool,
+    ) -> WriteAt<'a, B> {
         WriteAt {
-            file,
+            handle,
+            engine,
             state: Writing::New(buffer),
             offset,
             flags: RwFlags::empty(),
@@ -69,7 +78,7 @@ impl<'a, B: IoBuf> WriteAt<'a, B> {
 
     /// The last word on a write: one of everything must have written everything.
     fn land(&self, mut done: Completion<B>) -> Poll<Completion<B>> {
-        let path = self.file.handle.shared_path();
+        let path = self.handle.shared_path();
         done.result = match done.result {
             Ok(n) if self.all && n < self.len => {
                 Err(Error::new("write_all_at", ErrorKind::WriteZero).on(path))
@@ -82,8 +91,7 @@ impl<'a, B: IoBuf> WriteAt<'a, B> {
 
     /// Boxes the bytes into an operation for the engine, `done` of them being written.
     fn rest(&self, buffer: B, done: usize) -> Trip {
-        let mut write =
-            Write::new(&self.file.handle, Box::new(buffer), self.offset).flags(self.flags);
+        let mut write = Write::new(self.handle, Box::new(buffer), self.offset).flags(self.flags);
         if self.all {
             write = write.all();
         }
@@ -101,7 +109,7 @@ impl<B: IoBuf> Future for WriteAt<'_, B> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Completion<B>> {
         let this = self.get_mut();
-        let File { handle, engine } = this.file;
+        let (handle, engine) = (this.handle, this.engine);
         if let Writing::New(_) = &this.state {
             let Writing::New(buffer) = std::mem::replace(&mut this.state, Writing::Over) else {
                 return Poll::Pending;

@@ -3,7 +3,7 @@
 
 use io_uring::{opcode, squeue};
 
-use super::{Known, Operation};
+use super::operation::{Known, Operation};
 use crate::foreign;
 use crate::handle::Handle;
 use crate::sys::Errno;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use io_uring::{opcode, squeue, types};
 use rustix::fs::FileType;
 
-use super::{Known, Operation, Step};
+use super::operation::{Known, Operation, Step};
 use crate::filesystem::Filesystem;
 use crate::sys::{self, Errno};
 

@@ -8,7 +8,7 @@ use io_uring::{opcode, squeue, types};
 use rustix::fs::{Mode, OFlags};
 
 use super::openat2::how;
-use super::{Known, Operation, Step};
+use super::operation::{Known, Operation, Step};
 use crate::buffer::Buffer;
 use crate::buffer::memory::ReadMemory;
 use crate::cast::to_u32;

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use io_uring::{opcode, squeue};
 use rustix::fs::Advice;
 
-use super::{Known, Operation};
+use super::operation::{Known, Operation};
 use crate::handle::Handle;
 use crate::sys::Errno;
 

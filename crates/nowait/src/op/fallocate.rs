@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use io_uring::{opcode, squeue};
 use rustix::fs::FallocateFlags;
 
-use super::{Known, Operation};
+use super::operation::{Known, Operation};
 use crate::handle::Handle;
 use crate::sys::Errno;
 

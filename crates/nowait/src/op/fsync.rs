@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue, types};
 
-use super::{Known, Operation};
+use super::operation::{Known, Operation};
 use crate::handle::Handle;
 use crate::sys::Errno;
 

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::{Known, Operation, Step};
+use super::operation::{Known, Operation, Step};
 use crate::handle::Handle;
 use crate::sys::Errno;
 

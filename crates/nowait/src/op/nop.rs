@@ -2,7 +2,7 @@
 
 use io_uring::{opcode, squeue};
 
-use super::{Known, Operation};
+use super::operation::{Known, Operation};
 use crate::sys::Errno;
 
 /// Does nothing: what a handoff costs by itself.

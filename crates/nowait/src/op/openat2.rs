@@ -9,7 +9,7 @@ use io_uring::{opcode, squeue, types};
 use once_cell::race::OnceNonZeroUsize;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 
-use super::{Known, Operation, Step};
+use super::operation::{Known, Operation, Step};
 use crate::handle::Handle;
 use crate::sys::{self, Errno};
 

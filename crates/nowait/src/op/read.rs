@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::{Known, Operation, Step, is_end, ring_offset};
+use super::operation::{Known, Operation, Step, is_end, ring_offset};
 use crate::buffer::memory::ReadMemory;
 use crate::buffer::window::Window;
 use crate::buffer::{Buffer, Space};

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::{Known, Operation, Step, is_end, ring_offset};
+use super::operation::{Known, Operation, Step, is_end, ring_offset};
 use crate::buffer::Buffer;
 use crate::buffer::memory::ReadMemory;
 use crate::cast::to_u32;

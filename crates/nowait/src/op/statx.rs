@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use io_uring::{opcode, squeue, types};
 use rustix::fs::{AtFlags, StatxFlags};
 
-use super::{Known, Operation, Step};
+use super::operation::{Known, Operation, Step};
 use crate::handle::Handle;
 use crate::sys::Errno;
 

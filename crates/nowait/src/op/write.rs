@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::{Known, Operation, Step, ring_offset};
+use super::operation::{Known, Operation, Step, ring_offset};
 use crate::buffer::Source;
 use crate::buffer::memory::WriteMemory;
 use crate::cast::to_u32;

@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
+use super::operation::{Known, Operation, ring_offset};
 use super::readv::Iovecs;
-use super::{Known, Operation, ring_offset};
 use crate::buffer::Source;
 use crate::buffer::memory::WriteMemory;
 use crate::cast::to_u32;

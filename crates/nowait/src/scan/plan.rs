@@ -1,10 +1,10 @@
 //! The decision how a directory is scanned, from what is known of its filesystem and its device. What
 //! shows only while it runs (is it cached? does the device make us wait?) tunes the number of workers
-//! then; see `crew.rs`.
+//! then; see `task_group.rs`.
 
-use super::crew::processors;
 use super::order::Sweep;
 use crate::filesystem::Filesystem;
+use crate::task_group::processors;
 
 /// How a directory is scanned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,6 +21,7 @@ use super::order::{Order, Sweep, by_name, deal, slices};
 use super::plan::Plan;
 use crate::cast::to_usize;
 use crate::error::{Error, ErrorKind, Result};
+use crate::task_group::Job;
 
 /// Entries of a batch: enough that handing it over costs nothing beside what it is asked.
 const BATCH: usize = 128;
@@ -541,5 +542,51 @@ impl Progress {
         self.ready.clear();
         self.whole = None;
         self.errors.clear();
+    }
+}
+
+impl Job for Progress {
+    type Piece = Piece;
+    type Done = Done;
+    type Out = Batch;
+
+    fn pick(&mut self, slow: bool) -> Option<Piece> {
+        self.pick(slow)
+    }
+
+    fn carry_out(piece: Piece, until: Option<Instant>, over: &dyn Fn() -> bool) -> Done {
+        Progress::carry_out(piece, until, over)
+    }
+
+    fn tells(piece: &Piece) -> bool {
+        Progress::tells(piece)
+    }
+
+    fn take_in(&mut self, done: Done) {
+        self.take_in(done);
+    }
+
+    fn waiting(&self) -> usize {
+        self.waiting()
+    }
+
+    fn hand_out(&mut self) -> Option<Result<Batch>> {
+        self.hand_out()
+    }
+
+    fn has_out(&self) -> bool {
+        self.has_out()
+    }
+
+    fn close(&mut self) {
+        self.close();
+    }
+
+    fn give_up(&mut self) {
+        self.give_up();
+    }
+
+    fn most(&self) -> usize {
+        self.plan().workers
     }
 }

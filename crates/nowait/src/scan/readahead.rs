@@ -9,9 +9,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::directory::Directory;
-use super::{Crew, Options, Progress, Stats, StatxFlags, Xattrs};
+use super::metadata::Xattrs;
+use super::options::Options;
+use super::progress::Progress;
+use super::stats::Stats;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::task_group::TaskGroup;
+use rustix::fs::StatxFlags;
 
 /// How much to read ahead.
 #[derive(Clone, Debug)]
@@ -67,7 +72,7 @@ impl Limits {
 
 /// A readahead that is going on. Dropping the handle lets it go on to its end.
 #[derive(Clone, Debug)]
-pub struct Readahead(Arc<Crew<Progress>>);
+pub struct Readahead(Arc<TaskGroup<Progress>>);
 
 /// Begins to bring the inodes of a directory into the kernel's caches. Only the opening is done in the
 /// caller.
@@ -97,9 +102,9 @@ pub fn readahead_of(directory: impl Into<OwnedFd>, limits: &Limits) -> Result<Re
 }
 
 fn begin(limits: &Limits, directory: Directory) -> Result<Readahead> {
-    let (crew, _) = limits.options.crew(directory.into());
-    crew.begin()?;
-    Ok(Readahead(crew))
+    let (group, _) = limits.options.group(directory.into());
+    group.begin()?;
+    Ok(Readahead(group))
 }
 
 impl Readahead {

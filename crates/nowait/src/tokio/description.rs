@@ -17,8 +17,9 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
+use super::answer::Answer;
+use super::error::as_io;
 use super::transfer::{Ended, Transfer};
-use super::{Answer, as_io};
 use crate::engine::{Engine, Flight};
 use crate::handle::Handle;
 use crate::op::{Call, Op};

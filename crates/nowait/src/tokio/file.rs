@@ -5,7 +5,6 @@ use std::fs::{File as StdFile, FileTimes, Metadata, Permissions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::UnwindSafe;
-use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::SystemTime;
@@ -15,8 +14,10 @@ use ::tokio::sync::Mutex;
 use ::tokio::task::coop::cooperative;
 use once_cell::race::OnceBox;
 
+use super::budget::charge;
+use super::error::as_io;
 use super::stream::Stream;
-use super::{OpenOptions, as_io, charge, on_worker};
+use super::worker::on_worker;
 use crate::buffer::{IoBuf, IoBufMut};
 use crate::completion::Completion;
 use crate::engine::Engine;
@@ -55,39 +56,6 @@ pub struct File {
 }
 
 impl File {
-    /// Opens a file for reading.
-    ///
-    /// # Errors
-    /// As open(2) says.
-    pub async fn open(path: impl AsRef<Path>) -> io::Result<File> {
-        OpenOptions::new().read(true).open(path).await
-    }
-
-    /// Opens a file for writing: makes it, or empties it.
-    ///
-    /// # Errors
-    /// As open(2) says.
-    pub async fn create(path: impl AsRef<Path>) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        options.open(path).await
-    }
-
-    /// Makes a file for reading and writing; fails if it is there.
-    ///
-    /// # Errors
-    /// As open(2) says; `AlreadyExists`.
-    pub async fn create_new(path: impl AsRef<Path>) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true);
-        options.open(path).await
-    }
-
-    /// Options to open a file with.
-    pub fn options() -> OpenOptions {
-        OpenOptions::new()
-    }
-
     /// Takes in an open file. It goes on at its position, on the process's engine.
     pub fn from_std(std: StdFile) -> File {
         File::of(Handle::of_any(std.into()))

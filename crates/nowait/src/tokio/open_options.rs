@@ -4,9 +4,10 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-use super::{File, on_worker};
+use super::file::File;
+use super::worker::on_worker;
 use crate::engine::Engine;
-use crate::file::open_at_once;
+use crate::file::open_cached;
 
 /// How to open a file: `tokio::fs::OpenOptions`, with the rules of [`std::fs::OpenOptions`].
 ///
@@ -124,13 +125,48 @@ impl OpenOptions {
         };
         if self.reads && !self.more {
             ::tokio::task::coop::consume_budget().await;
-            if let Some(fd) = open_at_once(path.as_ref()) {
+            if let Some(fd) = open_cached(path.as_ref()) {
                 return Ok(File::on(fd, engine));
             }
         }
         let (options, path) = (self.std.clone(), path.as_ref().to_owned());
         let std = on_worker(&engine, None, move || options.open(path)).await?;
         Ok(File::on(std.into(), engine))
+    }
+}
+
+impl File {
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// As open(2) says.
+    pub async fn open(path: impl AsRef<Path>) -> io::Result<File> {
+        OpenOptions::new().read(true).open(path).await
+    }
+
+    /// Opens a file for writing: makes it, or empties it.
+    ///
+    /// # Errors
+    /// As open(2) says.
+    pub async fn create(path: impl AsRef<Path>) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        options.open(path).await
+    }
+
+    /// Makes a file for reading and writing; fails if it is there.
+    ///
+    /// # Errors
+    /// As open(2) says; `AlreadyExists`.
+    pub async fn create_new(path: impl AsRef<Path>) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true);
+        options.open(path).await
+    }
+
+    /// Options to open a file with.
+    pub fn options() -> OpenOptions {
+        OpenOptions::new()
     }
 }
 

@@ -5,9 +5,9 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use super::on_worker;
+use super::worker::on_worker;
 use crate::engine::Engine;
-use crate::file::open_at_once;
+use crate::file::open_cached;
 use crate::filesystem::Filesystem;
 use crate::read::{self, Cached};
 use crate::sys;
@@ -35,7 +35,7 @@ async fn about_both<T: Send + 'static>(
 async fn cached(path: &Path) -> io::Result<Option<Vec<u8>>> {
     ::tokio::task::coop::consume_budget().await;
     let most = Engine::process()?.policy().copy_limit;
-    Ok(open_at_once(path).and_then(|file| {
+    Ok(open_cached(path).and_then(|file| {
         let size = usize::try_from(sys::stat::size(file.as_fd()).ok()?).ok()?;
         if size >= most {
             return None;

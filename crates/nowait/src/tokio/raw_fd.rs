@@ -3,7 +3,7 @@
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-use super::File;
+use super::file::File;
 
 /// A file of tokio's face from a bare number, as `tokio::fs::File` has it.
 impl FromRawFd for File {

@@ -12,7 +12,8 @@ use std::task::{Context, Poll, ready};
 use once_cell::race::OnceBox;
 use rustix::fs::{FileType as Kind, Mode, OFlags};
 
-use super::{as_io, on_worker};
+use super::error::as_io;
+use super::worker::on_worker;
 use crate::engine::Engine;
 use crate::scan::{Batch, Directory, Options, Scan};
 use crate::sys;

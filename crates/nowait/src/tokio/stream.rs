@@ -20,8 +20,9 @@ use std::task::{Context, Poll, Waker, ready};
 
 use ::tokio::io::ReadBuf;
 
-use super::as_io;
+use super::budget::charge;
 use super::description::{Asked, Description};
+use super::error::as_io;
 use super::read_buf::start_into_read_buf;
 use super::transfer::{self, Ended, Transfer};
 use super::unread::Unread;
@@ -108,7 +109,7 @@ impl Stream {
         let read = self.poll_read_in_turn(file, cx, dst, most);
         if read.is_ready() {
             turn.made_progress();
-            super::charge(dst.filled().len() - filled, cx);
+            charge(dst.filled().len() - filled, cx);
         }
         read
     }

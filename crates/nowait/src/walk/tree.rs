@@ -19,11 +19,13 @@ use std::time::{Duration, Instant};
 use rustix::fs::FileType;
 
 use super::beneath::{beneath, following};
+use super::config::Config;
+use super::entry::Found;
 use super::place::Place;
-use super::{Found, Wanted};
 use crate::error::{Error, ErrorKind, Result};
-use crate::scan::{self, Batch, Counts, Directory, FLAGS, Job, Leave, Progress};
+use crate::scan::{self, Batch, Counts, Directory, FLAGS, Leave, Progress};
 use crate::sys::Errno;
+use crate::task_group::Job;
 
 /// Entries of a directory that one worker does alone: fewer are not worth sharing.
 const SMALL: usize = 512;
@@ -32,7 +34,7 @@ const ALONE: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(super) struct Tree {
-    wanted: Arc<Wanted>,
+    config: Arc<Config>,
     /// Until there is nothing more to be opened below it.
     root: Option<Arc<Directory>>,
     workers: usize,
@@ -80,7 +82,7 @@ pub(super) enum Piece {
     Open {
         waiting: Waiting,
         root: Arc<Directory>,
-        wanted: Arc<Wanted>,
+        config: Arc<Config>,
     },
     Of(u64, scan::Piece),
 }
@@ -106,17 +108,17 @@ pub(super) enum Refused {
 }
 
 impl Tree {
-    pub(super) fn new(root: &Arc<Directory>, wanted: Wanted) -> Tree {
+    pub(super) fn new(root: &Arc<Directory>, config: Config) -> Tree {
         let path = root.path().cloned().unwrap_or_else(|| Path::new("").into());
         let branch = Branch {
             id: 0,
             place: Arc::new(Place::root(path, root)),
-            progress: wanted.scan.progress(root),
+            progress: config.scan.progress(root),
         };
         Tree {
             workers: branch.progress.plan().workers,
-            descriptors: wanted.descriptors,
-            wanted: Arc::new(wanted),
+            descriptors: config.descriptors,
+            config: Arc::new(config),
             root: Some(root.clone()),
             waiting: Vec::new(),
             open: vec![branch],
@@ -156,7 +158,7 @@ impl Tree {
         let entries = self.entries();
         Leave {
             list: entries == 0
-                || entries + SMALL * (1 + self.opening) <= self.wanted.scan.entries(),
+                || entries + SMALL * (1 + self.opening) <= self.config.scan.entries(),
             cut: self.descriptors() < self.descriptors,
         }
     }
@@ -196,7 +198,7 @@ impl Tree {
         for batch in batches {
             let found = batch.map(|batch| {
                 self.ready_entries += batch.len();
-                if place.depth() < self.wanted.depth {
+                if place.depth() < self.config.depth {
                     self.note_directories(place, &batch);
                 }
                 Found::new(place.clone(), batch)
@@ -210,7 +212,7 @@ impl Tree {
             let perhaps = match kind {
                 FileType::Directory => !sure,
                 FileType::Unknown => true,
-                FileType::Symlink if self.wanted.scan.follows() => true,
+                FileType::Symlink if self.config.scan.follows() => true,
                 _ => continue,
             };
             self.waiting.push(Waiting {
@@ -270,13 +272,13 @@ impl Tree {
 fn open(
     waiting: &Waiting,
     root: &Directory,
-    wanted: &Wanted,
+    config: &Config,
     until: Option<Instant>,
     over: &dyn Fn() -> bool,
 ) -> Result<Opened, Refused> {
     let parent = &waiting.parent;
     let relative = parent.relative(&waiting.path);
-    let fd = if wanted.scan.follows() {
+    let fd = if config.scan.follows() {
         following(root.as_fd(), relative, FLAGS)
     } else {
         beneath(root.as_fd(), relative, FLAGS)
@@ -284,14 +286,14 @@ fn open(
     let fd = fd.map_err(Refused::Os)?;
     let path = Some(waiting.path.clone());
     let directory = Directory::new(fd, path, Some(root)).map_err(Refused::Error)?;
-    if wanted.one_filesystem && directory.device() != root.device() {
+    if config.one_filesystem && directory.device() != root.device() {
         return Err(Refused::OtherFilesystem);
     }
     if parent.is_within(&directory) {
         return Err(Refused::Cycle);
     }
     let place = Arc::new(Place::below(parent, waiting.path.clone(), &directory));
-    let mut progress = wanted.scan.progress(&Arc::new(directory));
+    let mut progress = config.scan.progress(&Arc::new(directory));
     progress.give_leave(Leave {
         list: true,
         cut: false,
@@ -338,7 +340,7 @@ impl Job for Tree {
         Some(Piece::Open {
             waiting,
             root,
-            wanted: self.wanted.clone(),
+            config: self.config.clone(),
         })
     }
 
@@ -348,9 +350,9 @@ impl Job for Tree {
             Piece::Open {
                 waiting,
                 root,
-                wanted,
+                config,
             } => {
-                let opened = open(&waiting, &root, &wanted, until, over);
+                let opened = open(&waiting, &root, &config, until, over);
                 Done::Opened(waiting, opened.map(Box::new))
             }
         }

@@ -1,4 +1,4 @@
-//! The crew of a scan or a walk: the engine's workers that take turns at it, and whoever waits for
+//! The group of a scan or a walk: the engine's workers that take turns at it, and whoever waits for
 //! what they bring.
 //!
 //! ```text
@@ -15,7 +15,7 @@
 //!
 //! **How many.** A worker that had to sleep while it carried out a piece has met the device (or a
 //! lock), and more workers would have had more requests in the device's queue; where none sleeps,
-//! everything is cached and more workers than processors only get in each other's way. So the crew
+//! everything is cached and more workers than processors only get in each other's way. So the group
 //! grows to the plan's limit while pieces sleep and shrinks to the number of processors when they
 //! stop to. Each turn is one piece; between turns the pool serves whatever else waits.
 
@@ -34,7 +34,7 @@ use crate::sys::process::Owner;
 use crate::sys::thread::sleeps;
 use crate::waker::WakerSlot;
 
-/// What a crew does, piece by piece.
+/// What a group does, piece by piece.
 pub(crate) trait Job: Send + 'static {
     /// A bounded piece of work.
     type Piece: Send;
@@ -83,9 +83,9 @@ const SLEPT: Duration = Duration::from_millis(1);
 /// workers takes as long as to ask about one or two thousand entries.
 const AWAKE: Duration = Duration::from_millis(3);
 
-pub(crate) struct Crew<J: Job> {
+pub(crate) struct TaskGroup<J: Job> {
     /// To be queued at the engine again.
-    me: Weak<Crew<J>>,
+    me: Weak<TaskGroup<J>>,
     subject: (i32, u64),
     operation: &'static str,
     process: Owner,
@@ -135,7 +135,7 @@ enum Cancelled {
     Told,
 }
 
-/// What a crew has done.
+/// What a group has done.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     /// Pieces that the caller carried out.
@@ -148,9 +148,9 @@ pub(crate) struct Tally {
     pub(crate) most_workers: usize,
 }
 
-impl<J: Job> std::fmt::Debug for Crew<J> {
+impl<J: Job> std::fmt::Debug for TaskGroup<J> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Crew")
+        f.debug_struct("TaskGroup")
             .field("operation", &self.operation)
             .finish_non_exhaustive()
     }
@@ -212,8 +212,8 @@ impl<J: Job> State<J> {
     }
 }
 
-impl<J: Job> Crew<J> {
-    /// A crew for a job whose descriptor and device these are. Workers are the engine's, or, if none
+impl<J: Job> TaskGroup<J> {
+    /// A group for a job whose descriptor and device these are. Workers are the engine's, or, if none
     /// is named, those of the process's engine, which is not made before they are needed.
     pub(crate) fn new(
         operation: &'static str,
@@ -221,8 +221,8 @@ impl<J: Job> Crew<J> {
         subject: (i32, u64),
         engine: Option<Engine>,
         caller: bool,
-    ) -> Arc<Crew<J>> {
-        Arc::new_cyclic(|me| Crew {
+    ) -> Arc<TaskGroup<J>> {
+        Arc::new_cyclic(|me| TaskGroup {
             me: me.clone(),
             subject,
             operation,
@@ -251,7 +251,7 @@ impl<J: Job> Crew<J> {
         })
     }
 
-    /// Looks at the job and what the crew has done. Not in a forked child, where whoever held the lock
+    /// Looks at the job and what the group has done. Not in a forked child, where whoever held the lock
     /// is not.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&J, Tally) -> T) -> Option<T> {
         self.process.is_here().then(|| {
@@ -473,7 +473,7 @@ impl<J: Job> Crew<J> {
     }
 }
 
-impl<J: Job> Task for Crew<J> {
+impl<J: Job> Task for TaskGroup<J> {
     fn subject(&self) -> (i32, u64) {
         self.subject
     }
@@ -580,35 +580,35 @@ mod model {
         }
     }
 
-    /// A crew of two workers that have been called in, each to take its turns in a thread.
-    fn crew(pieces: usize) -> (Arc<Crew<Pieces>>, [shuttle::thread::JoinHandle<()>; 2]) {
+    /// A group of two workers that have been called in, each to take its turns in a thread.
+    fn group(pieces: usize) -> (Arc<TaskGroup<Pieces>>, [shuttle::thread::JoinHandle<()>; 2]) {
         let job = Pieces {
             left: pieces,
             done: Vec::new(),
         };
-        let crew = Crew::new("model", job, (0, 0), None, false);
+        let group = TaskGroup::new("model", job, (0, 0), None, false);
         {
-            let mut state = lock(&crew.state);
+            let mut state = lock(&group.state);
             (state.most, state.few, state.helpers) = (2, 2, 2);
         }
         let worker = || {
-            let crew = crew.clone();
-            shuttle::thread::spawn(move || while crew.turn() {})
+            let group = group.clone();
+            shuttle::thread::spawn(move || while group.turn() {})
         };
         let workers = [worker(), worker()];
-        (crew, workers)
+        (group, workers)
     }
 
-    fn all_come(pieces: usize, next: impl Fn(&Crew<Pieces>) -> Option<Result<usize>>) {
-        let (crew, workers) = crew(pieces);
-        let mut seen: Vec<usize> = std::iter::from_fn(|| next(&crew)).flatten().collect();
+    fn all_come(pieces: usize, next: impl Fn(&TaskGroup<Pieces>) -> Option<Result<usize>>) {
+        let (group, workers) = group(pieces);
+        let mut seen: Vec<usize> = std::iter::from_fn(|| next(&group)).flatten().collect();
         seen.sort_unstable();
         assert!(seen.into_iter().eq(0..pieces));
         workers.into_iter().for_each(|w| w.join().unwrap());
     }
 
-    fn by_future(crew: &Crew<Pieces>) -> Option<Result<usize>> {
-        shuttle::future::block_on(poll_fn(|cx| crew.poll(cx)))
+    fn by_future(group: &TaskGroup<Pieces>) -> Option<Result<usize>> {
+        shuttle::future::block_on(poll_fn(|cx| group.poll(cx)))
     }
 
     #[test]
@@ -619,25 +619,25 @@ mod model {
 
     #[test]
     fn a_thread_sees_every_piece_and_the_end() {
-        shuttle::check_random(|| all_come(3, Crew::next), SCHEDULES);
-        shuttle::check_pct(|| all_come(3, Crew::next), SCHEDULES, 3);
+        shuttle::check_random(|| all_come(3, TaskGroup::next), SCHEDULES);
+        shuttle::check_pct(|| all_come(3, TaskGroup::next), SCHEDULES, 3);
     }
 
-    fn cancelled(next: impl Fn(&Crew<Pieces>) -> Option<Result<usize>>) {
-        let (crew, workers) = crew(2);
-        let canceller = crew.clone();
+    fn cancelled(next: impl Fn(&TaskGroup<Pieces>) -> Option<Result<usize>>) {
+        let (group, workers) = group(2);
+        let canceller = group.clone();
         let cancels = shuttle::thread::spawn(move || canceller.cancel());
         // The pieces that came first, one error if it was in time, and the end.
-        while next(&crew).is_some() {}
+        while next(&group).is_some() {}
         cancels.join().unwrap();
         workers.into_iter().for_each(|w| w.join().unwrap());
-        assert!(crew.is_over());
+        assert!(group.is_over());
     }
 
     #[test]
     fn who_waits_is_told_that_it_was_cancelled() {
         shuttle::check_random(|| cancelled(by_future), SCHEDULES);
-        shuttle::check_random(|| cancelled(Crew::next), SCHEDULES);
+        shuttle::check_random(|| cancelled(TaskGroup::next), SCHEDULES);
         shuttle::check_pct(|| cancelled(by_future), SCHEDULES, 3);
     }
 }

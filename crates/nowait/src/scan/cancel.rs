@@ -1,0 +1,40 @@
+//! Cancelling a scan or a walk from another thread.
+
+use std::sync::{Arc, Weak};
+
+use crate::task_group::{Job, TaskGroup};
+
+/// Cancels a [`Scan`](crate::Scan) or a [`Walk`](crate::Walk), from any thread.
+#[derive(Clone)]
+pub struct Canceller(Weak<dyn Cancel>);
+
+/// What can be cancelled.
+pub(crate) trait Cancel: Send + Sync {
+    fn cancel(&self);
+}
+
+impl<J: Job> Cancel for TaskGroup<J> {
+    fn cancel(&self) {
+        self.cancel();
+    }
+}
+
+impl Canceller {
+    pub(crate) fn new<J: Job>(group: &Arc<TaskGroup<J>>) -> Canceller {
+        let group: Arc<dyn Cancel> = group.clone();
+        Canceller(Arc::downgrade(&group))
+    }
+
+    /// Ends it; see [`Scan::cancel`](crate::Scan::cancel). One that is over, or dropped, is left alone.
+    pub fn cancel(&self) {
+        if let Some(group) = self.0.upgrade() {
+            group.cancel();
+        }
+    }
+}
+
+impl std::fmt::Debug for Canceller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Canceller")
+    }
+}

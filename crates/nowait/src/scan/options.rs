@@ -1,0 +1,199 @@
+//! How a directory is scanned, as the program asks for it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::directory::{Directory, OpenDirectory};
+use super::metadata::{Questions, Xattrs};
+use super::order::{Order, Sweep};
+use super::plan::{self, Insisted, Plan};
+use super::progress::{Progress, Wish};
+use crate::engine::Engine;
+use crate::task_group::{Job, TaskGroup};
+use rustix::fs::StatxFlags;
+
+/// How a directory is to be scanned.
+///
+/// ```
+/// use nowait::scan::{Options, Order, StatxFlags, Xattrs};
+/// let scan = Options::new()
+///     .metadata(StatxFlags::BASIC_STATS)
+///     .xattrs(Xattrs::Names)
+///     .order(Order::Name)
+///     .blocking_open("src")?;
+/// let names: Vec<_> = scan.map(|e| Ok(e?.name().to_owned())).collect::<nowait::Result<_>>()?;
+/// assert!(names.is_sorted());
+/// # Ok::<(), nowait::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    wish: Arc<Wish>,
+    insisted: Insisted,
+    engine: Option<Engine>,
+    caller: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options::new()
+    }
+}
+
+impl Options {
+    /// Names only, unordered, a window of 65,536 entries or 32 MiB, on the process's engine.
+    pub fn new() -> Options {
+        Options {
+            wish: Arc::new(Wish {
+                questions: Questions {
+                    fields: None,
+                    follow: false,
+                    dont_sync: false,
+                    xattrs: Xattrs::None,
+                },
+                order: Order::Unordered,
+                entries: 65_536,
+                bytes: 32 << 20,
+                at_most: u64::MAX,
+                drop: false,
+            }),
+            insisted: Insisted::default(),
+            engine: None,
+            caller: true,
+        }
+    }
+
+    pub(super) fn wish(&mut self) -> &mut Wish {
+        Arc::make_mut(&mut self.wish)
+    }
+
+    /// Asks for these fields of each entry: statx(2), of a symbolic link itself.
+    #[must_use]
+    pub fn metadata(mut self, fields: StatxFlags) -> Options {
+        self.wish().questions.fields = Some(fields);
+        self
+    }
+
+    /// Asks what a symbolic link leads to, instead of the link itself.
+    #[must_use]
+    pub fn follow(mut self, yes: bool) -> Options {
+        self.wish().questions.follow = yes;
+        self
+    }
+
+    /// Takes what a network filesystem has cached, however old (`AT_STATX_DONT_SYNC`).
+    #[must_use]
+    pub fn dont_sync(mut self, yes: bool) -> Options {
+        self.wish().questions.dont_sync = yes;
+        self
+    }
+
+    /// Brings extended attributes.
+    #[must_use]
+    pub fn xattrs(mut self, which: Xattrs) -> Options {
+        self.wish().questions.xattrs = which;
+        self
+    }
+
+    /// In which order entries come.
+    #[must_use]
+    pub fn order(mut self, order: Order) -> Options {
+        self.wish().order = order;
+        self
+    }
+
+    /// How many entries, and bytes of names, metadata and attributes, may be between being listed and
+    /// being handed out. Listing waits when there is no more room. Raised to what one system call
+    /// brings; a scan by name ignores it.
+    #[must_use]
+    pub fn window(mut self, entries: usize, bytes: usize) -> Options {
+        self.wish().entries = entries.max(1);
+        self.wish().bytes = bytes.max(1);
+        self
+    }
+
+    /// Ends after so many entries.
+    #[must_use]
+    pub fn at_most(mut self, entries: u64) -> Options {
+        self.wish().at_most = entries;
+        self
+    }
+
+    /// Insists on the number of parts that are listed at the same time. Where positions can't be cut
+    /// it stays 1.
+    #[must_use]
+    pub fn parts(mut self, parts: usize) -> Options {
+        self.insisted.parts = Some(parts);
+        self
+    }
+
+    /// Insists on the order in which metadata is asked for.
+    #[must_use]
+    pub fn sweep(mut self, sweep: Sweep) -> Options {
+        self.insisted.sweep = Some(sweep);
+        self
+    }
+
+    /// Insists on how many workers at most help; never more than half of the engine's.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Options {
+        self.insisted.workers = Some(workers);
+        self
+    }
+
+    /// On this engine's workers, instead of the process's engine's.
+    #[must_use]
+    pub fn engine(mut self, engine: &Engine) -> Options {
+        self.engine = Some(engine.clone());
+        self
+    }
+
+    /// Whether a blocking scan begins in the caller (it does if this is not set): a small directory
+    /// that is cached is done there before a worker could begin. Without it nothing but the opening
+    /// is done in the caller, which therefore is never held by a device.
+    #[must_use]
+    pub fn caller(mut self, yes: bool) -> Options {
+        self.caller = yes;
+        self
+    }
+
+    pub(crate) fn open_directory(&self, path: &Path) -> OpenDirectory {
+        OpenDirectory::new(path, self.engine.as_ref())
+    }
+
+    pub(super) fn group(&self, directory: Arc<Directory>) -> (Arc<TaskGroup<Progress>>, Plan) {
+        let progress = self.progress(&directory);
+        let plan = *progress.plan();
+        (self.group_for("scan", progress, &directory), plan)
+    }
+
+    /// A group of its own for another job.
+    pub(crate) fn group_for<J: Job>(
+        &self,
+        name: &'static str,
+        job: J,
+        of: &Directory,
+    ) -> Arc<TaskGroup<J>> {
+        TaskGroup::new(name, job, of.subject(), self.engine.clone(), self.caller)
+    }
+
+    /// Entries that may be between being listed and being handed out.
+    pub(crate) fn entries(&self) -> usize {
+        self.wish.entries
+    }
+
+    /// Whether links are followed.
+    pub(crate) fn follows(&self) -> bool {
+        self.wish.questions.follow
+    }
+
+    /// The decision: how this directory is scanned.
+    pub(crate) fn progress(&self, directory: &Arc<Directory>) -> Progress {
+        let mut plan = plan::choose(directory.filesystem(), self.insisted);
+        if self.wish.order == Order::Inode {
+            plan.sweep = Sweep::Inode;
+        } else if self.wish.questions.is_none() {
+            plan.sweep = Sweep::Listed;
+        }
+        Progress::new(directory.clone(), self.wish.clone(), plan)
+    }
+}

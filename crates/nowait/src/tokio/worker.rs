@@ -1,0 +1,37 @@
+//! Blocking calls on a worker of an engine.
+
+use std::io;
+
+use super::answer::Answer;
+use super::error::as_io;
+use crate::engine::Engine;
+use crate::file::Trip;
+use crate::handle::Handle;
+use crate::op::{Call, Op};
+
+/// Makes a blocking call on a worker of an engine, on a file if it is about one. Dropped before a worker
+/// has begun it, the call is made all the same.
+pub(super) async fn on_worker<T: Send + 'static>(
+    engine: &Engine,
+    file: Option<&Handle>,
+    call: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    engine.check_process("call")?;
+    let (mut trip, answer) = to_worker(file, call);
+    let done = std::future::poll_fn(|cx| trip.poll(engine, cx)).await;
+    done.result.map_err(as_io)?;
+    answer.take()?
+}
+
+/// A call on its way to a worker, and where it leaves its result.
+pub(super) fn to_worker<T: Send + 'static>(
+    file: Option<&Handle>,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> (Trip, Answer<T>) {
+    let (tell, answer) = Answer::new();
+    let mut op = Call::new(move || tell.tell(call()));
+    if let Some(file) = file {
+        op = op.on(file);
+    }
+    (Trip::new(Op::from(op), None), answer)
+}
