@@ -72,3 +72,36 @@ impl FileSet {
         &self.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Backend, Engine, Options};
+
+    #[test]
+    fn a_set_that_no_ring_fills_keeps_no_changes() {
+        let engine: Engine = Options::new().backend(Backend::Threads).build().unwrap();
+        let set = engine.file_set(4).unwrap();
+        let file = Handle::new(tempfile::tempfile().unwrap()).unwrap();
+        for _ in 0..100 {
+            drop(set.reserve().unwrap());
+            drop(set.insert(&file).unwrap());
+        }
+        assert_eq!(set.free(), 4);
+        assert_eq!(set.table().changes(), 0);
+    }
+
+    #[test]
+    fn a_slot_has_one_change_however_often_it_is_given_back() {
+        let Ok(mut engine) = Options::new().backend(Backend::Uring).build_local() else {
+            return;
+        };
+        let set = engine.file_set(4).unwrap();
+        let file = Handle::new(tempfile::tempfile().unwrap()).unwrap();
+        for _ in 0..1000 {
+            drop(set.reserve().unwrap());
+            drop(set.insert(&file).unwrap());
+        }
+        assert!(set.table().changes() <= 4);
+    }
+}

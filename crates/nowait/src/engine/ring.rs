@@ -618,6 +618,7 @@ impl Drop for Ring {
 mod tests {
     use super::*;
     use crate::engine::Options;
+    use crate::engine::reply::Reply;
     use crate::handle::Handle;
     use crate::op::{Op, Read};
 
