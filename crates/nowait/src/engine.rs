@@ -3,7 +3,7 @@
 //! ```text
 //!                     ┌── Done: the page cache had it ──────────────────────► Completion
 //!  submit(op) ── plan ┤
-//!                     ├── Queued: parcel ─► inbox ─► owner ─► ring ─┐
+//!                     ├── Queued: request ─► inbox ─► owner ─► ring ─┐
 //!                     │                └──► pool ─► worker ─────────┴─► reply ─► future | reap
 //!                     └── Full: the op comes back
 //! ```
@@ -53,8 +53,8 @@ pub use wait::Wait;
 
 pub(crate) use in_flight::InFlight;
 #[cfg(feature = "tokio")]
-pub(crate) use op_state::Flight;
-pub(crate) use semaphore::Turn;
+pub(crate) use op_state::OpState;
+pub(crate) use semaphore::Waiter;
 #[cfg(feature = "tokio")]
 pub(crate) use semaphore::Watch;
 pub(crate) use workers::Task;

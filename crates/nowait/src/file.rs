@@ -4,11 +4,11 @@
 //! cache serves is ready at the first poll, without an allocation or a lock. Dropping a future at
 //! any point is safe: what the kernel may still touch stays with the operation until it is done.
 
+mod op_future;
 mod open;
 mod open_cached;
 mod read_at;
 mod sync;
-mod trip;
 mod vectored_at;
 mod write_at;
 
@@ -20,9 +20,9 @@ pub use sync::Sync;
 pub use write_at::WriteAt;
 
 #[cfg(feature = "tokio")]
-pub(crate) use open_cached::open_cached;
+pub(crate) use op_future::OpFuture;
 #[cfg(feature = "tokio")]
-pub(crate) use trip::Trip;
+pub(crate) use open_cached::open_cached;
 
 use crate::buffer::{IoBuf, IoBufMut, Space};
 use crate::engine::Engine;

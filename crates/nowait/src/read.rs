@@ -33,7 +33,7 @@ use crate::op::{Fadvise, Op};
 use crate::policy::Policy;
 use crate::provenance::{Origin, Provenance};
 use crate::readahead::WINDOW;
-use crate::residency::Held;
+use crate::residency::Coverage;
 use crate::space::Space;
 use crate::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
@@ -229,20 +229,20 @@ fn ask_first(
         return rest(0, false, Route::Ring);
     };
     match handle.residency().ask(handle.as_fd(), at, space.len()) {
-        Held::Whole if facts.nowait_refused => plain(policy, handle, space, offset),
-        Held::Whole => {
+        Coverage::Full if facts.nowait_refused => plain(policy, handle, space, offset),
+        Coverage::Full => {
             let started = try_cache(policy, handle, space, offset);
             if matches!(&started, Start::Rest(rest) if rest.missed) {
                 policy.counters.count(Count::Races);
             }
             started
         }
-        Held::Not => {
+        Coverage::Partial => {
             handle.history().miss();
             policy.counters.count(Count::Misses);
             rest(0, true, Route::Ring)
         }
-        Held::Unknown => rest(0, false, Route::Ring),
+        Coverage::Unknown => rest(0, false, Route::Ring),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Residency: which pages of a file are in the page cache, asked without reading any.
 //!
-//! What `fincore(2)` would have told, had it been merged in 2015: cachestat(2) where it tells the
+//! What `fincore(2)` would have state, had it been merged in 2015: cachestat(2) where it tells the
 //! truth; else mincore(2) on a mapping, where *that* does; else the honest answer "unknown", and
 //! why ([`Reason`]). Nothing is read, no I/O is started, and no page is marked as used.
 //!
@@ -50,7 +50,7 @@
 
 mod answer;
 mod ask;
-mod chosen;
+mod choice;
 mod mapped;
 mod page_map;
 mod pages;
@@ -60,14 +60,14 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
 pub use answer::{Answer, Reason, Source};
-pub(crate) use ask::{Held, SourceCache};
+pub(crate) use ask::{Coverage, SourceCache};
 pub use page_map::{PageMap, Run, Runs};
 pub use pages::page_size;
 
-use chosen::{Chosen, choose, only};
+use choice::{SourceChoice, choose, only};
 use page_map::Builder;
 use pages::pages_of;
-use survey::{Survey, Told};
+use survey::{PageState, Survey};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::stat::{self, Shape};
@@ -183,7 +183,7 @@ pub struct Residency {
 #[derive(Debug)]
 pub struct Asker<'fd> {
     fd: BorrowedFd<'fd>,
-    chosen: Chosen,
+    choice: SourceChoice,
     alone: bool,
 }
 
@@ -194,10 +194,10 @@ impl<'fd> Asker<'fd> {
     /// EBADF for a descriptor opened with `O_PATH`.
     pub fn new(fd: &'fd impl AsFd) -> Result<Asker<'fd>> {
         let fd = fd.as_fd();
-        let chosen = choose(fd).map_err(|errno| Error::os("residency", errno))?;
+        let choice = choose(fd).map_err(|errno| Error::os("residency", errno))?;
         Ok(Asker {
             fd,
-            chosen,
+            choice,
             alone: false,
         })
     }
@@ -215,7 +215,7 @@ impl<'fd> Asker<'fd> {
         };
         Ok(Asker {
             fd,
-            chosen: only(source, fd).map_err(failed)?,
+            choice: only(source, fd).map_err(failed)?,
             alone: true,
         })
     }
@@ -226,9 +226,9 @@ impl<'fd> Asker<'fd> {
     /// # Errors
     /// As mincore(2) says.
     pub fn lies(&self) -> Result<bool> {
-        match &self.chosen {
-            Chosen::Mincore(mapped) => mapped.lies().map_err(|e| Error::os("mincore", e)),
-            Chosen::Cachestat | Chosen::Nobody(_) => Ok(false),
+        match &self.choice {
+            SourceChoice::Mincore(mapped) => mapped.lies().map_err(|e| Error::os("mincore", e)),
+            SourceChoice::Cachestat | SourceChoice::Unavailable(_) => Ok(false),
         }
     }
 
@@ -276,7 +276,7 @@ impl<'fd> Asker<'fd> {
     fn view(&self) -> View<'_> {
         View {
             fd: self.fd,
-            chosen: &self.chosen,
+            choice: &self.choice,
             alone: self.alone,
         }
     }
@@ -285,7 +285,7 @@ impl<'fd> Asker<'fd> {
 /// Who asks whom about which file: what an [`Asker`] and a handle have in common.
 pub(crate) struct View<'a> {
     fd: BorrowedFd<'a>,
-    chosen: &'a Chosen,
+    choice: &'a SourceChoice,
     alone: bool,
 }
 
@@ -293,16 +293,16 @@ impl<'a> View<'a> {
     pub(crate) fn new(fd: BorrowedFd<'a>, cache: &'a SourceCache) -> View<'a> {
         View {
             fd,
-            chosen: cache.chosen(fd),
+            choice: cache.choice(fd),
             alone: false,
         }
     }
 
     fn source(&self) -> Result<Source, Reason> {
-        match self.chosen {
-            Chosen::Cachestat => Ok(Source::Cachestat),
-            Chosen::Mincore(_) => Ok(Source::Mincore),
-            Chosen::Nobody(reason) => Err(*reason),
+        match self.choice {
+            SourceChoice::Cachestat => Ok(Source::Cachestat),
+            SourceChoice::Mincore(_) => Ok(Source::Mincore),
+            SourceChoice::Unavailable(reason) => Err(*reason),
         }
     }
 
@@ -312,7 +312,7 @@ impl<'a> View<'a> {
             Ok(source) => source,
             Err(reason) => return Ok(Answer::Unknown(reason)),
         };
-        ask::whole(self.fd, self.chosen, offset, len)
+        ask::whole(self.fd, self.choice, offset, len)
             .map(|value| Answer::Known { value, source })
             .map_err(|errno| Error::os("is_resident", errno))
     }
@@ -332,9 +332,9 @@ impl<'a> View<'a> {
             let first = range.start / page_size();
             let pages = first..first + pages_of(&range);
             let mut map = Builder::new(range, page_size());
-            survey.each(pages, &mut |n, told| match told {
-                Told::Unasked => map.skip(n),
-                told => map.push(n, told == Told::Resident),
+            survey.each(pages, &mut |n, state| match state {
+                PageState::Unasked => map.skip(n),
+                state => map.push(n, state == PageState::Resident),
             })?;
             Ok(map.finish())
         })
@@ -348,7 +348,7 @@ impl<'a> View<'a> {
                 pages: pages.end - pages.start,
                 ..Residency::default()
             };
-            if matches!(survey.chosen, Chosen::Cachestat) {
+            if matches!(survey.choice, SourceChoice::Cachestat) {
                 let stat = survey.count(&pages)?;
                 sum.cached = stat.cached;
                 sum.dirty = Some(stat.dirty);
@@ -356,10 +356,10 @@ impl<'a> View<'a> {
                 sum.evicted = Some(stat.evicted);
                 sum.recently_evicted = Some(stat.recently_evicted);
             } else {
-                survey.each(pages, &mut |n, told| match told {
-                    Told::Resident => sum.cached += n,
-                    Told::Missing => {}
-                    Told::Unasked => sum.unasked += n,
+                survey.each(pages, &mut |n, state| match state {
+                    PageState::Resident => sum.cached += n,
+                    PageState::Missing => {}
+                    PageState::Unasked => sum.unasked += n,
                 })?;
             }
             Ok(sum)
@@ -384,7 +384,7 @@ impl<'a> View<'a> {
         let shape = stat::shape(self.fd).map_err(failed)?;
         let survey = Survey {
             fd: self.fd,
-            chosen: self.chosen,
+            choice: self.choice,
             alone: self.alone,
             shape,
         };

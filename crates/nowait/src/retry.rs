@@ -4,11 +4,11 @@ use crate::sys::Errno;
 
 /// How many times. A signal interrupts a call now and then; what says EINTR so often in a row, a
 /// broken filesystem or a sandbox, says nothing else.
-pub(crate) const MOST: u32 = 1_000;
+pub(crate) const MAX_ATTEMPTS: u32 = 1_000;
 
-/// Makes a call until it says something else than EINTR, or has said that [`MOST`] times.
+/// Makes a call until it says something else than EINTR, or has said that [`MAX_ATTEMPTS`] times.
 pub(crate) fn interrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    for _ in 1..MOST {
+    for _ in 1..MAX_ATTEMPTS {
         match call() {
             Err(Errno::INTR) => {}
             other => return other,
@@ -38,6 +38,6 @@ mod tests {
             calls += 1;
             Err(Errno::INTR)
         });
-        assert_eq!((never, calls), (Err(Errno::INTR), MOST));
+        assert_eq!((never, calls), (Err(Errno::INTR), MAX_ATTEMPTS));
     }
 }

@@ -22,7 +22,7 @@ use crate::sys::Errno;
 use crate::sys::process::{Owner, page_size};
 
 /// What a ring takes as one registered buffer at most.
-const MOST_AT_ONCE: usize = 1 << 30;
+const MAX_REGISTERED: usize = 1 << 30;
 /// The size of a huge page that memory is asked for in.
 const HUGE: usize = 2 << 20;
 
@@ -168,7 +168,7 @@ impl BufferPool {
         let (Some(stride), Some(len), Ok(last)) = (stride, len, u32::try_from(count)) else {
             return Err(Error::new("buffer pool", ErrorKind::InvalidInput));
         };
-        if len == 0 || stride > MOST_AT_ONCE {
+        if len == 0 || stride > MAX_REGISTERED {
             return Err(Error::new("buffer pool", ErrorKind::InvalidInput));
         }
         let mut memory = Err(Errno::NOMEM);
@@ -230,7 +230,7 @@ impl BufferPool {
         } = &*self.0;
         let start = memory.start.as_ptr() as usize;
         let end = start + stride * count;
-        let piece = MOST_AT_ONCE / stride * stride;
+        let piece = MAX_REGISTERED / stride * stride;
         (start..end)
             .step_by(piece)
             .map(move |from| from..end.min(from + piece))
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(pieces.len(), 2);
         let whole: usize = pieces.iter().map(ExactSizeIterator::len).sum();
         assert_eq!(whole, 4 * size.next_multiple_of(page_size()));
-        assert!(pieces.iter().all(|p| p.len() <= MOST_AT_ONCE));
+        assert!(pieces.iter().all(|p| p.len() <= MAX_REGISTERED));
         while let Some(buffer) = pool.take() {
             let from = buffer.as_ptr().addr();
             let within = |p: &Range<usize>| p.start <= from && from + size <= p.end;

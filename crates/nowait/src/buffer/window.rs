@@ -8,7 +8,7 @@ use crate::alignment::Alignment;
 use crate::cast::to_usize;
 
 /// A window is at most so many bytes, or one block if those are larger.
-const MOST: usize = 1 << 20;
+const MAX_WINDOW: usize = 1 << 20;
 
 /// Aligned memory that moves over a file, block by block, and covers what a read wants.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Window {
     /// A window for a read of `len` bytes. `None` if no memory can be of that alignment.
     pub(crate) fn new(needed: Alignment, len: usize) -> Option<Window> {
         let block = needed.read_offset as usize;
-        let most = MOST.next_multiple_of(block);
+        let most = MAX_WINDOW.next_multiple_of(block);
         // What is wanted may begin and end within a block.
         let room = len.min(most).next_multiple_of(block).saturating_add(block);
         let size = room.min(most);

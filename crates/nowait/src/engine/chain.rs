@@ -105,7 +105,7 @@ impl From<RefusedChain> for Error {
 
 /// What a ring knows of a chain that it holds.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct LinkState {
     /// The slots of the members that are not done, in order.
     pub(super) members: VecDeque<u32>,
     /// How many of these are at the kernel.

@@ -35,7 +35,7 @@ impl FileSet {
     /// the set is of. On other engines, and by workers, they use the descriptor as ever.
     ///
     /// The slot is free again when the last clone of that handle is dropped and no operation is in
-    /// flight on it. Until the engine has cleared it the file stays open: an idle shared engine
+    /// op_state on it. Until the engine has cleared it the file stays open: an idle shared engine
     /// does so at once, a local one when it submits or reaps next.
     ///
     /// # Errors

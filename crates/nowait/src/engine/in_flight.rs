@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
-use super::op_state::Flight;
+use super::op_state::OpState;
 use crate::completion::{Completion, Ticket};
 use crate::error::ErrorKind;
 
@@ -13,34 +13,37 @@ pub(super) trait Cancel: std::fmt::Debug + Send + Sync {
     fn cancel(&self, ticket: Ticket, why: ErrorKind);
 }
 
-/// An operation in flight, as its future holds it.
+/// An operation in op_state, as its future holds it.
 ///
 /// If it is dropped before the completion is there, a read that may wait without end is stopped, so
 /// that it gives its place back. Other operations go on: a write that was begun is not taken back,
 /// and a device answers by itself.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    flight: Arc<Flight>,
+    op_state: Arc<OpState>,
     stop: Option<(Weak<dyn Cancel>, Ticket)>,
 }
 
 impl InFlight {
-    pub(super) fn new(flight: Arc<Flight>, stop: Option<(Weak<dyn Cancel>, Ticket)>) -> InFlight {
-        InFlight { flight, stop }
+    pub(super) fn new(
+        op_state: Arc<OpState>,
+        stop: Option<(Weak<dyn Cancel>, Ticket)>,
+    ) -> InFlight {
+        InFlight { op_state, stop }
     }
 
     pub(crate) fn poll(&mut self, cx: &Context<'_>) -> Poll<Completion> {
-        let polled = self.flight.poll(cx);
+        let polled = self.op_state.poll(cx);
         if polled.is_ready() {
             self.stop = None;
         }
         polled
     }
 
-    /// In a forked child: what had landed before the fork.
-    pub(crate) fn landed_before_fork(&mut self) -> Option<Completion> {
+    /// In a forked child: what had completion before the fork.
+    pub(crate) fn completed_before_fork(&mut self) -> Option<Completion> {
         self.stop = None;
-        self.flight.landed_before_fork()
+        self.op_state.completed_before_fork()
     }
 }
 

@@ -16,7 +16,7 @@ use super::file_set::FileSet;
 use super::options::Options;
 use super::pools::Pools;
 use super::reply::Reply;
-use super::request::Parcel;
+use super::request::Request;
 use super::ring::Ring;
 use super::ring::out::Out;
 use super::ring::until::Until;
@@ -34,9 +34,9 @@ use crate::sys::eventfd::notify;
 ///
 /// The same operations and the same contract as [`Engine`](super::Engine), `!Send`. Completions
 /// are delivered in [`reap`](LocalEngine::reap) and nowhere else, so a thread that has operations
-/// in flight must come back to it.
+/// in op_state must come back to it.
 ///
-/// Dropping it asks the kernel to stop what is in flight and waits for that; what a hung device
+/// Dropping it asks the kernel to stop what is in op_state and waits for that; what a hung device
 /// still holds after a second is never freed, rather than freed under the kernel's hands.
 ///
 /// ```
@@ -158,12 +158,12 @@ impl LocalEngine {
             })
     }
 
-    /// How many operations may be in flight at once.
+    /// How many operations may be in op_state at once.
     pub fn depth(&self) -> usize {
         self.core.depth()
     }
 
-    /// How many operations are in flight, or done and not yet reaped.
+    /// How many operations are in op_state, or done and not yet reaped.
     pub fn in_flight(&self) -> usize {
         self.away + self.ready.len() + self.ring.as_ref().map_or(0, Ring::held)
     }
@@ -309,31 +309,31 @@ impl LocalEngine {
             let error = Error::new("submit_chain", ErrorKind::Full);
             return Err(RefusedChain { error, chain });
         }
-        let parcels: Vec<Parcel> = chain
+        let requests: Vec<Request> = chain
             .0
             .into_iter()
             .map(|op| {
                 self.ticket += 1;
-                Parcel::new(op, None, Ticket(self.ticket), Reply::Local).0
+                Request::new(op, None, Ticket(self.ticket), Reply::Local).0
             })
             .collect();
-        let deadlines: Vec<_> = parcels.iter().map(Parcel::due).collect();
-        let tickets = parcels.iter().map(|parcel| parcel.ticket).collect();
+        let deadlines: Vec<_> = requests.iter().map(Request::due).collect();
+        let tickets = requests.iter().map(|request| request.ticket).collect();
         let due = deadlines.iter().flatten();
         due.clone()
             .for_each(|(at, ticket)| self.core.deadlines.add(*at, *ticket));
         self.core
             .policy
             .counters
-            .add(Count::Handoffs, parcels.len() as u64);
+            .add(Count::Handoffs, requests.len() as u64);
         // A ring that can't be entered any more gives them back.
         let back = match &mut self.ring {
-            Some(ring) => ring.push_chain(parcels),
-            None => Some(parcels),
+            Some(ring) => ring.push_chain(requests),
+            None => Some(requests),
         };
-        for parcel in back.into_iter().flatten() {
+        for request in back.into_iter().flatten() {
             self.ready
-                .push_back(parcel.stop(&self.core, ErrorKind::NeedsRing).1);
+                .push_back(request.stop(&self.core, ErrorKind::NeedsRing).1);
         }
         self.flush();
         self.tell();
@@ -349,22 +349,22 @@ impl LocalEngine {
         if let Some(deadline) = deadline {
             self.core.deadlines.add(deadline, ticket);
         }
-        let (mut parcel, route) = Parcel::new(op, rest, ticket, Reply::Local);
+        let (mut request, route) = Request::new(op, rest, ticket, Reply::Local);
         let ring = self.ring.as_ref();
         let ring_takes = |kind: &Kind| ring.is_some_and(|r| r.takes(kind));
-        if let Some(why) = self.core.refuses(&mut parcel.op.kind, ring_takes) {
-            let (_, completion) = parcel.stop(&self.core, why);
+        if let Some(why) = self.core.refuses(&mut request.op.kind, ring_takes) {
+            let (_, completion) = request.stop(&self.core, why);
             self.ready.push_back(completion);
             return ticket;
         }
         self.core.policy.counters.count(Count::Handoffs);
         match &mut self.ring {
-            Some(ring) if route == Route::Ring && ring.takes(&parcel.op.kind) => {
-                if let Some(parcel) = ring.push(parcel) {
-                    self.hand_over(parcel);
+            Some(ring) if route == Route::Ring && ring.takes(&request.op.kind) => {
+                if let Some(request) = ring.push(request) {
+                    self.hand_over(request);
                 }
             }
-            _ => self.hand_over(parcel),
+            _ => self.hand_over(request),
         }
         if let Some(deadline) = deadline {
             self.core.deadlines.arm(deadline, ticket);
@@ -375,15 +375,15 @@ impl LocalEngine {
     /// Has a worker read ahead.
     fn read_ahead(&mut self, op: Op) {
         self.ticket += 1;
-        if let Some(parcel) = Parcel::ahead(&self.core, op, Ticket(self.ticket)) {
-            self.pools.push(parcel);
+        if let Some(request) = Request::ahead(&self.core, op, Ticket(self.ticket)) {
+            self.pools.push(request);
         }
     }
 
-    fn hand_over(&mut self, mut parcel: Parcel) {
-        parcel.reply = Reply::Queue(self.completions.clone(), Class::default());
+    fn hand_over(&mut self, mut request: Request) {
+        request.reply = Reply::Queue(self.completions.clone(), Class::default());
         self.away += 1;
-        self.pools.push(parcel);
+        self.pools.push(request);
     }
 
     /// Runs something on the ring and takes what comes out of it.
@@ -393,10 +393,10 @@ impl LocalEngine {
         let mut refused = Vec::new();
         act(ring, &mut |out| match out {
             Out::Done(_, completion) => ready.push_back(completion),
-            Out::Worker(parcel) => refused.push(parcel),
+            Out::Worker(request) => refused.push(request),
         });
-        for parcel in refused {
-            self.hand_over(parcel);
+        for request in refused {
+            self.hand_over(request);
         }
     }
 
@@ -452,10 +452,10 @@ impl LocalEngine {
             let mut refused = Vec::new();
             ring.drain(&mut |o| match o {
                 Out::Done(_, completion) => out.push(completion),
-                Out::Worker(parcel) => refused.push(parcel),
+                Out::Worker(request) => refused.push(request),
             });
-            for parcel in refused {
-                self.hand_over(parcel);
+            for request in refused {
+                self.hand_over(request);
             }
             // A short read's next piece goes to the kernel at once.
             self.flush();

@@ -9,23 +9,23 @@ use crate::waker::WakerSlot;
 
 /// Where a future waits for its completion.
 #[derive(Debug)]
-pub(crate) struct Flight {
-    landed: Mutex<Option<Completion>>,
+pub(crate) struct OpState {
+    completion: Mutex<Option<Completion>>,
     waker: WakerSlot,
 }
 
-impl Flight {
-    /// A flight whose future is waiting already.
-    pub(crate) fn new(waker: &Waker) -> Flight {
-        Flight {
-            landed: Mutex::new(None),
+impl OpState {
+    /// A op_state whose future is waiting already.
+    pub(crate) fn new(waker: &Waker) -> OpState {
+        OpState {
+            completion: Mutex::new(None),
             waker: WakerSlot::new(waker),
         }
     }
 
     /// Hands the completion over. Called once.
-    pub(crate) fn land(&self, completion: Completion) {
-        *lock(&self.landed) = Some(completion);
+    pub(crate) fn complete(&self, completion: Completion) {
+        *lock(&self.completion) = Some(completion);
         self.waker.wake();
     }
 
@@ -34,23 +34,23 @@ impl Flight {
             return Poll::Ready(completion);
         }
         self.waker.register(cx.waker());
-        // It may have landed before this waker was there to be woken.
+        // It may have completion before this waker was there to be woken.
         self.take().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// In a forked child: what had landed before the fork. Takes no lock that the fork may have
+    /// In a forked child: what had completion before the fork. Takes no lock that the fork may have
     /// caught.
-    pub(crate) fn landed_before_fork(&self) -> Option<Completion> {
-        self.landed.try_lock().ok()?.take()
+    pub(crate) fn completed_before_fork(&self) -> Option<Completion> {
+        self.completion.try_lock().ok()?.take()
     }
 
     /// The completion, if it is there and the future has not taken it.
-    pub(crate) fn into_landed(self) -> Option<Completion> {
+    pub(crate) fn into_completion(self) -> Option<Completion> {
         self.take()
     }
 
     fn take(&self) -> Option<Completion> {
-        lock(&self.landed).take()
+        lock(&self.completion).take()
     }
 }
 
@@ -67,15 +67,15 @@ mod model {
 
     /// A future whose waker changes waits while another thread hands its completion over.
     fn handed_over() {
-        let flight = Arc::new(Flight::new(Waker::noop()));
-        let other = flight.clone();
+        let op_state = Arc::new(OpState::new(Waker::noop()));
+        let other = op_state.clone();
         let lands = shuttle::thread::spawn(move || {
             let error = Error::new("nop", ErrorKind::Cancelled);
-            other.land(Completion::failed(error, Op::from(Nop)));
+            other.complete(Completion::failed(error, Op::from(Nop)));
         });
-        let first = flight.poll(&Context::from_waker(Waker::noop()));
+        let first = op_state.poll(&Context::from_waker(Waker::noop()));
         if first.is_pending() {
-            let done = shuttle::future::block_on(poll_fn(|cx| flight.poll(cx)));
+            let done = shuttle::future::block_on(poll_fn(|cx| op_state.poll(cx)));
             assert!(done.result.is_err());
         }
         lands.join().unwrap();

@@ -51,7 +51,7 @@ impl Options {
         Options::default()
     }
 
-    /// How many operations may be in flight at once (1 to 32,768). One more is refused as
+    /// How many operations may be in op_state at once (1 to 32,768). One more is refused as
     /// [`Submit::Full`](super::Submit::Full); a future waits for its turn.
     ///
     /// A shared engine has so many places for each of three classes of operations, so that those
@@ -145,7 +145,7 @@ impl Options {
     /// drive has them with the kernel's parameter `nvme.poll_queues=N`). Operations that move no
     /// data are done by workers. A local engine looks at the device in
     /// [`reap`](super::LocalEngine::reap); a shared engine's owner spins while anything is in
-    /// flight.
+    /// op_state.
     ///
     /// Follows io_uring_setup(2). Making the engine fails with [`NeedsRing`](ErrorKind::NeedsRing)
     /// where such a ring is not to be had.

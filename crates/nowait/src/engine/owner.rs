@@ -12,7 +12,7 @@ use super::core::Core;
 use super::features::Features;
 use super::options::Options;
 use super::pools::Pools;
-use super::request::Parcel;
+use super::request::Request;
 use super::ring::Ring;
 use super::ring::out::Out;
 use super::ring::supported::Supported;
@@ -37,9 +37,9 @@ pub(super) struct Inbox {
 
 #[derive(Debug)]
 pub(super) enum Message {
-    Submit(Parcel),
+    Submit(Request),
     /// Operations that are linked.
-    Chain(Vec<Parcel>),
+    Chain(Vec<Request>),
     Cancel(Ticket, ErrorKind),
     /// Registers room for a set's files.
     Register(Arc<Table>, mpsc::Sender<std::io::Result<()>>),
@@ -118,22 +118,22 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
                 pools.discard(unwanted);
             }
         }
-        Out::Worker(parcel) => pools.push(parcel),
+        Out::Worker(request) => pools.push(request),
     };
     loop {
         while let Some(message) = inbox.messages.pop() {
             match message {
-                Message::Submit(parcel) if ring.takes(&parcel.op.kind) => {
+                Message::Submit(request) if ring.takes(&request.op.kind) => {
                     // There are as many slots as places.
-                    if let Some(parcel) = ring.push(parcel) {
-                        pools.push(parcel);
+                    if let Some(request) = ring.push(request) {
+                        pools.push(request);
                     }
                 }
-                Message::Submit(parcel) => out(Out::without_ring(core, parcel, false)),
-                Message::Chain(parcels) => {
+                Message::Submit(request) => out(Out::without_ring(core, request, false)),
+                Message::Chain(requests) => {
                     // Given back by a ring that can't be entered any more.
-                    for parcel in ring.push_chain(parcels).into_iter().flatten() {
-                        let (reply, completion) = parcel.stop(core, ErrorKind::NeedsRing);
+                    for request in ring.push_chain(requests).into_iter().flatten() {
+                        let (reply, completion) = request.stop(core, ErrorKind::NeedsRing);
                         out(Out::Done(reply, completion));
                     }
                 }

@@ -6,7 +6,7 @@ use super::class::Class;
 use super::core::Core;
 use super::options::Options;
 use super::reply::Unwanted;
-use super::request::Parcel;
+use super::request::Request;
 use super::workers::{Pool, Task};
 use crate::completion::Ticket;
 use crate::error::{ErrorKind, Result};
@@ -36,12 +36,12 @@ impl Pools {
 
     /// Has a worker carry out an operation. Where no thread can be started for its class, one of
     /// another class does it.
-    pub(crate) fn push(&self, parcel: Parcel) {
-        let own = Class::of(&parcel.op.kind);
-        let mut left = Some(parcel);
+    pub(crate) fn push(&self, request: Request) {
+        let own = Class::of(&request.op.kind);
+        let mut left = Some(request);
         for class in [own, Class::File, Class::Call, Class::Unbounded] {
             match left.take() {
-                Some(parcel) => left = self.of(class).push(parcel),
+                Some(request) => left = self.of(class).push(request),
                 None => return,
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::class::Class;
 use super::completion_queue::CompletionQueue;
 use super::core::Core;
-use super::op_state::Flight;
+use super::op_state::OpState;
 use crate::completion::Completion;
 use crate::foreign;
 use crate::handle::Handle;
@@ -16,7 +16,7 @@ pub(crate) enum Reply {
     /// To the thread that drives the engine itself.
     Local,
     /// To a future.
-    Flight(Arc<Flight>, Class),
+    OpState(Arc<OpState>, Class),
     /// To a reaper.
     Queue(Arc<CompletionQueue>, Class),
     /// Nowhere: a readahead.
@@ -58,17 +58,17 @@ impl Reply {
                 core.aheads.give_back(1);
                 None
             }
-            Reply::Flight(flight, class) => {
+            Reply::OpState(op_state, class) => {
                 let unwanted = |completion, place| Some(Unwanted { completion, place });
-                if Arc::strong_count(&flight) == 1 {
+                if Arc::strong_count(&op_state) == 1 {
                     return unwanted(completion, Some(class));
                 }
                 core.places(class).give_back(1);
-                flight.land(completion);
+                op_state.complete(completion);
                 // Its future may have been dropped since.
-                unwanted(Arc::into_inner(flight)?.into_landed()?, None)
+                unwanted(Arc::into_inner(op_state)?.into_completion()?, None)
             }
-            // It counts as in flight until it is reaped: unreaped completions are memory too.
+            // It counts as in op_state until it is reaped: unreaped completions are memory too.
             Reply::Queue(completions, class) => {
                 let completion = completions.push(class, completion)?;
                 Some(Unwanted {

@@ -14,7 +14,7 @@ use crate::sys::Errno;
 
 /// One operation on its way.
 #[derive(Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct Request {
     pub(crate) op: Op,
     pub(crate) ticket: Ticket,
     pub(crate) reply: Reply,
@@ -28,15 +28,20 @@ pub(crate) struct Parcel {
     pub(crate) stopped: Option<ErrorKind>,
 }
 
-impl Parcel {
-    /// A parcel with what the caller's own try left to do, and who is to do it.
+impl Request {
+    /// A request with what the caller's own try left to do, and who is to do it.
     #[inline]
-    pub(crate) fn new(op: Op, rest: Option<Rest>, ticket: Ticket, reply: Reply) -> (Parcel, Route) {
+    pub(crate) fn new(
+        op: Op,
+        rest: Option<Rest>,
+        ticket: Ticket,
+        reply: Reply,
+    ) -> (Request, Route) {
         let (provenance, missed, route) = rest
             .map_or((Provenance::default(), false, Route::Ring), |r| {
                 (r.provenance, r.missed, r.route)
             });
-        let parcel = Parcel {
+        let request = Request {
             op,
             ticket,
             reply,
@@ -45,7 +50,7 @@ impl Parcel {
             queued: sometimes_now(),
             stopped: None,
         };
-        (parcel, route)
+        (request, route)
     }
 
     /// Its deadline, if it has one.
@@ -84,14 +89,14 @@ impl Parcel {
         self.provenance.add(n, origin);
     }
 
-    /// A readahead, as a request for a worker. `None` if as many readaheads are in flight as the engine
+    /// A readahead, as a request for a worker. `None` if as many readaheads are in op_state as the engine
     /// allows, or in a forked child.
-    pub(crate) fn ahead(core: &Core, op: Op, ticket: Ticket) -> Option<Parcel> {
+    pub(crate) fn ahead(core: &Core, op: Op, ticket: Ticket) -> Option<Request> {
         if !core.process.is_here() || !core.aheads.try_take(1) {
             return None;
         }
         core.policy.counters.count(Count::Aheads);
-        Some(Parcel::new(op, None, ticket, Reply::Ahead).0)
+        Some(Request::new(op, None, ticket, Reply::Ahead).0)
     }
 
     /// Makes the completion, and counts it.
@@ -113,7 +118,7 @@ impl Parcel {
         if let Some(queued) = self.queued {
             let ns = ns_since(queued);
             counters.latency(ns);
-            if !matches!(self.reply, Reply::Flight(..)) {
+            if !matches!(self.reply, Reply::OpState(..)) {
                 // A future's way back, by a wake-up, is still before it.
                 core.policy.handed_off(self.provenance, ns);
             }
@@ -141,7 +146,7 @@ impl Parcel {
         (self.reply, completion)
     }
 
-    /// The completion of a parcel that was stopped before anybody began it.
+    /// The completion of a request that was stopped before anybody began it.
     pub(crate) fn stop(mut self, core: &Core, why: ErrorKind) -> (Reply, Completion) {
         self.stopped = Some(why);
         let result = match self.op.kind.settle(Err(Errno::CANCELED)) {

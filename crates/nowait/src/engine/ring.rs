@@ -1,6 +1,6 @@
 //! The ring: an io_uring that one thread submits to and reaps, with the operations it owns.
 //!
-//! A slot holds one parcel from `push` until the kernel's last result for it is there; slots never
+//! A slot holds one request from `push` until the kernel's last result for it is there; slots never
 //! move, so the pointers in the ring's entries stay good. The entry's user data is the slot's
 //! number.
 //!
@@ -34,10 +34,10 @@ use setup::{ENTRIES, Made, descriptor};
 use supported::Supported;
 use until::Until;
 
-use super::chain::Held;
+use super::chain::LinkState;
 use super::core::Core;
 use super::features::{Feature, Features};
-use super::request::Parcel;
+use super::request::Request;
 use crate::cast::to_u32;
 use crate::completion::Ticket;
 use crate::error::ErrorKind;
@@ -77,7 +77,7 @@ pub(crate) struct Ring {
     free: Vec<u32>,
     supported: Supported,
     /// The chains it holds, by numbers of its own.
-    chains: HashMap<u32, Held>,
+    chains: HashMap<u32, LinkState>,
     next_chain: u32,
     core: Arc<Core>,
     /// Counts flushes: a slot remembers in which one it is submitted.
@@ -120,7 +120,7 @@ pub(crate) struct Ring {
 
 #[derive(Default)]
 struct Slot {
-    parcel: Option<Parcel>,
+    request: Option<Request>,
     flush: u64,
     /// The number of its entry.
     entry: u64,
@@ -242,11 +242,11 @@ impl Ring {
     /// Takes an operation in; `flush` gives it to the kernel. Gives it back if every slot is taken.
     #[must_use]
     #[inline]
-    pub(crate) fn push(&mut self, parcel: Parcel) -> Option<Parcel> {
+    pub(crate) fn push(&mut self, request: Request) -> Option<Request> {
         let Some(index) = self.free.pop() else {
-            return Some(parcel);
+            return Some(request);
         };
-        self.slots[index as usize].parcel = Some(parcel);
+        self.slots[index as usize].request = Some(request);
         if self.prepare(index) {
             return None;
         }
@@ -263,9 +263,9 @@ impl Ring {
     /// As `prepare`, of an operation that was at the kernel before: if it can't be, workers have it.
     fn prepare_again(&mut self, index: u32, out: &mut impl FnMut(Out)) {
         if !self.prepare(index)
-            && let Some(parcel) = self.release(index)
+            && let Some(request) = self.release(index)
         {
-            out(Out::without_ring(&self.core, parcel, false));
+            out(Out::without_ring(&self.core, request, false));
         }
     }
 
@@ -277,7 +277,7 @@ impl Ring {
         slot.entry = self.numbered;
         self.numbered += 1;
         self.queued = true;
-        let kind = &mut slot.parcel.as_mut()?.op.kind;
+        let kind = &mut slot.request.as_mut()?.op.kind;
         let signals = self.takes_signals && kind.may_signal();
         let asynchronous = signals || slot.asynchronous || kind.is_not_to_be_tried();
         slot.elsewhere = asynchronous || self.sqpoll || slot.chain.is_some();
@@ -293,14 +293,14 @@ impl Ring {
     }
 
     /// Queues an entry that is no operation's.
-    fn request(&mut self, entry: &squeue::Entry) -> bool {
+    fn enqueue_own(&mut self, entry: &squeue::Entry) -> bool {
         self.numbered += 1;
         self.enqueue(entry)
     }
 
     fn enqueue(&mut self, entry: &squeue::Entry) -> bool {
         loop {
-            // SAFETY: Assumption: whatever the entry points to is owned by a parcel in a slot of
+            // SAFETY: Assumption: whatever the entry points to is owned by a request in a slot of
             // `self.slots`, or by `self`, and neither moves, is touched or is freed until the
             // entry's completion is consumed. Slots are boxed and never reallocated; `Drop`
             // leaks them if the kernel does not let go in time.
@@ -383,11 +383,11 @@ impl Ring {
     fn give_up(&mut self, out: &mut impl FnMut(Out)) {
         for (index, slot) in (0..).zip(&mut self.slots) {
             let untaken = slot.entry >= self.taken;
-            if let Some(parcel) = slot.parcel.take_if(|_| untaken) {
+            if let Some(request) = slot.request.take_if(|_| untaken) {
                 self.free.push(index);
                 // Workers keep no order.
                 let chained = slot.chain.take().is_some();
-                out(Out::without_ring(&self.core, parcel, chained));
+                out(Out::without_ring(&self.core, request, chained));
             }
         }
         let slots = &self.slots;
@@ -433,14 +433,14 @@ impl Ring {
         } else {
             Arrival::Later
         };
-        let Some(parcel) = &mut slot.parcel else {
+        let Some(request) = &mut slot.request else {
             return;
         };
         let result = usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
         let result = match result {
             // Said of every read and write whose device has nothing to be polled.
-            Err(Errno::OPNOTSUPP) if self.polled && parcel.op.kind.is_unflagged() => {
-                parcel.stopped = Some(ErrorKind::NeedsPollQueues);
+            Err(Errno::OPNOTSUPP) if self.polled && request.op.kind.is_unflagged() => {
+                request.stopped = Some(ErrorKind::NeedsPollQueues);
                 Err(Errno::CANCELED)
             }
             result => result,
@@ -451,22 +451,22 @@ impl Ring {
         match result {
             // A signal met one of the kernel's own workers; nobody asked for a stop.
             Err(Errno::INTR)
-                if parcel.stopped.is_none()
-                    && parcel.op.kind.may_repeat()
-                    && slot.interrupted < retry::MOST =>
+                if request.stopped.is_none()
+                    && request.op.kind.may_repeat()
+                    && slot.interrupted < retry::MAX_ATTEMPTS =>
             {
                 slot.interrupted += 1;
                 return self.prepare_again(index, out);
             }
             // The ring would have to wait and has no way to: a thread has, the kernel's if it can
             // only be done there.
-            Err(Errno::AGAIN) if parcel.op.kind.is_ring_only() && !slot.asynchronous => {
+            Err(Errno::AGAIN) if request.op.kind.is_ring_only() && !slot.asynchronous => {
                 slot.asynchronous = true;
                 return self.prepare_again(index, out);
             }
-            Err(Errno::AGAIN) if parcel.op.kind.may_block() && !parcel.op.kind.is_ring_only() => {
-                if let Some(parcel) = self.release(index) {
-                    out(Out::Worker(parcel));
+            Err(Errno::AGAIN) if request.op.kind.may_block() && !request.op.kind.is_ring_only() => {
+                if let Some(request) = self.release(index) {
+                    out(Out::Worker(request));
                 }
                 return;
             }
@@ -480,18 +480,18 @@ impl Ring {
 
     /// Takes a result in: what the operation makes of it, unless somebody wants it stopped.
     fn step(&mut self, index: u32, result: Result<usize, Errno>, arrival: Arrival) -> Step {
-        let Some(parcel) = &mut self.slots[index as usize].parcel else {
+        let Some(request) = &mut self.slots[index as usize].request else {
             return Step::Done(result);
         };
         if let Ok(n) = result {
             if arrival == Arrival::CompletedInline {
                 self.core.policy.counters.count(Count::RingHits);
             }
-            parcel.arrived(n, arrival);
+            request.arrived(n, arrival);
         }
-        match parcel.op.kind.settle(result) {
-            Step::Again if parcel.stopped.is_some() => {
-                let _ = parcel.op.kind.settle(Err(Errno::CANCELED));
+        match request.op.kind.settle(result) {
+            Step::Again if request.stopped.is_some() => {
+                let _ = request.op.kind.settle(Err(Errno::CANCELED));
                 Step::Done(Err(Errno::CANCELED))
             }
             step => step,
@@ -500,23 +500,23 @@ impl Ring {
 
     #[inline]
     fn done(&mut self, index: u32, result: Result<usize, Errno>, out: &mut impl FnMut(Out)) {
-        if let Some(parcel) = self.release(index) {
-            let (reply, completion) = parcel.finish(&self.core, result, ServedBy::Ring);
+        if let Some(request) = self.release(index) {
+            let (reply, completion) = request.finish(&self.core, result, ServedBy::Ring);
             out(Out::Done(reply, completion));
         }
     }
 
     #[inline]
-    fn release(&mut self, index: u32) -> Option<Parcel> {
+    fn release(&mut self, index: u32) -> Option<Request> {
         self.free.push(index);
-        std::mem::take(&mut self.slots[index as usize]).parcel
+        std::mem::take(&mut self.slots[index as usize]).request
     }
 
     /// Asks the kernel to stop an operation; its completion tells whether it did.
     pub(crate) fn cancel(&mut self, ticket: Ticket, why: ErrorKind) -> bool {
         let held = self.slots.iter_mut().position(|slot| {
-            let parcel = slot.parcel.as_mut().filter(|p| p.ticket == ticket);
-            parcel.map(|parcel| parcel.stopped = Some(why)).is_some()
+            let request = slot.request.as_mut().filter(|p| p.ticket == ticket);
+            request.map(|request| request.stopped = Some(why)).is_some()
         });
         if let Some(index) = held.filter(|_| !self.polled) {
             self.ask_one(index);
@@ -528,16 +528,16 @@ impl Ring {
     /// Asks the kernel to stop what a slot holds.
     fn ask_one(&mut self, index: usize) {
         let entry = opcode::AsyncCancel::new(index as u64);
-        self.queued |= self.request(&entry.build().user_data(CANCEL));
+        self.queued |= self.enqueue_own(&entry.build().user_data(CANCEL));
     }
 
     fn cancel_all(&mut self) {
-        for parcel in self
+        for request in self
             .slots
             .iter_mut()
-            .filter_map(|slot| slot.parcel.as_mut())
+            .filter_map(|slot| slot.request.as_mut())
         {
-            parcel.stopped = Some(ErrorKind::Cancelled);
+            request.stopped = Some(ErrorKind::Cancelled);
         }
         self.ask_to_stop();
     }
@@ -550,8 +550,8 @@ impl Ring {
         }
         let mut asked = false;
         for index in 0..self.slots.len() {
-            let parcel = self.slots[index].parcel.as_ref();
-            if parcel.is_some_and(|p| p.stopped.is_some()) {
+            let request = self.slots[index].request.as_ref();
+            if request.is_some_and(|p| p.stopped.is_some()) {
                 self.ask_one(index);
                 asked = true;
             }
@@ -594,7 +594,7 @@ impl Drop for Ring {
         if self.wake_armed {
             // Its read would outlive us otherwise.
             let entry = opcode::AsyncCancel::new(WAKE).build();
-            let _ = self.request(&entry.user_data(CANCEL));
+            let _ = self.enqueue_own(&entry.user_data(CANCEL));
         }
         let end = Instant::now() + GRACE;
         while (self.held() > 0 || self.wake_armed) && Instant::now() < end {
@@ -633,8 +633,8 @@ mod tests {
         let reader = Handle::new(reader).unwrap();
         for ticket in 0..64 {
             let read = Op::from(Read::stream(&reader, Box::new(vec![0u8; 1])));
-            let (parcel, _) = Parcel::new(read, None, Ticket(ticket), Reply::Local);
-            assert!(ring.push(parcel).is_none());
+            let (request, _) = Request::new(read, None, Ticket(ticket), Reply::Local);
+            assert!(ring.push(request).is_none());
         }
         ring.flush(&mut |_| {});
         let before = ring.numbered;

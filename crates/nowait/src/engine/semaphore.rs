@@ -15,7 +15,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 use crate::foreign;
 use crate::sys::process::Owner;
 
-/// Bounds the operations in flight. Futures that find no place wait for one, in order.
+/// Bounds the operations in op_state. Futures that find no place wait for one, in order.
 #[derive(Debug)]
 pub(crate) struct Semaphore {
     places: Arc<tokio::sync::Semaphore>,
@@ -30,16 +30,16 @@ pub(crate) struct Semaphore {
 
 type Acquire = dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync;
 
-/// A future's turn in the queue for a place. Dropping it gives up the turn, and the place as well
+/// A future's waiter in the queue for a place. Dropping it gives up the waiter, and the place as well
 /// if it has come meanwhile.
-pub(crate) struct Turn {
+pub(crate) struct Waiter {
     acquire: Option<Pin<Box<Acquire>>>,
     process: Owner,
 }
 
-impl Drop for Turn {
+impl Drop for Waiter {
     fn drop(&mut self) {
-        // To give up the turn locks the queue. In a forked child a thread that is not there may have
+        // To give up the waiter locks the queue. In a forked child a thread that is not there may have
         // held that lock, and the memory stays.
         if !self.process.is_here() {
             std::mem::forget(self.acquire.take());
@@ -47,7 +47,7 @@ impl Drop for Turn {
     }
 }
 
-/// A stream's wish to be woken when a place comes free. It holds no place and no turn: a stream whose
+/// A stream's wish to be woken when a place comes free. It holds no place and no waiter: a stream whose
 /// future was dropped is not polled again, and would keep a place that it was given.
 #[cfg(feature = "tokio")]
 pub(crate) struct Watch {
@@ -62,7 +62,7 @@ impl Drop for Watch {
         if self.process.is_here() {
             self.watching.fetch_sub(1, SeqCst);
         } else {
-            // As for `Turn`.
+            // As for `Waiter`.
             std::mem::forget(self.notified.take());
         }
     }
@@ -75,9 +75,9 @@ impl std::fmt::Debug for Watch {
     }
 }
 
-impl std::fmt::Debug for Turn {
+impl std::fmt::Debug for Waiter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Turn").finish_non_exhaustive()
+        f.debug_struct("Waiter").finish_non_exhaustive()
     }
 }
 
@@ -100,13 +100,13 @@ impl Semaphore {
         permits.map(|permits| permits.forget()).is_some()
     }
 
-    /// Takes a place, or queues up for one: then `waker` is woken when there is one for `turn`.
-    pub(crate) fn poll_take(&self, waker: &Waker, turn: &mut Option<Turn>) -> bool {
-        if turn.is_none() && self.try_take(1) {
+    /// Takes a place, or queues up for one: then `waker` is woken when there is one for `waiter`.
+    pub(crate) fn poll_take(&self, waker: &Waker, waiter: &mut Option<Waiter>) -> bool {
+        if waiter.is_none() && self.try_take(1) {
             return true;
         }
         let ours = Waker::from(Arc::new(Forward(waker.clone())));
-        let queued = turn.get_or_insert_with(|| Turn {
+        let queued = waiter.get_or_insert_with(|| Waiter {
             acquire: None,
             process: Owner::current(),
         });
@@ -117,7 +117,7 @@ impl Semaphore {
             Poll::Ready(permit) => {
                 // The semaphore is never closed.
                 let taken = permit.map(OwnedSemaphorePermit::forget).is_ok();
-                *turn = None;
+                *waiter = None;
                 taken
             }
             Poll::Pending => false,
@@ -227,15 +227,15 @@ mod model {
 
     const SCHEDULES: usize = 10_000;
 
-    async fn take(places: &Semaphore, turn: &mut Option<Turn>) {
-        let take = |cx: &mut Context<'_>| match places.poll_take(cx.waker(), turn) {
+    async fn take(places: &Semaphore, waiter: &mut Option<Waiter>) {
+        let take = |cx: &mut Context<'_>| match places.poll_take(cx.waker(), waiter) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         };
         poll_fn(take).await;
     }
 
-    /// Three futures wait for one place, and one of them is dropped, before its turn or at it.
+    /// Three futures wait for one place, and one of them is dropped, before its waiter or at it.
     fn all_get_their_turn() {
         let places = Arc::new(Semaphore::new(1));
         assert!(places.try_take(1));
@@ -249,12 +249,12 @@ mod model {
                 })
             })
             .collect();
-        let mut turn = None;
+        let mut waiter = None;
         let waker = Waker::noop();
-        let taken = places.poll_take(waker, &mut turn);
+        let taken = places.poll_take(waker, &mut waiter);
         places.give_back(1);
         crate::sync::yield_now();
-        drop(turn);
+        drop(waiter);
         assert!(!taken, "its place was taken all the time");
         waiting.into_iter().for_each(|t| t.join().unwrap());
         assert_eq!(places.taken(), 0);

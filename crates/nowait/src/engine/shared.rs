@@ -14,13 +14,13 @@ use super::core::Core;
 use super::features::Features;
 use super::file_set::FileSet;
 use super::in_flight::{Cancel, InFlight};
-use super::op_state::Flight;
+use super::op_state::OpState;
 use super::options::Options;
 use super::owner::{Inbox, Message, start_owner};
 use super::pools::Pools;
 use super::reply::Reply;
-use super::request::Parcel;
-use super::semaphore::Turn;
+use super::request::Request;
+use super::semaphore::Waiter;
 #[cfg(feature = "tokio")]
 use super::semaphore::Watch;
 use super::submit::{Begun, Submit, begin};
@@ -40,7 +40,7 @@ use crate::sys::process::PerProcess;
 
 /// An engine that any thread may submit to. Clones are the same engine.
 ///
-/// When the last clone (and the last [`File`](crate::File) on it) is dropped, operations in flight
+/// When the last clone (and the last [`File`](crate::File) on it) is dropped, operations in op_state
 /// go on to their end, with all they own; then its threads end.
 ///
 /// In a forked child it refuses to work ([`ErrorKind::Forked`]): make a new one there.
@@ -180,7 +180,7 @@ impl Engine {
         &self.shared().core
     }
 
-    /// Whether nothing that needs a device is in flight.
+    /// Whether nothing that needs a device is in op_state.
     pub(crate) fn is_idle(&self) -> bool {
         self.core().is_idle()
     }
@@ -227,12 +227,12 @@ impl Engine {
         })
     }
 
-    /// How many operations may be in flight at once, of each class (see [`Options::depth`]).
+    /// How many operations may be in op_state at once, of each class (see [`Options::depth`]).
     pub fn depth(&self) -> usize {
         self.core().depth()
     }
 
-    /// How many operations are in flight, or done and not yet reaped.
+    /// How many operations are in op_state, or done and not yet reaped.
     pub fn in_flight(&self) -> usize {
         self.core().in_flight()
     }
@@ -350,15 +350,15 @@ impl Engine {
         self.policy()
             .counters
             .add(Count::Handoffs, chain.len() as u64);
-        let parcel = |op: Op| {
+        let request = |op: Op| {
             let ticket = self.next_ticket(&op);
             let reply = Reply::Queue(shared.completions.clone(), class);
-            Parcel::new(op, None, ticket, reply).0
+            Request::new(op, None, ticket, reply).0
         };
-        let parcels: Vec<Parcel> = chain.0.into_iter().map(parcel).collect();
-        let tickets = parcels.iter().map(|parcel| parcel.ticket).collect();
-        let due: Vec<_> = parcels.iter().filter_map(Parcel::due).collect();
-        inbox.send(Message::Chain(parcels));
+        let requests: Vec<Request> = chain.0.into_iter().map(request).collect();
+        let tickets = requests.iter().map(|request| request.ticket).collect();
+        let due: Vec<_> = requests.iter().filter_map(Request::due).collect();
+        inbox.send(Message::Chain(requests));
         due.into_iter()
             .for_each(|(at, ticket)| shared.core.deadlines.arm(at, ticket));
         Ok(tickets)
@@ -385,11 +385,11 @@ impl Engine {
         let shared = self.shared();
         let deadline = op.get_deadline();
         let ticket = self.next_ticket(&op);
-        let (mut parcel, route) = Parcel::new(op, rest, ticket, reply);
+        let (mut request, route) = Request::new(op, rest, ticket, reply);
         let inbox = shared.inbox.as_ref();
         let ring_takes = |kind: &Kind| inbox.is_some_and(|inbox| inbox.supported.contains(kind));
-        if let Some(why) = shared.core.refuses(&mut parcel.op.kind, ring_takes) {
-            let (reply, completion) = parcel.stop(&shared.core, why);
+        if let Some(why) = shared.core.refuses(&mut request.op.kind, ring_takes) {
+            let (reply, completion) = request.stop(&shared.core, why);
             if let Some(unwanted) = reply.deliver(&shared.core, completion) {
                 unwanted.discard(&shared.core);
             }
@@ -398,16 +398,16 @@ impl Engine {
         // It has its own place already. Many such writes at once are the ring's: it has one kernel
         // worker do all of a file's, where ours would wait for each other.
         let alone = || shared.core.places(class).taken() == 1;
-        let sooner_here = parcel.op.kind.is_put_off_by_ring() && alone();
+        let sooner_here = request.op.kind.is_put_off_by_ring() && alone();
         shared.core.policy.counters.count(Count::Handoffs);
         match (&shared.inbox, route) {
             // What no ring takes need not go through the owner: one wake-up less.
             (Some(inbox), Route::Ring)
-                if inbox.supported.contains(&parcel.op.kind) && !sooner_here =>
+                if inbox.supported.contains(&request.op.kind) && !sooner_here =>
             {
-                inbox.send(Message::Submit(parcel));
+                inbox.send(Message::Submit(request));
             }
-            _ => shared.pools.push(parcel),
+            _ => shared.pools.push(request),
         }
         if let Some(deadline) = deadline {
             shared.core.deadlines.arm(deadline, ticket);
@@ -419,8 +419,8 @@ impl Engine {
     pub(crate) fn read_ahead(&self, op: Op) {
         let shared = self.shared();
         let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
-        if let Some(parcel) = Parcel::ahead(&shared.core, op, ticket) {
-            shared.pools.push(parcel);
+        if let Some(request) = Request::ahead(&shared.core, op, ticket) {
+            shared.pools.push(request);
         }
     }
 
@@ -431,10 +431,10 @@ impl Engine {
         op: Box<Op>,
         rest: Option<Rest>,
         waker: &Waker,
-        turn: &mut Option<Turn>,
+        waiter: &mut Option<Waiter>,
     ) -> std::result::Result<InFlight, (Box<Op>, Option<Rest>)> {
         let class = Class::of(&op.kind);
-        if !self.take_place(class, waker, turn) {
+        if !self.take_place(class, waker, waiter) {
             return Err((op, rest));
         }
         Ok(self.launch_in(class, *op, rest, waker))
@@ -453,8 +453,8 @@ impl Engine {
         taken
     }
 
-    fn take_place(&self, class: Class, waker: &Waker, turn: &mut Option<Turn>) -> bool {
-        let taken = self.core().places(class).poll_take(waker, turn);
+    fn take_place(&self, class: Class, waker: &Waker, waiter: &mut Option<Waiter>) -> bool {
+        let taken = self.core().places(class).poll_take(waker, waiter);
         if !taken {
             self.policy().counters.count(Count::Full);
         }
@@ -469,23 +469,23 @@ impl Engine {
 
     fn launch_in(&self, class: Class, op: Op, rest: Option<Rest>, waker: &Waker) -> InFlight {
         // To clone a waker is to call the program: if that panics, the place is given back.
-        let flight = catch_unwind(AssertUnwindSafe(|| Arc::new(Flight::new(waker))));
-        let flight = flight.unwrap_or_else(|panic| {
+        let op_state = catch_unwind(AssertUnwindSafe(|| Arc::new(OpState::new(waker))));
+        let op_state = op_state.unwrap_or_else(|panic| {
             self.core().places(class).give_back(1);
             resume_unwind(panic)
         });
         let stoppable = class == Class::Unbounded && op.kind.can_be_stopped();
-        let reply = Reply::Flight(flight.clone(), class);
+        let reply = Reply::OpState(op_state.clone(), class);
         let ticket = self.queue(op, class, rest, reply);
         let stop = stoppable.then(|| (Arc::downgrade(&self.0) as Weak<dyn Cancel>, ticket));
-        InFlight::new(flight, stop)
+        InFlight::new(op_state, stop)
     }
 
-    /// Queues a call for which there is a place, and whose future waits for this flight already.
+    /// Queues a call for which there is a place, and whose future waits for this op_state already.
     #[cfg(feature = "tokio")]
-    pub(crate) fn launch_for(&self, op: Op, flight: Arc<Flight>) {
+    pub(crate) fn launch_for(&self, op: Op, op_state: Arc<OpState>) {
         let class = Class::of(&op.kind);
-        self.queue(op, class, None, Reply::Flight(flight, class));
+        self.queue(op, class, None, Reply::OpState(op_state, class));
     }
 
     /// Has one more worker take turns at a task. Says whether there is one to do so.

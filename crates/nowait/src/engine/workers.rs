@@ -17,7 +17,7 @@ use std::time::Duration;
 use super::class::Class;
 use super::core::Core;
 use super::reply::Unwanted;
-use super::request::Parcel;
+use super::request::Request;
 use super::stop::Stop;
 use crate::completion::Ticket;
 use crate::error::{Error, ErrorKind, Result};
@@ -42,7 +42,7 @@ pub(crate) trait Task: Send + Sync {
 
 /// What a worker can be given.
 enum Work {
-    Parcel(Parcel),
+    Request(Request),
     Task(Arc<dyn Task>),
     /// To be dropped.
     Unwanted(Unwanted),
@@ -153,9 +153,9 @@ impl Pool {
     /// Takes an operation in. It is queued even if no thread can be started for it, as long as
     /// there is one; without any it is given back.
     #[must_use]
-    pub(crate) fn push(&self, parcel: Parcel) -> Option<Parcel> {
-        match self.enqueue(Work::Parcel(parcel)) {
-            Some(Work::Parcel(stranded)) => Some(stranded),
+    pub(crate) fn push(&self, request: Request) -> Option<Request> {
+        match self.enqueue(Work::Request(request)) {
+            Some(Work::Request(stranded)) => Some(stranded),
             _ => None,
         }
     }
@@ -168,11 +168,11 @@ impl Pool {
     }
 
     /// Completes an operation that no thread can be had for: it fails with that.
-    pub(crate) fn refuse(&self, mut parcel: Parcel) {
+    pub(crate) fn refuse(&self, mut request: Request) {
         let core = &self.0.core;
         // Never begun: a close keeps its descriptor, to close it when it is dropped.
-        let _ = parcel.op.kind.settle(Err(Errno::CANCELED));
-        let (reply, completion) = parcel.finish(core, Err(Errno::AGAIN), ServedBy::Caller);
+        let _ = request.op.kind.settle(Err(Errno::CANCELED));
+        let (reply, completion) = request.finish(core, Err(Errno::AGAIN), ServedBy::Caller);
         if let Some(unwanted) = reply.deliver(core, completion) {
             unwanted.discard(core);
         }
@@ -222,7 +222,7 @@ impl Pool {
                 .chain(parked.values_mut())
                 .find_map(|queue| {
                     let at = queue.iter().position(
-                        |work| matches!(work, Work::Parcel(parcel) if parcel.ticket == ticket),
+                        |work| matches!(work, Work::Request(request) if request.ticket == ticket),
                     )?;
                     queue.remove(at)
                 });
@@ -236,11 +236,11 @@ impl Pool {
             }
             found
         };
-        let Some(Work::Parcel(parcel)) = found else {
+        let Some(Work::Request(request)) = found else {
             return false;
         };
         let core = &self.0.core;
-        let (reply, completion) = parcel.stop(core, why);
+        let (reply, completion) = request.stop(core, why);
         if let Some(unwanted) = reply.deliver(core, completion) {
             // In the thread that cancels, which need not be one that may wait.
             self.discard(unwanted);
@@ -271,7 +271,7 @@ impl Inner {
     /// The shares that a piece of work counts against.
     fn shares(&self, work: &Work) -> Shares {
         let handle = match work {
-            Work::Parcel(parcel) => parcel.op.kind.handle(),
+            Work::Request(request) => request.op.kind.handle(),
             Work::Unwanted(unwanted) => unwanted.handle(),
             Work::Task(task) => {
                 let (file, device) = task.subject();
@@ -292,11 +292,11 @@ impl Inner {
     /// How a read that waits without end is told to stop.
     fn stop_for(&self, work: &Work) -> Option<(Ticket, Arc<Stop>)> {
         match work {
-            Work::Parcel(parcel) if self.class == Class::Unbounded => parcel
+            Work::Request(request) if self.class == Class::Unbounded => request
                 .op
                 .kind
                 .can_be_stopped()
-                .then(|| (parcel.ticket, Arc::default())),
+                .then(|| (request.ticket, Arc::default())),
             _ => None,
         }
     }
@@ -346,9 +346,9 @@ impl Inner {
     /// Does what a worker was given. Gives back a task that wants another turn.
     fn carry_out(&self, work: Work, stop: Option<&Stop>) -> Option<Work> {
         match work {
-            Work::Parcel(parcel) => {
-                let (parcel, result) = run(parcel, stop);
-                let (reply, completion) = parcel.finish(&self.core, result, ServedBy::Worker);
+            Work::Request(request) => {
+                let (request, result) = run(request, stop);
+                let (reply, completion) = request.finish(&self.core, result, ServedBy::Worker);
                 if let Some(unwanted) = reply.deliver(&self.core, completion) {
                     unwanted.discard(&self.core);
                 }
@@ -429,9 +429,9 @@ impl Inner {
 }
 
 /// Carries out one operation, to its end.
-fn run(mut parcel: Parcel, stop: Option<&Stop>) -> (Parcel, std::result::Result<usize, Errno>) {
+fn run(mut request: Request, stop: Option<&Stop>) -> (Request, std::result::Result<usize, Errno>) {
     loop {
-        let kind = &mut parcel.op.kind;
+        let kind = &mut request.op.kind;
         let repeats = kind.may_repeat();
         let mut run = || match stop {
             Some(stop) => stop.run(kind),
@@ -444,16 +444,16 @@ fn run(mut parcel: Parcel, stop: Option<&Stop>) -> (Parcel, std::result::Result<
         };
         let result = match ran {
             Ok(n) => {
-                parcel.arrived(n, Arrival::Indeterminate);
+                request.arrived(n, Arrival::Indeterminate);
                 Ok(n)
             }
             Err(errno) => Err(errno),
         };
         if result == Err(Errno::CANCELED) {
-            parcel.stopped = parcel.stopped.or(stop.and_then(Stop::why));
+            request.stopped = request.stopped.or(stop.and_then(Stop::why));
         }
-        if let Step::Done(result) = parcel.op.kind.settle(result) {
-            return (parcel, result);
+        if let Step::Done(result) = request.op.kind.settle(result) {
+            return (request, result);
         }
     }
 }
@@ -485,8 +485,8 @@ mod model {
 
     fn push(pool: &Pool, queue: &Arc<CompletionQueue>, ticket: u64) {
         let reply = Reply::Queue(queue.clone(), Class::File);
-        let (parcel, _) = Parcel::new(Op::from(Nop), None, Ticket(ticket), reply);
-        assert!(pool.push(parcel).is_none());
+        let (request, _) = Request::new(Op::from(Nop), None, Ticket(ticket), reply);
+        assert!(pool.push(request).is_none());
     }
 
     /// Two threads push operations, one of which a third cancels if it comes in time. Each

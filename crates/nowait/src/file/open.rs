@@ -12,8 +12,8 @@ use std::task::{Context, Poll};
 use rustix::fs::OFlags;
 
 use super::File;
+use super::op_future::OpFuture;
 use super::open_cached::open_cached;
-use super::trip::Trip;
 use crate::completion::Completion;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -163,7 +163,7 @@ impl OpenOptions {
         Open {
             options: self.clone(),
             path: path.as_ref().into(),
-            trip: None,
+            operation: None,
         }
     }
 
@@ -256,11 +256,11 @@ impl File {
 pub struct Open {
     options: OpenOptions,
     path: Arc<Path>,
-    trip: Option<(Engine, Trip)>,
+    operation: Option<(Engine, OpFuture)>,
 }
 
 impl Open {
-    fn begin(&self) -> Result<(Engine, Trip)> {
+    fn begin(&self) -> Result<(Engine, OpFuture)> {
         let engine = self.options.on()?;
         engine.check_process("open")?;
         // A path with a NUL inside names no file.
@@ -268,7 +268,7 @@ impl Open {
             .map_err(|_| Error::os("open", Errno::INVAL))?;
         let flags = self.options.flags().map_err(|e| Error::os("open", e))?;
         let op = Openat2::new(path, flags, self.options.permissions());
-        Ok((engine, Trip::new(Op::from(op), None)))
+        Ok((engine, OpFuture::new(Op::from(op), None)))
     }
 
     fn end(&self, engine: &Engine, completion: Completion) -> Result<File> {
@@ -289,30 +289,30 @@ impl Future for Open {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<File>> {
         let this = self.get_mut();
         let failed = |error: Error| error.named("open").on(Some(&this.path));
-        if this.trip.is_none() {
+        if this.operation.is_none() {
             if this.options.only_reads()
                 && let Some(fd) = open_cached(&this.path)
             {
                 let engine = this.options.on().map_err(failed)?;
                 let opened = this.options.take_in(fd, this.path.clone(), engine.clone());
-                this.trip = Some((engine, Trip::Over));
+                this.operation = Some((engine, OpFuture::Done));
                 return Poll::Ready(opened.map_err(failed));
             }
-            this.trip = Some(this.begin().map_err(failed)?);
+            this.operation = Some(this.begin().map_err(failed)?);
         }
-        let Some((engine, mut trip)) = this.trip.take() else {
+        let Some((engine, mut operation)) = this.operation.take() else {
             return Poll::Pending;
         };
-        match trip.poll(&engine, cx) {
+        match operation.poll(&engine, cx) {
             Poll::Ready(completion) => {
                 let opened = this.end(&engine, completion);
-                this.trip = Some((engine, Trip::Over));
+                this.operation = Some((engine, OpFuture::Done));
                 Poll::Ready(opened.map_err(failed))
             }
             Poll::Pending => {
                 // In a forked child it would never be told.
                 engine.check_process("open").map_err(failed)?;
-                this.trip = Some((engine, trip));
+                this.operation = Some((engine, operation));
                 Poll::Pending
             }
         }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::trip::Trip;
+use super::op_future::OpFuture;
 use crate::buffer::{IoBufMut, downcast};
 use crate::completion::Completion;
 use crate::engine::Engine;
@@ -36,7 +36,7 @@ pub struct ReadAt<'a, B> {
 #[derive(Debug)]
 enum Reading<B> {
     New(B),
-    Away(Trip),
+    Away(OpFuture),
     Over,
 }
 
@@ -96,14 +96,14 @@ impl<'a, B: IoBufMut> ReadAt<'a, B> {
     }
 
     /// Boxes the buffer into an operation for the engine.
-    fn rest(&self, buffer: B, rest: Rest) -> Trip {
+    fn rest(&self, buffer: B, rest: Rest) -> OpFuture {
         let mut read = Read::new(self.handle, Box::new(buffer), self.offset).flags(self.flags);
         read.have(rest.done);
         let mut op = Op::from(read);
         if let Some(deadline) = self.deadline {
             op = op.deadline(deadline);
         }
-        Trip::new(op, Some(rest))
+        OpFuture::new(op, Some(rest))
     }
 }
 
@@ -148,10 +148,10 @@ impl<B: IoBufMut> Future for ReadAt<'_, B> {
                 },
             }
         }
-        let Reading::Away(trip) = &mut this.state else {
+        let Reading::Away(operation) = &mut this.state else {
             return Poll::Pending;
         };
-        match trip.poll(engine, cx) {
+        match operation.poll(engine, cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(completion) => {
                 this.state = Reading::Over;

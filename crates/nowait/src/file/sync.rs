@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::trip::Trip;
+use super::op_future::OpFuture;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::handle::Handle;
@@ -17,7 +17,7 @@ pub struct Sync<'a> {
     handle: &'a Handle,
     engine: &'a Engine,
     name: &'static str,
-    trip: Trip,
+    operation: OpFuture,
 }
 
 impl<'a> Sync<'a> {
@@ -31,7 +31,7 @@ impl<'a> Sync<'a> {
             handle,
             engine,
             name,
-            trip: Trip::new(op.into(), None),
+            operation: OpFuture::new(op.into(), None),
         }
     }
 }
@@ -44,7 +44,7 @@ impl Future for Sync<'_> {
         let (handle, engine) = (this.handle, this.engine);
         // In a forked child it would never be told.
         engine.check_process(this.name)?;
-        this.trip.poll(engine, cx).map(|completion| {
+        this.operation.poll(engine, cx).map(|completion| {
             completion
                 .result
                 .map(|_| ())

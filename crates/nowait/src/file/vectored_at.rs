@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::Poll;
 
-use super::trip::Trip;
+use super::op_future::OpFuture;
 use super::{File, ReadAt};
 use crate::buffer::{IoBuf, IoBufMut, Source, downcast_source};
 use crate::completion::Completion;
@@ -113,8 +113,8 @@ impl File {
         }
         let sources = buffers.into_iter().map(|b| Box::new(b) as Source).collect();
         let op = Writev::new(&self.handle, sources, offset);
-        let mut trip = Trip::new(Op::from(op), None);
-        let done = std::future::poll_fn(|cx| trip.poll(&self.engine, cx)).await;
+        let mut operation = OpFuture::new(Op::from(op), None);
+        let done = std::future::poll_fn(|cx| operation.poll(&self.engine, cx)).await;
         let held = match done.held.into_kind() {
             Kind::Writev(op) => op.into_sources(),
             _ => Vec::new(),

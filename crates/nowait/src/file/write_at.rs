@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::trip::Trip;
+use super::op_future::OpFuture;
 use crate::buffer::{IoBuf, downcast_source};
 use crate::completion::Completion;
 use crate::engine::Engine;
@@ -34,7 +34,7 @@ pub struct WriteAt<'a, B> {
 #[derive(Debug)]
 enum Writing<B> {
     New(B),
-    Away(Trip),
+    Away(OpFuture),
     Over,
 }
 
@@ -90,7 +90,7 @@ impl<'a, B: IoBuf> WriteAt<'a, B> {
     }
 
     /// Boxes the bytes into an operation for the engine, `done` of them being written.
-    fn rest(&self, buffer: B, done: usize) -> Trip {
+    fn rest(&self, buffer: B, done: usize) -> OpFuture {
         let mut write = Write::new(self.handle, Box::new(buffer), self.offset).flags(self.flags);
         if self.all {
             write = write.all();
@@ -100,7 +100,7 @@ impl<'a, B: IoBuf> WriteAt<'a, B> {
         if let Some(deadline) = self.deadline {
             op = op.deadline(deadline);
         }
-        Trip::new(op, None)
+        OpFuture::new(op, None)
     }
 }
 
@@ -148,10 +148,10 @@ impl<B: IoBuf> Future for WriteAt<'_, B> {
                 Err(error) => return this.land(Completion::failed(error, buffer)),
             }
         }
-        let Writing::Away(trip) = &mut this.state else {
+        let Writing::Away(operation) = &mut this.state else {
             return Poll::Pending;
         };
-        match trip.poll(engine, cx) {
+        match operation.poll(engine, cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(completion) => {
                 this.state = Writing::Over;

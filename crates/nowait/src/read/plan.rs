@@ -139,7 +139,7 @@ mod tests {
         residency: false,
         ..EXT4
     };
-    const MOST: usize = 256 << 10;
+    const COPY_LIMIT: usize = 256 << 10;
 
     #[test]
     fn every_row() {
@@ -155,7 +155,7 @@ mod tests {
             ..READ
         };
         let large = Request {
-            len: MOST + 1,
+            len: COPY_LIMIT + 1,
             ..READ
         };
         let stream = Request {
@@ -225,7 +225,7 @@ mod tests {
             (flagged, TMPFS, Eager, Try, Queue(Reason::Special)),
         ];
         for (request, facts, mode, advice, want) in rows {
-            let got = plan(request, facts, mode, advice, MOST);
+            let got = plan(request, facts, mode, advice, COPY_LIMIT);
             assert_eq!(got, want, "{request:?} {facts:?} {mode:?} {advice:?}");
         }
     }

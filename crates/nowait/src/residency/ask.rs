@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use once_cell::race::OnceBox;
 
 use super::answer::Reason;
-use super::chosen::{Chosen, choose};
+use super::choice::{SourceChoice, choose};
 use super::mapped::Mapped;
 use super::pages::{page_size, pages};
 use crate::sys::residency::cachestat;
@@ -13,40 +13,41 @@ use crate::sys::{Errno, stat};
 
 /// Whether a range is resident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum Coverage {
     /// Every page of it that the file has.
-    Whole,
+    Full,
     /// Some page is not there.
-    Not,
+    Partial,
     /// Nobody can say.
     Unknown,
 }
 
-/// The residency source of one open file, chosen at the first question. Boxed, so that files that
+/// The residency source of one open file, choice at the first question. Boxed, so that files that
 /// never ask stay small.
 #[derive(Debug, Default)]
-pub(crate) struct SourceCache(OnceBox<Chosen>);
+pub(crate) struct SourceCache(OnceBox<SourceChoice>);
 
 impl SourceCache {
     /// The source of the file that `fd` refers to: always the same file.
-    pub(super) fn chosen(&self, fd: BorrowedFd<'_>) -> &Chosen {
+    pub(super) fn choice(&self, fd: BorrowedFd<'_>) -> &SourceChoice {
         self.0.get_or_init(|| {
-            let none = |errno: Errno| Chosen::Nobody(Reason::NoCall(errno.raw_os_error()));
+            let none =
+                |errno: Errno| SourceChoice::Unavailable(Reason::NoCall(errno.raw_os_error()));
             Box::new(choose(fd).unwrap_or_else(none))
         })
     }
 
     /// Whether there is a source that tells the truth.
     pub(crate) fn is_available(&self, fd: BorrowedFd<'_>) -> bool {
-        !matches!(self.chosen(fd), Chosen::Nobody(_))
+        !matches!(self.choice(fd), SourceChoice::Unavailable(_))
     }
 
     /// Whether all of `offset..offset + len` that lies within the file is in the page cache.
-    pub(crate) fn ask(&self, fd: BorrowedFd<'_>, offset: u64, len: usize) -> Held {
-        match whole(fd, self.chosen(fd), offset, len as u64) {
-            Ok(true) => Held::Whole,
-            Ok(false) => Held::Not,
-            Err(_) => Held::Unknown,
+    pub(crate) fn ask(&self, fd: BorrowedFd<'_>, offset: u64, len: usize) -> Coverage {
+        match whole(fd, self.choice(fd), offset, len as u64) {
+            Ok(true) => Coverage::Full,
+            Ok(false) => Coverage::Partial,
+            Err(_) => Coverage::Unknown,
         }
     }
 }
@@ -57,15 +58,15 @@ impl SourceCache {
 /// What the kernel says; ENOSYS if there is nobody to ask.
 pub(super) fn whole(
     fd: BorrowedFd<'_>,
-    chosen: &Chosen,
+    choice: &SourceChoice,
     offset: u64,
     len: u64,
 ) -> Result<bool, Errno> {
-    match chosen {
-        Chosen::Nobody(_) => Err(Errno::NOSYS),
+    match choice {
+        SourceChoice::Unavailable(_) => Err(Errno::NOSYS),
         _ if len == 0 => Ok(true),
-        Chosen::Cachestat => whole_counted(fd, offset, len),
-        Chosen::Mincore(mapped) => whole_looked_up(fd, mapped, offset, len),
+        SourceChoice::Cachestat => whole_counted(fd, offset, len),
+        SourceChoice::Mincore(mapped) => whole_looked_up(fd, mapped, offset, len),
     }
 }
 

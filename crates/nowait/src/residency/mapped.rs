@@ -15,7 +15,7 @@ use crate::sys::stat::{self, Shape};
 /// whether mincore lies, so it is also more than a folio at the end of the file reaches beyond it.
 const GROWTH: u64 = 16 << 20;
 /// The most address space that is kept for one file.
-const MOST: u64 = 64 << 30;
+const MAX_MAPPED: u64 = 64 << 30;
 
 /// A file that mincore(2) can be asked about.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl Window {
             .checked_next_multiple_of(page_size())
             .and_then(|end| end.checked_add(GROWTH))
             .ok_or(Errno::OVERFLOW)?;
-        Window::new(fd, &(end.saturating_sub(MOST)..end), layered)
+        Window::new(fd, &(end.saturating_sub(MAX_MAPPED)..end), layered)
     }
 
     /// These bytes, which are whole pages.

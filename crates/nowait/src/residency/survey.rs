@@ -9,7 +9,7 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use super::chosen::{Chosen, choose_mincore};
+use super::choice::{SourceChoice, choose_mincore};
 use super::mapped::Mapped;
 use super::pages::page_size;
 use crate::cast::to_usize;
@@ -29,28 +29,28 @@ const MAPPING: u64 = 400;
 /// Somebody to ask about a file's pages.
 pub(super) struct Survey<'a> {
     pub(super) fd: BorrowedFd<'a>,
-    pub(super) chosen: &'a Chosen,
+    pub(super) choice: &'a SourceChoice,
     /// Whether cachestat may have mincore's help.
     pub(super) alone: bool,
     /// The file, now.
     pub(super) shape: Shape,
 }
 
-/// What is told of the next so many pages.
+/// What is state of the next so many pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum PageState {
     Missing,
     Resident,
     /// Not asked about: a large hole.
     Unasked,
 }
 
-impl Told {
-    fn all(resident: bool) -> Told {
+impl PageState {
+    fn all(resident: bool) -> PageState {
         if resident {
-            Told::Resident
+            PageState::Resident
         } else {
-            Told::Missing
+            PageState::Missing
         }
     }
 }
@@ -58,10 +58,10 @@ impl Told {
 impl Survey<'_> {
     /// How many of the pages are resident before the first that is not.
     pub(super) fn prefix(&self, pages: Range<u64>) -> Result<u64, Errno> {
-        match self.chosen {
-            Chosen::Cachestat => self.prefix_counted(pages),
-            Chosen::Mincore(mapped) => self.prefix_looked_up(mapped, pages),
-            Chosen::Nobody(_) => Ok(0),
+        match self.choice {
+            SourceChoice::Cachestat => self.prefix_counted(pages),
+            SourceChoice::Mincore(mapped) => self.prefix_looked_up(mapped, pages),
+            SourceChoice::Unavailable(_) => Ok(0),
         }
     }
 
@@ -69,12 +69,12 @@ impl Survey<'_> {
     pub(super) fn each(
         &self,
         pages: Range<u64>,
-        tell: &mut dyn FnMut(u64, Told),
+        tell: &mut dyn FnMut(u64, PageState),
     ) -> Result<(), Errno> {
-        match self.chosen {
-            Chosen::Cachestat => self.split(pages, tell),
-            Chosen::Mincore(mapped) => self.look_up(mapped, pages, tell),
-            Chosen::Nobody(_) => Ok(()),
+        match self.choice {
+            SourceChoice::Cachestat => self.split(pages, tell),
+            SourceChoice::Mincore(mapped) => self.look_up(mapped, pages, tell),
+            SourceChoice::Unavailable(_) => Ok(()),
         }
     }
 
@@ -125,13 +125,13 @@ impl Survey<'_> {
         Ok(len(&pages))
     }
 
-    fn split(&self, pages: Range<u64>, tell: &mut dyn FnMut(u64, Told)) -> Result<(), Errno> {
+    fn split(&self, pages: Range<u64>, tell: &mut dyn FnMut(u64, PageState)) -> Result<(), Errno> {
         let mapped = OnceCell::new();
         let mut rest = vec![pages];
         while let Some(pages) = rest.pop() {
             let cached = self.count(&pages)?.cached;
             if cached == 0 || cached >= len(&pages) {
-                tell(len(&pages), Told::all(cached > 0));
+                tell(len(&pages), PageState::all(cached > 0));
             } else if len(&pages) > CHUNK / page_size() {
                 let part = (len(&pages) / PARTS).next_power_of_two();
                 let part = part.max(CHUNK / page_size());
@@ -153,7 +153,7 @@ impl Survey<'_> {
         &self,
         chunk: Range<u64>,
         mapped: &OnceCell<Option<Mapped>>,
-        tell: &mut dyn FnMut(u64, Told),
+        tell: &mut dyn FnMut(u64, PageState),
     ) -> Result<(), Errno> {
         let half = middle(&chunk);
         let mut rest = vec![half..chunk.end, chunk.start..half];
@@ -168,7 +168,7 @@ impl Survey<'_> {
             let cached = self.count(&pages)?.cached;
             spent += CALL + cached;
             if cached == 0 || cached >= len(&pages) {
-                tell(len(&pages), Told::all(cached > 0));
+                tell(len(&pages), PageState::all(cached > 0));
             } else {
                 let middle = middle(&pages);
                 rest.extend([middle..pages.end, pages.start..middle]);
@@ -181,7 +181,7 @@ impl Survey<'_> {
         &self,
         mapped: &Mapped,
         pages: Range<u64>,
-        tell: &mut dyn FnMut(u64, Told),
+        tell: &mut dyn FnMut(u64, PageState),
     ) -> Result<(), Errno> {
         let holes = Holes::of(self.fd, &self.shape, &pages);
         let mut resident = Vec::new();
@@ -191,12 +191,12 @@ impl Survey<'_> {
             let data = holes.as_ref().map_or(next, |holes| holes.data_from(next));
             if data >= end {
                 end = data.min(pages.end);
-                tell(end - next, Told::Unasked);
+                tell(end - next, PageState::Unasked);
             } else {
                 resident.resize(to_usize(end - next), 0);
                 mapped.look(self.fd, &self.shape, next..end, &mut resident)?;
                 for run in resident.chunk_by(|a, b| a & 1 == b & 1) {
-                    tell(run.len() as u64, Told::all(run[0] & 1 == 1));
+                    tell(run.len() as u64, PageState::all(run[0] & 1 == 1));
                 }
             }
             next = end;

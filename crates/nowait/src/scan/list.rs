@@ -420,7 +420,7 @@ impl Stream {
         let start = self.at;
         let mut over = None;
         let mut called = false;
-        let mut left = retry::MOST;
+        let mut left = retry::MAX_ATTEMPTS;
         'call: loop {
             let mut dirents = RawDir::new(&self.fd, buffer.spare_capacity_mut());
             while !called || !dirents.is_buffer_empty() {

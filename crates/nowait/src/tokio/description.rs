@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use super::answer::Answer;
 use super::error::as_io;
 use super::transfer::{Ended, Transfer};
-use crate::engine::{Engine, Flight};
+use crate::engine::{Engine, OpState};
 use crate::handle::Handle;
 use crate::op::{Call, Op};
 use crate::sync::lock;
@@ -42,7 +42,7 @@ pub(super) struct Description {
 struct Queued {
     engine: Engine,
     call: Op,
-    flight: Arc<Flight>,
+    in_flight: Arc<OpState>,
 }
 
 /// Tries were quick so far.
@@ -92,13 +92,13 @@ impl Description {
         transfer: Transfer,
         waker: &Waker,
     ) -> Asked {
-        let flight = Arc::new(Flight::new(waker));
+        let in_flight = Arc::new(OpState::new(waker));
         let (tell, answer) = Answer::new();
         // Of other kinds of files the kernel locks no position: a read that waits must not keep the
         // write that it waits for.
         let turn = self.handle.is_regular().then(|| Turn(self.clone()));
         let asked = Asked {
-            flight: flight.clone(),
+            in_flight: in_flight.clone(),
             answer,
             unmade: transfer.unmade(),
         };
@@ -117,12 +117,12 @@ impl Description {
                 queued.push_back(Queued {
                     engine: engine.clone(),
                     call,
-                    flight,
+                    in_flight,
                 });
                 return asked;
             }
         }
-        engine.launch_for(call, flight);
+        engine.launch_for(call, in_flight);
         asked
     }
 
@@ -153,10 +153,10 @@ impl Drop for Turn {
         if let Some(Queued {
             engine,
             call,
-            flight,
+            in_flight,
         }) = next
         {
-            engine.launch_for(call, flight);
+            engine.launch_for(call, in_flight);
         }
     }
 }
@@ -164,7 +164,7 @@ impl Drop for Turn {
 /// A call that was asked for.
 #[derive(Debug)]
 pub(super) struct Asked {
-    flight: Arc<Flight>,
+    in_flight: Arc<OpState>,
     answer: Answer<Ended>,
     unmade: fn(std::io::Error) -> Ended,
 }
@@ -172,7 +172,7 @@ pub(super) struct Asked {
 impl Asked {
     /// Waits until it has ended.
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Ended> {
-        let done = ready!(self.flight.poll(cx));
+        let done = ready!(self.in_flight.poll(cx));
         let made = done.result.map_err(as_io).and_then(|_| self.answer.take());
         Poll::Ready(made.unwrap_or_else(self.unmade))
     }

@@ -28,7 +28,7 @@ use crate::read::Recent;
 use crate::sys;
 
 /// How much one read or write moves at most, unless it is told otherwise: tokio's 2 MiB.
-const MOST: usize = 2 << 20;
+const MAX_BUF_SIZE: usize = 2 << 20;
 
 /// An open file on an engine, with the face and the behaviour of `tokio::fs::File`.
 ///
@@ -75,7 +75,7 @@ impl File {
             stream: Mutex::new(Stream::of(&handle)),
             handle,
             on: OnceBox::new(),
-            most: MOST,
+            most: MAX_BUF_SIZE,
         }
     }
 

@@ -28,7 +28,7 @@ use super::transfer::{self, Ended, Transfer};
 use super::unread::Unread;
 use crate::completion::Completion;
 use crate::engine::{Engine, Watch};
-use crate::file::{File, Trip};
+use crate::file::{File, OpFuture};
 use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::mode::Mode;
@@ -54,7 +54,7 @@ pub(super) struct Stream {
 enum Doing {
     Nothing,
     /// An operation on a file without a position.
-    Operation(Trip),
+    Operation(OpFuture),
     /// A call at the position.
     Call(Asked),
     /// A seek that has ended, or one for which the engine had no place yet.
@@ -192,7 +192,7 @@ impl Stream {
             self.ask(engine, Transfer::read(handle, room, want), cx.waker())
         } else {
             let read = transfer::read(handle, room, want);
-            Doing::Operation(Trip::reserved(engine, Op::from(read), cx))
+            Doing::Operation(OpFuture::reserved(engine, Op::from(read), cx))
         };
         Poll::Ready(Ok(()))
     }
@@ -276,7 +276,7 @@ impl Stream {
             self.ask(engine, Transfer::write(handle, copy, back), cx.waker())
         } else {
             let write = transfer::write(handle, copy);
-            Doing::Operation(Trip::reserved(engine, Op::from(write), cx))
+            Doing::Operation(OpFuture::reserved(engine, Op::from(write), cx))
         };
         Poll::Ready(Ok(n))
     }
@@ -367,7 +367,7 @@ impl Stream {
         }
         let ended = match &mut self.doing {
             Doing::Nothing | Doing::Seek(_) => return Poll::Ready(None),
-            Doing::Operation(trip) => ended(ready!(trip.poll(file.engine(), cx))),
+            Doing::Operation(operation) => ended(ready!(operation.poll(file.engine(), cx))),
             Doing::Call(asked) => ready!(asked.poll(cx)),
             Doing::Sought(sought) => {
                 let sought = std::mem::replace(sought, Ok(0));

@@ -5,7 +5,7 @@ use std::io;
 use super::answer::Answer;
 use super::error::as_io;
 use crate::engine::Engine;
-use crate::file::Trip;
+use crate::file::OpFuture;
 use crate::handle::Handle;
 use crate::op::{Call, Op};
 
@@ -17,8 +17,8 @@ pub(super) async fn on_worker<T: Send + 'static>(
     call: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     engine.check_process("call")?;
-    let (mut trip, answer) = to_worker(file, call);
-    let done = std::future::poll_fn(|cx| trip.poll(engine, cx)).await;
+    let (mut operation, answer) = to_worker(file, call);
+    let done = std::future::poll_fn(|cx| operation.poll(engine, cx)).await;
     done.result.map_err(as_io)?;
     answer.take()?
 }
@@ -27,11 +27,11 @@ pub(super) async fn on_worker<T: Send + 'static>(
 pub(super) fn to_worker<T: Send + 'static>(
     file: Option<&Handle>,
     call: impl FnOnce() -> T + Send + 'static,
-) -> (Trip, Answer<T>) {
+) -> (OpFuture, Answer<T>) {
     let (tell, answer) = Answer::new();
     let mut op = Call::new(move || tell.tell(call()));
     if let Some(file) = file {
         op = op.on(file);
     }
-    (Trip::new(Op::from(op), None), answer)
+    (OpFuture::new(Op::from(op), None), answer)
 }

@@ -238,7 +238,7 @@ impl Ring {
         if !self.wake_armed && !self.polled && !self.broken {
             let fd = types::Fd(self.wake.as_raw_fd());
             let entry = opcode::Read::new(fd, self.wake_count.as_mut_ptr(), 8).build();
-            self.wake_armed = self.request(&entry.user_data(WAKE));
+            self.wake_armed = self.enqueue_own(&entry.user_data(WAKE));
         }
     }
 }

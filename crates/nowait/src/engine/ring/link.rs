@@ -7,8 +7,8 @@ use io_uring::squeue;
 use super::Ring;
 use super::out::Out;
 use super::setup::ENTRIES;
-use crate::engine::chain::Held;
-use crate::engine::request::Parcel;
+use crate::engine::chain::LinkState;
+use crate::engine::request::Request;
 use crate::error::ErrorKind;
 use crate::handle::Handle;
 use crate::op::Step;
@@ -20,20 +20,20 @@ impl Ring {
     /// Takes a chain in, for which there must be slots. Gives it back if there are none, or it is
     /// more than the submission queue has room for.
     #[must_use]
-    pub(crate) fn push_chain(&mut self, parcels: Vec<Parcel>) -> Option<Vec<Parcel>> {
+    pub(crate) fn push_chain(&mut self, requests: Vec<Request>) -> Option<Vec<Request>> {
         let room = self.ring.submission().capacity();
-        if self.broken || parcels.len() > self.free.len().min(room) {
-            return Some(parcels);
+        if self.broken || requests.len() > self.free.len().min(room) {
+            return Some(requests);
         }
         let id = self.next_chain;
         self.next_chain = self.next_chain.wrapping_add(1);
-        let mut held = Held::default();
-        for (parcel, index) in parcels
+        let mut held = LinkState::default();
+        for (request, index) in requests
             .into_iter()
             .zip(std::iter::from_fn(|| self.free.pop()))
         {
             let slot = &mut self.slots[index as usize];
-            slot.parcel = Some(parcel);
+            slot.request = Some(request);
             slot.chain = Some(id);
             held.members.push_back(index);
         }
@@ -97,17 +97,19 @@ impl Ring {
         out: &mut impl FnMut(Out),
     ) {
         let slot = &mut self.slots[index as usize];
-        let (Some(held), Some(parcel)) = (self.chains.get_mut(&id), &slot.parcel) else {
+        let (Some(held), Some(request)) = (self.chains.get_mut(&id), &slot.request) else {
             return;
         };
         held.out -= 1;
-        let kind = &parcel.op.kind;
+        let kind = &request.op.kind;
         let cut_off = held.first != Some(index);
         let goes_on = match result {
-            Err(Errno::CANCELED) => cut_off && parcel.stopped.is_none(),
+            Err(Errno::CANCELED) => cut_off && request.stopped.is_none(),
             Err(Errno::INTR) => {
                 slot.interrupted += 1;
-                parcel.stopped.is_none() && kind.may_repeat() && slot.interrupted < retry::MOST
+                request.stopped.is_none()
+                    && kind.may_repeat()
+                    && slot.interrupted < retry::MAX_ATTEMPTS
             }
             // Of a pipe with O_NONBLOCK it is the answer.
             Err(Errno::AGAIN) if kind.handle().is_none_or(Handle::is_seekable) => {
@@ -131,22 +133,22 @@ impl Ring {
             return;
         };
         let stopped = |index: &u32| {
-            let parcel = self.slots[*index as usize].parcel.as_ref();
-            parcel.is_some_and(|parcel| parcel.stopped.is_some())
+            let request = self.slots[*index as usize].request.as_ref();
+            request.is_some_and(|request| request.stopped.is_some())
         };
         let over = held.failed || self.broken || held.members.front().is_none_or(stopped);
         if !over && self.begin_chain(id) {
             return;
         }
         for index in self.chains.remove(&id).into_iter().flat_map(|h| h.members) {
-            if let Some(parcel) = self.release(index) {
+            if let Some(request) = self.release(index) {
                 let ended = if over {
                     ErrorKind::Cancelled
                 } else {
                     ErrorKind::NeedsRing
                 };
-                let why = parcel.stopped.unwrap_or(ended);
-                let (reply, completion) = parcel.stop(&self.core, why);
+                let why = request.stopped.unwrap_or(ended);
+                let (reply, completion) = request.stop(&self.core, why);
                 out(Out::Done(reply, completion));
             }
         }

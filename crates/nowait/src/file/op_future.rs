@@ -1,10 +1,10 @@
-//! A trip: an operation on an engine, seen from the future that waits for it.
+//! A operation: an operation on an engine, seen from the future that waits for it.
 
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use crate::completion::Completion;
-use crate::engine::{Engine, InFlight, Turn};
+use crate::engine::{Engine, InFlight, Waiter};
 use crate::error::Error;
 use crate::op::Op;
 use crate::read::Rest;
@@ -12,24 +12,24 @@ use crate::stats::{ns_since, sometimes_now};
 
 /// What an operation on an engine is doing, seen from its future.
 #[derive(Debug)]
-pub(crate) enum Trip {
+pub(crate) enum OpFuture {
     /// Waiting for a place in the engine.
-    Waiting(Box<Op>, Option<Rest>, Option<Turn>),
+    Waiting(Box<Op>, Option<Rest>, Option<Waiter>),
     /// On its way; since when, for one in 64.
-    Flying(InFlight, Option<Instant>),
+    InFlight(InFlight, Option<Instant>),
     /// Landed; the future is used up.
-    Over,
+    Done,
 }
 
-impl Trip {
-    pub(crate) fn new(op: Op, rest: Option<Rest>) -> Trip {
-        Trip::Waiting(Box::new(op), rest, None)
+impl OpFuture {
+    pub(crate) fn new(op: Op, rest: Option<Rest>) -> OpFuture {
+        OpFuture::Waiting(Box::new(op), rest, None)
     }
 
-    /// A trip that has its place in the engine already.
+    /// A operation that has its place in the engine already.
     #[cfg(feature = "tokio")]
-    pub(crate) fn reserved(engine: &Engine, op: Op, cx: &Context<'_>) -> Trip {
-        Trip::Flying(engine.launch_reserved(op, cx.waker()), sometimes_now())
+    pub(crate) fn reserved(engine: &Engine, op: Op, cx: &Context<'_>) -> OpFuture {
+        OpFuture::InFlight(engine.launch_reserved(op, cx.waker()), sometimes_now())
     }
 
     /// Goes on as far as it gets. In a forked child: an operation that waits for a place is refused,
@@ -38,15 +38,15 @@ impl Trip {
         if let Err(error) = engine.check_process("poll") {
             return self.poll_in_child(error);
         }
-        match std::mem::replace(self, Trip::Over) {
-            Trip::Waiting(op, rest, mut turn) => {
+        match std::mem::replace(self, OpFuture::Done) {
+            OpFuture::Waiting(op, rest, mut waiter) => {
                 let timer = sometimes_now();
-                *self = match engine.launch(op, rest, cx.waker(), &mut turn) {
-                    Ok(flight) => Trip::Flying(flight, timer),
-                    Err((op, rest)) => Trip::Waiting(op, rest, turn),
+                *self = match engine.launch(op, rest, cx.waker(), &mut waiter) {
+                    Ok(in_flight) => OpFuture::InFlight(in_flight, timer),
+                    Err((op, rest)) => OpFuture::Waiting(op, rest, waiter),
                 };
             }
-            Trip::Flying(mut flight, timer) => match flight.poll(cx) {
+            OpFuture::InFlight(mut in_flight, timer) => match in_flight.poll(cx) {
                 Poll::Ready(completion) => {
                     if let Some(timer) = timer {
                         let policy = engine.policy();
@@ -54,25 +54,25 @@ impl Trip {
                     }
                     return Poll::Ready(completion);
                 }
-                Poll::Pending => *self = Trip::Flying(flight, timer),
+                Poll::Pending => *self = OpFuture::InFlight(in_flight, timer),
             },
-            Trip::Over => {}
+            OpFuture::Done => {}
         }
         Poll::Pending
     }
 
     #[cold]
     fn poll_in_child(&mut self, refused: Error) -> Poll<Completion> {
-        match std::mem::replace(self, Trip::Over) {
-            Trip::Waiting(op, ..) => {
+        match std::mem::replace(self, OpFuture::Done) {
+            OpFuture::Waiting(op, ..) => {
                 let refused = refused.named(op.name());
                 return Poll::Ready(Completion::failed(refused, *op));
             }
-            Trip::Flying(mut flight, timer) => match flight.landed_before_fork() {
+            OpFuture::InFlight(mut in_flight, timer) => match in_flight.completed_before_fork() {
                 Some(completion) => return Poll::Ready(completion),
-                None => *self = Trip::Flying(flight, timer),
+                None => *self = OpFuture::InFlight(in_flight, timer),
             },
-            Trip::Over => {}
+            OpFuture::Done => {}
         }
         Poll::Pending
     }

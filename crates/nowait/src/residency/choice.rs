@@ -12,13 +12,13 @@ use crate::sys::stat::{self, Shape};
 
 /// Who tells the truth about a file's residency.
 #[derive(Debug)]
-pub(crate) enum Chosen {
+pub(crate) enum SourceChoice {
     /// cachestat(2).
     Cachestat,
     /// mincore(2) on this mapping of the file.
     Mincore(Mapped),
     /// Nobody.
-    Nobody(Reason),
+    Unavailable(Reason),
 }
 
 /// The decision.
@@ -36,26 +36,26 @@ pub(crate) enum Chosen {
 ///
 /// # Errors
 /// EBADF: a descriptor that can't be asked with (`O_PATH`).
-pub(super) fn choose(fd: BorrowedFd<'_>) -> Result<Chosen, Errno> {
+pub(super) fn choose(fd: BorrowedFd<'_>) -> Result<SourceChoice, Errno> {
     let shape = stat::shape(fd)?;
     let filesystem = stat::magic(fd)?;
     if !matches!(shape.kind, FileType::RegularFile | FileType::BlockDevice) {
-        return Ok(Chosen::Nobody(Reason::NotAFile));
+        return Ok(SourceChoice::Unavailable(Reason::NotAFile));
     }
     if filesystem == magic::HUGETLBFS {
-        return Ok(Chosen::Nobody(Reason::HugePages));
+        return Ok(SourceChoice::Unavailable(Reason::HugePages));
     }
     // Whose reads may be served from the pages of another file: it has none of its own.
     if filesystem != magic::OVERLAYFS && filesystem != magic::FUSE {
         match cachestat(fd, 0, 1) {
-            Ok(_) => return Ok(Chosen::Cachestat),
+            Ok(_) => return Ok(SourceChoice::Cachestat),
             Err(Errno::BADF) => return Err(Errno::BADF),
             Err(_) => {}
         }
     }
     match believed(fd, &shape, filesystem == magic::OVERLAYFS)? {
-        Ok(mapped) => Ok(Chosen::Mincore(mapped)),
-        Err(reason) => Ok(Chosen::Nobody(reason)),
+        Ok(mapped) => Ok(SourceChoice::Mincore(mapped)),
+        Err(reason) => Ok(SourceChoice::Unavailable(reason)),
     }
 }
 
@@ -84,12 +84,12 @@ pub(super) fn choose_mincore(fd: BorrowedFd<'_>, shape: &Shape) -> Option<Mapped
 }
 
 /// One source, whether it tells the truth or not.
-pub(super) fn only(source: Source, fd: BorrowedFd<'_>) -> Result<Chosen, Errno> {
+pub(super) fn only(source: Source, fd: BorrowedFd<'_>) -> Result<SourceChoice, Errno> {
     match source {
-        Source::Cachestat => cachestat(fd, 0, 1).map(|_| Chosen::Cachestat),
+        Source::Cachestat => cachestat(fd, 0, 1).map(|_| SourceChoice::Cachestat),
         Source::Mincore => {
             let layered = stat::magic(fd)? == magic::OVERLAYFS;
-            Mapped::new(fd, &stat::shape(fd)?, layered).map(Chosen::Mincore)
+            Mapped::new(fd, &stat::shape(fd)?, layered).map(SourceChoice::Mincore)
         }
     }
 }
