@@ -33,8 +33,9 @@ struct Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The kernel said so; [`Error::errno`] has its number.
-    Os,
+    /// The kernel returned an error. The kind is that of the standard library for the errno, which
+    /// [`Error::errno`] returns.
+    Io(io::ErrorKind),
     /// The kernel, the sandbox or this filesystem does not know the call or the flag
     /// (ENOSYS, EOPNOTSUPP).
     Unsupported,
@@ -44,9 +45,9 @@ pub enum ErrorKind {
     UnexpectedEof,
     /// A write that had to write everything was taken for zero bytes (`write_all_at`).
     WriteZero,
-    /// Cancelled by the program before the kernel did it. ECANCELED of a filesystem is `Os`.
+    /// Cancelled by the program before the kernel did it. ECANCELED of a filesystem is `Io`.
     Cancelled,
-    /// Its deadline passed before the kernel did it. ETIME of a filesystem is `Os`.
+    /// Its deadline passed before the kernel did it. ETIME of a filesystem is `Io`.
     DeadlinePassed,
     /// The engine belongs to the process that made it, and this is a forked child of that one.
     Forked,
@@ -81,7 +82,7 @@ impl Error {
     pub(crate) fn os(operation: &'static str, errno: Errno) -> Error {
         let kind = match errno {
             Errno::NOSYS | Errno::OPNOTSUPP => ErrorKind::Unsupported,
-            _ => ErrorKind::Os,
+            _ => ErrorKind::Io(io::Error::from_raw_os_error(errno.raw_os_error()).kind()),
         };
         Error(Box::new(Failure {
             operation,
@@ -159,7 +160,7 @@ impl fmt::Display for Error {
                     "O_DIRECT needs memory at a multiple of {memory} bytes, offset and length at one of {offset}"
                 );
             }
-            ErrorKind::Os => "failed",
+            ErrorKind::Io(_) => "failed",
             ErrorKind::Unsupported => "not supported here",
             ErrorKind::InvalidInput => "not a value that can be used",
             ErrorKind::UnexpectedEof => "the file ends before the buffer is full",
@@ -189,7 +190,7 @@ impl fmt::Display for Error {
             ErrorKind::Full => "the engine is full; reap completions or raise its depth",
         };
         match self.0.errno {
-            Some(errno) if self.0.kind == ErrorKind::Os => {
+            Some(errno) if matches!(self.0.kind, ErrorKind::Io(_)) => {
                 write!(f, "{}", io::Error::from_raw_os_error(errno.raw_os_error()))
             }
             Some(errno) => {
@@ -204,8 +205,13 @@ impl fmt::Display for Error {
     }
 }
 
+/// The text of [`Display`](fmt::Display), so that an error which `main` returns is readable. `{:#?}` prints
+/// the fields.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return fmt::Display::fmt(self, f);
+        }
         f.debug_struct("Error")
             .field("operation", &self.0.operation)
             .field("kind", &self.0.kind)
@@ -217,24 +223,31 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
+/// The standard library's kind for the same failure. Failures that it has no kind for are
+/// [`Other`](io::ErrorKind::Other).
+impl From<ErrorKind> for io::ErrorKind {
+    fn from(kind: ErrorKind) -> io::ErrorKind {
+        match kind {
+            ErrorKind::Io(kind) => kind,
+            ErrorKind::InvalidInput | ErrorKind::Misaligned { .. } => io::ErrorKind::InvalidInput,
+            ErrorKind::UnexpectedEof => io::ErrorKind::UnexpectedEof,
+            ErrorKind::WriteZero => io::ErrorKind::WriteZero,
+            ErrorKind::DeadlinePassed => io::ErrorKind::TimedOut,
+            ErrorKind::Full | ErrorKind::SetFull => io::ErrorKind::WouldBlock,
+            ErrorKind::Unsupported
+            | ErrorKind::NeedsRing
+            | ErrorKind::NeedsDirect
+            | ErrorKind::NeedsPollQueues => io::ErrorKind::Unsupported,
+            ErrorKind::Cancelled | ErrorKind::Forked | ErrorKind::Repeats | ErrorKind::Cycle => {
+                io::ErrorKind::Other
+            }
+        }
+    }
+}
+
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
-        let kind = match (error.0.kind, error.0.errno) {
-            (_, Some(errno)) => io::Error::from_raw_os_error(errno.raw_os_error()).kind(),
-            (ErrorKind::UnexpectedEof, None) => io::ErrorKind::UnexpectedEof,
-            (ErrorKind::WriteZero, None) => io::ErrorKind::WriteZero,
-            (ErrorKind::InvalidInput, None) => io::ErrorKind::InvalidInput,
-            (
-                ErrorKind::Unsupported
-                | ErrorKind::NeedsRing
-                | ErrorKind::NeedsDirect
-                | ErrorKind::NeedsPollQueues,
-                None,
-            ) => io::ErrorKind::Unsupported,
-            (ErrorKind::Full | ErrorKind::SetFull, None) => io::ErrorKind::WouldBlock,
-            _ => io::ErrorKind::Other,
-        };
-        io::Error::new(kind, error)
+        io::Error::new(error.kind().into(), error)
     }
 }
 
@@ -248,5 +261,31 @@ mod tests {
         let error = Error::os("open", Errno::NOENT).on(Some(&path));
         let text = error.to_string();
         assert!(text.starts_with(r"open $'a\n\033[2Jb': "), "{text}");
+    }
+
+    #[test]
+    fn an_error_of_the_kernel_keeps_its_kind_and_its_text() {
+        let path: Arc<Path> = Path::new("/x").into();
+        let error = Error::os("open", Errno::NOENT).on(Some(&path));
+        let text = "open /x: No such file or directory (os error 2)";
+        assert_eq!(error.to_string(), text);
+        assert_eq!(format!("{error:?}"), text, "as main prints it");
+        assert_eq!(error.kind(), ErrorKind::Io(io::ErrorKind::NotFound));
+        let std = io::Error::from(error);
+        assert_eq!((std.kind(), std.to_string()), (io::ErrorKind::NotFound, text.into()));
+    }
+
+    #[test]
+    fn every_kind_has_one_of_the_standard_library() {
+        for (kind, std) in [
+            (ErrorKind::Unsupported, io::ErrorKind::Unsupported),
+            (ErrorKind::InvalidInput, io::ErrorKind::InvalidInput),
+            (ErrorKind::Full, io::ErrorKind::WouldBlock),
+            (ErrorKind::DeadlinePassed, io::ErrorKind::TimedOut),
+            (ErrorKind::Cancelled, io::ErrorKind::Other),
+        ] {
+            let error = io::Error::from(Error::new("read_at", kind));
+            assert_eq!(error.kind(), std, "{kind:?}");
+        }
     }
 }
