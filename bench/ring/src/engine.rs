@@ -49,7 +49,7 @@ pub fn read(task: &Task) -> io::Result<Done> {
             if completion.result? != task.block as usize {
                 return Err(io::Error::other("a short read"));
             }
-            free.extend(completion.held.into_buffer());
+            free.extend(completion.op.into_buffer());
         }
     }
     Ok(Done {

@@ -65,7 +65,7 @@ impl Source for Positional {
             true => self.file.write_all_at(buffer, offset).await,
             false => self.file.read_exact_at(buffer, offset).await,
         };
-        self.buffer = done.held;
+        self.buffer = done.buf;
         done.result?;
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use nowait::buffer::IoBufMut;
 use nowait::cost::Costs;
-use nowait::read::{Advice, Cached, History, Trying, cached};
+use nowait::read::{CacheDecision, Cached, History, NowaitPolicy, cached};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -53,8 +53,8 @@ pub fn attempt(fd: BorrowedFd<'_>, flags: OFlags, request: &Request, counts: &Of
         return Attempt::NotHere;
     }
     let known = &KNOWN[request.fildes as usize % NUMBERS];
-    let advice = known.history.advise(Trying::Adaptive, Costs::default);
-    if advice == Advice::Skip && !known.is_another(fd) {
+    let advice = known.history.decide(NowaitPolicy::Adaptive, Costs::default);
+    if advice == CacheDecision::Skip && !known.is_another(fd) {
         return Attempt::NotHere;
     }
     match cached(fd, memory.space(), request.offset) {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use nowait::engine::{Backend, LocalEngine, Options, Wait};
 use nowait::op::{Call, Fsync, Op, Read, Write};
-use nowait::read::Trying;
+use nowait::read::NowaitPolicy;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -166,7 +166,7 @@ impl Keeper {
         let options = Options::new()
             .depth(ON_RING)
             .workers(ON_THREADS)
-            .trying(Trying::Never);
+            .nowait_policy(NowaitPolicy::Never);
         let mut engine = options.build_local().map_err(|e| errno_of(&e))?;
         let room = match engine.backend() {
             Backend::Uring => ON_RING,
@@ -450,7 +450,7 @@ impl Keeper {
             Kind::Sync => Op::from(Fsync::new(handle)),
             Kind::DataSync => Op::from(Fsync::data(handle)),
         };
-        self.ops.push(op.token(token as u64));
+        self.ops.push(op.user_data(token as u64));
         request.at_engine = true;
         file.at_engine += 1;
         self.at_engine += 1;
@@ -465,10 +465,10 @@ impl Keeper {
         let _ = self.engine.reap(&mut done, Wait::No);
         let any = !done.is_empty();
         for completion in done {
-            let token = completion.held.get_token() as usize;
+            let token = completion.op.get_user_data() as usize;
             let outcome = completion.result.map_err(|e| errno_of(&e));
             // With it goes the operation, and its hold on the file.
-            drop(completion.held);
+            drop(completion.op);
             self.back_from_engine(token, outcome);
         }
         any

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use nowait::buffer::{Buffer, Limit, downcast};
 use nowait::engine::{LocalEngine, Options, Wait};
 use nowait::op::{Call, Kind, Op, Read};
-use nowait::read::Trying;
+use nowait::read::NowaitPolicy;
 use nowait::residency::page_size;
 use nowait::{Completion, Handle, IoBufExt};
 use rustix::fs::{OFlags, Stat};
@@ -141,7 +141,7 @@ impl<'a> Bringer<'a> {
         let engine = Options::new()
             .depth(depth)
             .workers(depth.min(64))
-            .trying(Trying::Never)
+            .nowait_policy(NowaitPolicy::Never)
             .build_local()?;
         let budget = Budget::new(limits.budget);
         Ok(Bringer {
@@ -226,7 +226,7 @@ impl<'a> Bringer<'a> {
             let Some((op, work)) = self.next() else { break };
             if let Some(place) = self.free.pop() {
                 self.places[place] = Some(work);
-                self.ops.push(op.token(place as u64));
+                self.ops.push(op.user_data(place as u64));
             }
         }
         self.engine.submit_batch(&mut self.ops);
@@ -328,14 +328,14 @@ impl<'a> Bringer<'a> {
 
     /// One operation is done.
     fn done(&mut self, completion: Completion) {
-        let place = completion.held.get_token() as usize;
+        let place = completion.op.get_user_data() as usize;
         let Some(work) = self.places.get_mut(place).and_then(Option::take) else {
             return;
         };
         self.free.push(place);
         let errno = |e: nowait::Error| e.errno().map_or(Errno::IO, Errno::from_raw_os_error);
         let result = completion.result.map_err(errno);
-        match (work, completion.held.into_kind()) {
+        match (work, completion.op.into_kind()) {
             (Work::Open(wishes, told), _) => {
                 self.opening -= wishes.len();
                 // Nothing is told if the call was not made.

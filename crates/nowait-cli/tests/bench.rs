@@ -41,7 +41,7 @@ fn names(report: &Value) -> Vec<&str> {
 
 /// Whether io_uring is to be had here; if not, and the tests are to be complete, that is a failure.
 fn has_ring() -> bool {
-    let ring = nowait::kernel::Kernel::get().io_uring;
+    let ring = nowait::capability::Kernel::get().io_uring;
     if !ring.is_yes() {
         assert!(
             std::env::var_os("NOWAIT_TEST_ALL").is_none(),

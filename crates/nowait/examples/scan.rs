@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use nowait::scan::{Limits, Options, Order, StatxFlags, Sweep, Xattrs, readahead};
+use nowait::scan::{Limits, Options, Order, StatOrder, StatxFlags, Xattrs, readahead};
 
 fn main() -> nowait::Result<()> {
     let mut args = std::env::args().skip(1);
@@ -24,8 +24,8 @@ fn main() -> nowait::Result<()> {
             ("parts", _) => options.parts(number),
             ("workers", _) => options.workers(number),
             ("window", _) => options.window(number, number.saturating_mul(1024)),
-            ("sweep", "inode") => options.sweep(Sweep::Inode),
-            ("sweep", _) => options.sweep(Sweep::Listed),
+            ("sweep", "inode") => options.stat_order(StatOrder::Inode),
+            ("sweep", _) => options.stat_order(StatOrder::Listed),
             ("order", "inode") => options.order(Order::Inode),
             ("order", "name") => options.order(Order::Name),
             _ => {

@@ -1,11 +1,11 @@
-//! The result of one operation: what came of it, what it owned, and where its bytes came from.
+//! Results of operations.
 
 use crate::error::{Error, Result};
 use crate::op::Op;
 use crate::provenance::Provenance;
 
-/// Names one queued operation of one engine, for [`cancel`](crate::Engine::cancel) and to match
-/// a completion with its submission.
+/// The name of one queued operation of one engine, for [`cancel`](crate::Engine::cancel) and to match a
+/// completion with its submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub(crate) u64);
 
@@ -15,40 +15,79 @@ impl Ticket {
         self.0
     }
 
-    /// The ticket that [`as_u64`](Ticket::as_u64) was taken from.
+    /// The ticket that [`as_u64`](Ticket::as_u64) returned this number for.
     pub fn from_u64(raw: u64) -> Ticket {
         Ticket(raw)
     }
 }
 
-/// The result of one operation.
+/// The result of one operation on an engine.
 ///
-/// `T` is what the operation owned and gives back: the buffer for a [`File`](crate::File)'s
-/// reads and writes, the whole [`Op`] for an engine's.
+/// `T` is the operation: [`Op`] for those that [`reap`](crate::Engine::reap) returns, its own type for those
+/// that [`run`](crate::Engine::run) returns.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Completion<T = Op> {
-    /// How many bytes, or the call's own non-negative result (0 for most others).
+    /// The number of bytes, or the non-negative result of the call (0 for most others).
     pub result: Result<usize>,
-    /// What the operation owned, given back whether it succeeded or not.
-    pub held: T,
-    /// Where the bytes came from and who served them.
+    /// The operation, with everything that it owned. It comes back whether it succeeded or failed.
+    pub op: T,
+    /// The origin of the bytes, and the thread that served them.
     pub provenance: Provenance,
-    /// The ticket it was queued under; `None` when it was done at submission.
+    /// The ticket that the operation was queued under. `None` if it completed at submission.
     pub ticket: Option<Ticket>,
 }
 
-impl<T> Completion<T> {
-    /// The count and the buffer, or the error (dropping the buffer).
-    pub fn into_result(self) -> Result<(usize, T)> {
-        self.result.map(|n| (n, self.held))
-    }
-
-    pub(crate) fn failed(error: Error, held: T) -> Completion<T> {
+impl Completion {
+    pub(crate) fn failed(error: Error, op: Op) -> Completion {
         Completion {
             result: Err(error),
-            held,
+            op,
             provenance: Provenance::default(),
             ticket: None,
         }
+    }
+}
+
+/// The result of a read or write of a [`File`](crate::File), and the buffer.
+///
+/// The buffer comes back whether the call succeeded or failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct BufResult<B> {
+    /// The number of bytes that were read or written.
+    pub result: Result<usize>,
+    /// The buffer, or the buffers.
+    pub buf: B,
+    /// The origin of the bytes, and the thread that served them.
+    pub provenance: Provenance,
+}
+
+impl<B> BufResult<B> {
+    /// The count and the buffer, or the error. The buffer is dropped with an error.
+    ///
+    /// # Errors
+    /// That of the read or write.
+    ///
+    /// ```
+    /// let file = nowait::File::blocking_open("Cargo.toml")?;
+    /// let read = pollster::block_on(file.read_at(vec![0; 4], 0));
+    /// assert_eq!(read.into_result()?, (4, b"[pac".to_vec()));
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
+    pub fn into_result(self) -> Result<(usize, B)> {
+        self.result.map(|n| (n, self.buf))
+    }
+
+    pub(crate) fn new(result: Result<usize>, buf: B, provenance: Provenance) -> BufResult<B> {
+        BufResult {
+            result,
+            buf,
+            provenance,
+        }
+    }
+
+    pub(crate) fn failed(error: Error, buf: B) -> BufResult<B> {
+        BufResult::new(Err(error), buf, Provenance::default())
     }
 }

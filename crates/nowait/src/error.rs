@@ -272,7 +272,10 @@ mod tests {
         assert_eq!(format!("{error:?}"), text, "as main prints it");
         assert_eq!(error.kind(), ErrorKind::Io(io::ErrorKind::NotFound));
         let std = io::Error::from(error);
-        assert_eq!((std.kind(), std.to_string()), (io::ErrorKind::NotFound, text.into()));
+        assert_eq!(
+            (std.kind(), std.to_string()),
+            (io::ErrorKind::NotFound, text.into())
+        );
     }
 
     #[test]

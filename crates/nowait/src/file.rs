@@ -252,7 +252,7 @@ impl File {
     }
 
     /// Whether all of a range that lies within the file is in the page cache: the question of a
-    /// strict read; see [`residency::Asker::is_resident`].
+    /// strict read; see [`residency::Probe::is_resident`].
     ///
     /// # Errors
     /// As there.
@@ -309,9 +309,9 @@ impl File {
             batch: false,
             alone: self.engine.is_idle(),
         };
-        let advice = self.handle.history().foresee(policy.trying, policy.costs());
+        let decision = self.handle.history().foresee(policy.nowait, policy.costs());
         let facts = read::facts(&self.handle, mode);
-        read::plan(request, facts, mode, advice, policy.copy_limit)
+        read::plan(request, facts, mode, decision, policy.copy_limit)
     }
 
     /// What its reads have found in the page cache lately.

@@ -24,13 +24,13 @@ const CLOSER: u32 = 32;
 ///
 /// ```
 /// use nowait::cost::Costs;
-/// use nowait::read::{Advice, History, Trying};
+/// use nowait::read::{CacheDecision, History, NowaitPolicy};
 /// let history = History::new();
 /// for _ in 0..1_000 {
 ///     history.miss();
 /// }
-/// history.advise(Trying::Adaptive, Costs::default); // one read in 32 tries all the same
-/// assert_eq!(history.advise(Trying::Adaptive, Costs::default), Advice::Skip);
+/// history.decide(NowaitPolicy::Adaptive, Costs::default); // one read in 32 tries all the same
+/// assert_eq!(history.decide(NowaitPolicy::Adaptive, Costs::default), CacheDecision::Skip);
 /// ```
 #[derive(Debug)]
 pub struct History {
@@ -50,18 +50,18 @@ pub struct Recent {
 
 /// What the history says of the next read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Advice {
+pub enum CacheDecision {
     /// Trying the page cache first pays, or nothing is known yet.
     Try,
-    /// Trying has not paid lately: skip it.
+    /// NowaitPolicy has not paid lately: skip it.
     Skip,
-    /// No read is to try: [`Trying::Never`].
+    /// No read is to try: [`NowaitPolicy::Never`].
     Never,
 }
 
 /// Who says whether a file's reads try the page cache first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Trying {
+pub enum NowaitPolicy {
     /// Each file's own history, beside what a hit, a miss and a handoff cost here.
     #[default]
     Adaptive,
@@ -124,35 +124,39 @@ impl History {
 
     /// Whether the next read should try. While trying does not pay it counts reads: one in
     /// `SAMPLE` is tried all the same, and if that hits, the next `CLOSER`.
-    pub fn advise(&self, trying: Trying, costs: impl FnOnce() -> Costs) -> Advice {
-        match trying {
-            Trying::Adaptive => {}
-            Trying::Always => return Advice::Try,
-            Trying::Never => return Advice::Never,
+    pub fn decide(&self, policy: NowaitPolicy, costs: impl FnOnce() -> Costs) -> CacheDecision {
+        match policy {
+            NowaitPolicy::Adaptive => {}
+            NowaitPolicy::Always => return CacheDecision::Try,
+            NowaitPolicy::Never => return CacheDecision::Never,
         }
         let recent = self.recent();
         // A file that always hits needs no arithmetic.
         if recent.hit_rate == 1.0 || recent.hit_rate >= costs().break_even() {
-            return Advice::Try;
+            return CacheDecision::Try;
         }
         let reads = self.reads.load(Relaxed);
         let next = reads.checked_add(1).unwrap_or(CLOSER);
         self.reads.store(next, Relaxed);
         if reads < CLOSER || reads.is_multiple_of(SAMPLE) {
-            Advice::Try
+            CacheDecision::Try
         } else {
-            Advice::Skip
+            CacheDecision::Skip
         }
     }
 
     /// Whether trying pays by what is known now. Counts nothing.
-    pub(crate) fn foresee(&self, trying: Trying, costs: Costs) -> Advice {
-        let pays = match trying {
-            Trying::Adaptive => self.recent().hit_rate >= costs.break_even(),
-            Trying::Always => true,
-            Trying::Never => return Advice::Never,
+    pub(crate) fn foresee(&self, policy: NowaitPolicy, costs: Costs) -> CacheDecision {
+        let pays = match policy {
+            NowaitPolicy::Adaptive => self.recent().hit_rate >= costs.break_even(),
+            NowaitPolicy::Always => true,
+            NowaitPolicy::Never => return CacheDecision::Never,
         };
-        if pays { Advice::Try } else { Advice::Skip }
+        if pays {
+            CacheDecision::Try
+        } else {
+            CacheDecision::Skip
+        }
     }
 
     pub(crate) fn recent(&self) -> Recent {
@@ -183,12 +187,15 @@ mod tests {
     #[test]
     fn a_new_file_tries_and_a_hopeless_one_stops_but_samples() {
         let h = History::default();
-        assert_eq!(h.advise(Trying::Adaptive, || COSTS), Advice::Try);
+        assert_eq!(
+            h.decide(NowaitPolicy::Adaptive, || COSTS),
+            CacheDecision::Try
+        );
         for _ in 0..256 {
             h.miss();
         }
         let tries = (0..320)
-            .filter(|_| h.advise(Trying::Adaptive, || COSTS) == Advice::Try)
+            .filter(|_| h.decide(NowaitPolicy::Adaptive, || COSTS) == CacheDecision::Try)
             .count();
         assert_eq!(tries, 10);
     }
@@ -201,7 +208,7 @@ mod tests {
         // Only what is tried is learnt from.
         loop {
             reads += 1;
-            if h.advise(Trying::Adaptive, || COSTS) == Advice::Try {
+            if h.decide(NowaitPolicy::Adaptive, || COSTS) == CacheDecision::Try {
                 h.hit();
                 if h.recent().hit_rate >= COSTS.break_even() {
                     break;
@@ -216,7 +223,8 @@ mod tests {
         let h = History::default();
         (0..1_000).for_each(|_| h.miss());
         let tries = |reads: usize| {
-            let tried = |_: &usize| h.advise(Trying::Adaptive, || COSTS) == Advice::Try;
+            let tried =
+                |_: &usize| h.decide(NowaitPolicy::Adaptive, || COSTS) == CacheDecision::Try;
             (0..reads).filter(tried).count()
         };
         assert_eq!(tries(64), 2);

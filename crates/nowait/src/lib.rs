@@ -9,7 +9,7 @@
 //! let read = pollster::block_on(file.read_at(vec![0; 4096], 0));
 //! let n = read.result?;
 //! println!("{n} bytes, {} of them from the page cache", read.provenance.cached);
-//! assert!(read.held.starts_with(b"[package]"));
+//! assert!(read.buf.starts_with(b"[package]"));
 //! # Ok::<(), nowait::Error>(())
 //! ```
 //!
@@ -88,7 +88,7 @@ pub mod write;
 
 pub use alignment::{Alignment, AtomicWrites};
 pub use buffer::{IoBuf, IoBufExt, IoBufMut};
-pub use completion::{Completion, Ticket};
+pub use completion::{BufResult, Completion, Ticket};
 pub use engine::Engine;
 pub use error::{Error, ErrorKind, Result};
 pub use file::{File, Open, OpenOptions, ReadAt, Sync, WriteAt};

@@ -64,13 +64,13 @@ use crate::sys::rw::Offset;
 /// ```
 /// use nowait::op::{Op, Read};
 /// let file = nowait::Handle::new(std::fs::File::open("Cargo.toml")?)?;
-/// let op = Op::from(Read::new(&file, Box::new(vec![0; 4096]), 0)).token(7);
+/// let op = Op::from(Read::new(&file, Box::new(vec![0; 4096]), 0)).user_data(7);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Op {
     pub(crate) kind: Kind,
-    token: u64,
+    user_data: u64,
     deadline: Option<Instant>,
 }
 
@@ -78,8 +78,8 @@ impl Op {
     /// A number of the caller's own, given back with the operation.
     #[must_use]
     #[inline]
-    pub fn token(mut self, token: u64) -> Op {
-        self.token = token;
+    pub fn user_data(mut self, user_data: u64) -> Op {
+        self.user_data = user_data;
         self
     }
 
@@ -95,8 +95,8 @@ impl Op {
 
     /// The caller's own number.
     #[inline]
-    pub fn get_token(&self) -> u64 {
-        self.token
+    pub fn get_user_data(&self) -> u64 {
+        self.user_data
     }
 
     /// When it gives up.
@@ -147,7 +147,7 @@ macro_rules! kinds {
         $(impl From<$name> for Op {
             #[inline]
             fn from(op: $name) -> Op {
-                Op { kind: Kind::$name(op), token: 0, deadline: None }
+                Op { kind: Kind::$name(op), user_data: 0, deadline: None }
             }
         })*
 

@@ -1,7 +1,7 @@
 //! The settings of an engine that decide what runs in the calling thread, and its measurements.
 
 use crate::cost::{Costs, Observed};
-use crate::history::Trying;
+use crate::history::NowaitPolicy;
 use crate::mode::Mode;
 use crate::provenance::Provenance;
 use crate::stats::Counters;
@@ -12,7 +12,7 @@ pub(crate) struct Policy {
     pub(crate) counters: Counters,
     pub(crate) observed: Observed,
     pub(crate) mode: Mode,
-    pub(crate) trying: Trying,
+    pub(crate) nowait: NowaitPolicy,
     /// The largest read or write that is copied in the calling thread, in bytes.
     pub(crate) copy_limit: usize,
     /// The engine polls its device, and reads and writes O_DIRECT files alone.

@@ -16,7 +16,7 @@ pub(crate) mod start;
 
 use std::os::fd::AsFd;
 
-pub use crate::history::{Advice, History, Recent, Trying};
+pub use crate::history::{CacheDecision, History, NowaitPolicy, Recent};
 pub use cached::{Cached, cached};
 pub use plan::{Facts, Plan, Reason, Request, plan};
 
@@ -88,7 +88,7 @@ pub(crate) fn start(
     }
     let mode = handle.mode().unwrap_or(policy.mode);
     let facts = facts(handle, mode);
-    let advice = handle.history().advise(policy.trying, || policy.costs());
+    let decision = handle.history().decide(policy.nowait, || policy.costs());
     let request = Request {
         len,
         flags,
@@ -96,15 +96,15 @@ pub(crate) fn start(
         positional: true,
         batch,
         // Hits don't look: the count of what is in flight is written by all threads.
-        alone: advice == Advice::Skip && alone(),
+        alone: decision == CacheDecision::Skip && alone(),
     };
     let timer = sometimes_now();
-    let started = match plan(request, facts, mode, advice, policy.copy_limit) {
+    let started = match plan(request, facts, mode, decision, policy.copy_limit) {
         Plan::CacheFirst => try_cache(policy, handle, space, offset),
         Plan::AskFirst => ask_first(policy, handle, space, offset, facts),
         Plan::Inline => inline(policy, handle, space, offset),
         Plan::Queue(reason) => {
-            if reason == Reason::Hopeless {
+            if reason == Reason::LowHitRate {
                 policy.counters.count(Count::Skipped);
             }
             let route = if reason == Reason::Large {

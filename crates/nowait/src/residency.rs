@@ -40,7 +40,7 @@
 //!
 //! | | cachestat | mincore |
 //! |---|---|---|
-//! | a page, by an [`Asker`] or a [`File`](crate::File) | 0.2 yes, 0.4 no | 0.9 |
+//! | a page, by an [`Probe`] or a [`File`](crate::File) | 0.2 yes, 0.4 no | 0.9 |
 //! | a page of a file not asked about before | 1.3 | 12 |
 //! | 64 MiB, nothing cached | 0.4 | 650 |
 //! | 64 MiB, cached page by page | 470 | 970 |
@@ -93,7 +93,7 @@ use crate::sys::stat::{self, Shape};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn resident_prefix(fd: impl AsFd, offset: u64, len: u64) -> Result<Answer<u64>> {
-    Asker::new(&fd)?.resident_prefix(offset, len)
+    Probe::new(&fd)?.resident_prefix(offset, len)
 }
 
 /// Which pages of a byte range are in the page cache.
@@ -117,7 +117,7 @@ pub fn resident_prefix(fd: impl AsFd, offset: u64, len: u64) -> Result<Answer<u6
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn page_map(fd: impl AsFd, range: Range<u64>) -> Result<Answer<PageMap>> {
-    Asker::new(&fd)?.page_map(range)
+    Probe::new(&fd)?.page_map(range)
 }
 
 /// How many pages of a byte range are in the page cache, and in what state.
@@ -141,7 +141,7 @@ pub fn page_map(fd: impl AsFd, range: Range<u64>) -> Result<Answer<PageMap>> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn residency(fd: impl AsFd, range: Range<u64>) -> Result<Answer<Residency>> {
-    Asker::new(&fd)?.residency(range)
+    Probe::new(&fd)?.residency(range)
 }
 
 /// How many pages of a range are cached, and in what state.
@@ -170,32 +170,32 @@ pub struct Residency {
 /// for mincore(2) is kept (address space of the file's size, up to 64 GiB).
 ///
 /// ```
-/// use nowait::residency::{Asker, Source};
+/// use nowait::residency::{Probe, Source};
 /// let file = std::fs::File::open("Cargo.toml")?;
-/// let asker = Asker::new(&file)?;
-/// match asker.source() {
-///     Ok(Source::Cachestat) => println!("{:?}", asker.residency(0..u64::MAX)?),
+/// let probe = Probe::new(&file)?;
+/// match probe.source() {
+///     Ok(Source::Cachestat) => println!("{:?}", probe.residency(0..u64::MAX)?),
 ///     Ok(Source::Mincore) => println!("only what is cached is known here"),
 ///     Err(reason) => println!("{reason}"),
 /// }
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Asker<'fd> {
+pub struct Probe<'fd> {
     fd: BorrowedFd<'fd>,
     choice: SourceChoice,
     alone: bool,
 }
 
-impl<'fd> Asker<'fd> {
+impl<'fd> Probe<'fd> {
     /// Finds out who tells the truth about this file.
     ///
     /// # Errors
     /// EBADF for a descriptor opened with `O_PATH`.
-    pub fn new(fd: &'fd impl AsFd) -> Result<Asker<'fd>> {
+    pub fn new(fd: &'fd impl AsFd) -> Result<Probe<'fd>> {
         let fd = fd.as_fd();
         let choice = choose(fd).map_err(|errno| Error::os("residency", errno))?;
-        Ok(Asker {
+        Ok(Probe {
             fd,
             choice,
             alone: false,
@@ -207,13 +207,13 @@ impl<'fd> Asker<'fd> {
     ///
     /// # Errors
     /// What cachestat(2) or mmap(2) say of the file.
-    pub fn only(source: Source, fd: &'fd impl AsFd) -> Result<Asker<'fd>> {
+    pub fn only(source: Source, fd: &'fd impl AsFd) -> Result<Probe<'fd>> {
         let fd = fd.as_fd();
         let failed = |errno| match source {
             Source::Cachestat => Error::os("cachestat", errno),
             Source::Mincore => Error::os("mmap", errno),
         };
-        Ok(Asker {
+        Ok(Probe {
             fd,
             choice: only(source, fd).map_err(failed)?,
             alone: true,
@@ -221,13 +221,15 @@ impl<'fd> Asker<'fd> {
     }
 
     /// Whether it calls resident what can't be, as mincore(2) does of every page of a file that is
-    /// somebody else's. [`new`](Asker::new) chooses no liar.
+    /// somebody else's. [`new`](Probe::new) chooses no liar.
     ///
     /// # Errors
     /// As mincore(2) says.
-    pub fn lies(&self) -> Result<bool> {
+    pub fn is_untrustworthy(&self) -> Result<bool> {
         match &self.choice {
-            SourceChoice::Mincore(mapped) => mapped.lies().map_err(|e| Error::os("mincore", e)),
+            SourceChoice::Mincore(mapped) => mapped
+                .is_untrustworthy()
+                .map_err(|e| Error::os("mincore", e)),
             SourceChoice::Cachestat | SourceChoice::Unavailable(_) => Ok(false),
         }
     }
@@ -282,7 +284,7 @@ impl<'fd> Asker<'fd> {
     }
 }
 
-/// Who asks whom about which file: what an [`Asker`] and a handle have in common.
+/// Who asks whom about which file: what an [`Probe`] and a handle have in common.
 pub(crate) struct View<'a> {
     fd: BorrowedFd<'a>,
     choice: &'a SourceChoice,

@@ -68,7 +68,7 @@ pub use entry::{Batch, Entry, Xattrs as EntryXattrs};
 pub use list::fuzzing::exactly_once;
 pub use metadata::Xattrs;
 pub use options::Options;
-pub use order::{Order, Sweep};
+pub use order::{Order, StatOrder};
 pub use plan::Plan;
 pub use readahead::{Limits, Readahead, readahead, readahead_of};
 pub use rustix::fs::{FileType, Statx, StatxFlags};

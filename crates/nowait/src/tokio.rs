@@ -34,7 +34,7 @@
 //!
 //! // And what tokio's file has not: reads that need no position, many at once on one handle.
 //! let (a, b) = tokio::join!(file.read_at(vec![0; 4], 1), file.read_at(vec![0; 4], 2));
-//! assert_eq!((&a.held[..], &b.held[..]), (&b"pack"[..], &b"acka"[..]));
+//! assert_eq!((&a.buf[..], &b.buf[..]), (&b"pack"[..], &b"acka"[..]));
 //! # Ok::<(), std::io::Error>(())
 //! # })?;
 //! # Ok::<(), std::io::Error>(())

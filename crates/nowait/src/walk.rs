@@ -58,7 +58,9 @@ use tree::Tree;
 
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::scan::{self, Canceller, Directory, OpenDirectory, Order, StatxFlags, Sweep, Xattrs};
+use crate::scan::{
+    self, Canceller, Directory, OpenDirectory, Order, StatOrder, StatxFlags, Xattrs,
+};
 use crate::task_group::TaskGroup;
 
 /// How a tree is to be walked.
@@ -130,7 +132,7 @@ impl Options {
         /// How many entries, and bytes, may be between being listed and being handed out.
         window(entries: usize, bytes: usize);
         /// Insists on the order in which metadata is asked for.
-        sweep(sweep: Sweep);
+        stat_order(stat_order: StatOrder);
         /// Insists on how many workers at most help; never more than half of the engine's.
         workers(workers: usize);
         /// On this engine's workers, instead of the process's engine's.

@@ -32,7 +32,7 @@ use nowait::engine::{Backend, Engine, LocalEngine, Options, Submit, Wait};
 use nowait::op::{Fsync, Kind, Op, Read, Readv, Write, Writev};
 use nowait::read::Cached;
 use nowait::stats::Stats;
-use nowait::{Completion, ErrorKind, File, Mode, OpenOptions, Provenance, ServedBy};
+use nowait::{BufResult, Completion, ErrorKind, File, Mode, OpenOptions, Provenance, ServedBy};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use slowdisk::{Filesystem, SlowDisk, TestMount};
@@ -211,7 +211,7 @@ fn on_a_full_filesystem() {
             // To write all is to go on until there is an error.
             let all = pollster::block_on(file.write_all_at(data.clone(), 100));
             assert_eq!(all.result.expect_err("full").errno(), Some(libc::ENOSPC));
-            assert!(all.held == data);
+            assert!(all.buf == data);
             let all = file.blocking_write_all_at(&data, 100);
             assert_eq!(all.expect_err("full").errno(), Some(libc::ENOSPC));
             assert!(fs::read(&path).expect("read")[100..] == data[..n]);
@@ -597,7 +597,7 @@ impl<'a> Bench<'a> {
                     continue;
                 }
             };
-            let op = operation(case, file, read, offset).token(i as u64);
+            let op = operation(case, file, read, offset).user_data(i as u64);
             match way {
                 Way::Submit => match self.engine.submit(op) {
                     Submit::Done(done) => {
@@ -633,7 +633,7 @@ impl<'a> Bench<'a> {
             .expect("reap");
         assert_eq!(local.in_flight(), 0);
         for done in shared_done.into_iter().chain(reaped).chain(local_done) {
-            let i = done.held.get_token() as usize;
+            let i = done.op.get_user_data() as usize;
             assert!(brought[i].is_none(), "read {i} came twice");
             brought[i] = Some(of_op(done, case.reads[i].len, case.direct));
         }
@@ -755,7 +755,7 @@ fn in_future<'f>(
         let reading = file.read_at(Box::new([FILL; N]), offset);
         Box::pin(async move {
             let done = reading.await;
-            (i, Brought::fixed(done.result, done.provenance, &*done.held))
+            (i, Brought::fixed(done.result, done.provenance, &*done.buf))
         })
     }
     Some(match face {
@@ -776,8 +776,8 @@ fn in_future<'f>(
             let reading = file.read_at(vec![FILL; len].into_boxed_slice(), offset);
             Box::pin(async move {
                 let done = reading.await;
-                assert_eq!(done.held.len(), len);
-                (i, Brought::fixed(done.result, done.provenance, &done.held))
+                assert_eq!(done.buf.len(), len);
+                (i, Brought::fixed(done.result, done.provenance, &done.buf))
             })
         }
         #[cfg(feature = "bytes")]
@@ -787,7 +787,7 @@ fn in_future<'f>(
             let reading = file.read_at(buffer, offset);
             Box::pin(async move {
                 let done = reading.await;
-                let brought = Brought::owned(done.result, done.provenance, done.held.to_vec());
+                let brought = Brought::owned(done.result, done.provenance, done.buf.to_vec());
                 (i, brought.room(room))
             })
         }
@@ -800,14 +800,14 @@ fn in_future<'f>(
         Face::FutureLimit => {
             let reading = file.read_at(Vec::with_capacity(len + 5000).limit(len), offset);
             Box::pin(async move {
-                let Completion {
+                let BufResult {
                     result,
-                    held,
+                    buf,
                     provenance,
                     ..
                 } = reading.await;
-                let held: Limit<Vec<u8>> = held;
-                let brought = Brought::owned(result, provenance, held.into_inner());
+                let buf: Limit<Vec<u8>> = buf;
+                let brought = Brought::owned(result, provenance, buf.into_inner());
                 (i, brought.room(len))
             })
         }
@@ -815,13 +815,13 @@ fn in_future<'f>(
     })
 }
 
-fn vector(done: Completion<Vec<u8>>) -> Brought {
-    Brought::owned(done.result, done.provenance, done.held)
+fn vector(done: BufResult<Vec<u8>>) -> Brought {
+    Brought::owned(done.result, done.provenance, done.buf)
 }
 
-fn aligned(mut done: Completion<Aligned>, len: usize) -> Brought {
-    assert_eq!(done.held.memory().len(), len);
-    Brought::fixed(done.result, done.provenance, done.held.memory())
+fn aligned(mut done: BufResult<Aligned>, len: usize) -> Brought {
+    assert_eq!(done.buf.memory().len(), len);
+    Brought::fixed(done.result, done.provenance, done.buf.memory())
 }
 
 /// The reads that are done when they return. A cached one is compared here: it may bring any
@@ -916,7 +916,7 @@ fn of_op(done: Completion, len: usize, direct: bool) -> Brought {
             buffer.into_vec()
         }
     };
-    let memory = match done.held.into_kind() {
+    let memory = match done.op.into_kind() {
         Kind::Read(read) => open(read.into_buffer()),
         Kind::Readv(read) => read.into_buffers().into_iter().flat_map(open).collect(),
         other => panic!("no read: {other:?}"),
@@ -1005,7 +1005,7 @@ impl Bench<'_> {
                     let context = || format!("{n} of {len} from {at}, the size was {known}");
                     assert!(n as u64 >= (known - at).min(len as u64), "{}", context());
                     let truth = &truth[at as usize..at as usize + n];
-                    assert!(done.held[..] == *truth, "{}", context());
+                    assert!(done.buf[..] == *truth, "{}", context());
                 }
                 turn += 8;
                 if known >= AFTER {
@@ -1106,7 +1106,7 @@ impl Bench<'_> {
                     for (k, done) in pollster::block_on(join_all(all)).into_iter().enumerate() {
                         let (at, data) = data(k as u64);
                         assert_eq!(done.result.expect("write"), *len);
-                        assert_eq!(done.held, data);
+                        assert_eq!(done.buf, data);
                         apply(&mut model, at, &data);
                     }
                 }
@@ -1118,7 +1118,7 @@ impl Bench<'_> {
                     let room = model.len() + 100;
                     let done = pollster::block_on(file.read_at(Vec::with_capacity(room), 0));
                     assert_eq!(done.result.expect("read"), model.len());
-                    assert!(done.held == model, "step {i} reads something else");
+                    assert!(done.buf == model, "step {i} reads something else");
                 }
             }
         }
@@ -1169,7 +1169,7 @@ impl Bench<'_> {
                     file.write_all_at(data.to_vec(), at)
                 };
                 let done = pollster::block_on(writing);
-                assert_eq!(done.held, data);
+                assert_eq!(done.buf, data);
                 done.result.expect("write")
             }
             Writer::Blocking => file.blocking_write_at(data, at).expect("write"),

@@ -132,7 +132,7 @@ fn the_end_of_the_file(sample: &Sample) {
     let file = sample.open();
     for offset in [u64::MAX, i64::MAX as u64 + 1, i64::MAX as u64] {
         let said = cached(&file, &mut [0; 10], offset).expect_err("out of range");
-        assert_eq!(said.kind(), ErrorKind::Os);
+        assert_eq!(said.kind(), ErrorKind::Io(std::io::ErrorKind::InvalidInput));
         assert_eq!(said.errno(), Some(libc::EINVAL));
     }
 }

@@ -27,13 +27,16 @@ fn a_read_that_waits_on_the_ring_is_stopped() {
         }
         let (reader, writer) = pipe();
         let tickets: Vec<Ticket> = (0..10)
-            .map(|token| queued(engine, stream(&reader).token(token)))
+            .map(|token| queued(engine, stream(&reader).user_data(token)))
             .collect();
         nothing_for_a_while(engine);
         engine.cancel(tickets[7]);
         let done = finish(engine, 1).remove(0);
         assert_eq!(kind(&done), ErrorKind::Cancelled, "{}", name(engine));
-        assert_eq!((done.ticket, done.held.get_token()), (Some(tickets[7]), 7));
+        assert_eq!(
+            (done.ticket, done.op.get_user_data()),
+            (Some(tickets[7]), 7)
+        );
         assert!(
             done.result
                 .as_ref()
@@ -273,19 +276,19 @@ fn a_parked_operation_that_is_cancelled_strands_nobody() {
         let (h, feed_h) = fifo(dir.path(), "h");
         let mut tickets: Vec<Ticket> = [(&f, 1), (&f, 2), (&g, 3)]
             .iter()
-            .map(|(handle, token)| queued(engine, stream(handle).token(*token)))
+            .map(|(handle, token)| queued(engine, stream(handle).user_data(*token)))
             .collect();
         wait_until("the file's share is taken", || waiting_workers() == 3);
         // Over the file's share: three. Another's has the fourth worker.
-        tickets.extend([4, 5, 6].map(|token| queued(engine, stream(&f).token(token))));
-        queued(engine, stream(&h).token(7));
+        tickets.extend([4, 5, 6].map(|token| queued(engine, stream(&f).user_data(token))));
+        queued(engine, stream(&h).user_data(7));
         wait_until("all wait", || waiting_workers() == 4);
         // One that is parked, and one that lets a parked one go on.
         for (ticket, token) in [(tickets[3], 4), (tickets[0], 1)] {
             engine.cancel(ticket);
             let done = finish(engine, 1).remove(0);
             assert_eq!(kind(&done), ErrorKind::Cancelled, "{}", name(engine));
-            assert_eq!(done.held.get_token(), token);
+            assert_eq!(done.op.get_user_data(), token);
         }
         wait_until("the file's share is taken again", || waiting_workers() == 4);
         // Their writers gone, all others end.
@@ -293,7 +296,7 @@ fn a_parked_operation_that_is_cancelled_strands_nobody() {
         let mut rest: Vec<u64> = finish(engine, 5)
             .iter()
             .inspect(|done| assert_eq!(said(done), Ok(0)))
-            .map(|done| done.held.get_token())
+            .map(|done| done.op.get_user_data())
             .collect();
         rest.sort_unstable();
         assert_eq!(rest, [2, 3, 5, 6, 7], "{}", name(engine));

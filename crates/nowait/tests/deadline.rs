@@ -25,11 +25,11 @@ fn a_read_that_waits_gives_up() {
     each(Options::new(), |engine| {
         let (reader, writer) = pipe();
         let at = soon();
-        let ticket = queued(engine, stream(&reader).token(5).deadline(at));
+        let ticket = queued(engine, stream(&reader).user_data(5).deadline(at));
         let done = finish(engine, 1).remove(0);
         assert!(Instant::now() >= at, "{}: not before", name(engine));
         assert_eq!(kind(&done), ErrorKind::DeadlinePassed, "{}", name(engine));
-        assert_eq!((done.ticket, done.held.get_token()), (Some(ticket), 5));
+        assert_eq!((done.ticket, done.op.get_user_data()), (Some(ticket), 5));
         let text = done.result.as_ref().unwrap_err().to_string();
         assert!(text.contains("read") && text.contains("deadline"), "{text}");
         assert!(bytes_of(done).capacity() >= 64, "the buffer is back");
@@ -106,11 +106,11 @@ fn the_earlier_of_two_deadlines_fires_first() {
         let (reader, _writer) = pipe();
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        queued(engine, stream(&reader).token(2).deadline(at(120)));
-        queued(engine, stream(&reader).token(1).deadline(at(60)));
-        queued(engine, stream(&reader).token(3).deadline(at(180)));
+        queued(engine, stream(&reader).user_data(2).deadline(at(120)));
+        queued(engine, stream(&reader).user_data(1).deadline(at(60)));
+        queued(engine, stream(&reader).user_data(3).deadline(at(180)));
         let order: Vec<u64> = (0..3)
-            .map(|_| finish(engine, 1)[0].held.get_token())
+            .map(|_| finish(engine, 1)[0].op.get_user_data())
             .collect();
         assert_eq!(order, [1, 2, 3], "{}", name(engine));
     });
@@ -139,7 +139,7 @@ fn a_reap_that_waits_wakes_for_deadlines() {
         }
         let (reader, _writer) = pipe();
         for token in 0..5 {
-            queued(engine, stream(&reader).token(token).deadline(soon()));
+            queued(engine, stream(&reader).user_data(token).deadline(soon()));
         }
         let mut done = Vec::new();
         engine.reap(&mut done, Wait::For(5)).unwrap();

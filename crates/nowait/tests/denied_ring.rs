@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use engines::*;
+use nowait::capability::{Capability, Kernel};
 use nowait::engine::{Backend, Engine, Options, Submit, Wait};
-use nowait::kernel::{Capability, Kernel};
 use nowait::op::{Fsync, Op, Read, ReadDirect, Readv};
 use nowait::read::{Cached, cached};
 use nowait::residency::{Answer, Reason, Source, page_map, page_size, residency};
@@ -216,7 +216,7 @@ fn what_a_full_ring_with_a_thread_had_no_room_for_is_done_by_workers() {
         // Its thread sleeps by then.
         std::thread::sleep(Duration::from_millis(200));
         deny(&[libc::SYS_io_uring_enter], errno);
-        let nop = |token| Op::from(nowait::op::Nop).token(token);
+        let nop = |token| Op::from(nowait::op::Nop).user_data(token);
         let mut ops: Vec<Op> = (0..DEPTH as u64).map(nop).collect();
         assert_eq!(engine.submit_batch(&mut ops), DEPTH);
         // What is in the queue, the thread may take at any time. All others are done, each once.
@@ -226,7 +226,7 @@ fn what_a_full_ring_with_a_thread_had_no_room_for_is_done_by_workers() {
             engine.reap(&mut done, wait).unwrap();
             assert!(Instant::now() < end, "{} of {DEPTH}", done.len());
         }
-        let mut tokens: Vec<u64> = done.iter().map(|done| done.held.get_token()).collect();
+        let mut tokens: Vec<u64> = done.iter().map(|done| done.op.get_user_data()).collect();
         tokens.sort_unstable();
         tokens.dedup();
         assert_eq!(tokens.len(), done.len());
@@ -306,7 +306,7 @@ fn without_cachestat_strict_reads_are_right_and_still_find_the_cache() {
                 let before = engine.stats();
                 for i in 0..20 {
                     let done = pollster::block_on(file.read_at(Vec::with_capacity(4096), i * 4096));
-                    assert_eq!(done.held, pattern(i * 4096, 4096));
+                    assert_eq!(done.buf, pattern(i * 4096, 4096));
                 }
                 assert_eq!(
                     engine.stats().hits - before.hits,

@@ -145,8 +145,8 @@ fn while_it_waits_for_its_turn_it_is_freed_at_once() {
         let (buffer, freed) = Watched::new();
         let done = pollster::block_on(file.read_at(buffer, PAGE as u64));
         assert_eq!(done.result.unwrap(), PAGE);
-        assert_eq!(done.held.bytes(), pattern(PAGE as u64, PAGE));
-        drop(done.held);
+        assert_eq!(done.buf.bytes(), pattern(PAGE as u64, PAGE));
+        drop(done.buf);
         assert_eq!(count(&freed), 1);
     });
 }
@@ -213,7 +213,7 @@ fn in_flight_it_is_freed_after_the_completion_and_once() {
             count(&read_freed) == 1 && count(&write_freed) == 1
         });
         let done = pollster::block_on(kept);
-        assert_eq!(done.held.bytes(), pattern(PAGE as u64, PAGE));
+        assert_eq!(done.buf.bytes(), pattern(PAGE as u64, PAGE));
         drop(done);
         wait_until("all is over", || engine.in_flight() == 0);
         let counts = [read_freed, write_freed, kept_freed].map(|freed| count(&freed));
@@ -275,7 +275,7 @@ fn after_completion_it_is_freed_with_the_future() {
             let (buffer, freed) = Watched::new();
             let done = pollster::block_on(file.write_at(buffer, PAGE as u64));
             assert_eq!((done.result.unwrap(), count(&freed)), (PAGE, 0));
-            drop(done.held);
+            drop(done.buf);
             assert_eq!(count(&freed), 1);
         }
     });

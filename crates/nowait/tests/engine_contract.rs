@@ -128,8 +128,8 @@ fn read_says_what_pread_says() {
                     });
                     for batch in [false, true] {
                         let what = format!("{}: {kind} {len}@{offset} {batch}", name(engine));
-                        let op =
-                            Op::from(Read::new(handle, engine.buffer(len), offset)).token(offset);
+                        let op = Op::from(Read::new(handle, engine.buffer(len), offset))
+                            .user_data(offset);
                         let done = if batch {
                             one_in_batch(engine, op)
                         } else {
@@ -146,7 +146,7 @@ fn read_says_what_pread_says() {
                         } else {
                             assert_eq!(said(&done), plain, "{what}");
                         }
-                        assert_eq!(done.held.get_token(), offset, "{what}");
+                        assert_eq!(done.op.get_user_data(), offset, "{what}");
                         let got = bytes_of(done);
                         assert!(room(&got) >= len, "{what}");
                         let n = if beyond { 0 } else { plain.unwrap_or(0) };
@@ -179,7 +179,7 @@ fn write_says_what_pwrite_says() {
                         libc::pwrite(raw(handle), bytes.as_ptr().cast(), len, offset as i64)
                     });
                     let op = Write::new(handle, engine.source(bytes.clone()), offset);
-                    let done = one(engine, Op::from(op).token(9));
+                    let done = one(engine, Op::from(op).user_data(9));
                     let beyond = i64::try_from(offset)
                         .ok()
                         .and_then(|o| o.checked_add(len as i64))
@@ -189,7 +189,7 @@ fn write_says_what_pwrite_says() {
                     } else {
                         assert_eq!(said(&done), plain, "{what}");
                     }
-                    assert_eq!(done.held.get_token(), 9, "{what}");
+                    assert_eq!(done.op.get_user_data(), 9, "{what}");
                     assert_eq!(source_of(done), bytes, "{what}");
                 }
             }
@@ -317,7 +317,7 @@ fn writev_says_what_pwritev_says() {
                 let sources = given.iter().map(|v| Box::new(v.clone()) as _).collect();
                 let done = one(engine, Writev::new(handle, sources, 3));
                 assert_eq!(said(&done), plain, "{what}");
-                let Kind::Writev(op) = done.held.into_kind() else {
+                let Kind::Writev(op) = done.op.into_kind() else {
                     panic!("{what}")
                 };
                 let back: Vec<Vec<u8>> = op
@@ -465,7 +465,7 @@ fn openat2_says_what_open_says() {
             let mode = Mode::from_raw_mode(0o640);
             let done = one(engine, Openat2::new(c(&path), flags, mode));
             let told = said(&done);
-            let Kind::Openat2(op) = done.held.into_kind() else {
+            let Kind::Openat2(op) = done.op.into_kind() else {
                 panic!("{what}")
             };
             let fd = op.into_fd();
@@ -527,7 +527,7 @@ fn statx_says_what_the_call_says() {
             let plain = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), mask);
             let done = one(engine, Statx::new(c(path), AtFlags::empty(), mask));
             let told = said(&done);
-            let Kind::Statx(op) = done.held.into_kind() else {
+            let Kind::Statx(op) = done.op.into_kind() else {
                 panic!("{what}")
             };
             match plain {
@@ -561,7 +561,7 @@ fn statx_says_what_the_call_says() {
         }
         let open = engine.file(&handle(&path));
         let done = one(engine, Statx::of(&open, mask));
-        let Kind::Statx(op) = done.held.into_kind() else {
+        let Kind::Statx(op) = done.op.into_kind() else {
             panic!()
         };
         assert_eq!(op.statx().unwrap().stx_size, 1234, "{}", name(engine));
@@ -612,7 +612,7 @@ fn getxattr_says_what_the_call_says() {
                     };
                     let done = one(engine, op);
                     assert_eq!(said(&done), plain, "{what}");
-                    let Kind::Getxattr(op) = done.held.into_kind() else {
+                    let Kind::Getxattr(op) = done.op.into_kind() else {
                         panic!("{what}")
                     };
                     let n = plain.unwrap_or(0).min(size);
@@ -640,7 +640,7 @@ fn an_attribute_may_have_more_room_than_a_ring_can_say() {
             ] {
                 let done = one(engine, op);
                 assert_eq!(said(&done), Ok(7), "{}: {room}", name(engine));
-                let Kind::Getxattr(op) = done.held.into_kind() else {
+                let Kind::Getxattr(op) = done.op.into_kind() else {
                     panic!("another operation")
                 };
                 assert_eq!(op.into_value(), b"a value", "{}: {room}", name(engine));
@@ -808,11 +808,11 @@ fn nops_come_back_with_ticket_and_token() {
     each_kind(Options::new(), |engine| {
         let mut tickets = Vec::new();
         for token in 0..100 {
-            tickets.push((queued(engine, Op::from(Nop).token(token)), token));
+            tickets.push((queued(engine, Op::from(Nop).user_data(token)), token));
         }
         let mut back: Vec<_> = finish(engine, 100)
             .into_iter()
-            .map(|c| (c.ticket.unwrap(), c.held.get_token()))
+            .map(|c| (c.ticket.unwrap(), c.op.get_user_data()))
             .collect();
         back.sort_unstable();
         assert_eq!(back, tickets, "{}", name(engine));
@@ -839,7 +839,7 @@ fn many_operations_of_all_kinds_at_once() {
                     3 => Nop.into(),
                     _ => Read::new(&open, engine.buffer(4000), at).into(),
                 };
-                waiting.push(op.token(at));
+                waiting.push(op.user_data(at));
                 submitted += 1;
             }
             engine.submit_batch(&mut waiting);
@@ -860,9 +860,9 @@ fn many_operations_of_all_kinds_at_once() {
         }
         assert_eq!(done.len(), 2000, "{}", name(engine));
         for completion in done {
-            let at = completion.held.get_token();
+            let at = completion.op.get_user_data();
             let n = completion.result.as_ref().copied().unwrap();
-            match completion.held.name() {
+            match completion.op.name() {
                 "read" => {
                     let want = pattern(at, 4000.min((256 << 10) - at as usize));
                     assert_eq!(bytes_of(completion), want, "{}", name(engine));
@@ -923,7 +923,7 @@ fn fixed_size_buffers_come_back_as_they_are() {
         let boxed: Buffer = Box::new(vec![1u8; 16].into_boxed_slice());
         let done = one_in_batch(engine, Read::new(&open, boxed, 0));
         assert_eq!(said(&done), Ok(10));
-        let got: Box<[u8]> = nowait::buffer::downcast(done.held.into_buffer().unwrap()).unwrap();
+        let got: Box<[u8]> = nowait::buffer::downcast(done.op.into_buffer().unwrap()).unwrap();
         assert_eq!(
             (&got[..10], &got[10..]),
             (&pattern(0, 10)[..], &[1u8; 6][..])
@@ -1005,9 +1005,9 @@ fn done_at_once_and_queued_tell_the_same() {
         let path = patterned(dir.path(), "file", 5000);
         let open = engine.file(&handle(&path));
         std::fs::read(&path).unwrap();
-        match engine.submit(Op::from(Read::new(&open, vec_of(5000), 0)).token(3)) {
+        match engine.submit(Op::from(Read::new(&open, vec_of(5000), 0)).user_data(3)) {
             Submit::Done(done) => {
-                assert_eq!((done.ticket, done.held.get_token()), (None, 3));
+                assert_eq!((done.ticket, done.op.get_user_data()), (None, 3));
                 assert_eq!(bytes_of(done), pattern(0, 5000));
             }
             Submit::Queued(_) => {

@@ -96,7 +96,7 @@ impl Ground {
         if let Ok(file) = pollster::block_on(open) {
             for (at, len) in [(0, LEN), (777, 9_000), (LEN - 10, 20)] {
                 let done = pollster::block_on(file.read_at(Vec::with_capacity(len), at as u64));
-                right(done.result, &done.held, at, len);
+                right(done.result, &done.buf, at, len);
                 let mut buf = vec![0; len];
                 let read = file.blocking_read_at(&mut buf[..], at as u64);
                 right(read, &buf, at, len);
@@ -108,7 +108,7 @@ impl Ground {
         {
             let file = File::from_handle(&handle, engine);
             let done = pollster::block_on(file.read_at(Vec::with_capacity(5_000), 100));
-            right(done.result, &done.held, 100, 5_000);
+            right(done.result, &done.buf, 100, 5_000);
         }
         let out = descriptor(&self.out, OFlags::WRONLY);
         if let Some(out) = out.and_then(|out| File::from_fd(out, engine).ok()) {
@@ -178,14 +178,14 @@ impl Ground {
             ops.push(Close::new(file).into());
         }
         for (i, op) in ops.iter_mut().enumerate() {
-            *op = std::mem::replace(op, Nop.into()).token(i as u64);
+            *op = std::mem::replace(op, Nop.into()).user_data(i as u64);
         }
         let mut done = Vec::new();
         let taken = engine.submit_batch(&mut ops);
         assert!(ops.is_empty());
         // By itself, and asked to stop.
         let mut more = 0;
-        let last = Op::from(read(8_000, 1_000).flags(RwFlags::HIPRI)).token(99);
+        let last = Op::from(read(8_000, 1_000).flags(RwFlags::HIPRI)).user_data(99);
         match engine.submit(last) {
             Submit::Done(_) => {}
             Submit::Queued(ticket) => {
@@ -284,7 +284,7 @@ fn judge(done: Completion, page: &Page) {
     if done.ticket.is_none() && done.result.is_err() {
         return;
     }
-    match (done.held.get_token(), done.result.as_ref().copied()) {
+    match (done.op.get_user_data(), done.result.as_ref().copied()) {
         (_, Err(_)) => {}
         (0, Ok(n)) => right(Ok(n), &bytes_of(done), 0, LEN),
         (1, Ok(n)) => right(Ok(n), &bytes_of(done), LEN - 5, 10),
@@ -297,7 +297,7 @@ fn judge(done: Completion, page: &Page) {
         (6, Ok(n)) => wrote(page, 3, Ok(n)),
         (7, Ok(n)) => wrote(page, 4, Ok(n)),
         (12 | 13, Ok(_)) => {
-            let nowait::op::Kind::Statx(op) = done.held.into_kind() else {
+            let nowait::op::Kind::Statx(op) = done.op.into_kind() else {
                 return;
             };
             assert_eq!(op.statx().unwrap().stx_size, LEN as u64);
@@ -570,7 +570,7 @@ fn what_a_server_answers_is_what_comes() {
                         Err(error) => {
                             assert_eq!(error.errno(), Some(*errno), "{what}");
                             let known =
-                                matches!(error.kind(), ErrorKind::Os | ErrorKind::Unsupported);
+                                matches!(error.kind(), ErrorKind::Io(_) | ErrorKind::Unsupported);
                             assert!(known, "{what}: {error:?}");
                         }
                     }

@@ -114,12 +114,12 @@ fn what_ends_while_others_are_reaped_is_told() {
         for round in 0..50 {
             queued(
                 engine,
-                Op::from(Read::stream(&reader, Box::new(vec![0u8; 1]))).token(1),
+                Op::from(Read::stream(&reader, Box::new(vec![0u8; 1]))).user_data(1),
             );
             assert_quiet(engine, &event, &what);
             // A ring may defer the read's completion; the nop's is there at once, and reaped.
             rustix::io::write(&writer, b"x").unwrap();
-            let mut ops = vec![Op::from(Nop).token(2)];
+            let mut ops = vec![Op::from(Nop).user_data(2)];
             assert_eq!(engine.submit_batch(&mut ops), 1);
             let mut done = Vec::new();
             while done.len() < 2 {

@@ -29,7 +29,7 @@ fn random(path: &Path) -> Handle {
 
 fn page(handle: &Handle, i: u64) -> Op {
     let at = i * PAGE as u64;
-    Op::from(Read::new(handle, Box::new(vec![0u8; PAGE]), at)).token(at)
+    Op::from(Read::new(handle, Box::new(vec![0u8; PAGE]), at)).user_data(at)
 }
 
 #[test]
@@ -67,8 +67,8 @@ fn operations_next_to_a_stalled_file(rig: &Rig, engine: &mut dyn Drive, mode: Mo
             assert_eq!(engine.submit_batch(&mut ops), 5, "{what}");
             let mut done = finish(engine, 5);
             done.push(one(engine, page(other, 63 - round)));
-            for done in done.into_iter().filter(|done| done.held.name() == "read") {
-                let at = done.held.get_token();
+            for done in done.into_iter().filter(|done| done.op.name() == "read") {
+                let at = done.op.get_user_data();
                 assert!(bytes_of(done) == pattern(at, PAGE), "{what}");
             }
         }
@@ -77,7 +77,7 @@ fn operations_next_to_a_stalled_file(rig: &Rig, engine: &mut dyn Drive, mode: Mo
     assert_eq!(engine.in_flight(), 20, "{what}");
     rig.release(stall);
     for done in finish(engine, 20) {
-        let at = done.held.get_token();
+        let at = done.op.get_user_data();
         assert!(bytes_of(done) == pattern(at, PAGE), "{what}");
     }
 }
@@ -105,7 +105,7 @@ fn futures_next_to_a_stalled_file(rig: &Rig, engine: &Engine, mode: Mode) {
         let at = i * PAGE as u64;
         let done = file.read_at(Vec::with_capacity(PAGE), at).await;
         assert_eq!(done.result.unwrap(), PAGE, "{what}");
-        assert!(done.held == pattern(at, PAGE), "{what}");
+        assert!(done.buf == pattern(at, PAGE), "{what}");
     };
     let mut stuck = Box::pin(join_all((0..20).map(|i| read(&bad, i * 2))));
     let waker = futures_util::task::noop_waker();
@@ -154,13 +154,13 @@ fn cached_data_of_a_stalled_file(rig: &Rig, engine: &Engine, mode: Mode) {
     wait_until("the disk has it", || rig.disk.stalled() > 0);
     for _ in 0..100 {
         let done = pollster::block_on(file.read_at(Vec::with_capacity(PAGE), 0));
-        assert!(done.held == pattern(0, PAGE), "{what}");
+        assert!(done.buf == pattern(0, PAGE), "{what}");
         assert_eq!(done.provenance.served_by, ServedBy::Caller, "{what}");
     }
     assert!(cold.as_mut().poll(&mut cx).is_pending(), "{what}");
     rig.release(stall);
     let done = pollster::block_on(cold);
-    assert!(done.held == pattern(40 * PAGE as u64, PAGE), "{what}");
+    assert!(done.buf == pattern(40 * PAGE as u64, PAGE), "{what}");
     assert_eq!(done.provenance.device, PAGE, "{what}");
 }
 
@@ -197,7 +197,7 @@ fn a_strict_caller_never_touches_the_device() {
             let read = |at: u64, len: usize| {
                 let done = pollster::block_on(file.read_at(Vec::with_capacity(len), at));
                 assert_eq!(done.result.unwrap(), len);
-                assert!(done.held == pattern(at, len));
+                assert!(done.buf == pattern(at, len));
             };
             // Here and there, then one after the other, then all at once.
             (0..PAGES).for_each(|i| read((i * 37 % PAGES) * PAGE as u64, PAGE));
@@ -243,7 +243,7 @@ fn a_strict_callers_hits_start_no_readahead() {
             // What is on its way is there by now.
             while rig.disk.counters().reads != settle(&rig) {}
             let done = pollster::block_on(file.read_at(Vec::with_capacity(PAGE), i * PAGE as u64));
-            assert!(done.held == pattern(i * PAGE as u64, PAGE));
+            assert!(done.buf == pattern(i * PAGE as u64, PAGE));
         }
         read_bytes() - before
     };
@@ -286,7 +286,7 @@ fn a_bad_block_is_a_typed_error() {
         for i in [0, 5, 17] {
             let done = one(engine, page(&open, i));
             assert_eq!(said(&done), Err(libc::EIO), "{what}");
-            assert_eq!(kind(&done), ErrorKind::Os, "{what}");
+            assert!(matches!(kind(&done), ErrorKind::Io(_)), "{what}");
             let p = done.provenance;
             assert_eq!(p.cached + p.device + p.unknown, 0, "{what}");
             assert!(
@@ -320,12 +320,12 @@ fn a_bad_block_is_a_typed_error() {
                 path.display()
             );
             assert_eq!(error.to_string(), want);
-            assert!(done.held.is_empty(), "nothing that looks like data");
+            assert!(done.buf.is_empty(), "nothing that looks like data");
             rig.release(fault);
             // What readahead tried may have to be tried again; then the file is whole.
             let done =
                 pollster::block_on(file.read_at(Vec::with_capacity(PAGES as usize * PAGE), 0));
-            assert!(done.held == pattern(0, PAGES as usize * PAGE), "{mode:?}");
+            assert!(done.buf == pattern(0, PAGES as usize * PAGE), "{mode:?}");
         }
     });
 }

@@ -34,10 +34,10 @@ fn an_engine_refuses_in_the_child_and_works_on_in_the_parent() {
                 let open = handle(&patterned(dir.path(), "file", 5000));
                 let flying = queued(engine, stream(&reader));
                 forked(&what, || {
-                    match engine.submit(Op::from(Nop).token(4)) {
+                    match engine.submit(Op::from(Nop).user_data(4)) {
                         Submit::Done(done) => {
                             assert_eq!(
-                                (kind(&done), done.held.get_token()),
+                                (kind(&done), done.op.get_user_data()),
                                 (ErrorKind::Forked, 4)
                             );
                             let text = done.result.unwrap_err().to_string();
@@ -125,10 +125,10 @@ fn files_refuse_in_the_child_but_for_what_needs_no_engine() {
                         (error.kind(), error.operation()),
                         (ErrorKind::Forked, "read_at")
                     );
-                    assert!(done.held.capacity() >= 4096, "the buffer is back");
+                    assert!(done.buf.capacity() >= 4096, "the buffer is back");
                     let done = pollster::block_on(file.write_at(vec![1; 10], 0));
                     assert_eq!(
-                        (done.result.unwrap_err().kind(), done.held.len()),
+                        (done.result.unwrap_err().kind(), done.buf.len()),
                         (ErrorKind::Forked, 10)
                     );
                     for sync in [file.sync_all(), file.sync_data()] {
@@ -147,7 +147,7 @@ fn files_refuse_in_the_child_but_for_what_needs_no_engine() {
                 });
                 let file = options.blocking_open(&path).unwrap();
                 let done = pollster::block_on(file.read_at(Vec::with_capacity(5000), 0));
-                assert_eq!(done.held, pattern(0, 5000), "the parent's goes on");
+                assert_eq!(done.buf, pattern(0, 5000), "the parent's goes on");
             });
         },
     );
@@ -289,7 +289,7 @@ fn futures_on_their_way_are_refused_in_the_child_and_land_in_the_parent() {
                 match poll_once(&mut read) {
                     std::task::Poll::Ready(done) => {
                         assert_eq!(done.result.unwrap_err().kind(), ErrorKind::Forked);
-                        assert_eq!(done.held.len(), 4096);
+                        assert_eq!(done.buf.len(), 4096);
                     }
                     other => panic!("{other:?}"),
                 }
@@ -303,7 +303,7 @@ fn futures_on_their_way_are_refused_in_the_child_and_land_in_the_parent() {
             pollster::block_on(sync).unwrap();
             let done = pollster::block_on(read);
             assert_eq!(
-                (done.result.unwrap(), &done.held[..]),
+                (done.result.unwrap(), &done.buf[..]),
                 (4096, &pattern(0, 4096)[..])
             );
         });
@@ -343,7 +343,7 @@ fn what_is_dropped_in_the_child_is_harmless() {
                 assert_eq!(said(&finish(&mut local, 1)[0]), Ok(16), "{backend}");
                 evict(&path);
                 let done = pollster::block_on(file.read_at(Vec::with_capacity(100_000), 0));
-                assert!(done.held == pattern(0, 100_000), "{backend}");
+                assert!(done.buf == pattern(0, 100_000), "{backend}");
             }
         }
     });
@@ -437,7 +437,7 @@ fn the_processs_engine_is_made_anew() {
             let file = pollster::block_on(File::open(path)).unwrap();
             evict(path);
             let done = pollster::block_on(file.read_at(Vec::with_capacity(100_000), 0));
-            assert!(done.held == pattern(0, 100_000));
+            assert!(done.buf == pattern(0, 100_000));
             file
         };
         read(&path);
@@ -468,7 +468,7 @@ fn a_storm_of_spawns_disturbs_no_read() {
             let mut ops: Vec<Op> = (0..32u64)
                 .map(|i| {
                     let at = (i * 61 + round) % 256 * 4096;
-                    Op::from(Read::new(&open, Box::new(vec![0u8; 4096]), at)).token(at)
+                    Op::from(Read::new(&open, Box::new(vec![0u8; 4096]), at)).user_data(at)
                 })
                 .collect();
             assert_eq!(engine.submit_batch(&mut ops), 32);
@@ -476,7 +476,7 @@ fn a_storm_of_spawns_disturbs_no_read() {
                 .map(|_| std::process::Command::new("true").spawn().unwrap())
                 .collect();
             for done in finish(engine, 32) {
-                let at = done.held.get_token();
+                let at = done.op.get_user_data();
                 assert_eq!(said(&done), Ok(4096), "{}", name(engine));
                 assert!(bytes_of(done) == pattern(at, 4096), "{}", name(engine));
             }
@@ -532,7 +532,7 @@ fn a_submitter_that_sits_in_a_vfork_delays_nobodys_reads() {
                 let mut ops: Vec<Op> = (0..32u64)
                     .map(|i| {
                         let at = i * 7 * 4096;
-                        Op::from(Read::new(open, Box::new(vec![0u8; 4096]), at)).token(at)
+                        Op::from(Read::new(open, Box::new(vec![0u8; 4096]), at)).user_data(at)
                     })
                     .collect();
                 assert_eq!(engine.submit_batch(&mut ops), 32);
@@ -546,7 +546,7 @@ fn a_submitter_that_sits_in_a_vfork_delays_nobodys_reads() {
             begin.recv().unwrap();
             let mut shared = engine.clone();
             for done in finish(&mut shared, 32) {
-                let at = done.held.get_token();
+                let at = done.op.get_user_data();
                 assert!(bytes_of(done) == pattern(at, 4096));
             }
             rustix::io::write(&end, b"x").unwrap();

@@ -48,14 +48,14 @@ impl Ground {
         }
         // What is asked once and remembered.
         let _ = handle(&self.file).filesystem().rotating();
-        let _ = nowait::kernel::Kernel::get();
+        let _ = nowait::capability::Kernel::get();
     }
 
     fn read(&self, file: &File) {
         // The first question about residency is remembered with the file.
         let _ = file.is_resident(0, 4096).unwrap();
         let done = pollster::block_on(file.read_at(Vec::with_capacity(LEN), 0));
-        assert!(done.held == pattern(0, LEN));
+        assert!(done.buf == pattern(0, LEN));
         pollster::block_on(file.sync_data()).unwrap();
     }
 

@@ -37,7 +37,7 @@ fn open(path: &Path, engine: &Engine) -> File {
 fn read(file: &File, page: u64) {
     let done = pollster::block_on(file.read_at(Vec::with_capacity(PAGE), page * PAGE as u64));
     assert_eq!(done.result.unwrap(), PAGE);
-    assert_eq!(done.held[0], byte_at(page * PAGE as u64));
+    assert_eq!(done.buf[0], byte_at(page * PAGE as u64));
 }
 
 /// A file whose pages the page cache has, where it says so.
@@ -142,7 +142,7 @@ fn plans_follow_a_file_that_turns_over_within_a_thousand_reads() {
         std::fs::read(&path).unwrap();
         reads_until(Plan::CacheFirst);
         evict(&path);
-        reads_until(Plan::Queue(Reason::Hopeless));
+        reads_until(Plan::Queue(Reason::LowHitRate));
         std::fs::read(&path).unwrap();
         reads_until(Plan::CacheFirst);
         finish(&mut engine.clone(), 1);

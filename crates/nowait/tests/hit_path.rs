@@ -84,13 +84,9 @@ fn a_thousand_hits_allocate_nothing() {
                 assert!(matches!(done.result, Ok(4096)), "{mode:?}");
                 let p = done.provenance;
                 assert_eq!((p.cached, p.device, p.unknown), (4096, 0, 0), "{mode:?}");
-                assert_eq!(
-                    (p.served_by, done.ticket),
-                    (ServedBy::Caller, None),
-                    "{mode:?}"
-                );
-                assert_eq!(done.held[0], byte_at(at), "{mode:?}");
-                buffer = Some(done.held);
+                assert_eq!(p.served_by, ServedBy::Caller, "{mode:?}");
+                assert_eq!(done.buf[0], byte_at(at), "{mode:?}");
+                buffer = Some(done.buf);
             };
             (0..100).for_each(|_| read(0));
             let (before, stats) = (allocations(), engine.stats());
@@ -131,7 +127,7 @@ fn a_hit_through_submit_allocates_nothing_but_the_callers_box() {
                 (done.provenance.cached, done.provenance.served_by),
                 (4096, ServedBy::Caller)
             );
-            buffer = done.held.into_buffer();
+            buffer = done.op.into_buffer();
         };
         (0..100).for_each(|_| read(0));
         let before = allocations();

@@ -27,7 +27,7 @@ use nowait::engine::{Backend, Chain, DirectSlot, Engine, Options, Submit, Wait};
 use nowait::op::{
     Call, CloseDirect, Kind, Nop, Op, OpenDirect, Read, ReadDirect, Readv, Write, Writev,
 };
-use nowait::read::Trying;
+use nowait::read::NowaitPolicy;
 use nowait::{Completion, File, Handle, IoBuf, IoBufMut, OpenOptions};
 use rustix::fs::{Mode, OFlags};
 
@@ -44,7 +44,10 @@ fn panics<T>(code: impl FnOnce() -> T) -> bool {
 
 /// Every operation goes to the engine.
 fn untried() -> Options {
-    Options::new().depth(16).workers(2).trying(Trying::Never)
+    Options::new()
+        .depth(16)
+        .workers(2)
+        .nowait_policy(NowaitPolicy::Never)
 }
 
 fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
@@ -159,14 +162,14 @@ fn memory_that_a_buffer_named_before_is_not_written_to() {
                 .blocking_open(&path)
                 .unwrap();
             let read = pollster::block_on(file.read_at(Fickle::new(), at));
-            read.held.check(&what);
+            read.buf.check(&what);
             assert_eq!(read.result.unwrap(), 2 * PAGE, "{what}");
-            assert!(read.held.now.0 == *pattern(at, 2 * PAGE), "{what}");
+            assert!(read.buf.now.0 == *pattern(at, 2 * PAGE), "{what}");
 
             let op = Read::new(file.handle(), Box::new(Fickle::new()), at);
             let read = one(&mut engine.clone(), op);
             assert_eq!(read.result.as_ref().unwrap(), &(2 * PAGE), "{what}");
-            let held = downcast::<Fickle>(read.held.into_buffer().unwrap());
+            let held = downcast::<Fickle>(read.op.into_buffer().unwrap());
             let held = held.unwrap_or_else(|_| unreachable!());
             held.check(&what);
             assert_eq!(held.calls, 1, "{what}");
@@ -198,7 +201,7 @@ fn each_buffer_is_asked_once() {
         }
         for done in finish(engine, 2) {
             assert!(done.result.is_ok(), "{done:?}");
-            match done.held.into_kind() {
+            match done.op.into_kind() {
                 Kind::Read(read) => assert_eq!(calls(read.into_buffer()), 1),
                 Kind::Readv(read) => {
                     for buffer in read.into_buffers() {
@@ -246,7 +249,7 @@ fn a_buffer_is_told_of_no_byte_that_was_not_read() {
         let op = Readv::new(&file, vec![Box::new(growing), Box::new(vec![0; 128])], 0);
         let done = one(engine, op);
         assert_eq!(done.result.unwrap(), 128);
-        let Kind::Readv(op) = done.held.into_kind() else {
+        let Kind::Readv(op) = done.op.into_kind() else {
             panic!("another operation")
         };
         let mut buffers = op.into_buffers();
@@ -290,7 +293,7 @@ fn a_read_that_was_begun_goes_on_in_less_room() {
         };
         let read = pollster::block_on(file.read_at(shrinking, 0));
         let n = read.result.unwrap();
-        assert!(read.held.memory[..n] == *pattern(0, n));
+        assert!(read.buf.memory[..n] == *pattern(0, n));
         futures_work(engine, &path);
     });
 }
@@ -316,7 +319,7 @@ fn memory_within_a_buffer_stays_where_it_is_while_it_is_filled() {
         let reads = pollster::block_on(futures_util::future::join_all(reads));
         for (n, read) in (0..).zip(reads) {
             assert_eq!(read.result.unwrap(), PAGE);
-            assert!(read.held.0 == *pattern(n * PAGE as u64, PAGE));
+            assert!(read.buf.0 == *pattern(n * PAGE as u64, PAGE));
         }
     });
 }
@@ -446,12 +449,12 @@ fn a_buffer_that_panics_when_told_panics_where_it_is_taken_back() {
         for _ in 0..20 {
             let done = one(engine, Read::new(&file, Panicking::boxed(When::Told), 0));
             assert_eq!(done.result.as_ref().unwrap(), &100);
-            assert!(panics(|| done.held.into_buffer()));
+            assert!(panics(|| done.op.into_buffer()));
         }
         works(engine, &path);
     });
-    for trying in [Trying::Never, Trying::Always] {
-        each_shared(untried().trying(trying), |engine| {
+    for trying in [NowaitPolicy::Never, NowaitPolicy::Always] {
+        each_shared(untried().nowait_policy(trying), |engine| {
             let file = open(engine, &path);
             for _ in 0..20 {
                 let read = || pollster::block_on(file.read_at(Panicking::new(When::Told), 0));
@@ -474,11 +477,11 @@ fn a_destructor_that_panics_ends_its_own_operation_alone() {
         for _ in 0..20 {
             let mut read = file.read_at(Panicking::new(When::Dropped), 0);
             if let Poll::Ready(done) = poll_once(&mut read) {
-                std::mem::forget(done.held);
+                std::mem::forget(done.buf);
             }
             let mut write = Box::pin(file.write_vectored_at(two(), 8 * PAGE as u64));
             if let Poll::Ready(done) = poll_once(&mut write) {
-                std::mem::forget(done.held);
+                std::mem::forget(done.buf);
             }
         }
         futures_work(engine, &path);
@@ -632,10 +635,10 @@ fn a_buffer_may_use_the_engine_that_it_is_given_to() {
         for _ in 0..50 {
             let read = pollster::block_on(file.read_at(busy(), 0));
             assert_eq!(read.result.unwrap(), 100);
-            drop(read.held);
+            drop(read.buf);
             let written = pollster::block_on(file.write_at(busy(), 8 * PAGE as u64));
             assert_eq!(written.result.unwrap(), 100);
-            drop(written.held);
+            drop(written.buf);
             let mut ops = vec![Op::from(Read::new(file.handle(), Box::new(busy()), 0))];
             engine.submit_batch(&mut ops);
             // Its buffer is dropped by the engine.
@@ -680,14 +683,14 @@ fn memory_of_a_pool_is_not_given_back_while_it_is_filled() {
             Box::new(Returning { pool, now: None })
         };
         let mut ops: Vec<Op> = (0..8)
-            .map(|n| Op::from(Read::new(&file, returning(), n * PAGE as u64)).token(n))
+            .map(|n| Op::from(Read::new(&file, returning(), n * PAGE as u64)).user_data(n))
             .collect();
         assert_eq!(engine.submit_batch(&mut ops), 8);
         assert_eq!(pool.free(), 0);
         for done in finish(engine, 8) {
-            let at = done.held.get_token() * PAGE as u64;
+            let at = done.op.get_user_data() * PAGE as u64;
             assert_eq!(done.result.as_ref().unwrap(), &PAGE);
-            let held = downcast::<Returning>(done.held.into_buffer().unwrap());
+            let held = downcast::<Returning>(done.op.into_buffer().unwrap());
             let held = held.unwrap_or_else(|_| unreachable!());
             assert!(**held.now.as_ref().unwrap() == *pattern(at, PAGE));
         }
@@ -721,7 +724,7 @@ fn direct_files_are_read_into_the_memory_that_was_named() {
         let members = engine.submit_chain(chain(&slot, fickle)).unwrap().len();
         for done in finish(engine, members) {
             assert!(done.result.is_ok(), "{done:?}");
-            if let Kind::ReadDirect(read) = done.held.into_kind() {
+            if let Kind::ReadDirect(read) = done.op.into_kind() {
                 let held = downcast::<Fickle>(read.into_buffer());
                 let held = held.unwrap_or_else(|_| unreachable!());
                 held.check("read_direct");

@@ -336,7 +336,7 @@ fn so_are_the_writes_of_futures() {
         );
         let all = pollster::block_on(file.write_all_at(vec![7u8; 5000], 5000));
         assert_eq!(all.result.unwrap_err().errno(), Some(libc::EFBIG));
-        assert_eq!(all.held.len(), 5000, "the buffer is back");
+        assert_eq!(all.buf.len(), 5000, "the buffer is back");
     });
 }
 

@@ -95,9 +95,10 @@ fn eight_threads_submit_and_any_of_them_reaps() {
                         let at = ((i * 31 + thread * 977) * 640) % (SIZE as u64 - 4096);
                         let token = thread << 32 | at;
                         let mut ops: Vec<Op> = vec![if i % 3 == 0 {
-                            Op::from(Nop).token(u64::MAX)
+                            Op::from(Nop).user_data(u64::MAX)
                         } else {
-                            Op::from(Read::new(open, Box::new(vec![0u8; 4096]), at)).token(token)
+                            Op::from(Read::new(open, Box::new(vec![0u8; 4096]), at))
+                                .user_data(token)
                         }];
                         while engine.submit_batch(&mut ops) == 0 {
                             let mut some = Vec::new();
@@ -111,7 +112,7 @@ fn eight_threads_submit_and_any_of_them_reaps() {
             let mut got = 0;
             let mut check = |completion: Completion| {
                 got += 1;
-                let token = completion.held.get_token();
+                let token = completion.op.get_user_data();
                 if token != u64::MAX {
                     let at = token & 0xffff_ffff;
                     assert!(bytes_of(completion) == pattern(at, 4096), "read at {at}");
@@ -156,7 +157,7 @@ fn a_thread_that_ends_leaves_its_reads_whole() {
                     let mut ops: Vec<Op> = (0..32u64)
                         .map(|i| {
                             let at = (i * 37 + round) % 200 * 4096;
-                            Op::from(Read::new(&open, Box::new(vec![0u8; 4096]), at)).token(at)
+                            Op::from(Read::new(&open, Box::new(vec![0u8; 4096]), at)).user_data(at)
                         })
                         .collect();
                     assert_eq!(engine.submit_batch(&mut ops), 32);
@@ -164,7 +165,7 @@ fn a_thread_that_ends_leaves_its_reads_whole() {
             });
             let mut shared = engine.clone();
             for completion in finish(&mut shared, 32) {
-                let at = completion.held.get_token();
+                let at = completion.op.get_user_data();
                 assert_eq!(said(&completion), Ok(4096));
                 assert!(bytes_of(completion) == pattern(at, 4096));
             }
@@ -187,7 +188,7 @@ fn a_future_goes_on_in_another_thread() {
                 let mut read: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
                     let done = file.read_at(Vec::with_capacity(4096), at).await;
                     assert_eq!(done.result.unwrap(), 4096);
-                    assert!(done.held == pattern(at, 4096));
+                    assert!(done.buf == pattern(at, 4096));
                 });
                 // Its first waker is of nobody, and its first thread another one.
                 let ready = read.as_mut().poll(&mut Context::from_waker(&waker));

@@ -18,7 +18,7 @@ use std::process::Command;
 use futures_util::future::join_all;
 use mounts::{Sample, overlay_with};
 use nowait::engine::Options;
-use nowait::residency::{Answer, Asker, Reason, Source, page_map, residency, resident_prefix};
+use nowait::residency::{Answer, Probe, Reason, Source, page_map, residency, resident_prefix};
 use nowait::{File, Mode, OpenOptions, Provenance, ServedBy};
 use slowdisk::{Filesystem, TestMount};
 
@@ -105,7 +105,7 @@ fn right(file: &File, sample: &Sample, offset: u64, len: usize) -> Provenance {
     let done = pollster::block_on(file.read_at(Vec::with_capacity(len), offset));
     let expected = sample.expected(offset, len);
     assert_eq!(done.result.expect("read"), expected.len());
-    assert!(done.held == expected, "{len} from {offset}");
+    assert!(done.buf == expected, "{len} from {offset}");
     let from = done.provenance;
     assert_eq!(from.cached + from.device + from.unknown, expected.len());
     from
@@ -133,7 +133,7 @@ fn reads_are_right() {
                     .iter()
                     .map(|&(offset, len)| file.read_at(Vec::with_capacity(len), offset));
                 for ((offset, len), done) in ranges.iter().zip(pollster::block_on(join_all(all))) {
-                    assert!(done.held == sample.expected(*offset, *len));
+                    assert!(done.buf == sample.expected(*offset, *len));
                 }
                 right(&file, sample, 0, SIZE as usize + 10);
             }
@@ -202,8 +202,8 @@ fn residency_is_unknown_and_not_full() {
             sample.evict();
             sample.touch(0..MIB);
         }
-        let mincore = Asker::only(Source::Mincore, &file).expect("a mapping");
-        assert!(mincore.lies().expect("mincore"), "{filesystem}");
+        let mincore = Probe::only(Source::Mincore, &file).expect("a mapping");
+        assert!(mincore.is_untrustworthy().expect("mincore"), "{filesystem}");
         let page = nowait::residency::page_size();
         let there = if in_memory { SIZE } else { MIB };
         match residency(&file, 0..u64::MAX).expect("an answer") {

@@ -11,7 +11,7 @@ use std::io::Write as _;
 
 use mounts::{Sample, overlay_with};
 use nowait::engine::Options;
-use nowait::{Completion, Engine, File, Mode, OpenOptions, ServedBy};
+use nowait::{BufResult, Engine, File, Mode, OpenOptions, ServedBy};
 use slowdisk::{Filesystem, TestMount};
 
 const MIB: u64 = 1 << 20;
@@ -41,12 +41,12 @@ fn each(size: u64, test: impl Fn(&TestMount, &mut Sample, &dyn Fn() -> File)) {
 
 /// A read through the library, compared with what the file has there.
 #[track_caller]
-fn right(file: &File, sample: &Sample, offset: u64, len: usize) -> Completion<Vec<u8>> {
+fn right(file: &File, sample: &Sample, offset: u64, len: usize) -> BufResult<Vec<u8>> {
     let done = pollster::block_on(file.read_at(Vec::with_capacity(len), offset));
     let n = *done.result.as_ref().expect("read");
     let expected = sample.expected(offset, len);
     assert_eq!(n, expected.len(), "the count of {len} from {offset}");
-    assert!(done.held == expected, "{len} from {offset}");
+    assert!(done.buf == expected, "{len} from {offset}");
     let from = done.provenance;
     assert_eq!(from.cached + from.device + from.unknown, n, "{from:?}");
     done
@@ -60,7 +60,6 @@ fn hit(file: &File, sample: &Sample, offset: u64, len: usize) {
     let after = file.engine().stats();
     assert_eq!(done.provenance.served_by, ServedBy::Caller);
     assert_eq!(done.provenance.cached, *done.result.as_ref().expect("read"));
-    assert_eq!(done.ticket, None);
     assert_eq!(after.hits, before.hits + 1);
     assert_eq!(after.handoffs, before.handoffs);
 }
@@ -170,7 +169,7 @@ fn a_file_that_is_copied_up_behind_an_open_handle() {
             }
             let done = pollster::block_on(file.read_at(Vec::with_capacity(10_000), 0));
             assert_eq!(done.result.expect("read"), 10_000);
-            assert!(done.held == seen(&file), "an old handle");
+            assert!(done.buf == seen(&file), "an old handle");
             right(&open(), sample, 0, 10_000);
         }
         // And a new handle serves what is cached of the new file.

@@ -25,7 +25,7 @@ fn batch(engine: &mut dyn Drive, open: &Handle, offsets: &[u64], len: usize) -> 
             *at,
         ))
     };
-    let mut ops: Vec<Op> = offsets.iter().map(|at| read(at).token(*at)).collect();
+    let mut ops: Vec<Op> = offsets.iter().map(|at| read(at).user_data(*at)).collect();
     assert_eq!(engine.submit_batch(&mut ops), offsets.len());
     finish(engine, offsets.len())
 }

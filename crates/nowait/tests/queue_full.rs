@@ -32,11 +32,14 @@ fn full_gives_the_operation_back() {
                 let given: Vec<u8> = Vec::with_capacity(1000);
                 let there = given.as_ptr();
                 let op = Op::from(Read::stream(&reader, Box::new(given)));
-                let op = match engine.submit(op.token(77).deadline(deadline)) {
+                let op = match engine.submit(op.user_data(77).deadline(deadline)) {
                     Submit::Full(op) => op,
                     other => panic!("{what}: {other:?}"),
                 };
-                assert_eq!((op.get_token(), op.get_deadline()), (77, Some(deadline)));
+                assert_eq!(
+                    (op.get_user_data(), op.get_deadline()),
+                    (77, Some(deadline))
+                );
                 let buffer = op.into_buffer().unwrap();
                 let back: Vec<u8> = nowait::buffer::downcast(buffer).unwrap();
                 // It was asked for its room, so it is empty.
@@ -71,14 +74,16 @@ fn a_batch_leaves_what_there_is_no_room_for() {
     for depth in DEPTHS {
         each(Options::new().depth(depth), |engine| {
             let what = format!("{} {depth}", name(engine));
-            let mut ops: Vec<Op> = (0..20).map(|token| Op::from(Nop).token(token)).collect();
+            let mut ops: Vec<Op> = (0..20)
+                .map(|token| Op::from(Nop).user_data(token))
+                .collect();
             let mut order = Vec::new();
             while !ops.is_empty() {
                 let before = ops.len();
                 let taken = engine.submit_batch(&mut ops);
                 assert_eq!(taken, before.min(depth), "{what}");
                 assert_eq!(ops.len(), before - taken, "{what}");
-                let left: Vec<u64> = ops.iter().map(Op::get_token).collect();
+                let left: Vec<u64> = ops.iter().map(Op::get_user_data).collect();
                 assert_eq!(
                     left,
                     (20 - ops.len() as u64..20).collect::<Vec<_>>(),
@@ -90,7 +95,7 @@ fn a_batch_leaves_what_there_is_no_room_for() {
                 }
                 let mut done: Vec<u64> = finish(engine, taken)
                     .iter()
-                    .map(|c| c.held.get_token())
+                    .map(|c| c.op.get_user_data())
                     .collect();
                 done.sort_unstable();
                 order.extend(done);

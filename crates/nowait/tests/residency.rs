@@ -42,7 +42,7 @@ fn sample(filesystem: Filesystem, size: u64) -> (TestMount, Sample) {
 
 /// Whether cachestat(2) is to be had for an ordinary file of ours.
 fn has_cachestat() -> bool {
-    nowait::kernel::Kernel::get().cachestat.is_yes()
+    nowait::capability::Kernel::get().cachestat.is_yes()
 }
 
 /// The sources that tell the truth on this filesystem.
@@ -55,11 +55,11 @@ fn sources(filesystem: Filesystem) -> Vec<Source> {
 }
 
 /// Everybody who may be asked about a file: as the library chooses, and each source alone.
-fn askers<'a>(filesystem: Filesystem, fd: &'a File) -> Vec<Asker<'a>> {
-    let chosen = Asker::new(fd).expect("a choice");
+fn askers<'a>(filesystem: Filesystem, fd: &'a File) -> Vec<Probe<'a>> {
+    let chosen = Probe::new(fd).expect("a choice");
     assert_eq!(chosen.source(), Ok(sources(filesystem)[0]), "{filesystem}");
     let alone = sources(filesystem).into_iter();
-    let alone = alone.map(|source| Asker::only(source, fd).expect("that source"));
+    let alone = alone.map(|source| Probe::only(source, fd).expect("that source"));
     [chosen].into_iter().chain(alone).collect()
 }
 
@@ -133,8 +133,8 @@ fn unknown<T: std::fmt::Debug>(answer: nowait::Result<Answer<T>>) -> Reason {
 }
 
 /// Compares all that can be asked of a range with what is known of each page of the file.
-fn compare(asker: &Asker<'_>, size: u64, cached: impl Fn(u64) -> bool, range: Range<u64>) {
-    let who = format!("{:?} {range:?} of {size}", asker.source());
+fn compare(probe: &Probe<'_>, size: u64, cached: impl Fn(u64) -> bool, range: Range<u64>) {
+    let who = format!("{:?} {range:?} of {size}", probe.source());
     let clipped = range.start..range.end.min(size).max(range.start);
     let pages = if clipped.is_empty() {
         0..0
@@ -143,13 +143,13 @@ fn compare(asker: &Asker<'_>, size: u64, cached: impl Fn(u64) -> bool, range: Ra
     };
     let count = pages.clone().filter(|p| cached(*p)).count() as u64;
 
-    let sum = known(asker.residency(range.clone()));
+    let sum = known(probe.residency(range.clone()));
     assert_eq!(
         (sum.pages, sum.cached),
         (pages.end - pages.start, count),
         "{who}"
     );
-    assert_eq!(sum.dirty.is_some(), asker.source() == Ok(Source::Cachestat));
+    assert_eq!(sum.dirty.is_some(), probe.source() == Ok(Source::Cachestat));
 
     let gap = pages.clone().find(|p| !cached(*p));
     let prefix = gap
@@ -158,15 +158,15 @@ fn compare(asker: &Asker<'_>, size: u64, cached: impl Fn(u64) -> bool, range: Ra
         - clipped.start;
     let len = range.end - range.start;
     assert_eq!(
-        known(asker.resident_prefix(range.start, len)),
+        known(probe.resident_prefix(range.start, len)),
         prefix,
         "{who}"
     );
 
-    let whole = asker.is_resident(range.start, len);
+    let whole = probe.is_resident(range.start, len);
     assert_eq!(known(whole), gap.is_none(), "{who}");
 
-    let map = known(asker.page_map(range.clone()));
+    let map = known(probe.page_map(range.clone()));
     assert_eq!(map.range(), clipped, "{who}");
     assert_eq!(
         (map.pages(), map.cached()),
@@ -236,7 +236,7 @@ fn every_page_is_told_as_it_is() {
             let cached = |p: u64| filesystem == Filesystem::Tmpfs || pattern(p);
             let pages = (0..71).filter(|p| cached(*p)).collect();
             while_cached(&sample, &pages, || {
-                for asker in askers(filesystem, &file) {
+                for probe in askers(filesystem, &file) {
                     for range in [
                         0..u64::MAX,
                         0..size,
@@ -253,7 +253,7 @@ fn every_page_is_told_as_it_is() {
                         size + 1000 * page()..u64::MAX,
                         u64::MAX..u64::MAX,
                     ] {
-                        compare(&asker, size, cached, range);
+                        compare(&probe, size, cached, range);
                     }
                 }
             });
@@ -281,10 +281,10 @@ fn random_patterns() {
                 let run = |(start, log): (u64, u32)| start..(start + (1 << (log - 1))).min(300);
                 let cached: BTreeSet<u64> = runs.into_iter().flat_map(run).collect();
                 while_cached(&sample, &cached, || {
-                    for asker in askers(filesystem, &file) {
+                    for probe in askers(filesystem, &file) {
                         for (a, b) in &ranges {
                             let range = *a.min(b)..*a.max(b);
-                            compare(&asker, size, |p| cached.contains(&p), range);
+                            compare(&probe, size, |p| cached.contains(&p), range);
                         }
                     }
                 });
@@ -311,10 +311,10 @@ fn every_other_page_of_a_large_file() {
         };
         let arranged = (0..pages).filter(|p| cached(*p)).collect();
         while_cached(&sample, &arranged, || {
-            for asker in askers(filesystem, &file) {
-                compare(&asker, size, cached, 0..u64::MAX);
-                compare(&asker, size, cached, 8_000 * page() + 1..10_500 * page());
-                compare(&asker, size, cached, 9_100 * page()..size);
+            for probe in askers(filesystem, &file) {
+                compare(&probe, size, cached, 0..u64::MAX);
+                compare(&probe, size, cached, 8_000 * page() + 1..10_500 * page());
+                compare(&probe, size, cached, 9_100 * page()..size);
             }
         });
     }
@@ -340,8 +340,8 @@ fn a_file_that_shrinks_and_grows() {
         )
         .expect("a file");
         let all = |size: u64, cached: &dyn Fn(u64) -> bool| {
-            for asker in &askers {
-                compare(asker, size, cached, 0..u64::MAX);
+            for probe in &askers {
+                compare(probe, size, cached, 0..u64::MAX);
             }
             let pages = size.div_ceil(page());
             let count = (0..pages).filter(|p| cached(*p)).count() as u64;
@@ -383,8 +383,8 @@ fn holes() {
         let file = sample.open();
         let cached: BTreeSet<u64> = [3, 4, 9, 10, 19, 20, 50, 89, 95].into();
         while_cached(&sample, &cached, || {
-            for asker in askers(filesystem, &file) {
-                compare(&asker, size, |p| cached.contains(&p), 0..u64::MAX);
+            for probe in askers(filesystem, &file) {
+                compare(&probe, size, |p| cached.contains(&p), 0..u64::MAX);
             }
         });
     }
@@ -417,18 +417,18 @@ fn a_giant_hole() {
         file.write_all_at(b"end", 2 * TIB).expect("write");
         let data = TIB / page()..TIB / page() + 10;
         let cached = |p: u64| data.contains(&p) || p == 2 * TIB / page();
-        for asker in askers(filesystem, &file) {
-            let sum = known(asker.residency(0..u64::MAX));
+        for probe in askers(filesystem, &file) {
+            let sum = known(probe.residency(0..u64::MAX));
             assert_eq!((sum.pages, sum.cached), (2 * TIB / page() + 1, 11));
             // mincore alone says what it did not look at.
-            let skips = asker.source() == Ok(Source::Mincore);
+            let skips = probe.source() == Ok(Source::Mincore);
             assert_eq!(sum.unasked > 0, skips);
-            assert_eq!(known(asker.resident_prefix(0, u64::MAX)), 0);
+            assert_eq!(known(probe.resident_prefix(0, u64::MAX)), 0);
             assert_eq!(
-                known(asker.resident_prefix(TIB + 1, u64::MAX - 2 * TIB)),
+                known(probe.resident_prefix(TIB + 1, u64::MAX - 2 * TIB)),
                 10 * page() - 1
             );
-            let map = known(asker.page_map(0..u64::MAX));
+            let map = known(probe.page_map(0..u64::MAX));
             let runs: Vec<Run> = map.runs().collect();
             assert_eq!(
                 (runs.len(), map.cached()),
@@ -460,8 +460,8 @@ fn the_position_of_the_callers_file_stays() {
             .read(true)
             .open(mount.path().join("file"))
             .expect("open");
-        let asker = Asker::only(source, &file).expect("an asker");
-        known(asker.page_map(0..u64::MAX));
+        let probe = Probe::only(source, &file).expect("an probe");
+        known(probe.page_map(0..u64::MAX));
         assert_eq!(rustix::fs::tell(&file), Ok(0));
     }
 }
@@ -477,8 +477,8 @@ fn what_can_not_be_asked_is_an_error() {
         residency(&file, backwards).expect_err("backwards"),
         resident_prefix(&file, 1, u64::MAX).expect_err("beyond u64"),
         resident_prefix(&file, u64::MAX, 1).expect_err("beyond u64"),
-        Asker::new(&file)
-            .expect("an asker")
+        Probe::new(&file)
+            .expect("an probe")
             .is_resident(2, u64::MAX)
             .expect_err("beyond u64"),
     ] {
@@ -512,7 +512,7 @@ fn what_has_no_pages_is_unknown() {
         assert_eq!(unknown(page_map(&fd, 0..10)), Reason::NotAFile);
         assert_eq!(unknown(residency(&fd, 0..10)), Reason::NotAFile);
         assert_eq!(
-            Asker::new(&fd).expect("an asker").source(),
+            Probe::new(&fd).expect("an probe").source(),
             Err(Reason::NotAFile)
         );
         let file = nowait::File::from_fd(fd, &nowait::Engine::new().expect("an engine"));
@@ -558,15 +558,15 @@ fn a_file_that_is_open_for_writing_only() {
         }
         file.set_len(pages * page()).expect("set_len");
         if filesystem == Filesystem::Ext4 && has_cachestat() {
-            let asker = Asker::new(&file).expect("an asker");
-            assert_eq!(asker.source(), Ok(Source::Cachestat));
-            compare(&asker, pages * page(), |p| p % 2 == 0, 0..u64::MAX);
+            let probe = Probe::new(&file).expect("an probe");
+            assert_eq!(probe.source(), Ok(Source::Cachestat));
+            compare(&probe, pages * page(), |p| p % 2 == 0, 0..u64::MAX);
         } else if filesystem == Filesystem::Ext4 {
             assert_eq!(unknown(residency(&file, 0..1)), Reason::NotReadable);
         } else {
             // There it is opened once more, for the sake of files that are copied up.
-            let asker = Asker::new(&file).expect("an asker");
-            compare(&asker, pages * page(), |p| p % 2 == 0, 0..u64::MAX);
+            let probe = Probe::new(&file).expect("an probe");
+            compare(&probe, pages * page(), |p| p % 2 == 0, 0..u64::MAX);
         }
     }
 }
@@ -635,9 +635,9 @@ fn a_page_that_is_being_read() {
     std::thread::scope(|scope| {
         scope.spawn(|| sample.touch(3 * page()..4 * page()));
         engines::wait_until("a stalled read", || disk.stalled() > 0);
-        let asked = askers(Filesystem::Ext4, &file).into_iter().map(|asker| {
-            let there = known(asker.residency(0..u64::MAX)).cached;
-            (asker.source(), there)
+        let asked = askers(Filesystem::Ext4, &file).into_iter().map(|probe| {
+            let there = known(probe.residency(0..u64::MAX)).cached;
+            (probe.source(), there)
         });
         let told: Vec<_> = asked.collect();
         disk.release(stall);
@@ -670,14 +670,14 @@ fn a_block_device() {
     for p in (first..first + 100).filter(|p| cached(*p)) {
         file.read_exact_at(&mut [0; 1], p * page()).expect("read");
     }
-    for asker in askers(Filesystem::Ext4, &file) {
-        compare(&asker, 512 * MIB, cached, range.clone());
+    for probe in askers(Filesystem::Ext4, &file) {
+        compare(&probe, 512 * MIB, cached, range.clone());
         // To the end, which fstat(2) does not know.
         assert_eq!(
-            known(asker.residency(0..u64::MAX)).pages,
+            known(probe.residency(0..u64::MAX)).pages,
             512 * MIB / page()
         );
-        assert_eq!(known(asker.resident_prefix(512 * MIB, 10)), 0);
+        assert_eq!(known(probe.resident_prefix(512 * MIB, 10)), 0);
     }
 }
 
@@ -718,7 +718,7 @@ fn an_overlay_before_and_after_copy_up() {
     let (mount, sample) = overlay_with("file", size);
     let lower = mount.lower().expect("a lower directory").join("file");
     let old = sample.open();
-    let asker = Asker::new(&old).expect("an asker");
+    let probe = Probe::new(&old).expect("an probe");
     let handle = nowait::File::from_fd(
         old.try_clone().expect("dup"),
         &nowait::Engine::new().expect("an engine"),
@@ -728,12 +728,12 @@ fn an_overlay_before_and_after_copy_up() {
     let all = |cached: &BTreeSet<u64>| {
         while_cached(&sample, cached, || {
             let fresh = sample.open();
-            for asker in [
-                &asker,
-                &Asker::new(&old).expect("again"),
-                &Asker::new(&fresh).expect("new"),
+            for probe in [
+                &probe,
+                &Probe::new(&old).expect("again"),
+                &Probe::new(&fresh).expect("new"),
             ] {
-                compare(asker, size, |p| cached.contains(&p), 0..u64::MAX);
+                compare(probe, size, |p| cached.contains(&p), 0..u64::MAX);
             }
             assert_eq!(known(handle.residency()).cached, cached.len() as u64);
         });

@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engines::{evict, in_child, role, scratch};
-use nowait::residency::{Asker, Source, page_map, page_size, residency, resident_prefix};
+use nowait::residency::{Probe, Source, page_map, page_size, residency, resident_prefix};
 
 const CACHESTAT: i64 = 451;
 const MIB: u64 = 1 << 20;
@@ -93,7 +93,7 @@ fn alone(test: &str, size: u64, body: impl FnOnce(&File)) {
 }
 
 fn has_cachestat() -> bool {
-    nowait::kernel::Kernel::get().cachestat.is_yes()
+    nowait::capability::Kernel::get().cachestat.is_yes()
 }
 
 /// Half of the pages were read. Some machines reclaim without a shortage (DAMON), so that a page may
@@ -139,9 +139,9 @@ fn a_whole_or_absent_range_is_one_question() {
                 assert!(calls.all() <= floor() + 12, "{:?}", calls.0);
             }
             // A strict read's question, once it is known who answers.
-            let asker = Asker::new(file).expect("an asker");
+            let probe = Probe::new(file).expect("an probe");
             let calls = Calls::of(|| {
-                let answer = asker.is_resident(4096, 4096).expect("an answer");
+                let answer = probe.is_resident(4096, 4096).expect("an answer");
                 assert_eq!(answer.known(), Some(warm));
             });
             let most = if has_cachestat() && warm { 1 } else { 2 };
@@ -173,8 +173,8 @@ fn a_fragmented_cache_takes_a_bounded_number() {
         }
         // By cachestat alone it is a call for each page, as it would be without a bound.
         let calls = Calls::of(|| {
-            let asker = Asker::only(Source::Cachestat, file).expect("cachestat");
-            let map = asker.page_map(0..u64::MAX).expect("an answer");
+            let probe = Probe::only(Source::Cachestat, file).expect("cachestat");
+            let map = probe.page_map(0..u64::MAX).expect("an answer");
             every_other_page(file, map.known().expect("a map").cached());
         });
         assert!(calls.number(CACHESTAT) > pages);
@@ -186,11 +186,11 @@ fn a_hole_of_terabytes_is_not_gone_through() {
     alone("a_hole_of_terabytes_is_not_gone_through", 4096, |file| {
         file.set_len(2 << 40).expect("set_len");
         file.write_all_at(b"end", (2 << 40) - 3).expect("write");
-        let asker = Asker::new(file).expect("an asker");
-        let mincore = Asker::only(Source::Mincore, file).expect("a mapping");
-        for asker in [&asker, &mincore] {
+        let probe = Probe::new(file).expect("an probe");
+        let mincore = Probe::only(Source::Mincore, file).expect("a mapping");
+        for probe in [&probe, &mincore] {
             let calls = Calls::of(|| {
-                let map = asker.page_map(0..u64::MAX).expect("an answer");
+                let map = probe.page_map(0..u64::MAX).expect("an answer");
                 assert_eq!(map.known().expect("a map").cached(), 1);
             });
             assert!(calls.all() <= 200, "{:?}", calls.0);

@@ -185,11 +185,11 @@ fn submitting_and_reaping_in_one_is_the_same() {
         let (idle, _writer) = pipe();
         let reads = |file: &Handle, n: u64| -> Vec<Op> {
             let read = |i| Read::new(file, Box::new(vec![0; 4096]), i * 4096);
-            (0..n).map(|i| Op::from(read(i)).token(i)).collect()
+            (0..n).map(|i| Op::from(read(i)).user_data(i)).collect()
         };
         let check = |done: Vec<Completion>, from_cache: bool| {
             for completion in done {
-                let at = 4096 * completion.held.get_token();
+                let at = 4096 * completion.op.get_user_data();
                 assert_eq!(completion.result.as_ref().unwrap(), &4096);
                 let hit = completion.provenance.cached > 0;
                 assert_eq!(hit, from_cache, "{backend}: {completion:?}");
@@ -215,7 +215,7 @@ fn submitting_and_reaping_in_one_is_the_same() {
         engine
             .submit_and_reap(&mut reads(&cached, 1), &mut done, Wait::For(1))
             .unwrap();
-        let mut never = vec![Op::from(Read::stream(&idle, Box::new(vec![0; 1]))).token(99)];
+        let mut never = vec![Op::from(Read::stream(&idle, Box::new(vec![0; 1]))).user_data(99)];
         assert_eq!(
             engine
                 .submit_and_reap(&mut never, &mut done, Wait::No)

@@ -9,13 +9,13 @@ use engines::*;
 use nowait::buffer::{BufferPool, PoolBuffer, downcast};
 use nowait::engine::{Backend, Feature, Options};
 use nowait::op::{Op, Read, Write};
-use nowait::read::Trying;
+use nowait::read::NowaitPolicy;
 use nowait::{Completion, IoBufExt};
 
 const PAGE: usize = 4096;
 
 fn options() -> Options {
-    Options::new().trying(Trying::Never)
+    Options::new().nowait_policy(NowaitPolicy::Never)
 }
 
 fn ring() -> bool {
@@ -38,7 +38,7 @@ fn exchange(pool: &BufferPool) {
 }
 
 fn pool_bytes(done: Completion) -> PoolBuffer {
-    downcast(done.held.into_buffer().unwrap()).unwrap()
+    downcast(done.op.into_buffer().unwrap()).unwrap()
 }
 
 #[test]

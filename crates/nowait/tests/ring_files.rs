@@ -11,12 +11,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use engines::*;
 use nowait::engine::{Availability, Backend, Engine, Feature, LocalEngine, Options};
 use nowait::op::{Fadvise, Fallocate, Fsync, Op, Read, Readv, Write, Writev};
-use nowait::read::Trying;
+use nowait::read::NowaitPolicy;
 use nowait::{ErrorKind, Handle};
 
 /// Nothing is read in the caller, by the descriptor.
 fn options() -> Options {
-    Options::new().trying(Trying::Never).backend(Backend::Uring)
+    Options::new()
+        .nowait_policy(NowaitPolicy::Never)
+        .backend(Backend::Uring)
 }
 
 fn ring() -> bool {
@@ -237,7 +239,7 @@ fn an_engine_has_one_set_and_says_whether_it_is_registered() {
         }
         for state in [state(local.features()), state(shared.features())] {
             match backend {
-                Backend::Uring => assert_eq!(state, Availability::Had),
+                Backend::Uring => assert_eq!(state, Availability::Available),
                 Backend::Threads => assert!(matches!(state, Availability::Lacking(_))),
             }
         }

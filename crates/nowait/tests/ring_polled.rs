@@ -84,15 +84,15 @@ fn reads_and_writes_of_a_polled_device_bring_the_bytes() {
         let read = |i: usize| {
             let buffer = pool.take().unwrap();
             let read = Read::new(&file, Box::new(buffer), (i * BLOCK) as u64);
-            Op::from(read).token(i as u64)
+            Op::from(read).user_data(i as u64)
         };
         let mut ops: Vec<Op> = (0..32).map(read).collect();
         assert_eq!(engine.submit_batch(&mut ops), 32);
         for done in finish(engine, 32) {
             assert_eq!(done.result.as_ref().unwrap(), &BLOCK);
             assert_eq!(done.provenance.device, BLOCK);
-            let i = done.held.get_token() as usize;
-            let buffer = done.held.into_buffer().unwrap();
+            let i = done.op.get_user_data() as usize;
+            let buffer = done.op.into_buffer().unwrap();
             let buffer: nowait::buffer::PoolBuffer = nowait::buffer::downcast(buffer).unwrap();
             assert_eq!(buffer[..], bytes(i), "block {i}");
         }
@@ -225,14 +225,14 @@ fn a_device_that_can_not_be_polled_says_so_or_brings_the_bytes() {
         }
         eprintln!("{}: {:?}", name(engine), done.result);
         let alone = done.result.map_err(|e| e.kind());
-        drop(done.held);
+        drop(done.op);
         // In a chain it is the same.
         let read = |buffer| Read::new(&file, Box::new(buffer), 0);
         let chain = Chain::new().then(read(pool.take().unwrap()));
         engine.submit_chain(chain).unwrap();
         let done = finish(engine, 1).remove(0);
         assert_eq!(done.result.map_err(|e| e.kind()), alone, "{}", name(engine));
-        drop(done.held);
+        drop(done.op);
         assert_eq!(pool.free(), 1, "the buffer came back");
     });
 }
@@ -339,7 +339,7 @@ fn an_atomic_write_is_taken_where_the_device_takes_some() {
         drop(done);
         let buffer = pool.take().unwrap().limit(takes.min as usize);
         let read = one(engine, Read::new(&file, Box::new(buffer), offset));
-        let bytes = read.held.into_buffer().unwrap();
+        let bytes = read.op.into_buffer().unwrap();
         let bytes = nowait::buffer::downcast::<nowait::buffer::Limit<PoolBuffer>>(bytes).unwrap();
         assert!(bytes.bytes().iter().all(|b| *b == takes.min as u8 ^ 0x5a));
         drop(bytes);

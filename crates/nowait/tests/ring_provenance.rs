@@ -9,7 +9,7 @@ use std::path::Path;
 use engines::*;
 use nowait::engine::{Backend, Options};
 use nowait::op::{Op, Read};
-use nowait::read::Trying;
+use nowait::read::NowaitPolicy;
 use nowait::residency::page_map;
 use nowait::{Handle, Provenance};
 
@@ -39,13 +39,13 @@ fn read_all(engine: &mut dyn Drive, file: &Handle) -> Vec<Provenance> {
     let mut ops: Vec<Op> = (0..PAGES)
         .map(|page| {
             let read = Read::new(file, engine.buffer(PAGE), (page * PAGE) as u64);
-            Op::from(read).token(page as u64)
+            Op::from(read).user_data(page as u64)
         })
         .collect();
     assert_eq!(engine.submit_batch(&mut ops), PAGES);
     let mut all = vec![Provenance::default(); PAGES];
     for done in finish(engine, PAGES) {
-        all[done.held.get_token() as usize] = done.provenance;
+        all[done.op.get_user_data() as usize] = done.provenance;
     }
     all
 }
@@ -58,42 +58,45 @@ fn what_is_called_cached_was_and_what_is_called_the_devices_was_not() {
             "warm" => true,
             _ => page.is_multiple_of(2),
         };
-        each_ring(Options::new().trying(Trying::Never), |engine| {
-            let dir = scratch();
-            let path = patterned(dir.path(), "file", PAGES * PAGE);
-            let plain = std::fs::File::open(&path).unwrap();
-            rustix::fs::fadvise(&plain, 0, None, rustix::fs::Advice::Random).unwrap();
-            let file = engine.file(&Handle::new(plain).unwrap());
-            // Only of a file that is known to take NOWAIT does "at once" mean anything.
-            make(&path, |page| page == 0);
-            let learns = Options::new().backend(Backend::Threads).build().unwrap();
-            let learnt = one(
-                &mut learns.clone(),
-                Read::new(&file, Box::new(vec![0; 1]), 0),
-            );
-            assert_eq!(learnt.provenance.cached, 1, "of the build's filesystem");
-            make(&path, which);
-            let before = cached(&file);
-            let hits = engine.stats().ring_hits;
-            let all = read_all(engine, &file);
-            let what = format!("{} {state}", name(engine));
-            for (page, (p, was)) in all.iter().zip(&before).enumerate() {
-                assert_eq!(p.cached + p.device + p.unknown, PAGE, "{what} {page}");
-                assert!(p.cached == 0 || *was, "{what}: {page} was not cached");
-                assert!(p.device == 0 || !*was, "{what}: {page} was cached");
-            }
-            let called = all.iter().filter(|p| p.cached == PAGE).count() as u64;
-            let counted = engine.stats().ring_hits - hits;
-            // The count is of completions that were there at once, also of what only may be cached.
-            assert!(
-                counted >= called,
-                "{what}: {counted} counted, {called} called so"
-            );
-            if engine.is_local() && counted > 0 {
-                // Nobody comes between a plain local ring and its kernel.
-                let were = before.iter().filter(|was| **was).count() as u64;
-                assert_eq!(called, were, "{what}");
-            }
-        });
+        each_ring(
+            Options::new().nowait_policy(NowaitPolicy::Never),
+            |engine| {
+                let dir = scratch();
+                let path = patterned(dir.path(), "file", PAGES * PAGE);
+                let plain = std::fs::File::open(&path).unwrap();
+                rustix::fs::fadvise(&plain, 0, None, rustix::fs::Advice::Random).unwrap();
+                let file = engine.file(&Handle::new(plain).unwrap());
+                // Only of a file that is known to take NOWAIT does "at once" mean anything.
+                make(&path, |page| page == 0);
+                let learns = Options::new().backend(Backend::Threads).build().unwrap();
+                let learnt = one(
+                    &mut learns.clone(),
+                    Read::new(&file, Box::new(vec![0; 1]), 0),
+                );
+                assert_eq!(learnt.provenance.cached, 1, "of the build's filesystem");
+                make(&path, which);
+                let before = cached(&file);
+                let hits = engine.stats().ring_hits;
+                let all = read_all(engine, &file);
+                let what = format!("{} {state}", name(engine));
+                for (page, (p, was)) in all.iter().zip(&before).enumerate() {
+                    assert_eq!(p.cached + p.device + p.unknown, PAGE, "{what} {page}");
+                    assert!(p.cached == 0 || *was, "{what}: {page} was not cached");
+                    assert!(p.device == 0 || !*was, "{what}: {page} was cached");
+                }
+                let called = all.iter().filter(|p| p.cached == PAGE).count() as u64;
+                let counted = engine.stats().ring_hits - hits;
+                // The count is of completions that were there at once, also of what only may be cached.
+                assert!(
+                    counted >= called,
+                    "{what}: {counted} counted, {called} called so"
+                );
+                if engine.is_local() && counted > 0 {
+                    // Nobody comes between a plain local ring and its kernel.
+                    let were = before.iter().filter(|was| **was).count() as u64;
+                    assert_eq!(called, were, "{what}");
+                }
+            },
+        );
     }
 }

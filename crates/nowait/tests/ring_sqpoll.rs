@@ -8,7 +8,7 @@ use std::time::Duration;
 use engines::*;
 use nowait::engine::{Backend, Feature, Options};
 use nowait::op::{Nop, Op, Read, Write};
-use nowait::read::Trying;
+use nowait::read::NowaitPolicy;
 use nowait::{ErrorKind, Handle, ServedBy};
 use rustix::event::{PollFd, PollFlags, poll as poll_fds};
 
@@ -33,39 +33,45 @@ fn each_sqpoll(options: Options, test: impl Fn(&mut dyn Drive)) {
 #[test]
 fn reads_bring_the_bytes_and_none_is_called_cached() {
     // Warm or not: the caller does not look, and nobody says whether the thread found it.
-    each_sqpoll(Options::new().trying(Trying::Never), |engine| {
-        let dir = scratch();
-        let path = patterned(dir.path(), "file", 64 * PAGE);
-        let file = handle(&path);
-        // A file known to take NOWAIT, or an early completion would mean nothing anyway.
-        assert!(nowait::read::cached(&file, &mut [0; 16], 0).is_ok());
-        for cold in [false, true] {
-            if cold {
-                evict(&path);
+    each_sqpoll(
+        Options::new().nowait_policy(NowaitPolicy::Never),
+        |engine| {
+            let dir = scratch();
+            let path = patterned(dir.path(), "file", 64 * PAGE);
+            let file = handle(&path);
+            // A file known to take NOWAIT, or an early completion would mean nothing anyway.
+            assert!(nowait::read::cached(&file, &mut [0; 16], 0).is_ok());
+            for cold in [false, true] {
+                if cold {
+                    evict(&path);
+                }
+                let read = |i: usize| {
+                    let buffer = Box::new(Vec::<u8>::with_capacity(PAGE));
+                    Op::from(Read::new(&file, buffer, (i * PAGE) as u64)).user_data(i as u64)
+                };
+                let mut ops: Vec<Op> = (0..64).map(read).collect();
+                assert_eq!(engine.submit_batch(&mut ops), 64);
+                for done in finish(engine, 64) {
+                    let p = done.provenance;
+                    assert_eq!((p.cached, p.device, p.unknown), (0, 0, PAGE), "cold {cold}");
+                    assert_eq!(p.served_by, ServedBy::Ring);
+                    let at = done.op.get_user_data() * PAGE as u64;
+                    assert_eq!(bytes_of(done), pattern(at, PAGE));
+                }
             }
-            let read = |i: usize| {
-                let buffer = Box::new(Vec::<u8>::with_capacity(PAGE));
-                Op::from(Read::new(&file, buffer, (i * PAGE) as u64)).token(i as u64)
-            };
-            let mut ops: Vec<Op> = (0..64).map(read).collect();
-            assert_eq!(engine.submit_batch(&mut ops), 64);
-            for done in finish(engine, 64) {
-                let p = done.provenance;
-                assert_eq!((p.cached, p.device, p.unknown), (0, 0, PAGE), "cold {cold}");
-                assert_eq!(p.served_by, ServedBy::Ring);
-                let at = done.held.get_token() * PAGE as u64;
-                assert_eq!(bytes_of(done), pattern(at, PAGE));
-            }
-        }
-        assert_eq!(engine.stats().ring_hits, 0);
-    });
+            assert_eq!(engine.stats().ring_hits, 0);
+        },
+    );
 }
 
 #[test]
 fn a_thread_that_sleeps_is_woken() {
     each_sqpoll(Options::new(), |engine| {
         for i in 0..20 {
-            assert_eq!(one(engine, Op::from(Nop).token(i)).held.get_token(), i);
+            assert_eq!(
+                one(engine, Op::from(Nop).user_data(i)).op.get_user_data(),
+                i
+            );
             // Long enough for it to go to sleep, or nearly.
             std::thread::sleep(Duration::from_millis(i % 5));
         }
@@ -107,11 +113,11 @@ fn a_short_read_goes_on_though_the_thread_sleeps() {
 fn a_full_submission_queue_is_waited_for() {
     // Twice as many as the queue has entries.
     each_sqpoll(Options::new().depth(8192), |engine| {
-        let mut ops: Vec<Op> = (0..8192).map(|i| Op::from(Nop).token(i)).collect();
+        let mut ops: Vec<Op> = (0..8192).map(|i| Op::from(Nop).user_data(i)).collect();
         assert_eq!(engine.submit_batch(&mut ops), 8192);
         let mut tokens: Vec<u64> = finish(engine, 8192)
             .iter()
-            .map(|done| done.held.get_token())
+            .map(|done| done.op.get_user_data())
             .collect();
         tokens.sort_unstable();
         assert!(tokens.into_iter().eq(0..8192));

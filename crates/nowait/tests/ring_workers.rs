@@ -73,7 +73,7 @@ fn it_is_said_whether_there_are_limits() {
         };
         if backend == Backend::Uring {
             assert_eq!(state(&options), Availability::NotAsked);
-            assert_eq!(state(&options.ring_workers(2, 2)), Availability::Had);
+            assert_eq!(state(&options.ring_workers(2, 2)), Availability::Available);
         } else {
             let state = state(&options.ring_workers(2, 2));
             assert!(matches!(state, Availability::Lacking(_)), "{state:?}");

@@ -40,7 +40,7 @@ fn comes_whole(filesystem: Filesystem) {
                 let options = with_metadata().order(order).window(window, 32 << 20);
                 let mut scan = options.engine(&engine).blocking_open(&path).unwrap();
                 let what = format!("{filesystem}, {order:?}, a window of {window}");
-                assert_eq!(scan.plan().scouts, filesystem == Filesystem::Xfs);
+                assert_eq!(scan.plan().prefetch_first, filesystem == Filesystem::Xfs);
                 let mut seen = BTreeMap::new();
                 for entry in scan.by_ref() {
                     let entry = entry.unwrap();

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use directories::{fill, with_metadata};
-use nowait::scan::{Options, Sweep};
+use nowait::scan::{Options, StatOrder};
 use slowdisk::{Filesystem, TestMount};
 
 const STANDING: usize = 10_000;
@@ -73,7 +73,9 @@ fn hammer(filesystem: Filesystem) {
             names.clone().parts(16),
             names.parts(3),
             with_metadata().caller(false),
-            with_metadata().sweep(Sweep::Listed).window(1_000, 1 << 20),
+            with_metadata()
+                .stat_order(StatOrder::Listed)
+                .window(1_000, 1 << 20),
         ];
         let mut round = 0;
         while rounds.map_or(Instant::now() < end, |rounds| round < rounds) {

@@ -17,7 +17,7 @@ use std::path::Path;
 use directories::{assert_same, engines as all_engines, fill, listed, scanned, with_metadata};
 use engines::Limit;
 use nowait::Scan;
-use nowait::scan::{Options, Order, Sweep};
+use nowait::scan::{Options, Order, StatOrder};
 use slowdisk::{Filesystem, TestMount};
 
 /// Sizes around what one call brings, and ones that are cut into parts.
@@ -78,7 +78,7 @@ fn every_name_once(filesystem: Filesystem) {
                 (names.clone().order(Order::Name), "names by name"),
                 (all.clone(), "all"),
                 (all.clone().caller(false), "all, by workers"),
-                (all.clone().sweep(Sweep::Listed), "all, as listed"),
+                (all.clone().stat_order(StatOrder::Listed), "all, as listed"),
                 (
                     all.clone().order(Order::Inode).parts(64),
                     "all, by inode, in 64 parts",

@@ -52,11 +52,11 @@ fn short_reads_of_a_server_are_continued_with_the_right_bytes() {
             );
         }
         let mut ops: Vec<Op> = (0..20)
-            .map(|i| Op::from(read(i * 900, 2_000)).token(i * 900))
+            .map(|i| Op::from(read(i * 900, 2_000)).user_data(i * 900))
             .collect();
         assert_eq!(engine.submit_batch(&mut ops), 20);
         for done in finish(engine, 20) {
-            let at = done.held.get_token();
+            let at = done.op.get_user_data();
             assert!(
                 bytes_of(done) == pattern(at, 2_000),
                 "{} {at}",

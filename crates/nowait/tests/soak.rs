@@ -89,37 +89,37 @@ impl Files {
         let len = 1 + draws.below(8_000) as usize;
         let buffer = || Box::new(Vec::<u8>::with_capacity(len));
         let op = match draws.below(20) {
-            0..8 => Op::from(Read::new(&self.whole, buffer(), at)).token(WHOLE | at),
+            0..8 => Op::from(Read::new(&self.whole, buffer(), at)).user_data(WHOLE | at),
             8 => {
                 let read = Read::new(&self.whole, buffer(), at).flags(RwFlags::HIPRI);
-                Op::from(read).token(WHOLE | at)
+                Op::from(read).user_data(WHOLE | at)
             }
             9 => {
                 let direct = self.direct.as_ref().unwrap_or(&self.whole);
                 let pool = nowait::buffer::BufferPool::new(1, 4096).unwrap();
                 let at = at / 4096 * 4096;
                 let read = Read::new(direct, Box::new(pool.take().unwrap()), at);
-                Op::from(read).token(DIRECT | at)
+                Op::from(read).user_data(DIRECT | at)
             }
             10..13 => {
                 let at = draws.below(CUT as u64);
-                Op::from(Read::new(&self.cut, buffer(), at)).token(CUT_OFF | at)
+                Op::from(Read::new(&self.cut, buffer(), at)).user_data(CUT_OFF | at)
             }
             13 => {
                 let two = vec![buffer() as nowait::buffer::Buffer, buffer()];
-                Op::from(Readv::new(&self.whole, two, at)).token(PIECES_OF | at)
+                Op::from(Readv::new(&self.whole, two, at)).user_data(PIECES_OF | at)
             }
             14 | 15 => {
                 let at = draws.below(PIECES) * PIECE;
                 let bytes = Box::new(pattern(at, PIECE as usize));
-                Op::from(Write::new(&self.written, bytes, at).all()).token(WRITTEN)
+                Op::from(Write::new(&self.written, bytes, at).all()).user_data(WRITTEN)
             }
             16 if draws.below(50) == 0 => Fsync::new(&self.written).into(),
             17 if draws.below(20) == 0 => {
-                Op::from(Read::stream(&self.pipe, Box::new(vec![0u8; 1]))).token(PIPE)
+                Op::from(Read::stream(&self.pipe, Box::new(vec![0u8; 1]))).user_data(PIPE)
             }
             18 => Openat2::new(self.path.clone(), OFlags::RDONLY, rustix::fs::Mode::empty()).into(),
-            _ => Op::from(Nop).token(NOP),
+            _ => Op::from(Nop).user_data(NOP),
         };
         match draws.below(30) {
             0 => op.deadline(Instant::now() + Duration::from_micros(draws.below(20_000))),
@@ -139,7 +139,7 @@ const OFFSET: u64 = (1 << 40) - 1;
 
 /// Whether a completion is what it has to be.
 fn judge(done: Completion, stopped: &mut u64) {
-    let token = done.held.get_token();
+    let token = done.op.get_user_data();
     let at = token & OFFSET;
     let n = match &done.result {
         Ok(n) => *n,
@@ -166,7 +166,7 @@ fn judge(done: Completion, stopped: &mut u64) {
         }
         DIRECT => {
             assert_eq!(n, 4096);
-            let pooled = done.held.into_buffer().unwrap();
+            let pooled = done.op.into_buffer().unwrap();
             let Ok(pooled) = nowait::buffer::downcast::<nowait::buffer::PoolBuffer>(pooled) else {
                 panic!("the buffer is not the one that it was");
             };
@@ -190,7 +190,7 @@ fn judge(done: Completion, stopped: &mut u64) {
         WRITTEN => assert_eq!(n as u64, PIECE),
         PIPE => assert!(n <= 1),
         _ => {
-            if let Kind::Openat2(op) = done.held.into_kind() {
+            if let Kind::Openat2(op) = done.op.into_kind() {
                 assert!(op.into_fd().is_some());
             }
         }
@@ -203,7 +203,7 @@ fn in_child(engine: &Engine, ground: &Ground) {
     assert_eq!(engine.submit_batch(&mut vec![Nop.into()]), 0);
     let file = pollster::block_on(File::open(&ground.whole)).unwrap();
     let done = pollster::block_on(file.read_at(Vec::with_capacity(100_000), 5));
-    assert!(done.held == pattern(5, 100_000));
+    assert!(done.buf == pattern(5, 100_000));
 }
 
 /// One engine's life. How many operations were done, and how many of all were stopped.

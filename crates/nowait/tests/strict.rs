@@ -64,7 +64,7 @@ fn right(file: &File, sample: &Sample, offset: u64, len: usize) -> nowait::Prove
     let done = pollster::block_on(file.read_at(Vec::with_capacity(len), offset));
     let expected = sample.expected(offset, len);
     assert_eq!(done.result.expect("read"), expected.len());
-    assert!(done.held == expected, "{len} from {offset}");
+    assert!(done.buf == expected, "{len} from {offset}");
     done.provenance
 }
 
@@ -111,7 +111,7 @@ fn many_reads_in_flight() {
                 .map(|&offset| file.read_at(Vec::with_capacity(10_000), offset));
             let done = pollster::block_on(join_all(all));
             for (offset, done) in offsets.into_iter().zip(done) {
-                assert!(done.held == sample.expected(offset, 10_000), "{offset}");
+                assert!(done.buf == sample.expected(offset, 10_000), "{offset}");
             }
         });
         assert_eq!(moved, 0, "{filesystem}");
@@ -310,7 +310,7 @@ fn operations_on(filesystem: Filesystem, sample: &Sample, engine: &Engine, handl
             let mut done = Vec::new();
             let mut waiting = 0;
             for offset in all_over().take(100) {
-                match engine.submit(read(offset).token(offset)) {
+                match engine.submit(read(offset).user_data(offset)) {
                     Submit::Done(completion) => done.push(completion),
                     Submit::Queued(_) => waiting += 1,
                     Submit::Full(_) => panic!("full"),
@@ -319,11 +319,11 @@ fn operations_on(filesystem: Filesystem, sample: &Sample, engine: &Engine, handl
             let mut batch: Vec<Op> = all_over()
                 .skip(100)
                 .take(50)
-                .map(|offset| read(offset).token(offset))
+                .map(|offset| read(offset).user_data(offset))
                 .collect();
             for offset in all_over().skip(150).take(50) {
                 let pieces = vec![buffer(1_000), buffer(4_000)];
-                batch.push(Op::from(Readv::new(handle, pieces, offset)).token(offset));
+                batch.push(Op::from(Readv::new(handle, pieces, offset)).user_data(offset));
             }
             waiting += engine.submit_batch(&mut batch);
             assert!(batch.is_empty());
@@ -394,7 +394,7 @@ fn pages_that_disappear() {
 fn a_page_that_is_on_its_way() {
     slowdisk::require!(slowdisk::available());
     slowdisk::require!(Filesystem::Ext4.available());
-    if !nowait::kernel::Kernel::get().cachestat.is_yes() {
+    if !nowait::capability::Kernel::get().cachestat.is_yes() {
         return slowdisk::skip_or_fail("cachestat(2) is missing (Linux 6.5)");
     }
     for backend in engines::backends() {
@@ -426,7 +426,7 @@ fn a_page_that_is_on_its_way() {
                 assert_eq!(stats.hits, before.hits);
                 let done = pollster::block_on(read);
                 assert_eq!(done.result.expect("read"), len);
-                assert!(done.held == sample.expected(offset, len));
+                assert!(done.buf == sample.expected(offset, len));
                 assert_eq!(done.provenance.cached, prefix as usize);
             });
         }

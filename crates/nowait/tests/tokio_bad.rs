@@ -421,7 +421,7 @@ async fn all_of_it(dir: &Path) {
         assert!(fs::read(&copy).await.unwrap() == pattern(0, ALL));
         evict(&path);
         let at = from.read_at(vec![0; 5000], 77).await;
-        assert!(at.held == pattern(77, 5000));
+        assert!(at.buf == pattern(77, 5000));
         from.seek(SeekFrom::End(-10)).await.unwrap();
         let mut end = Vec::new();
         from.read_to_end(&mut end).await.unwrap();
@@ -622,7 +622,7 @@ fn a_strict_streams_task_never_touches_the_device() {
                         (0..64).map(|n| file.read_at(vec![0; 5000], n * 7919 % 1000 * 4096));
                     for (n, read) in join_all(reads).await.into_iter().enumerate() {
                         let at = n as u64 * 7919 % 1000 * 4096;
-                        assert!(read.held == sample.expected(at, 5000));
+                        assert!(read.buf == sample.expected(at, 5000));
                     }
                     for n in 0..64 {
                         let at = n * 104_729 % 1000 * 4096;

@@ -241,7 +241,7 @@ async fn reads_at_offsets_run_at_once_beside_the_stream() {
         let buffers = vec![vec![0; 3000], vec![0; 100_000], vec![0; 1]];
         let whole = file.read_vectored_at(buffers, 77).await;
         assert_eq!(whole.result.unwrap(), 103_001);
-        assert_eq!(whole.held.concat(), sample.expected(77, 103_001));
+        assert_eq!(whole.buf.concat(), sample.expected(77, 103_001));
         let provenance = whole.provenance;
         let sum = provenance.cached + provenance.device + provenance.unknown;
         assert_eq!(sum, 103_001);
@@ -567,7 +567,7 @@ fn a_task_that_only_meets_hits_lets_the_others_run() {
                 if positional {
                     let read = file.read_at(buffer, 0).await;
                     read.result.unwrap();
-                    buffer = read.held;
+                    buffer = read.buf;
                 } else {
                     file.rewind().await.unwrap();
                     file.read_exact(&mut buffer).await.unwrap();

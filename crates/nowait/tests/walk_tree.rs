@@ -287,8 +287,8 @@ fn a_directory_that_cant_be_read_is_an_error_among_the_rest() {
     assert_eq!(errors.len(), 1, "{errors:?}");
     let error = errors.into_iter().next().unwrap().unwrap_err();
     assert_eq!(
-        (error.path(), error.kind()),
-        (Some(dir.as_path()), ErrorKind::Os)
+        (error.path(), error.errno()),
+        (Some(dir.as_path()), Some(libc::EIO))
     );
 }
 

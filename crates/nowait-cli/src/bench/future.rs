@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use nowait::engine::{Backend, Engine, Options};
-use nowait::read::Trying;
-use nowait::{Completion, File, Mode, OpenOptions, Provenance, ReadAt};
+use nowait::read::NowaitPolicy;
+use nowait::{File, Mode, OpenOptions, Provenance, ReadAt};
 
 use super::contender::Fit;
 use super::round::{EngineFacts, Round};
@@ -23,7 +23,7 @@ use crate::problem::Problem;
 pub struct Asked {
     pub backend: Option<Backend>,
     pub mode: Mode,
-    pub trying: Trying,
+    pub trying: NowaitPolicy,
     /// Whether the caller itself asks for residency and reads what is there, before it gives the
     /// engine the rest.
     pub caller_asks: bool,
@@ -35,7 +35,7 @@ impl Asked {
         let options = Options::new()
             .depth(depth.max(256))
             .mode(self.mode)
-            .trying(self.trying);
+            .nowait_policy(self.trying);
         match self.backend {
             Some(backend) => options.backend(backend),
             None => options,
@@ -139,12 +139,15 @@ enum Reading<'a> {
 }
 
 impl Future for Reading<'_> {
-    type Output = Completion<Vec<u8>>;
+    type Output = (nowait::Result<usize>, Vec<u8>, Provenance);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             match &mut *self {
-                Reading::Library(read) => return Pin::new(read).poll(cx),
+                Reading::Library(read) => {
+                    let done = Pin::new(read).poll(cx);
+                    return done.map(|done| (done.result, done.buf, done.provenance));
+                }
                 Reading::Over => return Poll::Pending,
                 Reading::Asking(..) => {}
             }
@@ -160,12 +163,7 @@ impl Future for Reading<'_> {
                     cached: buffer.len(),
                     ..Provenance::default()
                 };
-                return Poll::Ready(Completion {
-                    result,
-                    held: buffer,
-                    provenance,
-                    ticket: None,
-                });
+                return Poll::Ready((result, buffer, provenance));
             }
             *self = Reading::Library(file.read_at(buffer, offset));
         }
@@ -200,15 +198,15 @@ async fn task(
             longest: Duration::ZERO,
             polls: 0,
         };
-        let done = (&mut watched).await;
+        let (result, buf, provenance) = (&mut watched).await;
         let (longest, polls) = (watched.longest, watched.polls);
-        buffer = done.held;
-        known.note(done.provenance, block);
+        buffer = buf;
+        known.note(provenance, block);
         {
             let mut lane = lane.borrow_mut();
-            let read = done.result?;
+            let read = result?;
             if let Some(timer) = timer {
-                let hit = done.provenance.cached == read;
+                let hit = provenance.cached == read;
                 lane.landed(place, timer.elapsed(), Some(hit));
                 lane.tape.stall(longest);
             }
@@ -280,7 +278,7 @@ pub fn single(turn: &Turn<'_>) -> Result<Round, Problem> {
             if let Some(timer) = timer {
                 lane.tape.latency(timer.elapsed());
             }
-            buffer = done.held;
+            buffer = done.buf;
             lane.done(done.result?, turn.block)?;
         }
         Ok(())

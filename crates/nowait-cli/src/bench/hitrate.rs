@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use nowait::Mode;
 use nowait::engine::Backend;
-use nowait::read::Trying;
+use nowait::read::NowaitPolicy;
 use serde_json::{Map, Value, json};
 
 use super::cache::Cache;
@@ -169,15 +169,15 @@ impl Name {
         };
         match self {
             Name::Always => Asked {
-                trying: Trying::Always,
+                trying: NowaitPolicy::Always,
                 ..asked
             },
             Name::Never => Asked {
-                trying: Trying::Never,
+                trying: NowaitPolicy::Never,
                 ..asked
             },
             Name::Ask => Asked {
-                trying: Trying::Never,
+                trying: NowaitPolicy::Never,
                 caller_asks: true,
                 ..asked
             },

@@ -55,17 +55,17 @@ pub fn batches(turn: &Turn<'_>, refill: Refill) -> Result<Round, Problem> {
                     break;
                 };
                 places[slot as usize] = place;
-                ops.push(Op::from(read(handles, buffer, place)).token(slot));
+                ops.push(Op::from(read(handles, buffer, place)).user_data(slot));
             }
             let size = ops.len();
             if size > 0 {
                 let timer = lane.tape.timer(size as u64);
                 if lane.tape.every_one() {
                     for op in &ops {
-                        started[op.get_token() as usize] = timer;
+                        started[op.get_user_data() as usize] = timer;
                     }
                 } else if let Some(op) = ops.last() {
-                    started[op.get_token() as usize] = timer;
+                    started[op.get_user_data() as usize] = timer;
                 }
                 engine.submit_batch(&mut ops);
                 if let Some(timer) = timer {
@@ -81,7 +81,7 @@ pub fn batches(turn: &Turn<'_>, refill: Refill) -> Result<Round, Problem> {
             engine.reap(&mut done, Wait::For(enough))?;
             let now = Instant::now();
             for completion in done.drain(..) {
-                let slot = completion.held.get_token();
+                let slot = completion.op.get_user_data();
                 let n = completion.result?;
                 if let Some(start) = started[slot as usize].take() {
                     let hit = completion.provenance.cached == n;
@@ -89,7 +89,7 @@ pub fn batches(turn: &Turn<'_>, refill: Refill) -> Result<Round, Problem> {
                 }
                 lane.done(n, turn.block)?;
                 slots.push(slot);
-                buffers.extend(completion.held.into_buffer());
+                buffers.extend(completion.op.into_buffer());
             }
         }
     })
@@ -120,7 +120,7 @@ pub fn one_by_one(turn: &Turn<'_>) -> Result<Round, Problem> {
             }
             if let Some(completion) = completion {
                 lane.done(completion.result?, turn.block)?;
-                held = completion.held.into_buffer();
+                held = completion.op.into_buffer();
             }
         }
         Ok(())

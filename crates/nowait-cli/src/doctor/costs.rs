@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nowait::cost::Costs;
 use nowait::engine::{Backend, Engine, LocalEngine, Options, Submit, Wait};
 use nowait::op::{Kind, Nop, Op, Readv};
-use nowait::residency::{Answer, Asker, Source};
+use nowait::residency::{Answer, Probe, Source};
 use nowait::{Handle, RwFlags, read};
 use rustix::io::Errno;
 
@@ -298,7 +298,7 @@ impl<'a> Load<'a> {
     fn took(&self, done: impl IntoIterator<Item = nowait::Completion>) -> bool {
         let want = if self.handle.is_some() { LEN } else { 0 };
         done.into_iter().all(|completion| {
-            if let Kind::Readv(readv) = completion.held.into_kind() {
+            if let Kind::Readv(readv) = completion.op.into_kind() {
                 self.spare.borrow_mut().push(readv.into_buffers());
             }
             matches!(completion.result, Ok(n) if n == want)
@@ -319,9 +319,9 @@ fn asking_and(
     want: bool,
     then: impl Fn(&mut [u8; LEN]) -> bool,
 ) -> Samples {
-    let asker = Asker::only(source, file).map_err(|_| "the file can't be asked about")?;
+    let probe = Probe::only(source, file).map_err(|_| "the file can't be asked about")?;
     quick(|buf| {
-        let answer = asker.is_resident(0, LEN as u64);
+        let answer = probe.is_resident(0, LEN as u64);
         matches!(answer, Ok(Answer::Known { value, .. }) if value == want) && then(buf)
     })
 }

@@ -1,8 +1,9 @@
 //! The machine, and what its kernel and this process's sandbox allow.
 
 use nowait::buffer::BufferPool;
+use nowait::capability::Kernel;
+use nowait::engine::RingCapabilities as Ring;
 use nowait::engine::{Availability, Backend, Feature, Features, Options, Polled};
-use nowait::kernel::{Kernel, Ring};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::process::{Resource, getrlimit};
 
@@ -101,7 +102,7 @@ fn engine_facts() -> Vec<Fact> {
     let fact = |key: &str, label: &str, feature: Feature, known: &Result<Features, String>| {
         let key = format!("io_uring_{key}");
         match known.as_ref().map(|known| known.get(feature)) {
-            Ok(Availability::Had) => Fact::yes(key, label),
+            Ok(Availability::Available) => Fact::yes(key, label),
             Ok(Availability::Lacking(why)) => Fact::no(key, label, why),
             Ok(_) => Fact::untried(key, label, "nothing asked for it"),
             Err(why) => Fact::no(key, label, why),

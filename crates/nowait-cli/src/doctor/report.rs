@@ -1,6 +1,6 @@
 //! What was found, in the shapes that become JSON. [`super::page`] makes text of them.
 
-use nowait::kernel::Capability;
+use nowait::capability::Capability;
 use rustix::io::Errno;
 use serde::{Serialize, Serializer};
 

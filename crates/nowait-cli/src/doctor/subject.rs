@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use nowait::kernel::Filesystem;
+use nowait::filesystem::Filesystem;
 use rustix::fs::{Advice, AtFlags, CWD, Mode, OFlags, StatxFlags};
 
 /// How many pages a temporary file has: enough for some hundred cold reads, few enough to write

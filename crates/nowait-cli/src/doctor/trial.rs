@@ -5,7 +5,7 @@
 
 use std::fs::File;
 
-use nowait::residency::{Asker, Source};
+use nowait::residency::{Probe, Source};
 use nowait::{RwFlags, read, write};
 use rustix::fs::{Advice, AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -174,7 +174,7 @@ fn their_residency(file: &File) -> [Fact; 3] {
         Ok(_) => Fact::yes("cachestat", "cachestat").noting("counts a page just read"),
     };
     // No page far beyond the end can be there.
-    let lies = Asker::only(Source::Mincore, file).and_then(|asker| asker.lies());
+    let lies = Probe::only(Source::Mincore, file).and_then(|probe| probe.is_untrustworthy());
     let sees = counted(Source::Mincore, file, 1);
     let told = match (lies.map_err(|e| errno_of(&e)), sees) {
         (Err(errno), _) | (_, Err(errno)) => {
@@ -193,7 +193,7 @@ fn their_residency(file: &File) -> [Fact; 3] {
 
 /// How many pages of the first `len` bytes this source counts, whether it is to be believed or not.
 fn counted(source: Source, file: &File, len: u64) -> Result<u64, Errno> {
-    let asked = Asker::only(source, file).and_then(|asker| asker.residency(0..len));
+    let asked = Probe::only(source, file).and_then(|probe| probe.residency(0..len));
     let answer = asked.map_err(|e| errno_of(&e))?;
     answer.known().map(|sum| sum.cached).ok_or(Errno::NOSYS)
 }

@@ -1,8 +1,8 @@
 //! What the library makes of it all: its own engine's backend, its own plan for a file.
 
 use nowait::engine::{Engine, Options};
-use nowait::read::{Mode, Plan, Reason};
-use nowait::{File, Result};
+use nowait::read::{Plan, Reason};
+use nowait::{File, Mode, Result};
 
 use super::report::{Backend, Plans};
 use super::subject::Subject;
@@ -79,7 +79,7 @@ fn reason(plan: Plan) -> &'static str {
         Plan::Queue(Reason::CannotTell) => {
             "nothing here tells whether a read would wait, so all reads go to the engine"
         }
-        Plan::Queue(Reason::Hopeless) => {
+        Plan::Queue(Reason::LowHitRate) => {
             "few reads of this file find anything cached, so all go to the engine"
         }
         Plan::Queue(Reason::Direct) => {

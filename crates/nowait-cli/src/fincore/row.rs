@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use nowait::residency::{Answer, Asker, PageMap, Residency};
+use nowait::residency::{Answer, PageMap, Probe, Residency};
 use rustix::fs::Stat;
 
 use super::strip;
@@ -70,9 +70,9 @@ impl Picture {
 /// Opens a file and asks about all of it.
 pub fn look(found: &Found, drawing: Drawing) -> Result<Looked, Unopened> {
     let (file, stat) = found.open()?;
-    let asker = Asker::new(&file)?;
-    let answer = asker.residency(0..u64::MAX)?;
-    let map = || asker.page_map(0..u64::MAX);
+    let probe = Probe::new(&file)?;
+    let answer = probe.residency(0..u64::MAX)?;
+    let map = || probe.page_map(0..u64::MAX);
     let picture = match drawing {
         Drawing::None => Picture::None,
         Drawing::Strip(terminal) => map()?.known().map_or(Picture::None, |map| {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use nowait::residency::Asker;
+use nowait::residency::Probe;
 use serde_json::Value;
 use slowdisk::{Filesystem, TestMount};
 use tempfile::TempDir;
@@ -198,8 +198,8 @@ pub fn touch(path: &Path, range: Range<u64>) {
 /// pages, as it does not those that were never read, or that somebody has evicted by advice.
 pub fn cached(path: &Path) -> Vec<(u64, u64)> {
     let file = File::open(path).unwrap();
-    let asker = Asker::new(&file).unwrap();
-    let map = asker.page_map(0..u64::MAX).unwrap();
+    let probe = Probe::new(&file).unwrap();
+    let map = probe.page_map(0..u64::MAX).unwrap();
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     let mut add = |range: Range<u64>| match ranges.last_mut() {
         Some(last) if last.1 == range.start => last.1 = range.end,
@@ -209,23 +209,23 @@ pub fn cached(path: &Path) -> Vec<(u64, u64)> {
         if run.resident {
             add(run.range);
         } else {
-            taken_back(&asker, run.range, &mut add);
+            taken_back(&probe, run.range, &mut add);
         }
     }
     ranges
 }
 
 /// Tells of the pages of a range that were cached, and that the kernel has taken back.
-fn taken_back(asker: &Asker<'_>, range: Range<u64>, tell: &mut impl FnMut(Range<u64>)) {
-    let sum = asker.residency(range.clone()).unwrap().known();
+fn taken_back(probe: &Probe<'_>, range: Range<u64>, tell: &mut impl FnMut(Range<u64>)) {
+    let sum = probe.residency(range.clone()).unwrap().known();
     let evicted = sum.expect("known").evicted.unwrap_or(0);
     let pages = (range.end - range.start).div_ceil(PAGE);
     if evicted >= pages {
         tell(range);
     } else if evicted > 0 {
         let middle = range.start + pages / 2 * PAGE;
-        taken_back(asker, range.start..middle, tell);
-        taken_back(asker, middle..range.end, tell);
+        taken_back(probe, range.start..middle, tell);
+        taken_back(probe, middle..range.end, tell);
     }
 }
 

@@ -27,7 +27,7 @@ pub trait IoBuf: Any + Send {
 /// ```
 /// let file = nowait::File::blocking_open("Cargo.toml")?;
 /// let read = pollster::block_on(file.read_at(Box::new([0; 4]), 0));
-/// assert_eq!(*read.held, *b"[pac");
+/// assert_eq!(*read.buf, *b"[pac");
 /// # Ok::<(), nowait::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(

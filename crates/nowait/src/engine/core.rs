@@ -47,7 +47,7 @@ impl Core {
                 counters: Counters::default(),
                 observed: Observed::default(),
                 mode: options.mode,
-                trying: options.trying,
+                nowait: options.nowait,
                 copy_limit: options.copy_limit,
                 polled: options.ring.polled.is_some(),
             },

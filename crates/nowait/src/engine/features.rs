@@ -67,7 +67,7 @@ impl fmt::Display for Feature {
 #[non_exhaustive]
 pub enum Availability {
     /// It has.
-    Had,
+    Available,
     /// Nobody has asked for it.
     NotAsked,
     /// It was tried, and this is why it is not to be had. The engine works without.
@@ -78,7 +78,7 @@ impl Availability {
     /// What came of trying.
     pub(super) fn of<T, E: fmt::Display>(tried: &Result<T, E>) -> Availability {
         match tried {
-            Ok(_) => Availability::Had,
+            Ok(_) => Availability::Available,
             Err(e) => Availability::Lacking(e.to_string()),
         }
     }
@@ -131,7 +131,7 @@ impl Features {
 
     /// Whether the engine has it.
     pub fn has(&self, feature: Feature) -> bool {
-        *self.get(feature) == Availability::Had
+        *self.get(feature) == Availability::Available
     }
 
     /// Why it was asked for and is not there.

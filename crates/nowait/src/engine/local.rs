@@ -188,7 +188,7 @@ impl LocalEngine {
         match begun {
             Begun::Done(result, provenance) => Submit::Done(Completion {
                 result,
-                held: op,
+                op,
                 provenance,
                 ticket: None,
             }),
@@ -270,7 +270,7 @@ impl LocalEngine {
                 Begun::Done(result, provenance) => {
                     self.ready.push_back(Completion {
                         result,
-                        held: op,
+                        op,
                         provenance,
                         ticket: None,
                     });

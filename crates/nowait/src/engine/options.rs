@@ -6,7 +6,7 @@ use super::backend::Backend;
 use super::ring::options::{Polled, RingOptions};
 use crate::buffer::BufferPool;
 use crate::error::{Error, ErrorKind, Result};
-use crate::history::Trying;
+use crate::history::NowaitPolicy;
 use crate::mode::Mode;
 
 /// How an engine is to be made. Every limit is one that the caller sets; nothing grows beyond.
@@ -24,7 +24,7 @@ pub struct Options {
     pub(super) blocking_workers: usize,
     pub(super) backend: Option<Backend>,
     pub(super) mode: Mode,
-    pub(super) trying: Trying,
+    pub(super) nowait: NowaitPolicy,
     pub(super) copy_limit: usize,
     pub(super) ring: RingOptions,
 }
@@ -37,7 +37,7 @@ impl Default for Options {
             blocking_workers: 512,
             backend: None,
             mode: Mode::Eager,
-            trying: Trying::Adaptive,
+            nowait: NowaitPolicy::Adaptive,
             copy_limit: 256 << 10,
             ring: RingOptions::default(),
         }
@@ -102,15 +102,15 @@ impl Options {
     ///
     /// ```
     /// use nowait::engine::Options;
-    /// use nowait::read::{Plan, Reason, Trying};
-    /// let engine = Options::new().trying(Trying::Never).build()?;
+    /// use nowait::read::{Plan, Reason, NowaitPolicy};
+    /// let engine = Options::new().nowait_policy(NowaitPolicy::Never).build()?;
     /// let file = nowait::OpenOptions::new().read(true).engine(&engine).blocking_open("Cargo.toml")?;
-    /// assert_eq!(file.plan(4096), Plan::Queue(Reason::Hopeless));
+    /// assert_eq!(file.plan(4096), Plan::Queue(Reason::LowHitRate));
     /// # Ok::<(), nowait::Error>(())
     /// ```
     #[must_use]
-    pub fn trying(mut self, trying: Trying) -> Options {
-        self.trying = trying;
+    pub fn nowait_policy(mut self, policy: NowaitPolicy) -> Options {
+        self.nowait = policy;
         self
     }
 

@@ -36,7 +36,7 @@ pub(crate) struct Unwanted {
 impl Unwanted {
     /// The file it may close.
     pub(crate) fn handle(&self) -> Option<&Handle> {
-        self.completion.held.kind.handle()
+        self.completion.op.kind.handle()
     }
 
     /// Drops it.

@@ -139,7 +139,7 @@ impl Request {
         self.provenance.served_by = by;
         let completion = Completion {
             result,
-            held: self.op,
+            op: self.op,
             provenance: self.provenance,
             ticket: Some(self.ticket),
         };

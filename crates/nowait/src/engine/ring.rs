@@ -391,10 +391,11 @@ impl Ring {
             }
         }
         let slots = &self.slots;
-        self.chains.retain(|id, held| {
-            held.members
+        self.chains.retain(|id, state| {
+            state
+                .members
                 .retain(|index| slots[*index as usize].chain == Some(*id));
-            !held.members.is_empty()
+            !state.members.is_empty()
         });
         self.flush += 1;
     }

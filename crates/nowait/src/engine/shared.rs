@@ -49,10 +49,10 @@ use crate::sys::process::PerProcess;
 /// use nowait::engine::{Engine, Submit, Wait};
 /// use nowait::op::{Nop, Op};
 /// let engine = Engine::new()?;
-/// let Submit::Queued(ticket) = engine.submit(Op::from(Nop).token(7)) else { panic!() };
+/// let Submit::Queued(ticket) = engine.submit(Op::from(Nop).user_data(7)) else { panic!() };
 /// let mut done = Vec::new();
 /// engine.reap(&mut done, Wait::For(1))?;
-/// assert_eq!((done[0].ticket, done[0].held.get_token()), (Some(ticket), 7));
+/// assert_eq!((done[0].ticket, done[0].op.get_user_data()), (Some(ticket), 7));
 /// # Ok::<(), nowait::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -258,7 +258,7 @@ impl Engine {
         match begun {
             Begun::Done(result, provenance) => Submit::Done(Completion {
                 result,
-                held: op,
+                op,
                 provenance,
                 ticket: None,
             }),
@@ -304,7 +304,7 @@ impl Engine {
                 Begun::Done(result, provenance) => {
                     let completion = Completion {
                         result,
-                        held: op,
+                        op,
                         provenance,
                         ticket: None,
                     };

@@ -273,7 +273,7 @@ impl Open {
 
     fn end(&self, engine: &Engine, completion: Completion) -> Result<File> {
         completion.result?;
-        match completion.held.into_kind() {
+        match completion.op.into_kind() {
             Kind::Openat2(op) => {
                 let fd = op.into_fd().ok_or(Error::os("open", Errno::BADF))?;
                 self.options.take_in(fd, self.path.clone(), engine.clone())

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::op_future::OpFuture;
 use crate::buffer::{IoBufMut, downcast};
-use crate::completion::Completion;
+use crate::completion::{BufResult, Completion};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::flags::RwFlags;
@@ -83,7 +83,7 @@ impl<'a, B: IoBufMut> ReadAt<'a, B> {
     }
 
     /// The last word on a read: an exact one must have filled its buffer.
-    fn land(&self, mut done: Completion<B>) -> Poll<Completion<B>> {
+    fn land(&self, mut done: BufResult<B>) -> Poll<BufResult<B>> {
         let path = self.handle.shared_path();
         done.result = match done.result {
             Ok(n) if self.exact && n < self.len => {
@@ -108,9 +108,9 @@ impl<'a, B: IoBufMut> ReadAt<'a, B> {
 }
 
 impl<B: IoBufMut> Future for ReadAt<'_, B> {
-    type Output = Completion<B>;
+    type Output = BufResult<B>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Completion<B>> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<BufResult<B>> {
         let this = self.get_mut();
         let (handle, engine) = (this.handle, this.engine);
         if let Reading::New(buffer) = &mut this.state {
@@ -132,19 +132,14 @@ impl<B: IoBufMut> Future for ReadAt<'_, B> {
             }
             match started {
                 Start::Done(n, provenance) => {
-                    return this.land(Completion {
-                        result: Ok(n),
-                        held: buffer,
-                        provenance,
-                        ticket: None,
-                    });
+                    return this.land(BufResult::new(Ok(n), buffer, provenance));
                 }
                 Start::Failed(errno) => {
-                    return this.land(Completion::failed(Error::os("read_at", errno), buffer));
+                    return this.land(BufResult::failed(Error::os("read_at", errno), buffer));
                 }
                 Start::Rest(rest) => match engine.check_process("read_at") {
                     Ok(()) => this.state = Reading::Away(this.rest(buffer, rest)),
-                    Err(error) => return this.land(Completion::failed(error, buffer)),
+                    Err(error) => return this.land(BufResult::failed(error, buffer)),
                 },
             }
         }
@@ -164,19 +159,14 @@ impl<B: IoBufMut> Future for ReadAt<'_, B> {
     }
 }
 
-/// The buffer that a read's operation owned, as what it was. It always is of that type.
-fn own_buffer<B: IoBufMut>(completion: Completion) -> Option<Completion<B>> {
+/// The result of a read's operation, with the buffer in its own type. The buffer always has that type.
+fn own_buffer<B: IoBufMut>(completion: Completion) -> Option<BufResult<B>> {
     let Completion {
         result,
-        held,
+        op,
         provenance,
-        ticket,
+        ..
     } = completion;
-    let held = downcast(held.into_buffer()?).ok()?;
-    Some(Completion {
-        result,
-        held,
-        provenance,
-        ticket,
-    })
+    let buf = downcast(op.into_buffer()?).ok()?;
+    Some(BufResult::new(result, buf, provenance))
 }

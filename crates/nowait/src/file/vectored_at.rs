@@ -7,7 +7,7 @@ use std::task::Poll;
 use super::op_future::OpFuture;
 use super::{File, ReadAt};
 use crate::buffer::{IoBuf, IoBufMut, Source, downcast_source};
-use crate::completion::Completion;
+use crate::completion::BufResult;
 use crate::error::{Error, ErrorKind};
 use crate::op::{Kind, Op, Writev};
 use crate::provenance::Provenance;
@@ -30,7 +30,7 @@ impl File {
         &self,
         mut buffers: Vec<B>,
         offset: u64,
-    ) -> Completion<Vec<B>> {
+    ) -> BufResult<Vec<B>> {
         let mut at = Some(offset);
         let rooms: Vec<(u64, usize)> = buffers
             .iter_mut()
@@ -42,9 +42,9 @@ impl File {
             .collect();
         if rooms.len() < buffers.len() {
             let error = Error::new("read_vectored_at", ErrorKind::InvalidInput);
-            return Completion::failed(error.on(self.handle.shared_path()), buffers);
+            return BufResult::failed(error.on(self.handle.shared_path()), buffers);
         }
-        let mut reads: Vec<(ReadAt<'_, B>, Option<Completion<B>>)> = buffers
+        let mut reads: Vec<(ReadAt<'_, B>, Option<BufResult<B>>)> = buffers
             .into_iter()
             .zip(&rooms)
             .map(|(buffer, (from, _))| (self.read_at(buffer, *from), None))
@@ -60,15 +60,11 @@ impl File {
             if all { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
-        let mut whole = Completion {
-            result: Ok(0),
-            held: Vec::with_capacity(reads.len()),
-            provenance: Provenance::default(),
-            ticket: None,
-        };
+        let bufs = Vec::with_capacity(reads.len());
+        let mut whole = BufResult::new(Ok(0), bufs, Provenance::default());
         let mut ended = false;
         for (done, (_, room)) in reads.into_iter().filter_map(|(_, done)| done).zip(rooms) {
-            whole.held.push(done.held);
+            whole.buf.push(done.buf);
             whole.result = match (whole.result, done.result) {
                 (Ok(sum), _) if ended => Ok(sum),
                 (Ok(sum), Ok(n)) => {
@@ -102,29 +98,24 @@ impl File {
         &self,
         buffers: Vec<B>,
         offset: u64,
-    ) -> Completion<Vec<B>> {
+    ) -> BufResult<Vec<B>> {
         let failed = |error: Error| {
             error
                 .named("write_vectored_at")
                 .on(self.handle.shared_path())
         };
         if let Err(error) = self.engine.check_process("write_vectored_at") {
-            return Completion::failed(failed(error), buffers);
+            return BufResult::failed(failed(error), buffers);
         }
         let sources = buffers.into_iter().map(|b| Box::new(b) as Source).collect();
         let op = Writev::new(&self.handle, sources, offset);
         let mut operation = OpFuture::new(Op::from(op), None);
         let done = std::future::poll_fn(|cx| operation.poll(&self.engine, cx)).await;
-        let held = match done.held.into_kind() {
+        let sources = match done.op.into_kind() {
             Kind::Writev(op) => op.into_sources(),
             _ => Vec::new(),
         };
-        let held = held.into_iter().filter_map(|s| downcast_source(s).ok());
-        Completion {
-            result: done.result.map_err(failed),
-            held: held.collect(),
-            provenance: done.provenance,
-            ticket: done.ticket,
-        }
+        let own = sources.into_iter().filter_map(|s| downcast_source(s).ok());
+        BufResult::new(done.result.map_err(failed), own.collect(), done.provenance)
     }
 }

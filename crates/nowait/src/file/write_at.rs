@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::op_future::OpFuture;
 use crate::buffer::{IoBuf, downcast_source};
-use crate::completion::Completion;
+use crate::completion::{BufResult, Completion};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::flags::RwFlags;
@@ -77,7 +77,7 @@ impl<'a, B: IoBuf> WriteAt<'a, B> {
     }
 
     /// The last word on a write: one of everything must have written everything.
-    fn land(&self, mut done: Completion<B>) -> Poll<Completion<B>> {
+    fn land(&self, mut done: BufResult<B>) -> Poll<BufResult<B>> {
         let path = self.handle.shared_path();
         done.result = match done.result {
             Ok(n) if self.all && n < self.len => {
@@ -105,9 +105,9 @@ impl<'a, B: IoBuf> WriteAt<'a, B> {
 }
 
 impl<B: IoBuf> Future for WriteAt<'_, B> {
-    type Output = Completion<B>;
+    type Output = BufResult<B>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Completion<B>> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<BufResult<B>> {
         let this = self.get_mut();
         let (handle, engine) = (this.handle, this.engine);
         if let Writing::New(_) = &this.state {
@@ -117,7 +117,7 @@ impl<B: IoBuf> Future for WriteAt<'_, B> {
             let bytes = buffer.bytes();
             this.len = bytes.len();
             if let Err(errno) = sys::rw::checked(Some(this.offset), bytes.len()) {
-                return this.land(Completion::failed(Error::os("write_at", errno), buffer));
+                return this.land(BufResult::failed(Error::os("write_at", errno), buffer));
             }
             let tries = this.flags.is_empty();
             let done = if tries {
@@ -127,25 +127,15 @@ impl<B: IoBuf> Future for WriteAt<'_, B> {
             };
             if done > 0 && done == this.len {
                 let provenance = Provenance::default();
-                return this.land(Completion {
-                    result: Ok(done),
-                    held: buffer,
-                    provenance,
-                    ticket: None,
-                });
+                return this.land(BufResult::new(Ok(done), buffer, provenance));
             }
             match engine.check_process("write_at") {
                 Ok(()) => this.state = Writing::Away(this.rest(buffer, done)),
                 Err(_) if done > 0 && !this.all => {
                     let provenance = Provenance::default();
-                    return this.land(Completion {
-                        result: Ok(done),
-                        held: buffer,
-                        provenance,
-                        ticket: None,
-                    });
+                    return this.land(BufResult::new(Ok(done), buffer, provenance));
                 }
-                Err(error) => return this.land(Completion::failed(error, buffer)),
+                Err(error) => return this.land(BufResult::failed(error, buffer)),
             }
         }
         let Writing::Away(operation) = &mut this.state else {
@@ -164,19 +154,14 @@ impl<B: IoBuf> Future for WriteAt<'_, B> {
     }
 }
 
-/// The bytes that a write's operation owned, as what they were.
-fn own_source<B: IoBuf>(completion: Completion) -> Option<Completion<B>> {
+/// The result of a write's operation, with the buffer in its own type. The buffer always has that type.
+fn own_source<B: IoBuf>(completion: Completion) -> Option<BufResult<B>> {
     let Completion {
         result,
-        held,
+        op,
         provenance,
-        ticket,
+        ..
     } = completion;
-    let held = downcast_source(held.into_source()?).ok()?;
-    Some(Completion {
-        result,
-        held,
-        provenance,
-        ticket,
-    })
+    let buf = downcast_source(op.into_source()?).ok()?;
+    Some(BufResult::new(result, buf, provenance))
 }

@@ -47,7 +47,7 @@ const NOWHERE: u32 = u32::MAX - 2;
 /// engine.reap(&mut done, Wait::For(tickets))?;
 /// for completion in done {
 ///     assert!(completion.result.is_ok());
-///     if let Kind::ReadDirect(read) = completion.held.into_kind() {
+///     if let Kind::ReadDirect(read) = completion.op.into_kind() {
 ///         let _bytes = read.into_buffer();
 ///     }
 /// }

@@ -2,7 +2,7 @@
 //! its history; [`super`] carries it out.
 
 use crate::flags::RwFlags;
-use crate::history::Advice;
+use crate::history::CacheDecision;
 use crate::mode::Mode;
 
 /// How one read will be served.
@@ -27,7 +27,7 @@ pub enum Reason {
     Batch,
     /// The file's history says that trying does not pay, and other operations are in flight; or the
     /// engine is never to try.
-    Hopeless,
+    LowHitRate,
     /// Longer than an event loop should copy at once.
     Large,
     /// Flags that only the engine's read carries, or a read at the file's own position.
@@ -47,7 +47,7 @@ pub struct Request {
     pub positional: bool,
     /// Whether it came with others and can go to a ring with them.
     pub batch: bool,
-    /// Whether nothing else is in flight on its engine. Need be known only where the advice is to
+    /// Whether nothing else is in flight on its engine. Need be known only where the decision is to
     /// skip the try.
     pub alone: bool,
 }
@@ -70,7 +70,13 @@ pub struct Facts {
 /// The decision.
 ///
 /// `most` is the largest read that is copied in the caller in one piece, in bytes.
-pub fn plan(request: Request, facts: Facts, mode: Mode, advice: Advice, most: usize) -> Plan {
+pub fn plan(
+    request: Request,
+    facts: Facts,
+    mode: Mode,
+    decision: CacheDecision,
+    most: usize,
+) -> Plan {
     if facts.direct {
         return Plan::Queue(Reason::Direct);
     }
@@ -93,12 +99,12 @@ pub fn plan(request: Request, facts: Facts, mode: Mode, advice: Advice, most: us
             return Plan::Queue(Reason::CannotTell);
         }
     };
-    match advice {
-        Advice::Try => plan,
+    match decision {
+        CacheDecision::Try => plan,
         // A miss starts its read at once, and no other waits for its turn meanwhile: the device is
         // told sooner than an engine that sleeps could tell it.
-        Advice::Skip if request.alone && plan == Plan::CacheFirst => plan,
-        Advice::Skip | Advice::Never => Plan::Queue(Reason::Hopeless),
+        CacheDecision::Skip if request.alone && plan == Plan::CacheFirst => plan,
+        CacheDecision::Skip | CacheDecision::Never => Plan::Queue(Reason::LowHitRate),
     }
 }
 
@@ -143,7 +149,7 @@ mod tests {
 
     #[test]
     fn every_row() {
-        use Advice::{Never, Skip, Try};
+        use CacheDecision::{Never, Skip, Try};
         use Mode::{Eager, Strict};
         use Plan::{AskFirst, CacheFirst, Inline, Queue};
         let batch = Request {
@@ -168,14 +174,14 @@ mod tests {
         };
         let rows = [
             (READ, EXT4, Eager, Try, CacheFirst),
-            (READ, EXT4, Eager, Skip, Queue(Reason::Hopeless)),
-            (READ, EXT4, Eager, Never, Queue(Reason::Hopeless)),
+            (READ, EXT4, Eager, Skip, Queue(Reason::LowHitRate)),
+            (READ, EXT4, Eager, Never, Queue(Reason::LowHitRate)),
             (alone, EXT4, Eager, Skip, CacheFirst),
-            (alone, EXT4, Eager, Never, Queue(Reason::Hopeless)),
-            (alone, EXT4, Strict, Skip, Queue(Reason::Hopeless)),
-            (alone, OVERLAY, Eager, Skip, Queue(Reason::Hopeless)),
+            (alone, EXT4, Eager, Never, Queue(Reason::LowHitRate)),
+            (alone, EXT4, Strict, Skip, Queue(Reason::LowHitRate)),
+            (alone, OVERLAY, Eager, Skip, Queue(Reason::LowHitRate)),
             (READ, EXT4, Strict, Try, AskFirst),
-            (READ, EXT4, Strict, Skip, Queue(Reason::Hopeless)),
+            (READ, EXT4, Strict, Skip, Queue(Reason::LowHitRate)),
             (READ, BLIND, Eager, Try, CacheFirst),
             (READ, BLIND, Strict, Try, Queue(Reason::CannotTell)),
             (READ, OVERLAY, Eager, Try, AskFirst),
@@ -224,9 +230,9 @@ mod tests {
             (flagged, EXT4, Eager, Try, Queue(Reason::Special)),
             (flagged, TMPFS, Eager, Try, Queue(Reason::Special)),
         ];
-        for (request, facts, mode, advice, want) in rows {
-            let got = plan(request, facts, mode, advice, COPY_LIMIT);
-            assert_eq!(got, want, "{request:?} {facts:?} {mode:?} {advice:?}");
+        for (request, facts, mode, decision, want) in rows {
+            let got = plan(request, facts, mode, decision, COPY_LIMIT);
+            assert_eq!(got, want, "{request:?} {facts:?} {mode:?} {decision:?}");
         }
     }
 }

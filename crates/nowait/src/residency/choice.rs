@@ -71,7 +71,7 @@ fn believed(
         Err(Errno::ACCESS) => return Ok(Err(Reason::NotReadable)),
         Err(errno) => return Ok(Err(Reason::NoMapping(errno.raw_os_error()))),
     };
-    Ok(match mapped.lies() {
+    Ok(match mapped.is_untrustworthy() {
         Ok(false) => Ok(mapped),
         Ok(true) => Err(Reason::NotOurs),
         Err(errno) => Err(Reason::NoCall(errno.raw_os_error())),

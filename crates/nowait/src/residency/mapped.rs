@@ -62,7 +62,7 @@ impl Mapped {
 
     /// Whether mincore(2) says of this file what it says of all that are not the caller's: that
     /// every page is resident. Then it says so also of a page far beyond the end, which can't be.
-    pub(super) fn lies(&self) -> Result<bool, Errno> {
+    pub(super) fn is_untrustworthy(&self) -> Result<bool, Errno> {
         let mapping = &self.window.mapping;
         let mut beyond = [0];
         let page = to_usize(page_size());

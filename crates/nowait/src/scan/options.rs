@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::directory::{Directory, OpenDirectory};
 use super::metadata::{Questions, Xattrs};
-use super::order::{Order, Sweep};
+use super::order::{Order, StatOrder};
 use super::plan::{self, Insisted, Plan};
 use super::progress::{Progress, Wish};
 use crate::engine::Engine;
@@ -128,8 +128,8 @@ impl Options {
 
     /// Insists on the order in which metadata is asked for.
     #[must_use]
-    pub fn sweep(mut self, sweep: Sweep) -> Options {
-        self.insisted.sweep = Some(sweep);
+    pub fn stat_order(mut self, stat_order: StatOrder) -> Options {
+        self.insisted.stat_order = Some(stat_order);
         self
     }
 
@@ -190,9 +190,9 @@ impl Options {
     pub(crate) fn progress(&self, directory: &Arc<Directory>) -> Progress {
         let mut plan = plan::choose(directory.filesystem(), self.insisted);
         if self.wish.order == Order::Inode {
-            plan.sweep = Sweep::Inode;
+            plan.stat_order = StatOrder::Inode;
         } else if self.wish.questions.is_none() {
-            plan.sweep = Sweep::Listed;
+            plan.stat_order = StatOrder::Listed;
         }
         Progress::new(directory.clone(), self.wish.clone(), plan)
     }

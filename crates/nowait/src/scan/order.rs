@@ -24,7 +24,7 @@ pub enum Order {
 
 /// In which order a scan asks for metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Sweep {
+pub enum StatOrder {
     /// As the directory lists the names.
     Listed,
     /// By inode number, run by run.
@@ -36,13 +36,13 @@ pub enum Sweep {
     clippy::cast_possible_truncation,
     reason = "there are far fewer buffers, and entries in each"
 )]
-pub(super) fn deal(gathered: Vec<Rows>, sweep: Sweep, size: usize) -> VecDeque<Rows> {
-    match sweep {
-        Sweep::Listed => gathered
+pub(super) fn deal(gathered: Vec<Rows>, stat_order: StatOrder, size: usize) -> VecDeque<Rows> {
+    match stat_order {
+        StatOrder::Listed => gathered
             .into_iter()
             .flat_map(|rows| slices(rows, size))
             .collect(),
-        Sweep::Inode => {
+        StatOrder::Inode => {
             let mut keys: Vec<(u64, u32, u32)> = Vec::new();
             for (i, rows) in gathered.iter().enumerate() {
                 let inos = rows.records.iter().enumerate();

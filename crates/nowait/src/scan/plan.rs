@@ -2,7 +2,7 @@
 //! shows only while it runs (is it cached? does the device make us wait?) tunes the number of workers
 //! then; see `task_group.rs`.
 
-use super::order::Sweep;
+use super::order::StatOrder;
 use crate::filesystem::Filesystem;
 use crate::task_group::processors;
 
@@ -14,13 +14,13 @@ pub struct Plan {
     /// directory positions can't be cut. A small directory is never cut.
     pub parts: usize,
     /// In which order metadata is asked for.
-    pub sweep: Sweep,
+    pub stat_order: StatOrder,
     /// How many workers at most help. As many as there are processors as long as nothing has to wait
     /// for the device, all of them when it has.
     pub workers: usize,
     /// Whether many workers ask about the first entry of each batch only, which brings its block, and
     /// one of them about the rest: where lookups in one directory keep each other waiting.
-    pub scouts: bool,
+    pub prefetch_first: bool,
     /// The filesystem that this was chosen for, where its name is known.
     pub filesystem: Option<&'static str>,
     /// Whether its device calls itself rotating, as every disk of many virtual machines does; `None`
@@ -32,7 +32,7 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Insisted {
     pub(super) parts: Option<usize>,
-    pub(super) sweep: Option<Sweep>,
+    pub(super) stat_order: Option<StatOrder>,
     pub(super) workers: Option<usize>,
 }
 
@@ -53,22 +53,22 @@ const LUSTRE: u64 = 0x0bd0_0bd0;
 /// Chooses.
 pub(super) fn choose(filesystem: &Filesystem, insisted: Insisted) -> Plan {
     let rotating = filesystem.rotating();
-    let (parts, sweep, workers) = match filesystem.magic() {
-        EXT | XFS | BTRFS => (PARTS, Sweep::Inode, WORKERS),
-        magic if NO_DEVICE.contains(&magic) => (1, Sweep::Listed, processors()),
-        LUSTRE => (1, Sweep::Listed, 1),
+    let (parts, stat_order, workers) = match filesystem.magic() {
+        EXT | XFS | BTRFS => (PARTS, StatOrder::Inode, WORKERS),
+        magic if NO_DEVICE.contains(&magic) => (1, StatOrder::Listed, processors()),
+        LUSTRE => (1, StatOrder::Listed, 1),
         // Whatever it is, its heads move.
-        _ if rotating == Some(true) => (1, Sweep::Inode, WORKERS),
+        _ if rotating == Some(true) => (1, StatOrder::Inode, WORKERS),
         // A network, a daemon, layers of others, or unknown: inode numbers may mean nothing there,
         // but answers can be waited for in parallel.
-        _ => (1, Sweep::Listed, WORKERS),
+        _ => (1, StatOrder::Listed, WORKERS),
     };
     Plan {
         parts: insisted.parts.unwrap_or(parts).max(1),
-        sweep: insisted.sweep.unwrap_or(sweep),
+        stat_order: insisted.stat_order.unwrap_or(stat_order),
         // A lookup holds the root block of the directory's index for itself, and who waits for it is
         // given it asleep: two workers with everything in memory are slower than one.
-        scouts: filesystem.magic() == XFS,
+        prefetch_first: filesystem.magic() == XFS,
         workers: insisted.workers.unwrap_or(workers).max(1),
         filesystem: filesystem.name(),
         rotating,

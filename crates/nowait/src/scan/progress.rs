@@ -17,7 +17,7 @@ use super::directory::Directory;
 use super::entry::{Batch, Rows};
 use super::list::{Cut, Listed, Listing, Problem, Step, Stream};
 use super::metadata::Questions;
-use super::order::{Order, Sweep, by_name, deal, slices};
+use super::order::{Order, StatOrder, by_name, deal, slices};
 use super::plan::Plan;
 use crate::cast::to_usize;
 use crate::error::{Error, ErrorKind, Result};
@@ -133,7 +133,7 @@ enum What {
     },
     Deal {
         gathered: Vec<Rows>,
-        sweep: Sweep,
+        stat_order: StatOrder,
         size: usize,
     },
     Ask(Numbered, Share),
@@ -254,7 +254,7 @@ impl Progress {
             self.gathered_entries = 0;
             What::Deal {
                 gathered: std::mem::take(&mut self.gathered),
-                sweep: self.plan.sweep,
+                stat_order: self.plan.stat_order,
                 size: if slow { SLOW_BATCH } else { BATCH },
             }
         } else if self.may_sort() {
@@ -290,7 +290,7 @@ impl Progress {
         if self.may_follow() {
             return Some((self.scouted.pop_front()?, Share::Rest));
         }
-        let share = if self.plan.scouts && slow {
+        let share = if self.plan.prefetch_first && slow {
             Share::First
         } else {
             Share::Whole
@@ -348,7 +348,7 @@ impl Progress {
             return false;
         }
         let no_more = self.listers == 0 && !self.may_list();
-        self.plan.sweep == Sweep::Listed || self.gathered_entries >= self.run() || no_more
+        self.plan.stat_order == StatOrder::Listed || self.gathered_entries >= self.run() || no_more
     }
 
     /// Whether everything is there that is to be sorted by name.
@@ -376,9 +376,9 @@ impl Progress {
             What::Cut { guess, room } => Outcome::Cut(Cut::at(&directory, guess, room)),
             What::Deal {
                 gathered,
-                sweep,
+                stat_order,
                 size,
-            } => Outcome::Dealt(deal(gathered, sweep, size)),
+            } => Outcome::Dealt(deal(gathered, stat_order, size)),
             What::Ask(mut batch, share) => {
                 let until = match share {
                     // The time has come after the first.

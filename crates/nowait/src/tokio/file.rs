@@ -19,7 +19,7 @@ use super::error::as_io;
 use super::stream::Stream;
 use super::worker::on_worker;
 use crate::buffer::{IoBuf, IoBufMut};
-use crate::completion::Completion;
+use crate::completion::BufResult;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::handle::Handle;
@@ -256,18 +256,18 @@ impl File {
 
     /// Reads into `buffer` from `offset` on: [`File::read_at`](crate::File::read_at). Any number of
     /// these may run at once on one file, beside its stream.
-    pub async fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> Completion<B> {
+    pub async fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> BufResult<B> {
         match self.file() {
             Ok(file) => in_turn(file.read_at(buffer, offset)).await,
-            Err(error) => Completion::failed(error, buffer),
+            Err(error) => BufResult::failed(error, buffer),
         }
     }
 
     /// Fills `buffer` from `offset` on: [`File::read_exact_at`](crate::File::read_exact_at).
-    pub async fn read_exact_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> Completion<B> {
+    pub async fn read_exact_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> BufResult<B> {
         match self.file() {
             Ok(file) => in_turn(file.read_exact_at(buffer, offset)).await,
-            Err(error) => Completion::failed(error, buffer),
+            Err(error) => BufResult::failed(error, buffer),
         }
     }
 
@@ -277,26 +277,26 @@ impl File {
         &self,
         buffers: Vec<B>,
         offset: u64,
-    ) -> Completion<Vec<B>> {
+    ) -> BufResult<Vec<B>> {
         match self.file() {
             Ok(file) => in_turn(file.read_vectored_at(buffers, offset)).await,
-            Err(error) => Completion::failed(error, buffers),
+            Err(error) => BufResult::failed(error, buffers),
         }
     }
 
     /// Writes `buffer` at `offset`: [`File::write_at`](crate::File::write_at).
-    pub async fn write_at<B: IoBuf>(&self, buffer: B, offset: u64) -> Completion<B> {
+    pub async fn write_at<B: IoBuf>(&self, buffer: B, offset: u64) -> BufResult<B> {
         match self.file() {
             Ok(file) => in_turn(file.write_at(buffer, offset)).await,
-            Err(error) => Completion::failed(error, buffer),
+            Err(error) => BufResult::failed(error, buffer),
         }
     }
 
     /// Writes all of `buffer` at `offset`: [`File::write_all_at`](crate::File::write_all_at).
-    pub async fn write_all_at<B: IoBuf>(&self, buffer: B, offset: u64) -> Completion<B> {
+    pub async fn write_all_at<B: IoBuf>(&self, buffer: B, offset: u64) -> BufResult<B> {
         match self.file() {
             Ok(file) => in_turn(file.write_all_at(buffer, offset)).await,
-            Err(error) => Completion::failed(error, buffer),
+            Err(error) => BufResult::failed(error, buffer),
         }
     }
 
@@ -306,10 +306,10 @@ impl File {
         &self,
         buffers: Vec<B>,
         offset: u64,
-    ) -> Completion<Vec<B>> {
+    ) -> BufResult<Vec<B>> {
         match self.file() {
             Ok(file) => in_turn(file.write_vectored_at(buffers, offset)).await,
-            Err(error) => Completion::failed(error, buffers),
+            Err(error) => BufResult::failed(error, buffers),
         }
     }
 
@@ -320,7 +320,7 @@ impl File {
 }
 
 /// Waits for a positional call, as one among the task's others.
-async fn in_turn<B>(call: impl Future<Output = Completion<B>>) -> Completion<B> {
+async fn in_turn<B>(call: impl Future<Output = BufResult<B>>) -> BufResult<B> {
     let done = cooperative(call).await;
     if done.provenance.served_by == ServedBy::Caller {
         let copied = done.provenance.cached;

@@ -409,7 +409,7 @@ fn seeks_at_once(handle: &Handle, to: io::SeekFrom) -> bool {
 /// How an operation on a file without a position has ended.
 fn ended(done: Completion) -> Ended {
     let result = done.result.map_err(as_io);
-    match done.held.into_kind() {
+    match done.op.into_kind() {
         Kind::Read(read) => Ended::of_read(result, read),
         Kind::Write(write) => Ended::of_write(result, write),
         _ => Ended::SetLen(result.map(drop)),

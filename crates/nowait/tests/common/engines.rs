@@ -434,7 +434,7 @@ pub fn kind(completion: &Completion) -> ErrorKind {
 
 /// What a read has in its buffer, a vector.
 pub fn bytes_of(completion: Completion) -> Vec<u8> {
-    vector_of(completion.held.into_buffer().expect("it was a read"))
+    vector_of(completion.op.into_buffer().expect("it was a read"))
 }
 
 /// A buffer that is a vector, or is as one.
@@ -454,14 +454,14 @@ pub fn vector_of(buffer: Buffer) -> Vec<u8> {
 
 /// What a write was given, a vector.
 pub fn source_of(completion: Completion) -> Vec<u8> {
-    let source = completion.held.into_source().expect("it was a write");
+    let source = completion.op.into_source().expect("it was a write");
     nowait::buffer::downcast_source::<Vec<u8>>(source)
         .unwrap_or_else(|other| other.bytes().to_vec())
 }
 
 /// The vectors of a readv.
 pub fn pieces_of(completion: Completion) -> Vec<Vec<u8>> {
-    let Kind::Readv(op) = completion.held.into_kind() else {
+    let Kind::Readv(op) = completion.op.into_kind() else {
         panic!("it was no readv")
     };
     op.into_buffers()

@@ -226,7 +226,7 @@ fn run<B>(
                 _ => 0,
             };
             timed = timed.or(timer);
-            ops.push(op.token(word));
+            ops.push(op.user_data(word));
         }
         let in_flight = depth - free.len();
         if in_flight == 0 {
@@ -234,13 +234,13 @@ fn run<B>(
         }
         engine.turn(&mut ops, &mut done, load.batch.min(in_flight))?;
         for completion in done.drain(..) {
-            if completion.held.get_token() == TIMED
+            if completion.op.get_user_data() == TIMED
                 && let Some(timer) = timed.take()
             {
                 lane.tape.latency(timer.elapsed());
             }
             lane.done(completion.result?, block)?;
-            free.extend((form.back)(completion.held));
+            free.extend((form.back)(completion.op));
         }
     }
 }

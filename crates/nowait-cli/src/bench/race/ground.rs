@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nowait::read::{Cached, cached};
-use nowait::residency::{Answer, Asker, Source, page_size};
+use nowait::residency::{Answer, Probe, Source, page_size};
 use rustix::fs::Advice;
 
 use super::cell::{Pattern, Place};
@@ -55,18 +55,18 @@ impl Ground {
     }
 
     /// Somebody who knows whether pages are not only counted, but have their content.
-    pub fn ready<'fd>(&self, file: &'fd File) -> Result<Option<Asker<'fd>>, Problem> {
+    pub fn ready<'fd>(&self, file: &'fd File) -> Result<Option<Probe<'fd>>, Problem> {
         if !self.mincore {
             return Ok(None);
         }
-        Ok(Some(Asker::only(Source::Mincore, file)?))
+        Ok(Some(Probe::only(Source::Mincore, file)?))
     }
 }
 
 /// Whether all of a range is cached, as fincore says.
 #[inline]
-pub fn resident(asker: &Asker<'_>, offset: u64, len: u64) -> Result<bool, Problem> {
-    match asker.resident_prefix(offset, len)? {
+pub fn resident(probe: &Probe<'_>, offset: u64, len: u64) -> Result<bool, Problem> {
+    match probe.resident_prefix(offset, len)? {
         Answer::Known { value, .. } => Ok(value == len),
         Answer::Unknown(reason) => Err(Problem::Failed(format!(
             "residency can't be asked for here: {reason}"
@@ -86,7 +86,7 @@ pub fn read_now(file: &File, buffer: &mut [u8], offset: u64) -> Result<bool, Pro
     }
 }
 
-/// A thread that reads what was missing, as a worker would: the asker never waits for the device.
+/// A thread that reads what was missing, as a worker would: the probe never waits for the device.
 pub struct Refill {
     orders: Option<Sender<u64>>,
     done: Receiver<()>,
@@ -94,7 +94,7 @@ pub struct Refill {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How much may be missing before the asker has to wait with its next question.
+/// How much may be missing before the probe has to wait with its next question.
 const ROOM: usize = 8;
 
 impl Refill {
@@ -128,7 +128,7 @@ impl Refill {
         self.under_way < ROOM
     }
 
-    /// Sleeps until it has brought something, or for so long. A spinning asker would keep it from
+    /// Sleeps until it has brought something, or for so long. A spinning probe would keep it from
     /// its processor where there are few.
     pub fn wait(&mut self, time: Duration) {
         if self.done.recv_timeout(time).is_ok() {

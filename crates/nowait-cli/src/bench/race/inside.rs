@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use nowait::read::Trying;
-use nowait::residency::{Answer, Asker, Source};
+use nowait::read::NowaitPolicy;
+use nowait::residency::{Answer, Probe, Source};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::cell::{Outcome, Pattern, Place, Turn};
@@ -51,7 +51,9 @@ fn work(args: &Args) -> Result<(), Problem> {
     let orders: Orders =
         serde_json::from_str(&listen()?).map_err(|e| Problem::of("these are no orders", e))?;
     // Made before memory gets short.
-    let engine = nowait::Engine::options().trying(Trying::Always).build()?;
+    let engine = nowait::Engine::options()
+        .nowait_policy(NowaitPolicy::Always)
+        .build()?;
     let ground = prepare(args, &orders)?;
     say(&Reply::Warm)?;
     listen()?;
@@ -93,7 +95,7 @@ fn prepare(args: &Args, orders: &Orders) -> Result<Ground, Problem> {
         }
     }
     // What would fail each turn fails here.
-    resident(&Asker::new(&file)?, 0, 1)?;
+    resident(&Probe::new(&file)?, 0, 1)?;
     read_now(&file, &mut buffer[..1], 0)?;
     Ok(ground)
 }
@@ -101,10 +103,10 @@ fn prepare(args: &Args, orders: &Orders) -> Result<Ground, Problem> {
 /// Whether mincore(2) tells the truth of a file that was just evicted: of one that is not ours it
 /// says that all is there.
 fn knows(file: &impl AsFd, size: u64) -> Result<bool, Problem> {
-    let Ok(asker) = Asker::only(Source::Mincore, file) else {
+    let Ok(probe) = Probe::only(Source::Mincore, file) else {
         return Ok(false);
     };
-    Ok(match asker.residency(0..size)? {
+    Ok(match probe.residency(0..size)? {
         Answer::Known { value, .. } => value.cached < value.pages,
         Answer::Unknown(_) => false,
     })

@@ -3,7 +3,7 @@
 //! - `light`, `heavy`: the process has a memory cgroup that allows less than the file needs, and a
 //!   thread that takes memory, dirties it, gives it back, fills what is free now with pages of
 //!   another file, and begins again: reclaim has to find pages over and over, however few the
-//!   asker misses. The memory is a memfd(2): without swap nothing of it can be reclaimed, as of a
+//!   probe misses. The memory is a memfd(2): without swap nothing of it can be reclaimed, as of a
 //!   mapping. The other file is one of holes, whose pages cost no device anything.
 //! - the same without a cgroup: the thread takes memory until the kernel's reclaim begins, and then
 //!   goes to and fro there. All programs on the machine feel that.

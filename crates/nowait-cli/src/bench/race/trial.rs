@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use nowait::residency::Asker;
+use nowait::residency::Probe;
 
 use super::cell::{Cell, Tally};
 use super::ground::{Ground, Refill, read_now, resident};
@@ -39,7 +39,7 @@ struct Asked {
 pub fn run(ground: &Ground, cell: Cell) -> Result<Tally, Problem> {
     let block = cell.place.block;
     let file = ground.open(cell.place.pattern)?;
-    let asker = Asker::new(&file)?;
+    let probe = Probe::new(&file)?;
     let ready = ground.ready(&file)?;
     let mut refill = Refill::start(ground.open(cell.place.pattern)?, block);
     let mut buffer = vec![0; block as usize];
@@ -78,7 +78,7 @@ pub fn run(ground: &Ground, cell: Cell) -> Result<Tally, Problem> {
             next = now + gap;
             let offset = ground.offset(cell.place, number);
             number += 1;
-            let yes = resident(&asker, offset, block)?;
+            let yes = resident(&probe, offset, block)?;
             let since = Instant::now();
             let took = since - now;
             if yes {

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use nowait::residency::Asker;
+use nowait::residency::Probe;
 
 use super::cell::{Paid, Place, Strict, Way};
 use super::ground::{Ground, Refill, read_now, resident};
@@ -20,11 +20,11 @@ enum Got {
 /// Reads for as long as a turn takes.
 pub fn run(ground: &Ground, place: Place, way: Way) -> Result<Paid, Problem> {
     let file = ground.open(place.pattern)?;
-    let asker = Asker::new(&file)?;
+    let probe = Probe::new(&file)?;
     let mut refill = Refill::start(ground.open(place.pattern)?, place.block);
     let mut buffer = vec![0; place.block as usize];
     let mut read = |offset| {
-        if way != Way::Try && !resident(&asker, offset, place.block)? {
+        if way != Way::Try && !resident(&probe, offset, place.block)? {
             return Ok(Got::Miss);
         }
         if way == Way::Ask {
@@ -102,7 +102,7 @@ pub fn strict(ground: &Ground, place: Place, engine: &nowait::Engine) -> Result<
         }
         let read = pollster::block_on(file.read_at(buffer, ground.offset(place, i)));
         read.result?;
-        buffer = read.held;
+        buffer = read.buf;
     }
     let after = engine.stats();
     // All of it was settling.

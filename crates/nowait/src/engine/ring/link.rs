@@ -27,7 +27,7 @@ impl Ring {
         }
         let id = self.next_chain;
         self.next_chain = self.next_chain.wrapping_add(1);
-        let mut held = LinkState::default();
+        let mut state = LinkState::default();
         for (request, index) in requests
             .into_iter()
             .zip(std::iter::from_fn(|| self.free.pop()))
@@ -35,9 +35,9 @@ impl Ring {
             let slot = &mut self.slots[index as usize];
             slot.request = Some(request);
             slot.chain = Some(id);
-            held.members.push_back(index);
+            state.members.push_back(index);
         }
-        self.chains.insert(id, held);
+        self.chains.insert(id, state);
         if self.begin_chain(id) {
             return None;
         }
@@ -53,12 +53,12 @@ impl Ring {
     /// Puts what is left of a chain into the submission queue, all of it at once: a chain that is
     /// seen in part ends there. False if it can't be: the kernel sees none of it.
     fn begin_chain(&mut self, id: u32) -> bool {
-        let Some(held) = self.chains.get_mut(&id) else {
+        let Some(state) = self.chains.get_mut(&id) else {
             return false;
         };
-        held.out = held.members.len();
-        held.first = held.members.front().copied();
-        let members = held.members.clone();
+        state.out = state.members.len();
+        state.first = state.members.front().copied();
+        let members = state.members.clone();
         let last = members.len() - 1;
         let entries: Vec<_> = members
             .into_iter()
@@ -97,12 +97,12 @@ impl Ring {
         out: &mut impl FnMut(Out),
     ) {
         let slot = &mut self.slots[index as usize];
-        let (Some(held), Some(request)) = (self.chains.get_mut(&id), &slot.request) else {
+        let (Some(state), Some(request)) = (self.chains.get_mut(&id), &slot.request) else {
             return;
         };
-        held.out -= 1;
+        state.out -= 1;
         let kind = &request.op.kind;
-        let cut_off = held.first != Some(index);
+        let cut_off = state.first != Some(index);
         let goes_on = match result {
             Err(Errno::CANCELED) => cut_off && request.stopped.is_none(),
             Err(Errno::INTR) => {
@@ -118,9 +118,9 @@ impl Ring {
             _ => false,
         };
         if !goes_on && let Step::Done(result) = self.step(index, result, arrival) {
-            if let Some(held) = self.chains.get_mut(&id) {
-                held.members.retain(|member| *member != index);
-                held.failed |= result.is_err();
+            if let Some(state) = self.chains.get_mut(&id) {
+                state.members.retain(|member| *member != index);
+                state.failed |= result.is_err();
             }
             self.done(index, result, out);
         }
@@ -129,14 +129,14 @@ impl Ring {
 
     /// What becomes of a chain of which nothing is at the kernel.
     fn go_on(&mut self, id: u32, out: &mut impl FnMut(Out)) {
-        let Some(held) = self.chains.get(&id).filter(|held| held.out == 0) else {
+        let Some(state) = self.chains.get(&id).filter(|state| state.out == 0) else {
             return;
         };
         let stopped = |index: &u32| {
             let request = self.slots[*index as usize].request.as_ref();
             request.is_some_and(|request| request.stopped.is_some())
         };
-        let over = held.failed || self.broken || held.members.front().is_none_or(stopped);
+        let over = state.failed || self.broken || state.members.front().is_none_or(stopped);
         if !over && self.begin_chain(id) {
             return;
         }

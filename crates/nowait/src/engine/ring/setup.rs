@@ -60,15 +60,15 @@ pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io:
         return Err(Errno::NOSYS.into());
     }
     if options.polled.is_some() {
-        features.set(Feature::Polled, Availability::Had);
+        features.set(Feature::Polled, Availability::Available);
     }
     if options.sqpoll.is_some() {
-        features.set(Feature::Sqpoll, Availability::Had);
+        features.set(Feature::Sqpoll, Availability::Available);
     }
     let min_wait = params.is_feature_min_timeout();
     let min_wait = min_wait.then_some(()).ok_or("this kernel has none (6.12)");
     features.tried(Feature::MinWait, min_wait);
-    features.set(Feature::Links, Availability::Had);
+    features.set(Feature::Links, Availability::Available);
     if let Some(mut most) = options.workers {
         let limited = ring.submitter().register_iowq_max_workers(&mut most);
         features.tried(Feature::RingWorkers, limited);
