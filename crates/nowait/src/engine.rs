@@ -23,13 +23,16 @@ mod features;
 mod file_set;
 mod in_flight;
 mod local;
+mod op_future;
 mod op_state;
 mod options;
 mod owner;
 mod pools;
+mod queue;
 mod reply;
 mod request;
 mod ring;
+mod run;
 mod semaphore;
 mod shared;
 mod sleep;
@@ -45,16 +48,17 @@ pub use features::{Availability, Feature, Features};
 pub use file_set::FileSet;
 pub use local::LocalEngine;
 pub use options::Options;
+pub use queue::Queue;
 pub use ring::capabilities::RingCapabilities;
 pub use ring::options::Polled;
+pub use run::Run;
 pub use shared::Engine;
 pub use submit::Submit;
 pub use wait::Wait;
 
-pub(crate) use in_flight::InFlight;
+pub(crate) use op_future::OpFuture;
 #[cfg(feature = "tokio")]
 pub(crate) use op_state::OpState;
-pub(crate) use semaphore::Waiter;
 #[cfg(feature = "tokio")]
 pub(crate) use semaphore::Watch;
 pub(crate) use workers::Task;

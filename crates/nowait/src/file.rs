@@ -4,7 +4,6 @@
 //! cache serves is ready at the first poll, without an allocation or a lock. Dropping a future at
 //! any point is safe: what the kernel may still touch stays with the operation until it is done.
 
-mod op_future;
 mod open;
 mod open_cached;
 mod read_at;
@@ -16,11 +15,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 pub use open::{Open, OpenOptions};
 pub use read_at::ReadAt;
-pub use sync::Sync;
+pub use sync::SyncFile;
 pub use write_at::WriteAt;
 
-#[cfg(feature = "tokio")]
-pub(crate) use op_future::OpFuture;
 #[cfg(feature = "tokio")]
 pub(crate) use open_cached::open_cached;
 
@@ -180,8 +177,8 @@ impl File {
     }
 
     /// Brings data and metadata to the device: fsync(2).
-    pub fn sync_all(&self) -> Sync<'_> {
-        Sync::new(
+    pub fn sync_all(&self) -> SyncFile<'_> {
+        SyncFile::new(
             &self.handle,
             &self.engine,
             "sync_all",
@@ -190,8 +187,8 @@ impl File {
     }
 
     /// Brings data, and the metadata needed to read it back, to the device: fdatasync(2).
-    pub fn sync_data(&self) -> Sync<'_> {
-        Sync::new(
+    pub fn sync_data(&self) -> SyncFile<'_> {
+        SyncFile::new(
             &self.handle,
             &self.engine,
             "sync_data",
@@ -210,9 +207,9 @@ impl File {
     /// })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn sync_range(&self, offset: u64, len: u64) -> Sync<'_> {
+    pub fn sync_range(&self, offset: u64, len: u64) -> SyncFile<'_> {
         let op = SyncFileRange::new(&self.handle, offset, len, SyncRange::all());
-        Sync::new(&self.handle, &self.engine, "sync_range", op)
+        SyncFile::new(&self.handle, &self.engine, "sync_range", op)
     }
 
     /// Brings data and metadata to the device; blocks.

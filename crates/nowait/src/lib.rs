@@ -91,7 +91,7 @@ pub use buffer::{IoBuf, IoBufExt, IoBufMut};
 pub use completion::{BufResult, Completion, Ticket};
 pub use engine::Engine;
 pub use error::{Error, ErrorKind, Result};
-pub use file::{File, Open, OpenOptions, ReadAt, Sync, WriteAt};
+pub use file::{File, Open, OpenOptions, ReadAt, SyncFile, WriteAt};
 pub use flags::RwFlags;
 pub use handle::Handle;
 pub use mode::Mode;

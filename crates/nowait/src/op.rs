@@ -151,6 +151,17 @@ macro_rules! kinds {
             }
         })*
 
+        $(impl OpType for $name {}
+
+        impl sealed::FromOp for $name {
+            fn from_op(op: Op) -> Option<$name> {
+                match op.kind {
+                    Kind::$name(op) => Some(op),
+                    _ => None,
+                }
+            }
+        })*
+
         impl Kind {
             pub(crate) fn opcode(&self) -> u8 {
                 match self { $(Kind::$name(_) => $name::OPCODE),* }
@@ -192,6 +203,27 @@ macro_rules! kinds {
             }
         }
     };
+}
+
+/// A type of operation: each one of this module, and [`Op`] for any of them.
+///
+/// [`Engine::run`](crate::Engine::run) takes one and returns it with its completion.
+pub trait OpType: Into<Op> + sealed::FromOp {}
+
+mod sealed {
+    /// Takes an operation of one type out of its submission.
+    pub trait FromOp: Sized {
+        /// The operation, if it is of this type.
+        fn from_op(op: super::Op) -> Option<Self>;
+    }
+}
+
+impl OpType for Op {}
+
+impl sealed::FromOp for Op {
+    fn from_op(op: Op) -> Option<Op> {
+        Some(op)
+    }
 }
 
 impl Kind {

@@ -253,9 +253,7 @@ impl Engine {
         if let Err(error) = self.check_process(op.name()) {
             return Submit::Done(Completion::failed(error, op));
         }
-        let (begun, ahead) = begin(self.policy(), &mut op, false, || self.is_idle());
-        ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
-        match begun {
+        match self.begin(&mut op) {
             Begun::Done(result, provenance) => Submit::Done(Completion {
                 result,
                 op,
@@ -273,6 +271,13 @@ impl Engine {
                 Submit::Queued(self.queue(op, class, rest, reply))
             }
         }
+    }
+
+    /// The caller's part of one operation.
+    pub(super) fn begin(&self, op: &mut Op) -> Begun {
+        let (begun, ahead) = begin(self.policy(), op, false, || self.is_idle());
+        ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
+        begun
     }
 
     /// Submits operations until the engine is full; what it did not take stays in `ops`. Reads of

@@ -12,10 +12,9 @@ use std::task::{Context, Poll};
 use rustix::fs::OFlags;
 
 use super::File;
-use super::op_future::OpFuture;
 use super::open_cached::open_cached;
 use crate::completion::Completion;
-use crate::engine::Engine;
+use crate::engine::{Engine, OpFuture};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::mode::Mode;

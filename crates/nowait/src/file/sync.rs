@@ -4,8 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::op_future::OpFuture;
-use crate::engine::Engine;
+use crate::engine::{Engine, OpFuture};
 use crate::error::Result;
 use crate::handle::Handle;
 use crate::op::Op;
@@ -13,21 +12,21 @@ use crate::op::Op;
 /// The future of [`File::sync_all`](crate::File::sync_all), [`File::sync_data`](crate::File::sync_data) and [`File::sync_range`](crate::File::sync_range).
 #[derive(Debug)]
 #[must_use = "a future does nothing until it is polled"]
-pub struct Sync<'a> {
+pub struct SyncFile<'a> {
     handle: &'a Handle,
     engine: &'a Engine,
     name: &'static str,
     operation: OpFuture,
 }
 
-impl<'a> Sync<'a> {
+impl<'a> SyncFile<'a> {
     pub(super) fn new(
         handle: &'a Handle,
         engine: &'a Engine,
         name: &'static str,
         op: impl Into<Op>,
-    ) -> Sync<'a> {
-        Sync {
+    ) -> SyncFile<'a> {
+        SyncFile {
             handle,
             engine,
             name,
@@ -36,7 +35,7 @@ impl<'a> Sync<'a> {
     }
 }
 
-impl Future for Sync<'_> {
+impl Future for SyncFile<'_> {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {

@@ -4,10 +4,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::Poll;
 
-use super::op_future::OpFuture;
 use super::{File, ReadAt};
 use crate::buffer::{IoBuf, IoBufMut, Source, downcast_source};
 use crate::completion::BufResult;
+use crate::engine::OpFuture;
 use crate::error::{Error, ErrorKind};
 use crate::op::{Kind, Op, Writev};
 use crate::provenance::Provenance;

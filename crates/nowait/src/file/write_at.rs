@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::op_future::OpFuture;
 use crate::buffer::{IoBuf, downcast_source};
 use crate::completion::{BufResult, Completion};
 use crate::engine::Engine;
+use crate::engine::OpFuture;
 use crate::error::{Error, ErrorKind};
 use crate::flags::RwFlags;
 use crate::handle::Handle;

@@ -5,7 +5,7 @@ use std::io;
 use super::answer::Answer;
 use super::error::as_io;
 use crate::engine::Engine;
-use crate::file::OpFuture;
+use crate::engine::OpFuture;
 use crate::handle::Handle;
 use crate::op::{Call, Op};
 

@@ -1,23 +1,25 @@
-//! A operation: an operation on an engine, seen from the future that waits for it.
+//! The state of an operation whose completion a future waits for.
 
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use super::in_flight::InFlight;
+use super::semaphore::Waiter;
+use super::shared::Engine;
 use crate::completion::Completion;
-use crate::engine::{Engine, InFlight, Waiter};
 use crate::error::Error;
 use crate::op::Op;
 use crate::read::Rest;
 use crate::stats::{ns_since, sometimes_now};
 
-/// What an operation on an engine is doing, seen from its future.
+/// An operation of a future, from its submission to its completion.
 #[derive(Debug)]
 pub(crate) enum OpFuture {
-    /// Waiting for a place in the engine.
+    /// It waits for a place in the engine.
     Waiting(Box<Op>, Option<Rest>, Option<Waiter>),
-    /// On its way; since when, for one in 64.
+    /// It is in flight. The time of its submission is kept for one operation in 64.
     InFlight(InFlight, Option<Instant>),
-    /// Landed; the future is used up.
+    /// The future has returned the completion.
     Done,
 }
 
@@ -26,7 +28,7 @@ impl OpFuture {
         OpFuture::Waiting(Box::new(op), rest, None)
     }
 
-    /// A operation that has its place in the engine already.
+    /// An operation that has its place in the engine already.
     #[cfg(feature = "tokio")]
     pub(crate) fn reserved(engine: &Engine, op: Op, cx: &Context<'_>) -> OpFuture {
         OpFuture::InFlight(engine.launch_reserved(op, cx.waker()), sometimes_now())
