@@ -251,6 +251,16 @@ impl Handle {
         self.0.residency.is_available(self.as_fd())
     }
 
+    /// The bytes of a range that are in the page cache. `None` if the kernel does not tell, and for files
+    /// without a page cache.
+    pub(crate) fn resident_bytes(&self, offset: u64, len: usize) -> Option<u32> {
+        let cacheable = self.0.regular && !self.0.direct && !self.0.filesystem.is_memory();
+        cacheable
+            .then(|| self.0.residency.count(self.as_fd(), offset, len))
+            .flatten()
+            .and_then(|bytes| u32::try_from(bytes).ok())
+    }
+
     /// A cached read worked.
     pub(crate) fn nowait_read_worked(&self) {
         self.0.nowait_read.worked();

@@ -10,15 +10,26 @@ pub struct Provenance {
     /// a device so fast that the readahead which the try itself started was done before the try
     /// was (kernels since about 6.12); a strict read has asked before.
     pub cached: usize,
-    /// Bytes that the device was awaited for: of a single page that was not there, or O_DIRECT.
+    /// Bytes that were read from the device.
+    ///
+    /// A read of several pages that the page cache does not hold whole counts its resident pages by
+    /// mincore(2) before it goes to the engine: some microseconds, on a read that waits for the device.
     pub device: usize,
-    /// Bytes of which the kernel did not say.
+    /// Bytes of unknown origin. mincore(2) does not tell the truth about files that the caller neither
+    /// owns nor may write to. Reads of several pages that were submitted in a batch are not counted.
     pub unknown: usize,
     /// Who made the last system call for it.
     pub served_by: ServedBy,
 }
 
 impl Provenance {
+    /// `n` bytes from `origin`.
+    pub(crate) fn of(n: usize, origin: Origin) -> Provenance {
+        let mut provenance = Provenance::default();
+        provenance.add(n, origin);
+        provenance
+    }
+
     /// Counts `n` more bytes from `origin`.
     pub(crate) fn add(&mut self, n: usize, origin: Origin) {
         match origin {

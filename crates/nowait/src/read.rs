@@ -37,6 +37,7 @@ use crate::residency::Coverage;
 use crate::space::Space;
 use crate::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
+use crate::sys::process::page_size;
 use crate::sys::rw::{self, Offset, checked};
 
 /// One read with `RWF_*` flags into borrowed memory: preadv2(2), once.
@@ -99,13 +100,15 @@ pub(crate) fn start(
         alone: decision == CacheDecision::Skip && alone(),
     };
     let timer = sometimes_now();
-    let started = match plan(request, facts, mode, decision, policy.copy_limit) {
+    let mut skipped = false;
+    let mut started = match plan(request, facts, mode, decision, policy.copy_limit) {
         Plan::CacheFirst => try_cache(policy, handle, space, offset),
         Plan::AskFirst => ask_first(policy, handle, space, offset, facts),
         Plan::Inline => inline(policy, handle, space, offset),
         Plan::Queue(reason) => {
             if reason == Reason::LowHitRate {
                 policy.counters.count(Count::Skipped);
+                skipped = decision == CacheDecision::Skip;
             }
             let route = if reason == Reason::Large {
                 Route::Worker
@@ -117,14 +120,32 @@ pub(crate) fn start(
     };
     if let Some(timer) = timer {
         let ns = ns_since(timer);
-        policy.counters.stall(ns);
         match &started {
             Start::Done(_, p) if p.cached > 0 => policy.observed.hit(len, ns),
             Start::Rest(rest) if rest.missed => policy.observed.miss(ns),
             _ => {}
         }
     }
+    if let (Start::Rest(rest), Some(offset)) = (&mut started, offset) {
+        count_rest(handle, rest, offset, len, skipped);
+    }
+    if let Some(timer) = timer {
+        policy.counters.stall(ns_since(timer));
+    }
     started
+}
+
+/// Counts the bytes of a rest that are in the page cache, so that its completion can tell the origin of
+/// its bytes. Some microseconds, before a read of the device. For one page the completion itself tells.
+fn count_rest(handle: &Handle, rest: &mut Rest, offset: u64, len: usize, skipped: bool) {
+    let left = len - rest.done;
+    let tells = rest.missed || skipped;
+    if tells && rest.resident.is_none() && rest.route == Route::Ring && left > page_size() {
+        rest.resident = handle.resident_bytes(offset + rest.done as u64, left);
+        if let (Some(resident), false) = (rest.resident, rest.missed) {
+            handle.history().found(resident as usize >= left);
+        }
+    }
 }
 
 /// The facts that the plan needs. Looks for a residency source only where the plan depends on it.
@@ -175,7 +196,7 @@ fn try_cache(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Of
             policy
                 .counters
                 .add2(Count::Hits, 1, Count::HitBytes, n as u64);
-            Start::Done(n, from(n, Origin::Cache))
+            Start::Done(n, Provenance::of(n, Origin::Cache))
         }
         Attempt::Part(n) => {
             // The next read learns what kept it from being more.
@@ -183,7 +204,7 @@ fn try_cache(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Of
             policy
                 .counters
                 .add2(Count::Hits, 1, Count::HitBytes, n as u64);
-            Start::Done(n, from(n, Origin::Cache))
+            Start::Done(n, Provenance::of(n, Origin::Cache))
         }
         Attempt::Prefix(n) => {
             handle.nowait_read_worked();
@@ -237,10 +258,13 @@ fn ask_first(
             }
             started
         }
-        Coverage::Partial => {
+        coverage @ (Coverage::Partial | Coverage::Empty) => {
             handle.history().miss();
             policy.counters.count(Count::Misses);
-            rest(0, true, Route::Ring)
+            Start::Rest(Rest {
+                resident: (coverage == Coverage::Empty).then_some(0),
+                ..Rest::of(0, true, Route::Ring)
+            })
         }
         Coverage::Unknown => rest(0, false, Route::Ring),
     }
@@ -271,7 +295,7 @@ fn in_caller(handle: &Handle, space: &mut Space<'_>, offset: Offset, origin: Ori
             Some(at) if 0 < n && n < space.len() && !ended(handle.as_fd(), at, n) => {
                 rest(n, false, Route::Ring)
             }
-            _ => Start::Done(n, from(n, origin)),
+            _ => Start::Done(n, Provenance::of(n, origin)),
         },
         Err(Errno::INTR) => rest(0, false, Route::Ring),
         Err(errno) => Start::Failed(errno),
@@ -279,18 +303,7 @@ fn in_caller(handle: &Handle, space: &mut Space<'_>, offset: Offset, origin: Ori
 }
 
 fn rest(done: usize, missed: bool, route: Route) -> Start {
-    Start::Rest(Rest {
-        done,
-        provenance: from(done, Origin::Cache),
-        missed,
-        route,
-    })
-}
-
-fn from(n: usize, origin: Origin) -> Provenance {
-    let mut provenance = Provenance::default();
-    provenance.add(n, origin);
-    provenance
+    Start::Rest(Rest::of(done, missed, route))
 }
 
 /// The caller's part of an engine operation that is a read, and what is to be read ahead besides:

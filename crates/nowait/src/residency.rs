@@ -314,8 +314,11 @@ impl<'a> View<'a> {
             Ok(source) => source,
             Err(reason) => return Ok(Answer::Unknown(reason)),
         };
-        ask::whole(self.fd, self.choice, offset, len)
-            .map(|value| Answer::Known { value, source })
+        ask::coverage(self.fd, self.choice, offset, len)
+            .map(|coverage| Answer::Known {
+                value: coverage == Coverage::Full,
+                source,
+            })
             .map_err(|errno| Error::os("is_resident", errno))
     }
 

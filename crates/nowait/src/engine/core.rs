@@ -145,17 +145,17 @@ impl Core {
         &self.places[class as usize]
     }
 
-    /// How many operations of a class may be in op_state.
+    /// How many operations of a class may be in flight.
     pub(super) fn depth(&self) -> usize {
         self.places(Class::File).depth()
     }
 
-    /// How many operations are in op_state on a shared engine.
+    /// How many operations are in flight on a shared engine.
     pub(super) fn in_flight(&self) -> usize {
         self.places.iter().map(Semaphore::taken).sum()
     }
 
-    /// Whether nothing that needs a device is in op_state on a shared engine.
+    /// Whether nothing that needs a device is in flight on a shared engine.
     pub(crate) fn is_idle(&self) -> bool {
         self.places(Class::File).taken() == 0
     }

@@ -2,7 +2,7 @@
 //!
 //! A local engine looks here whenever it reaps. A shared one has a thread that sleeps until the
 //! next deadline, started with the first of them. A deadline is taken out when its operation is
-//! done, so there are never more of them than operations in op_state.
+//! done, so there are never more of them than operations in flight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

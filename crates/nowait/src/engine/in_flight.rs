@@ -13,7 +13,7 @@ pub(super) trait Cancel: std::fmt::Debug + Send + Sync {
     fn cancel(&self, ticket: Ticket, why: ErrorKind);
 }
 
-/// An operation in op_state, as its future holds it.
+/// An operation in flight, as its future holds it.
 ///
 /// If it is dropped before the completion is there, a read that may wait without end is stopped, so
 /// that it gives its place back. Other operations go on: a write that was begun is not taken back,
@@ -40,7 +40,7 @@ impl InFlight {
         polled
     }
 
-    /// In a forked child: what had completion before the fork.
+    /// In a forked child: what had completed before the fork.
     pub(crate) fn completed_before_fork(&mut self) -> Option<Completion> {
         self.stop = None;
         self.op_state.completed_before_fork()

@@ -34,9 +34,9 @@ use crate::sys::eventfd::notify;
 ///
 /// The same operations and the same contract as [`Engine`](super::Engine), `!Send`. Completions
 /// are delivered in [`reap`](LocalEngine::reap) and nowhere else, so a thread that has operations
-/// in op_state must come back to it.
+/// in flight must come back to it.
 ///
-/// Dropping it asks the kernel to stop what is in op_state and waits for that; what a hung device
+/// Dropping it asks the kernel to stop what is in flight and waits for that; what a hung device
 /// still holds after a second is never freed, rather than freed under the kernel's hands.
 ///
 /// ```
@@ -158,12 +158,12 @@ impl LocalEngine {
             })
     }
 
-    /// How many operations may be in op_state at once.
+    /// How many operations may be in flight at once.
     pub fn depth(&self) -> usize {
         self.core.depth()
     }
 
-    /// How many operations are in op_state, or done and not yet reaped.
+    /// How many operations are in flight, or done and not yet reaped.
     pub fn in_flight(&self) -> usize {
         self.away + self.ready.len() + self.ring.as_ref().map_or(0, Ring::held)
     }

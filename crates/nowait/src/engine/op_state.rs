@@ -38,7 +38,7 @@ impl OpState {
         self.take().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// In a forked child: what had completion before the fork. Takes no lock that the fork may have
+    /// In a forked child: what had completed before the fork. Takes no lock that the fork may have
     /// caught.
     pub(crate) fn completed_before_fork(&self) -> Option<Completion> {
         self.completion.try_lock().ok()?.take()

@@ -51,7 +51,7 @@ impl Options {
         Options::default()
     }
 
-    /// How many operations may be in op_state at once (1 to 32,768). One more is refused as
+    /// How many operations may be in flight at once (1 to 32,768). One more is refused as
     /// [`Submit::Full`](super::Submit::Full); a future waits for its turn.
     ///
     /// A shared engine has so many places for each of three classes of operations, so that those

@@ -68,7 +68,7 @@ impl Reply {
                 // Its future may have been dropped since.
                 unwanted(Arc::into_inner(op_state)?.into_completion()?, None)
             }
-            // It counts as in op_state until it is reaped: unreaped completions are memory too.
+            // It counts as in flight until it is reaped: unreaped completions are memory too.
             Reply::Queue(completions, class) => {
                 let completion = completions.push(class, completion)?;
                 Some(Unwanted {

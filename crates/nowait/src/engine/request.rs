@@ -4,13 +4,16 @@ use std::time::Instant;
 
 use super::core::Core;
 use super::reply::Reply;
+use crate::cast::to_u32;
 use crate::completion::{Completion, Ticket};
 use crate::error::{Error, ErrorKind};
+use crate::handle::Handle;
 use crate::op::{Kind, Op, Step};
 use crate::provenance::{Arrival, Origin, Provenance, Read, ServedBy, origin};
 use crate::read::{Rest, Route};
 use crate::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
+use crate::sys::process::page_size;
 
 /// One operation on its way.
 #[derive(Debug)]
@@ -22,6 +25,8 @@ pub(crate) struct Request {
     pub(crate) provenance: Provenance,
     /// The caller tried, and the page cache did not have the next byte.
     pub(crate) missed: bool,
+    /// The bytes of what is left that were in the page cache, if they were counted.
+    pub(crate) resident: Option<u32>,
     /// When it was queued, for one in 64.
     pub(crate) queued: Option<Instant>,
     /// Somebody wants it stopped, and this is why.
@@ -37,20 +42,18 @@ impl Request {
         ticket: Ticket,
         reply: Reply,
     ) -> (Request, Route) {
-        let (provenance, missed, route) = rest
-            .map_or((Provenance::default(), false, Route::Ring), |r| {
-                (r.provenance, r.missed, r.route)
-            });
+        let rest = rest.unwrap_or(Rest::of(0, false, Route::Ring));
         let request = Request {
             op,
             ticket,
             reply,
-            provenance,
-            missed,
+            provenance: rest.provenance,
+            missed: rest.missed,
+            resident: rest.resident,
             queued: sometimes_now(),
             stopped: None,
         };
-        (request, route)
+        (request, rest.route)
     }
 
     /// Its deadline, if it has one.
@@ -70,6 +73,12 @@ impl Request {
             (Kind::ReadDirect(_), _) => return self.provenance.add(n, Origin::Unknown),
             _ => return,
         };
+        if let Some(resident) = &mut self.resident {
+            let cached = n.min(*resident as usize);
+            *resident -= to_u32(cached);
+            self.provenance.add(cached, Origin::Cache);
+            return self.provenance.add(n - cached, Origin::Device);
+        }
         let cacheable = handle.is_regular() && positional && !handle.is_direct();
         let origin = origin(Read {
             bytes: n,
@@ -89,7 +98,57 @@ impl Request {
         self.provenance.add(n, origin);
     }
 
-    /// A readahead, as a request for a worker. `None` if as many readaheads are in op_state as the engine
+    /// Whether a worker should find out how much of it is in the page cache: a read of several pages
+    /// that the caller has not tried.
+    pub(crate) fn wants_origin(&self) -> bool {
+        let Kind::Read(read) = &self.op.kind else {
+            return false;
+        };
+        let cacheable = |handle: &Handle| handle.is_regular() && !handle.is_direct();
+        let left = read.left_range();
+        self.resident.is_none()
+            && !self.missed
+            && left.is_some_and(|(_, len)| len > page_size())
+            && self.op.kind.is_unflagged()
+            && self.op.kind.handle().is_some_and(cacheable)
+    }
+
+    /// Reads what the page cache holds, in a worker, and counts the resident bytes of the rest. Returns
+    /// the result if that was all.
+    pub(crate) fn try_cache(&mut self) -> Option<Result<usize, Errno>> {
+        let handle = self.op.kind.handle()?.clone();
+        let Kind::Read(read) = &mut self.op.kind else {
+            return None;
+        };
+        if handle.nowait_read().is_refused() {
+            return None;
+        }
+        match read.run_at_once() {
+            Ok(n @ 1..) => {
+                handle.nowait_read_worked();
+                self.arrived(n, Arrival::CompletedInline);
+                if let Step::Done(result) = self.op.kind.settle(Ok(n)) {
+                    return Some(result);
+                }
+            }
+            Err(Errno::AGAIN) => {
+                handle.nowait_read_worked();
+                handle.history().found(false);
+            }
+            Err(Errno::OPNOTSUPP) => handle.nowait_read_refused(),
+            // The ordinary read reports the error, or the end of the file.
+            _ => {}
+        }
+        let Kind::Read(read) = &self.op.kind else {
+            return None;
+        };
+        let (at, left) = read.left_range()?;
+        self.missed = true;
+        self.resident = handle.resident_bytes(at, left);
+        None
+    }
+
+    /// A readahead, as a request for a worker. `None` if as many readaheads are in flight as the engine
     /// allows, or in a forked child.
     pub(crate) fn ahead(core: &Core, op: Op, ticket: Ticket) -> Option<Request> {
         if !core.process.is_here() || !core.aheads.try_take(1) {

@@ -15,7 +15,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 use crate::foreign;
 use crate::sys::process::Owner;
 
-/// Bounds the operations in op_state. Futures that find no place wait for one, in order.
+/// Bounds the operations in flight. Futures that find no place wait for one, in order.
 #[derive(Debug)]
 pub(crate) struct Semaphore {
     places: Arc<tokio::sync::Semaphore>,

@@ -40,7 +40,7 @@ use crate::sys::process::PerProcess;
 
 /// An engine that any thread may submit to. Clones are the same engine.
 ///
-/// When the last clone (and the last [`File`](crate::File) on it) is dropped, operations in op_state
+/// When the last clone (and the last [`File`](crate::File) on it) is dropped, operations in flight
 /// go on to their end, with all they own; then its threads end.
 ///
 /// In a forked child it refuses to work ([`ErrorKind::Forked`]): make a new one there.
@@ -180,7 +180,7 @@ impl Engine {
         &self.shared().core
     }
 
-    /// Whether nothing that needs a device is in op_state.
+    /// Whether nothing that needs a device is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.core().is_idle()
     }
@@ -227,12 +227,12 @@ impl Engine {
         })
     }
 
-    /// How many operations may be in op_state at once, of each class (see [`Options::depth`]).
+    /// How many operations may be in flight at once, of each class (see [`Options::depth`]).
     pub fn depth(&self) -> usize {
         self.core().depth()
     }
 
-    /// How many operations are in op_state, or done and not yet reaped.
+    /// How many operations are in flight, or done and not yet reaped.
     pub fn in_flight(&self) -> usize {
         self.core().in_flight()
     }

@@ -16,7 +16,7 @@ pub enum Submit {
     Done(Completion),
     /// It is on its way; its completion will carry this ticket.
     Queued(Ticket),
-    /// The engine has as many operations in op_state as it may; here it is back. Reap, then try
+    /// The engine has as many operations in flight as it may; here it is back. Reap, then try
     /// again.
     Full(Op),
 }

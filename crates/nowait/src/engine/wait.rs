@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 pub enum Wait {
     /// Not at all.
     No,
-    /// Until this many completions are there, or everything in op_state is done.
+    /// Until this many completions are there, or everything in flight is done.
     For(usize),
     /// Until one completion is there, or this much time has passed.
     UpTo(Duration),
     /// Until so many completions are there; once `within` has passed, until one is. For throughput:
-    /// a thread that is woken for a batch has more to do at once. With nothing in op_state it does
+    /// a thread that is woken for a batch has more to do at once. With nothing in flight it does
     /// not wait at all.
     ///
     /// A ring does it with one system call where the kernel has `IORING_FEAT_MIN_TIMEOUT` (6.12,
@@ -56,7 +56,7 @@ impl Waiting {
     }
 
     /// How many more completions are wanted, and until when: `None` if it is over. `got` are
-    /// there, `coming` in op_state.
+    /// there, `coming` in flight.
     pub(super) fn rest(&self, got: usize, coming: usize) -> Option<(usize, Option<Instant>)> {
         let late = || self.until.is_some_and(|until| Instant::now() >= until);
         match self.wait {

@@ -430,25 +430,27 @@ impl Inner {
 
 /// Carries out one operation, to its end.
 fn run(mut request: Request, stop: Option<&Stop>) -> (Request, std::result::Result<usize, Errno>) {
+    let mut tries = stop.is_none() && request.wants_origin();
     loop {
+        if std::mem::take(&mut tries)
+            && let Some(result) = request.try_cache()
+        {
+            return (request, result);
+        }
         let kind = &mut request.op.kind;
         let repeats = kind.may_repeat();
         let mut run = || match stop {
             Some(stop) => stop.run(kind),
             None => kind.run(),
         };
-        let ran = if repeats {
+        let result = if repeats {
             retry::interrupted(run)
         } else {
             run()
         };
-        let result = match ran {
-            Ok(n) => {
-                request.arrived(n, Arrival::Indeterminate);
-                Ok(n)
-            }
-            Err(errno) => Err(errno),
-        };
+        if let Ok(n) = result {
+            request.arrived(n, Arrival::Indeterminate);
+        }
         if result == Err(Errno::CANCELED) {
             request.stopped = request.stopped.or(stop.and_then(Stop::why));
         }

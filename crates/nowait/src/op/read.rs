@@ -118,6 +118,12 @@ impl Read {
         unsafe { self.memory.fill(done) };
     }
 
+    /// The offset and the length of what is still to be read, of a read with an offset.
+    pub(crate) fn left_range(&self) -> Option<(u64, usize)> {
+        let (_, left, at) = self.left();
+        Some((at?, left))
+    }
+
     /// Address and length of its memory.
     pub(crate) fn pieces(&self) -> std::iter::Once<(usize, usize)> {
         std::iter::once(self.memory.piece())

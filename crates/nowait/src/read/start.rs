@@ -4,7 +4,7 @@
 use crate::buffer::IoBufMut;
 use crate::handle::Handle;
 use crate::op::Read;
-use crate::provenance::Provenance;
+use crate::provenance::{Origin, Provenance};
 use crate::space::Space;
 use crate::sys::Errno;
 
@@ -28,8 +28,23 @@ pub(crate) struct Rest {
     pub(crate) provenance: Provenance,
     /// Whether the caller looked for the next byte in the page cache and did not find it.
     pub(crate) missed: bool,
+    /// The bytes of the rest that are in the page cache, if they were counted.
+    pub(crate) resident: Option<u32>,
     /// Who is to do it.
     pub(crate) route: Route,
+}
+
+impl Rest {
+    /// A rest after `done` bytes of the page cache.
+    pub(crate) fn of(done: usize, missed: bool, route: Route) -> Rest {
+        Rest {
+            done,
+            provenance: Provenance::of(done, Origin::Cache),
+            missed,
+            resident: None,
+            route,
+        }
+    }
 }
 
 /// Which part of an engine is to do it.

@@ -1,13 +1,15 @@
 //! The read path's question: is all of this range there? As quick as it can be asked.
 
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use once_cell::race::OnceBox;
 
 use super::answer::Reason;
-use super::choice::{SourceChoice, choose};
+use super::choice::{SourceChoice, choose, choose_mincore};
 use super::mapped::Mapped;
 use super::pages::{page_size, pages};
+use crate::cast::to_usize;
 use crate::sys::residency::cachestat;
 use crate::sys::{Errno, stat};
 
@@ -16,21 +18,28 @@ use crate::sys::{Errno, stat};
 pub(crate) enum Coverage {
     /// Every page of it that the file has.
     Full,
-    /// Some page is not there.
+    /// Some of its pages.
     Partial,
-    /// Nobody can say.
+    /// None of its pages.
+    Empty,
+    /// The kernel does not tell.
     Unknown,
 }
 
 /// The residency source of one open file, choice at the first question. Boxed, so that files that
 /// never ask stay small.
 #[derive(Debug, Default)]
-pub(crate) struct SourceCache(OnceBox<SourceChoice>);
+pub(crate) struct SourceCache {
+    choice: OnceBox<SourceChoice>,
+    /// The file mapped for mincore(2), if [`count`](SourceCache::count) was called and mincore tells the
+    /// truth about the file.
+    mapped: OnceBox<Option<Mapped>>,
+}
 
 impl SourceCache {
     /// The source of the file that `fd` refers to: always the same file.
     pub(super) fn choice(&self, fd: BorrowedFd<'_>) -> &SourceChoice {
-        self.0.get_or_init(|| {
+        self.choice.get_or_init(|| {
             let none =
                 |errno: Errno| SourceChoice::Unavailable(Reason::NoCall(errno.raw_os_error()));
             Box::new(choose(fd).unwrap_or_else(none))
@@ -42,50 +51,98 @@ impl SourceCache {
         !matches!(self.choice(fd), SourceChoice::Unavailable(_))
     }
 
-    /// Whether all of `offset..offset + len` that lies within the file is in the page cache.
+    /// How much of `offset..offset + len`, as far as it lies within the file, is in the page cache.
     pub(crate) fn ask(&self, fd: BorrowedFd<'_>, offset: u64, len: usize) -> Coverage {
-        match whole(fd, self.choice(fd), offset, len as u64) {
-            Ok(true) => Coverage::Full,
-            Ok(false) => Coverage::Partial,
-            Err(_) => Coverage::Unknown,
-        }
+        coverage(fd, self.choice(fd), offset, len as u64).unwrap_or(Coverage::Unknown)
+    }
+
+    /// The bytes of `offset..offset + len` that are in the page cache: those of resident pages, as far as
+    /// they lie within the file. `None` if mincore(2) does not tell the truth about the file.
+    ///
+    /// mincore does not count pages that are being read. cachestat(2) does, and so would count the
+    /// readahead that a failed `RWF_NOWAIT` read has started.
+    pub(crate) fn count(&self, fd: BorrowedFd<'_>, offset: u64, len: usize) -> Option<usize> {
+        let mapped = match self.choice(fd) {
+            SourceChoice::Mincore(mapped) => mapped,
+            SourceChoice::Unavailable(_) => return None,
+            SourceChoice::Cachestat => {
+                let map = || stat::shape(fd).ok().and_then(|s| choose_mincore(fd, &s));
+                self.mapped.get_or_init(|| Box::new(map())).as_ref()?
+            }
+        };
+        resident_bytes(fd, mapped, offset, len as u64).ok()
     }
 }
 
-/// Whether all of `offset..offset + len` that lies within the file is in the page cache.
+/// How much of a range that lies within the file is in the page cache.
 ///
 /// # Errors
-/// What the kernel says; ENOSYS if there is nobody to ask.
-pub(super) fn whole(
+/// Those of the kernel; ENOSYS if there is no source.
+pub(super) fn coverage(
     fd: BorrowedFd<'_>,
     choice: &SourceChoice,
     offset: u64,
     len: u64,
-) -> Result<bool, Errno> {
+) -> Result<Coverage, Errno> {
     match choice {
         SourceChoice::Unavailable(_) => Err(Errno::NOSYS),
-        _ if len == 0 => Ok(true),
-        SourceChoice::Cachestat => whole_counted(fd, offset, len),
-        SourceChoice::Mincore(mapped) => whole_looked_up(fd, mapped, offset, len),
+        _ if len == 0 => Ok(Coverage::Full),
+        SourceChoice::Cachestat => counted(fd, offset, len),
+        SourceChoice::Mincore(mapped) => {
+            let mut all = true;
+            looked_up(fd, mapped, offset, len, |_, resident| {
+                all &= resident;
+                all
+            })?;
+            Ok(if all {
+                Coverage::Full
+            } else {
+                Coverage::Partial
+            })
+        }
     }
 }
 
-fn whole_counted(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<bool, Errno> {
+fn counted(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Coverage, Errno> {
     let cached = cachestat(fd, offset, len)?.cached;
     if cached >= pages(offset, len) {
-        return Ok(true);
+        return Ok(Coverage::Full);
     }
-    // Pages beyond the end of the file are never there, and nobody misses them.
+    // Pages beyond the end of the file are never cached.
     let rest = stat::shape(fd)?.size.saturating_sub(offset).min(len);
-    Ok(cached >= pages(offset, rest))
+    Ok(match cached {
+        cached if cached >= pages(offset, rest) => Coverage::Full,
+        0 => Coverage::Empty,
+        _ => Coverage::Partial,
+    })
 }
 
-fn whole_looked_up(
+/// The bytes of a range that lie on resident pages, within the file.
+fn resident_bytes(
     fd: BorrowedFd<'_>,
     mapped: &Mapped,
     offset: u64,
     len: u64,
-) -> Result<bool, Errno> {
+) -> Result<usize, Errno> {
+    let mut bytes = 0;
+    looked_up(fd, mapped, offset, len, |range, resident| {
+        if resident {
+            bytes += range.end - range.start;
+        }
+        true
+    })?;
+    Ok(to_usize(bytes))
+}
+
+/// Tells `page` of each page of a range that lies within the file: its bytes in the range, and true if it
+/// is resident. Ends early if `page` returns false.
+fn looked_up(
+    fd: BorrowedFd<'_>,
+    mapped: &Mapped,
+    offset: u64,
+    len: u64,
+    mut page: impl FnMut(Range<u64>, bool) -> bool,
+) -> Result<(), Errno> {
     let shape = stat::shape(fd)?;
     let rest = shape.size.saturating_sub(offset).min(len);
     let mut next = offset / page_size();
@@ -95,10 +152,14 @@ fn whole_looked_up(
         let some = &mut resident[..(end - next).min(64) as usize];
         let after = next + some.len() as u64;
         mapped.look(fd, &shape, next..after, some)?;
-        if some.iter().any(|p| p & 1 == 0) {
-            return Ok(false);
+        for (number, state) in (next..).zip(some) {
+            let start = (number * page_size()).max(offset);
+            let end = ((number + 1) * page_size()).min(offset + rest);
+            if !page(start..end, *state & 1 == 1) {
+                return Ok(());
+            }
         }
         next = after;
     }
-    Ok(true)
+    Ok(())
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Polled {
     /// It asks the device again and again: `IORING_SETUP_IOPOLL`. The lowest latency, and a whole
-    /// processor while anything is in op_state.
+    /// processor while anything is in flight.
     Busy,
     /// It sleeps for half of the time that such operations took so far, then asks again and again:
     /// `IORING_SETUP_HYBRID_IOPOLL` (6.13). Elsewhere it is `Busy`, and
