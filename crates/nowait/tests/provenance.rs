@@ -2,13 +2,17 @@
 
 #[path = "common/engines.rs"]
 mod engines;
+#[path = "common/rig.rs"]
+mod rig;
 
 use engines::*;
-use nowait::engine::{Backend, Options};
+use nowait::engine::{Backend, Options, Submit};
 use nowait::op::{Op, Read, Readv};
 use nowait::read::{Cached, cached};
 use nowait::{Completion, Handle, Mode, OpenOptions, Provenance, ServedBy};
+use rig::Rig;
 use rustix::fs::OFlags;
+use slowdisk::{Filesystem, require};
 
 const SIZE: usize = 256 << 10;
 const PAGE: usize = 4096;
@@ -246,4 +250,72 @@ impl nowait::IoBufMut for Aligned {
         nowait::buffer::Space::Init(&mut self.0.0)
     }
     unsafe fn set_filled(&mut self, _: usize) {}
+}
+
+/// Opens a file that the kernel reads nothing ahead of, and reads these of its pages into the page cache.
+fn with_cached_pages(path: &std::path::Path, pages: &[u64]) -> Handle {
+    let file = std::fs::File::open(path).unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+    for page in pages {
+        let at = page * PAGE as u64;
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut [0; PAGE], at).unwrap();
+    }
+    Handle::new(file).unwrap()
+}
+
+/// A disk so slow that nothing is read while resident pages are counted.
+fn slow_rig() -> Rig {
+    Rig::with_latency(std::time::Duration::from_millis(5))
+}
+
+#[test]
+fn a_read_of_several_pages_knows_which_were_cached() {
+    require!(slowdisk::available());
+    require!(Filesystem::Ext4.available());
+    let rig = slow_rig();
+    for mode in [Mode::Eager, Mode::Strict] {
+        each(Options::new().mode(mode), |engine| {
+            let path = rig.cold("several");
+            let open = with_cached_pages(&path, &[4, 5, 9, 20, 33]);
+            // Offset and length in bytes, and how many of them are cached.
+            for (at, len, cached) in [
+                (PAGE * 4, PAGE * 16, PAGE * 3),
+                (PAGE * 20 + 100, PAGE * 2, PAGE - 100),
+                (PAGE * 32, PAGE + 700, 700),
+                (PAGE * 40, PAGE * 16, 0),
+                (PAGE * 62, PAGE * 16, 0),
+            ] {
+                let done = one(engine, Read::new(&open, Box::new(vec![0; len]), at as u64));
+                let p = done.provenance;
+                let n = said(&done).unwrap();
+                let what = format!("{} {mode:?} {len}@{at}: {p:?}", name(engine));
+                assert_eq!((p.cached, p.unknown), (cached, 0), "{what}");
+                assert_eq!(sum(p), n, "{what}");
+            }
+        });
+    }
+}
+
+#[test]
+fn many_cold_reads_are_known_to_be_the_devices() {
+    require!(slowdisk::available());
+    require!(Filesystem::Ext4.available());
+    let rig = slow_rig();
+    each(Options::new().depth(64), |engine| {
+        let path = rig.cold("many");
+        let open = with_cached_pages(&path, &[]);
+        // Many misses: most reads skip the try after a while.
+        for _ in 0..16 {
+            evict(&path);
+            for i in 0..32 {
+                let read = Read::new(&open, Box::new(vec![0; 2 * PAGE]), i * 2 * PAGE as u64);
+                assert!(matches!(engine.submit(Op::from(read)), Submit::Queued(_)));
+            }
+            for done in finish(engine, 32) {
+                let p = done.provenance;
+                let known = (p.cached, p.device, p.unknown) == (0, 2 * PAGE, 0);
+                assert!(known, "{}: {p:?}", name(engine));
+            }
+        }
+    });
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use slowdisk::{Fault, FaultId, Filesystem, SlowDisk, TestMount, extents};
 
@@ -18,9 +19,15 @@ pub struct Rig {
 
 impl Rig {
     pub fn new() -> Rig {
+        Rig::with_latency(Duration::ZERO)
+    }
+
+    /// On a disk whose requests take so long.
+    pub fn with_latency(latency: Duration) -> Rig {
         let disk = SlowDisk::builder()
             .size(64 << 20)
             .queue(64)
+            .latency(latency)
             .build()
             .unwrap();
         let mount = TestMount::on(&disk, Filesystem::Ext4).unwrap();
