@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::mode::Mode;
-use crate::op::{Fadvise, Op};
+use crate::op::{Advice, Fadvise, Op};
 use crate::policy::Policy;
 use crate::provenance::{Origin, Provenance};
 use crate::readahead::WINDOW;
@@ -184,7 +184,7 @@ pub(crate) fn ahead(
     }
     let missed = matches!(started, Start::Rest(_));
     let from = handle.readahead().next(offset, len as u64, missed)?;
-    Some(Fadvise::new(handle, from, WINDOW, rustix::fs::Advice::WillNeed).into())
+    Some(Fadvise::new(handle, from, WINDOW, Advice::WillNeed).into())
 }
 
 /// NOWAIT in the caller; what it does not bring is the engine's.

@@ -12,14 +12,14 @@
 //! once. A small directory that is cached is scanned by the caller alone, without any handoff.
 //!
 //! ```
-//! use nowait::scan::{self, StatxFlags};
+//! use nowait::scan::{self, StatxMask};
 //!
-//! let scan = scan::Options::new().metadata(StatxFlags::BASIC_STATS).blocking_open("src")?;
+//! let scan = scan::Options::new().metadata(StatxMask::BASIC_STATS).blocking_open("src")?;
 //! let mut bytes = 0;
 //! for entry in scan {
 //!     let entry = entry?;
 //!     if let Some(Ok(stat)) = entry.metadata() {
-//!         bytes += stat.stx_size;
+//!         bytes += stat.len();
 //!     }
 //! }
 //! assert!(bytes > 0);
@@ -63,7 +63,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use cancel::Canceller;
-pub use entry::{Batch, Entry, Xattrs as EntryXattrs};
+pub use entry::{Batch, DirEntry, Xattrs as EntryXattrs};
 #[cfg(fuzzing)]
 pub use list::fuzzing::exactly_once;
 pub use metadata::Xattrs;
@@ -71,7 +71,6 @@ pub use options::Options;
 pub use order::{Order, StatOrder};
 pub use plan::Plan;
 pub use readahead::{Limits, Readahead, readahead, readahead_of};
-pub use rustix::fs::{FileType, Statx, StatxFlags};
 pub use stats::Stats;
 
 pub(crate) use directory::{Directory, FLAGS, OpenDirectory};
@@ -247,9 +246,9 @@ impl Drop for Scan {
 }
 
 impl Iterator for Scan {
-    type Item = Result<Entry>;
+    type Item = Result<DirEntry>;
 
-    fn next(&mut self) -> Option<Result<Entry>> {
+    fn next(&mut self) -> Option<Result<DirEntry>> {
         loop {
             if let Some((batch, at)) = &mut self.batch {
                 if let Some(entry) = batch.get(*at) {

@@ -22,7 +22,7 @@
 //! batch by batch. The root itself has no entry.
 //!
 //! # What is not entered
-//! Symbolic links, unless they are to be [followed](Options::follow); other filesystems, if
+//! Symbolic links, unless they are to be [followed](Options::follow_links); other filesystems, if
 //! [so wished](Options::one_filesystem); and a directory that is one of its own ancestors (by a bind
 //! mount, or a followed link): that one comes as an error of the kind
 //! [`Cycle`](crate::ErrorKind::Cycle). Their entries come in any case. A file with several names comes
@@ -50,32 +50,31 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use beneath::open_beneath;
-pub use entry::{Entry, Found};
+pub use entry::{DirEntry, Found};
 pub use place::Place;
 
-use config::Config;
+use config::{Config, Filter};
 use tree::Tree;
 
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::scan::{
-    self, Canceller, Directory, OpenDirectory, Order, StatOrder, StatxFlags, Xattrs,
-};
+use crate::metadata::StatxMask;
+use crate::scan::{self, Canceller, Directory, OpenDirectory, Order, StatOrder, Xattrs};
 use crate::task_group::TaskGroup;
 
 /// How a tree is to be walked.
 ///
 /// ```
 /// use nowait::walk;
-/// use nowait::scan::StatxFlags;
+/// use nowait::StatxMask;
 /// let walk = walk::Options::new()
-///     .metadata(StatxFlags::BASIC_STATS)
+///     .metadata(StatxMask::BASIC_STATS)
 ///     .one_filesystem(true)
 ///     .blocking_open("src")?;
 /// for found in walk {
 ///     let found = found?;
-///     if let Some(Ok(stat)) = found.entry().metadata() {
-///         println!("{} {}", stat.stx_size, found.path().display());
+///     if let Some(Ok(metadata)) = found.metadata() {
+///         println!("{} {}", metadata.len(), found.path().display());
 ///     }
 /// }
 /// # Ok::<(), nowait::Error>(())
@@ -113,6 +112,7 @@ impl Options {
                 scan: scan::Options::new(),
                 one_filesystem: false,
                 depth: usize::MAX,
+                filter: None,
                 descriptors: quarter.clamp(4, 64),
             },
         }
@@ -120,9 +120,7 @@ impl Options {
 
     as_for_a_scan! {
         /// Asks for these fields of each entry; see [`scan::Options::metadata`].
-        metadata(fields: StatxFlags);
-        /// Asks what symbolic links lead to, and enters directories through them.
-        follow(yes: bool);
+        metadata(fields: StatxMask);
         /// Takes what a network filesystem has cached, however old.
         dont_sync(yes: bool);
         /// Brings extended attributes.
@@ -148,10 +146,41 @@ impl Options {
         self
     }
 
-    /// Enters directories down to this depth: 0 is the root alone.
+    /// Asks for the metadata of the files that symbolic links lead to, and enters directories through
+    /// links.
     #[must_use]
-    pub fn depth(mut self, depth: usize) -> Options {
-        self.config.depth = depth;
+    pub fn follow_links(mut self, yes: bool) -> Options {
+        self.config.scan = self.config.scan.follow(yes);
+        self
+    }
+
+    /// Returns entries down to this depth: 1 is the entries of the root alone, and no directory is
+    /// entered.
+    #[must_use]
+    pub fn max_depth(mut self, depth: usize) -> Options {
+        self.config.depth = depth.saturating_sub(1);
+        self
+    }
+
+    /// Enters only the directories that `filter` returns true for. It takes the path of the directory and
+    /// its depth, which is 1 for a directory in the root. The entry of a directory comes in any case.
+    ///
+    /// The filter runs in the calling thread and in the engine's workers, in several at the same time. If
+    /// it panics, the directory comes as an error with EIO.
+    ///
+    /// ```
+    /// let walk = nowait::walk::Options::new()
+    ///     .filter_dirs(|path, _| path.file_name().is_none_or(|name| name != "target"))
+    ///     .blocking_open("src")?;
+    /// assert!(walk.count() > 20);
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
+    #[must_use]
+    pub fn filter_dirs(
+        mut self,
+        filter: impl Fn(&Path, usize) -> bool + Send + Sync + 'static,
+    ) -> Options {
+        self.config.filter = Some(Filter::new(filter));
         self
     }
 
@@ -283,9 +312,9 @@ impl Drop for Walk {
 }
 
 impl Iterator for Walk {
-    type Item = Result<Entry>;
+    type Item = Result<DirEntry>;
 
-    fn next(&mut self) -> Option<Result<Entry>> {
+    fn next(&mut self) -> Option<Result<DirEntry>> {
         loop {
             if let Some((found, at)) = &mut self.found {
                 if let Some(entry) = found.get(*at) {

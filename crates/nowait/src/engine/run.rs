@@ -39,10 +39,9 @@ impl Engine {
     ///
     /// ```
     /// use nowait::op::{Openat2, Read};
-    /// use rustix::fs::{Mode, OFlags};
     /// # pollster::block_on(async {
     /// let engine = nowait::Engine::process()?;
-    /// let open = Openat2::new(c"Cargo.toml".into(), OFlags::RDONLY, Mode::empty());
+    /// let open = Openat2::new(c"Cargo.toml".into(), libc::O_RDONLY, 0);
     /// let opened = engine.run(open).await;
     /// opened.result?;
     /// let fd = opened.op.into_fd().expect("it was opened");

@@ -266,7 +266,7 @@ impl Open {
         let path = CString::new(self.path.as_os_str().as_bytes())
             .map_err(|_| Error::os("open", Errno::INVAL))?;
         let flags = self.options.flags().map_err(|e| Error::os("open", e))?;
-        let op = Openat2::new(path, flags, self.options.permissions());
+        let op = Openat2::new(path, flags.bits().cast_signed(), self.options.mode);
         Ok((engine, OpFuture::new(Op::from(op), None)))
     }
 

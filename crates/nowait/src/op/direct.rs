@@ -28,14 +28,13 @@ const NOWHERE: u32 = u32::MAX - 2;
 /// ```
 /// use nowait::engine::{Chain, LocalEngine, Wait};
 /// use nowait::op::{CloseDirect, Kind, OpenDirect, ReadDirect};
-/// use rustix::fs::{Mode, OFlags};
 /// let mut engine = LocalEngine::new()?;
 /// let files = engine.file_set(64)?;
 /// let mut tickets = 0;
 /// for path in [c"Cargo.toml", c"src/lib.rs"] {
 ///     let slot = files.reserve()?;
 ///     let chain = Chain::new()
-///         .then(OpenDirect::new(&slot, path.into(), OFlags::RDONLY, Mode::empty()))
+///         .then(OpenDirect::new(&slot, path.into(), libc::O_RDONLY, 0))
 ///         .then(ReadDirect::new(&slot, Box::new(vec![0; 4096]), 0))
 ///         .then(CloseDirect::new(&slot));
 ///     match engine.submit_chain(chain) {
@@ -63,11 +62,12 @@ pub struct OpenDirect {
 impl OpenDirect {
     /// Opens `path`, relative to the current directory, with open(2)'s flags and, for a file that is
     /// made, its permission bits. O_CLOEXEC means nothing here and is left out.
-    pub fn new(slot: &DirectSlot, path: CString, flags: OFlags, mode: Mode) -> OpenDirect {
+    pub fn new(slot: &DirectSlot, path: CString, flags: i32, mode: u32) -> OpenDirect {
+        let flags = OFlags::from_bits_retain(flags.cast_unsigned()) - OFlags::CLOEXEC;
         OpenDirect {
             slot: slot.clone(),
             path,
-            how: Box::new(how(flags - OFlags::CLOEXEC, mode).0),
+            how: Box::new(how(flags, Mode::from_raw_mode(mode)).0),
         }
     }
 }

@@ -4,11 +4,41 @@ use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
-use rustix::fs::Advice;
 
 use super::operation::{Known, Operation};
 use crate::handle::Handle;
 use crate::sys::Errno;
+
+/// The advice of [`Fadvise`]: `POSIX_FADV_*` of posix_fadvise(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Advice {
+    /// No advice: the default readahead.
+    Normal,
+    /// The file is read from start to end: twice the readahead.
+    Sequential,
+    /// The file is read at random places: no readahead.
+    Random,
+    /// The data is read once.
+    NoReuse,
+    /// The range is read soon: starts readahead.
+    WillNeed,
+    /// The range is not read soon: drops its clean pages from the page cache.
+    DontNeed,
+}
+
+impl Advice {
+    fn kernel(self) -> rustix::fs::Advice {
+        match self {
+            Advice::Normal => rustix::fs::Advice::Normal,
+            Advice::Sequential => rustix::fs::Advice::Sequential,
+            Advice::Random => rustix::fs::Advice::Random,
+            Advice::NoReuse => rustix::fs::Advice::NoReuse,
+            Advice::WillNeed => rustix::fs::Advice::WillNeed,
+            Advice::DontNeed => rustix::fs::Advice::DontNeed,
+        }
+    }
+}
 
 /// Advises the kernel on a range of a file: posix_fadvise(2). `WillNeed` starts readahead;
 /// `DontNeed` drops clean cached pages.
@@ -44,14 +74,14 @@ impl Operation for Fadvise {
     fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
         // The ring's length has 32 bits; engines give a longer range to a worker.
         let len = i64::from(i32::try_from(self.len).unwrap_or(0));
-        opcode::Fadvise::new(known.fd(&self.handle), len, self.advice as i32)
+        opcode::Fadvise::new(known.fd(&self.handle), len, self.advice.kernel() as i32)
             .offset(self.offset)
             .build()
     }
 
     fn run(&mut self) -> Result<usize, Errno> {
         let len = NonZeroU64::new(self.len);
-        rustix::fs::fadvise(self.handle.as_fd(), self.offset, len, self.advice).map(|()| 0)
+        rustix::fs::fadvise(self.handle.as_fd(), self.offset, len, self.advice.kernel()).map(|()| 0)
     }
 }
 

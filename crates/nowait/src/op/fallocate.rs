@@ -9,18 +9,38 @@ use super::operation::{Known, Operation};
 use crate::handle::Handle;
 use crate::sys::Errno;
 
+bitflags::bitflags! {
+    /// The mode of [`Fallocate`]: `FALLOC_FL_*` of fallocate(2). Without flags it allocates.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct FallocateMode: u32 {
+        /// Does not change the size of the file.
+        const KEEP_SIZE = 0x1;
+        /// Makes a hole. Needs `KEEP_SIZE`.
+        const PUNCH_HOLE = 0x2;
+        /// Removes the range. What follows moves up.
+        const COLLAPSE_RANGE = 0x8;
+        /// Fills the range with zeros.
+        const ZERO_RANGE = 0x10;
+        /// Inserts a hole. What follows moves down.
+        const INSERT_RANGE = 0x20;
+        /// Gives each part of the range that shares its blocks with another file blocks of its own.
+        const UNSHARE_RANGE = 0x40;
+        const _ = !0;
+    }
+}
+
 /// Manipulates a file's space: fallocate(2).
 #[derive(Debug)]
 pub struct Fallocate {
     handle: Handle,
-    mode: FallocateFlags,
+    mode: FallocateMode,
     offset: u64,
     len: u64,
 }
 
 impl Fallocate {
     /// Applies `mode` to `len` bytes from `offset` on; no flags mean "allocate".
-    pub fn new(handle: &Handle, mode: FallocateFlags, offset: u64, len: u64) -> Fallocate {
+    pub fn new(handle: &Handle, mode: FallocateMode, offset: u64, len: u64) -> Fallocate {
         Fallocate {
             handle: handle.clone(),
             mode,
@@ -47,6 +67,12 @@ impl Operation for Fallocate {
     }
 
     fn run(&mut self) -> Result<usize, Errno> {
-        rustix::fs::fallocate(self.handle.as_fd(), self.mode, self.offset, self.len).map(|()| 0)
+        rustix::fs::fallocate(
+            self.handle.as_fd(),
+            FallocateFlags::from_bits_retain(self.mode.bits()),
+            self.offset,
+            self.len,
+        )
+        .map(|()| 0)
     }
 }

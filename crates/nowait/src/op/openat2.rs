@@ -44,10 +44,11 @@ impl Opens {
 }
 
 impl Openat2 {
-    /// Opens `path`, relative to the current directory, with open(2)'s flags and, for a file that
-    /// is made, its permission bits.
-    pub fn new(path: CString, flags: OFlags, mode: Mode) -> Openat2 {
-        let (how, flags, mode) = how(flags | OFlags::CLOEXEC, mode);
+    /// Opens `path`, relative to the current directory. `flags` are those of open(2) (`O_RDONLY` and so
+    /// on), `mode` has the permission bits of a file that is created.
+    pub fn new(path: CString, flags: i32, mode: u32) -> Openat2 {
+        let flags = OFlags::from_bits_retain(flags.cast_unsigned());
+        let (how, flags, mode) = how(flags | OFlags::CLOEXEC, Mode::from_raw_mode(mode));
         Openat2(Box::new(Inner {
             at: None,
             path,

@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, StatxFlags};
 
 use super::operation::{Known, Operation, Step};
 use crate::handle::Handle;
+use crate::metadata::{Metadata, StatxMask};
 use crate::sys::Errno;
 
 /// Asks for a file's metadata: statx(2) (4.11).
@@ -34,22 +35,23 @@ impl std::fmt::Debug for Inner {
 }
 
 impl Statx {
-    /// Asks for the fields in `mask` of the file at `path`, relative to the current directory.
-    pub fn new(path: CString, flags: AtFlags, mask: StatxFlags) -> Statx {
+    /// Asks for the fields in `mask` of the file at `path`, relative to the current directory. `flags` are
+    /// those of statx(2): `AT_SYMLINK_NOFOLLOW` and so on.
+    pub fn new(path: CString, flags: i32, mask: StatxMask) -> Statx {
         let out = MaybeUninit::zeroed();
         Statx(Box::new(Inner {
             at: None,
             path,
-            flags,
-            mask,
+            flags: AtFlags::from_bits_retain(flags.cast_unsigned()),
+            mask: StatxFlags::from_bits_retain(mask.bits()),
             out,
             filled: false,
         }))
     }
 
     /// Asks for the fields in `mask` of an open file.
-    pub fn of(handle: &Handle, mask: StatxFlags) -> Statx {
-        Statx::new(CString::default(), AtFlags::EMPTY_PATH, mask).at(handle)
+    pub fn of(handle: &Handle, mask: StatxMask) -> Statx {
+        Statx::new(CString::default(), libc::AT_EMPTY_PATH, mask).at(handle)
     }
 
     /// Relative to this open directory.
@@ -59,12 +61,11 @@ impl Statx {
         self
     }
 
-    /// The answer, once it is there.
-    pub fn statx(&self) -> Option<&rustix::fs::Statx> {
+    /// The metadata, if the operation has succeeded.
+    pub fn metadata(&self) -> Option<Metadata> {
         // SAFETY: statx(2) fills the whole structure when it succeeds.
-        self.0
-            .filled
-            .then(|| unsafe { self.0.out.assume_init_ref() })
+        let statx = self.0.filled.then(|| unsafe { self.0.out.assume_init() });
+        statx.map(Metadata::new)
     }
 
     /// Whether a path is followed.

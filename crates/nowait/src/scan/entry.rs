@@ -1,14 +1,14 @@
 //! What a scan hands out: entries, in batches that own their names and metadata.
 //!
 //! A batch is three or four allocations, whatever the number of its entries: one arena of names, one
-//! table of records, one of metadata. An [`Entry`] is a batch and a position in it.
+//! table of records, one of metadata. An [`DirEntry`] is a batch and a position in it.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FileType, Statx, StatxFlags};
+use crate::metadata::{FileType, Metadata, StatxMask};
 
 use crate::error::{Error, Result};
 use crate::sys::Errno;
@@ -38,7 +38,7 @@ pub(super) enum Found {
 pub(super) struct Rows {
     names: Vec<u8>,
     pub(super) records: Vec<Record>,
-    stats: Vec<Statx>,
+    stats: Vec<Metadata>,
     attributes: Attributes,
     /// How many of them, from the first on, have been asked about.
     pub(super) asked: usize,
@@ -86,12 +86,12 @@ impl Rows {
 
     /// Bytes that an entry with a name of ordinary length takes.
     pub(super) fn bytes_of_an_entry(metadata: bool) -> usize {
-        size_of::<Record>() + 24 + if metadata { size_of::<Statx>() } else { 0 }
+        size_of::<Record>() + 24 + if metadata { size_of::<Metadata>() } else { 0 }
     }
 
     /// Bytes it holds, those that metadata will take included if it is wanted.
     pub(super) fn bytes(&self, metadata: bool) -> usize {
-        let each = size_of::<Record>() + if metadata { size_of::<Statx>() } else { 0 };
+        let each = size_of::<Record>() + if metadata { size_of::<Metadata>() } else { 0 };
         self.names.len() + self.len() * each + self.attributes.bytes.len()
     }
 
@@ -156,7 +156,7 @@ impl Rows {
         clippy::cast_possible_truncation,
         reason = "a buffer or a batch of names has far fewer bytes"
     )]
-    pub(super) fn answer(&mut self, answer: Result<Statx, Errno>) {
+    pub(super) fn answer(&mut self, answer: Result<Metadata, Errno>) {
         let found = match answer {
             Ok(stat) => {
                 if self.stats.capacity() == 0 {
@@ -176,7 +176,7 @@ impl Rows {
         &mut self.attributes
     }
 
-    pub(super) fn stat(&self, at: usize) -> Option<Result<&Statx, Errno>> {
+    pub(super) fn stat(&self, at: usize) -> Option<Result<&Metadata, Errno>> {
         match self.records[at].found {
             Found::Unasked => None,
             Found::At(at) => Some(Ok(&self.stats[at as usize])),
@@ -187,9 +187,7 @@ impl Rows {
     /// What kind of file it is, and whether its metadata says so.
     fn kind(&self, at: usize) -> (FileType, bool) {
         match self.stat(at) {
-            Some(Ok(stat)) if has(stat, StatxFlags::TYPE) => {
-                (FileType::from_raw_mode(u32::from(stat.stx_mode)), true)
-            }
+            Some(Ok(metadata)) if metadata.has(StatxMask::TYPE) => (metadata.file_type(), true),
             _ => (self.records[at].kind, false),
         }
     }
@@ -263,7 +261,7 @@ impl Attributes {
 /// let mut scan = nowait::Scan::blocking_open("src")?;
 /// while let Some(batch) = scan.blocking_batch() {
 ///     for entry in batch?.iter() {
-///         println!("{}", entry.name().display());
+///         println!("{}", entry.file_name().display());
 ///     }
 /// }
 /// # Ok::<(), nowait::Error>(())
@@ -294,8 +292,8 @@ impl Batch {
         clippy::cast_possible_truncation,
         reason = "a batch has far fewer entries"
     )]
-    pub fn get(&self, at: usize) -> Option<Entry> {
-        (at < self.len()).then(|| Entry {
+    pub fn get(&self, at: usize) -> Option<DirEntry> {
+        (at < self.len()).then(|| DirEntry {
             batch: self.clone(),
             at: at as u32,
         })
@@ -315,9 +313,9 @@ impl Batch {
         clippy::cast_possible_truncation,
         reason = "a batch has far fewer entries"
     )]
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = Entry> + use<> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = DirEntry> + use<> {
         let batch = self.clone();
-        (0..self.len() as u32).map(move |at| Entry {
+        (0..self.len() as u32).map(move |at| DirEntry {
             batch: batch.clone(),
             at,
         })
@@ -328,12 +326,12 @@ impl Batch {
 ///
 /// It keeps its whole batch alive: who collects a few entries of many copies what is wanted of them.
 #[derive(Clone)]
-pub struct Entry {
+pub struct DirEntry {
     batch: Batch,
     at: u32,
 }
 
-impl Entry {
+impl DirEntry {
     fn rows(&self) -> &Rows {
         &self.batch.0.rows
     }
@@ -343,19 +341,19 @@ impl Entry {
     }
 
     /// Its name: any bytes but `/` and NUL, of up to 255 on most filesystems.
-    pub fn name(&self) -> &OsStr {
-        OsStr::from_bytes(self.name_c().to_bytes())
+    pub fn file_name(&self) -> &OsStr {
+        OsStr::from_bytes(self.file_name_c().to_bytes())
     }
 
     /// The same as a C string.
-    pub fn name_c(&self) -> &CStr {
+    pub fn file_name_c(&self) -> &CStr {
         self.rows().name(self.at as usize)
     }
 
     /// Its inode number. What statx(2) says, if it was asked for that, else what the directory does.
     pub fn ino(&self) -> u64 {
         match self.stat() {
-            Some(Ok(stat)) if has(stat, StatxFlags::INO) => stat.stx_ino,
+            Some(Ok(metadata)) if metadata.has(StatxMask::INO) => metadata.ino(),
             _ => self.record().ino,
         }
     }
@@ -368,11 +366,11 @@ impl Entry {
 
     /// Its metadata; `None` if the scan was not to ask for it.
     ///
-    /// Only the fields in `stx_mask` are filled in.
+    /// Only the fields in [`Metadata::mask`] are filled in.
     ///
     /// # Errors
     /// As statx(2) says of this entry: ENOENT if it is gone by now, EIO if its inode can't be read.
-    pub fn metadata(&self) -> Option<Result<&Statx>> {
+    pub fn metadata(&self) -> Option<Result<&Metadata>> {
         self.stat()
             .map(|stat| stat.map_err(|e| self.failed("statx", e)))
     }
@@ -390,26 +388,21 @@ impl Entry {
         )
     }
 
-    fn stat(&self) -> Option<Result<&Statx, Errno>> {
+    fn stat(&self) -> Option<Result<&Metadata, Errno>> {
         self.rows().stat(self.at as usize)
     }
 
     fn failed(&self, operation: &'static str, errno: Errno) -> Error {
         let directory = self.batch.0.path.as_deref();
-        let path = directory.map(|path| path.join(self.name()).into());
+        let path = directory.map(|path| path.join(self.file_name()).into());
         Error::os(operation, errno).on(path.as_ref())
     }
 }
 
-/// Whether statx filled these fields in.
-fn has(stat: &Statx, fields: StatxFlags) -> bool {
-    StatxFlags::from_bits_retain(stat.stx_mask).contains(fields)
-}
-
-impl std::fmt::Debug for Entry {
+impl std::fmt::Debug for DirEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Entry")
-            .field("name", &self.name())
+        f.debug_struct("DirEntry")
+            .field("file_name", &self.file_name())
             .field("ino", &self.ino())
             .field("file_type", &self.file_type())
             .finish_non_exhaustive()

@@ -451,7 +451,7 @@ impl Stream {
                         if name == c"." || name == c".." {
                             continue;
                         }
-                        rows.push(name, dirent.ino(), dirent.file_type());
+                        rows.push(name, dirent.ino(), dirent.file_type().into());
                         positions.push(here);
                     }
                 }
@@ -572,7 +572,7 @@ mod tests {
     fn a_circle_is_noticed_wherever_it_begins() {
         let rows = |n: u64| {
             let mut rows = Rows::default();
-            rows.push(c"name", n, rustix::fs::FileType::Unknown);
+            rows.push(c"name", n, crate::metadata::FileType::Unknown);
             rows
         };
         for (tail, length) in [(0, 1), (0, 5), (3, 1), (100, 7)] {

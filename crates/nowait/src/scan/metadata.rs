@@ -10,6 +10,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Instant;
 
+use crate::metadata::{Metadata, StatxMask};
 use rustix::fs::{AtFlags, StatxFlags};
 
 use super::directory::Directory;
@@ -33,7 +34,7 @@ pub enum Xattrs {
 /// What a scan asks about each entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Questions {
-    pub(crate) fields: Option<StatxFlags>,
+    pub(crate) fields: Option<StatxMask>,
     pub(crate) follow: bool,
     pub(crate) dont_sync: bool,
     pub(crate) xattrs: Xattrs,
@@ -72,9 +73,16 @@ impl Questions {
             match self.fields {
                 Some(fields) => {
                     let name = rows.name(rows.asked);
-                    let ask = || rustix::fs::statx(directory, name, flags, fields);
+                    let ask = || {
+                        rustix::fs::statx(
+                            directory,
+                            name,
+                            flags,
+                            StatxFlags::from_bits_retain(fields.bits()),
+                        )
+                    };
                     let stat = retry::interrupted(ask);
-                    rows.answer(stat);
+                    rows.answer(stat.map(Metadata::new));
                 }
                 None => rows.asked += 1,
             }

@@ -9,19 +9,19 @@ use super::order::{Order, StatOrder};
 use super::plan::{self, Insisted, Plan};
 use super::progress::{Progress, Wish};
 use crate::engine::Engine;
+use crate::metadata::StatxMask;
 use crate::task_group::{Job, TaskGroup};
-use rustix::fs::StatxFlags;
 
 /// How a directory is to be scanned.
 ///
 /// ```
-/// use nowait::scan::{Options, Order, StatxFlags, Xattrs};
+/// use nowait::scan::{Options, Order, StatxMask, Xattrs};
 /// let scan = Options::new()
-///     .metadata(StatxFlags::BASIC_STATS)
+///     .metadata(StatxMask::BASIC_STATS)
 ///     .xattrs(Xattrs::Names)
 ///     .order(Order::Name)
 ///     .blocking_open("src")?;
-/// let names: Vec<_> = scan.map(|e| Ok(e?.name().to_owned())).collect::<nowait::Result<_>>()?;
+/// let names: Vec<_> = scan.map(|e| Ok(e?.file_name().to_owned())).collect::<nowait::Result<_>>()?;
 /// assert!(names.is_sorted());
 /// # Ok::<(), nowait::Error>(())
 /// ```
@@ -68,7 +68,7 @@ impl Options {
 
     /// Asks for these fields of each entry: statx(2), of a symbolic link itself.
     #[must_use]
-    pub fn metadata(mut self, fields: StatxFlags) -> Options {
+    pub fn metadata(mut self, fields: StatxMask) -> Options {
         self.wish().questions.fields = Some(fields);
         self
     }

@@ -15,8 +15,8 @@ use super::progress::Progress;
 use super::stats::Stats;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::metadata::StatxMask;
 use crate::task_group::TaskGroup;
-use rustix::fs::StatxFlags;
 
 /// How much to read ahead.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ impl Limits {
     /// Every inode of the directory, no extended attributes, on the process's engine.
     pub fn new() -> Limits {
         let mut options = Options::new()
-            .metadata(StatxFlags::BASIC_STATS)
+            .metadata(StatxMask::BASIC_STATS)
             .dont_sync(true);
         options.wish().drop = true;
         Limits { options }

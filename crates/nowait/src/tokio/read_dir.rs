@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use once_cell::race::OnceBox;
-use rustix::fs::{FileType as Kind, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 
 use super::error::as_io;
 use super::worker::on_worker;
 use crate::engine::Engine;
+use crate::metadata::FileType as Kind;
 use crate::scan::{Batch, Directory, Options, Scan};
 use crate::sys;
 
@@ -76,7 +77,7 @@ impl ReadDir {
                     *next += 1;
                     return Poll::Ready(Ok(Some(DirEntry {
                         directory: self.directory.clone(),
-                        name: entry.name().to_owned(),
+                        name: entry.file_name().to_owned(),
                         ino: entry.ino(),
                         kind: entry.file_type(),
                     })));
@@ -145,7 +146,7 @@ impl DirEntry {
         }
         let metadata = self.metadata().await?;
         let file_type = metadata.file_type();
-        if let Some(seen) = seen(Kind::from_raw_mode(metadata.mode())) {
+        if let Some(seen) = seen(rustix::fs::FileType::from_raw_mode(metadata.mode()).into()) {
             // Another may have been faster, with the same.
             let _ = seen.set(Box::new(file_type));
         }
@@ -158,12 +159,12 @@ impl DirEntry {
 fn seen(kind: Kind) -> Option<&'static OnceBox<FileType>> {
     static SEEN: [OnceBox<FileType>; 7] = [const { OnceBox::new() }; 7];
     let all = [
-        Kind::RegularFile,
-        Kind::Directory,
+        Kind::File,
+        Kind::Dir,
         Kind::Symlink,
         Kind::Fifo,
         Kind::Socket,
-        Kind::CharacterDevice,
+        Kind::CharDevice,
         Kind::BlockDevice,
     ];
     let at = all.iter().position(|known| *known == kind)?;

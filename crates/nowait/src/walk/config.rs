@@ -1,5 +1,10 @@
 //! The configuration of a walk.
 
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::foreign;
 use crate::scan;
 
 /// The configuration of a walk.
@@ -7,6 +12,31 @@ use crate::scan;
 pub(crate) struct Config {
     pub(super) scan: scan::Options,
     pub(super) one_filesystem: bool,
+    /// The greatest depth of a directory that is entered. The root has depth 0.
     pub(super) depth: usize,
     pub(super) descriptors: usize,
+    pub(super) filter: Option<Filter>,
+}
+
+/// The program's choice of the directories that are entered.
+#[derive(Clone)]
+pub(crate) struct Filter(Arc<Predicate>);
+
+type Predicate = dyn Fn(&Path, usize) -> bool + Send + Sync;
+
+impl Filter {
+    pub(super) fn new(filter: impl Fn(&Path, usize) -> bool + Send + Sync + 'static) -> Filter {
+        Filter(Arc::new(filter))
+    }
+
+    /// Whether a directory is entered. `None` if the filter panicked.
+    pub(super) fn enters(&self, path: &Path, depth: usize) -> Option<bool> {
+        foreign::call(|| (self.0)(path, depth))
+    }
+}
+
+impl fmt::Debug for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Filter")
+    }
 }

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::FileType;
+use crate::metadata::FileType;
 
 use super::beneath::{beneath, following};
 use super::config::Config;
@@ -104,6 +104,8 @@ pub(super) enum Refused {
     Os(Errno),
     Cycle,
     OtherFilesystem,
+    /// By the program's filter.
+    Filtered,
     Error(Error),
 }
 
@@ -210,7 +212,7 @@ impl Tree {
     fn note_directories(&mut self, place: &Arc<Place>, batch: &Batch) {
         for (name, kind, sure) in batch.kinds() {
             let perhaps = match kind {
-                FileType::Directory => !sure,
+                FileType::Dir => !sure,
                 FileType::Unknown => true,
                 FileType::Symlink if self.config.scan.follows() => true,
                 _ => continue,
@@ -243,7 +245,7 @@ impl Tree {
                 });
                 return self.harvest(at);
             }
-            Err(Refused::OtherFilesystem) => return,
+            Err(Refused::OtherFilesystem | Refused::Filtered) => return,
             Err(Refused::Os(Errno::NOENT)) => {
                 self.tally.vanished += 1;
                 return;
@@ -277,6 +279,16 @@ fn open(
     over: &dyn Fn() -> bool,
 ) -> Result<Opened, Refused> {
     let parent = &waiting.parent;
+    if let Some(filter) = &config.filter {
+        match filter.enters(&waiting.path, parent.depth() + 1) {
+            Some(true) => {}
+            Some(false) => return Err(Refused::Filtered),
+            None => {
+                let error = Error::os("filter_dirs", Errno::IO);
+                return Err(Refused::Error(error.on(Some(&waiting.path))));
+            }
+        }
+    }
     let relative = parent.relative(&waiting.path);
     let fd = if config.scan.follows() {
         following(root.as_fd(), relative, FLAGS)

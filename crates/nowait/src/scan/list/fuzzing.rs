@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::sync::Arc;
 
-use rustix::fs::FileType;
+use crate::metadata::FileType;
 
 use super::{
     Circle, Cut, Directory, Listed, Lister, Listing, Positions, Problem, Rows, Step, Stream,
@@ -47,7 +47,7 @@ impl Made<'_> {
                     true => next,
                     false => found[found.len() - coming.len() - 1].0,
                 };
-                rows.push(&name_of(*ino), *ino, FileType::RegularFile);
+                rows.push(&name_of(*ino), *ino, FileType::File);
                 positions.push(here);
             }
         }

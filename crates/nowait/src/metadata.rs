@@ -1,0 +1,364 @@
+//! Metadata of files: statx(2), with the names of the standard library.
+
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::StatxTimestamp;
+
+bitflags::bitflags! {
+    /// The fields of a file's [`Metadata`] to ask for: `STATX_*` of statx(2). A filesystem may fill in more
+    /// than it was asked for, or less.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct StatxMask: u32 {
+        /// The type of the file.
+        const TYPE = 0x1;
+        /// The permission bits.
+        const MODE = 0x2;
+        /// The number of hard links.
+        const NLINK = 0x4;
+        /// The user that owns the file.
+        const UID = 0x8;
+        /// The group that owns the file.
+        const GID = 0x10;
+        /// The time of the last access.
+        const ATIME = 0x20;
+        /// The time of the last change of the contents.
+        const MTIME = 0x40;
+        /// The time of the last change of the inode.
+        const CTIME = 0x80;
+        /// The inode number.
+        const INO = 0x100;
+        /// The size in bytes.
+        const SIZE = 0x200;
+        /// The allocated blocks of 512 bytes.
+        const BLOCKS = 0x400;
+        /// All of the above: the fields of stat(2).
+        const BASIC_STATS = 0x7ff;
+        /// The time of creation.
+        const BTIME = 0x800;
+        /// The ID of the mount (5.8).
+        const MNT_ID = 0x1000;
+        const _ = !0;
+    }
+}
+
+/// The type of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FileType {
+    /// A regular file.
+    File,
+    /// A directory.
+    Dir,
+    /// A symbolic link.
+    Symlink,
+    /// A FIFO (named pipe).
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+    /// The directory does not tell (`DT_UNKNOWN`), or the type is none of the others.
+    Unknown,
+}
+
+impl FileType {
+    /// True for a regular file.
+    pub fn is_file(self) -> bool {
+        self == FileType::File
+    }
+
+    /// True for a directory.
+    pub fn is_dir(self) -> bool {
+        self == FileType::Dir
+    }
+
+    /// True for a symbolic link.
+    pub fn is_symlink(self) -> bool {
+        self == FileType::Symlink
+    }
+
+    /// True for a FIFO.
+    pub fn is_fifo(self) -> bool {
+        self == FileType::Fifo
+    }
+
+    /// True for a socket.
+    pub fn is_socket(self) -> bool {
+        self == FileType::Socket
+    }
+
+    /// True for a character device.
+    pub fn is_char_device(self) -> bool {
+        self == FileType::CharDevice
+    }
+
+    /// True for a block device.
+    pub fn is_block_device(self) -> bool {
+        self == FileType::BlockDevice
+    }
+}
+
+impl From<rustix::fs::FileType> for FileType {
+    fn from(kind: rustix::fs::FileType) -> FileType {
+        match kind {
+            rustix::fs::FileType::RegularFile => FileType::File,
+            rustix::fs::FileType::Directory => FileType::Dir,
+            rustix::fs::FileType::Symlink => FileType::Symlink,
+            rustix::fs::FileType::Fifo => FileType::Fifo,
+            rustix::fs::FileType::Socket => FileType::Socket,
+            rustix::fs::FileType::CharacterDevice => FileType::CharDevice,
+            rustix::fs::FileType::BlockDevice => FileType::BlockDevice,
+            _ => FileType::Unknown,
+        }
+    }
+}
+
+/// The metadata of a file: the answer of statx(2) (4.11).
+///
+/// Only the fields in [`mask`](Metadata::mask) are filled in. The others are 0.
+///
+/// ```
+/// use nowait::StatxMask;
+/// let scan = nowait::scan::Options::new()
+///     .metadata(StatxMask::BASIC_STATS)
+///     .blocking_open("src")?;
+/// for entry in scan {
+///     let entry = entry?;
+///     if let Some(metadata) = entry.metadata() {
+///         println!("{} bytes: {}", metadata?.len(), entry.file_name().display());
+///     }
+/// }
+/// # Ok::<(), nowait::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+#[allow(clippy::len_without_is_empty, reason = "as the standard library's")]
+pub struct Metadata(rustix::fs::Statx);
+
+impl Metadata {
+    pub(crate) fn new(statx: rustix::fs::Statx) -> Metadata {
+        Metadata(statx)
+    }
+
+    /// The fields that are filled in.
+    pub fn mask(&self) -> StatxMask {
+        StatxMask::from_bits_retain(self.0.stx_mask)
+    }
+
+    /// True if these fields are filled in.
+    pub fn has(&self, fields: StatxMask) -> bool {
+        self.mask().contains(fields)
+    }
+
+    /// The type of the file. [`FileType::Unknown`] if it is not filled in.
+    pub fn file_type(&self) -> FileType {
+        if self.has(StatxMask::TYPE) {
+            rustix::fs::FileType::from_raw_mode(self.mode()).into()
+        } else {
+            FileType::Unknown
+        }
+    }
+
+    /// True for a directory.
+    pub fn is_dir(&self) -> bool {
+        self.file_type().is_dir()
+    }
+
+    /// True for a regular file.
+    pub fn is_file(&self) -> bool {
+        self.file_type().is_file()
+    }
+
+    /// True for a symbolic link.
+    pub fn is_symlink(&self) -> bool {
+        self.file_type().is_symlink()
+    }
+
+    /// The size in bytes.
+    pub fn len(&self) -> u64 {
+        self.0.stx_size
+    }
+
+    /// The number of allocated blocks of 512 bytes.
+    pub fn blocks(&self) -> u64 {
+        self.0.stx_blocks
+    }
+
+    /// The preferred block size for I/O, in bytes.
+    pub fn blksize(&self) -> u32 {
+        self.0.stx_blksize
+    }
+
+    /// Type and permission bits: `st_mode` of stat(2).
+    pub fn mode(&self) -> u32 {
+        u32::from(self.0.stx_mode)
+    }
+
+    /// The inode number.
+    pub fn ino(&self) -> u64 {
+        self.0.stx_ino
+    }
+
+    /// The device number of the filesystem: `st_dev` of stat(2). Always filled in.
+    pub fn dev(&self) -> u64 {
+        rustix::fs::makedev(self.0.stx_dev_major, self.0.stx_dev_minor)
+    }
+
+    /// The device number of a device file: `st_rdev` of stat(2). Always filled in.
+    pub fn rdev(&self) -> u64 {
+        rustix::fs::makedev(self.0.stx_rdev_major, self.0.stx_rdev_minor)
+    }
+
+    /// The number of hard links.
+    pub fn nlink(&self) -> u32 {
+        self.0.stx_nlink
+    }
+
+    /// The user ID of the owner.
+    pub fn uid(&self) -> u32 {
+        self.0.stx_uid
+    }
+
+    /// The group ID of the owner.
+    pub fn gid(&self) -> u32 {
+        self.0.stx_gid
+    }
+
+    /// The time of the last change of the contents: seconds since 1970.
+    pub fn mtime(&self) -> i64 {
+        self.0.stx_mtime.tv_sec
+    }
+
+    /// The nanoseconds of [`mtime`](Metadata::mtime).
+    pub fn mtime_nsec(&self) -> u32 {
+        self.0.stx_mtime.tv_nsec
+    }
+
+    /// The time of the last access: seconds since 1970.
+    pub fn atime(&self) -> i64 {
+        self.0.stx_atime.tv_sec
+    }
+
+    /// The nanoseconds of [`atime`](Metadata::atime).
+    pub fn atime_nsec(&self) -> u32 {
+        self.0.stx_atime.tv_nsec
+    }
+
+    /// The time of the last change of the inode: seconds since 1970.
+    pub fn ctime(&self) -> i64 {
+        self.0.stx_ctime.tv_sec
+    }
+
+    /// The nanoseconds of [`ctime`](Metadata::ctime).
+    pub fn ctime_nsec(&self) -> u32 {
+        self.0.stx_ctime.tv_nsec
+    }
+
+    /// The ID of the mount, as in /proc/self/mountinfo, if it is filled in.
+    pub fn mnt_id(&self) -> Option<u64> {
+        self.has(StatxMask::MNT_ID).then_some(self.0.stx_mnt_id)
+    }
+
+    /// The time of the last change of the contents.
+    ///
+    /// # Errors
+    /// `Unsupported` if it is not filled in.
+    pub fn modified(&self) -> io::Result<SystemTime> {
+        self.time(StatxMask::MTIME, self.0.stx_mtime)
+    }
+
+    /// The time of the last access.
+    ///
+    /// # Errors
+    /// `Unsupported` if it is not filled in.
+    pub fn accessed(&self) -> io::Result<SystemTime> {
+        self.time(StatxMask::ATIME, self.0.stx_atime)
+    }
+
+    /// The time of creation.
+    ///
+    /// # Errors
+    /// `Unsupported` if it is not filled in: not asked for, or unknown to the filesystem.
+    pub fn created(&self) -> io::Result<SystemTime> {
+        self.time(StatxMask::BTIME, self.0.stx_btime)
+    }
+
+    fn time(&self, field: StatxMask, time: StatxTimestamp) -> io::Result<SystemTime> {
+        if !self.has(field) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let seconds = Duration::from_secs(time.tv_sec.unsigned_abs());
+        let start = if time.tv_sec < 0 {
+            SystemTime::UNIX_EPOCH.checked_sub(seconds)
+        } else {
+            SystemTime::UNIX_EPOCH.checked_add(seconds)
+        };
+        start
+            .and_then(|start| start.checked_add(Duration::from_nanos(time.tv_nsec.into())))
+            .ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn it_is_what_the_standard_library_says() {
+        for path in ["Cargo.toml", "src", "/dev/null", "/dev/fd"] {
+            let ours = rustix::fs::statx(
+                rustix::fs::CWD,
+                path,
+                rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
+                rustix::fs::StatxFlags::BASIC_STATS | rustix::fs::StatxFlags::BTIME,
+            );
+            let ours = Metadata::new(ours.unwrap());
+            let std = std::fs::symlink_metadata(path).unwrap();
+            assert_eq!(
+                (ours.is_dir(), ours.is_file(), ours.is_symlink(), ours.len()),
+                (std.is_dir(), std.is_file(), std.is_symlink(), std.len())
+            );
+            assert_eq!(
+                (
+                    ours.dev(),
+                    ours.rdev(),
+                    ours.ino(),
+                    ours.mode(),
+                    ours.blocks()
+                ),
+                (std.dev(), std.rdev(), std.ino(), std.mode(), std.blocks())
+            );
+            assert_eq!((ours.uid(), ours.gid()), (std.uid(), std.gid()));
+            assert_eq!(ours.modified().unwrap(), std.modified().unwrap());
+            assert_eq!(ours.created().ok(), std.created().ok());
+        }
+    }
+
+    #[test]
+    fn a_field_that_is_not_filled_in_is_no_time() {
+        let statx = rustix::fs::statx(
+            rustix::fs::CWD,
+            "Cargo.toml",
+            rustix::fs::AtFlags::empty(),
+            rustix::fs::StatxFlags::BASIC_STATS,
+        );
+        let mut statx = statx.unwrap();
+        statx.stx_mask = 0;
+        let metadata = Metadata::new(statx);
+        assert_eq!(metadata.file_type(), FileType::Unknown);
+        assert_eq!(
+            metadata.modified().unwrap_err().kind(),
+            io::ErrorKind::Unsupported
+        );
+        statx.stx_mask = StatxMask::MTIME.bits();
+        statx.stx_mtime.tv_sec = -2;
+        statx.stx_mtime.tv_nsec = 500_000_000;
+        let before = SystemTime::UNIX_EPOCH - Duration::from_millis(1500);
+        assert_eq!(Metadata::new(statx).modified().unwrap(), before);
+    }
+}
