@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use futures_util::{StreamExt, stream};
+use nowait::FileType;
 use nowait::Walk;
-use nowait::scan::FileType;
 use nowait::tokio::{File, metadata, symlink_metadata};
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
@@ -92,9 +92,9 @@ async fn find_in(root: &Path, tell: &Sender<Found>) -> bool {
             Err(_) => return false,
         };
         for entry in batch.batch().iter() {
-            let path = batch.place().path().join(entry.name());
+            let path = batch.place().path().join(entry.file_name());
             let is_file = match entry.file_type() {
-                FileType::RegularFile => true,
+                FileType::File => true,
                 FileType::Unknown => symlink_metadata(&path).await.is_ok_and(|m| m.is_file()),
                 _ => false,
             };

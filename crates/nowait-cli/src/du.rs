@@ -32,9 +32,10 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use nowait::scan::{FileType, Statx, StatxFlags};
+use nowait::Metadata;
+use nowait::StatxMask;
 use nowait::walk;
-use rustix::fs::{AtFlags, CWD};
+use rustix::fs::CWD;
 
 use crate::problem::Problem;
 use crate::progress::Progress;
@@ -93,20 +94,20 @@ pub struct Args {
 
 impl Args {
     /// What a file takes.
-    fn bytes(&self, stat: &Statx) -> u64 {
+    fn bytes(&self, stat: &Metadata) -> u64 {
         match self.apparent_size {
-            true => stat.stx_size,
-            false => stat.stx_blocks * 512,
+            true => stat.len(),
+            false => stat.blocks() * 512,
         }
     }
 }
 
 /// What has to be known of a file.
-const FIELDS: StatxFlags = StatxFlags::TYPE
-    .union(StatxFlags::INO)
-    .union(StatxFlags::NLINK)
-    .union(StatxFlags::SIZE)
-    .union(StatxFlags::BLOCKS);
+const FIELDS: StatxMask = StatxMask::TYPE
+    .union(StatxMask::INO)
+    .union(StatxMask::NLINK)
+    .union(StatxMask::SIZE)
+    .union(StatxMask::BLOCKS);
 
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
@@ -120,14 +121,14 @@ fn measure(args: &Args) -> Result<ExitCode, Problem> {
     let mut met = Met::new(args.paths.len() > 1);
     let mut totals = Totals::default();
     for path in &args.paths {
-        let stat = match rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, FIELDS) {
+        let stat = match Metadata::statx(CWD, path, libc::AT_SYMLINK_NOFOLLOW, FIELDS) {
             Ok(stat) => stat,
             Err(why) => {
                 remarks.failure(path, why);
                 continue;
             }
         };
-        let is_directory = kind(&stat) == FileType::Directory;
+        let is_directory = stat.is_dir();
         if !met.first_named(path, &stat, is_directory) {
             totals.other_names += u64::from(!is_directory);
             continue;
@@ -136,7 +137,7 @@ fn measure(args: &Args) -> Result<ExitCode, Problem> {
         if is_directory {
             let mut counter = Counter {
                 args,
-                root: (stat.stx_dev_major, stat.stx_dev_minor),
+                root: stat.dev(),
                 remarks: &remarks,
                 progress: &mut progress,
                 report: &mut report,
@@ -154,15 +155,11 @@ fn measure(args: &Args) -> Result<ExitCode, Problem> {
     Ok(remarks.exit_code())
 }
 
-fn kind(stat: &Statx) -> FileType {
-    FileType::from_raw_mode(u32::from(stat.stx_mode))
-}
-
 /// Counts one tree.
 struct Counter<'a> {
     args: &'a Args,
     /// The device that it is on.
-    root: (u32, u32),
+    root: u64,
     remarks: &'a Remarks,
     progress: &'a mut Progress,
     report: &'a mut Report,
@@ -229,26 +226,25 @@ impl Counter<'_> {
                 }
                 None => continue,
             };
-            let device = (stat.stx_dev_major, stat.stx_dev_minor);
-            if self.args.one_file_system && device != self.root {
+            if self.args.one_file_system && stat.dev() != self.root {
                 continue;
             }
             let bytes = self.args.bytes(stat);
-            let is_directory = kind(stat) == FileType::Directory;
+            let is_directory = stat.is_dir();
             if !self.met.first(stat, is_directory) {
                 match is_directory {
-                    true => sum.skip(entry.name()),
+                    true => sum.skip(entry.file_name()),
                     false => self.totals.other_names += 1,
                 }
                 continue;
             }
             self.totals.count(bytes, is_directory);
             if is_directory {
-                sum.add_directory(entry.name(), bytes);
+                sum.add_directory(entry.file_name(), bytes);
             } else {
                 sum.add(bytes);
                 if self.args.all && found.place().depth() < self.args.depth {
-                    let path = found.place().path().join(entry.name());
+                    let path = found.place().path().join(entry.file_name());
                     self.remarks.aside(|| self.report.line(&path, bytes))?;
                 }
             }

@@ -46,7 +46,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use nowait::scan::{Entry, FileType, Order, Scan, StatxFlags, Xattrs};
+use nowait::FileType;
+use nowait::StatxMask;
+use nowait::scan::{DirEntry, Order, Scan, Xattrs};
 use nowait::{scan, walk};
 
 use crate::problem::Problem;
@@ -150,7 +152,7 @@ fn list(args: &Args) -> Result<ExitCode, Problem> {
     let asks = form.shows_metadata() || args.sort.is_by_metadata() || report.is_coloured();
     let mut lister = Lister {
         args,
-        fields: asks.then_some(StatxFlags::BASIC_STATS),
+        fields: asks.then_some(StatxMask::BASIC_STATS),
         xattrs: if args.xattr {
             Xattrs::Values
         } else {
@@ -176,7 +178,7 @@ fn list(args: &Args) -> Result<ExitCode, Problem> {
 struct Lister<'a> {
     args: &'a Args,
     /// What statx(2) is asked for, if it is.
-    fields: Option<StatxFlags>,
+    fields: Option<StatxMask>,
     xattrs: Xattrs,
     remarks: &'a Remarks,
     progress: Progress,
@@ -190,7 +192,7 @@ impl Lister<'_> {
         let mut files = Vec::new();
         for path in &self.args.paths {
             match Named::look(path, !self.args.long, self.xattrs) {
-                Ok(named) if named.kind() == FileType::Directory => directories.push(path.clone()),
+                Ok(named) if named.kind() == FileType::Dir => directories.push(path.clone()),
                 Ok(named) => files.push(named),
                 Err(why) => self.remarks.failure(path, why),
             }
@@ -230,7 +232,7 @@ impl Lister<'_> {
 
     /// The entries of one directory. Gives back the directories among them if they are to be listed.
     fn section(&mut self, path: &Path, mut scan: Scan) -> Result<Vec<PathBuf>, Problem> {
-        let mut whole: Vec<Entry> = Vec::new();
+        let mut whole: Vec<DirEntry> = Vec::new();
         while let Some(batch) = scan.blocking_batch() {
             match batch {
                 Ok(batch) if self.args.sort == Sort::None => {
@@ -287,8 +289,8 @@ impl Lister<'_> {
 
     /// Shows entries of one directory, sorted if they are to be. Gives back the directories among
     /// them if those are to be listed one after the other.
-    fn show(&mut self, directory: &Path, entries: &[Entry]) -> Result<Vec<PathBuf>, Problem> {
-        let shown = |entry: &&Entry| !self.args.hides(entry.name());
+    fn show(&mut self, directory: &Path, entries: &[DirEntry]) -> Result<Vec<PathBuf>, Problem> {
+        let shown = |entry: &&DirEntry| !self.args.hides(entry.file_name());
         let row = |entry| Row::new(directory, entry, self.remarks);
         let mut rows: Vec<_> = entries.iter().filter(shown).filter_map(row).collect();
         if self.args.sort.is_by_metadata() {

@@ -7,7 +7,6 @@ use std::thread;
 use std::time::Duration;
 
 use nowait::scan::Canceller;
-
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 

@@ -15,9 +15,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use nowait::scan::Entry;
+use nowait::FileType;
+use nowait::scan::DirEntry;
 use nowait::walk;
-use rustix::fs::{AtFlags, CWD, FileType};
+use rustix::fs::{AtFlags, CWD};
 
 use crate::remark::Remarks;
 
@@ -213,9 +214,9 @@ impl Paths {
                 }
             };
             for entry in found.batch().iter() {
-                let path = found.place().path().join(entry.name());
+                let path = found.place().path().join(entry.file_name());
                 // Links are not followed here, and nobody has asked for fifos by name.
-                if kind(&entry, &path, remarks) == FileType::RegularFile {
+                if kind(&entry, &path, remarks) == FileType::File {
                     each(Found::of(&tree, path, entry.ino()))?;
                 }
             }
@@ -225,10 +226,10 @@ impl Paths {
 }
 
 /// What an entry is: not every filesystem lists it.
-fn kind(entry: &Entry, path: &Path, remarks: &Remarks) -> FileType {
+fn kind(entry: &DirEntry, path: &Path, remarks: &Remarks) -> FileType {
     match entry.file_type() {
         FileType::Unknown => match rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+            Ok(stat) => rustix::fs::FileType::from_raw_mode(stat.st_mode).into(),
             Err(why) => {
                 failed(remarks, path, false, why.into());
                 FileType::Unknown

@@ -3,16 +3,17 @@
 //!
 //! `cargo run --release --example scan -- DIRECTORY [names|stat|xattr|readahead] [option=value ...]`
 //!
-//! Options: `parts`, `workers`, `window` (entries), `sweep` (listed, inode), `order` (any, inode, name).
+//! Options: `parts`, `workers`, `window` (entries), `stat_order` (listed, inode), `order` (any, inode, name).
 
 use std::time::Instant;
 
-use nowait::scan::{Limits, Options, Order, StatOrder, StatxFlags, Xattrs, readahead};
+use nowait::StatxMask;
+use nowait::scan::{Limits, Options, Order, StatOrder, Xattrs, readahead};
 
 fn main() -> nowait::Result<()> {
     let mut args = std::env::args().skip(1);
     let directory = args.next().unwrap_or_else(|| ".".into());
-    let mut options = Options::new().metadata(StatxFlags::BASIC_STATS);
+    let mut options = Options::new().metadata(StatxMask::BASIC_STATS);
     for arg in args {
         let (name, value) = arg.split_once('=').unwrap_or((&arg, ""));
         let number = value.parse().unwrap_or(1);
@@ -24,8 +25,8 @@ fn main() -> nowait::Result<()> {
             ("parts", _) => options.parts(number),
             ("workers", _) => options.workers(number),
             ("window", _) => options.window(number, number.saturating_mul(1024)),
-            ("sweep", "inode") => options.stat_order(StatOrder::Inode),
-            ("sweep", _) => options.stat_order(StatOrder::Listed),
+            ("stat_order", "inode") => options.stat_order(StatOrder::Inode),
+            ("stat_order", _) => options.stat_order(StatOrder::Listed),
             ("order", "inode") => options.order(Order::Inode),
             ("order", "name") => options.order(Order::Name),
             _ => {
@@ -41,7 +42,7 @@ fn main() -> nowait::Result<()> {
         for entry in batch?.iter() {
             entries += 1;
             match entry.metadata() {
-                Some(Ok(stat)) => bytes += stat.stx_size,
+                Some(Ok(stat)) => bytes += stat.len(),
                 Some(Err(_)) => failed += 1,
                 None => {}
             }

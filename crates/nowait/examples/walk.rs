@@ -5,14 +5,14 @@
 
 use std::time::Instant;
 
-use nowait::scan::StatxFlags;
+use nowait::StatxMask;
 use nowait::walk;
 
 fn main() -> nowait::Result<()> {
     let root = std::env::args().nth(1).unwrap_or_else(|| ".".into());
     let start = Instant::now();
     let mut walk = walk::Options::new()
-        .metadata(StatxFlags::BASIC_STATS)
+        .metadata(StatxMask::BASIC_STATS)
         .blocking_open(&root)?;
     let (mut entries, mut blocks) = (0, 0);
     while let Some(found) = walk.blocking_batch() {
@@ -21,7 +21,7 @@ fn main() -> nowait::Result<()> {
                 for entry in found.batch().iter() {
                     entries += 1;
                     if let Some(Ok(stat)) = entry.metadata() {
-                        blocks += stat.stx_blocks;
+                        blocks += stat.blocks();
                     }
                 }
             }

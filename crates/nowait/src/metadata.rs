@@ -1,9 +1,14 @@
 //! Metadata of files: statx(2), with the names of the standard library.
 
 use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::StatxTimestamp;
+use rustix::fs::{AtFlags, StatxFlags, StatxTimestamp};
+
+use crate::error::{Error, Result};
+use crate::retry;
 
 bitflags::bitflags! {
     /// The fields of a file's [`Metadata`] to ask for: `STATX_*` of statx(2). A filesystem may fill in more
@@ -44,7 +49,6 @@ bitflags::bitflags! {
 
 /// The type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum FileType {
     /// A regular file.
     File,
@@ -141,6 +145,36 @@ pub struct Metadata(rustix::fs::Statx);
 impl Metadata {
     pub(crate) fn new(statx: rustix::fs::Statx) -> Metadata {
         Metadata(statx)
+    }
+
+    /// Asks for the metadata of the file at `path`, relative to `directory`, and blocks.
+    ///
+    /// `int statx(int dirfd, const char *path, int flags, unsigned int mask, struct statx *buf)`. The flags
+    /// are `AT_SYMLINK_NOFOLLOW` and so on. With `AT_EMPTY_PATH` and an empty path it is the metadata of
+    /// `directory` itself, which may be any open file.
+    ///
+    /// # Errors
+    /// As statx(2), with the path.
+    ///
+    /// ```
+    /// use nowait::{Metadata, StatxMask};
+    /// let directory = std::fs::File::open("src")?;
+    /// let metadata = Metadata::statx(&directory, "lib.rs", 0, StatxMask::BASIC_STATS)?;
+    /// assert!(metadata.is_file() && metadata.len() > 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn statx(
+        directory: impl AsFd,
+        path: impl AsRef<Path>,
+        flags: i32,
+        mask: StatxMask,
+    ) -> Result<Metadata> {
+        let path = path.as_ref();
+        let flags = AtFlags::from_bits_retain(flags.cast_unsigned());
+        let mask = StatxFlags::from_bits_retain(mask.bits());
+        let ask = || rustix::fs::statx(&directory, path, flags, mask);
+        let failed = |errno| Error::os("statx", errno).on(Some(&path.into()));
+        retry::interrupted(ask).map(Metadata).map_err(failed)
     }
 
     /// The fields that are filled in.

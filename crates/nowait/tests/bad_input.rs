@@ -367,7 +367,7 @@ fn a_full_disk_says_so() {
             name(engine)
         );
         assert_eq!(source_of(done).len(), 1 << 20, "the bytes are back");
-        let grow = Fallocate::new(&open, FallocateFlags::empty(), 0, 1 << 20);
+        let grow = Fallocate::new(&open, FallocateMode::empty(), 0, 1 << 20);
         assert_eq!(
             said(&one(engine, grow)),
             Err(libc::ENOSPC),

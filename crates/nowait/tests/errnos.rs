@@ -24,12 +24,13 @@ use std::time::{Duration, Instant};
 use engines::*;
 use errnos::{Case, Page, When, failing};
 use forked::alone;
+use nowait::StatxMask;
 use nowait::engine::{Backend, Engine, Options, Submit, Wait};
 use nowait::op::{
     Close, Fadvise, Fallocate, Fsync, Getxattr, Nop, Op, Openat2, Read, Readv, Statx,
     SyncFileRange, SyncRange, Write, Writev,
 };
-use nowait::scan::{StatxFlags, Xattrs};
+use nowait::scan::Xattrs;
 use nowait::{Completion, ErrorKind, File, Handle, Mode, RwFlags};
 use rustix::fs::{Advice, FallocateFlags, OFlags};
 use server::{Asked, serve};
@@ -166,12 +167,12 @@ impl Ground {
             SyncFileRange::new(&out, 0, 0, SyncRange::all()).into(),
             Fallocate::new(&out, keep, 0, 50_000).into(),
             Fadvise::new(&file, 0, 4096, Advice::WillNeed).into(),
-            Statx::of(&file, StatxFlags::BASIC_STATS).into(),
-            Statx::new(path.clone(), rustix::fs::AtFlags::empty(), StatxFlags::SIZE).into(),
+            Statx::of(&file, StatxMask::BASIC_STATS).into(),
+            Statx::new(path.clone(), 0, StatxMask::SIZE).into(),
             Getxattr::new(&file, name.clone(), 100).into(),
             Getxattr::path(path.clone(), name, 100).into(),
-            Openat2::new(path.clone(), OFlags::RDONLY, none).into(),
-            Openat2::new(path, OFlags::RDONLY | OFlags::NONBLOCK, none).into(),
+            Openat2::new(path.clone(), libc::O_RDONLY, 0).into(),
+            Openat2::new(path, libc::O_RDONLY | libc::O_NONBLOCK, 0).into(),
             Op::from(Nop).deadline(Instant::now() + Duration::from_secs(60)),
         ];
         if let Some(file) = descriptor(&self.file, OFlags::RDONLY) {
@@ -211,7 +212,7 @@ impl Ground {
         for caller in [true, false] {
             let options = nowait::scan::Options::new().caller(caller).engine(engine);
             let options = options
-                .metadata(StatxFlags::BASIC_STATS)
+                .metadata(StatxMask::BASIC_STATS)
                 .xattrs(Xattrs::Values);
             let Ok(scan) = options.blocking_open(&dir) else {
                 continue;
@@ -220,7 +221,7 @@ impl Ground {
             let mut whole = true;
             for entry in scan {
                 match entry {
-                    Ok(entry) => assert!(names.insert(entry.name().to_owned()), "twice"),
+                    Ok(entry) => assert!(names.insert(entry.file_name().to_owned()), "twice"),
                     Err(_) => whole = false,
                 }
             }
@@ -300,7 +301,7 @@ fn judge(done: Completion, page: &Page) {
             let nowait::op::Kind::Statx(op) = done.op.into_kind() else {
                 return;
             };
-            assert_eq!(op.statx().unwrap().stx_size, LEN as u64);
+            assert_eq!(op.metadata().unwrap().len(), LEN as u64);
         }
         _ => {}
     }
@@ -532,20 +533,20 @@ fn what_a_server_answers_is_what_comes() {
                         let none = rustix::fs::Mode::empty();
                         match asked {
                             Asked::Open => {
-                                let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-                                Openat2::new(path.clone(), flags, none).into()
+                                let flags = libc::O_RDONLY | libc::O_NONBLOCK;
+                                Openat2::new(path.clone(), flags, 0).into()
                             }
                             Asked::Read => Read::new(&open, Box::new(vec![0u8; LEN]), 0).into(),
                             Asked::Write => {
                                 Write::new(&open, Box::new(pattern(0, LEN)), 0).all().into()
                             }
                             Asked::Fsync => Fsync::new(&open).into(),
-                            Asked::Getattr => Statx::of(&open, StatxFlags::BASIC_STATS).into(),
+                            Asked::Getattr => Statx::of(&open, StatxMask::BASIC_STATS).into(),
                             Asked::Getxattr => {
                                 Getxattr::new(&open, c"user.x".to_owned(), 100).into()
                             }
                             Asked::Fallocate => {
-                                Fallocate::new(&open, FallocateFlags::empty(), 0, 10).into()
+                                Fallocate::new(&open, FallocateMode::empty(), 0, 10).into()
                             }
                         }
                     };

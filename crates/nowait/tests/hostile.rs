@@ -708,12 +708,7 @@ fn direct_files_are_read_into_the_memory_that_was_named() {
         let Ok(slot) = files.reserve() else { return };
         let chain = |slot: &DirectSlot, read: ReadDirect| {
             Chain::new()
-                .then(OpenDirect::new(
-                    slot,
-                    path.clone(),
-                    OFlags::RDONLY,
-                    Mode::empty(),
-                ))
+                .then(OpenDirect::new(slot, path.clone(), libc::O_RDONLY, 0))
                 .then(read)
                 .then(CloseDirect::new(slot))
         };

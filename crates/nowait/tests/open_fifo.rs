@@ -47,7 +47,7 @@ fn waits_for_the_other_end(engine: &mut dyn Drive, open: impl Fn(&CString, OFlag
 }
 
 fn by_path(path: &CString, flags: OFlags) -> Op {
-    Openat2::new(path.clone(), flags, Mode::empty()).into()
+    Openat2::new(path.clone(), flags.bits().cast_signed(), 0).into()
 }
 
 #[test]
@@ -62,7 +62,8 @@ fn so_does_one_into_a_slot() {
     each_ring(Options::new(), |engine| {
         let set = engine.set(2).unwrap();
         waits_for_the_other_end(engine, |path, flags| {
-            OpenDirect::new(&set.reserve().unwrap(), path.clone(), flags, Mode::empty()).into()
+            let slot = set.reserve().unwrap();
+            OpenDirect::new(&slot, path.clone(), flags.bits().cast_signed(), 0).into()
         });
     });
 }

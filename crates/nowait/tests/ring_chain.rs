@@ -273,12 +273,7 @@ fn threads_refuse_a_chain_and_give_it_back() {
         let set = engine.set(4).unwrap();
         let slot = set.reserve().unwrap();
         for op in [
-            Op::from(OpenDirect::new(
-                &slot,
-                c"/".into(),
-                OFlags::RDONLY,
-                Mode::empty(),
-            )),
+            Op::from(OpenDirect::new(&slot, c"/".into(), libc::O_RDONLY, 0)),
             ReadDirect::new(&slot, Box::new(vec![0; 1]), 0).into(),
             CloseDirect::new(&slot).into(),
         ] {
@@ -410,8 +405,8 @@ fn a_file_that_is_not_there_cancels_what_would_use_it() {
             .then(OpenDirect::new(
                 &slot,
                 c"/nowhere".into(),
-                OFlags::RDONLY,
-                Mode::empty(),
+                libc::O_RDONLY,
+                0,
             ))
             .then(ReadDirect::new(&slot, Box::new(vec![0; 10]), 0))
             .then(CloseDirect::new(&slot));
@@ -445,7 +440,7 @@ fn a_direct_file_that_nobody_closed_is_closed_with_its_slot() {
         let reader = reader.unwrap();
         let set = engine.set(1).unwrap();
         let slot = set.reserve().unwrap();
-        let open = OpenDirect::new(&slot, c(&fifo), OFlags::WRONLY, Mode::empty());
+        let open = OpenDirect::new(&slot, c(&fifo), libc::O_WRONLY, 0);
         assert_eq!(one(engine, open).result.unwrap(), 0);
         // Empty, and somebody has it open for writing.
         let read = || rustix::io::read(&reader, &mut [0; 1]);
@@ -467,12 +462,7 @@ fn a_pool_buffer_in_a_direct_read_comes_back() {
         let slot = set.reserve().unwrap();
         let pool = BufferPool::new(1, 4096).unwrap();
         let read = ReadDirect::new(&slot, Box::new(pool.take().unwrap()), 0);
-        let open = OpenDirect::new(
-            &slot,
-            c"/proc/version".into(),
-            OFlags::RDONLY,
-            Mode::empty(),
-        );
+        let open = OpenDirect::new(&slot, c"/proc/version".into(), libc::O_RDONLY, 0);
         let done = all(engine, Chain::new().then(open).then(read)).remove(1);
         let n = *done.result.as_ref().unwrap();
         let Kind::ReadDirect(read) = done.op.into_kind() else {

@@ -73,8 +73,8 @@ fn operations_use_the_slot_on_their_engine_and_the_descriptor_elsewhere() {
         assert_eq!(one(engine, writev).result.unwrap(), 1);
         for op in [
             Op::from(Fsync::data(&file)),
-            Fallocate::new(&file, rustix::fs::FallocateFlags::empty(), 0, 100).into(),
-            Fadvise::new(&file, 0, 0, rustix::fs::Advice::Normal).into(),
+            Fallocate::new(&file, rustix::fs::FallocateMode::empty(), 0, 100).into(),
+            Fadvise::new(&file, 0, 0, Advice::Normal).into(),
         ] {
             assert_eq!(one(engine, op).result.unwrap(), 0);
         }

@@ -35,7 +35,10 @@ fn most(options: Options) -> usize {
         // Into a slot the ring alone opens. With O_CREAT it does not try by itself.
         let flags = OFlags::WRONLY | OFlags::CREATE;
         let slot = &slots[i as usize];
-        queued(&mut engine, OpenDirect::new(slot, path, flags, mode));
+        queued(
+            &mut engine,
+            OpenDirect::new(slot, path, flags.bits().cast_signed(), mode.bits()),
+        );
     }
     nothing_for_a_while(&mut engine);
     let most = workers();

@@ -45,8 +45,11 @@ fn comes_whole(filesystem: Filesystem) {
                 for entry in scan.by_ref() {
                     let entry = entry.unwrap();
                     let stat = entry.metadata().unwrap().unwrap();
-                    assert_eq!(stat.stx_ino, expected[entry.name()], "{what}");
-                    assert!(seen.insert(entry.name().to_owned(), entry.ino()).is_none());
+                    assert_eq!(stat.ino(), expected[entry.file_name()], "{what}");
+                    assert!(
+                        seen.insert(entry.file_name().to_owned(), entry.ino())
+                            .is_none()
+                    );
                 }
                 assert_same(&seen, &expected, &what);
                 let stats = scan.stats();

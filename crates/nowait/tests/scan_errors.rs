@@ -38,8 +38,8 @@ fn an_unreadable_inode_is_its_entries_error() {
                         Ok(_) => whole += 1,
                         Err(error) => {
                             assert_eq!(error.errno(), Some(libc::EIO), "{error}");
-                            assert_eq!(error.path(), Some(dir.join(entry.name()).as_path()));
-                            failed.insert(entry.name().to_owned());
+                            assert_eq!(error.path(), Some(dir.join(entry.file_name()).as_path()));
+                            failed.insert(entry.file_name().to_owned());
                         }
                     }
                 }
@@ -71,7 +71,7 @@ fn an_unreadable_part_of_a_directory_is_an_error_among_the_rest() {
             let mut scan = Options::new().parts(parts).blocking_open(&dir).unwrap();
             while let Some(batch) = scan.blocking_batch() {
                 match batch {
-                    Ok(batch) => names.extend(batch.iter().map(|e| e.name().to_owned())),
+                    Ok(batch) => names.extend(batch.iter().map(|e| e.file_name().to_owned())),
                     Err(error) => errors.push(error),
                 }
             }

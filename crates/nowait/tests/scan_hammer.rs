@@ -84,7 +84,7 @@ fn hammer(filesystem: Filesystem) {
             let mut standing = 0;
             for entry in options.blocking_open(&dir).unwrap() {
                 let entry = entry.unwrap();
-                let name = entry.name().to_owned();
+                let name = entry.file_name().to_owned();
                 standing += usize::from(name.to_str().unwrap().starts_with("standing"));
                 assert!(
                     seen.insert(name.clone()),

@@ -142,7 +142,7 @@ fn a_window_bounds_what_is_held() {
                 while let Some(batch) = scan.blocking_batch() {
                     let batch = batch.unwrap();
                     handed += batch.len() as u64;
-                    names.extend(batch.iter().map(|e| e.name().to_owned()));
+                    names.extend(batch.iter().map(|e| e.file_name().to_owned()));
                     rounds += 1;
                     if rounds < 10 {
                         let held = held(&scan, handed);
@@ -178,7 +178,7 @@ fn orders_are_kept() {
                 .order(Order::Name)
                 .blocking_open(dir.path())
                 .unwrap();
-            let seen: Vec<_> = scan.map(|e| e.unwrap().name().to_owned()).collect();
+            let seen: Vec<_> = scan.map(|e| e.unwrap().file_name().to_owned()).collect();
             assert!(seen.is_sorted() && seen.len() == names.len());
 
             let scan = options

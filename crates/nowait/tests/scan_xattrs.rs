@@ -51,14 +51,14 @@ fn sample(dir: &Path) -> BTreeMap<OsString, Attributes> {
 }
 
 fn scanned(options: &Options, dir: &Path) -> BTreeMap<OsString, Attributes> {
-    let entry = |entry: nowait::Result<nowait::scan::Entry>| {
+    let entry = |entry: nowait::Result<nowait::scan::DirEntry>| {
         let entry = entry.unwrap();
         let attributes = entry.xattrs().expect("they were asked for").unwrap();
         let owned = attributes.map(|(name, value)| (name.to_owned(), value.map(<[u8]>::to_vec)));
         let owned = owned
             .filter(|(name, _)| name != "security.selinux")
             .collect();
-        (entry.name().to_owned(), owned)
+        (entry.file_name().to_owned(), owned)
     };
     options.blocking_open(dir).unwrap().map(entry).collect()
 }

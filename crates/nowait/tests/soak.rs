@@ -118,7 +118,7 @@ impl Files {
             17 if draws.below(20) == 0 => {
                 Op::from(Read::stream(&self.pipe, Box::new(vec![0u8; 1]))).user_data(PIPE)
             }
-            18 => Openat2::new(self.path.clone(), OFlags::RDONLY, rustix::fs::Mode::empty()).into(),
+            18 => Openat2::new(self.path.clone(), libc::O_RDONLY, 0).into(),
             _ => Op::from(Nop).user_data(NOP),
         };
         match draws.below(30) {

@@ -36,7 +36,7 @@ fn pending<F: Future>(future: &mut Pin<Box<F>>) {
 
 fn open(path: &Path, flags: OFlags) -> Openat2 {
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-    Openat2::new(path, flags, Mode::empty())
+    Openat2::new(path, flags.bits().cast_signed(), 0)
 }
 
 /// Opens, reads, writes and metadata of other files are served.

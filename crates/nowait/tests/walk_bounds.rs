@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use directories::{engines as all_engines, fill};
 use engines::Limit;
-use nowait::scan::StatxFlags;
+use nowait::StatxMask;
 use nowait::{ErrorKind, Walk, walk};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -41,7 +41,7 @@ fn paths(walk: Walk) -> (HashSet<PathBuf>, Vec<nowait::Error>) {
 /// With and without metadata: the kind of an entry is then known from elsewhere.
 fn both(engine: &nowait::Engine) -> [walk::Options; 2] {
     let plain = walk::Options::new().engine(engine);
-    [plain.clone(), plain.metadata(StatxFlags::BASIC_STATS)]
+    [plain.clone(), plain.metadata(StatxMask::BASIC_STATS)]
 }
 
 #[test]
@@ -57,7 +57,12 @@ fn links_are_not_followed_unless_asked_for() {
         for options in both(&engine) {
             let (found, errors) = paths(options.blocking_open(root.path()).unwrap());
             assert_eq!((found.len(), errors.len()), (4 + 3, 0));
-            let (found, errors) = paths(options.follow(true).blocking_open(root.path()).unwrap());
+            let (found, errors) = paths(
+                options
+                    .follow_links(true)
+                    .blocking_open(root.path())
+                    .unwrap(),
+            );
             assert_eq!(
                 (found.len(), errors.len()),
                 (4 + 3 + 5 + 3, 0),
@@ -81,7 +86,7 @@ fn a_circle_of_links_is_an_error_and_the_rest_comes() {
             let (found, errors) = paths(
                 options
                     .clone()
-                    .follow(true)
+                    .follow_links(true)
                     .blocking_open(root.path())
                     .unwrap(),
             );
@@ -177,14 +182,14 @@ fn a_file_with_several_names_comes_by_each() {
     }
     let ino = std::fs::metadata(root.path().join("a/f0")).unwrap().ino();
     let walk = walk::Options::new()
-        .metadata(StatxFlags::BASIC_STATS)
+        .metadata(StatxMask::BASIC_STATS)
         .blocking_open(root.path())
         .unwrap();
     let named = walk
         .map(Result::unwrap)
         .filter(|found| found.entry().ino() == ino);
     let counts: Vec<_> = named
-        .map(|found| found.entry().metadata().unwrap().unwrap().stx_nlink)
+        .map(|found| found.entry().metadata().unwrap().unwrap().nlink())
         .collect();
     assert_eq!(counts, [6; 6]);
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use nowait::scan::Statx;
+use nowait::Metadata;
 
 /// Remembers only what can be met again. Of ordinary files that is none: they are met again with
 /// their directories, which are remembered if there are several paths.
@@ -18,7 +18,7 @@ pub struct Met {
 }
 
 /// Major and minor number of the device, and the inode's.
-type Id = (u32, u32, u64);
+type Id = (u64, u64);
 
 impl Met {
     /// Nothing yet; whether several paths were given.
@@ -32,11 +32,11 @@ impl Met {
     }
 
     /// Whether something that was found is met for the first time.
-    pub fn first(&mut self, stat: &Statx, is_directory: bool) -> bool {
-        let id = (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino);
+    pub fn first(&mut self, stat: &Metadata, is_directory: bool) -> bool {
+        let id = (stat.dev(), stat.ino());
         if is_directory {
             !self.several || self.directories.insert(id)
-        } else if stat.stx_nlink > 1 {
+        } else if stat.nlink() > 1 {
             self.files.insert(id)
         } else {
             !self.any_named || !self.files.contains(&id)
@@ -44,16 +44,15 @@ impl Met {
     }
 
     /// Whether something whose path was given is.
-    pub fn first_named(&mut self, path: &Path, stat: &Statx, is_directory: bool) -> bool {
+    pub fn first_named(&mut self, path: &Path, stat: &Metadata, is_directory: bool) -> bool {
         if is_directory {
             return self.first(stat, true);
         }
-        if stat.stx_nlink == 1 && self.has_directory_of(path) {
+        if stat.nlink() == 1 && self.has_directory_of(path) {
             return false;
         }
         self.any_named = true;
-        self.files
-            .insert((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
+        self.files.insert((stat.dev(), stat.ino()))
     }
 
     fn has_directory_of(&self, path: &Path) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 
-use nowait::scan::FileType;
+use nowait::FileType;
 
 use super::row::Row;
 
@@ -48,22 +48,22 @@ impl Colours {
 
     /// The colour of a name, if it has one.
     pub fn of(&self, row: &Row<'_>) -> Option<&str> {
-        let mode = row.stat.map_or(0, |stat| stat.stx_mode);
-        let has = |bits: u16| mode & bits == bits;
+        let mode = row.stat.map_or(0, |stat| stat.mode());
+        let has = |bits: u32| mode & bits == bits;
         let kind = match row.kind {
-            FileType::Directory if has(0o1002) => "tw",
-            FileType::Directory if has(0o0002) => "ow",
-            FileType::Directory if has(0o1000) => "st",
-            FileType::Directory => "di",
+            FileType::Dir if has(0o1002) => "tw",
+            FileType::Dir if has(0o0002) => "ow",
+            FileType::Dir if has(0o1000) => "st",
+            FileType::Dir => "di",
             FileType::Symlink => "ln",
             FileType::Fifo => "pi",
             FileType::Socket => "so",
             FileType::BlockDevice => "bd",
-            FileType::CharacterDevice => "cd",
-            FileType::RegularFile if has(0o4000) => "su",
-            FileType::RegularFile if has(0o2000) => "sg",
-            FileType::RegularFile if mode & 0o111 != 0 => "ex",
-            FileType::RegularFile => return self.by_end(row).or(self.by_kind("fi")),
+            FileType::CharDevice => "cd",
+            FileType::File if has(0o4000) => "su",
+            FileType::File if has(0o2000) => "sg",
+            FileType::File if mode & 0o111 != 0 => "ex",
+            FileType::File => return self.by_end(row).or(self.by_kind("fi")),
             FileType::Unknown => return None,
         };
         self.by_kind(kind)

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use nowait::scan::FileType;
+use nowait::FileType;
 use serde::Serialize;
 
 use super::owner::Owners;
@@ -77,16 +77,16 @@ impl<'a> Entry<'a> {
             name: Name::of(path),
             r#type: word(row.kind),
             inode: row.inode,
-            mode: stat.map(|stat| format!("{:04o}", stat.stx_mode & 0o7777)),
-            links: stat.map(|stat| stat.stx_nlink),
-            uid: stat.map(|stat| stat.stx_uid),
-            gid: stat.map(|stat| stat.stx_gid),
-            owner: stat.and_then(|stat| users.name(stat.stx_uid)),
-            group: stat.and_then(|stat| groups.name(stat.stx_gid)),
-            size: stat.map(|stat| stat.stx_size),
-            allocated: stat.map(|stat| stat.stx_blocks * 512),
-            mtime: stat.map(|stat| stat.stx_mtime.tv_sec),
-            mtime_ns: stat.map(|stat| stat.stx_mtime.tv_nsec),
+            mode: stat.map(|stat| format!("{:04o}", stat.mode() & 0o7777)),
+            links: stat.map(|stat| stat.nlink()),
+            uid: stat.map(|stat| stat.uid()),
+            gid: stat.map(|stat| stat.gid()),
+            owner: stat.and_then(|stat| users.name(stat.uid())),
+            group: stat.and_then(|stat| groups.name(stat.gid())),
+            size: stat.map(|stat| stat.len()),
+            allocated: stat.map(|stat| stat.blocks() * 512),
+            mtime: stat.map(|stat| stat.mtime()),
+            mtime_ns: stat.map(|stat| stat.mtime_nsec()),
             target,
             target_hex,
             xattrs: row
@@ -99,12 +99,12 @@ impl<'a> Entry<'a> {
 
 fn word(kind: FileType) -> &'static str {
     match kind {
-        FileType::RegularFile => "file",
-        FileType::Directory => "directory",
+        FileType::File => "file",
+        FileType::Dir => "directory",
         FileType::Symlink => "link",
         FileType::Fifo => "fifo",
         FileType::Socket => "socket",
-        FileType::CharacterDevice => "character",
+        FileType::CharDevice => "character",
         FileType::BlockDevice => "block",
         FileType::Unknown => "unknown",
     }

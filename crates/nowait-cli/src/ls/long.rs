@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use chrono::{Local, TimeZone};
-use nowait::scan::{FileType, Statx};
+use nowait::FileType;
+use nowait::Metadata;
 
 use super::owner::Owners;
 
@@ -22,7 +23,7 @@ pub struct Cells([String; CELLS]);
 
 impl Cells {
     /// Of a file; nothing is known of it if there is no `stat`.
-    pub fn of(kind: FileType, stat: Option<&Statx>, owners: &mut Owners) -> Cells {
+    pub fn of(kind: FileType, stat: Option<&Metadata>, owners: &mut Owners) -> Cells {
         let Some(stat) = stat else {
             let mut cells = [const { String::new() }; CELLS].map(|_| "?".to_owned());
             cells[0] = format!("{}?????????", letter(kind));
@@ -33,17 +34,21 @@ impl Cells {
             None => id.to_string(),
         };
         Cells([
-            mode(kind, stat.stx_mode),
-            stat.stx_nlink.to_string(),
-            named(owners.users.name(stat.stx_uid), stat.stx_uid),
-            named(owners.groups.name(stat.stx_gid), stat.stx_gid),
+            mode(kind, stat.mode()),
+            stat.nlink().to_string(),
+            named(owners.users.name(stat.uid()), stat.uid()),
+            named(owners.groups.name(stat.gid()), stat.gid()),
             match kind {
-                FileType::CharacterDevice | FileType::BlockDevice => {
-                    format!("{}, {}", stat.stx_rdev_major, stat.stx_rdev_minor)
+                FileType::CharDevice | FileType::BlockDevice => {
+                    format!(
+                        "{}, {}",
+                        rustix::fs::major(stat.rdev()),
+                        rustix::fs::minor(stat.rdev())
+                    )
                 }
-                _ => stat.stx_size.to_string(),
+                _ => stat.len().to_string(),
             },
-            time(stat.stx_mtime.tv_sec),
+            time(stat.mtime()),
         ])
     }
 }
@@ -69,7 +74,7 @@ impl Widths {
 }
 
 /// As ls writes it: `drwxr-xr-x`.
-fn mode(kind: FileType, mode: u16) -> String {
+fn mode(kind: FileType, mode: u32) -> String {
     let mut text = String::with_capacity(10);
     text.push(letter(kind));
     // Whose, the bit beside execution that is theirs, and its letter.
@@ -89,12 +94,12 @@ fn mode(kind: FileType, mode: u16) -> String {
 
 fn letter(kind: FileType) -> char {
     match kind {
-        FileType::RegularFile => '-',
-        FileType::Directory => 'd',
+        FileType::File => '-',
+        FileType::Dir => 'd',
         FileType::Symlink => 'l',
         FileType::Fifo => 'p',
         FileType::Socket => 's',
-        FileType::CharacterDevice => 'c',
+        FileType::CharDevice => 'c',
         FileType::BlockDevice => 'b',
         FileType::Unknown => '?',
     }
@@ -115,11 +120,11 @@ mod tests {
     #[test]
     fn modes_are_written_as_ls_does() {
         for (kind, bits, text) in [
-            (FileType::RegularFile, 0o644, "-rw-r--r--"),
-            (FileType::Directory, 0o1777, "drwxrwxrwt"),
-            (FileType::Directory, 0o1776, "drwxrwxrwT"),
-            (FileType::RegularFile, 0o4755, "-rwsr-xr-x"),
-            (FileType::RegularFile, 0o6644, "-rwSr-Sr--"),
+            (FileType::File, 0o644, "-rw-r--r--"),
+            (FileType::Dir, 0o1777, "drwxrwxrwt"),
+            (FileType::Dir, 0o1776, "drwxrwxrwT"),
+            (FileType::File, 0o4755, "-rwsr-xr-x"),
+            (FileType::File, 0o6644, "-rwSr-Sr--"),
             (FileType::Symlink, 0o777, "lrwxrwxrwx"),
         ] {
             assert_eq!(mode(kind, bits), text);

@@ -5,8 +5,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use nowait::scan::{Entry, FileType, Statx, StatxFlags, Xattrs};
-use rustix::fs::{AtFlags, CWD, getxattr, lgetxattr, listxattr, llistxattr};
+use nowait::FileType;
+use nowait::Metadata;
+use nowait::StatxMask;
+use nowait::scan::{DirEntry, Xattrs};
+use rustix::fs::{CWD, getxattr, lgetxattr, listxattr, llistxattr};
 use rustix::io::Errno;
 
 use crate::remark::Remarks;
@@ -19,7 +22,7 @@ pub struct Row<'a> {
     pub inode: u64,
     pub kind: FileType,
     /// `None`: nobody has asked, or it can't be had.
-    pub stat: Option<&'a Statx>,
+    pub stat: Option<&'a Metadata>,
     /// `None`: nobody has asked, or they can't be had.
     pub xattrs: Option<Vec<Xattr<'a>>>,
 }
@@ -34,7 +37,7 @@ pub struct Xattr<'a> {
 
 impl<'a> Row<'a> {
     /// Of an entry; `None` if it has gone meanwhile. Remarks on what could not be had.
-    pub fn new(directory: &'a Path, entry: &'a Entry, remarks: &Remarks) -> Option<Row<'a>> {
+    pub fn new(directory: &'a Path, entry: &'a DirEntry, remarks: &Remarks) -> Option<Row<'a>> {
         let gone = |error: &nowait::Error| {
             remarks.error(directory, false, error);
             error.errno() == Some(Errno::NOENT.raw_os_error())
@@ -56,7 +59,7 @@ impl<'a> Row<'a> {
         };
         Some(Row {
             directory: Some(directory),
-            name: entry.name(),
+            name: entry.file_name(),
             inode: entry.ino(),
             kind: entry.file_type(),
             stat,
@@ -76,8 +79,8 @@ impl<'a> Row<'a> {
     pub fn is_directory(&self) -> bool {
         let look = || Named::look(&self.path(), false, Xattrs::None).map(|named| named.kind());
         match self.kind {
-            FileType::Unknown => look() == Ok(FileType::Directory),
-            kind => kind == FileType::Directory,
+            FileType::Unknown => look() == Ok(FileType::Dir),
+            kind => kind == FileType::Dir,
         }
     }
 
@@ -107,7 +110,7 @@ impl<'a> From<(&'a OsStr, Option<&'a [u8]>)> for Xattr<'a> {
 /// A file that was named.
 pub struct Named<'a> {
     path: &'a Path,
-    stat: Statx,
+    stat: Metadata,
     xattrs: Option<Vec<OwnXattr>>,
 }
 
@@ -117,12 +120,17 @@ type OwnXattr = (Vec<u8>, Option<Vec<u8>>);
 impl<'a> Named<'a> {
     /// Asks about it, or with `follow` about what a link leads to.
     pub fn look(path: &'a Path, follow: bool, xattrs: Xattrs) -> Result<Named<'a>, Errno> {
-        let mut flags = AtFlags::NO_AUTOMOUNT;
-        flags.set(AtFlags::SYMLINK_NOFOLLOW, !follow);
-        let stat = match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
+        let nofollow = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
+        let flags = libc::AT_NO_AUTOMOUNT | nofollow;
+        let stat = match Metadata::statx(CWD, path, flags, StatxMask::BASIC_STATS) {
             // A link that leads nowhere is there all the same.
-            Err(Errno::NOENT | Errno::LOOP) if follow => return Named::look(path, false, xattrs),
-            other => other?,
+            Err(error) if follow && matches!(error.errno(), Some(libc::ENOENT | libc::ELOOP)) => {
+                return Named::look(path, false, xattrs);
+            }
+            Err(error) => {
+                return Err(Errno::from_raw_os_error(error.errno().unwrap_or(libc::EIO)));
+            }
+            Ok(stat) => stat,
         };
         let xattrs = match xattrs {
             Xattrs::None => None,
@@ -133,7 +141,7 @@ impl<'a> Named<'a> {
 
     /// What kind of file it is.
     pub fn kind(&self) -> FileType {
-        FileType::from_raw_mode(u32::from(self.stat.stx_mode))
+        self.stat.file_type()
     }
 
     /// As it is shown.
@@ -145,7 +153,7 @@ impl<'a> Named<'a> {
         Row {
             directory: None,
             name: self.path.as_os_str(),
-            inode: self.stat.stx_ino,
+            inode: self.stat.ino(),
             kind: self.kind(),
             stat: Some(&self.stat),
             xattrs: self

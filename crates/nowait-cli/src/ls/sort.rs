@@ -29,10 +29,8 @@ impl Sort {
     /// Which of two comes first. Those that nothing is known of come last.
     pub fn compare(self, a: &Row<'_>, b: &Row<'_>) -> Ordering {
         let key = |row: &Row<'_>| match (self, row.stat) {
-            (Sort::Size, Some(stat)) => Some((i128::from(stat.stx_size), 0)),
-            (Sort::Mtime, Some(stat)) => {
-                Some((i128::from(stat.stx_mtime.tv_sec), stat.stx_mtime.tv_nsec))
-            }
+            (Sort::Size, Some(stat)) => Some((i128::from(stat.len()), 0)),
+            (Sort::Mtime, Some(stat)) => Some((i128::from(stat.mtime()), stat.mtime_nsec())),
             _ => None,
         };
         match self {

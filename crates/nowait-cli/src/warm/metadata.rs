@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use nowait::ErrorKind;
-use nowait::scan::{StatxFlags, Xattrs};
+use nowait::StatxMask;
+use nowait::scan::Xattrs;
 use serde::Serialize;
 
 use crate::name::plural;
@@ -112,7 +113,7 @@ impl Warmer<'_> {
         let options = self
             .paths
             .walking()
-            .metadata(StatxFlags::BASIC_STATS)
+            .metadata(StatxMask::BASIC_STATS)
             .xattrs(self.xattrs)
             .caller(false);
         let mut walk = match options.blocking_open(root) {

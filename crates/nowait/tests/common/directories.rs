@@ -6,8 +6,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
+use nowait::StatxMask;
 use nowait::engine::{Engine, Options as EngineOptions};
-use nowait::scan::{Options, Scan, StatxFlags};
+use nowait::scan::{Options, Scan};
 
 use super::engines::backends;
 
@@ -45,8 +46,8 @@ pub fn scanned(scan: Scan) -> BTreeMap<OsString, u64> {
     let mut seen = BTreeMap::new();
     for entry in scan {
         let entry = entry.unwrap();
-        let twice = seen.insert(entry.name().to_owned(), entry.ino());
-        assert_eq!(twice, None, "{} came twice", entry.name().display());
+        let twice = seen.insert(entry.file_name().to_owned(), entry.ino());
+        assert_eq!(twice, None, "{} came twice", entry.file_name().display());
     }
     seen
 }
@@ -75,7 +76,7 @@ pub fn assert_same(seen: &BTreeMap<OsString, u64>, expected: &BTreeMap<OsString,
 
 /// Options that ask for everything ordinary.
 pub fn with_metadata() -> Options {
-    Options::new().metadata(StatxFlags::BASIC_STATS)
+    Options::new().metadata(StatxMask::BASIC_STATS)
 }
 
 /// The descriptors of this process that are open on something below a directory.

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use nowait::scan::{FileType, Scan};
+use nowait::FileType;
+use nowait::scan::Scan;
 use rustix::fs::{CWD, Mode, OFlags, XattrFlags, mknodat, openat};
 use slowdisk::{Entry, Filesystem, SlowDisk, TestMount};
 use tempfile::TempDir;
@@ -63,7 +64,7 @@ impl Ground {
             let (mut files, mut subdirectories) = (0, false);
             for entry in Scan::blocking_open(path)? {
                 files += 1;
-                subdirectories |= entry?.file_type() == FileType::Directory;
+                subdirectories |= entry?.file_type() == FileType::Dir;
             }
             if files == 0 {
                 return Err(Problem::Usage(format!(

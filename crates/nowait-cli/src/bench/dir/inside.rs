@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use nowait::StatxMask;
 use nowait::scan::{self, Limits, Xattrs};
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, StatxFlags, openat, statx};
 use rustix::io::Errno;
@@ -87,7 +88,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
 fn scan(args: &Args) -> Result<Said, Problem> {
     let mut options = args
         .window
-        .set(scan::Options::new().metadata(StatxFlags::BASIC_STATS));
+        .set(scan::Options::new().metadata(StatxMask::BASIC_STATS));
     if args.xattr {
         options = options.xattrs(Xattrs::Names);
     }
