@@ -1,4 +1,4 @@
-//! What the kernel counts for each thread (proc(5)).
+//! The kernel's counters for each thread (proc(5)).
 
 /// How many bytes this thread has had read from block devices.
 pub fn read_bytes() -> Option<u64> {

@@ -1,5 +1,5 @@
-//! A filesystem on a disk of our choosing that can be made cold without touching the machine's other
-//! caches: it is unmounted and mounted again.
+//! A filesystem on a slow disk whose caches can be emptied without emptying the caches of the machine: it is
+//! unmounted and mounted again.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ impl Cold {
         cold
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         self.at.path()
     }

@@ -1,11 +1,10 @@
-//! Wakers of which a test says what their clone, wake and drop do.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+//! Wakers whose clone, wake and drop call a test's function.
 #![allow(unsafe_code, reason = "a waker whose clone and drop are the test's")]
 
 use std::sync::Arc;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
-/// What is done to a waker.
+/// A call of a waker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     Clone,

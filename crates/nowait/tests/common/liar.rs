@@ -1,4 +1,4 @@
-//! A filesystem that lies: in what it calls an entry, and in where a directory goes on.
+//! A filesystem that returns wrong types and wrong positions for the entries of its directory.
 
 use std::ffi::OsStr;
 use std::time::{Duration, UNIX_EPOCH};

@@ -1,11 +1,11 @@
 //! A disk that stalls or fails where a test says, and files on it that are not cached.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::path::{Path, PathBuf};
 
 use slowdisk::{Fault, FaultId, Filesystem, SlowDisk, TestMount, extents};
 
-use crate::engines::{evict, patterned};
+use super::cache::evict;
+use super::files::patterned;
 
 pub const PAGE: usize = 4096;
 pub const PAGES: u64 = 64;
@@ -54,12 +54,5 @@ impl Rig {
         faults
             .into_iter()
             .for_each(|fault| self.disk.release(fault));
-    }
-
-    /// Evicts, without reading in this thread.
-    pub fn cold_again(&self, path: &Path) {
-        std::thread::scope(|s| {
-            s.spawn(|| evict(path));
-        });
     }
 }

@@ -1,0 +1,92 @@
+//! Directories to scan, and the expected results.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use nowait::engine::{Engine, Options as EngineOptions};
+use nowait::scan::{Options, Scan, StatxFlags};
+use rustix::fs::OFlags;
+
+use crate::common::backends::backends;
+
+/// An engine on each backend.
+pub fn engines() -> Vec<Engine> {
+    let engine = |backend| EngineOptions::new().backend(backend).build().unwrap();
+    backends().into_iter().map(engine).collect()
+}
+
+/// Makes `n` empty files: `prefix` and a number.
+pub fn fill(dir: &Path, prefix: &str, n: usize) {
+    fs::create_dir_all(dir).unwrap();
+    let dir = fs::File::open(dir).unwrap();
+    for i in 0..n {
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+        rustix::fs::openat(&dir, format!("{prefix}{i}"), flags, 0o600.into()).unwrap();
+    }
+}
+
+/// Each name that the standard library lists, and its inode number.
+pub fn listed(dir: &Path) -> BTreeMap<OsString, u64> {
+    use std::os::unix::fs::DirEntryExt;
+    let entry = |entry: std::io::Result<fs::DirEntry>| {
+        let entry = entry.unwrap();
+        (entry.file_name(), entry.ino())
+    };
+    fs::read_dir(dir).unwrap().map(entry).collect()
+}
+
+/// Each name that a scan brings.
+///
+/// # Panics
+/// If a name comes twice, or an error does.
+pub fn scanned(scan: Scan) -> BTreeMap<OsString, u64> {
+    let mut seen = BTreeMap::new();
+    for entry in scan {
+        let entry = entry.unwrap();
+        let twice = seen.insert(entry.name().to_owned(), entry.ino());
+        assert_eq!(twice, None, "{} came twice", entry.name().display());
+    }
+    seen
+}
+
+/// The same names, or which differ.
+pub fn assert_same(seen: &BTreeMap<OsString, u64>, expected: &BTreeMap<OsString, u64>, what: &str) {
+    if seen == expected {
+        return;
+    }
+    let missing: Vec<_> = expected
+        .iter()
+        .filter(|e| seen.get(e.0) != Some(e.1))
+        .take(5)
+        .collect();
+    let strange: Vec<_> = seen
+        .iter()
+        .filter(|e| expected.get(e.0) != Some(e.1))
+        .take(5)
+        .collect();
+    panic!(
+        "{what}: {} instead of {}; missing {missing:?}, not to be there {strange:?}",
+        seen.len(),
+        expected.len()
+    );
+}
+
+/// Options that ask for everything ordinary.
+pub fn with_metadata() -> Options {
+    Options::new().metadata(StatxFlags::BASIC_STATS)
+}
+
+/// The descriptors of this process that are open on something below a directory.
+pub fn descriptors_below(dir: &Path) -> Vec<std::path::PathBuf> {
+    let open = fs::read_dir("/proc/self/fd").unwrap();
+    open.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok())
+        .filter(|target| target.starts_with(dir))
+        .collect()
+}
+
+/// How many threads this process has.
+pub fn threads() -> usize {
+    fs::read_dir("/proc/self/task").unwrap().count()
+}
