@@ -2,8 +2,8 @@
 
 use nowait::engine::{Backend, Options};
 
-/// The backends that can be had here; says so (or fails, see [`slowdisk::skip_or_fail`]) where the
-/// ring can't.
+/// The backends that work on this machine. If no ring can be made, that is reported as a skipped test (see
+/// [`slowdisk::skip_or_fail`]).
 pub fn backends() -> Vec<Backend> {
     match Options::new()
         .depth(1)

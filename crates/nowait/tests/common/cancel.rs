@@ -7,7 +7,7 @@ use super::either::on_either;
 
 pub trait Cancel: Drive {
     fn cancel(&mut self, ticket: Ticket) {
-        on_either!(self.engine_mut(), engine => engine.cancel(ticket));
+        on_either!(self.engine_mut(), cancel(ticket));
     }
 }
 

@@ -22,7 +22,7 @@ pub fn one(engine: &mut dyn Drive, op: impl Into<Op>) -> Completion {
     }
 }
 
-/// Submits an operation that can't be done at once.
+/// Submits an operation that must wait.
 pub fn queued(engine: &mut dyn Drive, op: impl Into<Op>) -> Ticket {
     match engine.submit(op.into()) {
         Submit::Queued(ticket) => ticket,
@@ -49,7 +49,7 @@ pub fn finish(engine: &mut dyn Drive, n: usize) -> Vec<Completion> {
     out
 }
 
-/// The result as a system call would have said it: a count, or an errno.
+/// The result in the form of a system call: a count, or an errno.
 pub fn said(completion: &Completion) -> Result<usize, i32> {
     match &completion.result {
         Ok(n) => Ok(*n),

@@ -15,28 +15,28 @@ pub trait Drive {
     fn engine_mut(&mut self) -> Either<&mut Engine, &mut LocalEngine>;
 
     fn submit(&mut self, op: Op) -> Submit {
-        on_either!(self.engine_mut(), engine => engine.submit(op))
+        on_either!(self.engine_mut(), submit(op))
     }
     fn submit_batch(&mut self, ops: &mut Vec<Op>) -> usize {
-        on_either!(self.engine_mut(), engine => engine.submit_batch(ops))
+        on_either!(self.engine_mut(), submit_batch(ops))
     }
     fn reap(&mut self, out: &mut Vec<Completion>, wait: Wait) -> nowait::Result<usize> {
-        on_either!(self.engine_mut(), engine => engine.reap(out, wait))
+        on_either!(self.engine_mut(), reap(out, wait))
     }
     fn stats(&self) -> Stats {
-        on_either!(self.engine(), engine => engine.stats())
+        on_either!(self.engine(), stats())
     }
     fn in_flight(&self) -> usize {
-        on_either!(self.engine(), engine => engine.in_flight())
+        on_either!(self.engine(), in_flight())
     }
     fn depth(&self) -> usize {
-        on_either!(self.engine(), engine => engine.depth())
+        on_either!(self.engine(), depth())
     }
     fn backend(&self) -> Backend {
-        on_either!(self.engine(), engine => engine.backend())
+        on_either!(self.engine(), backend())
     }
     fn why(&self) -> &str {
-        on_either!(self.engine(), engine => engine.why())
+        on_either!(self.engine(), why())
     }
     fn is_local(&self) -> bool {
         matches!(self.engine(), Either::Local(_))

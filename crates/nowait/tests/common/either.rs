@@ -6,12 +6,16 @@ pub enum Either<S, L> {
     Local(L),
 }
 
-/// Calls the same method of a shared or of a local engine.
+/// Calls the same method of a shared or of a local engine: the engine's own, not a trait's.
 macro_rules! on_either {
-    ($either:expr, $engine:ident => $call:expr) => {
+    ($either:expr, $method:ident($($argument:expr),*)) => {
         match $either {
-            $crate::common::either::Either::Shared($engine) => $call,
-            $crate::common::either::Either::Local($engine) => $call,
+            $crate::common::either::Either::Shared(engine) => {
+                nowait::engine::Engine::$method(engine, $($argument),*)
+            }
+            $crate::common::either::Either::Local(engine) => {
+                nowait::engine::LocalEngine::$method(engine, $($argument),*)
+            }
         }
     };
 }

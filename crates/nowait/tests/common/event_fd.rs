@@ -7,7 +7,7 @@ use super::either::on_either;
 
 pub trait EventFd: Drive {
     fn event_fd(&mut self) -> nowait::Result<BorrowedFd<'_>> {
-        on_either!(self.engine_mut(), engine => engine.event_fd())
+        on_either!(self.engine_mut(), event_fd())
     }
 }
 

@@ -12,7 +12,7 @@ pub fn byte_at(offset: u64) -> u8 {
     (offset ^ (offset >> 8) ^ (offset >> 16).wrapping_mul(31)) as u8
 }
 
-/// So many bytes as a patterned file has them from `offset` on.
+/// `len` bytes of a patterned file at `offset`.
 pub fn pattern(offset: u64, len: usize) -> Vec<u8> {
     (offset..offset + len as u64).map(byte_at).collect()
 }

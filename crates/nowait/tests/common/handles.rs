@@ -16,7 +16,7 @@ pub fn handle_rw(path: &Path) -> Handle {
     Handle::new(file.unwrap()).unwrap()
 }
 
-/// A pipe: what reads it, and what writes to it.
+/// A pipe: its read end and its write end.
 pub fn pipe() -> (Handle, OwnedFd) {
     let (reader, writer) = std::io::pipe().unwrap();
     (Handle::new(reader).unwrap(), writer.into())

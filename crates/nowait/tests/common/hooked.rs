@@ -14,7 +14,7 @@ pub enum Event {
 
 type Hook = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// A waker that calls `hook` with everything that is done to it or to a clone of it.
+/// A waker that calls `hook` at each call of it or of a clone.
 pub fn hooked(hook: impl Fn(Event) + Send + Sync + 'static) -> Waker {
     let hook: Hook = Arc::new(hook);
     // SAFETY: the table keeps the contract: each of its wakers owns one box, and is `Sync`.

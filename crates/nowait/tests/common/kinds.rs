@@ -31,7 +31,7 @@ pub trait AnyKind: Drive {
 
     /// Slots for registered files.
     fn set(&mut self, capacity: usize) -> nowait::Result<FileSet> {
-        on_either!(self.engine_mut(), engine => engine.file_set(capacity))
+        on_either!(self.engine_mut(), file_set(capacity))
     }
 }
 

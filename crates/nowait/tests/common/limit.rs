@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::wait::LONG;
 
-/// Ends the process with a message if what it guards hangs: a hang must not outlive the test.
+/// Ends the process with a message if the guarded code hangs.
 pub struct Limit(Arc<AtomicBool>);
 
 impl Limit {

@@ -10,7 +10,7 @@ use super::files::patterned;
 pub const PAGE: usize = 4096;
 pub const PAGES: u64 = 64;
 
-/// ext4 on a disk with faults, with files that are not cached.
+/// An ext4 filesystem on a disk with faults.
 pub struct Rig {
     pub disk: SlowDisk,
     pub mount: TestMount,
@@ -27,8 +27,8 @@ impl Rig {
         Rig { disk, mount }
     }
 
-    /// A new file of [`PAGES`] patterned pages: reads of an earlier one of that name, given up and not
-    /// over, bring nothing of it into the page cache.
+    /// Makes a new file of [`PAGES`] patterned pages, not cached. A read of an earlier file of that name
+    /// may still be running: it caches no page of the new file.
     pub fn cold(&self, name: &str) -> PathBuf {
         match std::fs::remove_file(self.mount.path().join(name)) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => panic!("{name}: {e}"),
@@ -39,7 +39,7 @@ impl Rig {
         path
     }
 
-    /// Stalls or breaks the reads of one file's own blocks.
+    /// Stalls or breaks the reads of a file's blocks.
     pub fn fault(&self, path: &Path, fault: fn(std::ops::Range<u64>) -> Fault) -> Vec<FaultId> {
         let file = std::fs::File::open(path).unwrap();
         let ranges = extents(&file).unwrap();
@@ -49,7 +49,7 @@ impl Rig {
             .collect()
     }
 
-    /// Ends what [`fault`](Rig::fault) began.
+    /// Ends faults that [`fault`](Rig::fault) began.
     pub fn release(&self, faults: Vec<FaultId>) {
         faults
             .into_iter()

@@ -11,7 +11,7 @@ use super::kinds::{AnyKind, odd_rings, plain};
 /// Chains of operations.
 pub trait Chains: Drive {
     fn submit_chain(&mut self, chain: Chain) -> Result<Vec<Ticket>, RefusedChain> {
-        on_either!(self.engine_mut(), engine => engine.submit_chain(chain))
+        on_either!(self.engine_mut(), submit_chain(chain))
     }
 }
 

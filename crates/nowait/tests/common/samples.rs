@@ -10,8 +10,8 @@ use rustix::fs::{Advice, fadvise};
 
 use super::cache::evict;
 
-/// The byte that a file made from `seed` has at `position`: no two pages, and no two files, are
-/// alike, so a byte from elsewhere is a wrong byte.
+/// The byte at `position` of a file that is made from `seed`. No two pages and no two files are alike: a
+/// byte from another position is a wrong byte.
 pub fn byte(seed: u64, position: u64) -> u8 {
     let mut x = (position / 8) ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,7 +24,7 @@ pub fn bytes(seed: u64, range: Range<u64>) -> Vec<u8> {
     range.map(|position| byte(seed, position)).collect()
 }
 
-/// A file on disk, and what is in it.
+/// A file on disk, and its content.
 #[derive(Debug)]
 pub struct Sample {
     pub path: PathBuf,
@@ -37,8 +37,7 @@ impl Sample {
         Sample::sparse(dir, name, size, std::slice::from_ref(&(0..size)))
     }
 
-    /// A file of `size` bytes with data in these ranges and holes elsewhere. All of it is on the
-    /// device.
+    /// A file of `size` bytes with data in these ranges and holes elsewhere. All data is on the device.
     pub fn sparse(dir: &Path, name: &str, size: u64, data: &[Range<u64>]) -> Sample {
         let path = dir.join(name);
         let seed = size ^ name.len() as u64;
@@ -61,31 +60,30 @@ impl Sample {
         self.content.len() as u64
     }
 
-    /// A descriptor of its own, without readahead: what it touches, and nothing else, becomes
-    /// cached.
+    /// A new descriptor without readahead: a read caches the pages that it touches and no others.
     pub fn open(&self) -> File {
         let file = File::open(&self.path).expect("open");
         fadvise(&file, 0, None, Advice::Random).expect("fadvise");
         file
     }
 
-    /// pread must see exactly the content. The page cache is warm afterwards.
+    /// Checks the content with pread(2). All pages are cached afterwards.
     pub fn check(&self) {
         let seen = fs::read(&self.path).expect("read");
         assert!(seen == self.content, "{} has changed", self.path.display());
     }
 
-    /// Out of the page cache with it.
+    /// Drops all its pages from the page cache.
     pub fn evict(&self) {
         evict(&self.path);
     }
 
-    /// All of it into the page cache.
+    /// Reads all its pages into the page cache.
     pub fn warm(&self) {
         self.touch(0..self.size());
     }
 
-    /// These bytes, and the rest of their pages, into the page cache.
+    /// Reads the pages of these bytes into the page cache.
     pub fn touch(&self, range: Range<u64>) {
         let end = range.end.min(self.size());
         let mut piece = vec![0; end.saturating_sub(range.start) as usize];

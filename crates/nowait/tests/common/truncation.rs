@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::files::pattern;
 
-/// Cuts a patterned file off and makes it whole again, until told that it is over.
+/// Truncates a patterned file and writes it again, until `over` is set.
 pub fn cut_off_until(path: &Path, len: usize, over: &AtomicBool) {
     let file = std::fs::File::options().write(true).open(path).unwrap();
     let bytes = pattern(0, len);

@@ -24,7 +24,7 @@ pub enum Asked {
     Fallocate,
 }
 
-/// How many bytes of a read or a write are done at most, or an errno.
+/// The maximum of bytes that a read or a write transfers, or an errno.
 type Answer = dyn Fn(Asked) -> Result<usize, i32> + Send + Sync;
 
 struct Server {
@@ -32,7 +32,7 @@ struct Server {
     answer: Box<Answer>,
 }
 
-/// A mounted file. Dropping it takes the mount away.
+/// A mounted file. Dropping it unmounts it.
 pub struct Served {
     _session: BackgroundSession,
     _dir: tempfile::TempDir,
@@ -41,7 +41,7 @@ pub struct Served {
     pub bytes: Arc<Mutex<Vec<u8>>>,
 }
 
-/// Mounts a file with these bytes, whose requests are answered so.
+/// Mounts a file with these bytes. `answer` decides each request.
 pub fn serve(
     bytes: Vec<u8>,
     answer: impl Fn(Asked) -> Result<usize, i32> + Send + Sync + 'static,

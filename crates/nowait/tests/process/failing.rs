@@ -11,11 +11,11 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 use crate::common::wait::LONG;
 
-/// When the call fails.
+/// The calls that fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     Always,
-    /// Once: the n-th time that it is made, from 1 on.
+    /// The n-th call only, counted from 1.
     Nth(u32),
 }
 
@@ -24,7 +24,7 @@ pub enum When {
 pub struct Case {
     pub name: &'static str,
     pub call: libc::c_long,
-    /// Not if its third argument is this: reads and writes of eventfds go through.
+    /// A call with this third argument does not fail: reads and writes of eventfds work.
     pub unless_count: Option<u32>,
     pub errno: i32,
     pub when: When,
@@ -42,7 +42,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// A page of one's own: it is never unmapped.
+    /// A new page. It is never unmapped.
     pub fn new() -> &'static Page {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, zeroed, and large enough.
@@ -53,14 +53,14 @@ impl Page {
     }
 }
 
-/// Runs `body` in a forked child in which the call fails. Says what is wrong if the child panics, dies
-/// or hangs.
+/// Runs `body` in a forked child in which the call fails. Returns an error if the child panics, dies or
+/// hangs.
 pub fn failing(case: Case, page: &Page, body: impl FnOnce()) -> Result<(), String> {
     page.stage.store(0, Ordering::SeqCst);
     page.fact.store(0, Ordering::SeqCst);
     page.listener.store(-1, Ordering::SeqCst);
     page.go.store(0, Ordering::SeqCst);
-    // SAFETY: the parent has one thread that matters here: it holds no lock of the library's.
+    // SAFETY: no other thread of the parent holds a lock of the library.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
@@ -94,7 +94,7 @@ pub fn failing(case: Case, page: &Page, body: impl FnOnce()) -> Result<(), Strin
     ))
 }
 
-/// Puts the filter on.
+/// Installs the filter.
 fn put_on(case: Case, page: &Page) {
     let action = match case.when {
         When::Always => libc::SECCOMP_RET_ERRNO | case.errno as u32,
@@ -143,7 +143,7 @@ fn put_on(case: Case, page: &Page) {
         while page.go.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
-        // SAFETY: this process's copy of it, which nothing else knows of.
+        // SAFETY: the descriptor is this process's copy, and nothing else uses it.
         drop(unsafe { OwnedFd::from_raw_fd(listener as i32) });
     }
 }
@@ -151,7 +151,8 @@ fn put_on(case: Case, page: &Page) {
 const RECEIVE: libc::c_ulong = 0xc050_2100;
 const SEND: libc::c_ulong = 0xc018_2101;
 
-/// Answers a child's calls, until it ends: the n-th with the errno, the others as the kernel does.
+/// Answers the calls of a child until it ends. The n-th call fails with the errno, the kernel carries out
+/// the others.
 fn answer(pid: i32, n: u32, errno: i32, page: &Page) {
     let end = Instant::now() + 2 * LONG;
     let number = loop {
@@ -183,7 +184,7 @@ fn answer(pid: i32, n: u32, errno: i32, page: &Page) {
         unsafe {
             libc::poll(&raw mut poll, 1, -1);
             if poll.revents & libc::POLLIN == 0 {
-                // It has ended.
+                // The child has ended.
                 return;
             }
             let mut call: libc::seccomp_notif = std::mem::zeroed();

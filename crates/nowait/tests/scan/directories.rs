@@ -27,7 +27,7 @@ pub fn fill(dir: &Path, prefix: &str, n: usize) {
     }
 }
 
-/// Each name that the standard library lists, and its inode number.
+/// The names that the standard library lists, with their inode numbers.
 pub fn listed(dir: &Path) -> BTreeMap<OsString, u64> {
     use std::os::unix::fs::DirEntryExt;
     let entry = |entry: std::io::Result<fs::DirEntry>| {
@@ -37,10 +37,10 @@ pub fn listed(dir: &Path) -> BTreeMap<OsString, u64> {
     fs::read_dir(dir).unwrap().map(entry).collect()
 }
 
-/// Each name that a scan brings.
+/// The names that a scan returns, with their inode numbers.
 ///
 /// # Panics
-/// If a name comes twice, or an error does.
+/// If the scan returns a name twice, or an error.
 pub fn scanned(scan: Scan) -> BTreeMap<OsString, u64> {
     let mut seen = BTreeMap::new();
     for entry in scan {
@@ -51,7 +51,7 @@ pub fn scanned(scan: Scan) -> BTreeMap<OsString, u64> {
     seen
 }
 
-/// The same names, or which differ.
+/// Checks that the names are the same, and names those that differ.
 pub fn assert_same(seen: &BTreeMap<OsString, u64>, expected: &BTreeMap<OsString, u64>, what: &str) {
     if seen == expected {
         return;
@@ -73,12 +73,12 @@ pub fn assert_same(seen: &BTreeMap<OsString, u64>, expected: &BTreeMap<OsString,
     );
 }
 
-/// Options that ask for everything ordinary.
+/// Options that ask for the basic metadata.
 pub fn with_metadata() -> Options {
     Options::new().metadata(StatxFlags::BASIC_STATS)
 }
 
-/// The descriptors of this process that are open on something below a directory.
+/// The paths below a directory that are open in this process.
 pub fn descriptors_below(dir: &Path) -> Vec<std::path::PathBuf> {
     let open = fs::read_dir("/proc/self/fd").unwrap();
     open.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok())
@@ -86,7 +86,7 @@ pub fn descriptors_below(dir: &Path) -> Vec<std::path::PathBuf> {
         .collect()
 }
 
-/// How many threads this process has.
+/// The number of threads of this process.
 pub fn threads() -> usize {
     fs::read_dir("/proc/self/task").unwrap().count()
 }
