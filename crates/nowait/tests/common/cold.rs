@@ -1,6 +1,9 @@
 //! A filesystem on a slow disk whose caches can be emptied without emptying the caches of the machine: it is
 //! unmounted and mounted again.
-#![allow(dead_code, reason = "the programs of crate nowait-cli use a part of it")]
+#![allow(
+    dead_code,
+    reason = "the programs of crate nowait-cli use a part of it"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -105,7 +105,7 @@ fn methods_of_a_file_that_is_none_say_what_the_calls_say() {
         for (what, fd, want) in cases {
             let file = File::from_fd(fd, engine).unwrap();
             assert_eq!(errnos(&file), want, "{what} on {}", engine.backend());
-            // Twice: the first time may have taught something.
+            // Twice: the first call may change what is known about the file.
             assert_eq!(errnos(&file), want, "{what} on {}", engine.backend());
         }
     });
@@ -167,7 +167,7 @@ fn errors_name_the_operation_and_the_file() {
                 text(error.clone()),
                 format!("open {}: {missing}", none.display())
             );
-            // As an `io::Error` it keeps its kind and its words.
+            // The conversion to `io::Error` keeps kind and message.
             let io = std::io::Error::from(error);
             assert_eq!(io.kind(), std::io::ErrorKind::NotFound);
             assert!(io.to_string().contains(missing));
@@ -182,7 +182,7 @@ fn errors_name_the_operation_and_the_file() {
                 ("open", Some(libc::EINVAL))
             );
         }
-        // Operations on handles without a path name themselves.
+        // The error of a handle without a path names the operation.
         let mut shared = engine.clone();
         let done = one(&mut shared, Fsync::new(&pipe().0));
         assert_eq!(
@@ -299,7 +299,7 @@ fn a_file_truncated_while_it_is_read_gives_its_bytes_or_its_end() {
                     let n = done.result.unwrap();
                     assert_eq!(done.held.len(), n);
                     let want = pattern(at, n);
-                    // A page that is being cut off may already be zeros.
+                    // A page that is being truncated may already be zeros.
                     let odd = done
                         .held
                         .iter()
@@ -398,7 +398,7 @@ fn a_full_disk_says_so() {
     });
 }
 
-/// Each flag on reads and writes: done, or refused with a type.
+/// Each flag on reads and writes is honoured, or refused with a typed error.
 fn every_flag(engine: &Engine, dir: &Path, what: &str) {
     let path = patterned(dir, "flags", 10_000);
     let file = options(engine).blocking_open(&path).unwrap();
@@ -421,7 +421,7 @@ fn every_flag(engine: &Engine, dir: &Path, what: &str) {
                 refused(error, flag);
             }
         }
-        // The engine's answer is the call's, but where an answer is "not now".
+        // The engine returns what the call returns, except for "try again".
         let same = |told: Result<usize, i32>, plain: &nowait::Result<usize>| {
             let plain = plain.as_ref().map(|n| *n).map_err(|e| e.errno().unwrap());
             let now = [told, plain].iter().all(|r| *r != Err(libc::EAGAIN));
@@ -442,7 +442,7 @@ fn every_flag(engine: &Engine, dir: &Path, what: &str) {
             Err(error) => refused(error, flag),
         }
 
-        // The same bytes as are there already.
+        // The bytes that the file already has.
         let bytes = pattern(4096, 4096);
         let plain = write::with_flags(&file, &bytes, 4096, flag);
         if let Err(error) = &plain {

@@ -51,7 +51,7 @@ fn a_read_that_waits_on_the_ring_is_stopped() {
         );
         assert!(bytes_of(done).capacity() >= 64, "the buffer is back");
         nothing_for_a_while(engine);
-        // The others still read.
+        // The other reads go on.
         rustix::io::write(&writer, b"x").unwrap();
         let done = finish(engine, 1).remove(0);
         assert_eq!(said(&done), Ok(1), "{}", name(engine));
@@ -68,7 +68,7 @@ fn a_read_that_waits_on_the_ring_is_stopped() {
 
 #[test]
 fn on_threads_a_read_that_waits_is_stopped_and_a_write_that_has_begun_goes_on() {
-    // Alone in its process: it counts workers.
+    // In a child: it counts the workers of the process.
     alone(|| {
         // One worker for a pipe.
         each(Options::new().blocking_workers(2), |engine| {
@@ -107,7 +107,7 @@ fn on_threads_a_read_that_waits_is_stopped_and_a_write_that_has_begun_goes_on() 
     });
 }
 
-/// How many of this process's workers sleep in one of these calls.
+/// The number of workers of this process that sleep in one of these calls.
 fn workers_in(calls: &[i64]) -> usize {
     std::fs::read_dir("/proc/self/task")
         .unwrap()
@@ -121,7 +121,7 @@ fn workers_in(calls: &[i64]) -> usize {
         .count()
 }
 
-/// How many of this process's workers wait for something to read.
+/// The number of workers of this process that wait for something to read.
 fn waiting_workers() -> usize {
     workers_in(&[libc::SYS_poll, libc::SYS_ppoll, libc::SYS_read])
 }
@@ -133,7 +133,7 @@ fn a_ticket_of_the_past_or_of_nobody_is_ignored() {
         let past: Vec<Ticket> = (0..20).map(|_| queued(engine, Nop)).collect();
         finish(engine, 20);
         let (reader, writer) = pipe();
-        // The ring's slot of a past operation is a present one's by now.
+        // A new operation uses the ring slot of the earlier one.
         let present = queued(engine, stream(&reader));
         past.iter().for_each(|ticket| engine.cancel(*ticket));
         for odd in [0, u64::MAX, u64::MAX - 1] {
@@ -163,7 +163,7 @@ fn there_is_exactly_one_completion_however_the_race_ends() {
             rustix::io::write(&writer, &[1; 64 * 3][..64 * (round % 4)]).unwrap();
             tickets.iter().for_each(|ticket| engine.cancel(*ticket));
             if engine.backend() == Backend::Threads {
-                // Those that run take data to end.
+                // A running read ends when it gets data.
                 rustix::io::write(&writer, &[1; 64 * 8]).unwrap();
                 left += 64 * 8;
             }
@@ -184,7 +184,7 @@ fn there_is_exactly_one_completion_however_the_race_ends() {
             }
             seen.sort_unstable();
             assert_eq!(seen, tickets, "{}", name(engine));
-            // No byte is lost to a read that says it was cancelled.
+            // A cancelled read has taken no byte.
             if left > 0 {
                 let mut sink = vec![0; left + 1];
                 let n = rustix::io::read(&reader, &mut sink).unwrap();
@@ -259,7 +259,7 @@ fn fifo(dir: &Path, name: &str) -> (Handle, std::fs::File) {
 
 #[test]
 fn a_parked_operation_that_is_cancelled_strands_nobody() {
-    // Alone in its process: it counts workers.
+    // In a child: it counts the workers of the process.
     alone(|| {
         // Four workers: a pipe may hold two of them.
         each(Options::new().blocking_workers(4), |engine| {
@@ -275,11 +275,11 @@ fn a_parked_operation_that_is_cancelled_strands_nobody() {
                 .map(|(handle, token)| queued(engine, stream(handle).token(*token)))
                 .collect();
             wait_until("the file's share is taken", || waiting_workers() == 3);
-            // Over the file's share: three. Another's has the fourth worker.
+            // These three exceed the share of their file. A read of another file gets the fourth worker.
             tickets.extend([4, 5, 6].map(|token| queued(engine, stream(&f).token(token))));
             queued(engine, stream(&h).token(7));
             wait_until("all wait", || waiting_workers() == 4);
-            // One that is parked, and one that lets a parked one go on.
+            // Cancels a parked operation, and a running one, whose end lets a parked one run.
             for (ticket, token) in [(tickets[3], 4), (tickets[0], 1)] {
                 engine.cancel(ticket);
                 let done = finish(engine, 1).remove(0);
@@ -287,7 +287,7 @@ fn a_parked_operation_that_is_cancelled_strands_nobody() {
                 assert_eq!(done.held.get_token(), token);
             }
             wait_until("the file's share is taken again", || waiting_workers() == 4);
-            // Their writers gone, all others end.
+            // Without writers, all other reads end.
             drop((feed_f, feed_g, feed_h));
             let mut rest: Vec<u64> = finish(engine, 5)
                 .iter()

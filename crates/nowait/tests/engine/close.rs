@@ -21,7 +21,7 @@ use crate::common::kinds::each_kind;
 use crate::common::process_engine::each_process;
 use crate::common::wait::wait_until;
 
-/// How long the socket lingers.
+/// The linger time of the socket.
 const LINGER: Duration = Duration::from_secs(20);
 
 /// A socket that close(2) waits for, since its peer does not read; and the peer.
@@ -57,7 +57,7 @@ fn a_close_that_waits_for_a_peer_holds_up_nothing() {
         let ticket: Ticket = queued(engine, Close::new(socket));
         let start = Instant::now();
         loop {
-            // The close may be among them once its peer is gone.
+            // The completion of the close may come too, after its peer was dropped.
             queued(engine, Nop);
             let done = finish(engine, 1).remove(0);
             assert_ne!(done.ticket, Some(ticket), "{}", name(engine));
@@ -84,7 +84,7 @@ fn a_dropped_file_that_waits_for_a_peer_holds_up_nothing() {
         }
         drop(file);
         assert_eq!(engine.in_flight(), 1);
-        // Some room lets the write end, and with its end the socket is closed.
+        // The write ends when the peer has read some bytes. Then the socket is closed.
         wait_until("it is being closed", || {
             if closing() == 0 {
                 peer.read_exact(&mut [0; 65_536]).unwrap();
@@ -101,7 +101,7 @@ fn a_dropped_file_that_waits_for_a_peer_holds_up_nothing() {
     });
 }
 
-/// How many threads of this process are in close(2).
+/// The number of threads of this process in close(2).
 fn closing() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let call = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("syscall"));

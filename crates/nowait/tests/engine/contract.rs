@@ -47,7 +47,7 @@ fn room(buffer: &Vec<u8>) -> usize {
     buffer.capacity()
 }
 
-/// A handle of each kind that reads and writes may meet.
+/// A handle of each kind of file.
 struct Kinds {
     dir: tempfile::TempDir,
     file: Handle,
@@ -58,7 +58,7 @@ struct Kinds {
     socket: Handle,
     null: Handle,
     zero: Handle,
-    /// The other ends, so that reads of pipe and socket would have something.
+    /// The other ends of pipe and socket, which hold data to read.
     _ends: (OwnedFd, OwnedFd),
 }
 
@@ -271,7 +271,7 @@ fn readv_says_what_preadv_says() {
     each_kind(Options::new(), |engine| {
         let kinds = Kinds::new(engine);
         for (kind, handle) in kinds.all() {
-            // Of two reasons to refuse, the ring and the call may tell different ones.
+            // With two reasons to refuse, the ring and the call may report different ones.
             let most = if kind == "file" { 3000 } else { 1025 };
             for list in lists().into_iter().filter(|list| list.len() < most) {
                 for offset in [0u64, 3, SIZE as u64 - 5, SIZE as u64] {
@@ -308,7 +308,7 @@ fn writev_says_what_pwritev_says() {
     each_kind(Options::new(), |engine| {
         let kinds = Kinds::new(engine);
         for (kind, handle) in kinds.all() {
-            // Of two reasons to refuse, the ring and the call may tell different ones.
+            // With two reasons to refuse, the ring and the call may report different ones.
             let most = if kind == "file" { 2000 } else { 1025 };
             for list in lists().into_iter().filter(|list| list.len() < most) {
                 let what = format!("{}: {kind} {} pieces", name(engine), list.len());
@@ -409,7 +409,7 @@ fn stream_reads_and_writes_move_the_files_position() {
 #[test]
 fn a_write_of_everything_goes_on_after_short_ones() {
     each_kind(Options::new(), |engine| {
-        // A pipe takes 64 KiB at once; the reader is slow.
+        // A pipe holds 64 KiB, and the reader is slow.
         let (mut reader, writer) = std::io::pipe().unwrap();
         let given = pattern(0, 1 << 20);
         let handle = Handle::new(writer).unwrap();
@@ -602,7 +602,7 @@ fn getxattr_says_what_the_call_says() {
             for size in [0usize, 1, 4, 5, 6, 1000] {
                 for target in [None, Some(&path), Some(&none)] {
                     if target == Some(&none) && [c"", &*long].contains(&attribute) {
-                        // Two faults: which is named first is the kernel's choice.
+                        // With two faults, the kernel chooses the one that it reports.
                         continue;
                     }
                     let what = format!("{}: {attribute:?} {size} {target:?}", name(engine));
@@ -661,7 +661,7 @@ fn an_attribute_may_have_more_room_than_a_ring_can_say() {
     });
 }
 
-/// Memory of more than 4 GiB, of which nothing is ever touched.
+/// More than 4 GiB of memory that is never accessed.
 struct Vast(NonNull<u8>);
 
 const VAST: usize = (4 << 30) + 8192;
@@ -954,7 +954,7 @@ fn flags_travel_with_the_operation() {
         let mut want = pattern(0, 1000);
         want.write_all(b"tail!").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), want, "{}", name(engine));
-        // NOWAIT: what is not there at once is not waited for, and not tried again elsewhere.
+        // NOWAIT: missing data is not waited for, and a worker does not try again.
         let (reader, _writer) = pipe();
         let op = Read::stream(&reader, vec_of(10)).flags(RwFlags::NOWAIT);
         // (Pipes take the flag since 6.3.)
@@ -964,7 +964,7 @@ fn flags_travel_with_the_operation() {
             "{}: {said_of_nothing:?}",
             name(engine)
         );
-        // A flag from the future is refused, not dropped.
+        // An unknown flag is refused, not dropped.
         let odd = RwFlags::from_bits_retain(1 << 30);
         let op = Read::new(&open, vec_of(10), 0).flags(odd);
         let told = said(&one(engine, op));

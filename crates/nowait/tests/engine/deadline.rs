@@ -38,7 +38,7 @@ fn a_read_that_waits_gives_up() {
         let text = done.result.as_ref().unwrap_err().to_string();
         assert!(text.contains("read") && text.contains("deadline"), "{text}");
         assert!(bytes_of(done).capacity() >= 64, "the buffer is back");
-        // Nothing was taken from the pipe, and the next read is not concerned.
+        // Nothing was read from the pipe, and the next read works.
         rustix::io::write(&writer, b"abc").unwrap();
         assert_eq!(bytes_of(one(engine, stream(&reader))), b"abc");
     });
@@ -63,7 +63,7 @@ fn on_threads_what_waits_behind_a_blocked_worker_gives_up() {
         );
         assert_eq!(source_of(done).len(), 1 << 20, "the bytes are back");
         nothing_for_a_while(engine);
-        // The running one can't be called back; it ends as it would have.
+        // The running read can't be cancelled. It ends as without a deadline.
         std::io::Read::read_exact(&mut reader, &mut vec![0; 1 << 20]).unwrap();
         let done = finish(engine, 1).remove(0);
         assert_eq!(

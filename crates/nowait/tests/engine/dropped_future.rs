@@ -35,7 +35,7 @@ use crate::common::wait::wait_until;
 const ALIVE: u64 = 0x6e6f_7761_6974_2121;
 const PAGE: usize = 4096;
 
-/// A page-aligned buffer that counts how often it is freed, and notices being used after.
+/// A page-aligned buffer that counts its frees and detects use after them.
 struct Watched {
     alive: u64,
     memory: Box<[u8]>,
@@ -125,7 +125,7 @@ fn never_polled_it_is_freed_at_once() {
 fn while_it_waits_for_its_turn_it_is_freed_at_once() {
     each_shared(Options::new().depth(1), |engine| {
         let mut shared = engine.clone();
-        // Done, and not reaped, it still takes its place.
+        // A completion that is not reaped keeps its place.
         queued(&mut shared, Nop);
         let dir = scratch();
         let path = patterned(dir.path(), "file", 2 * PAGE);
@@ -160,7 +160,7 @@ fn while_it_waits_for_its_turn_it_is_freed_at_once() {
     });
 }
 
-/// A file on a disk whose requests can be stalled, and what must live as long.
+/// A disk whose requests can be stalled, and its mounted filesystem.
 struct Slow {
     disk: SlowDisk,
     mount: TestMount,
@@ -212,7 +212,7 @@ fn in_flight_it_is_freed_after_the_completion_and_once() {
         assert!(poll_once(&mut sync).is_pending());
         wait_until("the disk has them", || slow.disk.stalled() >= 3);
 
-        // Everything that a caller can let go of, while the device works.
+        // Drops everything that a caller has, while the device works.
         drop((read, write, sync));
         assert_eq!((count(&read_freed), count(&write_freed)), (0, 0));
         assert!(engine.in_flight() >= 3);
@@ -336,7 +336,7 @@ fn cold_reads_dropped_at_every_moment() {
                 }
                 flying.push(read);
             }
-            // In an order of no kind.
+            // In no particular order.
             while !flying.is_empty() {
                 let at = (round as usize * 5 + flying.len() * 3) % flying.len();
                 drop(flying.swap_remove(at));
@@ -451,7 +451,7 @@ fn completions_that_nobody_reaps_are_freed_with_the_engine() {
 }
 
 thread_local! {
-    /// To be freed when the engine that a test was given is dropped, after the test.
+    /// Counters of buffers that are freed when `each` drops the engine, after the test.
     static UNREAPED: std::cell::RefCell<Vec<Arc<AtomicUsize>>> = const {
         std::cell::RefCell::new(Vec::new())
     };
@@ -468,7 +468,7 @@ fn threads_end_with_their_engine() {
             assert!(engine.is_local() || ours() > 0);
         });
         wait_until("all threads are gone", || ours() == 0);
-        // The descriptors too: those of rings, eventfds and files.
+        // The descriptors of rings, eventfds and files are closed too.
         let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
         each(Options::new(), |engine| {
             let _ = engine.event_fd().unwrap().as_fd();
@@ -479,7 +479,7 @@ fn threads_end_with_their_engine() {
     });
 }
 
-/// How many threads of engines there are in this process.
+/// The number of engine threads in this process.
 fn ours() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let names =

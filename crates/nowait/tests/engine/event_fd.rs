@@ -16,7 +16,7 @@ use crate::common::handles::{handle, pipe};
 use crate::common::results::kind;
 use crate::common::wait::LONG;
 
-/// The descriptor, asked for once, as a program gives it to its event loop.
+/// A duplicate of the eventfd, as a program gives it to its event loop.
 fn ask(engine: &mut dyn Drive) -> OwnedFd {
     engine.event_fd().unwrap().try_clone_to_owned().unwrap()
 }
@@ -32,8 +32,9 @@ fn readable_now(event: &OwnedFd) -> bool {
     readable(event, Duration::ZERO)
 }
 
-/// All is reaped: it is not readable. A local engine's ring may signal again for what a reap has
-/// taken already (on some kernels more than once); the next one finds nothing, and then it is quiet.
+/// Checks that the eventfd is not readable when all is reaped. The ring of a local engine may signal
+/// again for completions that were reaped already, on some kernels more than once. The next reap returns
+/// nothing and ends that.
 fn assert_quiet(engine: &mut dyn Drive, event: &OwnedFd, what: &str) {
     for _ in 0..100 {
         if !readable(event, Duration::from_millis(5)) {
@@ -67,7 +68,7 @@ fn it_is_readable_when_there_is_something_and_not_before() {
             "{what}: and stays readable until the reap"
         );
         let mut done = Vec::new();
-        // Some kernels (6.1) signal what still takes a second look to complete.
+        // Some kernels (6.1) signal before the completion can be reaped.
         while engine.reap(&mut done, Wait::No).unwrap() == 0 {
             assert!(readable(&event, LONG), "{what}: it signals again");
         }
@@ -121,7 +122,7 @@ fn what_ends_while_others_are_reaped_is_told() {
                 Op::from(Read::stream(&reader, Box::new(vec![0u8; 1]))).token(1),
             );
             assert_quiet(engine, &event, &what);
-            // A ring may defer the read's completion; the nop's is there at once, and reaped.
+            // A ring may defer the completion of the read. The completion of the nop is reaped at once.
             rustix::io::write(&writer, b"x").unwrap();
             let mut ops = vec![Op::from(Nop).token(2)];
             assert_eq!(engine.submit_batch(&mut ops), 1);

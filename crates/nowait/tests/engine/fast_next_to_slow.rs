@@ -28,7 +28,7 @@ fn in_mode(path: &Path, mode: Mode) -> Handle {
     Handle::with_mode(std::fs::File::open(path).unwrap(), mode).unwrap()
 }
 
-/// A file whose reads are of single pages: without readahead no read concerns another's pages.
+/// A file without readahead: a read touches only its own pages.
 fn random(path: &Path) -> Handle {
     in_mode(path, Mode::Strict)
 }
@@ -59,7 +59,7 @@ fn operations_next_to_a_stalled_file(rig: &Rig, engine: &mut dyn Drive, mode: Mo
     let stall = rig.fault(&bad, Fault::stall);
     let [bad, good, elsewhere] = [bad, good, elsewhere].map(|path| in_mode(&path, mode));
 
-    // More of them than there are workers, each on its own and in a batch.
+    // More reads than workers, one by one and as a batch.
     (0..10).for_each(|i| {
         queued(engine, page(&bad, i * 3));
     });
@@ -202,7 +202,7 @@ fn a_strict_caller_never_touches_the_device() {
                     assert_eq!(done.result.unwrap(), len);
                     assert!(done.held == pattern(at, len));
                 };
-                // Here and there, then one after the other, then all at once.
+                // In random order, then sequentially, then in one read.
                 (0..PAGES).for_each(|i| read((i * 37 % PAGES) * PAGE as u64, PAGE));
                 cold_again(&path);
                 (0..PAGES / 4).for_each(|i| read(i * 4 * PAGE as u64, 4 * PAGE));
@@ -251,7 +251,7 @@ fn a_strict_callers_hits_start_no_readahead() {
         eager.read(true).engine(engine).cache_mode(Mode::Eager);
         let eager = eager.blocking_open(&path).unwrap();
         if meets_a_mark(&eager, &path) == 0 {
-            // So on 6.1, where a NOWAIT read starts no readahead.
+            // On 6.1 a NOWAIT read starts no readahead.
             slowdisk::skip_or_fail("eager callers pay nothing either on this kernel");
         }
         let by_path = OpenOptions::new()
@@ -265,7 +265,7 @@ fn a_strict_callers_hits_start_no_readahead() {
     });
 }
 
-/// How many reads the disk has done when it has been quiet for a moment.
+/// The number of reads of the disk after a moment without new ones.
 fn settle(rig: &Rig) -> u64 {
     std::thread::sleep(std::time::Duration::from_millis(2));
     rig.disk.counters().reads

@@ -41,7 +41,7 @@ use crate::common::wait::wait_until;
 
 const PAGE: usize = 4096;
 
-/// A panic without a message: the tests make many.
+/// Panics without a message: the tests panic often.
 fn panic_quietly() -> ! {
     resume_unwind(Box::new("a panic of the program's"))
 }
@@ -63,7 +63,7 @@ fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     poll_with(future, &noop_waker())
 }
 
-/// The engine carries what it is given, by the ring and by workers, and nothing is left in it.
+/// Checks that the engine still works, with ring and workers, and that nothing is in flight.
 fn works(engine: &mut dyn Drive, path: &Path) {
     for n in 0..8 {
         let read = Read::new(&handle(path), Box::new(vec![0; 64]), 64 * n);
@@ -83,7 +83,7 @@ fn open(engine: &Engine, path: &Path) -> File {
         .unwrap()
 }
 
-/// The same by futures.
+/// The same with futures.
 fn futures_work(engine: &Engine, path: &Path) {
     let file = open(engine, path);
     for n in 0..8 {
@@ -102,10 +102,10 @@ impl Page {
     }
 }
 
-/// Names other memory each time, and sees whether what it named before is written to.
+/// Returns other memory at each call, and detects writes to the earlier memory.
 struct Fickle {
     now: Box<Page>,
-    /// As they were when something else was named instead.
+    /// Copies of the earlier memory.
     before: Vec<(Box<Page>, Vec<u8>)>,
     calls: usize,
 }
@@ -220,7 +220,7 @@ fn each_buffer_is_asked_once() {
     });
 }
 
-/// Has more room each time it is asked. Notes what it is told.
+/// Returns more memory at each call, and notes the length that it is given.
 struct Growing {
     memory: Vec<u8>,
     asked: usize,
@@ -263,7 +263,7 @@ fn a_buffer_is_told_of_no_byte_that_was_not_read() {
     });
 }
 
-/// Has less room each time it is asked.
+/// Returns less memory at each call.
 struct Shrinking {
     memory: Vec<u8>,
     asked: usize,
@@ -303,7 +303,7 @@ fn a_read_that_was_begun_goes_on_in_less_room() {
     });
 }
 
-/// The memory is a part of the buffer, and moves wherever that does.
+/// The memory is part of the buffer and moves with it.
 struct Inline([u8; PAGE]);
 
 impl IoBufMut for Inline {
@@ -329,10 +329,10 @@ fn memory_within_a_buffer_stays_where_it_is_while_it_is_filled() {
     });
 }
 
-/// When a buffer panics.
+/// The call at which a buffer panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
-    /// When it is asked for the n-th time.
+    /// The n-th call for its memory.
     Asked(usize),
     Told,
     Dropped,
@@ -387,7 +387,7 @@ impl IoBuf for Panicking {
 
 impl Drop for Panicking {
     fn drop(&mut self) {
-        // A second panic while the first is under way would be the end of the process.
+        // A second panic during the first would abort the process.
         if self.when == When::Dropped && !std::thread::panicking() {
             panic_quietly();
         }
@@ -417,7 +417,7 @@ fn a_buffer_that_panics_when_asked_panics_in_its_own_thread() {
             let file = open(engine, &path);
             for _ in 0..20 {
                 let panicking = || Panicking::new(When::Asked(n));
-                // A future asks at most twice: before it tries, and when it goes to the engine.
+                // A future asks at most twice: before the try, and when it submits to the engine.
                 let read = panics(|| pollster::block_on(file.read_at(panicking(), 0)));
                 assert_eq!(read, n < 3, "read {n}");
                 let _ = panics(|| pollster::block_on(file.write_at(panicking(), PAGE as u64 * 8)));
@@ -579,7 +579,7 @@ fn a_call_that_is_never_made_may_panic_when_it_is_dropped() {
     });
 }
 
-/// Uses the engine whenever it is called.
+/// Calls the engine at each of its own calls.
 struct Busy {
     memory: Vec<u8>,
     engine: Engine,
@@ -657,7 +657,7 @@ fn a_buffer_may_use_the_engine_that_it_is_given_to() {
     });
 }
 
-/// Gives its memory back to a pool, and takes other memory of it, when it is asked again.
+/// At each call, gives its memory back to a pool and takes memory of the pool again.
 struct Returning {
     pool: BufferPool,
     now: Option<PoolBuffer>,
@@ -777,7 +777,7 @@ fn a_waker_that_panics_ends_nothing() {
                 });
                 let mut read = file.read_at(vec![0; 64], 0);
                 results.push(panics(|| poll_with(&mut read, &waker)));
-                // Another waker takes its place, or the future goes.
+                // Another waker replaces it, or the future is dropped.
                 let _ = panics(|| poll_once(&mut read));
                 let _ = panics(|| poll_with(&mut read, &waker));
                 drop(read);
@@ -792,7 +792,7 @@ fn a_waker_that_panics_ends_nothing() {
     }
 }
 
-/// Keeps the worker that drops it until it is told to go on.
+/// Blocks the worker that drops it, until the test lets it go on.
 struct Holding {
     memory: Vec<u8>,
     holds: Arc<AtomicBool>,
@@ -809,7 +809,7 @@ impl IoBufMut for Holding {
 
 impl Drop for Holding {
     fn drop(&mut self) {
-        // Not by the standard library, which knows only the names of its own threads.
+        // Not with the standard library, which knows only the names of its own threads.
         let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
         if name.trim() == "nowait-worker" {
             self.holds.store(true, SeqCst);
@@ -818,8 +818,8 @@ impl Drop for Holding {
     }
 }
 
-/// A waker's destructor may wait for anything: here for the worker that is about to hand over what the
-/// waker waits for.
+/// The destructor of a waker may wait: here for the worker that is about to deliver the completion that
+/// the waker waits for.
 #[test]
 fn no_waker_is_dropped_under_a_lock_that_a_worker_takes() {
     let dir = scratch();
@@ -832,7 +832,7 @@ fn no_waker_is_dropped_under_a_lock_that_a_worker_takes() {
     for _ in 0..200 {
         let flag = || Arc::new(AtomicBool::new(false));
         let (holds, go_on, armed) = (flag(), flag(), flag());
-        // A read that is given up before its worker comes back with it: the worker drops the buffer.
+        // The future is dropped before the worker has finished: the worker drops the buffer.
         let mut given_up = file.read_at(
             Holding {
                 memory: vec![0; 64],
@@ -878,7 +878,7 @@ fn no_waker_is_dropped_under_a_lock_that_a_worker_takes() {
     futures_work(&engine, &path);
 }
 
-/// An operation is `Send` and `Sync`, whatever its buffer is: a shared reference gives nothing of it.
+/// An operation is `Send` and `Sync` for every buffer: a shared reference gives no access to the buffer.
 #[test]
 fn operations_can_be_shared() {
     fn shared<T: Send + Sync>() {}

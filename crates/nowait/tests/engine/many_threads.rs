@@ -23,14 +23,14 @@ use crate::common::wait::LONG;
 
 const SIZE: usize = 1 << 20;
 
-/// A strict file, so that what is cold needs the engine.
+/// A strict file: reads of pages that are not cached need the engine.
 fn file(engine: &nowait::Engine, path: &std::path::Path) -> File {
     let mut options = OpenOptions::new();
     options.read(true).engine(engine).cache_mode(Mode::Strict);
     options.blocking_open(path).unwrap()
 }
 
-/// Reads here and there, and looks at every byte.
+/// Reads at many offsets and compares every byte.
 async fn reads(file: &File, thread: u64) {
     for i in 0..200 {
         let at = ((i * 7919 + thread * 104_729) * 512) % SIZE as u64;
@@ -251,7 +251,7 @@ fn reapers_that_wait_for_one_all_come_back() {
             for _ in 0..10_000 {
                 assert!(matches!(engine.submit(Nop.into()), Submit::Queued(_)));
                 start.wait();
-                // One of three gets it; the others have nothing to wait for.
+                // One of three threads gets the completion; nothing is left for the others.
                 engine.reap(&mut Vec::new(), Wait::No).unwrap();
                 start.wait();
                 engine.reap(&mut Vec::new(), Wait::For(1)).unwrap();

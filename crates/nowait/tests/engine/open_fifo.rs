@@ -38,9 +38,9 @@ fn waits_for_the_other_end(engine: &mut dyn Drive, open: impl Fn(&CString, OFlag
     let (read, write) = (fifo(dir.path(), "read"), fifo(dir.path(), "write"));
     queued(engine, open(&read, OFlags::RDONLY));
     nothing_for_a_while(engine);
-    // Others are served meanwhile.
+    // Other operations are served meanwhile.
     one(engine, Nop);
-    // A writer that opened at once would be told that there is no reader.
+    // An O_NONBLOCK open for writing would fail: there is no reader.
     let _writer = at_once(&read, OFlags::WRONLY);
     assert_eq!(said(&finish(engine, 1)[0]), Ok(0), "{}", name(engine));
     queued(engine, open(&write, OFlags::WRONLY));

@@ -33,7 +33,7 @@ fn came(opened: Result<impl AsFd, Option<i32>>, path: &Path) -> Came {
     Ok((flags.bits(), bytes, stat.st_mode))
 }
 
-/// Sets the combination that a number's bits stand for.
+/// Sets the combination of options that the bits of a number encode.
 macro_rules! set {
     ($options:expr, $bits:expr) => {{
         let on = |n: usize| $bits & 1 << n != 0;
@@ -42,7 +42,7 @@ macro_rules! set {
     }};
 }
 
-/// Opens by std and by ours, blocking and as a future, each time from the same beginning.
+/// Opens with std and with nowait, blocking and as a future, each time with the same files.
 fn compare(
     engine: &Engine,
     path: &Path,
@@ -163,7 +163,7 @@ fn permission_bits_and_further_flags_are_as_the_standard_librarys() {
                 }
             }
         }
-        // The last word counts.
+        // The last call counts.
         let std = |o: &mut std::fs::OpenOptions| {
             o.read(true).custom_flags(libc::O_APPEND).custom_flags(0);
         };

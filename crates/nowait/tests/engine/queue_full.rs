@@ -44,7 +44,7 @@ fn full_gives_the_operation_back() {
                 assert_eq!((op.get_token(), op.get_deadline()), (77, Some(deadline)));
                 let buffer = op.into_buffer().unwrap();
                 let back: Vec<u8> = nowait::buffer::downcast(buffer).unwrap();
-                // It was asked for its room, so it is empty.
+                // The engine asked for its memory, so the buffer is empty.
                 let (at, room) = (back.as_ptr(), back.capacity());
                 assert_eq!((at, room, back.len()), (there, 1000, 0), "{what}");
                 assert_eq!(engine.stats().full, tries, "{what}");
@@ -112,7 +112,7 @@ fn a_hit_needs_no_place() {
         let dir = scratch();
         let path = patterned(dir.path(), "file", 4096);
         let open = handle(&path);
-        // Done, and not reaped, it still takes its place.
+        // A completion that is not reaped keeps its place.
         queued(engine, Nop);
         match engine.submit(Read::new(&open, Box::new(vec![0u8; 4096]), 0).into()) {
             Submit::Done(done) => assert_eq!(bytes_of(done), pattern(0, 4096)),
@@ -130,7 +130,7 @@ fn hundreds_of_futures_take_their_turns() {
         each_shared(Options::new().depth(depth), |engine| {
             let dir = scratch();
             let path = patterned(dir.path(), "file", 512 << 10);
-            // Strict, and evicted as we go: most reads need the engine.
+            // Strict, and evicted during the test: most reads need the engine.
             let mut file = OpenOptions::new();
             file.read(true)
                 .write(true)
@@ -174,7 +174,7 @@ fn hundreds_of_futures_take_their_turns() {
 fn a_future_dropped_while_it_waits_for_its_turn_takes_nobody_elses() {
     each_shared(Options::new().depth(1), |engine| {
         let mut shared = engine.clone();
-        // Done, and not reaped, it still takes its place.
+        // A completion that is not reaped keeps its place.
         queued(&mut shared, Nop);
         let dir = scratch();
         let path = patterned(dir.path(), "file", 4096);

@@ -23,7 +23,7 @@ use crate::server::{Asked, Served, serve};
 
 const LEN: usize = 20_000;
 
-/// A file whose reads and writes are short, each by another length.
+/// A file whose reads and writes are short, with varying lengths.
 fn short() -> Served {
     let asked = AtomicUsize::new(0);
     serve(pattern(0, LEN), move |_| {
@@ -93,7 +93,7 @@ fn short_writes_of_a_server_are_continued_with_the_right_bytes() {
             );
             let there = served.bytes.lock().unwrap()[at as usize..][..len].to_vec();
             assert!(there == bytes, "{} {at}", name(engine));
-            // One kernel write: what it says is what is there.
+            // One kernel write: its count is the number of bytes in the file.
             let bytes: Vec<u8> = bytes.iter().map(|b| !b).collect();
             let write = Write::new(&open, Box::new(bytes.clone()), at);
             let n = said(&one_in_batch(engine, write)).unwrap();
@@ -106,7 +106,7 @@ fn short_writes_of_a_server_are_continued_with_the_right_bytes() {
 #[test]
 fn what_a_server_answers_is_what_comes() {
     slowdisk::require!(slowdisk::available());
-    // Which request fails, with what, and how many times more.
+    // The request that fails, the errno, and the number of failures left.
     let failing = Arc::new((
         Mutex::new(Asked::Open),
         AtomicI32::new(0),
@@ -137,7 +137,7 @@ fn what_a_server_answers_is_what_comes() {
             Asked::Getxattr,
             Asked::Fallocate,
         ] {
-            // Some answers of "no such call" are remembered by the kernel, which then asks no more.
+            // The kernel remembers some ENOSYS answers and does not send the request again.
             for errno in OF_FILES.iter().filter(|errno| **errno != libc::ENOSYS) {
                 for times in [1, u32::MAX] {
                     let op = || -> Op {
@@ -169,10 +169,10 @@ fn what_a_server_answers_is_what_comes() {
                     failing.2.store(0, Ordering::SeqCst);
                     match &done.result {
                         Ok(_) => {
-                            // Asked again after an interruption, or by a worker where a ring would
-                            // have had to wait.
+                            // The request is sent again after an interruption, or by a worker if the ring
+                            // would have to wait.
                             let again = [libc::EINTR, libc::EAGAIN, libc::ESTALE].contains(errno);
-                            // Of a sandbox's making, for all that a worker knows: openat(2) is next.
+                            // EPERM may come from a sandbox: the worker then tries openat(2).
                             let again = again || (asked, *errno) == (Asked::Open, libc::EPERM);
                             assert!(times == 1 && again, "{what}: {done:?}");
                             if asked == Asked::Read {
@@ -186,7 +186,7 @@ fn what_a_server_answers_is_what_comes() {
                             assert!(known, "{what}: {error:?}");
                         }
                     }
-                    // The next one is as ever.
+                    // The next operation works.
                     assert!(one_in_batch(engine, op()).result.is_ok(), "{what}");
                 }
             }

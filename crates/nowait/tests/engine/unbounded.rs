@@ -24,7 +24,7 @@ use crate::common::results::nothing_for_a_while;
 use crate::common::shared_engine::each_shared;
 use crate::common::wait::{LONG, wait_until};
 
-/// So many as tokio's pool has threads.
+/// The number of threads of tokio's pool.
 const MANY: usize = 512;
 
 fn fifo(dir: &Path, name: &str) -> PathBuf {
@@ -105,7 +105,7 @@ fn a_fifo_is_opened_as_open_does_it() {
             );
             drop(other);
         }
-        // Without waiting, as it was asked for.
+        // The open does not wait, as requested.
         let done = one(engine, open(&path, OFlags::WRONLY | OFlags::NONBLOCK));
         assert_eq!(said(&done), Err(libc::ENXIO), "{}", name(engine));
     });
@@ -144,7 +144,7 @@ fn calls_on_a_mount_that_hangs_do_not_keep_out_other_files() {
     });
 }
 
-/// A mount of FUSE whose server never answers. Dropped, its calls fail.
+/// A FUSE mount whose server never answers. After its drop, calls to it fail.
 struct Hung(tempfile::TempDir, Option<std::os::fd::OwnedFd>);
 
 impl Hung {
@@ -192,7 +192,7 @@ fn abandoned_reads_of_a_fifo_give_their_places_back() {
         let both = both.unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.unwrap().block_on(async {
-            // More than there are places.
+            // More opens than places.
             for _ in 0..2 * MANY {
                 let reader = std::fs::File::open(&path).unwrap();
                 let mut file = nowait::tokio::File::from_std(reader);
@@ -200,7 +200,7 @@ fn abandoned_reads_of_a_fifo_give_their_places_back() {
                 pending(&mut Box::pin(file.read(&mut byte)));
             }
             wait_until("all places are free", || engine.in_flight() == 0);
-            // Nothing reads what comes now but this.
+            // Only this read gets the next bytes.
             let mut file = nowait::tokio::File::from_std(std::fs::File::open(&path).unwrap());
             rustix::io::write(&both, b"mine").unwrap();
             let mut bytes = [0; 4];

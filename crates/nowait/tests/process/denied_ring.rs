@@ -37,7 +37,7 @@ fn deny_with(call: libc::c_long, argument: u32, value: u32, errno: i32) {
 
 const SIZE: usize = 100_000;
 
-/// Reads of every kind, warm and cold, are right.
+/// Checks reads of every kind, cached and not cached.
 fn reads_are_right(engine: &Engine, path: &Path, mode: Mode) {
     let mut options = OpenOptions::new();
     options.read(true).engine(engine).cache_mode(mode);
@@ -99,7 +99,7 @@ fn without_a_ring_there_are_threads_and_the_reason() {
         );
         assert_eq!(bytes_of(done), pattern(5, 10));
 
-        // Insisted on, it is an error that says so.
+        // If the ring is demanded, the engine is refused with the reason.
         let insisted = Options::new().backend(Backend::Uring);
         for error in [
             insisted.build().unwrap_err(),
@@ -112,7 +112,7 @@ fn without_a_ring_there_are_threads_and_the_reason() {
         }
         assert_eq!(Kernel::get().io_uring, Capability::No(errno));
         assert_eq!(Kernel::probe().io_uring, Capability::No(errno));
-        // The process's own engine is one like that.
+        // The process's engine falls back in the same way.
         let file = File::blocking_open(&path).unwrap();
         assert_eq!(file.engine().backend(), Backend::Threads);
     });
@@ -223,7 +223,7 @@ fn what_a_full_ring_with_a_thread_had_no_room_for_is_done_by_workers() {
             return;
         };
         one(&mut engine, nowait::op::Nop);
-        // Its thread sleeps by then.
+        // After this time the kernel thread sleeps.
         std::thread::sleep(Duration::from_millis(200));
         deny(&[libc::SYS_io_uring_enter], errno);
         let nop = |token| Op::from(nowait::op::Nop).token(token);
@@ -255,7 +255,7 @@ fn without_preadv2_reads_are_right() {
             let engine = Options::new().backend(backend).build().unwrap();
             both_modes(&engine, &path);
         }
-        // Asked for by name, the refusal is told.
+        // If cached reads are requested explicitly, the refusal is reported.
         let file = std::fs::File::open(&path).unwrap();
         match cached(&file, &mut [0; 10], 0).unwrap() {
             Cached::Unsupported(error) => assert_eq!(error.errno(), Some(errno)),
@@ -306,7 +306,7 @@ fn without_cachestat_strict_reads_are_right_and_still_find_the_cache() {
         for backend in backends() {
             let engine = Options::new().backend(backend).build().unwrap();
             both_modes(&engine, &path);
-            // mincore(2) tells as well, of one's own file.
+            // mincore(2) reports the pages of an own file, too.
             std::fs::read(&path).unwrap();
             let mut options = OpenOptions::new();
             options.read(true).engine(&engine).cache_mode(Mode::Strict);

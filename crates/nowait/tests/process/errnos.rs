@@ -29,7 +29,7 @@ use crate::common::wait::wait_until;
 use crate::failing::{Case, Page, When, failing};
 
 const LEN: usize = 20_000;
-/// How many bytes each write has.
+/// The length of each write.
 const PIECE: usize = 3_000;
 
 /// Files and names to work on.
@@ -177,7 +177,7 @@ impl Ground {
         let mut done = Vec::new();
         let taken = engine.submit_batch(&mut ops);
         assert!(ops.is_empty());
-        // By itself, and asked to stop.
+        // One by one, with a cancel.
         let mut more = 0;
         let last = Op::from(read(8_000, 1_000).flags(RwFlags::HIPRI)).token(99);
         match engine.submit(last) {
@@ -232,8 +232,8 @@ impl Ground {
                     Err(_) => whole = false,
                 }
             }
-            // The file, what is written to, the directory, and what it has. One that is gone by the
-            // time that it is to be opened, or is a link by then, is left out.
+            // The two files, the directory, and its entries. An entry that was removed or replaced by a
+            // link before it is opened is left out.
             let gone = [libc::ENOENT, libc::ENOTDIR, libc::ELOOP].contains(&case.errno);
             let all = found == 3 + self.names.len();
             assert!(all || !whole || (gone && found <= 3), "{found}");
@@ -254,12 +254,12 @@ impl Ground {
     }
 }
 
-/// Opens a file. The standard library would try for ever after EINTR.
+/// Opens a file. The standard library would repeat the call without end after EINTR.
 fn descriptor(path: &Path, flags: OFlags) -> Option<OwnedFd> {
     rustix::fs::open(path, flags | OFlags::CLOEXEC, rustix::fs::Mode::empty()).ok()
 }
 
-/// A read that succeeded has brought all there is, and nothing else.
+/// Checks that a successful read returned all bytes up to the end of the file.
 fn right(result: nowait::Result<usize>, bytes: &[u8], at: usize, len: usize) {
     if let Ok(n) = result {
         assert_eq!(n, len.min(LEN - at), "{len} bytes at {at}");
@@ -267,7 +267,7 @@ fn right(result: nowait::Result<usize>, bytes: &[u8], at: usize, len: usize) {
     }
 }
 
-/// Notes that a write said that it was done. A short one is not looked at.
+/// Notes that a write was reported as done. A short write is ignored.
 fn wrote(page: &Page, piece: u32, result: nowait::Result<usize>) {
     if result.is_ok_and(|n| n == PIECE) {
         page.fact.fetch_or(1 << piece, Ordering::SeqCst);
@@ -300,7 +300,7 @@ fn judge(done: Completion, page: &Page) {
     }
 }
 
-/// How many descriptors are open, of the first 256.
+/// The number of open descriptors below 256.
 fn descriptors() -> usize {
     let mut all: [libc::pollfd; 256] = std::array::from_fn(|fd| libc::pollfd {
         fd: fd as i32,
@@ -389,7 +389,7 @@ const OF_OTHERS: [i32; 6] = [
 /// The errnos with which a sandbox denies io_uring_enter(2).
 const OF_SANDBOXES: [i32; 3] = [libc::EPERM, libc::ENOSYS, libc::EACCES];
 
-/// Goes through the cases.
+/// Runs all cases.
 fn each_case(when: When) {
     let mut cases = Vec::new();
     let mut add = |calls: Calls, errnos: &[i32]| {
@@ -398,7 +398,7 @@ fn each_case(when: When) {
                 cases.push(Case {
                     name,
                     call: *call,
-                    // Of an eventfd, eight bytes that it always takes and gives.
+                    // Reads and writes of eight bytes are those of eventfds, which always succeed.
                     unless_count: matches!(*name, "SYS_read" | "SYS_write").then_some(8),
                     errno: *errno,
                     when,

@@ -94,7 +94,7 @@ fn a_scan_refuses_in_the_child_and_goes_on_in_the_parent() {
                 scan.cancel();
                 let _ = (scan.stats(), scan.plan());
                 drop(scan.canceller());
-                // The parent's engine has no workers here: the caller does it all.
+                // The parent's engine has no workers in the child: the caller does all work.
                 let here = options.blocking_open(dir.path()).unwrap();
                 assert_eq!(here.map(Result::unwrap).count(), 5_000);
                 let own = nowait::Scan::blocking_open(dir.path()).unwrap();
@@ -280,7 +280,7 @@ fn futures_on_their_way_are_refused_in_the_child_and_land_in_the_parent() {
                     other => panic!("{other:?}"),
                 }
                 drop_here(&sync);
-                // It waits for a place: here is its buffer.
+                // The future waits for a place, and has its buffer.
                 match poll_once(&mut read) {
                     std::task::Poll::Ready(done) => {
                         assert_eq!(done.result.unwrap_err().kind(), ErrorKind::Forked);
@@ -305,7 +305,7 @@ fn futures_on_their_way_are_refused_in_the_child_and_land_in_the_parent() {
     });
 }
 
-/// Drops something of the parent's in the child, as a program that ends in order would.
+/// Drops an object of the parent in the child, as an orderly exit does.
 fn drop_here<T>(it: &T) {
     // SAFETY: only in a forked child that ends without using it again.
     drop(unsafe { std::ptr::read(it) });
@@ -476,8 +476,8 @@ fn a_storm_of_spawns_disturbs_no_read() {
     });
 }
 
-/// Sits in a vfork until something is written to the pipe, at most for a while; says whether it
-/// was. The calling thread does nothing else meanwhile, not even task work.
+/// Waits in vfork(2) until the pipe has data, with a time limit. Returns true if data came. The calling
+/// thread does nothing else meanwhile, not even task work.
 fn vfork_until(pipe: &impl std::os::fd::AsRawFd) -> bool {
     extern "C" fn child(pipe: *mut libc::c_void) -> libc::c_int {
         let mut poll = libc::pollfd {

@@ -40,7 +40,7 @@ impl Ground {
         Ground { dir, file }
     }
 
-    /// Opens files of several filesystems, of which a child may not have met one.
+    /// Opens files of several filesystems. A child opens a file of yet another one.
     fn open(&self) {
         for path in [
             &*self.file,
@@ -83,7 +83,7 @@ impl Ground {
     fn in_child(&self) {
         // SAFETY: no memory is involved. A child that hangs ends with a signal.
         unsafe { libc::alarm(100) };
-        // Of a filesystem that its parent has not met.
+        // On a filesystem that the parent has not opened a file on.
         drop(handle(Path::new("/sys/kernel/mm")));
         self.open();
         self.make_engines();
@@ -92,7 +92,7 @@ impl Ground {
     }
 }
 
-/// Submits, reaps and cancels, on an engine that others use as well.
+/// Submits, reaps and cancels on an engine that other threads use, too.
 fn drive(engine: &Engine, ground: &Ground) {
     let open = handle(&ground.file);
     let far = Instant::now() + Duration::from_secs(60);
@@ -106,7 +106,7 @@ fn drive(engine: &Engine, ground: &Ground) {
     engine.reap(&mut Vec::new(), Wait::No).unwrap();
 }
 
-/// Runs `forks` while other threads hold every lock now and then.
+/// Runs `forks` while other threads take every lock again and again.
 fn under_load(engine: &Engine, ground: &Ground, forks: impl FnOnce()) {
     let pool = BufferPool::new(2, 100).unwrap();
     let opened = || std::fs::File::open(&ground.file).unwrap();

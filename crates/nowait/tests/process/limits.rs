@@ -38,7 +38,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A child for each of `roles`; in the child, `body` with the role.
+/// Runs the calling test in a child for each role. In the child, runs `body` with the role.
 fn in_children(roles: &[&str], body: impl FnOnce(&str)) {
     match role() {
         None => roles.iter().for_each(|role| in_child(role)),
@@ -46,7 +46,7 @@ fn in_children(roles: &[&str], body: impl FnOnce(&str)) {
     }
 }
 
-/// An engine by its name; `None` where the ring can't be had.
+/// The engine of this name; `None` if no ring can be made.
 fn engine(role: &str, options: Options) -> Option<Box<dyn Drive>> {
     let (kind, backend) = role.split_once(' ').unwrap();
     let backend = match backend {
@@ -86,7 +86,7 @@ fn no_memory_may_be_locked() {
         if role == "nobody" && is_root() {
             become_nobody();
         }
-        // Kernels before 5.12 count rings as locked memory: then it is threads, with the reason.
+        // Kernels before 5.12 count rings as locked memory: the engine uses threads and reports the reason.
         let mut shared = Options::new().build().unwrap();
         let mut local = Options::new().build_local().unwrap();
         for engine in [&mut shared as &mut dyn Drive, &mut local] {
@@ -114,7 +114,7 @@ fn few_descriptors_are_left() {
         let used = (0..1000).filter(|fd| is_open(*fd)).count();
         let mut seen = [0; 3];
         for room in 0..12 {
-            // The first number that is not to be given any more, gaps counted.
+            // The limit is a descriptor number: gaps below it count.
             let free = (0..1000).filter(|fd| !is_open(*fd)).nth(room).unwrap();
             limit(Resource::Nofile, free as u64);
             let shared = Options::new()
@@ -147,7 +147,7 @@ fn few_descriptors_are_left() {
             check(local, &mut seen);
             let ring = Options::new().backend(Backend::Uring).build_local();
             check(ring.map(|e| Box::new(e) as Box<dyn Drive>), &mut seen);
-            // Opening says so, and names the file.
+            // The open fails, and the error names the file.
             let engine = Options::new().backend(Backend::Threads).build().unwrap();
             match pollster::block_on(OpenOptions::new().read(true).engine(&engine).open(&path)) {
                 Ok(file) => assert_eq!(file.len().unwrap(), 5000),
@@ -205,12 +205,12 @@ fn no_thread_can_be_had() {
             let mut local = Options::new().build_local().unwrap();
             assert_eq!(local.backend(), Backend::Uring);
             reads_work(&mut local, &open);
-            // What only a worker does fails, with its buffer.
+            // An operation that needs a worker fails and returns its buffer.
             let op = Read::new(&open, Box::new(vec![0u8; 10]), 0).flags(RwFlags::HIPRI);
             let done = one(&mut local, op);
             assert_eq!(said(&done), Err(libc::EAGAIN));
             assert!(bytes_of(done).capacity() >= 10);
-            // A deadline without a thread to watch it does no harm.
+            // A deadline does no harm if its thread can't be started.
             let far = std::time::Instant::now() + LONG;
             let op = nowait::op::Op::from(Read::new(&open, Box::new(vec![0u8; 10]), 0));
             assert_eq!(said(&one(&mut local, op.deadline(far))), Ok(10));
@@ -219,7 +219,8 @@ fn no_thread_can_be_had() {
     });
 }
 
-/// Writes across a file size limit of 8192 bytes: a part, then EFBIG. SIGXFSZ would end us.
+/// Writes across a file size limit of 8192 bytes: the first write is short, the next fails with EFBIG.
+/// SIGXFSZ would end the process.
 fn writes_meet_the_limit(engine: &mut dyn Drive, path: &Path) {
     let open = handle_rw(path);
     let write = |len: usize, at| Write::new(&open, Box::new(vec![7u8; len]), at);
@@ -288,7 +289,7 @@ fn so_it_does_for_the_writes_of_futures() {
             return;
         }
         let engine = Options::new().backend(backend).build().unwrap();
-        // xfs takes writes in the caller.
+        // On xfs the caller writes.
         slowdisk::require!(slowdisk::Filesystem::Xfs.available());
         let at = slowdisk::TestMount::new(slowdisk::Filesystem::Xfs).unwrap();
         let path = patterned(at.path(), "file", 8192);
@@ -362,7 +363,7 @@ fn a_pipe_without_a_reader_is_an_error_and_no_signal() {
             );
             assert_eq!(said(&done), Err(libc::EPIPE), "{role}");
         }
-        // A reader that goes while the write waits.
+        // The reader is dropped while the write waits.
         let (reader, writer) = std::io::pipe().unwrap();
         let writer = Handle::new(OwnedFd::from(writer)).unwrap();
         let op = Write::stream(&writer, Box::new(vec![1u8; 1 << 20])).all();

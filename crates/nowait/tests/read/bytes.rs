@@ -61,8 +61,7 @@ fn on_overlay() {
     every_property(Filesystem::Overlay);
 }
 
-/// The same where the device takes its time: operations are really under way together, and the page
-/// cache changes under them.
+/// The same on a slow device: operations run at the same time, and the page cache changes meanwhile.
 #[test]
 fn on_a_slow_disk() {
     slowdisk::require!(slowdisk::available());
@@ -87,7 +86,7 @@ fn every_property(filesystem: Filesystem) {
             // A small number may not reach every case.
             continue;
         }
-        // A property that never met the case it is about says nothing.
+        // A property proves nothing if its case never occurred.
         let met = [
             ("hits", stats.hits),
             ("prefixes", stats.prefixes),
@@ -102,8 +101,8 @@ fn every_property(filesystem: Filesystem) {
     }
 }
 
-/// Checks each property on each backend; `fewer` times fewer cases than usual. What the engines
-/// have done.
+/// Checks each property on each backend, with the usual number of cases divided by `fewer`. Returns the
+/// statistics of the engines.
 fn properties(mount: &TestMount, on: &str, fewer: u32) -> Vec<(Backend, Stats)> {
     let samples = samples(mount.path());
     let mut done = Vec::new();
@@ -137,8 +136,8 @@ fn properties(mount: &TestMount, on: &str, fewer: u32) -> Vec<(Backend, Stats)> 
     done
 }
 
-/// Files of procfs give a page or less at a time, whatever is asked for, and say that their size
-/// is 0: a read must go on until it has everything.
+/// Files of procfs return at most a page for each call, and their size is 0: a read must continue until
+/// it has everything.
 #[test]
 fn where_kernel_reads_are_short() {
     const PART: usize = 120_000;
@@ -151,7 +150,7 @@ fn where_kernel_reads_are_short() {
         let path = name.into();
         samples.push(Sample { path, content });
     }
-    // To look for a place in it takes as long as to read up to there: only the first part.
+    // A read at an offset takes as long as a read up to it: only the first part is read.
     samples[0].content.truncate(PART);
     let within = (0.0..0.5).prop_map(At::Within);
     let anywhere = prop_oneof![
@@ -171,7 +170,7 @@ fn where_kernel_reads_are_short() {
     });
     for backend in backends() {
         let bench = Bench::new(Path::new("/proc"), &samples, backend);
-        // Learnt once: cached reads are refused here.
+        // The first read shows that cached reads are refused.
         let mut file = OpenOptions::new();
         file.engine(&bench.engine).read(true);
         let file = file.blocking_open(&samples[1].path).expect("open");
@@ -205,24 +204,24 @@ fn on_a_full_filesystem() {
                 seen[..100] == [0; 100] && seen[100..] == data[..n],
                 "{writer:?}"
             );
-            // To write all is to go on until there is an error.
+            // `write_all` continues until an error.
             let all = pollster::block_on(file.write_all_at(data.clone(), 100));
             assert_eq!(all.result.expect_err("full").errno(), Some(libc::ENOSPC));
             assert!(all.held == data);
             let all = file.blocking_write_all_at(&data, 100);
             assert_eq!(all.expect_err("full").errno(), Some(libc::ENOSPC));
             assert!(fs::read(&path).expect("read")[100..] == data[..n]);
-            // Empties it, too: a ring may let go of a file a little after the completion.
+            // Truncates it, too: a ring may release a file shortly after the completion.
             fs::write(&path, b"").expect("truncate");
             fs::remove_file(&path).expect("unlink");
         }
     }
 }
 
-/// How many cases of reads there are.
+/// The number of cases of reads.
 const READS: u32 = 300;
 
-/// So many cases of one property, in proportion to the reads' number, which `PROPTEST_CASES` sets.
+/// The number of cases of a property, in proportion to that of the reads, which `PROPTEST_CASES` sets.
 fn check<S: Strategy>(name: &str, cases: u32, strategy: &S, property: impl Fn(&S::Value)) {
     let asked = std::env::var("PROPTEST_CASES")
         .ok()
@@ -231,7 +230,7 @@ fn check<S: Strategy>(name: &str, cases: u32, strategy: &S, property: impl Fn(&S
     let config = Config {
         cases: (cases * asked).div_ceil(READS),
         failure_persistence: None,
-        // A case is up to 32 reads of up to megabytes: don't look for the smallest one all day.
+        // A case has up to 32 reads of up to megabytes: the search for a smaller case is limited.
         max_shrink_iters: 200,
         ..Config::default()
     };
@@ -251,7 +250,7 @@ fn check<S: Strategy>(name: &str, cases: u32, strategy: &S, property: impl Fn(&S
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// Files of the sizes at which things go wrong, and one with holes.
+/// Files of critical sizes, and one with holes.
 fn samples(dir: &Path) -> Vec<Sample> {
     let mut samples: Vec<Sample> = [0, 1, 4095, 4096, 4097, 12_800, 3 * MIB + 123]
         .into_iter()
@@ -267,12 +266,12 @@ fn samples(dir: &Path) -> Vec<Sample> {
     samples
 }
 
-/// Reads of one file, in flight together where they can be.
+/// Reads of one file, at the same time where that is possible.
 #[derive(Clone, Debug)]
 struct Case {
     sample: usize,
     strict: bool,
-    /// Go on with the handle, and the history, of the last case on this file.
+    /// Uses the handle, and the history, of the last case on this file.
     known: bool,
     direct: bool,
     cache: Cache,
@@ -284,11 +283,11 @@ struct Case {
 enum Cache {
     Cold,
     Warm,
-    /// Some ranges: where they begin, in the file, and their lengths in pages.
+    /// Some ranges: their relative positions in the file, and their lengths in pages.
     Half(Vec<(f64, u64)>),
-    /// All, and another thread evicts the file all the time.
+    /// All pages, while another thread evicts the file again and again.
     Churning,
-    /// It is no file that one could evict.
+    /// The file can't be evicted.
     AsItIs,
 }
 
@@ -299,16 +298,16 @@ struct Request {
     face: Face,
 }
 
-/// An offset, to be resolved by the file's size.
+/// An offset, relative to the size of the file.
 #[derive(Clone, Copy, Debug)]
 enum At {
-    /// A part of the way.
+    /// A fraction of the size.
     Within(f64),
-    /// So far from a page boundary that is a part of the way.
+    /// A distance from the page boundary at a fraction of the size.
     Page(f64, i64),
-    /// So far from the end.
+    /// A distance before the end.
     End(i64),
-    /// So far beyond the end.
+    /// A distance beyond the end.
     Far(u64),
 }
 
@@ -342,7 +341,7 @@ enum Face {
     Batch,
     LocalSubmit,
     LocalBatch,
-    /// Readv in pieces that share the length out in these parts; how it is submitted.
+    /// A readv in pieces of these fractions of the length; how it is submitted.
     Pieces(Vec<u8>, Way),
 }
 
@@ -430,7 +429,7 @@ fn a_way() -> impl Strategy<Value = Way> {
     ])
 }
 
-/// As the kernel wants them of O_DIRECT: everything in multiples of 4 KiB.
+/// Requests for O_DIRECT: offset and length are multiples of 4 KiB.
 fn a_direct_case() -> impl Strategy<Value = Case> {
     a_case().prop_map(|mut case| {
         case.direct = true;
@@ -490,7 +489,7 @@ impl<'a> Bench<'a> {
         Bench {
             dir,
             samples,
-            // NOWAIT_BACKEND may have had its way.
+            // NOWAIT_BACKEND may have chosen the backend.
             backend: engine.backend(),
             engine,
             local: RefCell::new(options.build_local().expect("a local engine")),
@@ -528,7 +527,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Sets the page cache up, starts all reads of a case, and compares what they bring.
+    /// Prepares the page cache, starts all reads of a case, and compares their bytes.
     fn read(&self, case: &Case) {
         let sample = &self.samples[case.sample];
         let Some(file) = self.open(case) else { return };
@@ -668,7 +667,7 @@ impl Brought {
         }
     }
 
-    /// A buffer that keeps its length: what is behind the count must be as it was.
+    /// A buffer of fixed length: the bytes behind the count must be unchanged.
     fn fixed(result: nowait::Result<usize>, provenance: Provenance, buffer: &[u8]) -> Brought {
         Brought {
             provenance: Some(provenance),
@@ -687,7 +686,7 @@ impl Brought {
         }
     }
 
-    /// The read had room for so many bytes.
+    /// Sets the capacity of the read's buffer.
     fn room(mut self, len: usize) -> Brought {
         self.len = len;
         self
@@ -740,7 +739,7 @@ impl Brought {
     }
 }
 
-/// The read as a future, if its face is one.
+/// The read as a future, if its method is asynchronous.
 fn in_future<'f>(
     file: &'f File,
     face: &Face,
@@ -821,8 +820,7 @@ fn aligned(mut done: Completion<Aligned>, len: usize) -> Brought {
     Brought::fixed(done.result, done.provenance, done.held.memory())
 }
 
-/// The reads that are done when they return. A cached one is compared here: it may bring any
-/// prefix.
+/// The blocking reads. A cached read is compared here: it may return any prefix.
 fn at_once(file: &File, face: &Face, len: usize, offset: u64, sample: &Sample) -> Option<Brought> {
     let mut buffer = vec![FILL; len];
     Some(match face {
@@ -890,7 +888,7 @@ fn operation(case: &Case, file: &File, read: &Request, offset: u64) -> Op {
     }
 }
 
-/// Shares a length out in these parts, each a multiple of `whole`; the last piece takes the rest.
+/// Divides a length into these parts, each a multiple of `whole`. The last piece takes the rest.
 /// A part of 0 is an empty piece.
 fn share_out(len: usize, parts: &[u8], whole: usize) -> impl Iterator<Item = usize> {
     let sum = parts.iter().map(|&p| usize::from(p)).sum::<usize>().max(1);
@@ -954,8 +952,8 @@ impl IoBufMut for Aligned {
 // -------------------------------------------------------------------------------------- appends
 
 impl Bench<'_> {
-    /// While a file grows, what it had is read exactly, and what it has got since may come too: but
-    /// no byte that was never written.
+    /// While a file grows, its earlier bytes are read exactly. Later bytes may be returned, too, but no
+    /// byte that was never written.
     fn read_while_appended(&self, seed: u64, mode: Mode) {
         const BEFORE: u64 = 300_001;
         const AFTER: u64 = 2 * MIB;
@@ -1015,7 +1013,7 @@ impl Bench<'_> {
 
 // --------------------------------------------------------------------------------------- writes
 
-/// Writes to a fresh file, one after the other.
+/// Writes to a new file, one after the other.
 #[derive(Clone, Debug)]
 struct Writing {
     cold_after: bool,
@@ -1026,12 +1024,11 @@ struct Writing {
 enum Step {
     /// Random bytes at an offset.
     Write(Writer, u64, usize),
-    /// Writes that don't touch each other, in flight together: where they begin, how many, of what
-    /// length.
+    /// Writes that don't overlap, at the same time: offset of the first, number, length.
     Together(u64, u64, usize),
     /// Evicts the written pages between two steps.
     Evict,
-    /// All that is there is read back through the library.
+    /// Reads the whole file through the library.
     ReadBack,
 }
 
@@ -1077,7 +1074,7 @@ fn a_writing() -> impl Strategy<Value = Writing> {
 }
 
 impl Bench<'_> {
-    /// Writes as a case says, keeping a model; what pread finds afterwards must be the model.
+    /// Carries out the writes of a case on a file and on a model. pread(2) must then return the model.
     fn write(&self, writing: &Writing) {
         let number = self.names.fetch_add(1, Ordering::Relaxed);
         let path = self.dir.join(format!("written-{number}"));
@@ -1144,7 +1141,7 @@ impl Bench<'_> {
             .expect("open")
     }
 
-    /// One write; how many bytes it wrote.
+    /// Makes one write. Returns the number of bytes written.
     fn write_one(&self, file: &File, writer: Writer, at: u64, data: &[u8]) -> usize {
         let whole = || Op::from(Write::new(file.handle(), Box::new(data.to_vec()), at).all());
         let pieces = || {
@@ -1193,7 +1190,7 @@ impl Bench<'_> {
         done.remove(0).result.expect("write")
     }
 
-    /// On the local engine, with an fdatasync behind it.
+    /// On the local engine, followed by fdatasync(2).
     fn locally(&self, op: Op, file: &File) -> usize {
         let mut local = self.local.borrow_mut();
         let mut done = Vec::new();

@@ -49,7 +49,7 @@ fn a_filesystem_with_nowait(filesystem: Filesystem) {
     a_file_that_grows_and_shrinks(&mount);
 }
 
-/// One cached read, compared with what the file has there. How many bytes it brought.
+/// Makes one cached read and compares its bytes. Returns their number.
 #[track_caller]
 fn right(sample: &Sample, offset: u64, len: usize) -> Cached {
     let file = sample.open();
@@ -92,7 +92,7 @@ fn all(sample: &Sample, offset: u64, len: usize) {
     );
 }
 
-/// Ranges that touch each page boundary in another way.
+/// Ranges that begin and end at different distances from page boundaries.
 fn ranges() -> impl Iterator<Item = (u64, usize)> {
     let offsets = [0, 1, 4095, 4096, 4097, 123_456, MIB - 1, 2 * MIB];
     let lens = [1, 511, 4095, 4096, 4097, 70_000, MIB as usize];
@@ -122,11 +122,11 @@ fn the_end_of_the_file(sample: &Sample) {
     ] {
         all(sample, offset, len);
     }
-    // The end is known also where the page cache has nothing.
+    // The end of the file is known even if nothing is cached.
     sample.evict();
     all(sample, size, 100);
     all(sample, size + 100 * PAGE, 100);
-    // Beyond what any file can have is no end, but a mistake.
+    // An offset that no file can have is an error, not the end.
     let file = sample.open();
     for offset in [u64::MAX, i64::MAX as u64 + 1, i64::MAX as u64] {
         let said = cached(&file, &mut [0; 10], offset).expect_err("out of range");
@@ -156,7 +156,7 @@ fn uninitialised_memory(sample: &Sample) {
         let filled = unsafe { std::slice::from_raw_parts(memory.as_ptr().cast::<u8>(), n) };
         assert!(filled == sample.expected(offset, len));
     }
-    // A part of a larger memory.
+    // A part of a larger buffer.
     let mut memory = [0xa5; 100];
     let space = Space::from(&mut memory).first(10);
     let said = cached(sample.open(), space, 0).expect("a cached read");
@@ -174,7 +174,7 @@ fn the_first_pages_are_a_prefix(sample: &Sample) {
             let cached = (start + pages * PAGE - offset) as usize;
             match right(sample, offset, cached + 100_000) {
                 Cached::All(_) => {}
-                // A page that is there can't be left out.
+                // A cached page can't be left out.
                 Cached::Prefix(n) => assert!(n >= cached, "{n} of {cached} cached bytes"),
                 other => panic!("{pages} pages from {offset} are cached: {other:?}"),
             }
@@ -201,14 +201,14 @@ fn what_is_missing_in_the_middle_ends_a_prefix(sample: &Sample) {
 fn cold_brings_nothing_wrong(sample: &Sample) {
     for (offset, len) in ranges() {
         sample.evict();
-        // Again and again, while the readahead that the first one started comes in.
+        // Repeated while the readahead of the first read arrives.
         for _ in 0..4 {
             right(sample, offset, len);
         }
     }
 }
 
-/// As a method of a file it says the same.
+/// The method of `File` returns the same.
 fn without_an_engine(sample: &Sample) {
     sample.warm();
     let engine = Engine::new().expect("an engine");
@@ -286,7 +286,7 @@ fn where_nowait_is_refused() {
                 assert_eq!(why.errno(), Some(libc::EOPNOTSUPP), "{why}");
                 assert_eq!(buf, [0; 100]);
             }
-            // A kernel that has learnt it must be right.
+            // Once the kernel is known to lack it, that must be right.
             Cached::All(n) | Cached::Prefix(n) => assert!(buf[..n] == sample.content[..n]),
             Cached::Nothing => panic!("{filesystem}: it is warm"),
         }

@@ -35,7 +35,7 @@ fn each_mount(test: impl Fn(&TestMount, &str)) {
     }
 }
 
-/// Memory that begins so many bytes after the start of a page.
+/// Memory that begins at this distance from the start of a page.
 struct Memory {
     memory: Vec<u8>,
     start: usize,
@@ -102,7 +102,7 @@ fn a_misaligned_request_is_refused_before_the_kernel_sees_it() {
         let fd = rustix::fs::open(&path, flags, rustix::fs::Mode::empty());
         Handle::new(fd.unwrap()).unwrap()
     };
-    // The kernel would say EBADF: one can only be written to, the other only be read.
+    // The kernel would return EBADF: the first is write-only, the second read-only.
     let (to_read, to_write) = (open(OFlags::WRONLY), open(OFlags::RDONLY));
     if to_read.alignment().is_none() {
         return slowdisk::skip_or_fail("a kernel that knows STATX_DIOALIGN");
@@ -135,7 +135,7 @@ fn a_misaligned_request_is_refused_before_the_kernel_sees_it() {
             assert!(error.to_string().contains("multiple of"), "{error}");
             assert_eq!(error.errno(), Some(libc::EINVAL), "{what}");
         }
-        // Nothing is wrong with these: the kernel is asked, and says its own.
+        // These are aligned: the kernel is asked and returns its own error.
         let done = one(engine, Read::new(&to_read, room(0, PAGE), 0));
         assert_eq!(said(&done), Err(libc::EBADF));
         let done = one(engine, Write::new(&to_write, room(0, PAGE), 0));
@@ -160,7 +160,7 @@ fn a_misaligned_request_is_refused_before_the_kernel_sees_it() {
             let kind = result.unwrap_err().kind();
             assert!(matches!(kind, ErrorKind::Misaligned { .. }), "{kind:?}");
         }
-        // No memory needs no alignment.
+        // An empty buffer needs no alignment.
         assert_eq!(file.blocking_read_at(&mut [0_u8; 0], 0).unwrap(), 0);
         assert_eq!(engine.in_flight(), 0);
     });
@@ -186,7 +186,7 @@ fn a_file_that_ends_within_a_block_is_read_to_its_end() {
     });
 }
 
-/// Reads of a file that is no multiple of anything, some beyond its end, some larger than a window.
+/// Reads of a file of odd size. Some are beyond its end, some larger than the aligned memory.
 fn a_read() -> impl Strategy<Value = (u64, usize, usize)> {
     let offset = prop_oneof![0..20_000_u64, 2_990_000..3_010_000_u64, 0..3_100_000_u64];
     let len = prop_oneof![0..600_usize, 4000..4200_usize, 0..2_500_000_usize];
@@ -229,7 +229,7 @@ fn misaligned_reads_bring_what_pread_brings() {
     });
 }
 
-/// Pages that are not on the device, or on their way there; `None` where only cachestat(2) could say.
+/// The number of pages that are dirty or under writeback; `None` without cachestat(2).
 fn dirty(file: &Handle) -> Option<u64> {
     let known = nowait::residency::residency(file, 0..u64::MAX).unwrap();
     let known = known.known()?;
@@ -244,7 +244,7 @@ fn a_range_is_written_back() {
     if dirty(&handle(&path)).is_none() {
         return slowdisk::skip_or_fail("cachestat(2)");
     }
-    // So far apart that no folio has pages of both.
+    // The distance is so large that no folio contains pages of both.
     const FAR: u64 = 64 << 20;
     let half = 32 * PAGE;
     each(Options::new(), |engine| {
@@ -260,7 +260,7 @@ fn a_range_is_written_back() {
         // To the end.
         assert_eq!(said(&one(engine, range(FAR, 0))), Ok(0));
         assert_eq!(dirty(&file), Some(0));
-        // A length that the ring can't say is not taken for "to the end".
+        // A length that does not fit into the ring's entry is not taken as "to the end".
         for offset in [FAR, 5 << 30] {
             let write = Write::new(&file, Box::new(vec![7_u8; half]), offset);
             assert_eq!(said(&one(engine, write)), Ok(half));
@@ -312,7 +312,7 @@ fn an_atomic_write_is_refused_where_the_file_takes_none() {
         let mut file = OpenOptions::new();
         file.read(true).write(true).direct(true).engine(engine);
         let file = file.blocking_open(&path).unwrap();
-        // No loop device has atomic writes; a device that has is tried by `make test-iopoll`.
+        // Loop devices have no atomic writes. `make test-iopoll` tests a device that has.
         assert_eq!(AtomicWrites::of(&file).unwrap(), None);
         let write = file
             .write_at(Memory::new(0, PAGE), 0)

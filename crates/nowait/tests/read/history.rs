@@ -21,12 +21,12 @@ use crate::common::rig::Rig;
 use crate::common::shared_engine::each_shared;
 
 const PAGE: usize = 4096;
-/// Enough to read each page once while a file turns over twice.
+/// Enough pages to read each once while the hit rate changes twice.
 const PAGES: u64 = 3 * MOST;
-/// Within so many reads it must have followed.
+/// The number of reads within which the history must follow.
 const MOST: u64 = 1_000;
 
-/// Without readahead: each read finds what was there for it alone.
+/// A file without readahead: a read caches no page of another read.
 fn open(path: &Path, engine: &Engine) -> File {
     let mut file = OpenOptions::new();
     file.read(true).engine(engine);
@@ -41,7 +41,7 @@ fn read(file: &File, page: u64) {
     assert_eq!(done.held[0], byte_at(page * PAGE as u64));
 }
 
-/// A file whose pages the page cache has, where it says so.
+/// A file of which some pages are cached.
 fn warmed(dir: &Path, pages: usize) -> Option<std::path::PathBuf> {
     let path = patterned(dir, "file", pages * PAGE);
     let open = std::fs::File::open(&path).unwrap();
@@ -107,7 +107,7 @@ fn it_is_a_rate_whatever_many_threads_teach_it() {
     });
 }
 
-/// Slow enough that no try finds what it has itself just begun to read.
+/// A device that is so slow that a try does not find pages whose read it has started itself.
 fn slow() -> SlowDisk {
     SlowDisk::builder()
         .size(64 << 20)
@@ -126,7 +126,7 @@ fn plans_follow_a_file_that_turns_over_within_a_thousand_reads() {
     let path = patterned(mount.path(), "file", PAGES as usize * PAGE);
     each_shared(Options::new(), |engine| {
         let what = engine.backend();
-        // A read that is alone would always be tried. A completion that is not reaped is in flight.
+        // A read that is alone is always tried. A completion that is not reaped counts as in flight.
         queued(&mut engine.clone(), Nop);
         let mut pages = (0..PAGES).map(|i| i * 7 % PAGES);
         let file = open(&path, engine);
@@ -136,7 +136,7 @@ fn plans_follow_a_file_that_turns_over_within_a_thousand_reads() {
             while file.plan(PAGE) != plan {
                 assert!(reads.next().is_some(), "{what}: not yet {plan:?}");
             }
-            // And not for a moment alone.
+            // The state must last.
             reads.by_ref().take(50).for_each(drop);
             assert_eq!(file.plan(PAGE), plan, "{what}");
         };

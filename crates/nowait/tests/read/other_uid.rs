@@ -68,7 +68,7 @@ fn each(child: impl Fn(&Sample, &dyn Fn(Mode) -> Vec<File>)) {
             .open(&path)
             .expect_err("it may not be written");
         let sample = Sample {
-            // As `Sample::new` made it: warming it up by reading it would spoil the test.
+            // The content that `Sample::new` wrote. Reading the file here would cache it.
             content: bytes(SIZE ^ NAME.len() as u64, 0..SIZE),
             path,
         };
@@ -143,12 +143,12 @@ fn strict_reads_of_a_cold_file_stay_off_the_device() {
             for at in (0..SIZE).step_by(30_000) {
                 let from = right(&file, sample, at, 10_000);
                 if !in_memory {
-                    // A fast device may deliver while the ring's owner submits: that is its affair.
+                    // A fast device may deliver while the owner of the ring submits.
                     assert_ne!(from.served_by, ServedBy::Caller, "{at}: {from:?}");
                 }
             }
             if !in_memory {
-                // "Resident" was said of nothing, so there was nothing to be wrong about.
+                // No page was reported as resident.
                 let stats = file.engine().stats();
                 assert_eq!((stats.hits, stats.races), (0, 0));
                 assert!(stats.handoffs > 0);
@@ -164,7 +164,7 @@ fn eager_reads_of_a_warm_file_are_served_in_the_caller() {
     each(|sample, open| {
         sample.check();
         let role = role();
-        // There is no way to know, so there the engine has to do it.
+        // Residency is unknown on overlayfs, so the engine reads.
         let overlay = role.as_deref() == Some(Filesystem::Overlay.name());
         for file in open(Mode::Eager) {
             for (offset, len) in all_over(50) {
@@ -177,8 +177,8 @@ fn eager_reads_of_a_warm_file_are_served_in_the_caller() {
     });
 }
 
-/// Of a file that is half cached: its count where the kernel tells, else "unknown", and never all
-/// of it, as mincore has it.
+/// The residency of a half cached file: the count if the kernel reports it, else "unknown". It is never the
+/// whole file, which mincore(2) reports.
 #[test]
 fn residency_is_unknown_and_not_full() {
     each(|sample, _| {
@@ -223,8 +223,8 @@ fn residency_is_unknown_and_not_full() {
     });
 }
 
-/// On an overlay with `metacopy=on` a file may change hands while its bytes stay in the lower
-/// layer, where they belong to another: its owner is told nothing either.
+/// On an overlay with `metacopy=on` a file may get a new owner while its bytes stay in the lower layer,
+/// where they belong to the old one. The kernel reports nothing to the new owner either.
 #[test]
 fn the_owner_of_a_file_whose_bytes_are_not_his() {
     if role().is_some() {

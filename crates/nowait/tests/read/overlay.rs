@@ -48,7 +48,7 @@ fn each(size: u64, test: impl Fn(&TestMount, &mut Sample, &dyn Fn() -> File)) {
     }
 }
 
-/// A read through the library, compared with what the file has there.
+/// Reads through the library and compares the bytes.
 #[track_caller]
 fn right(file: &File, sample: &Sample, offset: u64, len: usize) -> Completion<Vec<u8>> {
     let done = pollster::block_on(file.read_at(Vec::with_capacity(len), offset));
@@ -74,8 +74,8 @@ fn hit(file: &File, sample: &Sample, offset: u64, len: usize) {
     assert_eq!(after.handoffs, before.handoffs);
 }
 
-/// The first read of a filesystem's first file may learn that NOWAIT is refused; it is the
-/// engine's.
+/// The first read of the first file of a filesystem may find that NOWAIT is refused. The engine then makes
+/// it.
 fn learn(file: &File, sample: &Sample) {
     right(file, sample, 0, 1);
 }
@@ -95,7 +95,7 @@ fn what_is_cached_is_served_in_the_caller() {
         ] {
             hit(&file, sample, offset, len);
         }
-        // A second handle has nothing to learn.
+        // For a second handle that is known.
         hit(&open(), sample, 4096, 4096);
     });
 }
@@ -115,12 +115,12 @@ fn what_is_not_cached_goes_to_the_engine() {
             assert_eq!(after.handoffs, before.handoffs + 1);
             assert_eq!(after.hits, before.hits);
         }
-        // A half-cached range as well: the caller must not wait for the other half.
+        // A half-cached range: the caller must not wait for the other half.
         sample.evict();
         sample.touch(0..32 * 4096);
         let done = right(&file, sample, 4096, 64 * 4096);
         assert_ne!(done.provenance.served_by, ServedBy::Caller);
-        // It is the range's own pages that count, not the first ones.
+        // The pages of the range count, not the first pages of the file.
         sample.evict();
         sample.touch(0..32 * 4096);
         let done = right(&file, sample, 100 * 4096, 4096);
@@ -182,7 +182,7 @@ fn a_file_that_is_copied_up_behind_an_open_handle() {
             assert!(done.held == seen(&file), "an old handle");
             right(&open(), sample, 0, 10_000);
         }
-        // And a new handle serves what is cached of the new file.
+        // A new handle serves the cached pages of the new file.
         let file = open();
         sample.warm();
         hit(&file, sample, 0, 4096);
@@ -191,7 +191,7 @@ fn a_file_that_is_copied_up_behind_an_open_handle() {
 
 #[test]
 fn a_file_that_grows_beyond_what_was_mapped() {
-    // The mapping that is asked about leaves room for 16 MiB of growth.
+    // The mapping for residency questions has room for 16 MiB of growth.
     const GROWN: u64 = 20 * MIB;
     each(10_000, |_, sample, open| {
         // In the upper layer, so that the open descriptor sees it grow.
@@ -236,7 +236,7 @@ fn a_file_that_is_truncated_while_mapped() {
         learn(&file, sample);
         sample.warm();
         hit(&file, sample, 500_000, 4096);
-        // Touching the mapping there would be SIGBUS.
+        // An access to the mapping there would raise SIGBUS.
         for size in [500_001, 4096, 1, 0] {
             writer.set_len(size).expect("set_len");
             sample.content.truncate(size as usize);

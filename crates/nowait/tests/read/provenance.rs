@@ -33,7 +33,7 @@ fn batch(engine: &mut dyn Drive, open: &Handle, offsets: &[u64], len: usize) -> 
     finish(engine, offsets.len())
 }
 
-/// Cached reads of the build's filesystem, or none of this can be seen.
+/// These tests need cached reads on the filesystem of the build.
 fn cached_reads_work(open: &Handle) -> bool {
     let works = matches!(cached(open, &mut [0; 16], 0), Ok(Cached::All(16)));
     if !works {
@@ -88,8 +88,8 @@ fn a_warm_batch_on_a_ring_is_cached_and_the_rings() {
             return;
         }
         let offsets: Vec<u64> = (0..64).map(|i| i * PAGE as u64).collect();
-        // The first read of a file is tried in the caller: only of a file that is known to take
-        // NOWAIT does an early completion mean something.
+        // The first read of a file is tried in the caller: an early completion means a cached read
+        // only if the file is known to support NOWAIT.
         let first = batch(engine, &open, &offsets[..1], PAGE).remove(0);
         assert_eq!(
             (first.provenance.cached, first.provenance.served_by),
@@ -103,8 +103,8 @@ fn a_warm_batch_on_a_ring_is_cached_and_the_rings() {
                 (Backend::Uring, true) => {
                     assert_eq!((p.cached, p.served_by), (PAGE, ServedBy::Ring));
                 }
-                // The owner may be interrupted between submission and the look: never more than
-                // is known.
+                // The owner may be interrupted between the submission and its check: then the count is
+                // unknown.
                 (Backend::Uring, false) => assert_eq!((p.device, p.served_by), (0, ServedBy::Ring)),
                 (Backend::Threads, _) => {
                     assert_eq!((p.cached, p.served_by), (PAGE, ServedBy::Caller));
@@ -135,7 +135,7 @@ fn a_cold_page_of_a_strict_file_is_not_called_cached() {
             let p = done.provenance;
             assert_eq!((sum(p), p.cached), (PAGE, 0), "{}: {p:?}", name(engine));
             assert_ne!(p.served_by, ServedBy::Caller, "{}", name(engine));
-            // Now it is there.
+            // Now it is cached.
             let done = one(engine, Read::new(&open, Box::new(vec![0u8; PAGE]), at));
             let p = done.provenance;
             assert_eq!(

@@ -55,7 +55,7 @@ fn sources(filesystem: Filesystem) -> Vec<Source> {
     }
 }
 
-/// Everybody who may be asked about a file: as the library chooses, and each source alone.
+/// All probes of a file: the one that the library chooses, and each source by itself.
 fn askers<'a>(filesystem: Filesystem, fd: &'a File) -> Vec<Asker<'a>> {
     let chosen = Asker::new(fd).expect("a choice");
     assert_eq!(chosen.source(), Ok(sources(filesystem)[0]), "{filesystem}");
@@ -86,7 +86,7 @@ fn seen(path: &Path) -> BTreeSet<u64> {
 
 /// Makes exactly these pages of a file cached.
 fn arrange(sample: &Sample, cached: &BTreeSet<u64>) {
-    // A page that a processor has queued is not evicted at the first try.
+    // A page in a per-processor queue is not evicted at the first try.
     for _ in 0..20 {
         sample.evict();
         let file = sample.open();
@@ -133,7 +133,7 @@ fn unknown<T: std::fmt::Debug>(answer: nowait::Result<Answer<T>>) -> Reason {
     }
 }
 
-/// Compares all that can be asked of a range with what is known of each page of the file.
+/// Compares all answers about a range with the known state of each page.
 fn compare(asker: &Asker<'_>, size: u64, cached: impl Fn(u64) -> bool, range: Range<u64>) {
     let who = format!("{:?} {range:?} of {size}", asker.source());
     let clipped = range.start..range.end.min(size).max(range.start);
@@ -215,7 +215,7 @@ fn compare(asker: &Asker<'_>, size: u64, cached: impl Fn(u64) -> bool, range: Ra
     }
 }
 
-/// A file of 70 pages and a bit; every pattern of it, asked about in every way.
+/// A file of 70 pages and a part of one, with several patterns of cached pages and all questions.
 #[test]
 fn every_page_is_told_as_it_is() {
     for filesystem in Filesystem::ALL {
@@ -274,7 +274,7 @@ fn random_patterns() {
             cases: Config::default().cases.min(60),
             ..Config::default()
         });
-        // Runs of every length, from lone pages to most of the file.
+        // Runs of every length, from single pages to most of the file.
         let runs = prop::collection::vec((0..300u64, 1..6u32), 0..40);
         let ranges = prop::collection::vec((0..size + 9000, 0..size + 9000), 1..6);
         runner
@@ -295,7 +295,8 @@ fn random_patterns() {
     }
 }
 
-/// So fragmented that cachestat has mincore's help, and so large that bits replace runs.
+/// The cache is so fragmented that mincore(2) is used besides cachestat(2), and the file so large that bits
+/// replace runs.
 #[test]
 fn every_other_page_of_a_large_file() {
     let pages = 20_000;
@@ -304,7 +305,7 @@ fn every_other_page_of_a_large_file() {
         slowdisk::require!(filesystem.available());
         let (_mount, sample) = sample(filesystem, size);
         let file = sample.open();
-        // With a stretch of each kind in the middle.
+        // In the middle, a range that is cached and one that is not.
         let cached = |p: u64| match p {
             9_000..10_000 => true,
             10_000..11_000 => false,
@@ -330,10 +331,10 @@ fn a_file_that_shrinks_and_grows() {
             .write(true)
             .open(&sample.path)
             .expect("open");
-        // Of the upper layer, where there are layers.
+        // On overlayfs, a file of the upper layer.
         writer.write_all_at(b"x", 0).expect("write");
         let file = sample.open();
-        // Made before, asked again: the size is the file's, now.
+        // The probe was made before: it uses the present size of the file.
         let askers = askers(filesystem, &file);
         let handle = nowait::File::from_fd(
             file.try_clone().expect("dup"),
@@ -365,7 +366,7 @@ fn a_file_that_shrinks_and_grows() {
             .write_all_at(&vec![1; 5 * page() as usize], 10 * page())
             .expect("write");
         all(20 * page(), &|p| (10..15).contains(&p));
-        // Beyond what any mapping had room for.
+        // Beyond the end of the mapping.
         let far = 40 * MIB;
         writer.write_all_at(&[1], far).expect("write");
         all(far + 1, &|p| (10..15).contains(&p) || p == far / page());
@@ -391,8 +392,8 @@ fn holes() {
     }
 }
 
-/// Of a file of two tebibytes that is nearly all hole. It must not be gone through page by page,
-/// which would take minutes.
+/// A file of two tebibytes that is nearly all hole. It must not be scanned page by page, which would take
+/// minutes.
 #[test]
 fn a_giant_hole() {
     const TIB: u64 = 1 << 40;
@@ -421,7 +422,7 @@ fn a_giant_hole() {
         for asker in askers(filesystem, &file) {
             let sum = known(asker.residency(0..u64::MAX));
             assert_eq!((sum.pages, sum.cached), (2 * TIB / page() + 1, 11));
-            // mincore alone says what it did not look at.
+            // Only mincore(2) reports a range that was not looked at.
             let skips = asker.source() == Ok(Source::Mincore);
             assert_eq!(sum.unasked > 0, skips);
             assert_eq!(known(asker.resident_prefix(0, u64::MAX)), 0);
@@ -485,14 +486,14 @@ fn what_can_not_be_asked_is_an_error() {
     ] {
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     }
-    // A descriptor that only names a file.
+    // An O_PATH descriptor.
     let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
     let named = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).expect("open");
     let error = residency(&named, 0..10).expect_err("O_PATH");
     assert_eq!(error.errno(), Some(libc::EBADF));
     let io: std::io::Error = error.into();
     assert!(io.to_string().contains("residency"), "{io}");
-    // An error of a file that was opened by its path says which.
+    // The error of a file that was opened by path names it.
     let file = nowait::File::blocking_open(&path).expect("open");
     let error = file.resident_prefix(1, u64::MAX).expect_err("beyond u64");
     assert_eq!(error.path(), Some(path.as_path()));
@@ -521,21 +522,21 @@ fn what_has_no_pages_is_unknown() {
     }
 }
 
-/// Huge pages are always there. cachestat refuses them, mincore calls those missing that this
+/// Huge pages are always resident. cachestat(2) refuses them; mincore(2) reports pages as missing that this
 /// process has not touched.
 #[test]
 fn huge_pages_are_unknown() {
     let Ok(fd) = memfd_create("huge", MemfdFlags::HUGETLB | MemfdFlags::CLOEXEC) else {
         return slowdisk::skip_or_fail("this kernel has no hugetlbfs");
     };
-    // No page of it need exist.
+    // Its pages need not exist.
     rustix::fs::ftruncate(&fd, 4 * MIB).expect("ftruncate");
     assert_eq!(unknown(residency(&fd, 0..u64::MAX)), Reason::HugePages);
 }
 
 #[test]
 fn files_of_the_kernels_own() {
-    // It has bytes and no size: nothing of it is cached.
+    // The file has bytes and size 0: nothing of it is cached.
     let file = File::open("/proc/self/maps").expect("open");
     match residency(&file, 0..u64::MAX).expect("an answer") {
         Answer::Known { value, .. } => assert_eq!((value.pages, value.cached), (0, 0)),
@@ -551,7 +552,7 @@ fn a_file_that_is_open_for_writing_only() {
         let (mount, _) = sample(filesystem, 1);
         let path = mount.path().join("new");
         let file = File::create(&path).expect("create");
-        // Fragmented beyond patience: mincore would be asked for help.
+        // So fragmented that mincore(2) would be used.
         let pages = 4096;
         for p in (0..pages).step_by(2) {
             file.write_all_at(&vec![1; page() as usize], p * page())
@@ -565,7 +566,7 @@ fn a_file_that_is_open_for_writing_only() {
         } else if filesystem == Filesystem::Ext4 {
             assert_eq!(unknown(residency(&file, 0..1)), Reason::NotReadable);
         } else {
-            // There it is opened once more, for the sake of files that are copied up.
+            // On overlayfs the library opens it again, for files that are copied up.
             let asker = Asker::new(&file).expect("an asker");
             compare(&asker, pages * page(), |p| p % 2 == 0, 0..u64::MAX);
         }
@@ -583,7 +584,7 @@ fn dirty_pages_and_pages_on_their_way() {
         let disk = SlowDisk::builder().size(512 * MIB).build().expect("a disk");
         let mount = TestMount::on(&disk, filesystem).expect("a filesystem");
         let sample = Sample::new(mount.path(), "file", 64 * page());
-        // Page by page: a large folio is dirty as a whole.
+        // Single pages: a large folio is dirty as a whole.
         arrange(&sample, &(0..64).collect());
         let file = File::options()
             .write(true)
@@ -602,7 +603,7 @@ fn dirty_pages_and_pages_on_their_way() {
         );
         let half = known(residency(&file, 0..5 * page()));
         assert_eq!((half.pages, half.dirty), (5, Some(2)));
-        // While the disk takes nothing they are on their way.
+        // While the disk is stalled, the pages are under writeback.
         let stall = disk.inject(Fault::stall(0..disk.size()).writes_only());
         std::thread::scope(|scope| {
             scope.spawn(|| file.sync_all().expect("sync"));
@@ -622,7 +623,7 @@ fn dirty_pages_and_pages_on_their_way() {
     }
 }
 
-/// While a page is being read it is there for cachestat, and not yet for mincore.
+/// A page whose read is in flight is cached for cachestat(2), and not yet for mincore(2).
 #[test]
 fn a_page_that_is_being_read() {
     slowdisk::require!(slowdisk::available());
@@ -649,7 +650,7 @@ fn a_page_that_is_being_read() {
     });
 }
 
-/// The page cache of a device is not that of the files on it.
+/// The page cache of a device differs from that of the files on it.
 #[test]
 fn a_block_device() {
     slowdisk::require!(Filesystem::Ext4.available());
@@ -682,8 +683,8 @@ fn a_block_device() {
     }
 }
 
-/// A FUSE file may be served from the pages of another (passthrough), and then has none of its own:
-/// cachestat is not believed there. One with direct I/O can't be mapped either.
+/// A FUSE file may be served from the pages of another file (passthrough) and has none of its own then:
+/// cachestat(2) is not believed there. A FUSE file with direct I/O can't be mapped either.
 #[test]
 fn a_file_that_is_not_mapped_is_unknown() {
     slowdisk::require!(slowdisk::available());
@@ -711,7 +712,7 @@ fn a_handles_answers_are_those_of_its_descriptor() {
     );
 }
 
-/// Of a file of the lower layer, of its copy, and of its copy through a descriptor from before.
+/// A file of the lower layer, its copy, and its copy through an earlier descriptor.
 #[test]
 fn an_overlay_before_and_after_copy_up() {
     slowdisk::require!(Filesystem::Overlay.available());
@@ -750,7 +751,7 @@ fn an_overlay_before_and_after_copy_up() {
     fs::read(&lower).expect("read");
     let in_upper: BTreeSet<u64> = (0..50).filter(|p| p % 5 == 0).collect();
     all(&in_upper);
-    // A second time the file has changed, and is where it was.
+    // A second write changes the file in place.
     writer.write_all_at(&[sample.content[0]], 0).expect("write");
     all(&in_lower);
 }

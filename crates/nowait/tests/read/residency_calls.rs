@@ -94,8 +94,8 @@ fn has_cachestat() -> bool {
     nowait::kernel::Kernel::get().cachestat.is_yes()
 }
 
-/// Half of the pages were read. Some machines reclaim without a shortage (DAMON), so that a page may
-/// be gone a millisecond later; the kernel remembers those.
+/// Half of the pages were read. Some machines reclaim pages without a shortage (DAMON): a page may be gone
+/// a millisecond later. The kernel counts those.
 fn every_other_page(file: &File, cached: u64) {
     let sum = residency(file, 0..u64::MAX).expect("an answer");
     let sum = sum.known().expect("a count");
@@ -129,13 +129,13 @@ fn a_whole_or_absent_range_is_one_question() {
             ] {
                 let calls = Calls::of(question);
                 if has_cachestat() {
-                    // One more to find out whether it answers at all.
+                    // One more call checks that the call works.
                     assert_eq!(calls.number(CACHESTAT), 2, "{:?}", calls.0);
                     assert_eq!(calls.number(libc::SYS_mincore), 0, "{:?}", calls.0);
                 }
                 assert!(calls.all() <= floor() + 12, "{:?}", calls.0);
             }
-            // A strict read's question, once it is known who answers.
+            // The question of a strict read, when the source is known.
             let asker = Asker::new(file).expect("an asker");
             let calls = Calls::of(|| {
                 let answer = asker.is_resident(4096, 4096).expect("an answer");
@@ -167,7 +167,7 @@ fn a_fragmented_cache_takes_a_bounded_number() {
         if !has_cachestat() {
             return;
         }
-        // By cachestat alone it is a call for each page, as it would be without a bound.
+        // cachestat(2) alone needs a call for each page: there is no bound.
         let calls = Calls::of(|| {
             let asker = Asker::only(Source::Cachestat, file).expect("cachestat");
             let map = asker.page_map(0..u64::MAX).expect("an answer");

@@ -52,7 +52,7 @@ fn open(sample: &Sample, engine: &Engine, mode: Mode) -> File {
         .expect("open")
 }
 
-/// Offsets all over the file, none twice.
+/// Offsets in the whole file, in random order, each once.
 fn all_over() -> impl Iterator<Item = u64> {
     (0..400).map(|i| (i * 7919 % 4096) * 4096 + i % 4096)
 }
@@ -135,8 +135,8 @@ fn a_whole_file_in_sequence() {
     });
 }
 
-/// Windows of 2 MiB, each asked for once, and the next one before the reads have come to the end of
-/// the last: by the engine's count, for reads one by one and for operations.
+/// Readahead in windows of 2 MiB: each is requested once, before the reads reach the end of the last one.
+/// The engine counts them, for single reads and for operations.
 #[test]
 fn a_sequence_is_read_ahead_window_by_window() {
     each(|filesystem, sample, engine| {
@@ -204,7 +204,7 @@ fn a_sequence_is_read_ahead_window_by_window() {
     });
 }
 
-/// The file is half there: what is there must bring none of the rest in.
+/// The file is half cached: reads of cached pages must not read other pages.
 #[test]
 fn hits_beside_what_is_missing() {
     each(|filesystem, sample, engine| {
@@ -248,7 +248,7 @@ fn readahead_for_a_strict_file_leaves_no_marks() {
     });
 }
 
-/// Also where the mode is the engine's and the file came as a descriptor.
+/// The mode may be set for the engine, and the file may be a descriptor.
 #[test]
 fn a_strict_engine() {
     each(|filesystem, sample, engine| {
@@ -282,7 +282,7 @@ fn a_strict_engine() {
     });
 }
 
-/// Operations too, one by one and as a batch.
+/// Operations, one by one and as a batch.
 #[test]
 fn operations() {
     each(|filesystem, sample, engine| {
@@ -294,7 +294,7 @@ fn operations() {
             .build()
             .expect("an engine");
         operations_on(filesystem, sample, engine, &handle);
-        // A handle that leaves the mode to the engine.
+        // A handle that has the mode of the engine.
         let handle = Handle::new(fd()).expect("a handle");
         operations_on(filesystem, sample, &strict, &handle);
     });
@@ -354,8 +354,8 @@ fn buffer(len: usize) -> nowait::buffer::Buffer {
     Box::new(vec![0u8; len].into_boxed_slice())
 }
 
-/// While another thread evicts the file, the page cache may say yes and then no. That is counted,
-/// and the bytes are right; the caller may meet the device only in such a race.
+/// Another thread evicts the file, so a page may be reported as cached and be gone at the read. Such races
+/// are counted, and the bytes are right. The caller may touch the device only in such a race.
 #[test]
 fn pages_that_disappear() {
     each(|filesystem, sample, engine| {
@@ -386,8 +386,8 @@ fn pages_that_disappear() {
 ///   strict reader:              asks: there ─ NOWAIT: not yet ─► engine ─ done
 /// ```
 ///
-/// cachestat counts a page whose read has begun. The read that believes it finds nothing: a race,
-/// drawn out. Counted once, and once more with the bytes in front of it that are there.
+/// cachestat(2) counts a page whose read is in flight. The NOWAIT read then finds nothing: this race is
+/// counted once, and once more for a read that also has cached bytes before that page.
 #[test]
 fn a_page_that_is_on_its_way() {
     slowdisk::require!(slowdisk::available());

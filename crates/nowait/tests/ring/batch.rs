@@ -15,7 +15,7 @@ use crate::common::limit::Limit;
 use crate::common::results::{bytes_of, kind};
 use crate::common::wait::LONG;
 
-/// A time that does not pass here.
+/// A time that does not pass in these tests.
 const NEVER: Duration = LONG;
 const SOON: Duration = Duration::from_millis(20);
 
@@ -72,7 +72,7 @@ fn after_the_time_one_is_enough() {
     each(Options::new(), |engine| {
         let (never, end) = pipe();
         pending(engine, &never);
-        // One that is there already: it is had when the time is up, and not before two are.
+        // One completion is there: it is returned after the time, unless a second one comes.
         assert!(matches!(
             engine.submit(Op::from(Nop)),
             nowait::engine::Submit::Queued(_)
@@ -80,7 +80,7 @@ fn after_the_time_one_is_enough() {
         let begun = Instant::now();
         assert_eq!(batch(engine, 2, SOON).len(), 1, "{}", name(engine));
         assert!(begun.elapsed() >= SOON, "{}: too early", name(engine));
-        // None at all: the first one that comes ends it.
+        // No completion is there: the first one ends the wait.
         let (reader, writer) = pipe();
         pending(engine, &reader);
         std::thread::scope(|scope| {
@@ -111,7 +111,7 @@ fn a_deadline_passes_in_a_wait_for_a_batch() {
         let read = Op::from(Read::stream(&reader, Box::new(vec![0; 1])));
         queued(engine, read.deadline(Instant::now() + SOON));
         let got = std::thread::scope(|scope| {
-            // A worker's read can't be called back.
+            // A worker's read can't be cancelled.
             scope.spawn(|| {
                 std::thread::sleep(20 * SOON);
                 rustix::io::write(&end, b"x").unwrap();
@@ -130,10 +130,10 @@ fn a_deadline_passes_in_time_in_a_batch_that_would_wait_long() {
         queued(engine, read.deadline(Instant::now() + SOON));
         let what = name(engine);
         if engine.backend() == Backend::Threads {
-            // A worker's read can't be called back.
+            // A worker's read can't be cancelled.
             rustix::io::write(&end, b"x").unwrap();
         }
-        // Longer than `Limit` lets anything take.
+        // Longer than `Limit` allows.
         let got = batch(engine, 1, 100 * LONG);
         assert_eq!(got.len(), 1, "{what}");
         if engine.backend() == Backend::Uring {
@@ -153,13 +153,13 @@ fn what_was_cached_before_a_wait_for_others_is_known_to_have_been() {
     let read = |file: &Handle, i: u64| Op::from(Read::new(file, Box::new(vec![0; 4096]), i * 4096));
     let mut engine = Options::new().build_local().unwrap();
     let mut done = Vec::new();
-    // That its file takes NOWAIT is learnt first.
+    // The first read shows that the file supports NOWAIT.
     let learns = &mut engine;
     learns.submit_batch(&mut vec![read(&cached, 0)]);
     learns.reap(&mut done, Wait::For(1)).unwrap();
     for _ in 0..20 {
         done.clear();
-        // Done, not reaped, and then a call that waits.
+        // A completion is there and not reaped; the next call waits for more.
         let mut ops: Vec<Op> = (0..3).map(|i| read(&cached, i)).collect();
         assert_eq!(engine.submit_batch(&mut ops), 3);
         let mut ops = vec![read(direct.handle(), 3), read(direct.handle(), 4)];
@@ -201,7 +201,7 @@ fn submitting_and_reaping_in_one_is_the_same() {
                 assert_eq!(bytes_of(completion), pattern(at, 4096));
             }
         };
-        // Those that go past the page cache: more than there is room for, and all at once.
+        // Reads that bypass the page cache: more than the engine has places for, all at once.
         let mut ops = reads(direct.handle(), 20);
         let mut seen = 0;
         while seen < 20 {
@@ -232,7 +232,7 @@ fn submitting_and_reaping_in_one_is_the_same() {
             .unwrap();
         assert_eq!(done.len(), 4);
         check(done, true);
-        // Nothing is left to be waited for but the pipe's.
+        // Only the read of the pipe is left.
         rustix::io::write(&_writer, b"x").unwrap();
         let mut done = Vec::new();
         engine

@@ -27,8 +27,8 @@ fn ring() -> bool {
     backends()[0] == Backend::Uring
 }
 
-/// Has the addresses of a pool mean other memory. What was registered is pinned: a ring that uses it
-/// as registered does not meet the new memory.
+/// Maps other memory at the addresses of a pool. The registered memory is pinned: a ring that uses the
+/// registration does not access the new memory.
 fn exchange(pool: &BufferPool) {
     let all: Vec<PoolBuffer> = std::iter::from_fn(|| pool.take()).collect();
     let start = all.iter().map(|b| b.as_ptr()).min().unwrap();
@@ -126,7 +126,7 @@ fn a_ring_uses_the_memory_that_it_was_told_of() {
                 }
             }
             assert_eq!(std::fs::read(&path).unwrap()[..1000], pattern(0, 1000));
-            // Another engine knows nothing of it.
+            // Another engine has no registration of it.
             let mut other = Options::new().build().unwrap();
             std::fs::write(&path, [5; PAGE]).unwrap();
             let (_, byte, _done) = read(&mut other);
@@ -147,7 +147,7 @@ fn buffers_come_back_with_engines_and_futures_that_are_dropped() {
         );
         assert_eq!(pool.free(), 3);
         engine.cancel(ticket);
-        // A worker's read ends when there is something, a ring's when it is asked to.
+        // A worker's read ends when data comes, a ring's read when it is cancelled.
         rustix::io::write(&writer, b"x").unwrap();
         drop(finish(engine, 1));
         assert_eq!(pool.free(), 4);

@@ -23,7 +23,7 @@ use crate::common::rings::{Chains, each_ring};
 use crate::common::wait::wait_until;
 use crate::readable::readable;
 
-/// Submits a chain and reaps it: its completions in its own order.
+/// Submits a chain. Returns its completions in the order of its members.
 fn all(engine: &mut dyn Drive, chain: Chain) -> Vec<Completion> {
     let tickets = engine.submit_chain(chain).unwrap();
     in_order(engine, &tickets)
@@ -37,7 +37,7 @@ fn in_order(engine: &mut dyn Drive, tickets: &[Ticket]) -> Vec<Completion> {
     done
 }
 
-/// Errors' kinds, and counts.
+/// The kinds of errors, and the counts.
 fn outcome(done: &[Completion]) -> Vec<Result<usize, ErrorKind>> {
     let said = |c: &Completion| c.result.as_ref().copied().map_err(|e| e.kind());
     done.iter().map(said).collect()
@@ -185,14 +185,14 @@ fn a_short_write_goes_on_before_its_followers_begin() {
 #[test]
 fn a_cancelled_member_ends_the_chain() {
     each_ring(Options::new(), |engine| {
-        // The first: what follows is never begun.
+        // The first member is cancelled: the others never begin.
         let (reader, end) = pipe();
         let chain = || Chain::new().then(read(&reader, 1)).then(Nop).then(Nop);
         let tickets = engine.submit_chain(chain()).unwrap();
         engine.cancel(tickets[0]);
         let done = in_order(engine, &tickets);
         assert_eq!(outcome(&done), [CANCELLED; 3], "{}", name(engine));
-        // A later one: it waits for its turn, or is cancelled at once.
+        // A later member is cancelled: it completes in its turn, or at once.
         let tickets = engine.submit_chain(chain()).unwrap();
         engine.cancel(tickets[1]);
         std::thread::sleep(Duration::from_millis(5));
@@ -200,7 +200,7 @@ fn a_cancelled_member_ends_the_chain() {
         let done = in_order(engine, &tickets);
         let outcome = outcome(&done);
         assert_eq!(outcome[0], Ok(1), "{}", name(engine));
-        // Its turn may have come before the kernel was told.
+        // It may have begun before the kernel got the cancel.
         assert!(outcome[1..] == [CANCELLED; 2] || outcome[1..] == [Ok(0); 2]);
         assert_eq!(engine.in_flight(), 0);
     });
@@ -227,7 +227,7 @@ fn what_is_never_there_at_once_is_said_and_ends_the_chain() {
             .then(read(&reader, 1).flags(RwFlags::NOWAIT))
             .then(Nop);
         let done = all(engine, chain);
-        // Pipes know NOWAIT on newer kernels only (6.1's don't).
+        // Pipes support NOWAIT on newer kernels only, not on 6.1.
         let said = said(&done[0]);
         let never = [libc::EAGAIN, libc::EOPNOTSUPP].map(Err);
         assert!(never.contains(&said), "{}: {said:?}", name(engine));
@@ -243,7 +243,7 @@ fn many_chains_at_once_keep_their_orders() {
         let files: Vec<_> = (0..50).map(|i| engine.file(&open(i))).collect();
         let mut tickets = HashMap::new();
         for (i, file) in files.iter().enumerate() {
-            // Each reads less than it wants, writes, and reads what was written.
+            // Each chain has a short read, a write, and a read of the written bytes.
             let chain = Chain::new()
                 .then(Read::new(file, Box::new(vec![0; 20]), 0))
                 .then(Write::new(file, Box::new(vec![i as u8; 100]), 0))
@@ -307,7 +307,7 @@ fn what_can_not_be_submitted_whole_is_refused_whole() {
         // A ring has no such operation.
         let chain = nops(1).then(Call::new(|| panic!("not made")));
         assert_eq!(refused(engine, chain), (ErrorKind::NeedsRing, 2));
-        // Done or not, it takes its place until it is reaped.
+        // A member keeps its place until its completion is reaped.
         queued(engine, Nop);
         assert_eq!(refused(engine, nops(4)), (ErrorKind::Full, 4));
         assert_eq!(engine.in_flight(), 1, "{}", name(engine));
@@ -339,7 +339,7 @@ fn a_chain_goes_with_its_engine_and_gives_its_buffers_back() {
             chain = chain.then(Read::stream(&reader, Box::new(buffer)));
         }
         engine.submit_chain(chain).unwrap();
-        // A shared engine goes on to the end, a local one asks for an end.
+        // A dropped shared engine completes its operations, a local one cancels them.
         rustix::io::write(&end, &[1; 100]).unwrap();
         drop(end);
     });
@@ -362,7 +362,7 @@ fn small_files_are_opened_read_and_closed_without_descriptors() {
         let set = engine.set(64).unwrap();
         let free = set.free();
         for _ in 0..3 {
-            // More files than slots, and slots that are used again.
+            // More files than slots: slots are reused.
             let mut reads = HashMap::new();
             let mut rest = 0;
             for i in 0..60 {
@@ -425,7 +425,7 @@ fn a_file_that_is_not_there_cancels_what_would_use_it() {
         let done = all(engine, chain);
         assert_eq!(said(&done[0]), Err(2), "ENOENT");
         assert_eq!(outcome(&done[1..]), [CANCELLED; 2]);
-        // By themselves they say what a descriptor that is not open says.
+        // Outside of a chain they fail like a descriptor that is not open.
         for op in [
             Op::from(ReadDirect::new(&slot, Box::new(vec![0; 10]), 0)),
             CloseDirect::new(&slot).into(),

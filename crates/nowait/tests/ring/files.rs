@@ -21,7 +21,7 @@ use crate::common::results::{bytes_of, pieces_of};
 use crate::common::wait::wait_until;
 use crate::readable::readable;
 
-/// Nothing is read in the caller, by the descriptor.
+/// The caller never tries: it would use the descriptor.
 fn options() -> Options {
     Options::new().trying(Trying::Never).backend(Backend::Uring)
 }
@@ -30,7 +30,7 @@ fn ring() -> bool {
     backends()[0] == Backend::Uring
 }
 
-/// Has the descriptor of a handle mean another file.
+/// Replaces the file of a handle's descriptor.
 fn exchange(handle: &Handle, path: &Path) {
     let other = std::fs::File::options()
         .read(true)
@@ -70,7 +70,7 @@ fn operations_use_the_slot_on_their_engine_and_the_descriptor_elsewhere() {
         let file = engine.file(&handle_rw(&paths[0]));
         assert_eq!(read(engine, &file), b"aaaaa", "{}", name(engine));
         exchange(&file, &paths[1]);
-        // The slot still is the first file.
+        // The slot still holds the first file.
         assert_eq!(read(engine, &file), b"aaaaa", "{}", name(engine));
         let pieces = vec![Box::new(vec![0u8; 5]) as _];
         let readv = one(engine, Readv::new(&file, pieces, 0));
@@ -93,7 +93,7 @@ fn operations_use_the_slot_on_their_engine_and_the_descriptor_elsewhere() {
             let mut other = Options::new().backend(other).build().unwrap();
             assert_eq!(read(&mut other, &file), b"bbbbb", "the descriptor");
         }
-        // Also where that engine has another file in the slot of this number.
+        // Also if that engine has another file in the slot of this number.
         let mut other = Fixed::new(options(), Options::build_local);
         let known = other.file(&handle(&paths[2]));
         assert_eq!(read(&mut other, &known), b"ccccc");
@@ -175,7 +175,7 @@ fn a_local_engine_closes_such_a_file_when_it_is_used_next() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(set.insert(&Handle::new(writer).unwrap()).unwrap());
     wait_until("the file is closed", || readable(&reader));
-    // And one that an engine took with it.
+    // A file whose engine was dropped is closed with the ring.
     let (reader, writer) = std::io::pipe().unwrap();
     let writer = set.insert(&Handle::new(writer).unwrap()).unwrap();
     engine
@@ -186,7 +186,7 @@ fn a_local_engine_closes_such_a_file_when_it_is_used_next() {
     wait_until("the ring goes", || readable(&reader));
 }
 
-/// Slots that come and go from several threads: each read brings its own file's bytes.
+/// Several threads fill and free slots: each read returns the bytes of its own file.
 #[test]
 fn slots_are_reused_without_mixing_files_up() {
     if !ring() {

@@ -146,7 +146,7 @@ fn a_wait_with_a_limit_ends_in_time_though_polling_does_not() {
     let Some(path) = device() else { return };
     each_polled(Options::new(), |engine| {
         let file = direct(&path);
-        // A worker sleeps; the ring holds nothing, then something.
+        // A worker sleeps while the ring is empty, and then not empty.
         let sleeper = Call::new(|| std::thread::sleep(Duration::from_millis(200)));
         queued(engine, sleeper);
         let begun = Instant::now();
@@ -211,8 +211,8 @@ fn what_moves_no_data_is_done_by_workers() {
     });
 }
 
-/// A device without poll queues: this machine's disk. (Some kernels then fail the operation, others
-/// wait for the interrupt instead.)
+/// A device without poll queues: this machine's disk. Some kernels fail the operation, others wait for
+/// the interrupt.
 #[test]
 fn a_device_that_can_not_be_polled_says_so_or_brings_the_bytes() {
     each_polled(Options::new(), |engine| {
@@ -287,7 +287,7 @@ fn a_local_one_has_no_eventfd() {
         engine.event_fd().unwrap_err().kind(),
         ErrorKind::Unsupported
     );
-    // A shared one's is its mailbox's.
+    // The eventfd of a shared engine is the one of its completion queue.
     let mut engine = busy().build().unwrap();
     queued(&mut engine, Nop);
     let event = Engine::event_fd(&engine).unwrap();
@@ -350,7 +350,7 @@ fn an_atomic_write_is_taken_where_the_device_takes_some() {
         let bytes = nowait::buffer::downcast::<nowait::buffer::Limit<PoolBuffer>>(bytes).unwrap();
         assert!(bytes.bytes().iter().all(|b| *b == takes.min as u8 ^ 0x5a));
         drop(bytes);
-        // More than the device writes at once is refused, not torn.
+        // A write that is larger than the limit is refused, not split.
         let done = one(engine, write(takes.max * 2));
         assert_eq!(said(&done), Err(libc::EINVAL), "{takes:?}");
     });

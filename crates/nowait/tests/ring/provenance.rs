@@ -19,7 +19,7 @@ use crate::common::rings::each_ring;
 const PAGE: usize = 4096;
 const PAGES: usize = 64;
 
-/// Which pages are cached, as the kernel counts them.
+/// The cached pages, counted by cachestat(2).
 fn cached(file: &Handle) -> Vec<bool> {
     let map = page_map(file, 0..(PAGES * PAGE) as u64).unwrap();
     let map = map.known().expect("cachestat of the build's filesystem");
@@ -67,7 +67,7 @@ fn what_is_called_cached_was_and_what_is_called_the_devices_was_not() {
             let plain = std::fs::File::open(&path).unwrap();
             rustix::fs::fadvise(&plain, 0, None, rustix::fs::Advice::Random).unwrap();
             let file = engine.file(&Handle::new(plain).unwrap());
-            // Only of a file that is known to take NOWAIT does "at once" mean anything.
+            // An immediate completion means a cached read only if the file supports NOWAIT.
             make(&path, |page| page == 0);
             let learns = Options::new().backend(Backend::Threads).build().unwrap();
             let learnt = one(
@@ -87,7 +87,7 @@ fn what_is_called_cached_was_and_what_is_called_the_devices_was_not() {
             }
             let called = all.iter().filter(|p| p.cached == PAGE).count() as u64;
             let counted = engine.stats().ring_hits - hits;
-            // The count is of completions that were there at once, also of what only may be cached.
+            // The counter includes completions that came at once and may have been cached.
             assert!(
                 counted >= called,
                 "{what}: {counted} counted, {called} called so"

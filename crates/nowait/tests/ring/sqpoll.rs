@@ -44,7 +44,7 @@ fn reads_bring_the_bytes_and_none_is_called_cached() {
         let dir = scratch();
         let path = patterned(dir.path(), "file", 64 * PAGE);
         let file = handle(&path);
-        // A file known to take NOWAIT, or an early completion would mean nothing anyway.
+        // The file must support NOWAIT: else an early completion means nothing.
         assert!(nowait::read::cached(&file, &mut [0; 16], 0).is_ok());
         for cold in [false, true] {
             if cold {
@@ -73,7 +73,7 @@ fn a_thread_that_sleeps_is_woken() {
     each_sqpoll(Options::new(), |engine| {
         for i in 0..20 {
             assert_eq!(one(engine, Op::from(Nop).token(i)).held.get_token(), i);
-            // Long enough for it to go to sleep, or nearly.
+            // In this time the thread falls asleep, or nearly.
             std::thread::sleep(Duration::from_millis(i % 5));
         }
     });
@@ -87,7 +87,7 @@ fn what_is_submitted_is_begun_though_nobody_waits_for_it() {
         for _ in 0..5 {
             std::thread::sleep(Duration::from_millis(20));
             queued(engine, Write::stream(&writer, Box::new(vec![1; 1])));
-            // Until something has arrived; a thread that sleeps on is not woken by that.
+            // Waits until a completion has arrived. That does not wake a sleeping thread.
             let mut poll = [PollFd::new(&reader, PollFlags::IN)];
             let limit = rustix::time::Timespec::try_from(LONG).unwrap();
             assert_eq!(poll_fds(&mut poll, Some(&limit)), Ok(1), "{}", name(engine));
@@ -112,7 +112,7 @@ fn a_short_read_goes_on_though_the_thread_sleeps() {
 
 #[test]
 fn a_full_submission_queue_is_waited_for() {
-    // Twice as many as the queue has entries.
+    // Twice as many operations as the queue has entries.
     each_sqpoll(Options::new().depth(8192), |engine| {
         let mut ops: Vec<Op> = (0..8192).map(|i| Op::from(Nop).token(i)).collect();
         assert_eq!(engine.submit_batch(&mut ops), 8192);
@@ -144,7 +144,7 @@ fn the_thread_runs_where_it_is_bound() {
         let options = Options::new().backend(Backend::Uring);
         let options = options.sqpoll(Duration::from_secs(1));
         let engine = options.clone().sqpoll_cpu(0).build_local().unwrap();
-        // It names itself, and binds itself, once it runs.
+        // The thread sets its name and its affinity when it first runs.
         wait_until("the thread is bound", || affinity() == ["0"]);
         drop(engine);
         let refused = options.sqpoll_cpu(100_000).build_local().unwrap_err();

@@ -13,7 +13,7 @@ use crate::common::completions::{finish, queued};
 use crate::common::files::scratch;
 use crate::common::results::nothing_for_a_while;
 
-/// How many threads the kernel has started for rings of this process.
+/// The number of worker threads that the kernel has started for rings of this process.
 fn workers() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     tasks
@@ -22,8 +22,8 @@ fn workers() -> usize {
         .count()
 }
 
-/// Gives the kernel's workers four operations that wait: opens of fifos without a reader. The most
-/// workers that there were.
+/// Submits four operations that wait: opens of fifos without a reader. Returns the number of workers
+/// meanwhile.
 fn most(options: Options) -> usize {
     let mut engine = options.build_local().unwrap();
     let files = engine.file_set(4).unwrap();
@@ -34,7 +34,7 @@ fn most(options: Options) -> usize {
         let mode = Mode::RUSR | Mode::WUSR;
         rustix::fs::mknodat(CWD, fifo(i), FileType::Fifo, mode, 0).unwrap();
         let path = CString::new(fifo(i).as_os_str().as_bytes()).unwrap();
-        // Into a slot the ring alone opens. With O_CREAT it does not try by itself.
+        // Only the ring opens into a slot. With O_CREAT a kernel worker does it.
         let flags = OFlags::WRONLY | OFlags::CREATE;
         let slot = &slots[i as usize];
         queued(&mut engine, OpenDirect::new(slot, path, flags, mode));
@@ -80,7 +80,7 @@ fn it_is_said_whether_there_are_limits() {
 
 #[test]
 fn a_ring_gives_its_number_back() {
-    // More than a thread can register (16): each gives its number back.
+    // A thread can register 16 rings. Each engine frees its registration.
     for _ in 0..40 {
         if let Ok(engine) = Options::new().backend(Backend::Uring).build_local() {
             assert!(engine.features().has(Feature::RegisteredRing));

@@ -28,7 +28,7 @@ fn comes_whole(filesystem: Filesystem) {
     let expected = listed(&path);
     for engine in engines() {
         for order in [Order::Unordered, Order::Inode, Order::Name] {
-            // A run of a small window ends while others of its batches are under way.
+            // The window is small: it fills while batches are still being asked about.
             for window in [65_536, 700] {
                 cold.chill();
                 let options = with_metadata().order(order).window(window, 32 << 20);
@@ -66,7 +66,7 @@ fn on_btrfs() {
     comes_whole(Filesystem::Btrfs);
 }
 
-/// Batches that wait between their first entry and the rest are given up like all others.
+/// A cancelled scan also gives up batches of which only the first entry was asked about.
 #[test]
 fn a_scan_that_is_dropped_midway_leaves_the_next_one_whole() {
     slowdisk::require!(slowdisk::available());

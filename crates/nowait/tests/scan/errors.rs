@@ -57,7 +57,7 @@ fn an_unreadable_part_of_a_directory_is_an_error_among_the_rest() {
         fill(&at.join("d"), "f", 40_000)
     });
     let dir = cold.path().join("d");
-    // A leaf in the middle.
+    // A leaf block in the middle.
     let bad = cold.block_of(&dir, 100);
     for parts in [1, 16] {
         let listed = |cold: &mut Cold| {
@@ -165,7 +165,7 @@ fn a_directory_that_becomes_unreadable_midway() {
         }
     }
     rustix::fs::chmod(&inside, 0o700.into()).unwrap();
-    // The open descriptor still lists, new parts can't be opened, and nothing may be asked.
+    // The open descriptor still lists names. New parts can't be opened, and metadata is denied.
     assert_eq!(fine + denied, 20_000);
     assert!(denied > 0);
 }

@@ -64,7 +64,7 @@ fn statx_is_believed_and_the_directory_only_where_nothing_was_asked() {
         kinds.sort_by_key(|kind| kind.as_raw_mode());
         assert_eq!(kinds, [Kind::Fifo, Kind::Directory, Kind::RegularFile]);
 
-        // A walk enters what is a directory, as far as it knows, and stumbles over nothing.
+        // A walk enters the entries that are reported as directories, and does not fail.
         let walk = walk::Options::new()
             .engine(&engine)
             .blocking_open(at.path())

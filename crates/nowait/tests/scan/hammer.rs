@@ -16,7 +16,7 @@ use crate::directories::{fill, with_metadata};
 
 const STANDING: usize = 10_000;
 
-/// Creates, renames and unlinks names of its own until told to stop.
+/// Creates, renames and unlinks names of its own until `stop` is set.
 fn churn(dir: &Path, who: usize, over: &AtomicBool) {
     let mut round = 0usize;
     while !over.load(Relaxed) {
@@ -27,7 +27,7 @@ fn churn(dir: &Path, who: usize, over: &AtomicBool) {
         for i in 0..20 {
             fs::rename(name("new", i), name("renamed", i)).unwrap();
         }
-        // Onto a name that is there.
+        // To an existing name.
         fs::rename(name("new", 20), name("new", 21)).unwrap();
         for i in 0..20 {
             fs::remove_file(name("renamed", i)).unwrap();
@@ -48,7 +48,7 @@ fn hammer(filesystem: Filesystem) {
     let dir = mount.path().join("d");
     fill(&dir, "before", 2_000);
     fill(&dir, "standing", STANDING);
-    // Gaps, for names that come meanwhile to lie between the standing ones.
+    // Gaps: new names lie between the permanent ones.
     for i in 0..2_000 {
         fs::remove_file(dir.join(format!("before{i}"))).unwrap();
     }
@@ -62,7 +62,7 @@ fn hammer(filesystem: Filesystem) {
             let (dir, over) = (&dir, &over);
             scope.spawn(move || churn(dir, who, over));
         }
-        // Also when an assertion fails: the others would go on for ever.
+        // Also if an assertion fails: else the other threads never end.
         let _stop = Stop(&over);
         let names = Options::new().caller(false);
         let ways = [

@@ -18,7 +18,7 @@ use crate::common::wait::wait_until;
 /// A scan or a walk.
 trait Source: Send + 'static {
     fn begin(path: &Path) -> Self;
-    /// How many more entries there are.
+    /// The number of entries that are left.
     fn poll(&mut self, waker: &Waker) -> Poll<Option<nowait::Result<usize>>>;
     fn canceller(&self) -> Canceller;
 }
@@ -49,7 +49,7 @@ impl Source for Walk {
     }
 }
 
-/// A tree in which a scan and a walk have some batches to bring.
+/// A tree with some batches for a scan and a walk.
 fn tree() -> tempfile::TempDir {
     let dir = scratch();
     for i in 0..40 {
@@ -138,7 +138,7 @@ fn a_waker_may_panic<S: Source>() {
                 seen = *more;
             }
             assert!(polled.is_ok() || when == Event::Clone, "{when:?}");
-            // The rest comes, with another waker.
+            // The rest is returned to another waker.
             assert_eq!(seen + count(&mut source), all, "{when:?}");
             armed.store(false, SeqCst);
             drop(waker);
@@ -157,7 +157,7 @@ fn a_waker_of_a_walk_may_panic() {
     a_waker_may_panic::<Walk>();
 }
 
-/// A task that polls its scan where it is woken, in the worker, until it waits again.
+/// A task that polls its scan in the thread that wakes it, the worker, until it waits again.
 struct Task<S>(Mutex<(Option<S>, usize)>);
 
 impl<S: Source> Task<S> {
@@ -173,7 +173,7 @@ impl<S: Source> Task<S> {
         while let Some(polled) = source.as_mut().map(|source| source.poll(&waker)) {
             match polled {
                 Poll::Ready(Some(more)) => *entries += more.unwrap(),
-                // Dropped by the worker that found its end.
+                // The worker that completed the scan drops it.
                 Poll::Ready(None) => *source = None,
                 Poll::Pending => break,
             }

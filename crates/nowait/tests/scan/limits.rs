@@ -7,7 +7,7 @@ use crate::common::children::{in_child, role};
 use crate::common::mounts::{ON_DISK, mounted};
 use crate::directories::{assert_same, engines, fill, listed, scanned, with_metadata};
 
-/// May this process have so many descriptors. Only in a process of its own.
+/// Limits the number of descriptors of this process.
 fn limit(descriptors: u64) {
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(
@@ -45,7 +45,7 @@ fn thirty_two_descriptors_are_enough() {
                 assert_eq!(walk.map(Result::unwrap).count(), 21 * directories);
             }
         }
-        // Nothing is left for parts, or for a second directory.
+        // No descriptor is left for parts, or for a second directory.
         let mut hoard = Vec::new();
         let engine = &engines()[0];
         let scan = with_metadata()

@@ -16,10 +16,10 @@ use crate::common::limit::Limit;
 use crate::common::mounts::{ON_DISK, mounted};
 use crate::directories::{assert_same, engines, fill, listed, scanned, with_metadata};
 
-/// Sizes around what one call brings, and ones that are cut into parts.
+/// Sizes around the number of names that one call returns, and sizes that are listed in parts.
 const SIZES: [usize; 7] = [0, 1, 2, 300, 1_000, 3_000, 20_000];
 
-/// The ways of asking for the same.
+/// The same scan with different options.
 fn ways(options: &Options, dir: &Path) -> Vec<(&'static str, BTreeMap<std::ffi::OsString, u64>)> {
     let as_entries = scanned(options.blocking_open(dir).unwrap());
 
@@ -154,8 +154,8 @@ fn a_large_directory_is_listed_in_parts_where_positions_can_be_cut() {
     }
 }
 
-/// Index numbers of btrfs are never used again: after this the first name's is far from the others',
-/// and what they are reckoned to end at is far from where they do.
+/// btrfs never reuses index numbers: here the first name's number is far from the others, and the estimated
+/// end of the directory is far from the real one.
 #[test]
 fn a_directory_with_large_gaps_in_its_positions() {
     for filesystem in ON_DISK {
@@ -179,8 +179,8 @@ fn a_directory_with_large_gaps_in_its_positions() {
     }
 }
 
-/// Names of equal hash have equal positions on ext4. Its legacy hash has 31 bits and no seed, so that
-/// some of many names meet.
+/// Names with equal hashes have equal positions on ext4. The legacy hash has 31 bits and no seed, so some of
+/// many names collide.
 #[test]
 fn names_of_equal_hash_on_ext4() {
     slowdisk::require!(Filesystem::Ext4.available());

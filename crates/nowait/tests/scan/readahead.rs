@@ -86,6 +86,6 @@ fn it_takes_a_fraction_of_the_wait_of_asking_one_by_one() {
     cold.chill();
     disk.set_latency(std::time::Duration::from_millis(2));
     readahead(&dir, &Limits::new()).unwrap().blocking_wait();
-    // Not a time but what makes it: many requests are in the device's queue at once.
+    // Checks the queue instead of a time: many requests are in the queue of the device at once.
     assert!(disk.counters().deepest >= 8, "{}", disk.counters().deepest);
 }

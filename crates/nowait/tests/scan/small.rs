@@ -12,7 +12,7 @@ use crate::directories::{
     descriptors_below, engines, fill, listed, scanned, threads, with_metadata,
 };
 
-/// Threads of other tests would be counted: in a process of its own.
+/// In a child: it counts the threads of the process.
 #[test]
 fn ten_cached_entries_start_no_thread() {
     alone(|| {
@@ -31,7 +31,7 @@ fn ten_cached_entries_start_no_thread() {
                 entries += batch.unwrap().len();
             }
             assert_eq!(entries, 10);
-            // A caller that lost its processor in the middle can't be told from one that was held.
+            // A caller that was preempted looks like one that waited for the device.
             if scan.stats().by_workers == 0 {
                 assert!(scan.stats().by_caller <= 6, "{:?}", scan.stats());
                 alone += 1;
@@ -57,7 +57,7 @@ fn a_scan_that_is_over_or_dropped_leaves_nothing_open() {
             .map(Result::unwrap)
             .collect();
         assert!(scan.stats().parts > 1 && batches.len() > 1);
-        // Although the scan and its entries are still there.
+        // The scan and its entries still exist.
         wait_until("descriptors stay open", || {
             descriptors_below(dir.path()).is_empty()
         });
@@ -122,7 +122,7 @@ fn a_window_bounds_what_is_held() {
     fill(dir.path(), "f", 30_000);
     for engine in engines() {
         for order in [Order::Unordered, Order::Inode] {
-            // By entries; by bytes (an entry with metadata takes some 300); by less than a call brings.
+            // Windows in entries, in bytes (an entry with metadata takes some 300), and below one call.
             for (entries, bytes, most) in [
                 (2_000, 1 << 30, 2_000),
                 (1 << 30, 600_000, 2_200),
@@ -207,7 +207,7 @@ fn a_million_entries_take_64_mib() {
     memory_of(Filesystem::Tmpfs, 1_000_000, 64);
 }
 
-/// The same where a directory is listed in parts, and sorted run by run.
+/// The same for a directory that is listed in parts and sorted in runs.
 #[test]
 fn a_directory_in_parts_takes_32_mib() {
     memory_of(Filesystem::Ext4, 200_000, 32);
@@ -226,7 +226,7 @@ fn memory_of(filesystem: Filesystem, entries: usize, mib: usize) {
     }
     let mount = builder.build().unwrap();
     let name = |i: usize| mount.path().join(format!("a name of ordinary length {i}"));
-    // More names of a file are made faster than more files; ext4 allows 65,000.
+    // Links to one file are made faster than files; ext4 allows 65,000.
     for first in (0..entries).step_by(50_000) {
         std::fs::write(name(first), "").unwrap();
         for i in first + 1..first + 50_000 {
@@ -245,7 +245,7 @@ fn has_memory(mib: usize) -> Result<(), String> {
     Err(format!("{mib} MiB of memory are wanted, {free} are free"))
 }
 
-/// A scan whose workers had all the time to run ahead never took more memory than this.
+/// Checks the memory of a scan whose workers had time to run ahead.
 fn assert_memory(dir: &str, entries: usize, most: usize) {
     let mut scan = with_metadata().caller(false).blocking_open(dir).unwrap();
     let mut handed = scan.blocking_batch().unwrap().unwrap().len();
@@ -259,7 +259,7 @@ fn assert_memory(dir: &str, entries: usize, most: usize) {
     assert!(peak <= most, "{peak} KiB");
 }
 
-/// A figure in a file of /proc.
+/// A number from a file of /proc.
 fn kib_of(file: &str, what: &str) -> usize {
     let said = std::fs::read_to_string(file).unwrap();
     let line = said.lines().find(|line| line.starts_with(what)).unwrap();

@@ -14,7 +14,7 @@ use crate::common::limit::Limit;
 use crate::common::wait::wait_until;
 use crate::directories::{descriptors_below, engines, fill, scanned, with_metadata};
 
-/// A cold directory on a disk that answers no read from now on.
+/// A cold directory on a disk that answers no read.
 struct Stalled {
     cold: Cold,
     fault: FaultId,
@@ -86,7 +86,7 @@ fn who_waits_for_a_stalled_device_is_back_when_the_scan_is_cancelled() {
     }
 }
 
-/// By default the caller begins by itself: once the device has proved slow, it does not any more.
+/// By default the caller begins the scan. It stops when the device has proved slow.
 #[test]
 fn a_caller_that_has_begun_by_itself_is_back_too() {
     slowdisk::require!(slowdisk::available());
@@ -138,7 +138,7 @@ fn a_future_is_woken_by_the_cancellation() {
         assert_cancelled(pollster::block_on(scan.batch()));
         assert!(pollster::block_on(scan.batch()).is_none());
         cancelling.join().unwrap();
-        // It is still there, and holds no descriptor.
+        // The scan still exists, and holds no descriptor.
         stalled.release();
         drop(scan);
     }
@@ -194,7 +194,7 @@ fn a_scan_that_is_held_leaves_workers_to_others() {
         fill(&at.join("d"), "f", 20_000)
     });
     let dir = cold.path().join("d");
-    // Names are cached, inodes are not: every worker that asks is held.
+    // Names are cached, inodes are not: every worker that asks for metadata waits.
     let bad = cold.inode(&dir.join("f9999"));
     cold.chill();
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 20_000);

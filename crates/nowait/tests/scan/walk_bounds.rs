@@ -32,7 +32,7 @@ fn paths(walk: Walk) -> (HashSet<PathBuf>, Vec<nowait::Error>) {
     (found, errors)
 }
 
-/// With and without metadata: the kind of an entry is then known from elsewhere.
+/// With and without metadata. Without it the directory tells the type of an entry.
 fn both(engine: &nowait::Engine) -> [walk::Options; 2] {
     let plain = walk::Options::new().engine(engine);
     [plain.clone(), plain.metadata(StatxFlags::BASIC_STATS)]

@@ -20,7 +20,7 @@ use crate::common::nobody::in_child_as_nobody;
 use crate::common::wait::wait_until;
 use crate::directories::{descriptors_below, engines, fill};
 
-/// Directories of many sizes, deep ones, an empty one, links and files with several names.
+/// Makes directories of many sizes, deep and empty ones, symbolic links, and files with several names.
 fn plant(root: &Path) {
     for i in 0..60 {
         fill(&root.join(format!("small/{}/{i}", i % 7)), "f", i);
@@ -60,7 +60,7 @@ fn options(engine: &Engine) -> walk::Options {
         .engine(engine)
 }
 
-/// The same by a walk. A directory's own entry must come before what is in it.
+/// The same by a walk. The entry of a directory must come before the names in it.
 fn walked(mut walk: Walk, root: &Path) -> BTreeMap<PathBuf, (u64, u64)> {
     let mut all = BTreeMap::new();
     for found in walk.by_ref() {
@@ -308,7 +308,7 @@ fn directories_that_become_unreadable_midway_are_errors_among_the_rest() {
         }
     };
     for engine in engines() {
-        // The window keeps the walk from being through with them before they are closed.
+        // The window keeps the walk from reading all of them before they become unreadable.
         let options = options(&engine).window(1_000, 1 << 20);
         let mut walk = options.blocking_open(root).unwrap();
         let first = walk.blocking_batch().unwrap().unwrap();

@@ -52,7 +52,7 @@ fn on(engine: &Engine, fd: OwnedFd) -> File {
     nowait::File::from_fd(fd, engine).unwrap().into()
 }
 
-/// Polls a future once and gives it up.
+/// Polls a future once and drops it.
 async fn poll_once<T>(future: impl Future<Output = T>) -> Poll<T> {
     let mut future = std::pin::pin!(future);
     poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
@@ -95,7 +95,7 @@ fn a_bad_block_in_the_midst_of_a_stream_stops_it_there_and_it_can_go_on() {
                     }
                 };
                 assert_eq!(error.raw_os_error(), Some(libc::EIO), "{piece}");
-                // Something before it has come, though not what shares a folio with it.
+                // Earlier bytes were read, except those in the same folio.
                 assert!(
                     (1..=40 * PAGE).contains(&got.len()),
                     "{piece}: {}",
@@ -103,7 +103,7 @@ fn a_bad_block_in_the_midst_of_a_stream_stops_it_there_and_it_can_go_on() {
                 );
                 let again = file.read(&mut room).await.unwrap_err();
                 assert_eq!(again.raw_os_error(), Some(libc::EIO));
-                // The position is where it was, and a clone can have it.
+                // The position is unchanged, and a clone sees it.
                 let position = clone.stream_position().await.unwrap();
                 assert_eq!(position, got.len() as u64);
                 // Beyond it there is data.
@@ -164,7 +164,7 @@ fn a_full_disk_is_told_of_by_the_next_call_or_flush() {
             file.write_all(&[1; 100_000]).await.unwrap();
             let next = file.shutdown().await.unwrap_err();
             assert_eq!(next.raw_os_error(), full);
-            // It goes on where there is room.
+            // Writing goes on when there is space.
             file.set_len(0).await.unwrap();
             file.rewind().await.unwrap();
             file.write_all(b"hello").await.unwrap();
@@ -253,7 +253,7 @@ fn a_file_that_is_cut_off_under_its_reader_gives_its_bytes_or_its_end() {
                     }
                     let n = file.read(piece).await.unwrap();
                     let want = pattern(at, n);
-                    // A page that is being cut off may already be zeros.
+                    // A page that is being truncated may already be zeros.
                     let odd = piece.iter().zip(&want).filter(|(a, b)| a != b && **a != 0);
                     assert_eq!(odd.count(), 0, "read {i}: {n} from {at}");
                 }
@@ -272,14 +272,14 @@ fn a_read_that_the_disk_holds_up_holds_no_other_task_and_can_be_given_up() {
         let (mut file, stall) = runtime.block_on(async {
             let mut file = open(engine, &bad, false).await;
             let stall = rig.fault(&bad, Fault::stall);
-            // One in a task, one that is given up, one at an offset.
+            // One read in a task, one that is dropped, one at an offset.
             let mut other = open(engine, &bad, false).await;
             let stuck = ::tokio::spawn(async move { other.read(&mut [0; PAGE]).await });
             assert!(poll_once(file.read(&mut [0; PAGE])).await.is_pending());
             let at = file.read_at(vec![0; PAGE], 30 * PAGE as u64);
             assert!(poll_once(at).await.is_pending());
             wait_until("the disk has it", || rig.disk.stalled() > 0);
-            // Meanwhile, cold and cached.
+            // Other files, cold and cached, are read meanwhile.
             for _ in 0..2 {
                 let mut next = open(engine, &good, false).await;
                 let mut got = Vec::new();
@@ -294,7 +294,7 @@ fn a_read_that_the_disk_holds_up_holds_no_other_task_and_can_be_given_up() {
             (file, stall)
         });
         rig.release(stall);
-        // The read that was given up went on, and its bytes are the next ones.
+        // The dropped read went on, and its bytes are returned next.
         runtime.block_on(async {
             let mut got = Vec::new();
             file.read_to_end(&mut got).await.unwrap();
@@ -358,14 +358,14 @@ fn an_engine_that_a_stalled_disk_has_filled_serves_hits_and_is_waited_for() {
             ];
             let mut cached_file = open(engine, &cached, true).await;
             let stall = rig.fault(&bad, Fault::stall);
-            // A try of the page cache starts a readahead; this keeps it from serving the next one.
+            // A try of the page cache starts readahead; this keeps it from serving the next try.
             let good_stall = rig.fault(&good, Fault::stall);
             assert!(poll_once(bad_file.read(&mut [0; PAGE])).await.is_pending());
             wait_until("the disk has it", || rig.disk.stalled() > 0);
             let mut got = Vec::new();
             cached_file.read_to_end(&mut got).await.unwrap();
             assert!(got == pattern(0, ALL));
-            // Given up while they wait for a place; then in earnest. Calls have places of their own.
+            // Dropped while they wait for a place, then awaited. Calls have places of their own.
             for _ in 0..3 {
                 assert!(poll_once(good_file.read(&mut [0; PAGE])).await.is_pending());
                 assert_eq!(cached_file.metadata().await.unwrap().len(), ALL as u64);
@@ -396,7 +396,7 @@ fn an_engine_that_a_stalled_disk_has_filled_serves_hits_and_is_waited_for() {
     });
 }
 
-/// Everything, once, on the process's engine.
+/// Calls everything once, on the engine of the process.
 async fn all_of_it(dir: &Path) {
     use nowait::tokio as fs;
     let path = patterned(dir, "all", ALL);
@@ -468,7 +468,7 @@ fn a_forked_child_serves_hits_and_refuses_the_rest_of_its_parents_files() {
             let dir = scratch();
             let path = patterned(dir.path(), "file", ALL);
             let cold = rig.cold("cold");
-            // A disk may be so fast that a try of the page cache brings what was not there.
+            // A fast disk may deliver during a try of the page cache.
             let stall = rig.fault(&cold, Fault::stall);
             let mut file = pollster::block_on(open(engine, &path, true));
             let mut other = pollster::block_on(open(engine, &cold, true));
@@ -517,7 +517,7 @@ fn a_future_that_is_polled_after_its_end_harms_nobody() {
     bare().block_on(async {
         let mut file = File::open(&path).await.unwrap();
         let mut room = [0; 100];
-        // An `async fn` unwinds then, as the language has it.
+        // An `async fn` unwinds then.
         let mut read = Box::pin(file.read_at(vec![0; 10], 0));
         read.as_mut().await.into_result().unwrap();
         let again = std::panic::AssertUnwindSafe(|| {
@@ -527,7 +527,7 @@ fn a_future_that_is_polled_after_its_end_harms_nobody() {
         });
         assert!(std::panic::catch_unwind(again).is_err());
         drop(read);
-        // The stream has no future of its own: it is polled as often as one likes.
+        // The stream has no future of its own and can be polled again.
         for at in 0..10 {
             file.read_exact(&mut room).await.unwrap();
             assert_eq!(room, pattern(at * 100, 100)[..]);
@@ -623,14 +623,14 @@ fn a_strict_streams_task_never_touches_the_device() {
                 });
             });
             assert_eq!(moved, 0, "{filesystem}: at random");
-            // Neither does who opens it, when not even its name is cached.
+            // An open does not touch the device either, even if the name is not cached.
             drop(file);
             wait_until("nobody uses the mount", || mount.remount().is_ok());
             let moved = device_bytes(|| drop(runtime.block_on(open(engine, &sample.path, false))));
             assert_eq!(moved, 0, "{filesystem}: opened");
         });
     }
-    // The meter is known to work.
+    // A plain read is counted: the counter works.
     let mount = mounted!(Filesystem::Ext4);
     let sample = Sample::new(mount.path(), "file", 1 << 20);
     sample.evict();
@@ -700,7 +700,7 @@ fn a_read_that_goes_from_task_to_task_wakes_the_last() {
     });
 }
 
-/// Writes more than there is room for; says how far the position and the file have come.
+/// Writes more than there is space for. Returns the position and the size of the file.
 macro_rules! filling {
     ($fs:path, $path:expr) => {{
         use $fs as fs;
@@ -738,7 +738,7 @@ macro_rules! odd_descriptors {
             pub async fn said(mut file: fs::File) -> Vec<(&'static str, Option<i32>)> {
                 let errno = |e: Option<io::Error>| e.map(|e| e.raw_os_error().unwrap_or(-1));
                 let mut said = Vec::new();
-                // First: a stream that reads holds what it has read.
+                // First: a stream that has read holds unread bytes.
                 said.push(("seek", errno(file.seek(SeekFrom::Start(3)).await.err())));
                 file.write_all(b"x").await.unwrap();
                 said.push(("write", errno(file.flush().await.err())));
@@ -757,7 +757,7 @@ macro_rules! odd_descriptors {
 odd_descriptors!(theirs, ::tokio::fs);
 odd_descriptors!(ours, ::nowait::tokio);
 
-/// Both ends of a terminal: the one that stands for the hardware, and the program's.
+/// Both ends of a pseudoterminal: the master and the program's end.
 fn terminal() -> (OwnedFd, OwnedFd) {
     use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;

@@ -26,7 +26,7 @@ use crate::common::limit::Limit;
 use crate::common::wait::wait_until;
 
 const SIZE: u64 = 200_000;
-/// As many files are open at once at most.
+/// The maximum number of open files.
 const SLOTS: usize = 4;
 
 /// A step on one of the open files, named by its number.
@@ -34,7 +34,7 @@ const SLOTS: usize = 4;
 enum Step {
     Open(usize, Flags),
     Read(usize, usize),
-    /// A read whose future is dropped after its first poll; then so many of its bytes are read.
+    /// A read whose future is dropped after its first poll; then this number of its bytes is read.
     GiveUp(usize, usize, usize),
     Write(usize, usize),
     /// A write, and the file is dropped without a flush.
@@ -45,13 +45,13 @@ enum Step {
     SetLen(usize, u64),
     Clone(usize),
     Drop(usize),
-    /// To the standard library's file and back, with a write or a read there.
+    /// Conversion to the standard library's file and back, with a write or a read of it.
     Std(usize, bool),
     /// A child process writes to it, or reads from it.
     Child(usize, bool),
-    /// A duplicate's position is moved.
+    /// A seek of a duplicate.
     Lseek(usize, u64),
-    /// Everything out of the page cache.
+    /// Evicts the file from the page cache.
     Chill,
 }
 
@@ -174,7 +174,7 @@ face!(::nowait::tokio, engine, options => options.engine(engine), std => {
 struct Came {
     failed: Option<io::Error>,
     bytes: Vec<u8>,
-    /// The stream's position, or where a seek led.
+    /// The position of the stream, or the result of a seek.
     at: Option<u64>,
 }
 
@@ -192,7 +192,7 @@ impl Came {
         }
     }
 
-    /// tokio keeps no number of an error that it has put off.
+    /// tokio loses the errno of an error that it reports later.
     fn is_like(&self, theirs: &Came) -> bool {
         let errors = match (&self.failed, &theirs.failed) {
             (Some(ours), Some(theirs)) => {
@@ -205,7 +205,7 @@ impl Came {
     }
 }
 
-/// One of the two, with its file and what is open of it.
+/// One of the two sides, with its file and its open streams.
 struct Side<F> {
     path: PathBuf,
     engine: Engine,
@@ -223,7 +223,7 @@ impl<F: Face> Side<F> {
         }
     }
 
-    /// Waits for what other files have on their way: its order among them is left open.
+    /// Waits for the operations of other streams: their order is not defined.
     async fn settle(&mut self, but: usize) -> Option<io::Error> {
         let mut failed = None;
         for (n, slot) in self.slots.iter_mut().enumerate() {
@@ -255,7 +255,7 @@ impl<F: Face> Side<F> {
         came
     }
 
-    /// A read whose future is dropped. One that is ready at once is undone; says whether that was so.
+    /// Drops the future of a read. A read that is ready at once is undone; returns true then.
     async fn give_up(&mut self, n: usize, len: usize) -> bool {
         let Some(file) = &mut self.slots[n] else {
             return false;
@@ -272,15 +272,15 @@ impl<F: Face> Side<F> {
         polled.is_ready()
     }
 
-    /// Gives back what was read and not taken.
+    /// Seeks back by the bytes that were read and not taken.
     async fn give_back(&mut self, n: usize) {
         if let Some(file) = &mut self.slots[n] {
             let _ = Self::seek(file, SeekFrom::Current(0)).await;
         }
     }
 
-    /// A seek that fails skips with tokio what was not taken, and keeps it with us: the next one ends
-    /// the difference.
+    /// After a seek that fails, tokio has dropped the unread bytes and nowait has kept them. The next seek
+    /// ends the difference.
     async fn seek(file: &mut F, to: SeekFrom) -> io::Result<u64> {
         let sought = file.seek(to).await;
         if sought.is_err() {
@@ -316,7 +316,7 @@ impl<F: Face> Side<F> {
                 let flushed = file.flush().await;
                 let flags = rustix::fs::fcntl_getfl(&file).unwrap();
                 let writes = flags.intersects(rustix::fs::OFlags::RWMODE);
-                // Gives back what was read too far: then the position tells what was written.
+                // Seeks back over unread bytes: then the position shows the written bytes.
                 let _ = Self::seek(&mut file, SeekFrom::Current(0)).await;
                 let at = file.stream_position().await.unwrap();
                 let other = file.as_fd().try_clone_to_owned().unwrap();
@@ -411,7 +411,7 @@ impl<F: Face> Side<F> {
 }
 
 impl Step {
-    /// The file that it is done to.
+    /// The number of the stream.
     fn slot(&self) -> usize {
         match *self {
             Step::Open(n, _)
@@ -437,7 +437,7 @@ impl Step {
         matches!(
             self,
             Step::Open(..)
-                // A first poll that finds a write on its way begins no read.
+                // A first poll that finds a write in flight begins no read.
                 | Step::GiveUp(..)
                 | Step::Std(..)
                 | Step::Child(..)
@@ -447,7 +447,7 @@ impl Step {
     }
 }
 
-/// Does the same to both, and compares what comes of each step.
+/// Carries out the steps on both sides and compares the outcomes.
 async fn go(engine: &Engine, dir: &Path, steps: &[Step]) -> Result<(), TestCaseError> {
     let mut ours = Side::<nowait::tokio::File>::new(dir, "ours", engine);
     let mut theirs = Side::<::tokio::fs::File>::new(dir, "theirs", engine);
@@ -479,7 +479,7 @@ async fn go(engine: &Engine, dir: &Path, steps: &[Step]) -> Result<(), TestCaseE
             let b = theirs.give_up(n, len).await;
             let a = ours.give_up(n, len).await;
             if a != b {
-                // One has bytes that are not taken, and the other has not.
+                // One side has unread bytes, and the other has none.
                 theirs.give_back(n).await;
                 ours.give_back(n).await;
             }
@@ -495,7 +495,7 @@ async fn go(engine: &Engine, dir: &Path, steps: &[Step]) -> Result<(), TestCaseE
     Ok(())
 }
 
-/// How long all of it runs.
+/// The duration of the test.
 fn time() -> Duration {
     let seconds = std::env::var("NOWAIT_DIFFERENTIAL_SECONDS");
     Duration::from_secs(seconds.map_or(30, |n| n.parse().unwrap()))
@@ -531,7 +531,7 @@ fn like_tokios(filesystem: Filesystem) {
     }
 }
 
-// One after the other: nothing is gained by these at once.
+// One after the other: parallel runs gain nothing.
 #[test]
 fn random_steps_come_to_what_they_come_to_on_tokios_file() {
     for filesystem in [Filesystem::Ext4, Filesystem::Tmpfs, Filesystem::Overlay] {

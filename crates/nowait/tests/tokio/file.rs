@@ -20,7 +20,7 @@ fn evict(path: &std::path::Path) {
     slowdisk::evict(&std::fs::File::open(path).unwrap()).unwrap();
 }
 
-/// Numbers that are the same in every run.
+/// Pseudorandom bytes that are the same in every run.
 fn noise(len: usize) -> Vec<u8> {
     (0..len as u64)
         .map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
@@ -223,13 +223,13 @@ macro_rules! behaviours {
                     let mut got = Vec::new();
                     while got.len() < bytes.len() {
                         let mut large = vec![0; 8192];
-                        // One poll, and it is given up where it was not ready.
+                        // One poll. A future that is not ready is dropped.
                         let mut read = std::pin::pin!(file.read(&mut large));
                         let polled = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await;
                         if let Poll::Ready(n) = polled {
                             got.extend_from_slice(&large[..n.unwrap()]);
                         } else {
-                            // Then by one with other room.
+                            // Then a read with a buffer of another size.
                             let mut small = vec![0; 100 + round];
                             let n = file.read(&mut small).await.unwrap();
                             got.extend_from_slice(&small[..n]);
@@ -267,7 +267,7 @@ macro_rules! behaviours {
                 let (_dir, path) = with(&bytes);
                 let mut file = fs::File::open(&path).await.unwrap();
                 let mut clone = file.try_clone().await.unwrap();
-                // A disk may be so fast that the read is ready at once.
+                // A fast disk may make the read ready at once.
                 loop {
                     evict(&path);
                     let mut large = vec![0; 100_000];
@@ -553,7 +553,7 @@ macro_rules! behaviours {
                 }
                 drop(entries);
                 std::fs::rename(&before, &after).unwrap();
-                // Another one of that name.
+                // Another file of that name.
                 std::fs::create_dir(&before).unwrap();
                 std::fs::write(before.join("file"), b"others").unwrap();
                 assert_eq!(found.len(), 2);
@@ -653,7 +653,7 @@ macro_rules! behaviours {
                 let mut at = 0;
                 for round in 0..20usize {
                     {
-                        // Read too far, by one that is given up.
+                        // A dropped read has read too far.
                         let mut large = vec![0; 8192];
                         let mut read = std::pin::pin!(file.read(&mut large));
                         let polled = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await;
@@ -676,7 +676,7 @@ macro_rules! behaviours {
                             file.seek(SeekFrom::Start(at as u64)).await.unwrap();
                         }
                         2 => {
-                            // The same bytes, where the reads have come to.
+                            // The same bytes at the position of the reads.
                             file.write_all(&bytes[at..at + 7]).await.unwrap();
                             at += 7;
                         }
@@ -845,7 +845,7 @@ macro_rules! behaviours {
                 });
                 runtime.shutdown_background();
                 assert!(std::fs::read(&path).unwrap() == bytes);
-                // And the file goes on in another.
+                // The file works in another runtime.
                 ::tokio::runtime::Runtime::new().unwrap().block_on(async {
                     let mut file = file;
                     file.write_all(b"more").await.unwrap();

@@ -23,19 +23,19 @@ use crate::common::mounts::mounted;
 use crate::common::samples::{Sample, bytes};
 use crate::common::wait::wait_until;
 
-/// One thing that is done to two files: ours, and the standard library's.
+/// A step on two files: nowait's and the standard library's.
 #[derive(Clone, Debug)]
 enum Step {
     Read(usize),
-    /// A read that is polled once and given up.
+    /// A read that is polled once and dropped.
     GiveUp(usize),
     Write(usize),
     Seek(SeekFrom),
     Flush,
     SetLen(u64),
-    /// Everything out of the page cache.
+    /// Evicts the file from the page cache.
     Chill,
-    /// The other of two clones goes on.
+    /// Continues with the other of two clones.
     Swap,
 }
 
@@ -66,7 +66,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..40)
 }
 
-/// Does the same to both, and compares what comes of each step.
+/// Carries out the steps on both files and compares the outcomes.
 async fn go(
     engine: &Engine,
     dir: &Path,
@@ -92,7 +92,7 @@ async fn go(
         match step {
             Step::Read(len) => {
                 let (mut a, mut b) = (vec![0; *len], vec![0; *len]);
-                // A short read in the middle is allowed: what is left is read then.
+                // A short read in the middle is allowed: the rest is read then.
                 let mut got = 0;
                 while got < *len {
                     match file.read(&mut a[got..]).await.unwrap() {
@@ -143,8 +143,8 @@ async fn go(
                 ours.evict();
             }
             Step::Swap => {
-                // Otherwise both have something on their way, and who comes first is left open. A seek
-                // gives back what was read too far.
+                // Otherwise both have operations in flight, whose order is not defined. A seek goes back
+                // over unread bytes.
                 file.flush().await.unwrap();
                 file.seek(SeekFrom::Current(0)).await.unwrap();
                 std::mem::swap(&mut file, &mut other);
@@ -381,7 +381,7 @@ async fn errors_keep_the_kernels_number() {
     assert_eq!(error.raw_os_error(), Some(libc::EISDIR));
 }
 
-/// Polls a future once and gives it up.
+/// Polls a future once and drops it.
 async fn poll_once<T>(future: impl Future<Output = T>) -> Poll<T> {
     let mut future = std::pin::pin!(future);
     poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
@@ -396,7 +396,7 @@ fn a_cached_file_is_opened_and_read_at_the_first_poll() {
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, 0o600.into(), 0).unwrap();
         pollster::block_on(async {
-            // The first file of a filesystem is not.
+            // The first file of a filesystem is opened by a worker.
             match filesystem {
                 Filesystem::Ext4 => drop(File::open(&sample.path).await.unwrap()),
                 _ => drop(nowait::tokio::read(&sample.path).await.unwrap()),
@@ -476,7 +476,7 @@ fn who_opens_and_reads_what_is_cached_lets_other_tasks_run() {
     }
 }
 
-/// On filesystems that take NOWAIT writes.
+/// On filesystems that support NOWAIT writes.
 #[test]
 fn who_writes_at_once_keeps_to_its_buffer_and_lets_other_tasks_run() {
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -578,7 +578,7 @@ fn a_task_that_only_meets_hits_lets_the_others_run() {
     }
 }
 
-/// ext4 takes no NOWAIT writes: a ring would pass each on to a kernel worker.
+/// ext4 does not support NOWAIT writes: a ring would pass each to a kernel worker.
 #[tokio::test]
 async fn a_write_that_a_ring_would_put_off_is_a_workers_if_it_is_alone() {
     let mount = mounted!(Filesystem::Ext4);

@@ -31,7 +31,7 @@ fn bare() -> Runtime {
     Builder::new_current_thread().build().unwrap()
 }
 
-/// Polls a future once and gives it up.
+/// Polls a future once and drops it.
 async fn poll_once<T>(future: impl Future<Output = T>) -> Poll<T> {
     let mut future = std::pin::pin!(future);
     poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
@@ -50,10 +50,10 @@ macro_rules! cases {
 
             use super::*;
 
-            /// Makes a file of a face from the standard library's.
+            /// Makes a file of one of the two libraries from the standard library's.
             pub type From<'a> = &'a dyn Fn(StdFile) -> fs::File;
 
-            /// All that follows, in a directory of its own.
+            /// Runs all cases in a directory of its own.
             pub async fn all(from: From<'_>, dir: &Path) {
                 clones_that_end(from, &dir.join("a")).await;
                 children_that_write(from, &dir.join("b")).await;
@@ -79,7 +79,7 @@ macro_rules! cases {
                         second.write_all(&vec![b'B'; 100_000]).await.unwrap();
                         second.flush().await.unwrap();
                         drop(second);
-                        // tokio's first may come second.
+                        // With tokio the first write may come second.
                         let count = |byte| {
                             let got = std::fs::read(path).unwrap();
                             got.iter().filter(|b| **b == byte).count()
@@ -192,7 +192,7 @@ macro_rules! cases {
                 }
             }
 
-            /// Regular files that take write(2), and no pwrite(2).
+            /// Regular files that support write(2) but not pwrite(2).
             async fn files_without_pwrite(from: From<'_>) {
                 let before = std::fs::read("/proc/self/comm").unwrap();
                 let path = Path::new("/proc/self/comm");
@@ -305,17 +305,17 @@ fn a_trace_is_written_and_read() {
     });
 }
 
-/// An instance of the kernel's tracing, which a mount does not take with it.
+/// An instance of the kernel's tracing. Unmounting tracefs does not remove it.
 struct Instance<'a>(&'a Path);
 
 impl Drop for Instance<'_> {
     fn drop(&mut self) {
-        // Busy until a worker has let go of its files.
+        // EBUSY until a worker has closed its files.
         wait_until("it is removed", || std::fs::remove_dir(self.0).is_ok());
     }
 }
 
-/// In the order in which they were accepted: tokio does not promise as much.
+/// Writes are made in the order in which they were accepted. tokio does not promise that.
 #[test]
 fn clones_write_in_the_order_in_which_they_were_asked() {
     let dir = scratch();
@@ -357,7 +357,7 @@ fn a_clone_waits_for_the_position_in_a_queue_and_not_in_its_caller() {
             let (mut a, mut b) = ([0; PAGE], [0; PAGE]);
             assert!(poll_once(first.read(&mut a)).await.is_pending());
             wait_until("the disk has it", || rig.disk.stalled() > 0);
-            // Not one of these waits in this thread, which is the one that ends the stall.
+            // None of these waits in this thread, which ends the stall.
             for _ in 0..3 {
                 assert!(poll_once(second.read(&mut b)).await.is_pending());
                 assert!(
@@ -378,7 +378,7 @@ fn a_clone_waits_for_the_position_in_a_queue_and_not_in_its_caller() {
     });
 }
 
-/// A read by a duplicate, as it could be in another process, that the disk holds up.
+/// A read by a duplicate, as in another process, that the disk stalls.
 #[test]
 fn a_file_whose_position_others_hold_is_read_by_workers() {
     slowdisk::require!(slowdisk::available());
@@ -386,7 +386,7 @@ fn a_file_whose_position_others_hold_is_read_by_workers() {
     each_shared(Options::new(), |engine| {
         let path = rig.cold("file");
         let std = StdFile::open(&path).unwrap();
-        // Nothing but the pages that are read is read.
+        // Only the requested pages are read.
         let random = |file: &StdFile| {
             rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random).unwrap();
         };
@@ -417,7 +417,7 @@ fn a_file_whose_position_others_hold_is_read_by_workers() {
                 rig.disk.release(first);
             });
             let mut got = [0; 10];
-            // Nothing told the caller: this waits for the other to end.
+            // The caller can't know of the other read: this read waits for its end.
             let Poll::Ready(read) = bare().block_on(poll_once(file.read(&mut got))) else {
                 panic!("a hit");
             };

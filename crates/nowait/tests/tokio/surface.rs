@@ -251,7 +251,7 @@ macro_rules! surface {
     };
 }
 
-/// The futures that tokio's file has not.
+/// The futures that tokio's file does not have.
 #[::tokio::test]
 async fn reads_and_writes_at_offsets() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
