@@ -81,7 +81,7 @@ test-powercut-short: ## the same with 5 guests
 
 test-iopoll: ## polled completions, on Linux 6.12 in QEMU with an NVMe drive that has poll queues
 	scripts/install-deps.sh --kernels
-	scripts/test-kernels.sh --kernel 6.12 --test ring_polled
+	scripts/test-kernels.sh --kernel 6.12 --test ring::polled
 
 clean: ## remove everything built, kernels too
 	cargo clean

@@ -1,8 +1,9 @@
 #!/bin/sh
 # PID 1 of the guest that scripts/test-kernels.sh boots, in an initramfs with busybox and a few real tools.
 #
-# Runs each /tests/bin/* on a fresh ext4 and powers off. Lines starting with "NOWAIT-KERNEL-" are for
-# the script on the host. The settings in /tests/config come from there too.
+# Carries out each run in /tests/runs on a fresh ext4 and powers off. A run is named PROGRAM or
+# PROGRAM::MODULE; its file has the arguments of /tests/bin/PROGRAM. Lines starting with "NOWAIT-KERNEL-"
+# are for the script on the host, which also wrote the settings in /tests/config.
 set -u
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin:/busybox HOME=/root
 
@@ -43,7 +44,7 @@ fi
 mkdir -p /scratch/tmp /scratch/cargo-tmp
 mount --bind /scratch/tmp /tmp
 
-per_test='' cargo_tmp='' args='' cases='' polled_device=''
+per_run='' cargo_tmp='' cases='' polled_device=''
 # shellcheck source=/dev/null
 . /tests/config # sets these
 # Integration tests have this path compiled in (CARGO_TARGET_TMPDIR).
@@ -57,13 +58,13 @@ export NOWAIT_TEST_KERNEL=1 RUST_BACKTRACE=1 PROPTEST_CASES="$cases"
 export NOWAIT_POLLED_DEVICE="$polled_device"
 cd /scratch || finish
 
-# run_once BIN LOG: sets p, f, seconds and note.
+# run_once RUN LOG: sets p, f, seconds and note.
 run_once() {
     start=$(cut -d. -f1 /proc/uptime)
     {
-        # One test at a time: under emulation a neighbour would only add noise.
-        # shellcheck disable=SC2086 # args is a list of words
-        timeout -s KILL "$per_test" "$1" --test-threads=1 --show-output $args
+        # One test at a time: under emulation a second one would only disturb the first.
+        # shellcheck disable=SC2046 # the arguments are a list of words
+        timeout -s KILL "$per_run" "/tests/bin/${1%%::*}" --test-threads=1 --show-output $(cat "/tests/runs/$1")
         rc=$?
         # What a killed test leaves running would hold the pipe open: end all but ourselves and PID 1.
         [ $rc -lt 128 ] || { sleep 1; kill -9 -1; }
@@ -79,25 +80,25 @@ run_once() {
     if [ "$rc" -ne 0 ] && [ "$f" -eq 0 ]; then
         f=1
         note=" (ended with status $rc)"
-        [ "$seconds" -lt "$per_test" ] || note=" (still running after $per_test s: killed)"
+        [ "$seconds" -lt "$per_run" ] || note=" (still running after $per_run s: killed)"
     fi
 }
 
-# said PROGRAM LOG WORD: names what failed, for the summary on the host.
+# said RUN LOG WORD: names the tests that failed, for the summary on the host.
 said() {
-    grep -E '^test .* \.\.\. FAILED' "$2" | sed -E "s/^test (.*) \.\.\. FAILED.*/NOWAIT-KERNEL-$3: $1::\1/"
+    grep -E '^test .* \.\.\. FAILED' "$2" | sed -E "s/^test (.*) \.\.\. FAILED.*/NOWAIT-KERNEL-$3: ${1%%::*}::\1/"
     grep -qE '^test .* \.\.\. FAILED' "$2" || echo "NOWAIT-KERNEL-$3: $1$note"
 }
 
-for bin in /tests/bin/*; do
-    name=${bin##*/}
+for run in /tests/runs/*; do
+    name=${run##*/}
     log=/run/$name.log
     echo "NOWAIT-KERNEL-RUN: $name"
-    run_once "$bin" "$log"
+    run_once "$name" "$log"
     if [ "$f" -gt 0 ]; then
-        # Emulation makes moments of seconds: what fails gets a second chance, and both are told.
+        # Emulation is slow, and a test may fail for that alone: it is run again. Both failures are reported.
         said "$name" "$log" ONCE
-        run_once "$bin" "$log"
+        run_once "$name" "$log"
         [ "$f" -eq 0 ] || said "$name" "$log" FAILED
     fi
     pass=$((pass + p)) fail=$((fail + f))

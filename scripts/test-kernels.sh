@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
 # Runs the tests of crate nowait on other kernels than this machine's: Debian's 6.1 and 6.12 in QEMU.
 #
-# Each kernel boots with an initramfs that holds the test programs, the libraries and tools they need
-# and scripts/test-kernels-guest.sh as PID 1; the host reads the results from the serial console. Beside
-# its disk it has an NVMe drive whose queues can be polled.
-# QEMU emulates (no KVM), so it runs anywhere, as any user, some ten times slower than the machine.
+# Each kernel boots with an initramfs that holds the test programs, the libraries and tools they need,
+# and scripts/test-kernels-guest.sh as PID 1. The host reads the results from the serial console. The
+# guest has a disk, and an NVMe drive whose queues can be polled.
+# A test program is run once for each of its modules, so that each run has its own time limit.
+# QEMU emulates (no KVM): it runs on any machine, as any user, some ten times slower than the machine.
 set -euo pipefail
 
 kernels=(6.1 6.12)
-# Test programs that make no sense in a guest without the source tree.
+# Test programs that need the source tree, which a guest does not have.
 never=(tidy)
-# With --short: these test programs only (crate "nowait" stands for its unit tests); empty: all.
-short_tests=(nowait bytes cached_read strict overlay other_uid hit_path provenance engine_contract
-    dropped_future cancel deadline residency residency_calls direct ring_polled)
+# With --short: these test programs or modules of them ("nowait": the unit tests).
+short_tests=(nowait read::bytes read::cached_read read::strict read::overlay read::other_uid read::hit_path
+    read::provenance read::residency read::residency_calls read::direct engine::contract
+    engine::dropped_future engine::cancel engine::deadline ring::polled)
 
 # What tests call. Those that are missing here are missing there; the tests then skip.
 tools=(mkfs.ext4 mkfs.xfs mkfs.btrfs mount umount losetup fusermount3 setfattr getfattr chattr)
@@ -21,16 +23,18 @@ modules=(virtio_pci virtio_blk loop fuse overlay xfs btrfs null_blk crc32c_gener
 
 usage() {
     cat <<'USAGE'
-usage: scripts/test-kernels.sh [--short] [--kernel 6.1|6.12] [--test NAME]...
-                               [--bins FILE...] [--] [FILTER...]
+usage: scripts/test-kernels.sh [--short] [--kernel 6.1|6.12] [--test NAME[::MODULE]]...
+                               [--bins FILE...] [--list] [--] [FILTER...]
 
 Boots Debian's 6.1 and 6.12 kernels in QEMU and runs the tests of crate nowait there.
 Kernels are fetched with apt-get and kept in target/kernels/, as are the console logs.
 
-  --short       at most 10 minutes a kernel (default 25), a bounded choice of test programs
+  --short       at most 10 minutes a kernel (default 25), a bounded choice of tests
   --kernel V    only this kernel; may be repeated
-  --test NAME   only the test program NAME (tests/NAME.rs, or "nowait": the unit tests); may be repeated
+  --test NAME   only the test program NAME (tests/NAME/main.rs, tests/NAME.rs, or "nowait": the unit
+                tests), or with ::MODULE only that module of it; may be repeated
   --bins FILE.. run these executables, up to "--", instead of building the tests
+  --list        print the runs that were selected, and their arguments, and boot nothing
   FILTER        only tests whose name contains FILTER
 USAGE
 }
@@ -38,10 +42,11 @@ USAGE
 say() { echo "test-kernels: $*"; }
 die() { echo "test-kernels: $*" >&2; exit 1; }
 
-short='' wanted_kernels=() wanted_tests=() bins=() filters=()
+short='' list='' wanted_kernels=() wanted_tests=() bins=() filters=()
 while (($#)); do
     case $1 in
         --short) short=1 ;;
+        --list) list=1 ;;
         --kernel) wanted_kernels+=("${2:?--kernel needs a version}"); shift ;;
         --test) wanted_tests+=("${2:?--test needs a name}"); shift ;;
         --bins)
@@ -98,11 +103,44 @@ contains() {
     return 1
 }
 
+# selected NAME: whether --test or --short selects a program, or a module of it.
+selected() {
+    ((${#wanted_tests[@]} == 0)) || contains "$1" "${wanted_tests[@]}" || contains "${1%%::*}" "${wanted_tests[@]}"
+}
+
+# tests_of PROGRAM [FILTER...]: prints the names of its tests.
+tests_of() { "$1" --list --format terse "${@:2}" | sed -n 's/: test$//p'; }
+
+# plan_runs NAME PROGRAM: writes $root/tests/runs/RUN for each run of a program, with the arguments of the
+# run, and sets "planned" to their number. A run is a module of a program. The unit tests, and a program
+# without modules, are one run.
+plan_runs() {
+    local name=$1 program=$2 all module names
+    planned=0
+    all=$(tests_of "$program")
+    if [[ $name == nowait ]] || grep -qv :: <<<"$all"; then
+        known+=("$name")
+        if selected "$name" && [[ $(tests_of "$program" "${filters[@]}") ]]; then
+            planned=1
+            echo "${filters[*]}" >"$root/tests/runs/$name"
+        fi
+        return
+    fi
+    while read -r module; do
+        known+=("$name" "$name::$module")
+        selected "$name::$module" || continue
+        names=$(tests_of "$program" "${filters[@]}" | { grep "^$module::" || true; })
+        [[ $names ]] || continue
+        planned=$((planned + 1))
+        echo --exact "${names//$'\n'/ }" >"$root/tests/runs/$name::$module"
+    done < <(cut -d : -f 1 <<<"$all" | sort -u)
+}
+
 # Everything but kernel modules: the same for each kernel.
 make_root() {
-    local tool name path
+    local tool name path planned known=()
     make_base scripts/test-kernels-guest.sh
-    mkdir -p "$root/tests/bin"
+    mkdir -p "$root/tests/bin" "$root/tests/runs"
     if [[ -e /etc/mke2fs.conf ]]; then cp /etc/mke2fs.conf "$root/etc/"; fi
     for tool in "${tools[@]}"; do
         if path=$(command -v "$tool"); then
@@ -120,15 +158,18 @@ make_root() {
     fi
     while read -r name path; do
         if ((${#bins[@]} == 0)) && contains "$name" "${never[@]}"; then continue; fi
-        if ((${#wanted_tests[@]})) && ! contains "$name" "${wanted_tests[@]}"; then continue; fi
+        plan_runs "$name" "$path"
+        ((planned)) || continue
         install_program "$path" "tests/bin/$name"
         # Without debug information they are a tenth of the size; names for backtraces stay.
         strip --strip-debug "$root/tests/bin/$name"
     done <"$work/tests"
-    [[ $(ls "$root/tests/bin") ]] || die "no test program to run"
+    for name in "${wanted_tests[@]}"; do
+        ((${#bins[@]})) || contains "$name" "${known[@]}" || die "no test program or module $name"
+    done
+    [[ $(ls "$root/tests/runs") ]] || die "no test to run"
     {
-        printf 'per_test=%q\ncargo_tmp=%q\ncases=%q\n' "$program_limit" "$target/tmp" "$cases"
-        printf 'args=%q\n' "${filters[*]}"
+        printf 'per_run=%q\ncargo_tmp=%q\ncases=%q\n' "$program_limit" "$target/tmp" "$cases"
         # The emulated NVMe drive, with queues that can be polled. Tests write over it.
         echo polled_device=/dev/nvme0n1
     } >"$root/tests/config"
@@ -213,11 +254,15 @@ boot_kernel() {
 
 summary=() failed=0
 make_root
+if [[ $list ]]; then
+    for run in "$root"/tests/runs/*; do echo "${run##*/}: $(<"$run")"; done
+    exit 0
+fi
 for kernel in "${kernels[@]}"; do
     get_kernel "$kernel"
     make_initramfs
     say "$release: initramfs of $(du -m --apparent-size "$work/initramfs" | cut -f1) MiB," \
-        "$(find "$root/tests/bin" -type f | wc -l) test programs"
+        "$(find "$root/tests/bin" -type f | wc -l) test programs, $(find "$root/tests/runs" -type f | wc -l) runs"
     run_kernel || failed=1
 done
 for line in "${summary[@]}"; do say "$line"; done

@@ -2,22 +2,34 @@
 //! are cut off meanwhile. Bytes are checked; at the end descriptors, threads and memory are back to
 //! where they began. `NOWAIT_SOAK_SECONDS` says for how long; a minute if not set.
 
-#[path = "common/engines.rs"]
-mod engines;
-#[path = "common/forked.rs"]
-mod forked;
+mod common {
+    pub mod backends;
+    pub mod children;
+    pub mod files;
+    pub mod forked;
+    pub mod handles;
+    pub mod truncation;
+    pub mod wait;
+}
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use engines::*;
-use forked::{alone, forked};
+use nowait::buffer::Buffer;
 use nowait::engine::{Backend, Engine, Options, Wait};
 use nowait::op::{Fsync, Kind, Nop, Op, Openat2, Read, Readv, Write};
 use nowait::{Completion, ErrorKind, File, Handle, RwFlags, Ticket};
 use rustix::fs::OFlags;
+
+use crate::common::backends::backends;
+use crate::common::children::alone;
+use crate::common::files::{byte_at, pattern, patterned, scratch};
+use crate::common::forked::forked;
+use crate::common::handles::{handle, handle_rw, pipe};
+use crate::common::truncation::cut_off_until;
+use crate::common::wait::wait_until;
 
 const DEPTH: usize = 10_000;
 const LEN: u64 = 8 << 20;
@@ -136,6 +148,23 @@ const WRITTEN: u64 = 5 << 40;
 const PIPE: u64 = 6 << 40;
 const NOP: u64 = 7 << 40;
 const OFFSET: u64 = (1 << 40) - 1;
+
+/// The buffer of a read: a vector.
+fn bytes_of(done: Completion) -> Vec<u8> {
+    vector(done.op.into_buffer().expect("a read"))
+}
+
+/// The buffers of a readv.
+fn pieces_of(done: Completion) -> Vec<Vec<u8>> {
+    let Kind::Readv(op) = done.op.into_kind() else {
+        panic!("not a readv")
+    };
+    op.into_buffers().into_iter().map(vector).collect()
+}
+
+fn vector(buffer: Buffer) -> Vec<u8> {
+    nowait::buffer::downcast(buffer).expect("a vector")
+}
 
 /// Whether a completion is what it has to be.
 fn judge(done: Completion, stopped: &mut u64) {
@@ -318,7 +347,7 @@ fn memory() -> u64 {
 fn much_of_everything_for_long_leaves_nothing_behind() {
     let seconds = std::env::var("NOWAIT_SOAK_SECONDS").ok();
     let seconds: f64 = seconds.map_or(60.0, |s| s.parse().expect("a number of seconds"));
-    alone("much_of_everything_for_long_leaves_nothing_behind", || {
+    alone(|| {
         let ground = Ground::new();
         let mut draws = Draws(0x9e37_79b9_7f4a_7c15 ^ u64::from(std::process::id()));
         let (descriptors, threads) = (numbers("fd"), numbers("task"));

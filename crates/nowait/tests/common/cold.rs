@@ -1,6 +1,9 @@
-//! A filesystem on a disk of our choosing that can be made cold without touching the machine's other
-//! caches: it is unmounted and mounted again.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+//! A filesystem on a slow disk whose caches can be emptied without emptying the caches of the machine: it is
+//! unmounted and mounted again.
+#![allow(
+    dead_code,
+    reason = "the programs of crate nowait-cli use a part of it"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +20,7 @@ pub struct Cold {
 }
 
 impl Cold {
-    /// A fresh filesystem that `fill` has put something into, cold.
+    /// A fresh filesystem with the files that `fill` made, not cached.
     pub fn new(filesystem: Filesystem, disk: &SlowDisk, fill: impl FnOnce(&Path)) -> Cold {
         let speed = disk.full_speed();
         let device = LoopDevice::on(disk).unwrap();
@@ -44,12 +47,12 @@ impl Cold {
         cold
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         self.at.path()
     }
 
-    /// Nothing of it is cached any more.
+    /// Empties the caches of this filesystem.
     pub fn chill(&mut self) {
         let speed = self.disk.full_speed();
         self.mount = None;
@@ -65,8 +68,8 @@ impl Cold {
         self.mount = Some(Mount::new(self.device.path(), self.at.path(), name, "").unwrap());
     }
 
-    /// Bytes of the disk that hold the inode of a file; of ext4 only. The filesystem must know them on
-    /// the device by now.
+    /// The range of the disk that holds the inode of a file, on ext4. The inode must have been written to
+    /// the device.
     pub fn inode(&self, file: &Path) -> std::ops::Range<u64> {
         use std::os::unix::fs::MetadataExt;
         let ino = std::fs::symlink_metadata(file).unwrap().ino();
@@ -84,7 +87,7 @@ impl Cold {
         block * size..(block + 1) * size
     }
 
-    /// Bytes of the disk that hold one of a directory's blocks; of ext4 only.
+    /// The range of the disk that holds a block of a directory, on ext4.
     pub fn block_of(&self, dir: &Path, block: u64) -> std::ops::Range<u64> {
         use std::os::unix::fs::MetadataExt;
         let ino = std::fs::symlink_metadata(dir).unwrap().ino();

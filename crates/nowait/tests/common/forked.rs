@@ -1,19 +1,19 @@
-//! Forked children of a test that has a process of its own.
-#![allow(unsafe_code, reason = "fork(2), setns(2), unshare(2), waitpid(2)")]
+//! Forked children. A test that forks runs in a process of its own (`alone`): no thread of another test
+//! holds a lock during the fork.
+#![allow(unsafe_code, reason = "fork(2), waitpid(2)")]
 
-use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use crate::engines::{LONG, in_child, role};
+use super::wait::LONG;
 
-/// Runs `body` in a forked child, which then ends without any destructor of its parent's.
+/// Runs `body` in a forked child. The child ends without running any destructor of its parent.
 ///
 /// # Panics
 /// If it panics, dies or hangs.
 pub fn forked(what: &str, body: impl FnOnce()) {
-    // SAFETY: the child only runs `body`, whose locks and memory other threads don't hold: glibc's
-    // own are put right by fork(2), and ours are what is tested.
+    // SAFETY: the child runs only `body`. No other thread holds a lock that `body` needs: glibc resets
+    // its own locks in the child, and the library's locks are what is tested.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let ended = catch_unwind(AssertUnwindSafe(body));
@@ -36,35 +36,4 @@ pub fn forked(what: &str, body: impl FnOnce()) {
         }
     }
     assert_eq!(status, 0, "{what}: the child failed; its message is above");
-}
-
-/// As [`forked`], in a new PID namespace, where the child is process 1. Says so (or fails, see
-/// [`slowdisk::skip_or_fail`]) where none is to be had.
-#[allow(dead_code, reason = "not every test binary needs it")]
-pub fn forked_as_process_one(what: &str, body: impl FnOnce()) {
-    let own = std::fs::File::open("/proc/thread-self/ns/pid").unwrap();
-    // Of this thread alone, and for a moment: a thread whose children are elsewhere starts no others.
-    // It must be this one that forks: the child uses other threads' stacks for new ones.
-    // SAFETY: no memory is involved.
-    if unsafe { libc::unshare(libc::CLONE_NEWPID) } != 0 {
-        return slowdisk::skip_or_fail("not root: no PID namespace is to be had");
-    }
-    let ended = catch_unwind(AssertUnwindSafe(|| {
-        forked(what, || {
-            assert_eq!(std::process::id(), 1);
-            body();
-        });
-    }));
-    // SAFETY: as above.
-    let back = unsafe { libc::setns(own.as_raw_fd(), libc::CLONE_NEWPID) };
-    assert_eq!(back, 0, "{}", std::io::Error::last_os_error());
-    ended.unwrap();
-}
-
-/// Each test has a process of its own: no other test's threads hold locks while it forks.
-pub fn alone(test: &str, body: impl FnOnce()) {
-    match role() {
-        None => drop(in_child(test, "alone")),
-        Some(_) => body(),
-    }
 }

@@ -1,11 +1,10 @@
-//! Wakers of which a test says what their clone, wake and drop do.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+//! Wakers whose clone, wake and drop call a test's function.
 #![allow(unsafe_code, reason = "a waker whose clone and drop are the test's")]
 
 use std::sync::Arc;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
-/// What is done to a waker.
+/// A call of a waker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     Clone,
@@ -15,7 +14,7 @@ pub enum Event {
 
 type Hook = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// A waker that calls `hook` with everything that is done to it or to a clone of it.
+/// A waker that calls `hook` at each call of it or of a clone.
 pub fn hooked(hook: impl Fn(Event) + Send + Sync + 'static) -> Waker {
     let hook: Hook = Arc::new(hook);
     // SAFETY: the table keeps the contract: each of its wakers owns one box, and is `Sync`.

@@ -1,4 +1,4 @@
-//! A filesystem that lies: in what it calls an entry, and in where a directory goes on.
+//! A filesystem that returns wrong types and wrong positions for the entries of its directory.
 
 use std::ffi::OsStr;
 use std::time::{Duration, UNIX_EPOCH};
@@ -8,8 +8,8 @@ use fuser::{
     INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyDirectory, ReplyEmpty, ReplyEntry, Request,
 };
 
-/// One directory. Each entry: its name, inode number and kind as the directory tells them, the offset
-/// that it says the next one is at, and inode number and kind as they are.
+/// One directory. Each entry has a name, the inode number and type that the directory returns, the offset
+/// of the next entry that it returns, and the true inode number and type.
 struct Liar(Vec<Told>);
 
 pub struct Told {
@@ -82,7 +82,7 @@ impl Filesystem for Liar {
     }
 }
 
-/// Mounts it.
+/// Mounts a directory with these entries.
 pub fn mount(entries: Vec<Told>) -> (BackgroundSession, tempfile::TempDir) {
     let at = tempfile::tempdir().unwrap();
     let session = fuser::spawn_mount(Liar(entries), at.path(), &Config::default()).unwrap();

@@ -1,131 +1,15 @@
-//! Filesystems and files to read: mounted fresh, with bytes that tell where they belong.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+//! Fresh filesystems.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
-use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use slowdisk::Filesystem;
 
-use rustix::fs::{Advice, fadvise};
-use slowdisk::{Filesystem, TestMount};
-
-/// The filesystems that have a device: what is not cached there has to be waited for.
+/// The filesystems that have a device: a read of data that is not cached has to wait for it.
 pub const ON_DISK: [Filesystem; 3] = [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs];
 
-/// A fresh `filesystem`; the test is skipped where it can't be had.
-#[macro_export]
+/// A fresh `filesystem`. The test is skipped where it can't be made.
 macro_rules! mounted {
     ($filesystem:expr) => {{
         slowdisk::require!($filesystem.available());
         slowdisk::TestMount::new($filesystem).expect("a fresh filesystem")
     }};
 }
-
-/// The byte that a file made from `seed` has at `position`: no two pages, and no two files, are
-/// alike, so a byte from elsewhere is a wrong byte.
-pub fn byte(seed: u64, position: u64) -> u8 {
-    let mut x = (position / 8) ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((x ^ (x >> 31)) >> (8 * (position % 8))) as u8
-}
-
-/// Those bytes for a range of positions.
-pub fn bytes(seed: u64, range: Range<u64>) -> Vec<u8> {
-    range.map(|position| byte(seed, position)).collect()
-}
-
-/// A file on disk, and what is in it.
-#[derive(Debug)]
-pub struct Sample {
-    pub path: PathBuf,
-    pub content: Vec<u8>,
-}
-
-impl Sample {
-    /// A file of `size` bytes.
-    pub fn new(dir: &Path, name: &str, size: u64) -> Sample {
-        Sample::sparse(dir, name, size, std::slice::from_ref(&(0..size)))
-    }
-
-    /// A file of `size` bytes with data in these ranges and holes elsewhere. All of it is on the
-    /// device.
-    pub fn sparse(dir: &Path, name: &str, size: u64, data: &[Range<u64>]) -> Sample {
-        let path = dir.join(name);
-        let seed = size ^ name.len() as u64;
-        let mut content = vec![0; size as usize];
-        let mut file = File::create(&path).expect("a new file");
-        for range in data {
-            let piece = bytes(seed, range.clone());
-            file.seek(SeekFrom::Start(range.start)).expect("seek");
-            file.write_all(&piece).expect("write");
-            content[range.start as usize..range.end as usize].copy_from_slice(&piece);
-        }
-        file.set_len(size).expect("the size");
-        file.sync_all().expect("sync");
-        let sample = Sample { path, content };
-        sample.check();
-        sample
-    }
-
-    pub fn size(&self) -> u64 {
-        self.content.len() as u64
-    }
-
-    /// A descriptor of its own, without readahead: what it touches, and nothing else, becomes
-    /// cached.
-    pub fn open(&self) -> File {
-        let file = File::open(&self.path).expect("open");
-        fadvise(&file, 0, None, Advice::Random).expect("fadvise");
-        file
-    }
-
-    /// pread must see exactly the content. The page cache is warm afterwards.
-    pub fn check(&self) {
-        let seen = fs::read(&self.path).expect("read");
-        assert!(seen == self.content, "{} has changed", self.path.display());
-    }
-
-    /// Out of the page cache with it.
-    pub fn evict(&self) {
-        evict(&self.path);
-    }
-
-    /// All of it into the page cache.
-    pub fn warm(&self) {
-        self.touch(0..self.size());
-    }
-
-    /// These bytes, and the rest of their pages, into the page cache.
-    pub fn touch(&self, range: Range<u64>) {
-        let end = range.end.min(self.size());
-        let mut piece = vec![0; end.saturating_sub(range.start) as usize];
-        self.open()
-            .read_exact_at(&mut piece, range.start)
-            .expect("pread");
-    }
-
-    /// What a read of `len` bytes from `offset` on must bring.
-    pub fn expected(&self, offset: u64, len: usize) -> &[u8] {
-        let start = offset.min(self.size()) as usize;
-        &self.content[start..start.saturating_add(len).min(self.content.len())]
-    }
-}
-
-/// Writes a file back and drops its pages from the page cache.
-pub fn evict(path: &Path) {
-    let file = OpenOptions::new().read(true).open(path).expect("open");
-    slowdisk::evict(&file).expect("evict");
-}
-
-/// An overlay with one file in its lower layer, on an ext4.
-pub fn overlay_with(name: &str, size: u64) -> (TestMount, Sample) {
-    let base = TestMount::new(Filesystem::Ext4).expect("a fresh ext4");
-    let lower = base.path().join("lower");
-    fs::create_dir(&lower).expect("mkdir");
-    let mut sample = Sample::new(&lower, name, size);
-    let overlay = TestMount::overlay(base).expect("an overlay");
-    sample.path = overlay.path().join(name);
-    (overlay, sample)
-}
+pub(crate) use mounted;

@@ -1,17 +1,17 @@
 //! A disk that stalls or fails where a test says, and files on it that are not cached.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use slowdisk::{Fault, FaultId, Filesystem, SlowDisk, TestMount, extents};
 
-use crate::engines::{evict, patterned};
+use super::cache::evict;
+use super::files::patterned;
 
 pub const PAGE: usize = 4096;
 pub const PAGES: u64 = 64;
 
-/// ext4 on a disk with faults, with files that are not cached.
+/// An ext4 filesystem on a disk with faults.
 pub struct Rig {
     pub disk: SlowDisk,
     pub mount: TestMount,
@@ -22,7 +22,7 @@ impl Rig {
         Rig::with_latency(Duration::ZERO)
     }
 
-    /// On a disk whose requests take so long.
+    /// Makes a rig whose disk takes so long for each request.
     pub fn with_latency(latency: Duration) -> Rig {
         let disk = SlowDisk::builder()
             .size(64 << 20)
@@ -34,8 +34,8 @@ impl Rig {
         Rig { disk, mount }
     }
 
-    /// A new file of [`PAGES`] patterned pages: reads of an earlier one of that name, given up and not
-    /// over, bring nothing of it into the page cache.
+    /// Makes a new file of [`PAGES`] patterned pages, not cached. A read of an earlier file of that name
+    /// may still be running: it caches no page of the new file.
     pub fn cold(&self, name: &str) -> PathBuf {
         match std::fs::remove_file(self.mount.path().join(name)) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => panic!("{name}: {e}"),
@@ -46,7 +46,7 @@ impl Rig {
         path
     }
 
-    /// Stalls or breaks the reads of one file's own blocks.
+    /// Stalls or breaks the reads of a file's blocks.
     pub fn fault(&self, path: &Path, fault: fn(std::ops::Range<u64>) -> Fault) -> Vec<FaultId> {
         let file = std::fs::File::open(path).unwrap();
         let ranges = extents(&file).unwrap();
@@ -56,17 +56,10 @@ impl Rig {
             .collect()
     }
 
-    /// Ends what [`fault`](Rig::fault) began.
+    /// Ends faults that [`fault`](Rig::fault) began.
     pub fn release(&self, faults: Vec<FaultId>) {
         faults
             .into_iter()
             .for_each(|fault| self.disk.release(fault));
-    }
-
-    /// Evicts, without reading in this thread.
-    pub fn cold_again(&self, path: &Path) {
-        std::thread::scope(|s| {
-            s.spawn(|| evict(path));
-        });
     }
 }

@@ -1,26 +1,9 @@
-//! Sandboxes for children that a test makes: seccomp filters that deny system calls.
+//! Children in a sandbox: a seccomp filter denies system calls.
 #![allow(unsafe_code, reason = "prctl(2) and seccomp(2)")]
 
-use crate::engines::{in_child, role};
+use super::children::{in_child, role};
 
-/// cachestat(2), which libc has not.
-#[allow(dead_code, reason = "not every test binary needs it")]
-pub const CACHESTAT: libc::c_long = 451;
-
-/// What is new since containers were first locked up.
-#[allow(dead_code, reason = "not every test binary needs it")]
-pub const OLD_CONTAINER: [libc::c_long; 8] = [
-    libc::SYS_io_uring_setup,
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
-    libc::SYS_preadv2,
-    libc::SYS_pwritev2,
-    libc::SYS_openat2,
-    CACHESTAT,
-    libc::SYS_mincore,
-];
-
-/// Denies system calls with an errno, from now on, in every thread of this process.
+/// Denies system calls with an errno from now on, in every thread of this process.
 pub fn deny(calls: &[libc::c_long], errno: i32) {
     let mut program = vec![load(NUMBER)];
     for call in calls {
@@ -29,21 +12,8 @@ pub fn deny(calls: &[libc::c_long], errno: i32) {
     filter(program);
 }
 
-/// As [`deny`], but only calls with this value of an argument (of which 32 bits are looked at).
-#[allow(dead_code, reason = "not every test binary needs it")]
-pub fn deny_with(call: libc::c_long, argument: u32, value: u32, errno: i32) {
-    filter(vec![
-        load(NUMBER),
-        unless(call as u32, 3),
-        load(ARGUMENTS + 8 * argument),
-        unless(value, 1),
-        refuse(errno),
-    ]);
-}
-
-/// Where a filter finds the number of the call, and its arguments (the lower half first).
-const NUMBER: u32 = 0;
-const ARGUMENTS: u32 = 16;
+/// The offset of the system call's number in `struct seccomp_data`.
+pub const NUMBER: u32 = 0;
 
 fn statement(code: u32, k: u32) -> libc::sock_filter {
     libc::sock_filter {
@@ -54,23 +24,25 @@ fn statement(code: u32, k: u32) -> libc::sock_filter {
     }
 }
 
-fn load(at: u32) -> libc::sock_filter {
+/// Loads 32 bits at an offset of `struct seccomp_data`.
+pub fn load(at: u32) -> libc::sock_filter {
     statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at)
 }
 
-/// Skips statements unless this value was loaded.
-fn unless(value: u32, skips: u8) -> libc::sock_filter {
+/// Skips this number of statements unless this value was loaded.
+pub fn unless(value: u32, skips: u8) -> libc::sock_filter {
     let jump = statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value);
     libc::sock_filter { jf: skips, ..jump }
 }
 
-fn refuse(errno: i32) -> libc::sock_filter {
+/// Ends the program: the call fails with this errno.
+pub fn refuse(errno: i32) -> libc::sock_filter {
     let refused = libc::SECCOMP_RET_ERRNO | errno as u32;
     statement(libc::BPF_RET | libc::BPF_K, refused)
 }
 
-/// Puts the filter on, which allows what it does not refuse.
-fn filter(mut program: Vec<libc::sock_filter>) {
+/// Installs the filter. A call that it does not refuse is allowed.
+pub fn filter(mut program: Vec<libc::sock_filter>) {
     let allow = libc::SECCOMP_RET_ALLOW;
     program.push(statement(libc::BPF_RET | libc::BPF_K, allow));
     let filter = libc::sock_fprog {
@@ -90,12 +62,10 @@ fn filter(mut program: Vec<libc::sock_filter>) {
     }
 }
 
-/// Runs `body` in a child of each role, once with ENOSYS and once with EPERM.
-pub fn sandboxed(test: &str, body: impl FnOnce(i32)) {
+/// Runs the calling test in two children: with ENOSYS for the calls that `body` denies, and with EPERM.
+pub fn sandboxed(body: impl FnOnce(i32)) {
     match role().as_deref() {
-        None => ["ENOSYS", "EPERM"]
-            .iter()
-            .for_each(|role| drop(in_child(test, role))),
+        None => ["ENOSYS", "EPERM"].into_iter().for_each(in_child),
         Some("ENOSYS") => body(libc::ENOSYS),
         Some(_) => body(libc::EPERM),
     }

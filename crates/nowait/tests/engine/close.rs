@@ -1,0 +1,135 @@
+//! A close that waits for a peer delays nothing else, and every descriptor is closed.
+#![allow(unsafe_code, reason = "setsockopt(2) with SO_LINGER")]
+
+use std::future::Future;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::task::Context;
+use std::time::{Duration, Instant};
+
+use nowait::Ticket;
+use nowait::engine::{Backend, Options};
+use nowait::op::{Close, Nop};
+use tokio::io::AsyncWriteExt;
+
+use crate::common::backends::backends;
+use crate::common::children::alone;
+use crate::common::completions::{finish, one, queued, said};
+use crate::common::drive::{each, name};
+use crate::common::kinds::each_kind;
+use crate::common::process_engine::each_process;
+use crate::common::wait::wait_until;
+
+/// The linger time of the socket.
+const LINGER: Duration = Duration::from_secs(20);
+
+/// A socket that close(2) waits for, since its peer does not read; and the peer.
+fn lingering() -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (peer, _) = listener.accept().unwrap();
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: LINGER.as_secs() as i32,
+    };
+    // SAFETY: the option's value has that size and lives through the call.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            size_of::<libc::linger>() as u32,
+        )
+    };
+    assert_eq!(set, 0);
+    socket.set_nonblocking(true).unwrap();
+    while (&socket).write(&[0; 65_536]).is_ok() {}
+    socket.set_nonblocking(false).unwrap();
+    (socket.into(), peer)
+}
+
+#[test]
+fn a_close_that_waits_for_a_peer_holds_up_nothing() {
+    each_kind(Options::new(), |engine| {
+        let (socket, peer) = lingering();
+        let ticket: Ticket = queued(engine, Close::new(socket));
+        let start = Instant::now();
+        loop {
+            // The completion of the close may come too, after its peer was dropped.
+            queued(engine, Nop);
+            let done = finish(engine, 1).remove(0);
+            assert_ne!(done.ticket, Some(ticket), "{}", name(engine));
+            if start.elapsed() > Duration::from_millis(50) {
+                break;
+            }
+        }
+        assert!(start.elapsed() < LINGER / 2, "{}", name(engine));
+        drop(peer);
+        assert_eq!(finish(engine, 1).remove(0).ticket, Some(ticket));
+    });
+}
+
+#[test]
+fn a_dropped_file_that_waits_for_a_peer_holds_up_nothing() {
+    each_process(|engine| {
+        let (socket, mut peer) = lingering();
+        let mut file = nowait::tokio::File::from(socket);
+        {
+            let mut writing = Box::pin(file.write(b"x"));
+            let waker = futures_util::task::noop_waker();
+            let polled = writing.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_ready(), "taken, and on its way");
+        }
+        drop(file);
+        assert_eq!(engine.in_flight(), 1);
+        // The write ends when the peer has read some bytes. Then the socket is closed.
+        wait_until("it is being closed", || {
+            if closing() == 0 {
+                peer.read_exact(&mut [0; 65_536]).unwrap();
+            }
+            closing() == 1
+        });
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(50) {
+            one(&mut engine.clone(), Nop);
+        }
+        assert!(start.elapsed() < LINGER / 2, "the engine does nothing else");
+        assert_eq!(closing(), 1, "still");
+        drop(peer);
+    });
+}
+
+/// The number of threads of this process in close(2).
+fn closing() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let call = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("syscall"));
+    let close = format!("{} ", libc::SYS_close);
+    tasks
+        .filter_map(|task| call(task.ok()?).ok())
+        .filter(|call| call.starts_with(&close))
+        .count()
+}
+
+#[test]
+fn a_ring_is_closed() {
+    // In a child: another test would open a descriptor of the same number.
+    alone(|| {
+        each(Options::new(), |engine| {
+            if backends()[0] == Backend::Threads {
+                return;
+            }
+            for _ in 0..3 {
+                let ring = io_uring::IoUring::new(2).unwrap();
+                // SAFETY: the descriptor is the ring's, which outlives this borrow.
+                let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
+                let fd = fd.try_clone_to_owned().unwrap();
+                let raw = fd.as_raw_fd();
+                let done = one(engine, Close::new(fd));
+                assert_eq!(said(&done), Ok(0), "{}", name(engine));
+                assert!(!std::fs::exists(format!("/proc/self/fd/{raw}")).unwrap());
+            }
+        });
+    });
+}

@@ -1,0 +1,107 @@
+//! Opening a fifo waits for its other end, on every engine, also without openat2(2). No thread that drives
+//! an engine waits.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use nowait::engine::Options;
+use nowait::op::{Nop, Op, OpenDirect, Openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+
+use crate::common::completions::{finish, one, queued, said};
+use crate::common::drive::{Drive, each, name};
+use crate::common::files::scratch;
+use crate::common::kinds::each_kind;
+use crate::common::results::nothing_for_a_while;
+use crate::common::rings::each_ring;
+use crate::common::sandbox::{deny, sandboxed};
+use crate::common::shared_engine::each_shared;
+use crate::common::wait::wait_until;
+
+/// Makes a fifo of this name.
+fn fifo(dir: &Path, name: &str) -> CString {
+    let path = dir.join(name);
+    let mode = Mode::RUSR | Mode::WUSR;
+    rustix::fs::mknodat(CWD, &path, FileType::Fifo, mode, 0).unwrap();
+    CString::new(path.as_os_str().as_bytes()).unwrap()
+}
+
+/// Opens a fifo without waiting.
+fn at_once(path: &CString, flags: OFlags) -> std::os::fd::OwnedFd {
+    let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).unwrap()
+}
+
+fn waits_for_the_other_end(engine: &mut dyn Drive, open: impl Fn(&CString, OFlags) -> Op) {
+    let dir = scratch();
+    let (read, write) = (fifo(dir.path(), "read"), fifo(dir.path(), "write"));
+    queued(engine, open(&read, OFlags::RDONLY));
+    nothing_for_a_while(engine);
+    // Other operations are served meanwhile.
+    one(engine, Nop);
+    // An O_NONBLOCK open for writing would fail: there is no reader.
+    let _writer = at_once(&read, OFlags::WRONLY);
+    assert_eq!(said(&finish(engine, 1)[0]), Ok(0), "{}", name(engine));
+    queued(engine, open(&write, OFlags::WRONLY));
+    nothing_for_a_while(engine);
+    one(engine, Nop);
+    let _reader = at_once(&write, OFlags::RDONLY);
+    assert_eq!(said(&finish(engine, 1)[0]), Ok(0), "{}", name(engine));
+}
+
+fn by_path(path: &CString, flags: OFlags) -> Op {
+    Openat2::new(path.clone(), flags.bits().cast_signed(), 0).into()
+}
+
+#[test]
+fn an_open_waits_for_the_other_end() {
+    each_kind(Options::new(), |engine| {
+        waits_for_the_other_end(engine, by_path)
+    });
+}
+
+#[test]
+fn so_does_one_into_a_slot() {
+    each_ring(Options::new(), |engine| {
+        let set = engine.set(2).unwrap();
+        waits_for_the_other_end(engine, |path, flags| {
+            let slot = set.reserve().unwrap();
+            OpenDirect::new(&slot, path.clone(), flags.bits().cast_signed(), 0).into()
+        });
+    });
+}
+
+#[test]
+fn so_does_one_without_openat2() {
+    sandboxed(|errno| {
+        deny(&[libc::SYS_openat2], errno);
+        each(Options::new(), |engine| {
+            waits_for_the_other_end(engine, by_path)
+        });
+    });
+}
+
+#[test]
+fn a_future_of_one_leaves_its_thread_alone() {
+    each_shared(Options::new(), |engine| {
+        let dir = scratch();
+        let path = fifo(dir.path(), "fifo");
+        let opened = std::thread::scope(|s| {
+            let open = || {
+                let file = nowait::OpenOptions::new()
+                    .read(true)
+                    .engine(engine)
+                    .open(dir.path().join("fifo"));
+                pollster::block_on(file)
+            };
+            let open = s.spawn(open);
+            wait_until("the reader is about to open", || {
+                let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                rustix::fs::open(&path, flags, Mode::empty()).is_ok()
+            });
+            open.join().unwrap()
+        });
+        opened.unwrap();
+    });
+}

@@ -1,0 +1,252 @@
+//! A full engine refuses an operation and returns it unchanged. After a reap it has room again. Futures on
+//! a full engine wait for their turn.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use nowait::engine::{Options, Submit, Wait};
+use nowait::op::{Nop, Op, Read};
+use nowait::{Mode, OpenOptions};
+
+use crate::common::cache::evict;
+use crate::common::completions::{finish, queued};
+use crate::common::drive::{each, name};
+use crate::common::files::{pattern, patterned, scratch};
+use crate::common::handles::{handle, pipe};
+use crate::common::results::bytes_of;
+use crate::common::shared_engine::each_shared;
+use crate::common::wait::{LONG, wait_until};
+
+const DEPTHS: [usize; 3] = [1, 2, 8];
+
+#[test]
+fn full_gives_the_operation_back() {
+    for depth in DEPTHS {
+        each(Options::new().depth(depth), |engine| {
+            let what = format!("{} {depth}", name(engine));
+            let (reader, writer) = pipe();
+            assert_eq!(engine.depth(), depth);
+            for _ in 0..depth {
+                queued(engine, Read::stream(&reader, Box::new(vec![0u8; 1])));
+            }
+            assert_eq!(engine.in_flight(), depth, "{what}");
+            let deadline = Instant::now() + 10 * LONG;
+            for tries in 1..4 {
+                let given: Vec<u8> = Vec::with_capacity(1000);
+                let there = given.as_ptr();
+                let op = Op::from(Read::stream(&reader, Box::new(given)));
+                let op = match engine.submit(op.user_data(77).deadline(deadline)) {
+                    Submit::Full(op) => op,
+                    other => panic!("{what}: {other:?}"),
+                };
+                assert_eq!(
+                    (op.get_user_data(), op.get_deadline()),
+                    (77, Some(deadline))
+                );
+                let buffer = op.into_buffer().unwrap();
+                let back: Vec<u8> = nowait::buffer::downcast(buffer).unwrap();
+                // The engine asked for its memory, so the buffer is empty.
+                let (at, room) = (back.as_ptr(), back.capacity());
+                assert_eq!((at, room, back.len()), (there, 1000, 0), "{what}");
+                assert_eq!(engine.stats().full, tries, "{what}");
+            }
+            assert_eq!(engine.in_flight(), depth, "{what}");
+
+            // A completion that is not reaped keeps its place.
+            rustix::io::write(&writer, &vec![1; depth]).unwrap();
+            if !engine.is_local() {
+                wait_until("they are done", || {
+                    engine.stats().ring + engine.stats().workers >= depth as u64
+                });
+                let op = Read::stream(&reader, Box::new(vec![0u8; 1]));
+                assert!(
+                    matches!(engine.submit(op.into()), Submit::Full(_)),
+                    "{what}"
+                );
+            }
+            finish(engine, depth);
+            assert_eq!(engine.in_flight(), 0, "{what}");
+            queued(engine, Nop);
+            finish(engine, 1);
+        });
+    }
+}
+
+#[test]
+fn a_batch_leaves_what_there_is_no_room_for() {
+    for depth in DEPTHS {
+        each(Options::new().depth(depth), |engine| {
+            let what = format!("{} {depth}", name(engine));
+            let mut ops: Vec<Op> = (0..20)
+                .map(|token| Op::from(Nop).user_data(token))
+                .collect();
+            let mut order = Vec::new();
+            while !ops.is_empty() {
+                let before = ops.len();
+                let taken = engine.submit_batch(&mut ops);
+                assert_eq!(taken, before.min(depth), "{what}");
+                assert_eq!(ops.len(), before - taken, "{what}");
+                let left: Vec<u64> = ops.iter().map(Op::get_user_data).collect();
+                assert_eq!(
+                    left,
+                    (20 - ops.len() as u64..20).collect::<Vec<_>>(),
+                    "{what}: in order"
+                );
+                if taken == depth {
+                    let more = engine.submit_batch(&mut vec![Op::from(Nop)]);
+                    assert_eq!(more, 0, "{what}: full");
+                }
+                let mut done: Vec<u64> = finish(engine, taken)
+                    .iter()
+                    .map(|c| c.op.get_user_data())
+                    .collect();
+                done.sort_unstable();
+                order.extend(done);
+            }
+            assert_eq!(order, (0..20).collect::<Vec<_>>(), "{what}");
+            assert_eq!(engine.submit_batch(&mut Vec::new()), 0, "{what}");
+        });
+    }
+}
+
+#[test]
+fn a_hit_needs_no_place() {
+    each(Options::new().depth(1), |engine| {
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", 4096);
+        let open = handle(&path);
+        // A completion that is not reaped keeps its place.
+        queued(engine, Nop);
+        match engine.submit(Read::new(&open, Box::new(vec![0u8; 4096]), 0).into()) {
+            Submit::Done(done) => assert_eq!(bytes_of(done), pattern(0, 4096)),
+            // A filesystem without cached reads.
+            Submit::Full(_) => {}
+            Submit::Queued(_) => panic!("{}: two operations at depth 1", name(engine)),
+        }
+        finish(engine, 1);
+    });
+}
+
+#[test]
+fn hundreds_of_futures_take_their_turns() {
+    for depth in DEPTHS {
+        each_shared(Options::new().depth(depth), |engine| {
+            let dir = scratch();
+            let path = patterned(dir.path(), "file", 512 << 10);
+            // Strict, and evicted during the test: most reads need the engine.
+            let mut file = OpenOptions::new();
+            file.read(true)
+                .write(true)
+                .engine(engine)
+                .cache_mode(Mode::Strict);
+            let file = file.blocking_open(&path).unwrap();
+            let most = AtomicUsize::new(0);
+            let read = async |i: u64| {
+                let at = (i * 4096) % (512 << 10);
+                let (n, buf) = file
+                    .read_at(Vec::with_capacity(5000), at)
+                    .await
+                    .into_result()
+                    .unwrap();
+                most.fetch_max(engine.in_flight(), Ordering::Relaxed);
+                assert!(buf == pattern(at, n), "depth {depth}, read {i}");
+                file.write_all_at(pattern(at, 100), at)
+                    .await
+                    .into_result()
+                    .unwrap();
+                if i.is_multiple_of(50) {
+                    file.sync_data().await.unwrap();
+                }
+            };
+            evict(&path);
+            pollster::block_on(join_all((0..400).map(read)));
+            evict(&path);
+            let mut all: FuturesUnordered<_> = (0..400).map(read).collect();
+            pollster::block_on(async { while all.next().await.is_some() {} });
+            assert!(
+                most.load(Ordering::Relaxed) <= depth,
+                "never more than the depth in flight"
+            );
+            assert_eq!(engine.in_flight(), 0);
+            assert!(engine.stats().handoffs >= 400, "{:?}", engine.stats());
+        });
+    }
+}
+
+#[test]
+fn a_future_dropped_while_it_waits_for_its_turn_takes_nobody_elses() {
+    each_shared(Options::new().depth(1), |engine| {
+        let mut shared = engine.clone();
+        // A completion that is not reaped keeps its place.
+        queued(&mut shared, Nop);
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", 4096);
+        let file = OpenOptions::new()
+            .write(true)
+            .read(true)
+            .engine(engine)
+            .blocking_open(&path);
+        let file = file.unwrap();
+        let mut waiting: Vec<_> = (0..10).map(|_| Box::pin(file.sync_all())).collect();
+        let waker = futures_util::task::noop_waker();
+        let mut cx = std::task::Context::from_waker(&waker);
+        for future in &mut waiting {
+            assert!(future.as_mut().poll(&mut cx).is_pending());
+        }
+        waiting.truncate(3);
+        assert_eq!(engine.in_flight(), 1);
+        // The place comes free while they wait.
+        let freed = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(30));
+            finish(&mut shared, 1);
+        });
+        for done in pollster::block_on(join_all(waiting)) {
+            done.unwrap();
+        }
+        freed.join().unwrap();
+        assert_eq!(engine.in_flight(), 0);
+    });
+}
+
+#[test]
+fn reaping_for_a_count_ends_when_nothing_more_can_come() {
+    each_shared(Options::new(), |engine| {
+        let mut done = Vec::new();
+        assert_eq!(engine.reap(&mut done, Wait::For(1)).unwrap(), 0);
+        let _ = engine.submit(Nop.into());
+        assert_eq!(engine.reap(&mut done, Wait::For(5)).unwrap(), 1);
+    });
+}
+
+#[test]
+fn a_reaper_does_not_wait_for_futures() {
+    each_shared(Options::new(), |engine| {
+        // A future's operation in flight: it opens a FIFO that has no writer yet.
+        let dir = scratch();
+        let path = dir.path().join("fifo");
+        make_fifo(&path);
+        let mut opening = Box::pin(OpenOptions::new().read(true).engine(engine).open(&path));
+        let waker = futures_util::task::noop_waker();
+        assert!(
+            opening
+                .as_mut()
+                .poll(&mut std::task::Context::from_waker(&waker))
+                .is_pending()
+        );
+        std::thread::scope(|s| {
+            let reaper = s.spawn(|| engine.reap(&mut Vec::new(), Wait::For(1)).unwrap());
+            std::thread::sleep(Duration::from_millis(20));
+            let writer = std::fs::File::options().write(true).open(&path).unwrap();
+            pollster::block_on(&mut opening).unwrap();
+            assert_eq!(reaper.join().unwrap(), 0);
+            drop(writer);
+        });
+    });
+}
+
+fn make_fifo(path: &std::path::Path) {
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+}

@@ -1,0 +1,304 @@
+//! `read::cached`: it returns cached bytes and the end of the file, and never a wrong byte.
+//!
+//! On kernels since about 6.12 a cached read starts readahead of the missing pages, and a fast device may
+//! deliver them during the call. So no test expects `Nothing` for a cold file.
+#![allow(unsafe_code, reason = "uninitialised memory to read into")]
+
+use std::fs;
+use std::mem::MaybeUninit;
+
+use nowait::read::{Cached, cached};
+use nowait::{Engine, ErrorKind, File, buffer::Space};
+use slowdisk::{Filesystem, TestMount};
+
+use crate::common::mounts::{ON_DISK, mounted};
+use crate::common::samples::Sample;
+
+const PAGE: u64 = 4096;
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn on_ext4() {
+    a_filesystem_with_nowait(Filesystem::Ext4);
+}
+
+#[test]
+fn on_xfs() {
+    a_filesystem_with_nowait(Filesystem::Xfs);
+}
+
+#[test]
+fn on_btrfs() {
+    a_filesystem_with_nowait(Filesystem::Btrfs);
+}
+
+fn a_filesystem_with_nowait(filesystem: Filesystem) {
+    assert!(ON_DISK.contains(&filesystem));
+    let mount = mounted!(filesystem);
+    let sample = Sample::new(mount.path(), "file", 3 * MIB + 123);
+    warm_is_all(&sample);
+    the_end_of_the_file(&sample);
+    no_room(&sample);
+    uninitialised_memory(&sample);
+    the_first_pages_are_a_prefix(&sample);
+    what_is_missing_in_the_middle_ends_a_prefix(&sample);
+    cold_brings_nothing_wrong(&sample);
+    without_an_engine(&sample);
+    small_files(&mount);
+    holes(&mount);
+    a_file_that_grows_and_shrinks(&mount);
+}
+
+/// Makes one cached read and compares its bytes. Returns their number.
+#[track_caller]
+fn right(sample: &Sample, offset: u64, len: usize) -> Cached {
+    let file = sample.open();
+    let expected = sample.expected(offset, len);
+    let mut buf = vec![0xa5; len];
+    let said = cached(&file, &mut buf, offset).expect("a cached read");
+    let n = match said {
+        Cached::All(n) => {
+            assert_eq!(n, expected.len(), "all of {len} from {offset}");
+            n
+        }
+        Cached::Prefix(n) => {
+            assert!(
+                0 < n && n < expected.len(),
+                "a prefix of {n} of {}",
+                expected.len()
+            );
+            n
+        }
+        Cached::Nothing => {
+            assert_ne!(expected.len(), 0, "there is nothing to wait for");
+            0
+        }
+        Cached::Unsupported(ref why) => panic!("{}: {why}", sample.path.display()),
+    };
+    assert!(buf[..n] == expected[..n], "{said:?}: {len} from {offset}");
+    assert!(
+        buf[n..].iter().all(|&b| b == 0xa5),
+        "{said:?} touched more than that"
+    );
+    said
+}
+
+#[track_caller]
+fn all(sample: &Sample, offset: u64, len: usize) {
+    let said = right(sample, offset, len);
+    assert!(
+        matches!(said, Cached::All(_)),
+        "{said:?}: {len} from {offset}"
+    );
+}
+
+/// Ranges that begin and end at different distances from page boundaries.
+fn ranges() -> impl Iterator<Item = (u64, usize)> {
+    let offsets = [0, 1, 4095, 4096, 4097, 123_456, MIB - 1, 2 * MIB];
+    let lens = [1, 511, 4095, 4096, 4097, 70_000, MIB as usize];
+    offsets
+        .into_iter()
+        .flat_map(move |offset| lens.map(|len| (offset, len)))
+}
+
+fn warm_is_all(sample: &Sample) {
+    sample.warm();
+    ranges().for_each(|(offset, len)| all(sample, offset, len));
+    all(sample, 0, sample.size() as usize);
+}
+
+fn the_end_of_the_file(sample: &Sample) {
+    sample.warm();
+    let size = sample.size();
+    for (offset, len) in [
+        (size - 1, 1),
+        (size - 1, 2),
+        (size - 5000, 10_000),
+        (0, 2 * size as usize),
+        (size, 1),
+        (size + 1, 1),
+        (size.next_multiple_of(PAGE), 4096),
+        (1 << 40, 4096),
+    ] {
+        all(sample, offset, len);
+    }
+    // The end of the file is known even if nothing is cached.
+    sample.evict();
+    all(sample, size, 100);
+    all(sample, size + 100 * PAGE, 100);
+    // An offset that no file can have is an error, not the end.
+    let file = sample.open();
+    for offset in [u64::MAX, i64::MAX as u64 + 1, i64::MAX as u64] {
+        let said = cached(&file, &mut [0; 10], offset).expect_err("out of range");
+        assert_eq!(said.kind(), ErrorKind::Io(std::io::ErrorKind::InvalidInput));
+        assert_eq!(said.errno(), Some(libc::EINVAL));
+    }
+}
+
+fn no_room(sample: &Sample) {
+    for offset in [0, 1, 5000, sample.size(), sample.size() + 1] {
+        sample.warm();
+        all(sample, offset, 0);
+        sample.evict();
+        all(sample, offset, 0);
+    }
+}
+
+fn uninitialised_memory(sample: &Sample) {
+    sample.warm();
+    for (offset, len) in [(0, 10_000), (4097, 1), (sample.size() - 10, 100)] {
+        let mut memory = vec![MaybeUninit::<u8>::uninit(); len];
+        let said = cached(sample.open(), &mut memory[..], offset).expect("a cached read");
+        let Cached::All(n) = said else {
+            panic!("{said:?}")
+        };
+        // SAFETY: the read says that it filled the first `n` bytes.
+        let filled = unsafe { std::slice::from_raw_parts(memory.as_ptr().cast::<u8>(), n) };
+        assert!(filled == sample.expected(offset, len));
+    }
+    // A part of a larger buffer.
+    let mut memory = [0xa5; 100];
+    let space = Space::from(&mut memory).first(10);
+    let said = cached(sample.open(), space, 0).expect("a cached read");
+    assert!(matches!(said, Cached::All(10)), "{said:?}");
+    assert!(memory[..10] == sample.content[..10] && memory[10..] == [0xa5; 90]);
+}
+
+fn the_first_pages_are_a_prefix(sample: &Sample) {
+    for pages in [1, 2, 7, 64] {
+        for offset in [0, 1, 4095, 10 * PAGE] {
+            sample.evict();
+            // The pages that `offset` begins in.
+            let start = offset & !(PAGE - 1);
+            sample.touch(start..start + pages * PAGE);
+            let cached = (start + pages * PAGE - offset) as usize;
+            match right(sample, offset, cached + 100_000) {
+                Cached::All(_) => {}
+                // A cached page can't be left out.
+                Cached::Prefix(n) => assert!(n >= cached, "{n} of {cached} cached bytes"),
+                other => panic!("{pages} pages from {offset} are cached: {other:?}"),
+            }
+            // A request for only the cached bytes gets them.
+            sample.evict();
+            sample.touch(start..start + pages * PAGE);
+            all(sample, offset, cached);
+        }
+    }
+}
+
+fn what_is_missing_in_the_middle_ends_a_prefix(sample: &Sample) {
+    sample.evict();
+    sample.touch(0..16 * PAGE);
+    sample.touch(32 * PAGE..64 * PAGE);
+    match right(sample, 100, 60 * PAGE as usize) {
+        Cached::All(_) => {}
+        Cached::Prefix(n) => assert!(n as u64 >= 16 * PAGE - 100, "{n}"),
+        other => panic!("{other:?}"),
+    }
+    all(sample, 40 * PAGE + 1, 5000);
+}
+
+fn cold_brings_nothing_wrong(sample: &Sample) {
+    for (offset, len) in ranges() {
+        sample.evict();
+        // Repeated while the readahead of the first read arrives.
+        for _ in 0..4 {
+            right(sample, offset, len);
+        }
+    }
+}
+
+/// The method of `File` returns the same.
+fn without_an_engine(sample: &Sample) {
+    sample.warm();
+    let engine = Engine::new().expect("an engine");
+    let file = File::from_fd(sample.open(), &engine).expect("a file");
+    let mut buf = [0; 5000];
+    let said = file.cached_read_at(&mut buf, 77).expect("a cached read");
+    assert!(matches!(said, Cached::All(5000)), "{said:?}");
+    assert!(buf == sample.content[77..5077]);
+    assert_eq!(engine.stats().handoffs, 0);
+}
+
+fn small_files(mount: &TestMount) {
+    for size in [0, 1, 4095, 4096, 4097] {
+        let sample = Sample::new(mount.path(), &format!("small-{size}"), size);
+        let ways = [0, 1, 10, size.saturating_sub(1), size, size + 1];
+        for offset in ways {
+            for len in [0, 1, 4096, 10_000] {
+                sample.warm();
+                all(&sample, offset, len);
+                sample.evict();
+                right(&sample, offset, len);
+            }
+        }
+    }
+}
+
+fn holes(mount: &TestMount) {
+    let data = [PAGE..3 * PAGE + 1, 100 * PAGE + 5..110 * PAGE];
+    let sample = Sample::sparse(mount.path(), "holes", MIB, &data);
+    for warm in [true, false] {
+        for (offset, len) in [
+            (0, 8 * PAGE as usize),
+            (50 * PAGE, 4096),
+            (100 * PAGE, 40_000),
+            (0, MIB as usize),
+            (MIB - 10, 100),
+        ] {
+            if warm {
+                sample.warm();
+                all(&sample, offset, len);
+            } else {
+                sample.evict();
+                right(&sample, offset, len);
+            }
+        }
+    }
+}
+
+fn a_file_that_grows_and_shrinks(mount: &TestMount) {
+    let mut sample = Sample::new(mount.path(), "changing", 5000);
+    let file = fs::File::options()
+        .write(true)
+        .open(&sample.path)
+        .expect("open");
+    for size in [5000, 12_288, 12_289, 100, 4096, 0, 70_000] {
+        file.set_len(size).expect("set_len");
+        sample.content.resize(size as usize, 0);
+        sample.warm();
+        all(&sample, 0, 100_000);
+        all(&sample, size.saturating_sub(10), 100);
+        all(&sample, size, 100);
+    }
+}
+
+#[test]
+fn where_nowait_is_refused() {
+    for filesystem in [Filesystem::Tmpfs, Filesystem::Overlay] {
+        let mount = mounted!(filesystem);
+        let sample = Sample::new(mount.path(), "file", 20_000);
+        sample.warm();
+        let mut buf = [0; 100];
+        match cached(sample.open(), &mut buf, 0).expect("a cached read") {
+            Cached::Unsupported(why) => {
+                assert_eq!(why.kind(), ErrorKind::Unsupported, "{why}");
+                assert_eq!(why.errno(), Some(libc::EOPNOTSUPP), "{why}");
+                assert_eq!(buf, [0; 100]);
+            }
+            // Once the kernel is known to lack it, that must be right.
+            Cached::All(n) | Cached::Prefix(n) => assert!(buf[..n] == sample.content[..n]),
+            Cached::Nothing => panic!("{filesystem}: it is warm"),
+        }
+    }
+}
+
+#[test]
+fn what_can_not_be_read_says_so() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("file");
+    fs::write(&path, b"bytes").expect("write");
+    let writable = fs::File::options().write(true).open(&path).expect("open");
+    let said = cached(&writable, &mut [0; 5], 0).expect_err("not open for reading");
+    assert_eq!(said.errno(), Some(libc::EBADF));
+}

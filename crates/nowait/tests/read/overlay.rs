@@ -1,0 +1,251 @@
+//! overlayfs, which most containers use, refuses `RWF_NOWAIT`. Cached data is served in the calling thread
+//! all the same, and the bytes are right whatever happens to the file.
+
+use std::fs;
+use std::io::Write as _;
+
+use nowait::engine::Options;
+use nowait::{BufResult, Engine, File, Mode, OpenOptions, ServedBy};
+use slowdisk::{Filesystem, TestMount};
+
+use crate::common::backends::backends;
+use crate::common::limit::Limit;
+use crate::common::samples::{Sample, bytes};
+
+/// An overlay with one file in its lower layer, on an ext4.
+pub fn overlay_with(name: &str, size: u64) -> (TestMount, Sample) {
+    let base = TestMount::new(Filesystem::Ext4).expect("a fresh ext4");
+    let lower = base.path().join("lower");
+    fs::create_dir(&lower).expect("mkdir");
+    let mut sample = Sample::new(&lower, name, size);
+    let overlay = TestMount::overlay(base).expect("an overlay");
+    sample.path = overlay.path().join(name);
+    (overlay, sample)
+}
+
+const MIB: u64 = 1 << 20;
+
+/// Runs a test on a fresh overlay with a file of `size` bytes in its lower layer, in both modes and
+/// on both backends.
+fn each(size: u64, test: impl Fn(&TestMount, &mut Sample, &dyn Fn() -> File)) {
+    slowdisk::require!(Filesystem::Overlay.available());
+    for backend in backends() {
+        for mode in [Mode::Eager, Mode::Strict] {
+            let _limit = Limit::new(format!("{backend}, {mode:?}"));
+            let (mount, mut sample) = overlay_with("file", size);
+            let engine = Options::new().backend(backend).build().expect("an engine");
+            let path = sample.path.clone();
+            let open = move || {
+                OpenOptions::new()
+                    .read(true)
+                    .cache_mode(mode)
+                    .engine(&engine)
+                    .blocking_open(&path)
+                    .expect("open")
+            };
+            test(&mount, &mut sample, &open);
+        }
+    }
+}
+
+/// Reads through the library and compares the bytes.
+#[track_caller]
+fn right(file: &File, sample: &Sample, offset: u64, len: usize) -> BufResult<Vec<u8>> {
+    let done = pollster::block_on(file.read_at(Vec::with_capacity(len), offset));
+    let n = *done.result.as_ref().expect("read");
+    let expected = sample.expected(offset, len);
+    assert_eq!(n, expected.len(), "the count of {len} from {offset}");
+    assert!(done.buf == expected, "{len} from {offset}");
+    let from = done.provenance;
+    assert_eq!(from.cached + from.device + from.unknown, n, "{from:?}");
+    done
+}
+
+/// A read that the caller must serve from the page cache.
+#[track_caller]
+fn hit(file: &File, sample: &Sample, offset: u64, len: usize) {
+    let before = file.engine().stats();
+    let done = right(file, sample, offset, len);
+    let after = file.engine().stats();
+    assert_eq!(done.provenance.served_by, ServedBy::Caller);
+    assert_eq!(done.provenance.cached, *done.result.as_ref().expect("read"));
+    assert_eq!(after.hits, before.hits + 1);
+    assert_eq!(after.handoffs, before.handoffs);
+}
+
+/// The first read of the first file of a filesystem may find that NOWAIT is refused. The engine then makes
+/// it.
+fn learn(file: &File, sample: &Sample) {
+    right(file, sample, 0, 1);
+}
+
+#[test]
+fn what_is_cached_is_served_in_the_caller() {
+    each(MIB, |_, sample, open| {
+        let file = open();
+        learn(&file, sample);
+        sample.warm();
+        for (offset, len) in [
+            (0, 4096),
+            (1, 10_000),
+            (500_000, 200_000),
+            (MIB - 5, 100),
+            (0, 0),
+        ] {
+            hit(&file, sample, offset, len);
+        }
+        // For a second handle that is known.
+        hit(&open(), sample, 4096, 4096);
+    });
+}
+
+#[test]
+fn what_is_not_cached_goes_to_the_engine() {
+    each(MIB, |_, sample, open| {
+        let file = open();
+        learn(&file, sample);
+        for (offset, len) in [(8192, 4096), (100_001, 50_000), (MIB - 5000, 10_000)] {
+            sample.evict();
+            let before = file.engine().stats();
+            let done = right(&file, sample, offset, len);
+            let after = file.engine().stats();
+            assert_ne!(done.provenance.served_by, ServedBy::Caller);
+            assert_eq!(done.provenance.cached, 0, "{:?}", done.provenance);
+            assert_eq!(after.handoffs, before.handoffs + 1);
+            assert_eq!(after.hits, before.hits);
+        }
+        // A half-cached range: the caller must not wait for the other half.
+        sample.evict();
+        sample.touch(0..32 * 4096);
+        let done = right(&file, sample, 4096, 64 * 4096);
+        assert_ne!(done.provenance.served_by, ServedBy::Caller);
+        // The pages of the range count, not the first pages of the file.
+        sample.evict();
+        sample.touch(0..32 * 4096);
+        let done = right(&file, sample, 100 * 4096, 4096);
+        assert_ne!(done.provenance.served_by, ServedBy::Caller);
+        sample.evict();
+        sample.touch(100 * 4096..110 * 4096);
+        hit(&file, sample, 101 * 4096 + 5, 20_000);
+    });
+}
+
+#[test]
+fn a_file_of_the_upper_layer() {
+    each(1, |mount, _, open| {
+        drop(open());
+        let sample = Sample::new(mount.path(), "upper", MIB + 77);
+        let engine = Engine::new().expect("an engine");
+        let file = OpenOptions::new()
+            .read(true)
+            .engine(&engine)
+            .blocking_open(&sample.path)
+            .expect("open");
+        learn(&file, &sample);
+        sample.warm();
+        hit(&file, &sample, 5000, 10_000);
+        sample.evict();
+        right(&file, &sample, 5000, 10_000);
+    });
+}
+
+/// ```text
+///   nowait: open, ask (maps the lower file) ........................ read, read
+///   other:                                  write: copied up ─ evict
+/// ```
+#[test]
+fn a_file_that_is_copied_up_behind_an_open_handle() {
+    each(MIB, |_, sample, open| {
+        let file = open();
+        learn(&file, sample);
+        sample.warm();
+        hit(&file, sample, 0, 4096);
+        let mut writer = fs::File::options()
+            .write(true)
+            .open(&sample.path)
+            .expect("open");
+        writer.write_all(b"of the upper layer").expect("write");
+        sample.content[..18].copy_from_slice(b"of the upper layer");
+        // The kernel decides what the old descriptor reads: pread(2) shows it.
+        let seen = |file: &File| {
+            let mut seen = vec![0; 10_000];
+            file.blocking_read_exact_at(&mut seen, 0).expect("pread");
+            seen
+        };
+        for cold in [false, true] {
+            if cold {
+                sample.evict();
+            }
+            let done = pollster::block_on(file.read_at(Vec::with_capacity(10_000), 0));
+            assert_eq!(done.result.expect("read"), 10_000);
+            assert!(done.buf == seen(&file), "an old handle");
+            right(&open(), sample, 0, 10_000);
+        }
+        // A new handle serves the cached pages of the new file.
+        let file = open();
+        sample.warm();
+        hit(&file, sample, 0, 4096);
+    });
+}
+
+#[test]
+fn a_file_that_grows_beyond_what_was_mapped() {
+    // The mapping for residency questions has room for 16 MiB of growth.
+    const GROWN: u64 = 20 * MIB;
+    each(10_000, |_, sample, open| {
+        // In the upper layer, so that the open descriptor sees it grow.
+        let mut writer = fs::File::options()
+            .append(true)
+            .open(&sample.path)
+            .expect("open");
+        writer.write_all(&[7]).expect("append");
+        sample.content.push(7);
+        let file = open();
+        learn(&file, sample);
+        sample.warm();
+        hit(&file, sample, 9_000, 5_000);
+        let more = bytes(1, 0..GROWN - sample.size());
+        writer.write_all(&more).expect("append");
+        sample.content.extend(more);
+        for (offset, len) in [
+            (9_000, 5_000),
+            (GROWN - 3 * MIB - 1, 100_000),
+            (GROWN - 10, 100),
+            (GROWN, 100),
+        ] {
+            hit(&file, sample, offset, len);
+        }
+        sample.evict();
+        right(&file, sample, GROWN - MIB, 200_000);
+        right(&file, sample, GROWN - 10, 100);
+        right(&file, sample, 16 * MIB - 5_000, 200_000);
+    });
+}
+
+#[test]
+fn a_file_that_is_truncated_while_mapped() {
+    each(MIB, |_, sample, open| {
+        let writer = fs::File::options()
+            .write(true)
+            .open(&sample.path)
+            .expect("open");
+        writer.set_len(MIB + 1).expect("set_len");
+        sample.content.push(0);
+        let file = open();
+        learn(&file, sample);
+        sample.warm();
+        hit(&file, sample, 500_000, 4096);
+        // An access to the mapping there would raise SIGBUS.
+        for size in [500_001, 4096, 1, 0] {
+            writer.set_len(size).expect("set_len");
+            sample.content.truncate(size as usize);
+            for (offset, len) in [(500_000, 4096), (0, 10_000), (size, 10), (900_000, 1)] {
+                right(&file, sample, offset, len);
+            }
+        }
+        writer.set_len(MIB).expect("set_len");
+        sample.content.resize(MIB as usize, 0);
+        right(&file, sample, 0, MIB as usize);
+        right(&file, sample, 900_000, 200_000);
+    });
+}

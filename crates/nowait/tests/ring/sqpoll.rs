@@ -1,0 +1,177 @@
+//! SQPOLL: a kernel thread takes the submissions.
+
+use std::time::Duration;
+
+use nowait::engine::{Backend, Feature, Options};
+use nowait::op::{Nop, Op, Read, Write};
+use nowait::read::NowaitPolicy;
+use nowait::{ErrorKind, Handle, ServedBy};
+use rustix::event::{PollFd, PollFlags, poll as poll_fds};
+
+use crate::common::backends::backends;
+use crate::common::cache::evict;
+use crate::common::children::alone;
+use crate::common::completions::{finish, one, queued};
+use crate::common::drive::{Drive, name};
+use crate::common::files::{pattern, patterned, scratch};
+use crate::common::handles::{handle, pipe};
+use crate::common::limit::Limit;
+use crate::common::results::bytes_of;
+use crate::common::wait::{LONG, wait_until};
+
+const PAGE: usize = 4096;
+
+/// Runs a test on both engines, with a thread that sleeps after a millisecond.
+fn each_sqpoll(options: Options, test: impl Fn(&mut dyn Drive)) {
+    if backends()[0] == Backend::Threads {
+        return;
+    }
+    let options = options
+        .backend(Backend::Uring)
+        .sqpoll(Duration::from_millis(1));
+    {
+        let _limit = Limit::new("shared".into());
+        test(&mut options.build().unwrap());
+    }
+    let _limit = Limit::new("local".into());
+    test(&mut options.build_local().unwrap());
+}
+
+#[test]
+fn reads_bring_the_bytes_and_none_is_called_cached() {
+    // Cached or not: the caller does not try, and the kernel thread does not report it.
+    each_sqpoll(
+        Options::new().nowait_policy(NowaitPolicy::Never),
+        |engine| {
+            let dir = scratch();
+            let path = patterned(dir.path(), "file", 64 * PAGE);
+            let file = handle(&path);
+            // The file must support NOWAIT: else an early completion means nothing.
+            assert!(nowait::read::cached(&file, &mut [0; 16], 0).is_ok());
+            for cold in [false, true] {
+                if cold {
+                    evict(&path);
+                }
+                let read = |i: usize| {
+                    let buffer = Box::new(Vec::<u8>::with_capacity(PAGE));
+                    Op::from(Read::new(&file, buffer, (i * PAGE) as u64)).user_data(i as u64)
+                };
+                let mut ops: Vec<Op> = (0..64).map(read).collect();
+                assert_eq!(engine.submit_batch(&mut ops), 64);
+                for done in finish(engine, 64) {
+                    let p = done.provenance;
+                    assert_eq!((p.cached, p.device, p.unknown), (0, 0, PAGE), "cold {cold}");
+                    assert_eq!(p.served_by, ServedBy::Ring);
+                    let at = done.op.get_user_data() * PAGE as u64;
+                    assert_eq!(bytes_of(done), pattern(at, PAGE));
+                }
+            }
+            assert_eq!(engine.stats().ring_hits, 0);
+        },
+    );
+}
+
+#[test]
+fn a_thread_that_sleeps_is_woken() {
+    each_sqpoll(Options::new(), |engine| {
+        for i in 0..20 {
+            assert_eq!(
+                one(engine, Op::from(Nop).user_data(i)).op.get_user_data(),
+                i
+            );
+            // In this time the thread falls asleep, or nearly.
+            std::thread::sleep(Duration::from_millis(i % 5));
+        }
+    });
+}
+
+#[test]
+fn what_is_submitted_is_begun_though_nobody_waits_for_it() {
+    each_sqpoll(Options::new(), |engine| {
+        let (reader, writer) = pipe();
+        let writer = Handle::new(writer).unwrap();
+        for _ in 0..5 {
+            std::thread::sleep(Duration::from_millis(20));
+            queued(engine, Write::stream(&writer, Box::new(vec![1; 1])));
+            // Waits until a completion has arrived. That does not wake a sleeping thread.
+            let mut poll = [PollFd::new(&reader, PollFlags::IN)];
+            let limit = rustix::time::Timespec::try_from(LONG).unwrap();
+            assert_eq!(poll_fds(&mut poll, Some(&limit)), Ok(1), "{}", name(engine));
+            rustix::io::read(&reader, &mut [0; 1]).unwrap();
+            finish(engine, 1);
+        }
+    });
+}
+
+#[test]
+fn a_short_read_goes_on_though_the_thread_sleeps() {
+    each_sqpoll(Options::new(), |engine| {
+        let (reader, writer) = pipe();
+        for i in 0..10u8 {
+            queued(engine, Read::stream(&reader, Box::new(vec![0; 10])));
+            std::thread::sleep(Duration::from_millis(3));
+            rustix::io::write(&writer, &[i; 10]).unwrap();
+            assert_eq!(bytes_of(finish(engine, 1).remove(0)), [i; 10]);
+        }
+    });
+}
+
+#[test]
+fn a_full_submission_queue_is_waited_for() {
+    // Twice as many operations as the queue has entries.
+    each_sqpoll(Options::new().depth(8192), |engine| {
+        let mut ops: Vec<Op> = (0..8192).map(|i| Op::from(Nop).user_data(i)).collect();
+        assert_eq!(engine.submit_batch(&mut ops), 8192);
+        let mut tokens: Vec<u64> = finish(engine, 8192)
+            .iter()
+            .map(|done| done.op.get_user_data())
+            .collect();
+        tokens.sort_unstable();
+        assert!(tokens.into_iter().eq(0..8192));
+    });
+}
+
+/// The processors that the thread of a ring may run on.
+fn affinity() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let status = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("status"));
+    let all = tasks.filter_map(|task| status(task.ok()?).ok());
+    all.filter(|s| s.contains("Name:\tiou-sqp"))
+        .filter_map(|s| {
+            let line = s.lines().find(|l| l.starts_with("Cpus_allowed_list:"))?;
+            Some(line.split_whitespace().last()?.to_owned())
+        })
+        .collect()
+}
+
+#[test]
+fn the_thread_runs_where_it_is_bound() {
+    alone(|| {
+        let options = Options::new().backend(Backend::Uring);
+        let options = options.sqpoll(Duration::from_secs(1));
+        let engine = options.clone().sqpoll_cpu(0).build_local().unwrap();
+        // The thread sets its name and its affinity when it first runs.
+        wait_until("the thread is bound", || affinity() == ["0"]);
+        drop(engine);
+        let refused = options.sqpoll_cpu(100_000).build_local().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::NeedsRing, "{refused}");
+    });
+}
+
+#[test]
+fn a_processor_without_a_thread_is_refused() {
+    let refused = Options::new().sqpoll_cpu(0).build().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn it_says_that_it_has_it_and_others_that_they_have_not() {
+    each_sqpoll(Options::new(), |_| ());
+    for backend in backends() {
+        let engine = Options::new().backend(backend).build().unwrap();
+        assert!(!engine.features().has(Feature::Sqpoll));
+    }
+    if let Ok(engine) = Options::new().sqpoll(Duration::ZERO).build() {
+        assert!(engine.features().has(Feature::Sqpoll));
+    }
+}

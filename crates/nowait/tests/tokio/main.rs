@@ -1,0 +1,27 @@
+//! `nowait::tokio`, compared with `tokio::fs`.
+
+#[path = "../common"]
+mod common {
+    pub mod accounting;
+    pub mod backends;
+    pub mod cache;
+    pub mod children;
+    pub mod files;
+    pub mod forked;
+    pub mod limit;
+    pub mod mounts;
+    pub mod old_container;
+    pub mod rig;
+    pub mod samples;
+    pub mod sandbox;
+    pub mod shared_engine;
+    pub mod truncation;
+    pub mod wait;
+}
+
+mod bad;
+mod differential;
+mod file;
+mod ours;
+mod position;
+mod surface;
