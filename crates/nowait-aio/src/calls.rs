@@ -12,24 +12,19 @@ use std::sync::atomic::AtomicU32;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
-use crate::aiocb::{Aiocb, Asked, Block, Sigevent, Status};
+use crate::abi::{
+    AIO_ALLDONE, AIO_LISTIO_MAX, AIO_NOTCANCELED, Aiocb, LIO_NOP, LIO_NOWAIT, LIO_READ, LIO_WAIT,
+    LIO_WRITE, Sigevent,
+};
 use crate::attempt::{Attempt, attempt};
+use crate::control_block::{ControlBlock, Fields, Status};
 use crate::desk::{Desk, FileAt, Submitted};
 use crate::home::Home;
-use crate::keeper::{AIO_ALLDONE, AIO_NOTCANCELED};
 use crate::notice::{List, Notice, finish_in_caller, raise_in_caller};
 use crate::request::{Kind, Request};
 use crate::stats::count;
 use crate::sys::{self, NEVER, fail};
 use crate::wait::{self, Woken};
-
-const LIO_READ: c_int = 0;
-const LIO_WRITE: c_int = 1;
-const LIO_NOP: c_int = 2;
-const LIO_WAIT: c_int = 0;
-const LIO_NOWAIT: c_int = 1;
-/// The longest list, AIO_LISTIO_MAX: glibc's <limits.h> has none.
-const LONGEST: usize = 65_536;
 
 unsafe extern "C-unwind" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
@@ -101,9 +96,9 @@ pub unsafe extern "C" fn aio_fsync(op: c_int, block: *mut Aiocb) -> c_int {
 /// The block must be one that the program may read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aio_error(block: *const Aiocb) -> c_int {
-    match Block::new(block).map(settled) {
+    match ControlBlock::new(block).map(settled) {
         Some(Status::Done(errno)) => errno,
-        Some(Status::Unknown) | None => fail(Errno::INVAL),
+        Some(Status::NotSubmitted) | None => fail(Errno::INVAL),
         Some(_) => libc::EINPROGRESS,
     }
 }
@@ -114,13 +109,13 @@ pub unsafe extern "C" fn aio_error(block: *const Aiocb) -> c_int {
 /// As for aio_error(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aio_return(block: *mut Aiocb) -> isize {
-    let Some(block) = Block::new(block) else {
+    let Some(block) = ControlBlock::new(block) else {
         return fail(Errno::INVAL) as isize;
     };
     match settled(block) {
-        Status::Done(0) => block.count(),
+        Status::Done(0) => block.return_value(),
         Status::Done(errno) => fail(Errno::from_raw_os_error(errno)) as isize,
-        Status::Unknown => fail(Errno::INVAL) as isize,
+        Status::NotSubmitted => fail(Errno::INVAL) as isize,
         // Not done. POSIX leaves open what this does. With glibc errno stays as it is, and there are
         // programs that look at nothing else.
         _ => -1,
@@ -133,7 +128,7 @@ fn generation() -> u64 {
 
 /// How far a block is, when its notification is not just being sent. One that has to wait is not waited
 /// for: its request is in progress until the program was told.
-fn settled(block: Block) -> Status {
+fn settled(block: ControlBlock) -> Status {
     let generation = generation();
     let now = || block.status(generation);
     if now() == Status::Notifying {
@@ -163,7 +158,7 @@ pub unsafe extern "C-unwind" fn aio_suspend(
     };
     let generation = generation();
     let mut any = false;
-    for block in list.iter().filter_map(|raw| Block::new(*raw)) {
+    for block in list.iter().filter_map(|raw| ControlBlock::new(*raw)) {
         if !is_pending(block, generation) {
             return 0;
         }
@@ -178,7 +173,7 @@ pub unsafe extern "C-unwind" fn aio_suspend(
         Some(Err(errno)) => return fail(errno),
     };
     let ready = || {
-        let mut blocks = list.iter().filter_map(|raw| Block::new(*raw));
+        let mut blocks = list.iter().filter_map(|raw| ControlBlock::new(*raw));
         blocks.any(|block| !is_pending(block, generation))
     };
     match wait::until(ready, &end, cancellable) {
@@ -188,19 +183,19 @@ pub unsafe extern "C-unwind" fn aio_suspend(
     }
 }
 
-fn is_pending(block: Block, generation: u64) -> bool {
+fn is_pending(block: ControlBlock, generation: u64) -> bool {
     matches!(
         block.status(generation),
-        Status::InProgress | Status::Notifying | Status::Untold
+        Status::InProgress | Status::Notifying | Status::NotificationDelayed
     )
 }
 
 /// Whether its words are not ours to change. Those of one that the program is just being told of are:
 /// the program may submit it again as soon as it was told.
-fn is_in_flight(block: Block, home: &Home) -> bool {
+fn is_in_flight(block: ControlBlock, home: &Home) -> bool {
     matches!(
         block.status(home.generation()),
-        Status::InProgress | Status::Untold
+        Status::InProgress | Status::NotificationDelayed
     )
 }
 
@@ -224,19 +219,19 @@ extern "C-unwind" fn cancellable(word: &AtomicU32, value: u32, end: &libc::times
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aio_cancel(fildes: c_int, block: *mut Aiocb) -> c_int {
     // SAFETY: the caller's promise.
-    match uncancelled(|| unsafe { cancel(fildes, Block::new(block)) }) {
+    match uncancelled(|| unsafe { cancel(fildes, ControlBlock::new(block)) }) {
         Ok(answer) => answer,
         Err(errno) => fail(errno),
     }
 }
 
-unsafe fn cancel(fildes: RawFd, block: Option<Block>) -> Result<c_int, Errno> {
+unsafe fn cancel(fildes: RawFd, block: Option<ControlBlock>) -> Result<c_int, Errno> {
     flags_of(fildes)?;
     let generation = generation();
-    let in_progress = |block: Block| block.status(generation) == Status::InProgress;
+    let in_progress = |block: ControlBlock| block.status(generation) == Status::InProgress;
     if let Some(block) = block {
         // SAFETY: the caller's promise.
-        if unsafe { block.asked() }.fildes != fildes {
+        if unsafe { block.fields() }.fildes != fildes {
             return Err(Errno::INVAL);
         }
         match block.status(generation) {
@@ -320,7 +315,7 @@ unsafe fn entries<'a>(
     match (count, list.is_null()) {
         (0, _) => Ok(&[]),
         (_, true) => Err(Errno::INVAL),
-        (n, _) if n > LONGEST => Err(Errno::INVAL),
+        (n, _) if n > AIO_LISTIO_MAX => Err(Errno::INVAL),
         // SAFETY: the caller's promise.
         (n, false) => Ok(unsafe { std::slice::from_raw_parts(list, n) }),
     }
@@ -371,29 +366,29 @@ fn sync_is_possible(fildes: RawFd, kind: Kind) -> Result<(), Errno> {
 /// # Safety
 /// As for aio_read(3).
 unsafe fn submit_one(block: *mut Aiocb, kind: Kind) -> Result<(), Errno> {
-    let block = Block::new(block).ok_or(Errno::INVAL)?;
+    let block = ControlBlock::new(block).ok_or(Errno::INVAL)?;
     let home = Home::get()?;
     // SAFETY: the caller's promise.
-    let asked = unsafe { block.asked() };
-    let request = begin(home, block, &asked, kind, None)?;
-    sync_is_possible(request.fildes, kind).inspect_err(|errno| block.done(Err(*errno)))?;
+    let fields = unsafe { block.fields() };
+    let request = begin(home, block, &fields, kind, None)?;
+    sync_is_possible(request.fildes, kind).inspect_err(|errno| block.complete(Err(*errno)))?;
     submit(home, request)
 }
 
 /// Checks a request and marks it as in progress.
 fn begin(
     home: &Home,
-    block: Block,
-    asked: &Asked,
+    block: ControlBlock,
+    fields: &Fields,
     kind: Kind,
     list: Option<Arc<List>>,
 ) -> Result<Request, Errno> {
     if is_in_flight(block, home) {
         return Err(Errno::INVAL);
     }
-    let request = Request::new(block, asked, kind, list);
+    let request = Request::new(block, fields, kind, list);
     block.begin(home.generation());
-    request.inspect_err(|errno| block.done(Err(*errno)))
+    request.inspect_err(|errno| block.complete(Err(*errno)))
 }
 
 /// Does a request that the page cache can serve, or that can't be done; hands in any other. Of a
@@ -443,7 +438,7 @@ fn hand_in(home: &Home, fd: BorrowedFd<'_>, request: Request, flags: OFlags) -> 
             Ok(())
         }
         Err(errno) => {
-            request.block.done(Err(errno));
+            request.block.complete(Err(errno));
             Err(errno)
         }
     })
@@ -477,7 +472,7 @@ fn hold(
 unsafe fn submit_list(list: &[*const Aiocb], together: Option<&Arc<List>>) -> Result<(), Errno> {
     let home = Home::get()?;
     let mut result = Ok(());
-    for block in list.iter().filter_map(|raw| Block::new(*raw)) {
+    for block in list.iter().filter_map(|raw| ControlBlock::new(*raw)) {
         // SAFETY: the caller's promise.
         match unsafe { submit_entry(home, block, together) } {
             Ok(()) => {}
@@ -495,23 +490,23 @@ unsafe fn submit_list(list: &[*const Aiocb], together: Option<&Arc<List>>) -> Re
 /// As for aio_read(3).
 unsafe fn submit_entry(
     home: &Home,
-    block: Block,
+    block: ControlBlock,
     together: Option<&Arc<List>>,
 ) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
-    let asked = unsafe { block.asked() };
-    let kind = match asked.opcode {
+    let fields = unsafe { block.fields() };
+    let kind = match fields.opcode {
         LIO_READ => Ok(Kind::Read),
         LIO_WRITE => Ok(Kind::Write),
         LIO_NOP => return Ok(()),
         _ => Err(Errno::INVAL),
     };
     let request = match kind {
-        Ok(kind) => begin(home, block, &asked, kind, together.cloned())?,
+        Ok(kind) => begin(home, block, &fields, kind, together.cloned())?,
         Err(errno) => {
             if !is_in_flight(block, home) {
                 block.begin(home.generation());
-                block.done(Err(errno));
+                block.complete(Err(errno));
             }
             return Err(errno);
         }
@@ -531,7 +526,7 @@ unsafe fn submit_entry(
 fn wait_for(list: &[*const Aiocb]) -> Result<(), Errno> {
     let generation = generation();
     let all_done = || {
-        let mut blocks = list.iter().filter_map(|raw| Block::new(*raw));
+        let mut blocks = list.iter().filter_map(|raw| ControlBlock::new(*raw));
         !blocks.any(|block| is_pending(block, generation))
     };
     match wait::until(all_done, &NEVER, wait::plain) {
@@ -546,11 +541,14 @@ fn wait_for(list: &[*const Aiocb]) -> Result<(), Errno> {
 /// As for lio_listio(3).
 unsafe fn failed_ones(list: &[*const Aiocb]) -> Result<(), Errno> {
     let generation = generation();
-    let failed = list.iter().filter_map(|raw| Block::new(*raw)).any(|block| {
-        // SAFETY: the caller's promise.
-        let nop = unsafe { block.asked() }.opcode == LIO_NOP;
-        !nop && !matches!(block.status(generation), Status::Done(0))
-    });
+    let failed = list
+        .iter()
+        .filter_map(|raw| ControlBlock::new(*raw))
+        .any(|block| {
+            // SAFETY: the caller's promise.
+            let nop = unsafe { block.fields() }.opcode == LIO_NOP;
+            !nop && !matches!(block.status(generation), Status::Done(0))
+        });
     if failed { Err(Errno::IO) } else { Ok(()) }
 }
 

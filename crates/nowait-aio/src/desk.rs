@@ -38,7 +38,7 @@ use crossbeam_queue::SegQueue;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::aiocb::Block;
+use crate::control_block::ControlBlock;
 use crate::keeper::Keeper;
 use crate::mail::{self, Outbox};
 use crate::notice::Herald;
@@ -151,7 +151,7 @@ pub struct Cancel {
     pub thread: i32,
     pub fildes: RawFd,
     /// One request, or all of the file's.
-    pub block: Option<Block>,
+    pub block: Option<ControlBlock>,
     answer: AtomicI32,
 }
 
@@ -311,7 +311,7 @@ impl Desk {
     }
 
     /// Asks for requests to be cancelled, and waits for the answer, in which time handlers may run.
-    pub fn cancel(&self, fildes: RawFd, block: Option<Block>) -> i32 {
+    pub fn cancel(&self, fildes: RawFd, block: Option<ControlBlock>) -> i32 {
         let cancel = sys::without_signals(|| {
             let cancel = Arc::new(Cancel {
                 thread: sys::thread(),

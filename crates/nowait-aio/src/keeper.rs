@@ -23,11 +23,12 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::aiocb::Teller;
+use crate::abi::{AIO_ALLDONE, AIO_CANCELED, AIO_NOTCANCELED};
 use crate::desk::{Cancel, Desk, FileAt, Message, Submitted};
 use crate::file::{Direction, File, Inode};
 use crate::mail::{Inbox, Letter};
 use crate::notice::{Outcome, finish_in_keeper};
+use crate::notification_slot::NotificationSlot;
 use crate::request::{Kind, Memory, Request};
 use crate::{sys, wait};
 
@@ -71,7 +72,7 @@ pub struct Keeper {
     news: bool,
     finished: Vec<(InFlight, Outcome)>,
     /// By which it tells the program of one after the other.
-    teller: &'static Teller,
+    slot: &'static NotificationSlot,
     /// The program's end of the mail is closed.
     cut_off: bool,
 }
@@ -193,7 +194,7 @@ impl Keeper {
             ops: Vec::new(),
             news: false,
             finished: Vec::new(),
-            teller: Teller::new(),
+            slot: NotificationSlot::new(),
             cut_off: false,
         })
     }
@@ -264,7 +265,7 @@ impl Keeper {
             Err(errno) => {
                 desk.leave();
                 let failed = in_flight(0);
-                finish_in_keeper(failed.request, Err(errno), &mut self.teller, &desk.herald);
+                finish_in_keeper(failed.request, Err(errno), &mut self.slot, &desk.herald);
                 wait::announce();
             }
         }
@@ -617,7 +618,7 @@ impl Keeper {
         }
         for (request, outcome) in self.finished.drain(..) {
             desk.leave();
-            finish_in_keeper(request.request, outcome, &mut self.teller, &desk.herald);
+            finish_in_keeper(request.request, outcome, &mut self.slot, &desk.herald);
         }
         wait::announce();
     }
@@ -747,11 +748,6 @@ impl Keeper {
         }
     }
 }
-
-/// Answers of aio_cancel(3), as <aio.h> has them.
-pub const AIO_CANCELED: i32 = 0;
-pub const AIO_NOTCANCELED: i32 = 1;
-pub const AIO_ALLDONE: i32 = 2;
 
 /// What came of a try to read or write a stream without waiting.
 enum Transfer {

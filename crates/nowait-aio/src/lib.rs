@@ -43,9 +43,10 @@
 //! blocked pipes could use up.
 #![allow(unsafe_code)]
 
-mod aiocb;
+mod abi;
 mod attempt;
 mod calls;
+mod control_block;
 mod desk;
 mod file;
 mod heap;
@@ -53,10 +54,11 @@ mod home;
 mod keeper;
 mod mail;
 mod notice;
+mod notification_slot;
 mod request;
 mod stats;
 mod sys;
 mod wait;
 
-pub use aiocb::{Aiocb, Sigevent};
+pub use abi::{Aiocb, Sigevent};
 pub use calls::*;

@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::aiocb::{Function, Notify, Sigevent, Teller};
+use crate::abi::{NotifyFunction, Sigevent, Sigval};
 use crate::home::Home;
+use crate::notification_slot::NotificationSlot;
 use crate::request::Request;
 use crate::{sys, wait};
 
@@ -30,9 +31,9 @@ pub enum Notice {
     /// Not at all.
     Silent,
     /// By a queued signal.
-    Signal(c_int, Notify),
+    Signal(c_int, Sigval),
     /// By a function on a thread of its own, with attributes that stay the program's.
-    Thread(Function, Notify, Attributes),
+    Thread(NotifyFunction, Sigval, Attributes),
 }
 
 /// The attributes that the program gave; null for none.
@@ -55,8 +56,8 @@ impl Notice {
             (libc::SIGEV_SIGNAL, 0) => Ok(Notice::Silent),
             (libc::SIGEV_SIGNAL, 1..=SIGNALS) => Ok(Notice::Signal(event.signo, event.value)),
             (libc::SIGEV_THREAD, _) => {
-                let function = event.function.ok_or(Errno::INVAL)?;
-                let attributes = Attributes(event.attributes);
+                let function = event.notify_function.ok_or(Errno::INVAL)?;
+                let attributes = Attributes(event.notify_attributes);
                 Ok(Notice::Thread(function, event.value, attributes))
             }
             _ => Err(Errno::INVAL),
@@ -87,8 +88,8 @@ impl Notice {
 
 /// What a new thread is to call.
 struct Call {
-    function: Function,
-    value: Notify,
+    function: NotifyFunction,
+    value: Sigval,
 }
 
 unsafe extern "C-unwind" {
@@ -101,7 +102,7 @@ unsafe extern "C-unwind" {
 }
 
 /// Starts a thread of the program's.
-fn start(function: Function, value: Notify, attributes: Attributes) -> Result<(), Errno> {
+fn start(function: NotifyFunction, value: Sigval, attributes: Attributes) -> Result<(), Errno> {
     let call = Box::into_raw(Box::new(Call { function, value }));
     let mut detached = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut thread: libc::pthread_t = 0;
@@ -179,7 +180,7 @@ pub type Outcome = Result<usize, Errno>;
 
 /// Finishes a request in its caller.
 pub fn finish_in_caller(request: &Request, outcome: Outcome) {
-    request.block.done(outcome);
+    request.block.complete(outcome);
     wait::announce();
     raise_in_caller(&request.notice);
     if let Some(list) = &request.list
@@ -211,10 +212,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// Notices that are still to be sent, and the teller whose telling is over when they are.
+/// Notices that are still to be sent, and the slot whose telling is over when they are.
 #[derive(Debug)]
 struct Untold {
-    teller: Option<&'static Teller>,
+    slot: Option<&'static NotificationSlot>,
     notices: [Notice; 2],
     /// When it is given up.
     end: Instant,
@@ -229,8 +230,8 @@ impl Untold {
         if *queue_is_full && !expired && self.notices.iter().all(waits) {
             return false;
         }
-        if let Some(teller) = self.teller {
-            teller.send();
+        if let Some(slot) = self.slot {
+            slot.set_sending();
         }
         for notice in &mut self.notices {
             let is_signal = matches!(notice, Notice::Signal(..));
@@ -244,11 +245,11 @@ impl Untold {
             }
         }
         let over = expired || self.notices.iter().all(Notice::is_silent);
-        if let Some(teller) = self.teller {
+        if let Some(slot) = self.slot {
             if over {
-                teller.over();
+                slot.set_finished();
             } else {
-                teller.pause();
+                slot.set_delayed();
             }
             wait::announce();
         }
@@ -256,17 +257,17 @@ impl Untold {
     }
 }
 
-/// Finishes a request on the keeper, which has a teller of its own. The caller of this announces it.
+/// Finishes a request on the keeper, which has a slot of its own. The caller of this announces it.
 pub fn finish_in_keeper(
     request: Request,
     outcome: Outcome,
-    teller: &mut &'static Teller,
+    slot: &mut &'static NotificationSlot,
     herald: &Herald,
 ) {
     if request.notice.is_silent() && request.list.is_none() {
-        return request.block.done(outcome);
+        return request.block.complete(outcome);
     }
-    request.block.done_and_told_by(teller, outcome);
+    request.block.complete_and_notify(outcome, slot);
     let last = request.list.as_ref().filter(|list| list.one_less());
     let of_list = last.map_or(Notice::Silent, |list| list.notice);
     // What takes a thread, or can't be queued now, is not for the keeper: all others wait for it.
@@ -278,10 +279,10 @@ pub fn finish_in_keeper(
         }
     });
     if notices.iter().all(Notice::is_silent) {
-        return teller.over();
+        return slot.set_finished();
     }
-    teller.pause();
-    let busy = std::mem::replace(teller, herald.idle_teller());
+    slot.set_delayed();
+    let busy = std::mem::replace(slot, herald.idle_slot());
     herald.take(Some(busy), notices);
 }
 
@@ -297,8 +298,8 @@ pub struct Herald {
 #[derive(Debug, Default)]
 struct State {
     untold: Vec<Untold>,
-    /// Tellers whose telling is over.
-    idle: Vec<&'static Teller>,
+    /// Slots whose telling is over.
+    idle: Vec<&'static NotificationSlot>,
     started: bool,
 }
 
@@ -313,14 +314,14 @@ impl Herald {
         Ok(())
     }
 
-    fn idle_teller(&self) -> &'static Teller {
+    fn idle_slot(&self) -> &'static NotificationSlot {
         let idle = lock(&self.state).idle.pop();
-        idle.unwrap_or_else(Teller::new)
+        idle.unwrap_or_else(NotificationSlot::new)
     }
 
-    fn take(&self, teller: Option<&'static Teller>, notices: [Notice; 2]) {
+    fn take(&self, slot: Option<&'static NotificationSlot>, notices: [Notice; 2]) {
         lock(&self.state).untold.push(Untold {
-            teller,
+            slot,
             notices,
             end: Instant::now() + PATIENCE,
         });
@@ -345,7 +346,7 @@ impl Herald {
             left.retain_mut(|untold| {
                 let over = untold.tell(&mut queue_is_full);
                 if over {
-                    idle.extend(untold.teller);
+                    idle.extend(untold.slot);
                 }
                 !over
             });

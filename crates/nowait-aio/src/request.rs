@@ -6,7 +6,8 @@ use std::sync::Arc;
 use nowait::buffer::{IoBuf, IoBufMut, Space};
 use rustix::io::Errno;
 
-use crate::aiocb::{Asked, Block};
+use crate::abi::AIO_PRIO_DELTA_MAX;
+use crate::control_block::{ControlBlock, Fields};
 use crate::notice::{List, Notice};
 
 /// What is to be done.
@@ -23,7 +24,7 @@ pub enum Kind {
 /// A request on its way.
 #[derive(Debug)]
 pub struct Request {
-    pub block: Block,
+    pub block: ControlBlock,
     /// The number by which the program named the file; since then it may be another file's.
     pub fildes: RawFd,
     pub kind: Kind,
@@ -34,36 +35,33 @@ pub struct Request {
     pub list: Option<Arc<List>>,
 }
 
-/// AIO_PRIO_DELTA_MAX of glibc's <limits.h>.
-const LOWEST_PRIORITY: i32 = 20;
-
 impl Request {
     /// Checks what the program has filled in.
     pub fn new(
-        block: Block,
-        asked: &Asked,
+        block: ControlBlock,
+        fields: &Fields,
         kind: Kind,
         list: Option<Arc<List>>,
     ) -> Result<Request, Errno> {
-        let notice = Notice::new(&asked.sigevent)?;
+        let notice = Notice::new(&fields.sigevent)?;
         let transfer = matches!(kind, Kind::Read | Kind::Write);
-        // Of a synchronisation the other fields are ignored.
+        // Of a synchronisation the other asked are ignored.
         if transfer
-            && (asked.offset < 0
-                || asked.nbytes > isize::MAX as usize
-                || !(0..=LOWEST_PRIORITY).contains(&asked.reqprio))
+            && (fields.offset < 0
+                || fields.nbytes > isize::MAX as usize
+                || !(0..=AIO_PRIO_DELTA_MAX).contains(&fields.reqprio))
         {
             return Err(Errno::INVAL);
         }
         Ok(Request {
             block,
-            fildes: asked.fildes,
+            fildes: fields.fildes,
             kind,
             memory: Memory {
-                start: asked.buf,
-                len: if transfer { asked.nbytes } else { 0 },
+                start: fields.buf,
+                len: if transfer { fields.nbytes } else { 0 },
             },
-            offset: asked.offset.max(0) as u64,
+            offset: fields.offset.max(0) as u64,
             notice,
             list,
         })

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::aiocb::Notify;
+use crate::abi::Sigval;
 
 /// The calling thread's errno, as an error.
 fn last_error() -> Errno {
@@ -156,8 +156,8 @@ pub fn descriptor_limit() -> Option<u64> {
     let mut limit = MaybeUninit::<libc::rlimit>::uninit();
     // SAFETY: the limit is the call's to fill, and initialised where that says so.
     unsafe {
-        let asked = libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr());
-        (asked == 0).then(|| limit.assume_init().rlim_cur)
+        let got = libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr());
+        (got == 0).then(|| limit.assume_init().rlim_cur)
     }
 }
 
@@ -284,14 +284,14 @@ struct SignalInfo {
     pad: c_int,
     pid: libc::pid_t,
     uid: libc::uid_t,
-    value: Notify,
+    value: Sigval,
     rest: [u64; 12],
 }
 
 const _: () = assert!(size_of::<SignalInfo>() == size_of::<libc::siginfo_t>());
 
 /// Queues a signal to this process as POSIX wants it of asynchronous I/O: rt_sigqueueinfo(2).
-pub fn queue_signal(signo: c_int, value: Notify) -> Result<(), Errno> {
+pub fn queue_signal(signo: c_int, value: Sigval) -> Result<(), Errno> {
     const SI_ASYNCIO: c_int = -4;
     let pid = rustix::process::getpid().as_raw_nonzero().get();
     let info = SignalInfo {
