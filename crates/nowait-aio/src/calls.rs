@@ -23,7 +23,9 @@ use crate::home::Home;
 use crate::notice::{List, Notice, finish_in_caller, raise_in_caller};
 use crate::request::{Kind, Request};
 use crate::stats::count;
-use crate::sys::{self, NEVER, fail};
+use crate::sys::errno::fail;
+use crate::sys::futex::{self, NEVER};
+use crate::sys::signal;
 use crate::wait::{self, Woken};
 
 unsafe extern "C-unwind" {
@@ -206,7 +208,7 @@ extern "C-unwind" fn cancellable(word: &AtomicU32, value: u32, end: &libc::times
     // in a system call and what leads there, and holds nothing.
     unsafe {
         pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut before);
-        let woken = sys::futex_wait(word, value, end);
+        let woken = futex::wait(word, value, end);
         pthread_setcanceltype(before, std::ptr::null_mut());
         woken
     }
@@ -283,7 +285,7 @@ pub unsafe extern "C" fn lio_listio(
             LIO_NOWAIT => {
                 let notice = event.as_ref().map_or(Ok(Notice::Silent), Notice::new)?;
                 // The list is on the heap.
-                sys::without_signals(|| {
+                signal::with_all_blocked(|| {
                     let together = (!notice.is_silent()).then(|| List::new(notice));
                     let submitted = submit_list(list, together.as_ref());
                     if let Some(together) = together
@@ -423,7 +425,7 @@ fn submit(home: &Home, request: Request) -> Result<(), Errno> {
 /// Hands a request in, with signals blocked: a handler that waits for the keeper must not have
 /// interrupted who holds what the keeper needs.
 fn hand_in(home: &Home, fd: BorrowedFd<'_>, request: Request, flags: OFlags) -> Result<(), Errno> {
-    sys::without_signals(|| match hold(home, fd, &request) {
+    signal::with_all_blocked(|| match hold(home, fd, &request) {
         Ok((desk, file)) => {
             desk.submit(Submitted {
                 request,

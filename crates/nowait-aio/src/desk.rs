@@ -26,7 +26,7 @@
 //! # What is held while a handler runs: nothing
 //! aio_suspend(3) may wait in a signal handler, for requests that the keeper is to finish. So a thread
 //! that takes a lock of ours, or has claimed a wake-up, has its signals blocked until it is done with
-//! that ([`sys::without_signals`]). The handler may have interrupted the program's malloc(3) too, so
+//! that ([`signal::with_all_blocked`]). The handler may have interrupted the program's malloc(3) too, so
 //! ours is another ([`crate::heap`]).
 
 use std::collections::HashMap;
@@ -43,7 +43,9 @@ use crate::keeper::Keeper;
 use crate::mail::{self, Outbox};
 use crate::notice::Herald;
 use crate::request::Request;
-use crate::{sys, wait};
+use crate::sys::open_file::DescriptorOf;
+use crate::sys::{descriptor_table, open_file, signal, thread};
+use crate::wait;
 
 /// One per process, from its first request that is not done at once.
 #[derive(Debug)]
@@ -184,13 +186,13 @@ impl Desk {
         let number = inbox.number();
         let (tell, progress) = mpsc::channel();
         let (give, desk) = mpsc::channel();
-        sys::start_without_signals(move || {
+        thread::start_with_signals_blocked(move || {
             // Threads that it starts have its name.
             let _ = rustix::thread::set_name(c"nowait-aio");
-            let moved = sys::own_table(number).inspect(|()| {
-                let _ = tell.send(Progress::Moved(sys::thread()));
+            let moved = descriptor_table::unshare(number).inspect(|()| {
+                let _ = tell.send(Progress::Moved(thread::id()));
             });
-            let alone = moved.and_then(|()| sys::close_others(number));
+            let alone = moved.and_then(|()| descriptor_table::close_all_but(number));
             match alone.and_then(|()| Keeper::new(inbox)) {
                 Ok(keeper) => {
                     let _ = tell.send(Progress::Ready);
@@ -298,7 +300,16 @@ impl Desk {
         let mut kept = self.kept();
         let id = *kept.by_number.get(&fildes)?;
         let file = kept.files.get_mut(&id)?;
-        let same = sys::same_file((sys::thread(), fildes), (self.keeper, file.number));
+        let same = open_file::is_same_across_threads(
+            DescriptorOf {
+                thread: thread::id(),
+                number: fildes,
+            },
+            DescriptorOf {
+                thread: self.keeper,
+                number: file.number,
+            },
+        );
         (same == Some(true)).then(|| {
             file.requests += 1;
             id
@@ -312,9 +323,9 @@ impl Desk {
 
     /// Asks for requests to be cancelled, and waits for the answer, in which time handlers may run.
     pub fn cancel(&self, fildes: RawFd, block: Option<ControlBlock>) -> i32 {
-        let cancel = sys::without_signals(|| {
+        let cancel = signal::with_all_blocked(|| {
             let cancel = Arc::new(Cancel {
-                thread: sys::thread(),
+                thread: thread::id(),
                 fildes,
                 block,
                 answer: AtomicI32::new(UNANSWERED),
@@ -325,7 +336,7 @@ impl Desk {
         let answered = || cancel.answer.load(Ordering::Acquire);
         wait::briefly(|| answered() != UNANSWERED);
         let answer = answered();
-        sys::without_signals(|| drop(cancel));
+        signal::with_all_blocked(|| drop(cancel));
         answer
     }
 

@@ -16,20 +16,17 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
-use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-
 use crate::home::Home;
-use crate::sys::{NEVER, futex_wait, futex_wake};
+use crate::sys::futex::{self, NEVER};
+use crate::sys::memory::{self, PAGE_SIZE};
 
 const SMALLEST: usize = 16;
 const LARGEST: usize = 64 << 10;
 const LISTS: usize = (LARGEST / SMALLEST).ilog2() as usize + 1;
 const REGION: usize = 256 << 10;
-const PAGE: usize = 4096;
 
 /// Where the lists begin. All zeroes is a heap with nothing in it.
 #[repr(C)]
@@ -66,13 +63,13 @@ impl Heap {
             .compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Relaxed);
         if taken.is_err() {
             while self.lock.swap(WAITED_FOR, Ordering::Acquire) != FREE {
-                futex_wait(&self.lock, WAITED_FOR, &NEVER);
+                futex::wait(&self.lock, WAITED_FOR, &NEVER);
             }
         }
         // SAFETY: the lock is this thread's, and `work` does not come back here.
         let result = work(unsafe { &mut *self.lists.get() });
         if self.lock.swap(FREE, Ordering::Release) == WAITED_FOR {
-            futex_wake(&self.lock);
+            futex::wake_all(&self.lock);
         }
         result
     }
@@ -91,7 +88,7 @@ impl Lists {
 
     /// A new piece, aligned to its size, or to a page.
     fn cut(&mut self, size: usize) -> *mut u8 {
-        let skip = self.next.align_offset(size.min(PAGE));
+        let skip = self.next.align_offset(size.min(PAGE_SIZE));
         if self.left < skip + size {
             let region = map(REGION);
             if region.is_null() {
@@ -114,10 +111,7 @@ impl Lists {
 }
 
 fn map(size: usize) -> *mut u8 {
-    let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a fresh mapping.
-    unsafe { mmap_anonymous(null_mut(), size, access, MapFlags::PRIVATE) }
-        .map_or(null_mut(), <*mut c_void>::cast)
+    memory::map(size).unwrap_or(null_mut())
 }
 
 /// Which list has pieces for this; `None` for a mapping of its own.
@@ -136,7 +130,7 @@ static OWN: Own = Own;
 // as large and as aligned as asked, or null.
 unsafe impl GlobalAlloc for Own {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.align() > PAGE {
+        if layout.align() > PAGE_SIZE {
             return null_mut();
         }
         match list_of(layout) {
@@ -145,16 +139,16 @@ unsafe impl GlobalAlloc for Own {
         }
     }
 
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
         match list_of(layout) {
             Some(list) => {
                 if let Ok(home) = Home::get() {
-                    home.heap.locked(|l| l.give(list, memory.cast()));
+                    home.heap.locked(|l| l.give(list, start.cast()));
                 }
             }
             None => {
                 // SAFETY: `alloc` has mapped it for this layout.
-                let _ = unsafe { munmap(memory.cast(), layout.size()) };
+                let _ = unsafe { memory::unmap(start, layout.size()) };
             }
         }
     }

@@ -8,12 +8,12 @@
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::desk::Desk;
 use crate::heap::Heap;
 use crate::stats::Counters;
-use crate::sys;
+use crate::sys::memory::PAGE_SIZE;
+use crate::sys::{clock, errno, memory};
 
 /// What the page holds. All zeroes is a process that has done nothing yet.
 #[repr(C)]
@@ -29,8 +29,7 @@ pub struct Home {
     pub heap: Heap,
 }
 
-const PAGE: usize = 4096;
-const _: () = assert!(size_of::<Home>() <= PAGE);
+const _: () = assert!(size_of::<Home>() <= PAGE_SIZE);
 
 static HOME: AtomicPtr<Home> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -48,21 +47,9 @@ impl Home {
             home.settle();
             return Ok(home);
         }
-        // SAFETY: a fresh mapping of our own.
-        let page = unsafe {
-            let page = mmap_anonymous(
-                std::ptr::null_mut(),
-                PAGE,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-            .map_err(sys::short_of_resources)?;
-            if let Err(errno) = madvise(page, PAGE, Advice::LinuxWipeOnFork) {
-                let _ = munmap(page, PAGE);
-                return Err(sys::short_of_resources(errno));
-            }
-            page.cast::<Home>()
-        };
+        let page = memory::map_page_wiped_on_fork()
+            .map_err(errno::resource_shortage_to_again)?
+            .cast::<Home>();
         let null = std::ptr::null_mut();
         if HOME
             .compare_exchange(null, page, Ordering::AcqRel, Ordering::Acquire)
@@ -70,7 +57,7 @@ impl Home {
         {
             // Another thread was faster.
             // SAFETY: mapped above, and seen by nobody.
-            let _ = unsafe { munmap(page.cast(), PAGE) };
+            let _ = unsafe { memory::unmap(page.cast(), PAGE_SIZE) };
         }
         let home = Home::known().ok_or(Errno::NOMEM)?;
         home.settle();
@@ -80,7 +67,7 @@ impl Home {
     /// Gives the process its generation, once.
     fn settle(&self) {
         if self.generation() == 0 {
-            let now = sys::monotonic();
+            let now = clock::monotonic();
             let pid = std::process::id();
             let seed = (now.tv_sec as u64) << 32 ^ (now.tv_nsec as u64) << 2 ^ u64::from(pid) << 40;
             self.pid.store(pid, Ordering::Relaxed);
@@ -118,7 +105,7 @@ impl Home {
             if let Some(desk) = self.known_desk().filter(|desk| !desk.is_lost()) {
                 return Ok(desk);
             }
-            let made = Desk::open().map_err(sys::short_of_resources)?;
+            let made = Desk::open().map_err(errno::resource_shortage_to_again)?;
             let new = std::ptr::from_ref(made).cast_mut();
             let stored =
                 self.desk

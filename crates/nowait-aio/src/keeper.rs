@@ -30,7 +30,9 @@ use crate::mail::{Inbox, Letter};
 use crate::notice::{Outcome, finish_in_keeper};
 use crate::notification_slot::NotificationSlot;
 use crate::request::{Kind, Memory, Request};
-use crate::{sys, wait};
+use crate::sys::open_file::DescriptorOf;
+use crate::sys::{epoll as sys_epoll, open_file, rw, thread};
+use crate::wait;
 
 /// How many operations the engine has at once on a ring; further requests wait here, where they can
 /// be cancelled.
@@ -282,7 +284,7 @@ impl Keeper {
         let siblings = self.inodes.get(&inode).map_or(&[][..], |s| &s.files[..]);
         let same = |id: &&u64| {
             let file = self.files.get(id);
-            file.is_some_and(|file| sys::same_here(file.as_fd(), fd.as_fd()) == Some(true))
+            file.is_some_and(|file| open_file::is_same(file.as_fd(), fd.as_fd()) == Some(true))
         };
         if let Some(&id) = siblings.iter().find(same) {
             desk.kept().join(id, fildes);
@@ -440,7 +442,7 @@ impl Keeper {
                     // SAFETY: the memory is that of a request in flight: see `Memory`.
                     let outcome = unsafe {
                         let Memory { start, len } = memory.whole();
-                        sys::transfer(handle.as_fd(), kind == Kind::Write, start, len)
+                        rw::transfer(handle.as_fd(), kind == Kind::Write, start, len)
                     };
                     let _ = called.set(outcome);
                 }))
@@ -703,8 +705,15 @@ impl Keeper {
         let Some(file) = self.files.get(&request.file) else {
             return false;
         };
-        let kept = (sys::thread(), file.as_fd().as_raw_fd());
-        sys::same_file((cancel.thread, cancel.fildes), kept) != Some(false)
+        let named = DescriptorOf {
+            thread: cancel.thread,
+            number: cancel.fildes,
+        };
+        let kept = DescriptorOf {
+            thread: thread::id(),
+            number: file.as_fd().as_raw_fd(),
+        };
+        open_file::is_same_across_threads(named, kept) != Some(false)
     }
 
     /// Nothing tells what there is: a sandbox has taken epoll_wait(2) away. So all of it is looked at, now
@@ -723,7 +732,7 @@ impl Keeper {
         // Without letters nobody can wake us, and what is queued all the same is found this way.
         let nap = self.cut_off.then_some(NAP);
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
-        let woken = match sys::epoll_wait(self.epoll.as_fd(), &mut events, nap) {
+        let woken = match sys_epoll::wait(self.epoll.as_fd(), &mut events, nap) {
             Ok(n) => events.into_iter().take(n),
             Err(Errno::INTR) => return,
             Err(_) => return self.look_everywhere(),
@@ -783,9 +792,9 @@ fn transfer(file: &File, request: &mut InFlight, direction: Direction) -> Transf
         let rest = request.request.memory.skip(request.done);
         let outcome = if request.request.memory.len > 0 {
             // SAFETY: the memory is that of a request in flight: see `Memory`.
-            unsafe { sys::transfer_now(file.as_fd(), write, rest.start, rest.len) }
+            unsafe { rw::transfer_nowait(file.as_fd(), write, rest.start, rest.len) }
         } else if write {
-            sys::send_nothing(file.as_fd()).map(|()| 0)
+            rw::send_empty(file.as_fd()).map(|()| 0)
         } else {
             Err(Errno::NOTSOCK)
         };

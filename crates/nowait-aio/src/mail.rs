@@ -19,7 +19,7 @@ use rustix::net::{
 };
 
 use crate::home::Home;
-use crate::sys;
+use crate::sys::descriptor_table;
 
 /// The letter that only wakes the keeper.
 const WAKE: u64 = 0;
@@ -105,7 +105,7 @@ fn close_inherited() {
 
 /// A number above what programs use, as far as the limit has room for one.
 fn high_number() -> RawFd {
-    let numbers = sys::descriptor_limit().map_or(1024, |limit| limit.min(1024)) as RawFd;
+    let numbers = descriptor_table::limit().map_or(1024, |limit| limit.min(1024)) as RawFd;
     numbers - numbers / 16
 }
 

@@ -23,7 +23,8 @@ use crate::abi::{NotifyFunction, Sigevent, Sigval};
 use crate::home::Home;
 use crate::notification_slot::NotificationSlot;
 use crate::request::Request;
-use crate::{sys, wait};
+use crate::sys::{signal, thread};
+use crate::wait;
 
 /// How the program wants to be told.
 #[derive(Clone, Copy, Debug)]
@@ -78,9 +79,7 @@ impl Notice {
     pub fn raise(&self) -> Result<(), Errno> {
         match *self {
             Notice::Silent => Ok(()),
-            Notice::Signal(signo, value) => {
-                wait::telling(signo, || sys::queue_signal(signo, value))
-            }
+            Notice::Signal(signo, value) => wait::telling(signo, || signal::queue(signo, value)),
             Notice::Thread(function, value, attributes) => start(function, value, attributes),
         }
     }
@@ -197,7 +196,7 @@ pub fn raise_in_caller(notice: &Notice) {
         return;
     }
     // The keeper needs the herald's lock too.
-    sys::without_signals(|| {
+    signal::with_all_blocked(|| {
         if let Ok(desk) = Home::get().and_then(Home::desk)
             && desk.herald.be_there().is_ok()
         {
@@ -308,7 +307,7 @@ impl Herald {
     pub fn be_there(&'static self) -> Result<(), Errno> {
         let mut state = lock(&self.state);
         if !state.started {
-            sys::start_without_signals(move || self.tell())?;
+            thread::start_with_signals_blocked(move || self.tell())?;
             state.started = true;
         }
         Ok(())

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::home::Home;
 use crate::request::Kind;
-use crate::sys;
+use crate::sys::{process, signal};
 
 /// What is counted of one kind of request.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ extern "C" fn leave_line() {
         return;
     }
     // A handler that waits for the keeper must not interrupt who has the heap.
-    sys::without_signals(|| {
+    signal::with_all_blocked(|| {
         let wanted = std::env::var_os("NOWAIT_AIO_STATS").filter(|name| !name.is_empty());
         let (Some(name), Some(line)) = (wanted, home.counters.line()) else {
             return;
@@ -107,7 +107,7 @@ static AT_EXIT: extern "C" fn() = leave_line;
 #[unsafe(no_mangle)]
 pub extern "C" fn _exit(status: c_int) -> ! {
     leave_line();
-    sys::exit_group(status)
+    process::exit_group(status)
 }
 
 /// The same: _Exit(3).

@@ -17,7 +17,9 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use rustix::io::Errno;
 
-use crate::sys::{NEVER, futex_wait, futex_wake, monotonic, restarts};
+use crate::sys::clock;
+use crate::sys::futex::{self, NEVER};
+use crate::sys::signal;
 
 static NEWS: AtomicU32 = AtomicU32::new(0);
 const SOMEBODY_WAITS: u32 = 1;
@@ -26,7 +28,7 @@ const SOMEBODY_WAITS: u32 = 1;
 pub fn announce() {
     if NEWS.fetch_add(2, Ordering::SeqCst) & SOMEBODY_WAITS != 0 {
         NEWS.fetch_and(!SOMEBODY_WAITS, Ordering::SeqCst);
-        futex_wake(&NEWS);
+        futex::wake_all(&NEWS);
     }
 }
 
@@ -76,7 +78,7 @@ pub fn until(
         match sleep(&NEWS, seen, end) {
             libc::EINTR => {
                 let told = BEGUN.load(Ordering::SeqCst) != sent;
-                if !told || !restarts(LAST.load(Ordering::SeqCst)) {
+                if !told || !signal::has_sa_restart(LAST.load(Ordering::SeqCst)) {
                     return Woken::Interrupted;
                 }
                 sent = SENT.load(Ordering::SeqCst);
@@ -95,7 +97,7 @@ pub fn briefly(ready: impl Fn() -> bool) {
 
 /// The ordinary sleep.
 pub extern "C-unwind" fn plain(word: &AtomicU32, value: u32, end: &libc::timespec) -> i32 {
-    futex_wait(word, value, end)
+    futex::wait(word, value, end)
 }
 
 /// The moment that lies this far ahead. EINVAL for what is no length of time.
@@ -104,7 +106,7 @@ pub fn from_now(timeout: &libc::timespec) -> Result<libc::timespec, Errno> {
     if timeout.tv_sec < 0 || !(0..SECOND).contains(&timeout.tv_nsec) {
         return Err(Errno::INVAL);
     }
-    let now = monotonic();
+    let now = clock::monotonic();
     let nanoseconds = now.tv_nsec + timeout.tv_nsec;
     Ok(libc::timespec {
         tv_sec: now
