@@ -26,7 +26,7 @@ use crate::stats::count;
 use crate::sys::errno::fail;
 use crate::sys::futex::{self, NEVER};
 use crate::sys::signal;
-use crate::wait::{self, Woken};
+use crate::wait::{self, Wakeup};
 
 unsafe extern "C-unwind" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
@@ -134,7 +134,7 @@ fn settled(block: ControlBlock) -> Status {
     let generation = generation();
     let now = || block.status(generation);
     if now() == Status::Notifying {
-        wait::briefly(|| now() != Status::Notifying);
+        wait::uninterrupted(|| now() != Status::Notifying);
     }
     now()
 }
@@ -169,7 +169,7 @@ pub unsafe extern "C-unwind" fn aio_suspend(
     if !any {
         return 0;
     }
-    let end = match timeout.map(wait::from_now) {
+    let end = match timeout.map(wait::deadline_after) {
         None => NEVER,
         Some(Ok(end)) => end,
         Some(Err(errno)) => return fail(errno),
@@ -179,9 +179,9 @@ pub unsafe extern "C-unwind" fn aio_suspend(
         blocks.any(|block| !is_pending(block, generation))
     };
     match wait::until(ready, &end, cancellable) {
-        Woken::Ready => 0,
-        Woken::Interrupted => fail(Errno::INTR),
-        Woken::Late => fail(Errno::AGAIN),
+        Wakeup::Ready => 0,
+        Wakeup::Interrupted => fail(Errno::INTR),
+        Wakeup::TimedOut => fail(Errno::AGAIN),
     }
 }
 
@@ -531,9 +531,9 @@ fn wait_for(list: &[*const Aiocb]) -> Result<(), Errno> {
         let mut blocks = list.iter().filter_map(|raw| ControlBlock::new(*raw));
         !blocks.any(|block| is_pending(block, generation))
     };
-    match wait::until(all_done, &NEVER, wait::plain) {
-        Woken::Interrupted => Err(Errno::INTR),
-        Woken::Ready | Woken::Late => Ok(()),
+    match wait::until(all_done, &NEVER, wait::sleep) {
+        Wakeup::Interrupted => Err(Errno::INTR),
+        Wakeup::Ready | Wakeup::TimedOut => Ok(()),
     }
 }
 

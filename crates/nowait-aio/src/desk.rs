@@ -163,7 +163,7 @@ impl Cancel {
     /// Says how it went, with one of the constants of <aio.h>.
     pub fn answer(&self, answer: i32) {
         self.answer.store(answer, Ordering::Release);
-        wait::announce();
+        wait::wake_all();
     }
 }
 
@@ -334,7 +334,7 @@ impl Desk {
             cancel
         });
         let answered = || cancel.answer.load(Ordering::Acquire);
-        wait::briefly(|| answered() != UNANSWERED);
+        wait::uninterrupted(|| answered() != UNANSWERED);
         let answer = answered();
         signal::with_all_blocked(|| drop(cancel));
         answer

@@ -268,7 +268,7 @@ impl Keeper {
                 desk.leave();
                 let failed = in_flight(0);
                 finish_in_keeper(failed.request, Err(errno), &mut self.slot, &desk.herald);
-                wait::announce();
+                wait::wake_all();
             }
         }
     }
@@ -622,7 +622,7 @@ impl Keeper {
             desk.leave();
             finish_in_keeper(request.request, outcome, &mut self.slot, &desk.herald);
         }
-        wait::announce();
+        wait::wake_all();
     }
 
     fn close(&mut self, id: u64) {

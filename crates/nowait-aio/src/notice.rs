@@ -79,7 +79,9 @@ impl Notice {
     pub fn raise(&self) -> Result<(), Errno> {
         match *self {
             Notice::Silent => Ok(()),
-            Notice::Signal(signo, value) => wait::telling(signo, || signal::queue(signo, value)),
+            Notice::Signal(signo, value) => {
+                wait::count_signal(signo, || signal::queue(signo, value))
+            }
             Notice::Thread(function, value, attributes) => start(function, value, attributes),
         }
     }
@@ -180,7 +182,7 @@ pub type Outcome = Result<usize, Errno>;
 /// Finishes a request in its caller.
 pub fn finish_in_caller(request: &Request, outcome: Outcome) {
     request.block.complete(outcome);
-    wait::announce();
+    wait::wake_all();
     raise_in_caller(&request.notice);
     if let Some(list) = &request.list
         && list.one_less()
@@ -250,7 +252,7 @@ impl Untold {
             } else {
                 slot.set_delayed();
             }
-            wait::announce();
+            wait::wake_all();
         }
         over
     }
