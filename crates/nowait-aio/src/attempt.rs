@@ -14,8 +14,8 @@ use nowait::read::{Advice, Cached, History, Trying, cached};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use crate::counters::{RequestCounters, increment};
 use crate::request::Request;
-use crate::stats::{OfKind, count};
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,12 @@ static KNOWN: [Known; NUMBERS] = [const {
 }; NUMBERS];
 
 /// Reads what the page cache has, if that is worth a try and has all of it.
-pub fn attempt(fd: BorrowedFd<'_>, flags: OFlags, request: &Request, counts: &OfKind) -> Attempt {
+pub fn attempt(
+    fd: BorrowedFd<'_>,
+    flags: OFlags,
+    request: &Request,
+    counters: &RequestCounters,
+) -> Attempt {
     let mut memory = request.memory;
     // With O_DIRECT a try would be device I/O in the caller.
     if flags.contains(OFlags::DIRECT) || memory.len > MOST {
@@ -60,12 +65,12 @@ pub fn attempt(fd: BorrowedFd<'_>, flags: OFlags, request: &Request, counts: &Of
     match cached(fd, memory.space(), request.offset) {
         Ok(Cached::All(n)) => {
             known.history.hit();
-            count(&counts.hits);
+            increment(&counters.hits);
             Attempt::Done(Ok(n))
         }
         Ok(Cached::Prefix(_) | Cached::Nothing) => {
             known.history.miss();
-            count(&counts.misses);
+            increment(&counters.misses);
             Attempt::NotHere
         }
         Ok(Cached::Unsupported(_)) => {

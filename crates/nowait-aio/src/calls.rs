@@ -18,11 +18,11 @@ use crate::abi::{
 };
 use crate::attempt::{Attempt, attempt};
 use crate::control_block::{ControlBlock, Fields, Status};
+use crate::counters::increment;
 use crate::desk::{Desk, FileAt, Submitted};
-use crate::home::Home;
 use crate::notice::{List, Notice, finish_in_caller, raise_in_caller};
+use crate::process_state::ProcessState;
 use crate::request::{Kind, Request};
-use crate::stats::count;
 use crate::sys::errno::fail;
 use crate::sys::futex::{self, NEVER};
 use crate::sys::signal;
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn aio_return(block: *mut Aiocb) -> isize {
 }
 
 fn generation() -> u64 {
-    Home::known().map_or(0, Home::generation)
+    ProcessState::get().map_or(0, ProcessState::generation)
 }
 
 /// How far a block is, when its notification is not just being sent. One that has to wait is not waited
@@ -194,9 +194,9 @@ fn is_pending(block: ControlBlock, generation: u64) -> bool {
 
 /// Whether its words are not ours to change. Those of one that the program is just being told of are:
 /// the program may submit it again as soon as it was told.
-fn is_in_flight(block: ControlBlock, home: &Home) -> bool {
+fn is_in_flight(block: ControlBlock, process: &ProcessState) -> bool {
     matches!(
-        block.status(home.generation()),
+        block.status(process.generation()),
         Status::InProgress | Status::NotificationDelayed
     )
 }
@@ -243,7 +243,7 @@ unsafe fn cancel(fildes: RawFd, block: Option<ControlBlock>) -> Result<c_int, Er
             _ => return Ok(AIO_ALLDONE),
         }
     }
-    let Some(desk) = Home::known().and_then(Home::known_desk) else {
+    let Some(desk) = ProcessState::get().and_then(ProcessState::known_desk) else {
         return Ok(match block {
             Some(block) if in_progress(block) => AIO_NOTCANCELED,
             _ => AIO_ALLDONE,
@@ -369,34 +369,34 @@ fn sync_is_possible(fildes: RawFd, kind: Kind) -> Result<(), Errno> {
 /// As for aio_read(3).
 unsafe fn submit_one(block: *mut Aiocb, kind: Kind) -> Result<(), Errno> {
     let block = ControlBlock::new(block).ok_or(Errno::INVAL)?;
-    let home = Home::get()?;
+    let process = ProcessState::get_or_init()?;
     // SAFETY: the caller's promise.
     let fields = unsafe { block.fields() };
-    let request = begin(home, block, &fields, kind, None)?;
+    let request = begin(process, block, &fields, kind, None)?;
     sync_is_possible(request.fildes, kind).inspect_err(|errno| block.complete(Err(*errno)))?;
-    submit(home, request)
+    submit(process, request)
 }
 
 /// Checks a request and marks it as in progress.
 fn begin(
-    home: &Home,
+    process: &ProcessState,
     block: ControlBlock,
     fields: &Fields,
     kind: Kind,
     list: Option<Arc<List>>,
 ) -> Result<Request, Errno> {
-    if is_in_flight(block, home) {
+    if is_in_flight(block, process) {
         return Err(Errno::INVAL);
     }
     let request = Request::new(block, fields, kind, list);
-    block.begin(home.generation());
+    block.begin(process.generation());
     request.inspect_err(|errno| block.complete(Err(*errno)))
 }
 
 /// Does a request that the page cache can serve, or that can't be done; hands in any other. Of a
 /// descriptor that is not open, or not for this, the request itself tells.
-fn submit(home: &Home, request: Request) -> Result<(), Errno> {
-    let counts = home.counters.of(request.kind);
+fn submit(process: &ProcessState, request: Request) -> Result<(), Errno> {
+    let counters = process.counters.of(request.kind);
     let flags = match checked_flags(request.fildes, request.kind) {
         Ok(_) if request.memory.is_null() => Err(Errno::FAULT),
         flags => flags,
@@ -413,19 +413,24 @@ fn submit(home: &Home, request: Request) -> Result<(), Errno> {
     // other call that is made while another thread closes its file.
     let fd = unsafe { BorrowedFd::borrow_raw(request.fildes) };
     if request.kind == Kind::Read
-        && let Attempt::Done(outcome) = attempt(fd, flags, &request, counts)
+        && let Attempt::Done(outcome) = attempt(fd, flags, &request, counters)
     {
         finish_in_caller(&request, outcome);
         return Ok(());
     }
-    count(&counts.handoffs);
-    hand_in(home, fd, request, flags)
+    increment(&counters.handoffs);
+    hand_in(process, fd, request, flags)
 }
 
 /// Hands a request in, with signals blocked: a handler that waits for the keeper must not have
 /// interrupted who holds what the keeper needs.
-fn hand_in(home: &Home, fd: BorrowedFd<'_>, request: Request, flags: OFlags) -> Result<(), Errno> {
-    signal::with_all_blocked(|| match hold(home, fd, &request) {
+fn hand_in(
+    process: &ProcessState,
+    fd: BorrowedFd<'_>,
+    request: Request,
+    flags: OFlags,
+) -> Result<(), Errno> {
+    signal::with_all_blocked(|| match hold(process, fd, &request) {
         Ok((desk, file)) => {
             desk.submit(Submitted {
                 request,
@@ -448,12 +453,12 @@ fn hand_in(home: &Home, fd: BorrowedFd<'_>, request: Request, flags: OFlags) -> 
 
 /// Has the desk hold the file, and a place for the request.
 fn hold(
-    home: &Home,
+    process: &ProcessState,
     fd: BorrowedFd<'_>,
     request: &Request,
 ) -> Result<(&'static Desk, FileAt), Errno> {
     loop {
-        let held = home.desk().and_then(|desk| {
+        let held = process.desk().and_then(|desk| {
             let told = !request.notice.is_silent() || request.list.is_some();
             if told {
                 desk.herald.be_there()?;
@@ -472,11 +477,11 @@ fn hold(
 /// # Safety
 /// As for aio_read(3), of each.
 unsafe fn submit_list(list: &[*const Aiocb], together: Option<&Arc<List>>) -> Result<(), Errno> {
-    let home = Home::get()?;
+    let process = ProcessState::get_or_init()?;
     let mut result = Ok(());
     for block in list.iter().filter_map(|raw| ControlBlock::new(*raw)) {
         // SAFETY: the caller's promise.
-        match unsafe { submit_entry(home, block, together) } {
+        match unsafe { submit_entry(process, block, together) } {
             Ok(()) => {}
             // That there was no room for all says more than that one was wrong.
             Err(Errno::AGAIN) => result = Err(Errno::AGAIN),
@@ -491,7 +496,7 @@ unsafe fn submit_list(list: &[*const Aiocb], together: Option<&Arc<List>>) -> Re
 /// # Safety
 /// As for aio_read(3).
 unsafe fn submit_entry(
-    home: &Home,
+    process: &ProcessState,
     block: ControlBlock,
     together: Option<&Arc<List>>,
 ) -> Result<(), Errno> {
@@ -504,10 +509,10 @@ unsafe fn submit_entry(
         _ => Err(Errno::INVAL),
     };
     let request = match kind {
-        Ok(kind) => begin(home, block, &fields, kind, together.cloned())?,
+        Ok(kind) => begin(process, block, &fields, kind, together.cloned())?,
         Err(errno) => {
-            if !is_in_flight(block, home) {
-                block.begin(home.generation());
+            if !is_in_flight(block, process) {
+                block.begin(process.generation());
                 block.complete(Err(errno));
             }
             return Err(errno);
@@ -516,7 +521,7 @@ unsafe fn submit_entry(
     if let Some(list) = together {
         list.add();
     }
-    let submitted = submit(home, request);
+    let submitted = submit(process, request);
     if let (Err(_), Some(list)) = (&submitted, together) {
         // It counts no more; the list itself still holds one.
         list.one_less();

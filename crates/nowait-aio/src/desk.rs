@@ -181,8 +181,8 @@ enum Progress {
 
 impl Desk {
     /// Opens one: makes the outbox and starts the keeper. It stays for as long as the process.
-    pub fn open() -> Result<&'static Desk, Errno> {
-        let (outbox, inbox) = mail::open()?;
+    pub fn open(generation: u64) -> Result<&'static Desk, Errno> {
+        let (outbox, inbox) = mail::open(generation)?;
         let number = inbox.number();
         let (tell, progress) = mpsc::channel();
         let (give, desk) = mpsc::channel();

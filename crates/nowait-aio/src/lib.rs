@@ -44,19 +44,21 @@
 #![allow(unsafe_code)]
 
 mod abi;
+mod allocator;
 mod attempt;
 mod calls;
 mod control_block;
+mod counters;
 mod desk;
+mod exit;
 mod file;
 mod heap;
-mod home;
 mod keeper;
 mod mail;
 mod notice;
 mod notification_slot;
+mod process_state;
 mod request;
-mod stats;
 mod sys;
 mod wait;
 

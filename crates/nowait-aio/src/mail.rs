@@ -18,7 +18,6 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
-use crate::home::Home;
 use crate::sys::descriptor_table;
 
 /// The letter that only wakes the keeper.
@@ -51,8 +50,8 @@ pub enum Letter {
 }
 
 /// Makes both ends. The inbox is the program's too until the keeper has taken it into its own table.
-pub fn open() -> Result<(Outbox, Inbox), Errno> {
-    close_inherited();
+pub fn open(generation: u64) -> Result<(Outbox, Inbox), Errno> {
+    close_inherited(generation);
     let (inbox, outbox) = socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -67,7 +66,7 @@ pub fn open() -> Result<(Outbox, Inbox), Errno> {
         number: outbox.into_raw_fd(),
         identity,
     };
-    remember(&outbox);
+    remember(&outbox, generation);
     Ok((outbox, Inbox(inbox)))
 }
 
@@ -75,28 +74,24 @@ pub fn open() -> Result<(Outbox, Inbox), Errno> {
 /// forked children, which may have their parent's pid in a namespace of their own.
 static LAST: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
-fn generation() -> u64 {
-    Home::known().map_or(0, Home::generation)
-}
-
-fn remember(outbox: &Outbox) {
+fn remember(outbox: &Outbox, generation: u64) {
     let (dev, ino) = outbox.identity;
     for (word, value) in LAST
         .iter()
-        .zip([generation(), outbox.number as u64, dev, ino])
+        .zip([generation, outbox.number as u64, dev, ino])
     {
         word.store(value, Relaxed);
     }
 }
 
 /// A forked child has its parent's outbox, which is of no use to it.
-fn close_inherited() {
+fn close_inherited(generation: u64) {
     let [maker, number, dev, ino] = LAST.each_ref().map(|word| word.load(Relaxed));
     let outbox = Outbox {
         number: number as RawFd,
         identity: (dev, ino),
     };
-    if maker != 0 && maker != generation() && outbox.is_whole() {
+    if maker != 0 && maker != generation && outbox.is_whole() {
         // SAFETY: it is a copy of the parent's, as was just seen, and nobody in this process sends
         // to it.
         unsafe { libc::close(outbox.number) };

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use crate::abi::{NotifyFunction, Sigevent, Sigval};
-use crate::home::Home;
 use crate::notification_slot::NotificationSlot;
+use crate::process_state::ProcessState;
 use crate::request::Request;
 use crate::sys::{signal, thread};
 use crate::wait;
@@ -199,7 +199,7 @@ pub fn raise_in_caller(notice: &Notice) {
     }
     // The keeper needs the herald's lock too.
     signal::with_all_blocked(|| {
-        if let Ok(desk) = Home::get().and_then(Home::desk)
+        if let Ok(desk) = ProcessState::get_or_init().and_then(ProcessState::desk)
             && desk.herald.be_there().is_ok()
         {
             desk.herald.take(None, [*notice, Notice::Silent]);

@@ -1,77 +1,74 @@
-//! What belongs to this process and to no forked child of it: one page of memory that the kernel
-//! wipes in a child (madvise(2) MADV_WIPEONFORK, Linux 4.14).
+//! The state of the library in this process: one page, which the kernel zeroes in a forked child.
 //!
-//! So a child finds nothing of its parent's: no desk, no requests, counters at zero, whichever way
-//! it was made (fork, vfork and exec, clone by number), without a call to ask for the pid and without
-//! a lock that another thread of the parent may have held.
+//! A child starts with nothing of its parent's: no queue, no requests, an empty heap, and counters at
+//! zero. This holds for every way to make a child (fork(2), clone(2) by number, vfork(2) and execve(2)). It
+//! takes no pthread_atfork(3) handler, no getpid(2) in each call, and no lock that another thread of the
+//! parent may have held.
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 
+use crate::counters::Counters;
 use crate::desk::Desk;
 use crate::heap::Heap;
-use crate::stats::Counters;
 use crate::sys::memory::PAGE_SIZE;
 use crate::sys::{clock, errno, memory};
 
-/// What the page holds. All zeroes is a process that has done nothing yet.
+/// The content of the page. All zeroes is a process that has not used the library.
 #[repr(C)]
-pub struct Home {
-    /// Tells this process's requests from those of another one in a line of forks; 0 before the
-    /// first one.
+pub struct ProcessState {
+    /// Tells the requests of this process from those of its ancestors; 0 before the first request.
     generation: AtomicU64,
-    /// Which process it is: a child of vfork(2) has its parent's page until it calls execve(2).
+    /// The process that the page belongs to. A child of vfork(2) has its parent's page until execve(2).
     pid: AtomicU32,
-    /// What takes requests that are not done at once.
     desk: AtomicPtr<Desk>,
     pub counters: Counters,
     pub heap: Heap,
 }
 
-const _: () = assert!(size_of::<Home>() <= PAGE_SIZE);
+const _: () = assert!(size_of::<ProcessState>() <= PAGE_SIZE);
 
-static HOME: AtomicPtr<Home> = AtomicPtr::new(std::ptr::null_mut());
+static PROCESS_STATE: AtomicPtr<ProcessState> = AtomicPtr::new(std::ptr::null_mut());
 
-impl Home {
-    /// The page, if this process or an ancestor of it has made one. Async-signal-safe.
-    pub fn known() -> Option<&'static Home> {
-        // SAFETY: what was ever stored is a page that is never unmapped, and all zeroes (a wiped
-        // page) is a valid `Home`.
-        unsafe { HOME.load(Ordering::Acquire).as_ref() }
+impl ProcessState {
+    /// The state, if this process or an ancestor of it has used the library. Async-signal-safe.
+    pub fn get() -> Option<&'static ProcessState> {
+        // SAFETY: the pointer is null or that of a page which is never unmapped. All zeroes (a page in a
+        // forked child) is a valid `ProcessState`.
+        unsafe { PROCESS_STATE.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The page, made on first use.
-    pub fn get() -> Result<&'static Home, Errno> {
-        if let Some(home) = Home::known() {
-            home.settle();
-            return Ok(home);
+    /// The state, initialised on first use.
+    pub fn get_or_init() -> Result<&'static ProcessState, Errno> {
+        if let Some(process) = ProcessState::get() {
+            process.init_generation();
+            return Ok(process);
         }
         let page = memory::map_page_wiped_on_fork()
             .map_err(errno::resource_shortage_to_again)?
-            .cast::<Home>();
+            .cast::<ProcessState>();
         let null = std::ptr::null_mut();
-        if HOME
+        if PROCESS_STATE
             .compare_exchange(null, page, Ordering::AcqRel, Ordering::Acquire)
             .is_err()
         {
             // Another thread was faster.
-            // SAFETY: mapped above, and seen by nobody.
+            // SAFETY: mapped above, and no other code has the address.
             let _ = unsafe { memory::unmap(page.cast(), PAGE_SIZE) };
         }
-        let home = Home::known().ok_or(Errno::NOMEM)?;
-        home.settle();
-        Ok(home)
+        let process = ProcessState::get().ok_or(Errno::NOMEM)?;
+        process.init_generation();
+        Ok(process)
     }
 
-    /// Gives the process its generation, once.
-    fn settle(&self) {
+    fn init_generation(&self) {
         if self.generation() == 0 {
             let now = clock::monotonic();
             let pid = std::process::id();
             let seed = (now.tv_sec as u64) << 32 ^ (now.tv_nsec as u64) << 2 ^ u64::from(pid) << 40;
             self.pid.store(pid, Ordering::Relaxed);
-            // Spread over all bits, so that no block's address makes up for a difference.
+            // All bits differ between processes, not only those of the time and the pid.
             let generation = (seed ^ seed >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
             let _ = self.generation.compare_exchange(
                 0,
@@ -82,12 +79,12 @@ impl Home {
         }
     }
 
-    /// This process's generation; 0 if it has submitted nothing. Async-signal-safe.
+    /// The generation of this process; 0 if it has submitted no request. Async-signal-safe.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Whether the calling process is the one that has submitted something here.
+    /// False in a child of vfork(2), which has its parent's page.
     pub fn is_of_this_process(&self) -> bool {
         self.pid.load(Ordering::Relaxed) == std::process::id()
     }
@@ -105,7 +102,7 @@ impl Home {
             if let Some(desk) = self.known_desk().filter(|desk| !desk.is_lost()) {
                 return Ok(desk);
             }
-            let made = Desk::open().map_err(errno::resource_shortage_to_again)?;
+            let made = Desk::open(self.generation()).map_err(errno::resource_shortage_to_again)?;
             let new = std::ptr::from_ref(made).cast_mut();
             let stored =
                 self.desk
