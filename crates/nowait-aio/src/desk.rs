@@ -39,8 +39,8 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::control_block::ControlBlock;
+use crate::fd_passing::{self, FdSender};
 use crate::keeper::Keeper;
-use crate::mail::{self, Outbox};
 use crate::notice::Herald;
 use crate::request::Request;
 use crate::sys::open_file::DescriptorOf;
@@ -50,7 +50,7 @@ use crate::wait;
 /// One per process, from its first request that is not done at once.
 #[derive(Debug)]
 pub struct Desk {
-    outbox: Outbox,
+    sender: FdSender,
     /// The keeper's thread, whose descriptor table kept files are in.
     keeper: i32,
     pub queue: SegQueue<Message>,
@@ -60,7 +60,7 @@ pub struct Desk {
     letters: AtomicU64,
     in_flight: AtomicUsize,
     depth: usize,
-    /// The program has closed the outbox: this desk takes nothing in any more.
+    /// The program has closed the sender: this desk takes nothing in any more.
     lost: AtomicBool,
     /// Nobody ever used it.
     abandoned: AtomicBool,
@@ -180,10 +180,10 @@ enum Progress {
 }
 
 impl Desk {
-    /// Opens one: makes the outbox and starts the keeper. It stays for as long as the process.
+    /// Opens one: makes the sender and starts the keeper. It stays for as long as the process.
     pub fn open(generation: u64) -> Result<&'static Desk, Errno> {
-        let (outbox, inbox) = mail::open(generation)?;
-        let number = inbox.number();
+        let (sender, receiver) = fd_passing::channel(generation)?;
+        let number = receiver.number();
         let (tell, progress) = mpsc::channel();
         let (give, desk) = mpsc::channel();
         thread::start_with_signals_blocked(move || {
@@ -193,7 +193,7 @@ impl Desk {
                 let _ = tell.send(Progress::Moved(thread::id()));
             });
             let alone = moved.and_then(|()| descriptor_table::close_all_but(number));
-            match alone.and_then(|()| Keeper::new(inbox)) {
+            match alone.and_then(|()| Keeper::new(receiver)) {
                 Ok(keeper) => {
                     let _ = tell.send(Progress::Ready);
                     // Without a desk nobody wants it.
@@ -207,30 +207,30 @@ impl Desk {
             }
         })
         .inspect_err(|_| {
-            outbox.close();
+            sender.close();
         })?;
         let mut keeper = 0;
         loop {
             match progress.recv() {
                 Ok(Progress::Moved(thread)) => {
                     keeper = thread;
-                    // SAFETY: the inbox is in the keeper's table now; this is the copy of it that
+                    // SAFETY: the receiver is in the keeper's table now; this is the copy of it that
                     // was made with it in the program's.
                     unsafe { libc::close(number) };
                 }
                 Ok(Progress::Ready) => break,
                 Ok(Progress::Failed(errno)) => {
-                    outbox.close();
+                    sender.close();
                     return Err(errno);
                 }
                 Err(_) => {
-                    outbox.close();
+                    sender.close();
                     return Err(Errno::AGAIN);
                 }
             }
         }
         let desk: &'static Desk = Box::leak(Box::new(Desk {
-            outbox,
+            sender,
             keeper,
             queue: SegQueue::new(),
             asleep: AtomicBool::new(false),
@@ -249,7 +249,7 @@ impl Desk {
     /// Closes one that was opened for nothing: its keeper ends.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
-        self.outbox.close();
+        self.sender.close();
     }
 
     /// Whether its keeper may end.
@@ -278,7 +278,7 @@ impl Desk {
         let id = self.letters.fetch_add(1, Ordering::Relaxed);
         // The letter wakes the keeper.
         let claimed = self.claim();
-        let sent = self.outbox.send(id, fd);
+        let sent = self.sender.send(id, fd);
         if sent.is_err() && claimed {
             self.wake();
         }
@@ -355,13 +355,13 @@ impl Desk {
     }
 
     fn wake(&self) {
-        let Err(errno) = self.outbox.wake() else {
+        let Err(errno) = self.sender.wake() else {
             return;
         };
-        // The keeper wakes up for a closed outbox, and then looks by itself. The next caller opens a new
+        // The keeper wakes up for a closed sender, and then looks by itself. The next caller opens a new
         // desk.
         if errno != Errno::PIPE {
-            self.outbox.close();
+            self.sender.close();
         }
         self.lost.store(true, Ordering::Release);
     }

@@ -25,8 +25,8 @@ use rustix::io::Errno;
 
 use crate::abi::{AIO_ALLDONE, AIO_CANCELED, AIO_NOTCANCELED};
 use crate::desk::{Cancel, Desk, FileAt, Message, Submitted};
+use crate::fd_passing::{FdMessage, FdReceiver};
 use crate::file::{Direction, File, Inode};
-use crate::mail::{Inbox, Letter};
 use crate::notice::{Outcome, finish_in_keeper};
 use crate::notification_slot::NotificationSlot;
 use crate::request::{Kind, Memory, Request};
@@ -51,7 +51,7 @@ const LETTERS: u64 = u64::MAX;
 const ENGINE: u64 = u64::MAX - 1;
 
 pub struct Keeper {
-    inbox: Inbox,
+    receiver: FdReceiver,
     epoll: OwnedFd,
     engine: LocalEngine,
     /// How many operations the engine may have, and how many one file may have there.
@@ -164,7 +164,7 @@ fn errno_of(error: &nowait::Error) -> Errno {
 
 impl Keeper {
     /// Sets up what it needs, all of it in its own descriptor table.
-    pub fn new(inbox: Inbox) -> Result<Keeper, Errno> {
+    pub fn new(receiver: FdReceiver) -> Result<Keeper, Errno> {
         // The caller has tried the page cache already.
         let options = Options::new()
             .depth(ON_RING)
@@ -177,10 +177,10 @@ impl Keeper {
         };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let watch = |fd, what| epoll::add(&epoll, fd, EventData::new_u64(what), EventFlags::IN);
-        watch(inbox.as_fd(), LETTERS)?;
+        watch(receiver.as_fd(), LETTERS)?;
         watch(engine.event_fd().map_err(|e| errno_of(&e))?, ENGINE)?;
         Ok(Keeper {
-            inbox,
+            receiver,
             epoll,
             engine,
             room,
@@ -277,7 +277,7 @@ impl Keeper {
     fn open(&mut self, desk: &Desk, letter: u64, fildes: i32) -> Result<u64, Errno> {
         // It was sent before its request was handed in. No more are opened than needed: each that
         // waits here takes a place in the table.
-        while !self.letters.contains_key(&letter) && self.read_letter() {}
+        while !self.letters.contains_key(&letter) && self.receive_file() {}
         // Without a descriptor: the limit leaves no room for one.
         let fd = self.letters.remove(&letter).flatten().ok_or(Errno::AGAIN)?;
         let inode = Inode::of(fd.as_fd())?;
@@ -300,17 +300,17 @@ impl Keeper {
     }
 
     /// Opens the next letter; says whether there was one.
-    fn read_letter(&mut self) -> bool {
-        match self.inbox.next() {
-            Some(Letter::Wake) => true,
-            Some(Letter::File(id, fd)) => {
+    fn receive_file(&mut self) -> bool {
+        match self.receiver.receive() {
+            Some(FdMessage::Wake) => true,
+            Some(FdMessage::File { id, fd }) => {
                 self.letters.insert(id, fd);
                 true
             }
-            Some(Letter::Closed) => {
+            Some(FdMessage::Closed) => {
                 if !self.cut_off {
                     self.cut_off = true;
-                    let _ = epoll::delete(&self.epoll, &self.inbox);
+                    let _ = epoll::delete(&self.epoll, &self.receiver);
                 }
                 false
             }
@@ -741,7 +741,7 @@ impl Keeper {
             let flags = EventFlags::from_bits_retain(event.events);
             match event.u64 {
                 LETTERS => {
-                    self.read_letter();
+                    self.receive_file();
                 }
                 ENGINE => self.news = true,
                 id => {

@@ -51,10 +51,11 @@ mod control_block;
 mod counters;
 mod desk;
 mod exit;
+mod fd_passing;
 mod file;
 mod heap;
 mod keeper;
-mod mail;
+
 mod notice;
 mod notification_slot;
 mod process_state;
