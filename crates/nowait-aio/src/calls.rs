@@ -20,9 +20,9 @@ use crate::attempt::{Attempt, attempt};
 use crate::control_block::{ControlBlock, Fields, Status};
 use crate::counters::increment;
 use crate::desk::{Desk, FileAt, Submitted};
-use crate::notice::{List, Notice, finish_in_caller, raise_in_caller};
+use crate::notify::{Notification, RequestList};
 use crate::process_state::ProcessState;
-use crate::request::{Kind, Request};
+use crate::request::{Kind, Outcome, Request};
 use crate::sys::errno::fail;
 use crate::sys::futex::{self, NEVER};
 use crate::sys::signal;
@@ -283,15 +283,17 @@ pub unsafe extern "C" fn lio_listio(
                 failed_ones(list)
             }
             LIO_NOWAIT => {
-                let notice = event.as_ref().map_or(Ok(Notice::Silent), Notice::new)?;
+                let notice = event
+                    .as_ref()
+                    .map_or(Ok(Notification::None), Notification::new)?;
                 // The list is on the heap.
                 signal::with_all_blocked(|| {
-                    let together = (!notice.is_silent()).then(|| List::new(notice));
+                    let together = (!notice.is_none()).then(|| RequestList::new(notice));
                     let submitted = submit_list(list, together.as_ref());
                     if let Some(together) = together
-                        && together.one_less()
+                        && together.remove()
                     {
-                        raise_in_caller(together.notice());
+                        raise_in_caller(together.notification());
                     }
                     submitted
                 })
@@ -363,6 +365,34 @@ fn sync_is_possible(fildes: RawFd, kind: Kind) -> Result<(), Errno> {
     }
 }
 
+/// Completes a request in its caller.
+fn finish_in_caller(request: &Request, outcome: Outcome) {
+    request.block.complete(outcome);
+    wait::wake_all();
+    raise_in_caller(&request.notification);
+    if let Some(list) = &request.list
+        && list.remove()
+    {
+        raise_in_caller(list.notification());
+    }
+}
+
+/// Sends a notification from a call of the program. If that is not possible now (the signal queue is full, or
+/// no thread can be started), the notifier sends it: the call must not wait.
+fn raise_in_caller(notification: &Notification) {
+    if notification.send() != Err(Errno::AGAIN) {
+        return;
+    }
+    // The driver needs the notifier's lock too.
+    signal::with_all_blocked(|| {
+        if let Ok(desk) = ProcessState::get_or_init().and_then(ProcessState::desk)
+            && desk.notifier.ensure_started().is_ok()
+        {
+            desk.notifier.add(None, [*notification, Notification::None]);
+        }
+    });
+}
+
 /// Submits one request.
 ///
 /// # Safety
@@ -383,7 +413,7 @@ fn begin(
     block: ControlBlock,
     fields: &Fields,
     kind: Kind,
-    list: Option<Arc<List>>,
+    list: Option<Arc<RequestList>>,
 ) -> Result<Request, Errno> {
     if is_in_flight(block, process) {
         return Err(Errno::INVAL);
@@ -459,9 +489,9 @@ fn hold(
 ) -> Result<(&'static Desk, FileAt), Errno> {
     loop {
         let held = process.desk().and_then(|desk| {
-            let told = !request.notice.is_silent() || request.list.is_some();
+            let told = !request.notification.is_none() || request.list.is_some();
             if told {
-                desk.herald.be_there()?;
+                desk.notifier.ensure_started()?;
             }
             Ok((desk, desk.hold(fd)?))
         });
@@ -476,7 +506,10 @@ fn hold(
 ///
 /// # Safety
 /// As for aio_read(3), of each.
-unsafe fn submit_list(list: &[*const Aiocb], together: Option<&Arc<List>>) -> Result<(), Errno> {
+unsafe fn submit_list(
+    list: &[*const Aiocb],
+    together: Option<&Arc<RequestList>>,
+) -> Result<(), Errno> {
     let process = ProcessState::get_or_init()?;
     let mut result = Ok(());
     for block in list.iter().filter_map(|raw| ControlBlock::new(*raw)) {
@@ -498,7 +531,7 @@ unsafe fn submit_list(list: &[*const Aiocb], together: Option<&Arc<List>>) -> Re
 unsafe fn submit_entry(
     process: &ProcessState,
     block: ControlBlock,
-    together: Option<&Arc<List>>,
+    together: Option<&Arc<RequestList>>,
 ) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let fields = unsafe { block.fields() };
@@ -524,7 +557,7 @@ unsafe fn submit_entry(
     let submitted = submit(process, request);
     if let (Err(_), Some(list)) = (&submitted, together) {
         // It counts no more; the list itself still holds one.
-        list.one_less();
+        list.remove();
     }
     submitted
 }

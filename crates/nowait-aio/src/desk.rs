@@ -41,7 +41,7 @@ use rustix::io::Errno;
 use crate::control_block::ControlBlock;
 use crate::fd_passing::{self, FdSender};
 use crate::keeper::Keeper;
-use crate::notice::Herald;
+use crate::notify::Notifier;
 use crate::request::Request;
 use crate::sys::open_file::DescriptorOf;
 use crate::sys::{descriptor_table, open_file, signal, thread};
@@ -64,7 +64,7 @@ pub struct Desk {
     lost: AtomicBool,
     /// Nobody ever used it.
     abandoned: AtomicBool,
-    pub herald: Herald,
+    pub notifier: Notifier,
 }
 
 /// What callers send.
@@ -240,7 +240,7 @@ impl Desk {
             depth: depth(),
             lost: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
-            herald: Herald::default(),
+            notifier: Notifier::default(),
         }));
         let _ = give.send(desk);
         Ok(desk)

@@ -27,9 +27,9 @@ use crate::abi::{AIO_ALLDONE, AIO_CANCELED, AIO_NOTCANCELED};
 use crate::desk::{Cancel, Desk, FileAt, Message, Submitted};
 use crate::fd_passing::{FdMessage, FdReceiver};
 use crate::file::{Direction, File, Inode};
-use crate::notice::{Outcome, finish_in_keeper};
 use crate::notification_slot::NotificationSlot;
-use crate::request::{Kind, Memory, Request};
+use crate::notify::{Notification, Notifier};
+use crate::request::{Kind, Memory, Outcome, Request};
 use crate::sys::open_file::DescriptorOf;
 use crate::sys::{epoll as sys_epoll, open_file, rw, thread};
 use crate::wait;
@@ -267,7 +267,7 @@ impl Keeper {
             Err(errno) => {
                 desk.leave();
                 let failed = in_flight(0);
-                finish_in_keeper(failed.request, Err(errno), &mut self.slot, &desk.herald);
+                finish_in_keeper(failed.request, Err(errno), &mut self.slot, &desk.notifier);
                 wait::wake_all();
             }
         }
@@ -620,7 +620,7 @@ impl Keeper {
         }
         for (request, outcome) in self.finished.drain(..) {
             desk.leave();
-            finish_in_keeper(request.request, outcome, &mut self.slot, &desk.herald);
+            finish_in_keeper(request.request, outcome, &mut self.slot, &desk.notifier);
         }
         wait::wake_all();
     }
@@ -756,6 +756,36 @@ impl Keeper {
             }
         }
     }
+}
+
+/// Completes a request. Its notifications are sent at once where that is possible, and by the notifier where
+/// they are not. The caller wakes waiting threads.
+fn finish_in_keeper(
+    request: Request,
+    outcome: Outcome,
+    slot: &mut &'static NotificationSlot,
+    notifier: &Notifier,
+) {
+    if request.notification.is_none() && request.list.is_none() {
+        return request.block.complete(outcome);
+    }
+    request.block.complete_and_notify(outcome, slot);
+    let last = request.list.as_ref().filter(|list| list.remove());
+    let of_list = last.map_or(Notification::None, |list| *list.notification());
+    // A thread, or a signal that cannot be queued now, would delay all other requests.
+    let unsent = [request.notification, of_list].map(|notification| {
+        if notification.is_thread() || notification.send() == Err(Errno::AGAIN) {
+            notification
+        } else {
+            Notification::None
+        }
+    });
+    if unsent.iter().all(Notification::is_none) {
+        return slot.set_finished();
+    }
+    slot.set_delayed();
+    let used = std::mem::replace(slot, notifier.idle_slot());
+    notifier.add(Some(used), unsent);
 }
 
 /// What came of a try to read or write a stream without waiting.

@@ -56,8 +56,8 @@ mod file;
 mod heap;
 mod keeper;
 
-mod notice;
 mod notification_slot;
+mod notify;
 mod process_state;
 mod request;
 mod sys;

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::abi::AIO_PRIO_DELTA_MAX;
 use crate::control_block::{ControlBlock, Fields};
-use crate::notice::{List, Notice};
+use crate::notify::{Notification, RequestList};
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +30,9 @@ pub struct Request {
     pub kind: Kind,
     pub memory: Memory,
     pub offset: u64,
-    pub notice: Notice,
+    pub notification: Notification,
     /// The list it was submitted with, if that wants to be told when all of it is done.
-    pub list: Option<Arc<List>>,
+    pub list: Option<Arc<RequestList>>,
 }
 
 impl Request {
@@ -41,9 +41,9 @@ impl Request {
         block: ControlBlock,
         fields: &Fields,
         kind: Kind,
-        list: Option<Arc<List>>,
+        list: Option<Arc<RequestList>>,
     ) -> Result<Request, Errno> {
-        let notice = Notice::new(&fields.sigevent)?;
+        let notification = Notification::new(&fields.sigevent)?;
         let transfer = matches!(kind, Kind::Read | Kind::Write);
         // Of a synchronisation the other asked are ignored.
         if transfer
@@ -62,7 +62,7 @@ impl Request {
                 len: if transfer { fields.nbytes } else { 0 },
             },
             offset: fields.offset.max(0) as u64,
-            notice,
+            notification,
             list,
         })
     }
@@ -130,3 +130,6 @@ impl IoBuf for Memory {
         unsafe { std::slice::from_raw_parts(self.slice_start(), self.len) }
     }
 }
+
+/// The result of a request: the number of bytes that were read or written.
+pub type Outcome = Result<usize, Errno>;
