@@ -52,9 +52,9 @@ pub fn attempt(
     request: &Request,
     counters: &RequestCounters,
 ) -> Attempt {
-    let mut memory = request.memory;
+    let mut buf = request.buf;
     // With O_DIRECT a try would be device I/O in the caller.
-    if flags.contains(OFlags::DIRECT) || memory.len > MOST {
+    if flags.contains(OFlags::DIRECT) || buf.len > MOST {
         return Attempt::NotHere;
     }
     let known = &KNOWN[request.fildes as usize % NUMBERS];
@@ -62,7 +62,7 @@ pub fn attempt(
     if advice == Advice::Skip && !known.is_another(fd) {
         return Attempt::NotHere;
     }
-    match cached(fd, memory.space(), request.offset) {
+    match cached(fd, buf.space(), request.offset) {
         Ok(Cached::All(n)) => {
             known.history.hit();
             increment(&counters.hits);

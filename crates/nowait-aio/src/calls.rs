@@ -22,7 +22,7 @@ use crate::counters::increment;
 use crate::desk::{Desk, FileAt, Submitted};
 use crate::notify::{Notification, RequestList};
 use crate::process_state::ProcessState;
-use crate::request::{Kind, Outcome, Request};
+use crate::request::{Opcode, Outcome, Request};
 use crate::sys::errno::fail;
 use crate::sys::futex::{self, NEVER};
 use crate::sys::signal;
@@ -63,7 +63,7 @@ fn to_c(result: Result<(), Errno>) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aio_read(block: *mut Aiocb) -> c_int {
     // SAFETY: the caller's promise.
-    to_c(uncancelled(|| unsafe { submit_one(block, Kind::Read) }))
+    to_c(uncancelled(|| unsafe { submit_one(block, Opcode::Read) }))
 }
 
 /// Submits a write: aio_write(3).
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn aio_read(block: *mut Aiocb) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aio_write(block: *mut Aiocb) -> c_int {
     // SAFETY: the caller's promise.
-    to_c(uncancelled(|| unsafe { submit_one(block, Kind::Write) }))
+    to_c(uncancelled(|| unsafe { submit_one(block, Opcode::Write) }))
 }
 
 /// Submits an fsync(2) or fdatasync(2): aio_fsync(3).
@@ -82,13 +82,13 @@ pub unsafe extern "C" fn aio_write(block: *mut Aiocb) -> c_int {
 /// As aio_fsync(3) says of the block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aio_fsync(op: c_int, block: *mut Aiocb) -> c_int {
-    let kind = match op {
-        libc::O_SYNC => Kind::Sync,
-        libc::O_DSYNC => Kind::DataSync,
+    let opcode = match op {
+        libc::O_SYNC => Opcode::Sync,
+        libc::O_DSYNC => Opcode::DataSync,
         _ => return fail(Errno::INVAL),
     };
     // SAFETY: the caller's promise.
-    to_c(uncancelled(|| unsafe { submit_one(block, kind) }))
+    to_c(uncancelled(|| unsafe { submit_one(block, opcode) }))
 }
 
 /// How a request is: aio_error(3). -1 is no request's error: it says that there is no such request.
@@ -335,13 +335,13 @@ fn flags_of(fildes: RawFd) -> Result<OFlags, Errno> {
 }
 
 /// The flags of an open file that this may be done to; EBADF of any other.
-fn checked_flags(fildes: RawFd, kind: Kind) -> Result<OFlags, Errno> {
+fn checked_flags(fildes: RawFd, opcode: Opcode) -> Result<OFlags, Errno> {
     let flags = flags_of(fildes)?;
     let access = flags & OFlags::RWMODE;
-    let allowed = match kind {
-        Kind::Read => access != OFlags::WRONLY,
-        Kind::Write => access != OFlags::RDONLY,
-        Kind::Sync | Kind::DataSync => true,
+    let allowed = match opcode {
+        Opcode::Read => access != OFlags::WRONLY,
+        Opcode::Write => access != OFlags::RDONLY,
+        Opcode::Sync | Opcode::DataSync => true,
     };
     if allowed && !flags.contains(OFlags::PATH) {
         Ok(flags)
@@ -352,8 +352,8 @@ fn checked_flags(fildes: RawFd, kind: Kind) -> Result<OFlags, Errno> {
 
 /// EBADF for a synchronisation of what is no open file; EINVAL for one of a pipe or a socket, which it
 /// would wait for the readers of.
-fn sync_is_possible(fildes: RawFd, kind: Kind) -> Result<(), Errno> {
-    if !matches!(kind, Kind::Sync | Kind::DataSync) {
+fn sync_is_possible(fildes: RawFd, opcode: Opcode) -> Result<(), Errno> {
+    if !matches!(opcode, Opcode::Sync | Opcode::DataSync) {
         return Ok(());
     }
     flags_of(fildes)?;
@@ -397,13 +397,13 @@ fn raise_in_caller(notification: &Notification) {
 ///
 /// # Safety
 /// As for aio_read(3).
-unsafe fn submit_one(block: *mut Aiocb, kind: Kind) -> Result<(), Errno> {
+unsafe fn submit_one(block: *mut Aiocb, opcode: Opcode) -> Result<(), Errno> {
     let block = ControlBlock::new(block).ok_or(Errno::INVAL)?;
     let process = ProcessState::get_or_init()?;
     // SAFETY: the caller's promise.
     let fields = unsafe { block.fields() };
-    let request = begin(process, block, &fields, kind, None)?;
-    sync_is_possible(request.fildes, kind).inspect_err(|errno| block.complete(Err(*errno)))?;
+    let request = begin(process, block, &fields, opcode, None)?;
+    sync_is_possible(request.fildes, opcode).inspect_err(|errno| block.complete(Err(*errno)))?;
     submit(process, request)
 }
 
@@ -412,13 +412,13 @@ fn begin(
     process: &ProcessState,
     block: ControlBlock,
     fields: &Fields,
-    kind: Kind,
+    opcode: Opcode,
     list: Option<Arc<RequestList>>,
 ) -> Result<Request, Errno> {
     if is_in_flight(block, process) {
         return Err(Errno::INVAL);
     }
-    let request = Request::new(block, fields, kind, list);
+    let request = Request::new(block, fields, opcode, list);
     block.begin(process.generation());
     request.inspect_err(|errno| block.complete(Err(*errno)))
 }
@@ -426,9 +426,9 @@ fn begin(
 /// Does a request that the page cache can serve, or that can't be done; hands in any other. Of a
 /// descriptor that is not open, or not for this, the request itself tells.
 fn submit(process: &ProcessState, request: Request) -> Result<(), Errno> {
-    let counters = process.counters.of(request.kind);
-    let flags = match checked_flags(request.fildes, request.kind) {
-        Ok(_) if request.memory.is_null() => Err(Errno::FAULT),
+    let counters = process.counters.of(request.opcode);
+    let flags = match checked_flags(request.fildes, request.opcode) {
+        Ok(_) if request.buf.is_null() => Err(Errno::FAULT),
         flags => flags,
     };
     let flags = match flags {
@@ -442,7 +442,7 @@ fn submit(process: &ProcessState, request: Request) -> Result<(), Errno> {
     // meanwhile, on another thread, calls say EBADF or see the file that has it now, as with any
     // other call that is made while another thread closes its file.
     let fd = unsafe { BorrowedFd::borrow_raw(request.fildes) };
-    if request.kind == Kind::Read
+    if request.opcode == Opcode::Read
         && let Attempt::Done(outcome) = attempt(fd, flags, &request, counters)
     {
         finish_in_caller(&request, outcome);
@@ -535,14 +535,14 @@ unsafe fn submit_entry(
 ) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let fields = unsafe { block.fields() };
-    let kind = match fields.opcode {
-        LIO_READ => Ok(Kind::Read),
-        LIO_WRITE => Ok(Kind::Write),
+    let opcode = match fields.opcode {
+        LIO_READ => Ok(Opcode::Read),
+        LIO_WRITE => Ok(Opcode::Write),
         LIO_NOP => return Ok(()),
         _ => Err(Errno::INVAL),
     };
-    let request = match kind {
-        Ok(kind) => begin(process, block, &fields, kind, together.cloned())?,
+    let request = match opcode {
+        Ok(opcode) => begin(process, block, &fields, opcode, together.cloned())?,
         Err(errno) => {
             if !is_in_flight(block, process) {
                 block.begin(process.generation());

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::request::Kind;
+use crate::request::Opcode;
 
 /// The counters for one kind of request.
 #[derive(Debug)]
@@ -26,11 +26,11 @@ pub struct Counters {
 
 impl Counters {
     /// The counters for one kind of request.
-    pub fn of(&self, kind: Kind) -> &RequestCounters {
-        match kind {
-            Kind::Read => &self.read,
-            Kind::Write => &self.write,
-            Kind::Sync | Kind::DataSync => &self.fsync,
+    pub fn of(&self, opcode: Opcode) -> &RequestCounters {
+        match opcode {
+            Opcode::Read => &self.read,
+            Opcode::Write => &self.write,
+            Opcode::Sync | Opcode::DataSync => &self.fsync,
         }
     }
 

@@ -29,7 +29,7 @@ use crate::fd_passing::{FdMessage, FdReceiver};
 use crate::file::{Direction, File, Inode};
 use crate::notification_slot::NotificationSlot;
 use crate::notify::{Notification, Notifier};
-use crate::request::{Kind, Memory, Outcome, Request};
+use crate::request::{Buffer, Opcode, Outcome, Request};
 use crate::sys::open_file::DescriptorOf;
 use crate::sys::{epoll as sys_epoll, open_file, rw, thread};
 use crate::wait;
@@ -100,7 +100,7 @@ impl InFlight {
     /// Whether it can't be cancelled any more. A read that waits for bytes can; a write that waits for
     /// room has begun, as with glibc, whose thread is in write(2).
     fn has_begun(&self) -> bool {
-        self.at_engine || self.done > 0 || self.tried && self.request.kind == Kind::Write
+        self.at_engine || self.done > 0 || self.tried && self.request.opcode == Opcode::Write
     }
 }
 
@@ -323,7 +323,7 @@ impl Keeper {
         let InFlight {
             file: id, flags, ..
         } = request;
-        let kind = request.request.kind;
+        let opcode = request.request.opcode;
         let token = match self.free.pop() {
             Some(token) => {
                 self.requests[token] = Some(request);
@@ -338,7 +338,7 @@ impl Keeper {
             return;
         };
         let siblings = self.inodes.entry(file.inode()).or_default();
-        if matches!(kind, Kind::Sync | Kind::DataSync) {
+        if matches!(opcode, Opcode::Sync | Opcode::DataSync) {
             siblings.barrier.close(token);
             return self.release_syncs(id);
         }
@@ -346,9 +346,9 @@ impl Keeper {
         if let Some(request) = &mut self.requests[token] {
             request.era = era;
         }
-        match kind {
+        match opcode {
             _ if !file.takes_positional_calls() => {
-                let direction = if kind == Kind::Read {
+                let direction = if opcode == Opcode::Read {
                     Direction::In
                 } else {
                     Direction::Out
@@ -359,7 +359,7 @@ impl Keeper {
                     self.advance(id, direction);
                 }
             }
-            Kind::Write if flags.contains(OFlags::APPEND) => {
+            Opcode::Write if flags.contains(OFlags::APPEND) => {
                 file.appends.push_back(token);
                 self.queue(id);
             }
@@ -433,25 +433,25 @@ impl Keeper {
             return;
         };
         let (handle, offset) = (file.handle(), request.request.offset);
-        let memory = request.request.memory.skip(request.done);
-        let op = match request.request.kind {
-            kind @ (Kind::Read | Kind::Write) if stream => {
+        let buf = request.request.buf.skip(request.done);
+        let op = match request.request.opcode {
+            opcode @ (Opcode::Read | Opcode::Write) if stream => {
                 let (handle, called) = (handle.clone(), Arc::new(OnceLock::new()));
                 request.called = Some(called.clone());
                 Op::from(Call::new(move || {
-                    // SAFETY: the memory is that of a request in flight: see `Memory`.
+                    // SAFETY: the memory is that of a request in flight: see `Buffer`.
                     let outcome = unsafe {
-                        let Memory { start, len } = memory.whole();
-                        rw::transfer(handle.as_fd(), kind == Kind::Write, start, len)
+                        let Buffer { start, len } = buf.whole();
+                        rw::transfer(handle.as_fd(), opcode == Opcode::Write, start, len)
                     };
                     let _ = called.set(outcome);
                 }))
             }
             // As pread(2): what was read before an error counts.
-            Kind::Read => Op::from(Read::new(handle, Box::new(memory), offset).or_part()),
-            Kind::Write => Op::from(Write::new(handle, Box::new(memory), offset)),
-            Kind::Sync => Op::from(Fsync::new(handle)),
-            Kind::DataSync => Op::from(Fsync::data(handle)),
+            Opcode::Read => Op::from(Read::new(handle, Box::new(buf), offset).or_part()),
+            Opcode::Write => Op::from(Write::new(handle, Box::new(buf), offset)),
+            Opcode::Sync => Op::from(Fsync::new(handle)),
+            Opcode::DataSync => Op::from(Fsync::data(handle)),
         };
         self.ops.push(op.token(token as u64));
         request.at_engine = true;
@@ -483,8 +483,8 @@ impl Keeper {
             return;
         };
         request.at_engine = false;
-        let (id, kind) = (request.file, request.request.kind);
-        let append = kind == Kind::Write && request.flags.contains(OFlags::APPEND);
+        let (id, opcode) = (request.file, request.request.opcode);
+        let append = opcode == Opcode::Write && request.flags.contains(OFlags::APPEND);
         let mut stream = None;
         if let Some(file) = self.files.get_mut(&id) {
             file.at_engine -= 1;
@@ -591,7 +591,7 @@ impl Keeper {
         };
         self.free.push(token);
         let id = request.file;
-        if matches!(request.request.kind, Kind::Read | Kind::Write)
+        if matches!(request.request.opcode, Opcode::Read | Opcode::Write)
             && let Some(file) = self.files.get(&id)
             && let Some(siblings) = self.inodes.get_mut(&file.inode())
         {
@@ -803,8 +803,8 @@ impl InFlight {
         match outcome {
             Ok(n) => {
                 self.done += n;
-                let is_part = n > 0 && self.done < self.request.memory.len;
-                (self.request.kind == Kind::Read || !is_part).then_some(Ok(self.done))
+                let is_part = n > 0 && self.done < self.request.buf.len;
+                (self.request.opcode == Opcode::Read || !is_part).then_some(Ok(self.done))
             }
             Err(Errno::INTR) => None,
             // What was written before counts; the error comes back to the next write.
@@ -819,9 +819,9 @@ fn transfer(file: &File, request: &mut InFlight, direction: Direction) -> Transf
     let write = direction == Direction::Out;
     let may_wait = !request.flags.contains(OFlags::NONBLOCK);
     loop {
-        let rest = request.request.memory.skip(request.done);
-        let outcome = if request.request.memory.len > 0 {
-            // SAFETY: the memory is that of a request in flight: see `Memory`.
+        let rest = request.request.buf.skip(request.done);
+        let outcome = if request.request.buf.len > 0 {
+            // SAFETY: the memory is that of a request in flight: see `Buffer`.
             unsafe { rw::transfer_nowait(file.as_fd(), write, rest.start, rest.len) }
         } else if write {
             rw::send_empty(file.as_fd()).map(|()| 0)
@@ -831,7 +831,7 @@ fn transfer(file: &File, request: &mut InFlight, direction: Direction) -> Transf
         match outcome {
             Err(Errno::AGAIN) if may_wait => return Transfer::NotReady,
             // The kernel never shows the file a transfer of no bytes in pieces: read(2) and write(2) do.
-            Err(Errno::NOTSOCK) if request.request.memory.len == 0 => {
+            Err(Errno::NOTSOCK) if request.request.buf.len == 0 => {
                 return match file.takes(direction) {
                     Err(errno) => Transfer::Done(Err(errno)),
                     Ok(()) => Transfer::Blocking,
