@@ -19,9 +19,9 @@ use crate::abi::{
 use crate::attempt::{Attempt, attempt};
 use crate::control_block::{ControlBlock, Fields, Status};
 use crate::counters::increment;
-use crate::desk::{Desk, FileAt, Submitted};
 use crate::notify::{Notification, RequestList};
 use crate::process_state::ProcessState;
+use crate::queue::{FileRef, Submission, SubmissionQueue};
 use crate::request::{Opcode, Outcome, Request};
 use crate::sys::errno::fail;
 use crate::sys::futex::{self, NEVER};
@@ -243,16 +243,16 @@ unsafe fn cancel(fildes: RawFd, block: Option<ControlBlock>) -> Result<c_int, Er
             _ => return Ok(AIO_ALLDONE),
         }
     }
-    let Some(desk) = ProcessState::get().and_then(ProcessState::known_desk) else {
+    let Some(queue) = ProcessState::get().and_then(ProcessState::queue) else {
         return Ok(match block {
             Some(block) if in_progress(block) => AIO_NOTCANCELED,
             _ => AIO_ALLDONE,
         });
     };
-    if desk.is_lost() {
+    if queue.is_disconnected() {
         return Ok(AIO_NOTCANCELED);
     }
-    match (desk.cancel(fildes, block), block) {
+    match (queue.cancel(fildes, block), block) {
         // Another thread is still submitting it.
         (AIO_ALLDONE, Some(block)) if in_progress(block) => Ok(AIO_NOTCANCELED),
         (answer, _) => Ok(answer),
@@ -385,10 +385,12 @@ fn raise_in_caller(notification: &Notification) {
     }
     // The driver needs the notifier's lock too.
     signal::with_all_blocked(|| {
-        if let Ok(desk) = ProcessState::get_or_init().and_then(ProcessState::desk)
-            && desk.notifier.ensure_started().is_ok()
+        if let Ok(queue) = ProcessState::get_or_init().and_then(ProcessState::queue_or_start_driver)
+            && queue.notifier.ensure_started().is_ok()
         {
-            desk.notifier.add(None, [*notification, Notification::None]);
+            queue
+                .notifier
+                .add(None, [*notification, Notification::None]);
         }
     });
 }
@@ -461,10 +463,10 @@ fn hand_in(
     flags: OFlags,
 ) -> Result<(), Errno> {
     signal::with_all_blocked(|| match hold(process, fd, &request) {
-        Ok((desk, file)) => {
-            desk.submit(Submitted {
+        Ok((queue, file)) => {
+            queue.submit(Submission {
                 request,
-                flags,
+                file_flags: flags,
                 file,
             });
             Ok(())
@@ -481,21 +483,21 @@ fn hand_in(
     })
 }
 
-/// Has the desk hold the file, and a place for the request.
+/// Has the queue hold the file, and a place for the request.
 fn hold(
     process: &ProcessState,
     fd: BorrowedFd<'_>,
     request: &Request,
-) -> Result<(&'static Desk, FileAt), Errno> {
+) -> Result<(&'static SubmissionQueue, FileRef), Errno> {
     loop {
-        let held = process.desk().and_then(|desk| {
+        let held = process.queue_or_start_driver().and_then(|queue| {
             let told = !request.notification.is_none() || request.list.is_some();
             if told {
-                desk.notifier.ensure_started()?;
+                queue.notifier.ensure_started()?;
             }
-            Ok((desk, desk.hold(fd)?))
+            Ok((queue, queue.reserve(fd)?))
         });
-        // The program had closed the way to that desk; the next one has its own.
+        // The program had closed the way to that queue; the next one has its own.
         if !matches!(held, Err(Errno::PIPE)) {
             return held;
         }

@@ -2,7 +2,7 @@
 //! own, and drives the engine.
 //!
 //! ```text
-//!   desk.queue ─► take in ─► positional ─► its file's lane ─► engine ─► reap ─┐
+//!   queue.queue ─► take in ─► positional ─► its file's lane ─► engine ─► reap ─┐
 //!                        ├─► append ─────► one at a time ──────┘               ├─► finish
 //!                        ├─► sync ───────► when all before it are done ─┘      │
 //!                        └─► stream ─────► when it is ready (epoll), at once ──┘
@@ -12,7 +12,6 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -24,11 +23,11 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::abi::{AIO_ALLDONE, AIO_CANCELED, AIO_NOTCANCELED};
-use crate::desk::{Cancel, Desk, FileAt, Message, Submitted};
 use crate::fd_passing::{FdMessage, FdReceiver};
 use crate::file::{Direction, File, Inode};
 use crate::notification_slot::NotificationSlot;
 use crate::notify::{Notification, Notifier};
+use crate::queue::{Cancellation, FileRef, Message, Submission, SubmissionQueue};
 use crate::request::{Buffer, Opcode, Outcome, Request};
 use crate::sys::open_file::DescriptorOf;
 use crate::sys::{epoll as sys_epoll, open_file, rw, thread};
@@ -202,55 +201,49 @@ impl Keeper {
     }
 
     /// The keeper's life: take in, hand on, reap, tell, sleep.
-    pub fn keep(mut self, desk: &'static Desk) {
+    pub fn keep(mut self, queue: &'static SubmissionQueue) {
         loop {
-            while self.step(desk) {}
-            if self.cut_off && desk.is_abandoned() {
+            while self.step(queue) {}
+            if self.cut_off && queue.is_discarded() {
                 return;
             }
             for _ in 0..LINGER {
-                if !desk.queue.is_empty() {
+                if !queue.is_empty() {
                     break;
                 }
                 std::thread::yield_now();
             }
-            desk.asleep.store(true, Ordering::Relaxed);
-            fence(Ordering::SeqCst);
-            // Who came before "asleep" was seen wakes nobody: look once more.
-            if desk.queue.is_empty() {
-                self.sleep();
-            }
-            desk.asleep.store(false, Ordering::Relaxed);
+            queue.sleep_if_empty(|| self.sleep());
         }
     }
 
     /// Does what there is to do; says whether there was anything.
-    fn step(&mut self, desk: &'static Desk) -> bool {
+    fn step(&mut self, queue: &'static SubmissionQueue) -> bool {
         let mut busy = false;
-        while let Some(message) = desk.queue.pop() {
+        while let Some(message) = queue.pop() {
             busy = true;
             match message {
-                Message::Submit(submitted) => self.take_in(desk, submitted),
-                Message::Cancel(cancel) => self.cancel(desk, &cancel),
+                Message::Submit(submitted) => self.take_in(queue, submitted),
+                Message::Cancel(cancel) => self.cancel(queue, &cancel),
             }
         }
         self.hand_on();
         busy |= self.reap();
         busy |= !self.finished.is_empty();
-        self.tell(desk);
+        self.tell(queue);
         busy
     }
 
     /// Takes in a request, with its file.
-    fn take_in(&mut self, desk: &Desk, submitted: Submitted) {
-        let Submitted {
+    fn take_in(&mut self, queue: &SubmissionQueue, submitted: Submission) {
+        let Submission {
             request,
-            flags,
+            file_flags: flags,
             file,
         } = submitted;
         let id = match file {
-            FileAt::Kept(id) => Ok(id),
-            FileAt::Letter(letter) => self.open(desk, letter, request.fildes),
+            FileRef::Open(id) => Ok(id),
+            FileRef::Passed(letter) => self.open(queue, letter, request.fildes),
         };
         let in_flight = |file| InFlight {
             request,
@@ -265,16 +258,16 @@ impl Keeper {
         match id {
             Ok(id) => self.place(in_flight(id)),
             Err(errno) => {
-                desk.leave();
+                queue.release();
                 let failed = in_flight(0);
-                finish_in_keeper(failed.request, Err(errno), &mut self.slot, &desk.notifier);
+                finish_in_keeper(failed.request, Err(errno), &mut self.slot, &queue.notifier);
                 wait::wake_all();
             }
         }
     }
 
     /// The file that a letter has brought: one that is kept already, or a new one.
-    fn open(&mut self, desk: &Desk, letter: u64, fildes: i32) -> Result<u64, Errno> {
+    fn open(&mut self, queue: &SubmissionQueue, letter: u64, fildes: i32) -> Result<u64, Errno> {
         // It was sent before its request was handed in. No more are opened than needed: each that
         // waits here takes a place in the table.
         while !self.letters.contains_key(&letter) && self.receive_file() {}
@@ -287,7 +280,7 @@ impl Keeper {
             file.is_some_and(|file| open_file::is_same(file.as_fd(), fd.as_fd()) == Some(true))
         };
         if let Some(&id) = siblings.iter().find(same) {
-            desk.kept().join(id, fildes);
+            queue.open_files().add_request(id, fildes);
             return Ok(id);
         }
         let id = self.next_file;
@@ -295,7 +288,7 @@ impl Keeper {
         let number = fd.as_raw_fd();
         self.files.insert(id, File::new(fd, inode)?);
         self.inodes.entry(inode).or_default().files.push(id);
-        desk.kept().add(id, number, fildes);
+        queue.open_files().insert(id, number, fildes);
         Ok(id)
     }
 
@@ -602,15 +595,15 @@ impl Keeper {
     }
 
     /// Lets go of files that nothing is in flight on any more, and tells the program.
-    fn tell(&mut self, desk: &'static Desk) {
+    fn tell(&mut self, queue: &'static SubmissionQueue) {
         if self.finished.is_empty() {
             return;
         }
         let mut gone = Vec::new();
         {
-            let mut kept = desk.kept();
+            let mut kept = queue.open_files();
             for (request, _) in &self.finished {
-                if kept.leave(request.file) {
+                if kept.remove_request(request.file) {
                     gone.push(request.file);
                 }
             }
@@ -619,8 +612,8 @@ impl Keeper {
             self.close(id);
         }
         for (request, outcome) in self.finished.drain(..) {
-            desk.leave();
-            finish_in_keeper(request.request, outcome, &mut self.slot, &desk.notifier);
+            queue.release();
+            finish_in_keeper(request.request, outcome, &mut self.slot, &queue.notifier);
         }
         wait::wake_all();
     }
@@ -642,13 +635,13 @@ impl Keeper {
     }
 
     /// Cancels what nobody has begun.
-    fn cancel(&mut self, desk: &'static Desk, cancel: &Cancel) {
+    fn cancel(&mut self, queue: &'static SubmissionQueue, cancel: &Cancellation) {
         let mut waiting = HashSet::new();
         let mut begun = false;
         let mut judged = HashMap::new();
         for (token, request) in self.requests.iter().enumerate() {
             let Some(request) = request else { continue };
-            let meant = request.request.fildes == cancel.fildes
+            let meant = request.request.fildes == cancel.fildes.number
                 && cancel
                     .block
                     .is_none_or(|block| block == request.request.block);
@@ -691,8 +684,8 @@ impl Keeper {
             self.watch(id);
         }
         // The answer comes after the fact: whoever has it finds ECANCELED.
-        self.tell(desk);
-        cancel.answer(match (begun, any) {
+        self.tell(queue);
+        cancel.set_answer(match (begun, any) {
             (true, _) => AIO_NOTCANCELED,
             (false, true) => AIO_CANCELED,
             (false, false) => AIO_ALLDONE,
@@ -701,19 +694,15 @@ impl Keeper {
 
     /// Whether the number by which the program names a file is still the file of this request.
     /// Where the kernel can't say, it is.
-    fn is_meant(&self, request: &InFlight, cancel: &Cancel) -> bool {
+    fn is_meant(&self, request: &InFlight, cancel: &Cancellation) -> bool {
         let Some(file) = self.files.get(&request.file) else {
             return false;
-        };
-        let named = DescriptorOf {
-            thread: cancel.thread,
-            number: cancel.fildes,
         };
         let kept = DescriptorOf {
             thread: thread::id(),
             number: file.as_fd().as_raw_fd(),
         };
-        open_file::is_same_across_threads(named, kept) != Some(false)
+        open_file::is_same_across_threads(cancel.fildes, kept) != Some(false)
     }
 
     /// Nothing tells what there is: a sandbox has taken epoll_wait(2) away. So all of it is looked at, now

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use rustix::io::Errno;
 
 use crate::counters::Counters;
-use crate::desk::Desk;
+use crate::driver_thread;
 use crate::heap::Heap;
+use crate::queue::SubmissionQueue;
 use crate::sys::memory::PAGE_SIZE;
 use crate::sys::{clock, errno, memory};
 
@@ -22,7 +23,7 @@ pub struct ProcessState {
     generation: AtomicU64,
     /// The process that the page belongs to. A child of vfork(2) has its parent's page until execve(2).
     pid: AtomicU32,
-    desk: AtomicPtr<Desk>,
+    queue: AtomicPtr<SubmissionQueue>,
     pub counters: Counters,
     pub heap: Heap,
 }
@@ -89,27 +90,28 @@ impl ProcessState {
         self.pid.load(Ordering::Relaxed) == std::process::id()
     }
 
-    /// The desk, if there is one.
-    pub fn known_desk(&self) -> Option<&'static Desk> {
-        // SAFETY: what was ever stored lives as long as the process.
-        unsafe { self.desk.load(Ordering::Acquire).as_ref() }
+    /// The submission queue, if there is one.
+    pub fn queue(&self) -> Option<&'static SubmissionQueue> {
+        // SAFETY: the pointer is null or comes from `SubmissionQueue::new`, which never frees it.
+        unsafe { self.queue.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The desk, opened on first use, and anew after it was lost.
-    pub fn desk(&self) -> Result<&'static Desk, Errno> {
+    /// The submission queue. Starts a driver on first use, and again after the queue was disconnected.
+    pub fn queue_or_start_driver(&self) -> Result<&'static SubmissionQueue, Errno> {
         loop {
-            let known = self.desk.load(Ordering::Acquire);
-            if let Some(desk) = self.known_desk().filter(|desk| !desk.is_lost()) {
-                return Ok(desk);
+            let current = self.queue.load(Ordering::Acquire);
+            if let Some(queue) = self.queue().filter(|queue| !queue.is_disconnected()) {
+                return Ok(queue);
             }
-            let made = Desk::open(self.generation()).map_err(errno::resource_shortage_to_again)?;
-            let new = std::ptr::from_ref(made).cast_mut();
+            let queue = driver_thread::start(self.generation())
+                .map_err(errno::resource_shortage_to_again)?;
+            let new = std::ptr::from_ref(queue).cast_mut();
             let stored =
-                self.desk
-                    .compare_exchange(known, new, Ordering::AcqRel, Ordering::Acquire);
+                self.queue
+                    .compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
             if stored.is_err() {
                 // Another thread was faster.
-                made.abandon();
+                queue.discard();
             }
         }
     }
