@@ -4,8 +4,8 @@ use std::sync::mpsc;
 
 use rustix::io::Errno;
 
+use crate::driver::Driver;
 use crate::fd_passing;
-use crate::keeper::Keeper;
 use crate::queue::SubmissionQueue;
 use crate::sys::{descriptor_table, thread};
 
@@ -30,12 +30,12 @@ pub fn start(generation: u64) -> Result<&'static SubmissionQueue, Errno> {
             let _ = progress_sender.send(Progress::HasOwnTable(thread::id()));
         });
         let closed = own_table.and_then(|()| descriptor_table::close_all_but(number));
-        match closed.and_then(|()| Keeper::new(receiver)) {
+        match closed.and_then(|()| Driver::new(receiver)) {
             Ok(driver) => {
                 let _ = progress_sender.send(Progress::Ready);
                 // There is no queue if `start` has failed.
                 if let Ok(queue) = queue.recv() {
-                    driver.keep(queue);
+                    driver.run(queue);
                 }
             }
             Err(errno) => {

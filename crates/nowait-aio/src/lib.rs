@@ -49,13 +49,11 @@ mod attempt;
 mod calls;
 mod control_block;
 mod counters;
+mod driver;
 mod driver_thread;
 mod exit;
 mod fd_passing;
-mod file;
 mod heap;
-mod keeper;
-
 mod notification_slot;
 mod notify;
 mod process_state;
