@@ -45,6 +45,21 @@ pub enum Status {
     Done(i32),
 }
 
+impl Status {
+    /// True until the program was notified: aio_suspend(3) waits for such a request.
+    pub fn is_pending(self) -> bool {
+        matches!(
+            self,
+            Status::InProgress | Status::Notifying | Status::NotificationDelayed
+        )
+    }
+
+    /// True if the program must not submit the block again. It may do so while it is being notified.
+    pub fn is_in_flight(self) -> bool {
+        matches!(self, Status::InProgress | Status::NotificationDelayed)
+    }
+}
+
 /// A pointer to a control block of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ControlBlock(NonNull<Aiocb>);

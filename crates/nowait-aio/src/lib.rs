@@ -45,13 +45,11 @@
 
 mod abi;
 mod allocator;
-mod attempt;
 mod calls;
 mod control_block;
 mod counters;
 mod driver;
 mod driver_thread;
-mod exit;
 mod fd_passing;
 mod heap;
 mod notification_slot;
@@ -59,6 +57,7 @@ mod notify;
 mod process_state;
 mod queue;
 mod request;
+mod submit;
 mod sys;
 mod wait;
 

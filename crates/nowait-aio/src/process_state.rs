@@ -80,9 +80,14 @@ impl ProcessState {
         }
     }
 
-    /// The generation of this process; 0 if it has submitted no request. Async-signal-safe.
+    /// The generation of the process that the page belongs to; 0 before its first request.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// The generation of this process; 0 if it has submitted no request. Async-signal-safe.
+    pub fn current_generation() -> u64 {
+        ProcessState::get().map_or(0, ProcessState::generation)
     }
 
     /// False in a child of vfork(2), which has its parent's page.

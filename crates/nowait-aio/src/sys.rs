@@ -10,6 +10,7 @@ pub mod futex;
 pub mod memory;
 pub mod open_file;
 pub mod process;
+pub mod pthread_cancel;
 pub mod rw;
 pub mod signal;
 pub mod thread;

@@ -24,3 +24,11 @@ pub fn resource_shortage_to_again(errno: Errno) -> Errno {
         errno => errno,
     }
 }
+
+/// Returns 0, or sets errno and returns −1.
+pub fn to_c(result: Result<(), Errno>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(errno) => fail(errno),
+    }
+}
