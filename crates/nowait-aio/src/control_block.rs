@@ -11,10 +11,10 @@
 //! ```
 //! A copy of a block keeps the state that the block had when it was copied. A copy can be submitted.
 //!
-//! All of them are atomics, so that aio_error(3) and aio_return(3) can run in a signal handler.
+//! The fields are atomics, so that aio_error(3) and aio_return(3) can run in a signal handler.
 //!
 //! The program may free or resubmit a block as soon as it is notified. So all fields get their last value
-//! before the notification, and the [`NotificationSlot`] says when the notification was sent.
+//! before the notification. The [`NotificationSlot`] changes when the notification was sent.
 
 use std::ffi::c_int;
 use std::ptr::{NonNull, null_mut};
@@ -167,8 +167,8 @@ impl ControlBlock {
         self.set_result(result, null_mut());
     }
 
-    /// Marks the request as done, and its notification as being sent until the slot says otherwise. The
-    /// library does not access the block again.
+    /// Marks the request as done, and its notification as being sent, until the slot changes. The library
+    /// does not access the block again.
     pub fn complete_and_notify(
         self,
         result: Result<usize, Errno>,

@@ -1,4 +1,4 @@
-//! Reads and writes at a file's own position, for files that are no place for pread(2).
+//! Reads and writes without an offset, for files that pread(2) does not support.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
