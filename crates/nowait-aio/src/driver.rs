@@ -1,5 +1,5 @@
-//! The driver: the one thread that has the open files of requests in flight, in a descriptor table of its own,
-//! and drives the engine.
+//! The driver: the one thread that has the open files of requests in flight, in a descriptor table of its
+//! own, and drives the engine.
 //!
 //! ```text
 //!   queue ─► accept ─► scheduler ─► finished ─► complete

@@ -24,7 +24,7 @@ pub enum Progress {
     Sending,
     /// It cannot be sent now, and is tried again later.
     Delayed,
-    /// It was sent, or dropped after too many tries.
+    /// It was sent, or dropped because it could not be sent for a long time.
     Finished,
 }
 

@@ -167,8 +167,8 @@ impl SubmissionQueue {
         }
     }
 
-    /// Counts a request on the file if the driver has it. The kernel tells whether the descriptor still refers
-    /// to that file. The driver closes no file while the lock is held.
+    /// Counts a request on the file if the driver has it. The kernel tells whether the descriptor still
+    /// refers to that file. The driver closes no file while the lock is held.
     fn count_if_open(&self, fildes: RawFd) -> Option<u64> {
         self.open_files().add_request_by_fildes(fildes, |number| {
             let of_program = DescriptorOf {
@@ -241,7 +241,8 @@ impl SubmissionQueue {
         self.messages.is_empty()
     }
 
-    /// Runs `sleep` unless the queue has a message. For the driver: a message that comes later ends the sleep.
+    /// Runs `sleep` unless the queue has a message. For the driver: a message that comes later ends the
+    /// sleep.
     pub fn sleep_if_empty(&self, sleep: impl FnOnce()) {
         self.asleep.store(true, Ordering::Relaxed);
         // Pairs with the fence in `push`.

@@ -1,5 +1,5 @@
-//! Submits one request: completes it within the call if the page cache has the data, or if it cannot be carried
-//! out, and queues it otherwise.
+//! Submits one request: completes it within the call if the page cache has the data, or if it cannot be
+//! carried out, and queues it otherwise.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -68,8 +68,8 @@ pub fn submit(process: &ProcessState, request: Request) -> Result<(), Errno> {
     enqueue(process, fd, request, file_flags)
 }
 
-/// Queues a request, with signals blocked: a handler that waits for the driver must not interrupt a thread that
-/// holds something the driver needs.
+/// Queues a request, with signals blocked: a handler that waits for the driver must not interrupt a thread
+/// that holds something the driver needs.
 fn enqueue(
     process: &ProcessState,
     fd: BorrowedFd<'_>,

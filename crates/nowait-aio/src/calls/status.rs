@@ -37,8 +37,8 @@ pub unsafe extern "C" fn aio_return(block: *mut Aiocb) -> isize {
         Status::Done(0) => block.return_value(),
         Status::Done(errno) => fail(Errno::from_raw_os_error(errno)) as isize,
         Status::NotSubmitted => fail(Errno::INVAL) as isize,
-        // The request is not done, and POSIX leaves the result undefined. glibc does not set errno, and there are
-        // programs that look at errno alone.
+        // The request is not done, and POSIX leaves the result undefined. glibc does not set errno, and there
+        // are programs that look at errno alone.
         _ => -1,
     }
 }

@@ -11,7 +11,8 @@ use rustix::time::Timespec;
 
 use crate::driver::inode::Inode;
 
-/// An open file description. Descriptors of the program that share one share this; two opens of a path are two.
+/// An open file description. Descriptors of the program that share one share this; two opens of a path are
+/// two.
 pub struct OpenFile {
     handle: Handle,
     inode: Inode,

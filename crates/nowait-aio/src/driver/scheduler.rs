@@ -281,8 +281,8 @@ impl Scheduler {
         self.finished.push((request, outcome));
     }
 
-    /// Cancels the requests that have not begun. Returns the answer of aio_cancel(3), which the caller may get
-    /// when the cancelled requests are completed.
+    /// Cancels the requests that have not begun. Returns the answer of aio_cancel(3), which the caller may
+    /// get when the cancelled requests are completed.
     pub fn cancel(&mut self, cancellation: &Cancellation) -> c_int {
         let Matching { waiting, any_begun } = matching(&self.requests, &self.files, cancellation);
         let files: HashSet<u64> = waiting

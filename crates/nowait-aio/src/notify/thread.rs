@@ -57,8 +57,8 @@ pub fn start(function: NotifyFunction, value: Sigval, attributes: Attributes) ->
     Ok(())
 }
 
-/// The body of the thread. It inherits a full signal mask, and runs the program's function with an empty
-/// one. The function may unwind through this (pthread_exit(3)).
+/// The body of the thread. It inherits the signal mask of the thread that starts it, and runs the program's
+/// function with an empty mask. The function may unwind through this (pthread_exit(3)).
 unsafe extern "C-unwind" fn run(argument: *mut c_void) -> *mut c_void {
     // SAFETY: `start` has given up the box.
     let Call { function, value } = *unsafe { Box::from_raw(argument.cast::<Call>()) };

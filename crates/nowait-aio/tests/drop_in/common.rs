@@ -129,8 +129,8 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<(), String> {
 /// A case that may fail with glibc 2.36, and the reason.
 pub type GlibcFailure = (&'static str, &'static str);
 
-/// Runs every case of a program: with glibc, where it must pass unless it is in the list, and with the library
-/// on both backends, where it must pass.
+/// Runs every case of a program: with glibc, where it must pass unless it is in the list, and with the
+/// library on both backends, where it must pass.
 pub fn run_all(source: &str, glibc_failures: &[GlibcFailure], env: &[(&str, &str)]) {
     let program = Program::compile(source);
     let cases = program.cases();

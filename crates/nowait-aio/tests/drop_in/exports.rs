@@ -45,7 +45,8 @@ fn it_exports_the_functions_of_aio_h_and_exit_and_nothing_else() {
         .filter_map(|line| line.split_whitespace().nth(2))
         .collect();
     names.sort_unstable();
-    // A version would follow an @. References of programs have glibc's version, and would not bind to another.
+    // A version would follow an @. References of programs have glibc's version, and would not bind to
+    // another.
     assert_eq!(names, EXPORTS);
 }
 

@@ -1,5 +1,6 @@
 //! System calls that fail: each call of the library, once or always from some call on, with the errors that
-//! it can have. The program checks that no request hangs, that no descriptor leaks, and that results are true.
+//! it can have. The program checks that no request hangs, that no descriptor leaks, and that results are
+//! true.
 
 use std::sync::Mutex;
 

@@ -1,4 +1,5 @@
-//! The library under valgrind, which finds errors with memory. Programs with the library can be debugged by it.
+//! The library under valgrind, which finds errors with memory. Programs with the library can be debugged by
+//! it.
 
 use std::process::Command;
 use std::time::Duration;
