@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::sys::futex::{self, NEVER};
 use crate::sys::memory::{self, PAGE_SIZE};
 
-const MIN_SIZE: usize = 16;
-const MAX_SIZE: usize = 64 << 10;
-const SIZE_CLASSES: usize = (MAX_SIZE / MIN_SIZE).ilog2() as usize + 1;
+const MIN_CHUNK_SIZE: usize = 16;
+const MAX_CHUNK_SIZE: usize = 64 << 10;
+const SIZE_CLASSES: usize = (MAX_CHUNK_SIZE / MIN_CHUNK_SIZE).ilog2() as usize + 1;
 const REGION_SIZE: usize = 256 << 10;
 
 /// A lock and the free lists. All zeroes is an unlocked heap without chunks.
@@ -50,13 +50,13 @@ pub struct SizeClass(usize);
 impl SizeClass {
     /// The size class of an allocation; `None` if it is larger than a chunk can be.
     pub fn of(layout: Layout) -> Option<SizeClass> {
-        let size = layout.size().max(layout.align()).max(MIN_SIZE);
-        let class = (size.next_power_of_two() / MIN_SIZE).ilog2() as usize;
-        (size <= MAX_SIZE).then_some(SizeClass(class))
+        let size = layout.size().max(layout.align()).max(MIN_CHUNK_SIZE);
+        let class = (size.next_power_of_two() / MIN_CHUNK_SIZE).ilog2() as usize;
+        (size <= MAX_CHUNK_SIZE).then_some(SizeClass(class))
     }
 
     fn size(self) -> usize {
-        MIN_SIZE << self.0
+        MIN_CHUNK_SIZE << self.0
     }
 }
 

@@ -10,9 +10,9 @@ use crate::request::Outcome;
 
 /// The number of operations that the engine has at once on a ring. Further requests wait in their lanes,
 /// where they can be cancelled.
-const MAX_ON_RING: usize = 256;
+const MAX_OPS_ON_RING: usize = 256;
 /// The number on threads: that of the workers.
-const MAX_ON_THREADS: usize = 64;
+const MAX_OPS_ON_THREADS: usize = 64;
 
 pub struct Engine {
     engine: LocalEngine,
@@ -34,13 +34,13 @@ impl Engine {
     pub fn new(poller: &Poller) -> Result<Engine, Errno> {
         // The caller has tried the page cache already.
         let options = Options::new()
-            .depth(MAX_ON_RING)
-            .workers(MAX_ON_THREADS)
+            .depth(MAX_OPS_ON_RING)
+            .workers(MAX_OPS_ON_THREADS)
             .trying(Trying::Never);
         let mut engine = options.build_local().map_err(|e| errno_of(&e))?;
         let capacity = match engine.backend() {
-            Backend::Uring => MAX_ON_RING,
-            Backend::Threads => MAX_ON_THREADS,
+            Backend::Uring => MAX_OPS_ON_RING,
+            Backend::Threads => MAX_OPS_ON_THREADS,
         };
         poller.add_engine(engine.event_fd().map_err(|e| errno_of(&e))?)?;
         Ok(Engine {

@@ -19,7 +19,7 @@ pub enum Notification {
 }
 
 /// The highest signal number.
-const MAX_SIGNAL: c_int = 64;
+const MAX_SIGNAL_NUMBER: c_int = 64;
 
 impl Notification {
     /// Checks a `sigevent`. EINVAL for an unknown kind of notification, a bad signal number, or a null
@@ -29,7 +29,7 @@ impl Notification {
             (libc::SIGEV_NONE, _) => Ok(Notification::None),
             // A zeroed block asks for signal 0, which does not exist.
             (libc::SIGEV_SIGNAL, 0) => Ok(Notification::None),
-            (libc::SIGEV_SIGNAL, 1..=MAX_SIGNAL) => {
+            (libc::SIGEV_SIGNAL, 1..=MAX_SIGNAL_NUMBER) => {
                 Ok(Notification::Signal(event.signo, event.value))
             }
             (libc::SIGEV_THREAD, _) => {

@@ -27,7 +27,7 @@ pub enum CachedRead {
 }
 
 /// The largest read that is copied in the caller, in bytes. A worker copies a larger one.
-const MAX_LEN: usize = 256 << 10;
+const MAX_CACHED_READ_LEN: usize = 256 << 10;
 
 /// The number of histories. Descriptor numbers that are this far apart share one.
 const HISTORIES: usize = 1024;
@@ -54,7 +54,7 @@ pub fn try_cached_read(
 ) -> CachedRead {
     let mut buf = request.buf;
     // With O_DIRECT the read would wait for the device.
-    if file_flags.contains(OFlags::DIRECT) || buf.len > MAX_LEN {
+    if file_flags.contains(OFlags::DIRECT) || buf.len > MAX_CACHED_READ_LEN {
         return CachedRead::NotCached;
     }
     let descriptor = &DESCRIPTOR_HISTORIES[request.fildes as usize % HISTORIES];
