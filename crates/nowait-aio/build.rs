@@ -2,11 +2,11 @@
 
 fn main() {
     for option in [
-        // Programs that are linked with it find it by this name.
+        // Programs that are linked with the library load it by this name.
         "-Wl,-soname,libnowait_aio.so",
-        // Its threads run in its code: dlclose(3) must not take that away.
+        // dlclose(3) must not unmap the library while its threads run.
         "-Wl,-z,nodelete",
-        // aio_error(3) and its kin run in signal handlers: nothing is left to be resolved there.
+        // aio_error(3) and others run in signal handlers, where the dynamic linker must not resolve symbols.
         "-Wl,-z,now",
     ] {
         println!("cargo::rustc-cdylib-link-arg={option}");

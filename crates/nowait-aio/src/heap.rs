@@ -1,198 +1,137 @@
-//! The library's own heap: what malloc(3) is to the program, and no part of it.
-//!
-//! aio_suspend(3) may wait in a signal handler, and the handler may have interrupted the program's
-//! malloc(3), whose lock it then holds until the keeper has finished a request. A keeper that needed
-//! malloc(3) for that would never come to it. So this library takes its memory from the kernel.
+//! The heap of the library: free lists of chunks, in memory from mmap(2).
 //!
 //! ```text
-//!   16, 32, … 64 KiB   a list of free pieces each; a new piece is cut from a region of 256 KiB
-//!   more               a mapping of its own
+//!   16, 32, … 64 KiB   one free list for each size; new chunks are cut from a region of 256 KiB
+//!   more               not here: a mapping for each allocation (`allocator.rs`)
 //! ```
-//! Pieces know nothing of where they came from: only their size says to which list they go. What the
-//! lists begin with lies in [`Home`], so a forked child has an unlocked heap with nothing in it, and
-//! may give back to it what its parent took.
+//! Chunks have no header. The size alone tells the free list of a chunk.
 //!
-//! The lock is for keeper, herald and workers, and for callers that have their signals blocked.
+//! The lock is taken only by the library's threads and by callers that have all signals blocked.
 
-use std::alloc::{GlobalAlloc, Layout};
+use std::alloc::Layout;
 use std::cell::UnsafeCell;
-use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use crate::sys::futex::{self, NEVER};
+use crate::sys::memory::{self, PAGE_SIZE};
 
-use crate::home::Home;
-use crate::sys::{NEVER, futex_wait, futex_wake};
+const MIN_CHUNK_SIZE: usize = 16;
+const MAX_CHUNK_SIZE: usize = 64 << 10;
+const SIZE_CLASSES: usize = (MAX_CHUNK_SIZE / MIN_CHUNK_SIZE).ilog2() as usize + 1;
+const REGION_SIZE: usize = 256 << 10;
 
-const SMALLEST: usize = 16;
-const LARGEST: usize = 64 << 10;
-const LISTS: usize = (LARGEST / SMALLEST).ilog2() as usize + 1;
-const REGION: usize = 256 << 10;
-const PAGE: usize = 4096;
-
-/// Where the lists begin. All zeroes is a heap with nothing in it.
+/// A lock and the free lists. All zeroes is an unlocked heap without chunks.
 #[repr(C)]
 pub struct Heap {
     lock: AtomicU32,
-    lists: UnsafeCell<Lists>,
+    lists: UnsafeCell<FreeLists>,
 }
 
-// SAFETY: `lists` is touched only by who has the lock.
+// SAFETY: `lists` is accessed only by the thread that has the lock.
 unsafe impl Sync for Heap {}
 
 #[repr(C)]
-struct Lists {
-    free: [*mut Piece; LISTS],
-    /// What is left of the region that pieces are cut from.
-    next: *mut u8,
-    left: usize,
+struct FreeLists {
+    heads: [*mut FreeChunk; SIZE_CLASSES],
+    /// The part of the region that is not cut into chunks yet.
+    region: *mut u8,
+    region_len: usize,
 }
 
-/// A free piece.
-struct Piece {
-    after: *mut Piece,
+struct FreeChunk {
+    next: *mut FreeChunk,
 }
 
-const FREE: u32 = 0;
+/// The size of a chunk: 16 bytes times a power of two.
+#[derive(Clone, Copy, Debug)]
+pub struct SizeClass(usize);
+
+impl SizeClass {
+    /// The size class of an allocation; `None` if it is larger than a chunk can be.
+    pub fn of(layout: Layout) -> Option<SizeClass> {
+        let size = layout.size().max(layout.align()).max(MIN_CHUNK_SIZE);
+        let class = (size.next_power_of_two() / MIN_CHUNK_SIZE).ilog2() as usize;
+        (size <= MAX_CHUNK_SIZE).then_some(SizeClass(class))
+    }
+
+    fn size(self) -> usize {
+        MIN_CHUNK_SIZE << self.0
+    }
+}
+
+const UNLOCKED: u32 = 0;
 const LOCKED: u32 = 1;
-const WAITED_FOR: u32 = 2;
+const LOCKED_WITH_WAITERS: u32 = 2;
 
 impl Heap {
-    /// Runs with the lock: futex(2), since the thread that has it may be of a lower priority.
-    fn locked<T>(&self, work: impl FnOnce(&mut Lists) -> T) -> T {
-        let taken = self
-            .lock
-            .compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Relaxed);
-        if taken.is_err() {
-            while self.lock.swap(WAITED_FOR, Ordering::Acquire) != FREE {
-                futex_wait(&self.lock, WAITED_FOR, &NEVER);
+    /// Allocates a chunk that is aligned to its size, or to a page if it is larger. Null if there is no
+    /// memory.
+    pub fn allocate(&self, class: SizeClass) -> *mut u8 {
+        self.with_lock(|lists| lists.allocate(class))
+    }
+
+    /// Frees a chunk.
+    ///
+    /// # Safety
+    /// The chunk must come from `allocate` with this size class, and no code may use it.
+    pub unsafe fn free(&self, class: SizeClass, chunk: *mut u8) {
+        // SAFETY: the caller's promise.
+        self.with_lock(|lists| unsafe { lists.free(class, chunk.cast()) });
+    }
+
+    /// Runs `work` with the lock. A thread that waits for the lock sleeps, since the thread that has it
+    /// may have a lower priority.
+    fn with_lock<T>(&self, work: impl FnOnce(&mut FreeLists) -> T) -> T {
+        let locked =
+            self.lock
+                .compare_exchange(UNLOCKED, LOCKED, Ordering::Acquire, Ordering::Relaxed);
+        if locked.is_err() {
+            while self.lock.swap(LOCKED_WITH_WAITERS, Ordering::Acquire) != UNLOCKED {
+                futex::wait(&self.lock, LOCKED_WITH_WAITERS, &NEVER);
             }
         }
-        // SAFETY: the lock is this thread's, and `work` does not come back here.
+        // SAFETY: this thread has the lock, and `work` does not call this function.
         let result = work(unsafe { &mut *self.lists.get() });
-        if self.lock.swap(FREE, Ordering::Release) == WAITED_FOR {
-            futex_wake(&self.lock);
+        if self.lock.swap(UNLOCKED, Ordering::Release) == LOCKED_WITH_WAITERS {
+            futex::wake_all(&self.lock);
         }
         result
     }
 }
 
-impl Lists {
-    fn take(&mut self, list: usize) -> *mut u8 {
-        let piece = self.free[list];
-        if piece.is_null() {
-            return self.cut(SMALLEST << list);
+impl FreeLists {
+    fn allocate(&mut self, class: SizeClass) -> *mut u8 {
+        let chunk = self.heads[class.0];
+        if chunk.is_null() {
+            return self.cut(class.size());
         }
-        // SAFETY: it is free, so nobody else has it, and `give` has written to it.
-        self.free[list] = unsafe { (*piece).after };
-        piece.cast()
+        // SAFETY: the chunk is free, so no other code uses it, and `free` has written to it.
+        self.heads[class.0] = unsafe { (*chunk).next };
+        chunk.cast()
     }
 
-    /// A new piece, aligned to its size, or to a page.
+    /// Cuts a new chunk from the region.
     fn cut(&mut self, size: usize) -> *mut u8 {
-        let skip = self.next.align_offset(size.min(PAGE));
-        if self.left < skip + size {
-            let region = map(REGION);
-            if region.is_null() {
-                return region;
-            }
-            (self.next, self.left) = (region, REGION);
+        let skip = self.region.align_offset(size.min(PAGE_SIZE));
+        if self.region_len < skip + size {
+            let Ok(region) = memory::map(REGION_SIZE) else {
+                return null_mut();
+            };
+            (self.region, self.region_len) = (region, REGION_SIZE);
             return self.cut(size);
         }
-        // SAFETY: within the region, as was just seen.
-        let (piece, next) = unsafe { (self.next.add(skip), self.next.add(skip + size)) };
-        (self.next, self.left) = (next, self.left - skip - size);
-        piece
+        // SAFETY: within the region, as the check above says.
+        let (chunk, rest) = unsafe { (self.region.add(skip), self.region.add(skip + size)) };
+        (self.region, self.region_len) = (rest, self.region_len - skip - size);
+        chunk
     }
 
-    fn give(&mut self, list: usize, piece: *mut Piece) {
-        // SAFETY: whoever gives it back has no more use for it; it has room and alignment for this.
-        unsafe { (*piece).after = self.free[list] };
-        self.free[list] = piece;
-    }
-}
-
-fn map(size: usize) -> *mut u8 {
-    let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a fresh mapping.
-    unsafe { mmap_anonymous(null_mut(), size, access, MapFlags::PRIVATE) }
-        .map_or(null_mut(), <*mut c_void>::cast)
-}
-
-/// Which list has pieces for this; `None` for a mapping of its own.
-fn list_of(layout: Layout) -> Option<usize> {
-    let size = layout.size().max(layout.align()).max(SMALLEST);
-    (size <= LARGEST).then(|| (size.next_power_of_two() / SMALLEST).ilog2() as usize)
-}
-
-/// What the library allocates with.
-struct Own;
-
-#[global_allocator]
-static OWN: Own = Own;
-
-// SAFETY: a piece is of one owner from `take` to `give`, a mapping from mmap(2) to munmap(2); both are
-// as large and as aligned as asked, or null.
-unsafe impl GlobalAlloc for Own {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.align() > PAGE {
-            return null_mut();
-        }
-        match list_of(layout) {
-            Some(list) => Home::get().map_or(null_mut(), |home| home.heap.locked(|l| l.take(list))),
-            None => map(layout.size()),
-        }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        match list_of(layout) {
-            Some(list) => {
-                if let Ok(home) = Home::get() {
-                    home.heap.locked(|l| l.give(list, memory.cast()));
-                }
-            }
-            None => {
-                // SAFETY: `alloc` has mapped it for this layout.
-                let _ = unsafe { munmap(memory.cast(), layout.size()) };
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_are_as_large_and_as_aligned_as_asked_and_nobody_elses() {
-        let mut held = Vec::new();
-        for round in 0..3u8 {
-            for size in [1, 16, 17, 100, 4096, 4097, 65_536, 65_537, 1 << 20] {
-                for align in [1, 8, 64, 4096] {
-                    let layout = Layout::from_size_align(size, align).unwrap();
-                    // SAFETY: the size is not zero, and no more than it is written.
-                    let memory = unsafe { OWN.alloc(layout) };
-                    assert!(!memory.is_null() && memory.addr().is_multiple_of(align));
-                    let mark = round ^ size as u8 ^ align as u8;
-                    // SAFETY: as above.
-                    unsafe { memory.write_bytes(mark, size) };
-                    held.push((memory, layout, mark));
-                }
-            }
-            // Every other one goes back, for the next round to find.
-            let mut i = 0;
-            held.retain(|(memory, layout, mark)| {
-                // SAFETY: it was written whole, and is given back once.
-                let bytes = unsafe { std::slice::from_raw_parts(*memory, layout.size()) };
-                assert!(bytes.iter().all(|byte| byte == mark), "{layout:?}");
-                i += 1;
-                if i % 2 == 0 {
-                    // SAFETY: as above.
-                    unsafe { OWN.dealloc(*memory, *layout) };
-                }
-                i % 2 == 1
-            });
-        }
+    /// # Safety
+    /// As for [`Heap::free`].
+    unsafe fn free(&mut self, class: SizeClass, chunk: *mut FreeChunk) {
+        // SAFETY: no code uses the chunk; it has room and alignment for a `FreeChunk`.
+        unsafe { (*chunk).next = self.heads[class.0] };
+        self.heads[class.0] = chunk;
     }
 }

@@ -1,4 +1,4 @@
-/* aio_cancel: its three answers, for one request and for a file. */
+/* aio_cancel: its three answers, for one request and for all requests on a file. */
 #include "check.h"
 
 static char buf[4096];
@@ -22,7 +22,7 @@ static void one_request(void)
 	CHECK(aio_cancel(p[0], &r[0]) == AIO_ALLDONE && aio_cancel(p[0], NULL) == AIO_ALLDONE);
 }
 
-static void also_the_first_one(void)
+static void the_first_waiting_request(void)
 {
 	int p[2];
 	CHECK(pipe(p) == 0);
@@ -33,7 +33,7 @@ static void also_the_first_one(void)
 	CHECK(write(p[1], "x", 1) == 1 && wait_for(&b) == 0 && buf[1] == 'x');
 }
 
-static void all_of_a_file_and_of_no_other(void)
+static void all_requests_on_a_file_and_no_other(void)
 {
 	int p[2], q[2];
 	CHECK(pipe(p) == 0 && pipe(q) == 0);
@@ -51,7 +51,7 @@ static void all_of_a_file_and_of_no_other(void)
 		CHECK(wait_for(&r[i]) == 0);
 }
 
-static void what_has_begun_is_not_cancelled(void)
+static void a_request_that_has_begun_is_not_cancelled(void)
 {
 	int p[2];
 	CHECK(pipe(p) == 0);
@@ -72,7 +72,7 @@ static void what_has_begun_is_not_cancelled(void)
 	CHECK(wait_for(&w) == 0 && aio_return(&w) == (ssize_t)n);
 }
 
-/* It waits for room, and has not moved a byte. */
+/* The write waits for room, and has not written a byte. */
 static void a_write_that_waits_is_not_cancelled(void)
 {
 	int p[2], s[2], tight = 4096;
@@ -103,8 +103,8 @@ static void a_write_that_waits_is_not_cancelled(void)
 	}
 }
 
-/* The block is looked at first, whatever has become of its request. */
-static void another_descriptor_than_the_blocks(void)
+/* The block is checked first, also if its request is done or was never submitted. */
+static void a_descriptor_other_than_the_blocks(void)
 {
 	int p[2], fd = filled("f", 4096);
 	CHECK(pipe(p) == 0);
@@ -118,8 +118,8 @@ static void another_descriptor_than_the_blocks(void)
 	CHECK(aio_cancel(fd, &done) == AIO_ALLDONE && aio_cancel(fd, &never) == AIO_ALLDONE);
 }
 
-/* A named request is meant whatever else has its number. */
-static void a_named_request_of_a_number_that_was_given_away(void)
+/* The request is cancelled although its number now belongs to another file. */
+static void a_named_request_whose_number_was_reused(void)
 {
 	int p[2], q[2];
 	CHECK(pipe(p) == 0 && pipe(q) == 0);
@@ -134,16 +134,16 @@ static void a_named_request_of_a_number_that_was_given_away(void)
 	CHECK(write(p[1], "x", 1) == 1 && write(q[1], "y", 1) == 1 && wait_for(&first) == 0);
 }
 
-static volatile sig_atomic_t told, cancelled;
+static volatile sig_atomic_t notified, cancelled;
 
 static void handler(int signo, siginfo_t *info, void *context)
 {
 	(void)signo, (void)context;
 	cancelled += aio_error(info->si_value.sival_ptr) == ECANCELED;
-	told++;
+	notified++;
 }
 
-static void the_cancelled_tell(void)
+static void cancelled_requests_notify(void)
 {
 	struct sigaction action = { .sa_sigaction = handler, .sa_flags = SA_SIGINFO };
 	CHECK(sigaction(SIGRTMIN, &action, NULL) == 0);
@@ -162,9 +162,9 @@ static void the_cancelled_tell(void)
 	CHECK(lio_listio(LIO_NOWAIT, list, 10, &event) == 0);
 	nap(5);
 	CHECK(aio_cancel(p[0], NULL) == AIO_CANCELED);
-	while (told < 11)
+	while (notified < 11)
 		sched_yield();
-	CHECK(told == 11 && cancelled == 11);
+	CHECK(notified == 11 && cancelled == 11);
 }
 
 static void a_waiting_thread_is_woken(void);
@@ -204,7 +204,7 @@ static void odd_arguments(void)
 	CHECK(aio_cancel(p[0], &r) == AIO_CANCELED);
 }
 
-static void another_file_of_the_same_number_is_another_file(void)
+static void requests_of_another_file_with_the_same_number_stay(void)
 {
 	int p[2], q[2];
 	CHECK(pipe(p) == 0 && pipe(q) == 0);
@@ -238,16 +238,10 @@ static void many_writes_end_one_way_or_the_other(void)
 	}
 }
 
-TESTS({ "one_request", one_request }, { "also_the_first_one", also_the_first_one },
-      { "all_of_a_file_and_of_no_other", all_of_a_file_and_of_no_other },
-      { "what_has_begun_is_not_cancelled", what_has_begun_is_not_cancelled },
-      { "a_write_that_waits_is_not_cancelled", a_write_that_waits_is_not_cancelled },
-      { "another_descriptor_than_the_blocks", another_descriptor_than_the_blocks },
-      { "a_named_request_of_a_number_that_was_given_away",
-	a_named_request_of_a_number_that_was_given_away },
-      { "the_cancelled_tell", the_cancelled_tell },
-      { "a_waiting_thread_is_woken", a_waiting_thread_is_woken },
-      { "odd_arguments", odd_arguments },
-      { "another_file_of_the_same_number_is_another_file",
-	another_file_of_the_same_number_is_another_file },
-      { "many_writes_end_one_way_or_the_other", many_writes_end_one_way_or_the_other })
+TESTS(CASE(one_request), CASE(the_first_waiting_request),
+      CASE(all_requests_on_a_file_and_no_other), CASE(a_request_that_has_begun_is_not_cancelled),
+      CASE(a_write_that_waits_is_not_cancelled), CASE(a_descriptor_other_than_the_blocks),
+      CASE(a_named_request_whose_number_was_reused), CASE(cancelled_requests_notify),
+      CASE(a_waiting_thread_is_woken), CASE(odd_arguments),
+      CASE(requests_of_another_file_with_the_same_number_stay),
+      CASE(many_writes_end_one_way_or_the_other))

@@ -1,4 +1,4 @@
-/* What the C tests share: cases by name, one process each, and a CHECK that says where it failed. */
+/* Shared by the C tests: named cases, each in its own process, and a CHECK that prints its place. */
 #define _GNU_SOURCE
 #include <aio.h>
 #include <errno.h>
@@ -36,7 +36,7 @@ struct test {
 	void (*run)(void);
 };
 
-/* Whether nowait's library is loaded: for what only it promises. */
+/* True if nowait's library is loaded. */
 static inline int ours(void) { return getenv("NOWAIT_AIO_OURS") != NULL; }
 
 static inline struct aiocb request(int fd, void *buf, size_t n, off_t offset)
@@ -74,7 +74,7 @@ static inline int filled(const char *name, size_t n)
 	return fd;
 }
 
-/* Not in the page cache any more. */
+/* Evicts a file from the page cache. */
 static inline void evict(int fd)
 {
 	CHECK(fdatasync(fd) == 0);
@@ -88,7 +88,7 @@ static inline void nap(int ms)
 		CHECK(errno == EINTR);
 }
 
-/* A thread that is sent a signal until its wait is over: on a busy machine the first may be too early. */
+/* A thread that gets signals until its wait is over. On a busy machine the first one may come too early. */
 struct kicked {
 	pthread_t thread;
 	int signo;
@@ -112,6 +112,9 @@ static inline double now(void)
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return t.tv_sec + t.tv_nsec / 1e9;
 }
+
+/* A case of TESTS. */
+#define CASE(name) { #name, name }
 
 #define TESTS(...)                                                                             \
 	int main(int argc, char **argv)                                                        \

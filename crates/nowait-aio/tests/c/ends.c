@@ -33,7 +33,7 @@ static void by__Exit(void)
 
 static void exits(void) { _exit(0); }
 
-static void by__exit_when_it_exits(void)
+static void by__exit_in_an_atexit_function(void)
 {
 	use();
 	CHECK(atexit(exits) == 0);
@@ -51,7 +51,7 @@ static void after_a_child_of_vfork(void)
 	CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
 }
 
-/* A child that has used nothing. */
+/* The child has not used AIO. */
 static void after_a_child_of_fork(void)
 {
 	use();
@@ -74,7 +74,6 @@ static void with_its_status(void)
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 77);
 }
 
-TESTS({ "by_return", by_return }, { "by_exit", by_exit }, { "by__exit", by__exit },
-      { "by__Exit", by__Exit }, { "by__exit_when_it_exits", by__exit_when_it_exits },
-      { "after_a_child_of_vfork", after_a_child_of_vfork },
-      { "after_a_child_of_fork", after_a_child_of_fork }, { "with_its_status", with_its_status })
+TESTS(CASE(by_return), CASE(by_exit), CASE(by__exit), CASE(by__Exit),
+      CASE(by__exit_in_an_atexit_function), CASE(after_a_child_of_vfork),
+      CASE(after_a_child_of_fork), CASE(with_its_status))

@@ -3,7 +3,7 @@
 
 static char buf[4096];
 
-/* The call fails with this, or the request does. */
+/* The call or the request fails with this error. */
 static void fails(int (*submit)(struct aiocb *), struct aiocb *cb, int errno_)
 {
 	errno = 0;
@@ -37,8 +37,8 @@ static void bad_access_modes(void)
 	fails(aio_write, &p, EBADF);
 }
 
-/* POSIX leaves open which of the two says it. */
-static void of_a_bad_descriptor_the_request_tells(void)
+/* POSIX allows both: an error of the call, and an error of the request. */
+static void a_bad_descriptor_is_an_error_of_the_request(void)
 {
 	close(filled("f", 4096));
 	struct aiocb r[] = {
@@ -53,10 +53,10 @@ static void of_a_bad_descriptor_the_request_tells(void)
 	}
 	struct aiocb w = request(open("f", O_RDONLY), buf, 512, 0);
 	CHECK(aio_write(&w) == 0 && wait_for(&w) == EBADF && aio_return(&w) == -1);
-	/* A synchronisation is checked at the call, as far as that the descriptor is one. */
+	/* aio_fsync fails at the call if the number is not a descriptor. */
 	CHECK(aio_fsync(O_SYNC, &r[0]) == -1 && errno == EBADF);
 	CHECK(aio_fsync(O_SYNC, &r[3]) == 0 && wait_for(&r[3]) == EBADF);
-	/* And the program is told, as of any other error of I/O. */
+	/* The program is notified, as of any other error of a request. */
 	sigset_t set;
 	siginfo_t info;
 	sigemptyset(&set);
@@ -70,8 +70,8 @@ static void of_a_bad_descriptor_the_request_tells(void)
 	CHECK(aio_error(&r[1]) == EBADF);
 }
 
-/* POSIX: "The resources to queue the request are not available". Only the library has a use for some. */
-static void a_full_descriptor_table_says_eagain(void)
+/* POSIX: "The resources to queue the request are not available". glibc needs no descriptor. */
+static void a_full_descriptor_table_is_eagain(void)
 {
 	int fd = filled("f", 4096), last = 0;
 	struct rlimit limit = { 64, 64 };
@@ -96,7 +96,7 @@ static void a_full_descriptor_table_says_eagain(void)
 	CHECK(aio_write(&w) == 0 && wait_for(&w) == 0 && aio_return(&w) == 512);
 }
 
-static void argument_errors_are_said_at_the_call(void)
+static void argument_errors_fail_the_call(void)
 {
 	int fd = filled("f", 4096);
 	struct aiocb r = request(fd, buf, 512, -1);
@@ -183,7 +183,7 @@ static void wild_notifications(void)
 	struct aiocb r = request(fd, buf, 512, 0);
 	r.aio_sigevent.sigev_notify = SIGEV_THREAD;
 	CHECK(aio_read(&r) == -1 && errno == EINVAL);
-	/* All zeroes: SIGEV_SIGNAL with signal 0, which is none. */
+	/* All zeroes: SIGEV_SIGNAL with signal 0, which does not exist. */
 	r = request(fd, buf, 512, 0);
 	memset(&r.aio_sigevent, 0, sizeof r.aio_sigevent);
 	CHECK(aio_read(&r) == 0 && wait_for(&r) == 0);
@@ -240,7 +240,7 @@ static void a_list_that_is_too_long(void)
 	CHECK(lio_listio(LIO_NOWAIT, list, INT_MAX, NULL) == -1 && errno == EINVAL);
 }
 
-static void a_write_to_nobody_is_epipe_and_no_signal(void)
+static void a_write_without_a_reader_is_epipe_and_no_signal(void)
 {
 	int p[2], s[2];
 	signal(SIGPIPE, SIG_DFL);
@@ -264,7 +264,7 @@ static void a_file_size_limit_is_efbig_and_no_signal(void)
 	CHECK(aio_write(&w) == 0 && wait_for(&w) == 0 && aio_return(&w) == 2048);
 }
 
-static void a_full_library_says_eagain(void)
+static void too_many_requests_are_eagain(void)
 {
 	int p[2];
 	CHECK(pipe(p) == 0);
@@ -278,7 +278,7 @@ static void a_full_library_says_eagain(void)
 	struct aiocb *list[1] = { &r[4] };
 	CHECK(lio_listio(LIO_NOWAIT, list, 1, NULL) == -1 && errno == EAGAIN);
 	CHECK(aio_error(&r[4]) == EAGAIN);
-	/* What the page cache has needs no place. */
+	/* A cached read is not counted. */
 	int fd = filled("f", 4096);
 	struct aiocb hit = request(fd, buf, 512, 0);
 	CHECK(aio_read(&hit) == 0 && aio_error(&hit) == 0);
@@ -288,16 +288,10 @@ static void a_full_library_says_eagain(void)
 	CHECK(aio_read(&r[4]) == 0 && write(p[1], "e", 1) == 1 && wait_for(&r[4]) == 0);
 }
 
-TESTS({ "of_a_bad_descriptor_the_request_tells", of_a_bad_descriptor_the_request_tells },
-      { "a_full_descriptor_table_says_eagain", a_full_descriptor_table_says_eagain },
-      { "bad_descriptors", bad_descriptors }, { "bad_access_modes", bad_access_modes },
-      { "argument_errors_are_said_at_the_call", argument_errors_are_said_at_the_call },
-      { "a_directory", a_directory },
-      { "bad_offsets_sizes_and_priorities", bad_offsets_sizes_and_priorities },
-      { "wild_pointers", wild_pointers }, { "wild_notifications", wild_notifications },
-      { "null_blocks", null_blocks },
-      { "a_block_in_flight_is_left_alone", a_block_in_flight_is_left_alone },
-      { "lists", lists }, { "a_list_that_is_too_long", a_list_that_is_too_long },
-      { "a_write_to_nobody_is_epipe_and_no_signal", a_write_to_nobody_is_epipe_and_no_signal },
-      { "a_file_size_limit_is_efbig_and_no_signal", a_file_size_limit_is_efbig_and_no_signal },
-      { "a_full_library_says_eagain", a_full_library_says_eagain })
+TESTS(CASE(a_bad_descriptor_is_an_error_of_the_request), CASE(a_full_descriptor_table_is_eagain),
+      CASE(bad_descriptors), CASE(bad_access_modes), CASE(argument_errors_fail_the_call),
+      CASE(a_directory), CASE(bad_offsets_sizes_and_priorities), CASE(wild_pointers),
+      CASE(wild_notifications), CASE(null_blocks), CASE(a_block_in_flight_is_left_alone),
+      CASE(lists), CASE(a_list_that_is_too_long),
+      CASE(a_write_without_a_reader_is_epipe_and_no_signal),
+      CASE(a_file_size_limit_is_efbig_and_no_signal), CASE(too_many_requests_are_eagain))

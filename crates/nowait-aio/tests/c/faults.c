@@ -1,6 +1,6 @@
-/* Requests of every kind while a system call fails: FAULT_CALL is its number, FAULT_ERRNO the error,
-   FAULT_AT which of the calls is the first to fail, FAULT_ONCE whether it is the only one. A thread that
-   no filter binds decides each call (seccomp_unotify(2)). The program's own calls do not fail. */
+/* Requests of every kind while a system call fails. FAULT_CALL is its number, FAULT_ERRNO the error,
+   FAULT_AT the index of the first call that fails, FAULT_ONCE 1 if only that one fails. A thread without
+   a filter decides about each call (seccomp_unotify(2)). The program's own calls do not fail. */
 #include "check.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -63,18 +63,18 @@ static void inject(void)
 	listener = fd;
 }
 
-/* A call of the library's, which the fault may meet. */
+/* A call of the library, which may get the error. */
 #define ARMED(call) (armed = 1, result = (call), error = errno, armed = 0, result)
 
 static int result, error;
 static int file, in, out;
 static char block[12][4096];
-static volatile int threads_told;
+static volatile int threads_notified;
 
 static void on_thread(union sigval value)
 {
 	(void)value;
-	__atomic_add_fetch(&threads_told, 1, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(&threads_notified, 1, __ATOMIC_SEQ_CST);
 }
 
 static int is_resources(int errno_)
@@ -82,7 +82,7 @@ static int is_resources(int errno_)
 	return errno_ == EAGAIN || errno_ == fault_errno;
 }
 
-/* How a request that was submitted ends; with 0 it has moved n bytes. */
+/* Waits for a request. Its result must be an error, or n bytes. */
 static int ends(struct aiocb *cb, ssize_t n)
 {
 	double limit = now() + 40;
@@ -99,7 +99,7 @@ static int ends(struct aiocb *cb, ssize_t n)
 	return status;
 }
 
-/* Submits a request; says whether it is one. */
+/* Submits a request. Returns 0 if the call failed. */
 static int submitted(int (*submit)(struct aiocb *), struct aiocb *cb)
 {
 	if (ARMED(submit(cb)) == 0)
@@ -111,7 +111,7 @@ static int submitted(int (*submit)(struct aiocb *), struct aiocb *cb)
 
 static int syncs(struct aiocb *cb) { return aio_fsync(O_DSYNC, cb); }
 
-/* Says whether all went well. */
+/* Returns 1 if nothing failed. */
 static int round_of_all(int round)
 {
 	int well = 1;
@@ -124,19 +124,19 @@ static int round_of_all(int round)
 	struct aiocb sync = request(file, NULL, 0, 0);
 	struct aiocb from = request(in, &c[0], 1, 0), to = request(out, "x", 1, 0);
 	struct aiocb stays = request(in, &c[1], 1, 0);
-	struct aiocb told = request(file, block[2], 4096, 32768);
+	struct aiocb notified = request(file, block[2], 4096, 32768);
 	struct aiocb by_thread = request(file, block[3], 4096, 36864);
 	struct aiocb of_list[2] = { request(file, block[4], 4096, 16384),
 				    request(file, block[5], 4096, 40960) };
 	struct aiocb *list[2] = { &of_list[0], &of_list[1] };
-	told.aio_sigevent.sigev_notify = SIGEV_SIGNAL;
-	told.aio_sigevent.sigev_signo = SIGRTMIN;
+	notified.aio_sigevent.sigev_notify = SIGEV_SIGNAL;
+	notified.aio_sigevent.sigev_signo = SIGRTMIN;
 	by_thread.aio_sigevent.sigev_notify = SIGEV_THREAD;
 	by_thread.aio_sigevent.sigev_notify_function = on_thread;
 	of_list[0].aio_lio_opcode = LIO_READ;
 	of_list[1].aio_lio_opcode = LIO_WRITE;
 
-	/* Positional, both ways. */
+	/* A read, a write and a synchronisation of a regular file. */
 	int cold_is = submitted(aio_read, &cold), w_is = submitted(aio_write, &w);
 	int sync_is = submitted(syncs, &sync);
 	if (cold_is && ends(&cold, 4096) == 0)
@@ -150,7 +150,7 @@ static int round_of_all(int round)
 		well = 0;
 	well &= sync_is && ends(&sync, 0) == 0;
 
-	/* A pipe, and one that waits and is called back. */
+	/* A read of a pipe, and one that is cancelled. */
 	int from_is = submitted(aio_read, &from), stays_is = submitted(aio_read, &stays);
 	if (stays_is) {
 		int answer = ARMED(aio_cancel(in, &stays));
@@ -163,7 +163,7 @@ static int round_of_all(int round)
 		well &= ends(&to, 1) == 0;
 	else
 		well = 0;
-	/* However the requests went, their readers do not stay. */
+	/* Ends the reads of the pipe, and empties it. */
 	CHECK(write(out, "yz", 2) == 2);
 	well &= from_is && ends(&from, 1) == 0 && c[0] == 'x';
 	if (stays_is)
@@ -173,22 +173,22 @@ static int round_of_all(int round)
 		;
 	fcntl(in, F_SETFL, 0);
 
-	/* The ways to be told. */
+	/* Notifications. */
 	sigset_t set;
 	sigemptyset(&set);
 	sigaddset(&set, SIGRTMIN);
 	struct timespec some = { 0, 0 };
-	if (submitted(aio_write, &told)) {
-		ends(&told, 4096);
+	if (submitted(aio_write, &notified)) {
+		ends(&notified, 4096);
 		well &= sigtimedwait(&set, NULL, &some) == SIGRTMIN;
 	} else
 		well = 0;
-	int before = threads_told;
+	int before = threads_notified;
 	if (submitted(aio_write, &by_thread)) {
 		ends(&by_thread, 4096);
-		for (int i = 0; i < 500 && threads_told == before; i++)
+		for (int i = 0; i < 500 && threads_notified == before; i++)
 			nap(1);
-		well &= threads_told == before + 1;
+		well &= threads_notified == before + 1;
 	} else
 		well = 0;
 
@@ -221,7 +221,7 @@ static void nothing_hangs_leaks_or_lies(void)
 	sigemptyset(&set);
 	sigaddset(&set, SIGRTMIN);
 	CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
-	/* Several of this program run at a time. */
+	/* Several processes of this program run at a time. */
 	char name[32];
 	snprintf(name, sizeof name, "f%d", getpid());
 	file = filled(name, 65536);
@@ -233,10 +233,10 @@ static void nothing_hangs_leaks_or_lies(void)
 	int before = descriptors();
 	for (int round = 0; round < 2 || (round < 9 && !failed); round++)
 		round_of_all(round);
-	/* What failed once is over, and nothing is left of it. */
+	/* After a call that failed once, nothing fails. */
 	if (!getenv("FAULT_CALL") || fault_once)
 		CHECK(round_of_all(9));
 	CHECK(descriptors() <= before + ours());
 }
 
-TESTS({ "nothing_hangs_leaks_or_lies", nothing_hangs_leaks_or_lies })
+TESTS(CASE(nothing_hangs_leaks_or_lies))

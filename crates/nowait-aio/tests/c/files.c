@@ -1,4 +1,4 @@
-/* Descriptors: closed, given to other files, locked, and none of them touched. */
+/* Descriptors that are closed, reused or locked while requests are in flight. */
 #include "check.h"
 
 static char buf[4096];
@@ -27,7 +27,7 @@ static void a_request_outlives_its_descriptor(void)
 		CHECK(pread(fd, buf, 512, (off_t)i * 512) == 512 && buf[17] == (char)i);
 }
 
-static void a_number_that_is_given_away_is_another_file(void)
+static void a_reused_number_is_another_file(void)
 {
 	enum { N = 200 };
 	static struct aiocb w[N];
@@ -48,12 +48,12 @@ static void a_number_that_is_given_away_is_another_file(void)
 		CHECK(pread(i % 2 ? two : one, buf, 512, (off_t)(i / 2) * 512) == 512);
 		CHECK(buf[0] == (i % 2 ? '2' : '1') && buf[511] == buf[0]);
 	}
-	/* Not a byte went to the file that has the number now. */
+	/* Nothing was written to the file that has the number now. */
 	struct pollfd readable = { p[0], POLLIN, 0 };
 	CHECK(poll(&readable, 1, 0) == 0);
 }
 
-/* Whether another process can lock the file. */
+/* True if another process cannot lock the file. */
 static int locked(const char *name)
 {
 	pid_t child = fork();
@@ -88,15 +88,15 @@ static void fcntl_locks_stay(void)
 	CHECK(fcntl(fd, F_SETLK, &all) == 0 && !locked("f"));
 }
 
-static void what_is_done_is_let_go_of(void)
+static void a_request_that_is_done_holds_no_file(void)
 {
 	for (int i = 0; i < 200; i++) {
 		int fd = open("f", O_RDWR | O_CREAT, 0600);
 		CHECK(flock(fd, LOCK_EX) == 0);
 		struct aiocb w = request(fd, buf, 4096, 0);
 		CHECK(aio_write(&w) == 0 && wait_for(&w) == 0);
-		/* The lock goes with the last descriptor: there must be none but this one. A worker of
-		   the ring's, if the kernel gave it the write, has the file until it runs again. */
+		/* The lock ends with the last descriptor, so there must be no other. A worker of the ring
+		   that has carried out the write has the file until it runs again. */
 		CHECK(close(fd) == 0);
 		int other = open("f", O_RDWR), tries = 1000;
 		while (flock(other, LOCK_EX | LOCK_NB) != 0 && --tries)
@@ -114,7 +114,7 @@ static int descriptors(void)
 	return n;
 }
 
-static void the_table_stays_as_it_is(void)
+static void the_descriptor_table_stays_the_same(void)
 {
 	int fd = filled("f", 4 << 20);
 	struct aiocb first = request(fd, buf, 4096, 0);
@@ -136,7 +136,7 @@ static void the_table_stays_as_it_is(void)
 	for (int i = 0; i < N; i++)
 		CHECK(wait_for(&r[i]) == 0);
 	CHECK(descriptors() == before + 2);
-	/* The lowest numbers are the program's. */
+	/* The program gets the lowest numbers. */
 	close(p[0]);
 	CHECK(open("f", O_RDONLY) == p[0]);
 }
@@ -152,7 +152,7 @@ static void the_program_may_close_everything(void)
 		for (int other = 3; other < 4096; other++)
 			if (other != keep)
 				close(other);
-		/* All numbers are other files' now. */
+		/* All numbers belong to other files now. */
 		int null = open("/dev/null", O_RDWR);
 		for (int other = 3; other < 1024; other++)
 			if (other != keep)
@@ -173,7 +173,7 @@ static void the_program_may_close_everything(void)
 
 static void many_opens_of_one_file_are_many_files(void)
 {
-	/* Each has its own flags. */
+	/* Each open file has its own flags. */
 	int plain = filled("f", 4096), append = open("f", O_WRONLY | O_APPEND);
 	enum { N = 100 };
 	static struct aiocb w[N];
@@ -186,11 +186,7 @@ static void many_opens_of_one_file_are_many_files(void)
 	CHECK(lseek(plain, 0, SEEK_END) == 4096 + N / 2 * 10);
 }
 
-TESTS({ "a_request_outlives_its_descriptor", a_request_outlives_its_descriptor },
-      { "a_number_that_is_given_away_is_another_file",
-	a_number_that_is_given_away_is_another_file },
-      { "fcntl_locks_stay", fcntl_locks_stay },
-      { "what_is_done_is_let_go_of", what_is_done_is_let_go_of },
-      { "the_table_stays_as_it_is", the_table_stays_as_it_is },
-      { "the_program_may_close_everything", the_program_may_close_everything },
-      { "many_opens_of_one_file_are_many_files", many_opens_of_one_file_are_many_files })
+TESTS(CASE(a_request_outlives_its_descriptor), CASE(a_reused_number_is_another_file),
+      CASE(fcntl_locks_stay), CASE(a_request_that_is_done_holds_no_file),
+      CASE(the_descriptor_table_stays_the_same), CASE(the_program_may_close_everything),
+      CASE(many_opens_of_one_file_are_many_files))

@@ -1,4 +1,4 @@
-/* Forked children: AIO works anew there, and the parent's requests are the parent's. */
+/* Forked children: AIO works there, and the parent's requests do not exist there. */
 #include "check.h"
 
 static char buf[4096];
@@ -83,12 +83,12 @@ static void looks_at_the_parents(void)
 	CHECK(aio_return(&of_parent) == -1 && errno == EINVAL);
 	CHECK(aio_suspend(list, 1, NULL) == 0);
 	CHECK(aio_cancel(in, NULL) == AIO_ALLDONE);
-	/* The block can be used. */
+	/* The child can submit the block. */
 	of_parent = request(fd, buf, 512, 0);
 	CHECK(aio_write(&of_parent) == 0 && wait_for(&of_parent) == 0);
 }
 
-static void the_parents_requests_are_not_there(void)
+static void the_parents_requests_do_not_exist(void)
 {
 	set_up();
 	of_parent = request(in, buf, 4, 0);
@@ -114,7 +114,7 @@ static void *keeps_using(void *unused)
 	return NULL;
 }
 
-static void forks_while_threads_are_at_it(void)
+static void forks_while_threads_submit(void)
 {
 	set_up();
 	pthread_t t[4];
@@ -169,7 +169,7 @@ static void *starts_threads(void *unused)
 	return NULL;
 }
 
-/* Its keeper, herald and workers start while it forks. */
+/* The library's threads start while the process forks. */
 static void starts_and_forks(void)
 {
 	static void (*const bodies[])(void) = { use, use, starts_and_forks };
@@ -194,9 +194,6 @@ static void forks_while_threads_start(void)
 		in_child(starts_and_forks);
 }
 
-TESTS({ "forks_while_threads_start", forks_while_threads_start },
-      { "a_child_of_a_parent_that_used_it", a_child_of_a_parent_that_used_it },
-      { "grandchildren", grandchildren }, { "by_clone_alone", by_clone_alone },
-      { "the_parents_requests_are_not_there", the_parents_requests_are_not_there },
-      { "forks_while_threads_are_at_it", forks_while_threads_are_at_it },
-      { "a_child_has_no_more_descriptors", a_child_has_no_more_descriptors })
+TESTS(CASE(forks_while_threads_start), CASE(a_child_of_a_parent_that_used_it),
+      CASE(grandchildren), CASE(by_clone_alone), CASE(the_parents_requests_do_not_exist),
+      CASE(forks_while_threads_submit), CASE(a_child_has_no_more_descriptors))

@@ -1,11 +1,11 @@
-/* Programs that POSIX gives no promise, and that must not hang all the same. */
+/* Programs for which POSIX leaves the behaviour undefined. They must not hang. */
 #include "check.h"
 #include <sched.h>
 #include <setjmp.h>
 
 static char buf[65536];
 
-/* How a child ends: 0, or its signal. It has 20 seconds. */
+/* Runs the body in a child, for at most 20 seconds. Returns 0, or the signal that ended it. */
 static int ends(void (*body)(void))
 {
 	pid_t child = fork();
@@ -61,8 +61,8 @@ static void unmaps_a_block(void)
 	nap(10000);
 }
 
-/* By the thread that finishes the request, and the program ends. */
-static void a_block_that_goes_away_in_flight_is_a_segmentation_fault(void)
+/* The fault is in the library's thread, and ends the program. */
+static void a_block_that_is_unmapped_in_flight_is_a_segmentation_fault(void)
 {
 	wild = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(ends(unmaps_a_block) == SIGSEGV);
@@ -76,7 +76,7 @@ static void jumps(int signo)
 	siglongjmp(back, 1);
 }
 
-/* A handler may leave the function by siglongjmp(3): no lock was taken when the block was looked at. */
+/* A handler may leave the function by siglongjmp(3): blocks are read without a lock. */
 static void a_segmentation_fault_can_be_survived(void)
 {
 	fd = filled("f", 65536);
@@ -94,7 +94,7 @@ static void a_segmentation_fault_can_be_survived(void)
 	CHECK(aio_write(&w) == 0 && wait_for(&w) == 0);
 }
 
-static void memory_that_goes_away_in_flight(void)
+static void memory_that_is_unmapped_in_flight(void)
 {
 	int p[2];
 	CHECK(pipe(p) == 0);
@@ -120,8 +120,8 @@ static void memory_that_is_read_only(void)
 	CHECK(aio_write(&w) == 0 && wait_for(&w) == 0 && aio_return(&w) == 4096);
 }
 
-/* As much as is there. */
-static void far_more_than_there_is(void)
+/* The result is the data that the file has. */
+static void reads_far_beyond_the_end(void)
 {
 	size_t sizes[] = { 1u << 30, 0x7ffff000, 0x7fffffff, 0xffffffff, 1ull << 33 };
 	size_t most = 1ull << 34;
@@ -167,8 +167,8 @@ static void lists_of_nulls(void)
 	CHECK(lio_listio(LIO_WAIT, none, 1000, NULL) == 0 && aio_error(&r) == 0);
 }
 
-/* Whatever lies in the words that are the library's. */
-static void blocks_of_rubbish(void)
+/* Random bytes in the fields that the library uses. */
+static void blocks_of_random_bytes(void)
 {
 	fd = filled("f", 4096);
 	srand(77);
@@ -204,7 +204,7 @@ static void cancels_in_handler(int signo)
 	errno = before;
 }
 
-/* Whatever it has interrupted. */
+/* The handler may interrupt any function. */
 static void cancelling_in_a_handler(void)
 {
 	int p[2];
@@ -251,7 +251,7 @@ static void on_signal(int signo, siginfo_t *info, void *context)
 
 static void on_thread(union sigval value) { once_more(value.sival_int); }
 
-static void submitting_again_when_told(void)
+static void resubmitting_in_a_notification(void)
 {
 	fd = filled("f", 65536);
 	struct sigaction action = { .sa_sigaction = on_signal, .sa_flags = SA_SIGINFO };
@@ -278,15 +278,15 @@ static void uses(void)
 
 static volatile sig_atomic_t forks;
 
-static void forks_when_told(union sigval value)
+static void forks_when_notified(union sigval value)
 {
 	(void)value;
 	CHECK(ends(uses) == 0);
 	forks++;
 }
 
-/* From a thread that tells, and with all kinds of requests in flight. */
-static void forking_in_the_middle(void)
+/* In a notification thread and in the main thread, with reads and writes in flight. */
+static void forking_with_requests_in_flight(void)
 {
 	enum { N = 20 };
 	static struct aiocb r[N], w[N];
@@ -298,7 +298,7 @@ static void forking_in_the_middle(void)
 		CHECK(aio_read(&r[i]) == 0);
 		w[i] = request(fd, buf, 4096, (off_t)i * 512);
 		w[i].aio_sigevent.sigev_notify = SIGEV_THREAD;
-		w[i].aio_sigevent.sigev_notify_function = forks_when_told;
+		w[i].aio_sigevent.sigev_notify_function = forks_when_notified;
 		CHECK(aio_write(&w[i]) == 0);
 		if (i % 4 == 0)
 			CHECK(ends(uses) == 0);
@@ -310,7 +310,7 @@ static void forking_in_the_middle(void)
 		CHECK(wait_for(&r[i]) == 0 && wait_for(&w[i]) == 0);
 }
 
-static void becomes_another(void)
+static void calls_execve(void)
 {
 	int p[2];
 	CHECK(pipe(p) == 0);
@@ -320,11 +320,11 @@ static void becomes_another(void)
 	CHECK(0);
 }
 
-static void another_program_in_the_middle(void)
+static void execve_with_requests_in_flight(void)
 {
 	fd = filled("g", 65536);
 	for (int i = 0; i < 5; i++)
-		CHECK(ends(becomes_another) == 0);
+		CHECK(ends(calls_execve) == 0);
 }
 
 static volatile int stop;
@@ -341,8 +341,8 @@ static void *opens_and_closes(void *unused)
 	return NULL;
 }
 
-/* Whichever file the number is at that moment; none of the calls is lost. */
-static void numbers_that_others_close(void)
+/* The number may belong to any file at that moment. Each call ends. */
+static void descriptors_that_other_threads_close(void)
 {
 	pthread_t t[2];
 	int own = filled("f", 65536), next = dup(own);
@@ -367,13 +367,11 @@ static void numbers_that_others_close(void)
 	CHECK(aio_read(&r) == 0 && wait_for(&r) == 0);
 }
 
-#define CASE(name) { #name, name }
-
 TESTS(CASE(a_block_that_is_no_memory_is_a_segmentation_fault),
       CASE(a_block_that_is_read_only_is_a_segmentation_fault),
-      CASE(a_block_that_goes_away_in_flight_is_a_segmentation_fault),
-      CASE(a_segmentation_fault_can_be_survived), CASE(memory_that_goes_away_in_flight),
-      CASE(memory_that_is_read_only), CASE(far_more_than_there_is), CASE(lists_of_nulls),
-      CASE(blocks_of_rubbish), CASE(cancelling_in_a_handler), CASE(submitting_again_when_told),
-      CASE(forking_in_the_middle), CASE(another_program_in_the_middle),
-      CASE(numbers_that_others_close))
+      CASE(a_block_that_is_unmapped_in_flight_is_a_segmentation_fault),
+      CASE(a_segmentation_fault_can_be_survived), CASE(memory_that_is_unmapped_in_flight),
+      CASE(memory_that_is_read_only), CASE(reads_far_beyond_the_end), CASE(lists_of_nulls),
+      CASE(blocks_of_random_bytes), CASE(cancelling_in_a_handler),
+      CASE(resubmitting_in_a_notification), CASE(forking_with_requests_in_flight),
+      CASE(execve_with_requests_in_flight), CASE(descriptors_that_other_threads_close))

@@ -1,4 +1,4 @@
-/* Files that are neither regular nor pipes: each request is as pread(2), or else read(2), would be. */
+/* Files that are neither regular nor pipes. A request acts as pread(2), or as read(2) without offsets. */
 #include "check.h"
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -26,7 +26,7 @@ static void an_eventfd(void)
 	CHECK(aio_read(&r) == 0);
 	nap(20);
 	CHECK(aio_error(&r) == EINPROGRESS);
-	/* From elsewhere: with glibc a request waits for those before it. */
+	/* Not by AIO: with glibc a request waits for those before it. */
 	CHECK(write(fd, &five, 8) == 8);
 	done(&r, 8);
 	CHECK(value == 5);
@@ -88,7 +88,7 @@ static void a_signalfd(void)
 	fails(&w, EINVAL);
 }
 
-/* It can be waited for, and not read. */
+/* An epoll descriptor can be polled, but not read. */
 static void an_epoll(void)
 {
 	struct aiocb r = request(epoll_create1(0), buf, 8, 0);
@@ -101,8 +101,8 @@ static void an_epoll(void)
 	fails(&r, EINVAL);
 }
 
-/* More than there are threads, here or there, of what has no read without waiting on any kernel. */
-static void many_that_wait_keep_nothing_waiting(void)
+/* More reads than there are threads, on files that support RWF_NOWAIT on no kernel. */
+static void many_waiting_requests_delay_no_other(void)
 {
 	enum { N = 100 };
 	static struct aiocb r[N];
@@ -144,7 +144,7 @@ static void devices(void)
 	done(&r, 0);
 }
 
-/* An empty message is one. */
+/* A write of no bytes sends a message. */
 static void an_empty_datagram_is_sent(void)
 {
 	int s[2];
@@ -164,7 +164,7 @@ static void an_empty_datagram_is_sent(void)
 	CHECK(wait_for(&w) == ECONNREFUSED || aio_error(&w) == ENOTCONN || aio_error(&w) == EPIPE);
 }
 
-/* It waits for room as any other, and comes in its turn. */
+/* The empty message waits for room, and keeps its place in the order. */
 static void an_empty_datagram_waits_for_room(void)
 {
 	int s[2], full = 0;
@@ -183,7 +183,7 @@ static void an_empty_datagram_waits_for_room(void)
 	done(&w[1], 1);
 }
 
-static void nothing_by_a_pipe_or_a_stream(void)
+static void empty_transfers_on_pipes_and_streams(void)
 {
 	int p[2], s[2];
 	CHECK(pipe(p) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, s) == 0);
@@ -205,8 +205,8 @@ static void nothing_by_a_pipe_or_a_stream(void)
 	done(&cb, 0);
 }
 
-/* What can be transferred is, also where the memory ends before the request does. */
-static void memory_that_ends(void)
+/* Bytes are transferred up to the end of the memory. */
+static void memory_that_ends_within_the_buffer(void)
 {
 	int fd = filled("f", 65536);
 	char *memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -231,10 +231,7 @@ static void memory_that_ends(void)
 	done(&r, 4096);
 }
 
-TESTS({ "an_eventfd", an_eventfd }, { "a_timer", a_timer }, { "an_inotify", an_inotify },
-      { "a_signalfd", a_signalfd }, { "an_epoll", an_epoll },
-      { "many_that_wait_keep_nothing_waiting", many_that_wait_keep_nothing_waiting },
-      { "devices", devices }, { "an_empty_datagram_is_sent", an_empty_datagram_is_sent },
-      { "an_empty_datagram_waits_for_room", an_empty_datagram_waits_for_room },
-      { "nothing_by_a_pipe_or_a_stream", nothing_by_a_pipe_or_a_stream },
-      { "memory_that_ends", memory_that_ends })
+TESTS(CASE(an_eventfd), CASE(a_timer), CASE(an_inotify), CASE(a_signalfd), CASE(an_epoll),
+      CASE(many_waiting_requests_delay_no_other), CASE(devices), CASE(an_empty_datagram_is_sent),
+      CASE(an_empty_datagram_waits_for_room), CASE(empty_transfers_on_pipes_and_streams),
+      CASE(memory_that_ends_within_the_buffer))

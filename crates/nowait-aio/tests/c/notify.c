@@ -1,4 +1,4 @@
-/* Being told: by signals, by threads, for one request and for a list. */
+/* Notification by signals and threads, for one request and for a list. */
 #include "check.h"
 #include <sched.h>
 
@@ -14,7 +14,7 @@ static void set_up(void)
 	pipe_out = p[1];
 }
 
-/* The three ways a request becomes done: at once, by the engine, by a stream. */
+/* The three ways to complete a request: within the call, by the engine, on a stream. */
 enum way { CACHED, WRITTEN, STREAMED, WAYS };
 
 static struct aiocb of_way(enum way way)
@@ -31,7 +31,7 @@ static void submit(struct aiocb *cb, enum way way)
 		CHECK(write(pipe_out, buf, 16) == 16);
 }
 
-static volatile sig_atomic_t told, seen_in_progress, wrong;
+static volatile sig_atomic_t notified, seen_in_progress, wrong;
 
 static void on_signal(int signo, siginfo_t *info, void *context)
 {
@@ -42,7 +42,7 @@ static void on_signal(int signo, siginfo_t *info, void *context)
 		wrong++;
 	if (cb && aio_error(cb) == EINPROGRESS)
 		seen_in_progress++;
-	told++;
+	notified++;
 }
 
 static void catch_signal(int flags)
@@ -65,13 +65,13 @@ static void the_right_signal_comes(void)
 	catch_signal(0);
 	for (int i = 0; i < 300; i++) {
 		struct aiocb cb = of_way(i % WAYS);
-		int before = told;
+		int before = notified;
 		by_signal(&cb.aio_sigevent, &cb);
 		submit(&cb, i % WAYS);
-		while (told == before)
+		while (notified == before)
 			sched_yield();
 		CHECK(aio_error(&cb) == 0 && aio_return(&cb) == 16);
-		CHECK(told == before + 1 && !wrong && !seen_in_progress);
+		CHECK(notified == before + 1 && !wrong && !seen_in_progress);
 	}
 }
 
@@ -97,7 +97,7 @@ static void once_it_is_done_the_signal_is_pending(void)
 	}
 }
 
-static void no_signal_comes_unasked(void)
+static void no_signal_without_a_sigevent(void)
 {
 	set_up();
 	catch_signal(0);
@@ -109,10 +109,10 @@ static void no_signal_comes_unasked(void)
 		CHECK(wait_for(&cb) == 0);
 	}
 	nap(20);
-	CHECK(told == 0);
+	CHECK(notified == 0);
 }
 
-/* What a notification thread found. */
+/* Observations of the notification threads. */
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t news;
@@ -144,7 +144,7 @@ static void on_thread(union sigval value)
 	found.detached += state == PTHREAD_CREATE_DETACHED;
 	found.joinable += state == PTHREAD_CREATE_JOINABLE;
 	found.in_progress += in_progress;
-	/* It is a thread of the program's, with the program's files. */
+	/* The thread has the program's descriptor table. */
 	found.other_table += marker >= 0 && fcntl(marker, F_GETFD) == -1;
 	found.with_stack += wanted_stack && stack == wanted_stack;
 	found.last = pthread_self();
@@ -189,7 +189,7 @@ static void a_thread_is_called(void)
 static void its_thread_has_the_programs_files(void)
 {
 	set_up();
-	/* Opened after AIO has begun. */
+	/* Opened after the library has started its threads. */
 	struct aiocb first = of_way(WRITTEN);
 	submit(&first, WRITTEN);
 	CHECK(wait_for(&first) == 0);
@@ -244,7 +244,7 @@ static void its_thread_may_end_itself(void)
 
 static struct aiocb many[30];
 static struct aiocb *list_of_many[32];
-static volatile sig_atomic_t list_told, list_saw_in_progress;
+static volatile sig_atomic_t list_notified, list_saw_in_progress;
 
 static void on_list_signal(int signo, siginfo_t *info, void *context)
 {
@@ -254,17 +254,17 @@ static void on_list_signal(int signo, siginfo_t *info, void *context)
 			list_saw_in_progress++;
 	if (info->si_code != SI_ASYNCIO || info->si_value.sival_int != 4711)
 		wrong++;
-	list_told++;
+	list_notified++;
 }
 
-static void a_list_tells_once_all_of_it_is_done(void)
+static void a_list_notifies_once_when_all_are_done(void)
 {
 	set_up();
 	catch_signal(0);
 	struct sigaction action = { .sa_sigaction = on_list_signal, .sa_flags = SA_SIGINFO };
 	CHECK(sigaction(SIGRTMIN + 4, &action, NULL) == 0);
 	for (int round = 0; round < 50; round++) {
-		int all = told;
+		int all = notified;
 		struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN + 4,
 					  .sigev_value.sival_int = 4711 };
 		for (int i = 0; i < 30; i++) {
@@ -274,20 +274,20 @@ static void a_list_tells_once_all_of_it_is_done(void)
 		}
 		CHECK(lio_listio(LIO_NOWAIT, list_of_many, 32, &event) == 0);
 		nap(round % 2);
-		CHECK(list_told == round);
+		CHECK(list_notified == round);
 		for (int i = 0; i < 10; i++)
 			CHECK(write(pipe_out, buf, 16) == 16);
-		while (list_told == round)
+		while (list_notified == round)
 			sched_yield();
-		while (told < all + 30)
+		while (notified < all + 30)
 			sched_yield();
 		nap(1);
-		CHECK(list_told == round + 1 && told == all + 30);
+		CHECK(list_notified == round + 1 && notified == all + 30);
 		CHECK(!list_saw_in_progress && !seen_in_progress && !wrong);
 	}
 }
 
-static void a_list_tells_by_a_thread(void)
+static void a_list_notifies_by_a_thread(void)
 {
 	set_up();
 	for (int round = 0; round < 20; round++) {
@@ -305,28 +305,28 @@ static void a_list_tells_by_a_thread(void)
 	}
 }
 
-static void a_list_with_nothing_to_do_tells_too(void)
+static void an_empty_list_notifies(void)
 {
 	catch_signal(0);
 	struct sigevent event;
 	by_signal(&event, NULL);
 	CHECK(lio_listio(LIO_NOWAIT, list_of_many, 0, &event) == 0);
-	while (told < 1)
+	while (notified < 1)
 		sched_yield();
 	CHECK(lio_listio(LIO_NOWAIT, list_of_many, 32, &event) == 0);
-	while (told < 2)
+	while (notified < 2)
 		sched_yield();
 	struct aiocb nop = request(0, NULL, 0, 0);
 	nop.aio_lio_opcode = LIO_NOP;
 	list_of_many[3] = &nop;
 	CHECK(lio_listio(LIO_NOWAIT, list_of_many, 32, &event) == 0);
-	while (told < 3)
+	while (notified < 3)
 		sched_yield();
 	nap(10);
-	CHECK(told == 3 && !wrong);
+	CHECK(notified == 3 && !wrong);
 }
 
-static void a_list_with_a_bad_entry_does_the_others_and_tells(void)
+static void a_bad_entry_stops_no_other_request_of_a_list(void)
 {
 	set_up();
 	catch_signal(0);
@@ -340,27 +340,27 @@ static void a_list_with_a_bad_entry_does_the_others_and_tells(void)
 		list_of_many[i] = &many[i];
 	}
 	CHECK(write(pipe_out, buf, 64) == 64);
-	/* A bad descriptor is an error of that request, which tells of it like the others. */
+	/* A bad descriptor is an error of that request. Its notification is sent like the others. */
 	CHECK(lio_listio(LIO_NOWAIT, list_of_many, 9, &event) == 0);
-	while (told < 10)
+	while (notified < 10)
 		sched_yield();
 	for (int i = 0; i < 9; i++)
 		CHECK(aio_error(&many[i]) == (i == 4 ? EBADF : 0));
 	/* A bad operation is an error of the call. */
-	told = 0;
+	notified = 0;
 	many[4] = of_way(CACHED);
 	many[4].aio_lio_opcode = 99;
 	for (int i = 0; i < 9; i++)
 		many[i].aio_sigevent.sigev_notify = SIGEV_NONE;
 	CHECK(write(pipe_out, buf, 48) == 48);
 	CHECK(lio_listio(LIO_NOWAIT, list_of_many, 9, &event) == -1 && errno == EIO);
-	while (told < 1)
+	while (notified < 1)
 		sched_yield();
 	for (int i = 0; i < 9; i++)
 		CHECK(aio_error(&many[i]) == (i == 4 ? EINVAL : 0));
 }
 
-static void a_list_waits_and_says_eio(void)
+static void a_list_with_a_failed_request_is_eio(void)
 {
 	set_up();
 	for (int i = 0; i < 9; i++) {
@@ -420,7 +420,7 @@ static void the_signals_of_its_requests_restart_the_wait_for_a_list(void)
 	CHECK(lio_listio(LIO_WAIT, list_of_many, 9, NULL) == 0);
 	for (int i = 0; i < 9; i++)
 		CHECK(aio_error(&many[i]) == 0 && aio_return(&many[i]) == 16);
-	while (told < 9)
+	while (notified < 9)
 		sched_yield();
 	int status;
 	CHECK(!seen_in_progress && waitpid(child, &status, 0) == child && status == 0);
@@ -433,7 +433,7 @@ static void a_full_signal_queue_loses_nothing(void)
 	sigemptyset(&set);
 	sigaddset(&set, SIGRTMIN + 3);
 	CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
-	/* As many as there are queued for this user already, and ten more. */
+	/* The limit counts the signals that are queued for this user. */
 	struct rlimit limit = { 10, 10 };
 	CHECK(setrlimit(RLIMIT_SIGPENDING, &limit) == 0);
 	for (int i = 0; i < 30; i++) {
@@ -452,9 +452,8 @@ static void a_full_signal_queue_loses_nothing(void)
 		CHECK(wait_for(&many[i]) == 0);
 }
 
-/* Each has a place in the queue to wait for: what needs none is told all the same, and what is asked
-   is answered. */
-static void a_full_signal_queue_holds_up_nobody(void)
+/* Four notifications wait for the signal queue. Other notifications are sent, and aio_error returns. */
+static void a_full_signal_queue_delays_no_other_request(void)
 {
 	set_up();
 	sigset_t set;
@@ -483,11 +482,11 @@ static void a_full_signal_queue_holds_up_nobody(void)
 		pthread_cond_wait(&found.news, &found.lock);
 	pthread_mutex_unlock(&found.lock);
 	CHECK(wait_for(&thread) == 0);
-	/* Before the last of them would be given up. */
+	/* Before the notifications are dropped, after ten seconds. */
 	CHECK(now() - begin < 5);
 }
 
-/* Whoever was told goes on at once, before the one who told it does: they share a processor. */
+/* On one processor, the notified thread runs before the thread that has notified it. */
 static void share_a_processor(void)
 {
 	cpu_set_t here;
@@ -505,13 +504,13 @@ static sigset_t take_signals(void)
 	return set;
 }
 
-static void wait_told(const sigset_t *set)
+static void wait_for_signal(const sigset_t *set)
 {
 	CHECK(sigwaitinfo(set, NULL) == SIGRTMIN + 3);
 }
 
-/* Told is done: the block can be submitted again, and nobody need have asked for its status. */
-static void whoever_is_told_may_submit_again(void)
+/* The request is done when its notification arrives. No call of aio_error is needed. */
+static void a_block_can_be_resubmitted_after_its_notification(void)
 {
 	share_a_processor();
 	set_up();
@@ -529,7 +528,7 @@ static void whoever_is_told_may_submit_again(void)
 			cb.aio_sigevent.sigev_notify = SIGEV_NONE;
 			CHECK(lio_listio(LIO_NOWAIT, list, 1, &event) == 0);
 		}
-		wait_told(&set);
+		wait_for_signal(&set);
 		if (i % 2)
 			CHECK(read(pipe_in, buf, 16) == 16);
 	}
@@ -537,16 +536,16 @@ static void whoever_is_told_may_submit_again(void)
 
 enum how { OWN_SIGNAL, LISTS_SIGNAL, OWN_THREAD, HOWS };
 
-/* "...before all asynchronous I/O completed and ... the notification is sent" (lio_listio): after that
-   the block's memory is the program's, and it may take it away. */
-static void what_was_told_is_touched_no_more(void)
+/* "...before all asynchronous I/O completed and ... the notification is sent" (lio_listio). After that
+   the program may unmap the block. */
+static void a_block_is_not_accessed_after_its_notification(void)
 {
 	share_a_processor();
 	set_up();
 	sigset_t set = take_signals();
 	struct sigevent event;
 	by_signal(&event, NULL);
-	/* The threads come last: they would take the signals. */
+	/* The notification threads come last: they would take the signals. */
 	for (enum how how = 0; how < HOWS; how++) {
 		double end = now() + 1;
 		for (int i = 0; i < 1500 && now() < end; i++) {
@@ -568,30 +567,21 @@ static void what_was_told_is_touched_no_more(void)
 			if (how == OWN_THREAD)
 				wait_calls(i + 1);
 			else
-				wait_told(&set);
+				wait_for_signal(&set);
 			CHECK(mprotect(cb, 4096, PROT_NONE) == 0);
 		}
 	}
 }
 
-TESTS({ "the_right_signal_comes", the_right_signal_comes },
-      { "once_it_is_done_the_signal_is_pending", once_it_is_done_the_signal_is_pending },
-      { "no_signal_comes_unasked", no_signal_comes_unasked },
-      { "a_thread_is_called", a_thread_is_called },
-      { "its_thread_has_the_programs_files", its_thread_has_the_programs_files },
-      { "its_attributes_are_honoured", its_attributes_are_honoured },
-      { "its_thread_may_end_itself", its_thread_may_end_itself },
-      { "a_list_tells_once_all_of_it_is_done", a_list_tells_once_all_of_it_is_done },
-      { "a_list_tells_by_a_thread", a_list_tells_by_a_thread },
-      { "a_list_with_nothing_to_do_tells_too", a_list_with_nothing_to_do_tells_too },
-      { "a_list_with_a_bad_entry_does_the_others_and_tells",
-	a_list_with_a_bad_entry_does_the_others_and_tells },
-      { "a_list_waits_and_says_eio", a_list_waits_and_says_eio },
-      { "a_signal_ends_the_wait_for_a_list_and_nothing_else",
-	a_signal_ends_the_wait_for_a_list_and_nothing_else },
-      { "the_signals_of_its_requests_restart_the_wait_for_a_list",
-	the_signals_of_its_requests_restart_the_wait_for_a_list },
-      { "a_full_signal_queue_loses_nothing", a_full_signal_queue_loses_nothing },
-      { "a_full_signal_queue_holds_up_nobody", a_full_signal_queue_holds_up_nobody },
-      { "whoever_is_told_may_submit_again", whoever_is_told_may_submit_again },
-      { "what_was_told_is_touched_no_more", what_was_told_is_touched_no_more })
+TESTS(CASE(the_right_signal_comes), CASE(once_it_is_done_the_signal_is_pending),
+      CASE(no_signal_without_a_sigevent), CASE(a_thread_is_called),
+      CASE(its_thread_has_the_programs_files), CASE(its_attributes_are_honoured),
+      CASE(its_thread_may_end_itself), CASE(a_list_notifies_once_when_all_are_done),
+      CASE(a_list_notifies_by_a_thread), CASE(an_empty_list_notifies),
+      CASE(a_bad_entry_stops_no_other_request_of_a_list),
+      CASE(a_list_with_a_failed_request_is_eio),
+      CASE(a_signal_ends_the_wait_for_a_list_and_nothing_else),
+      CASE(the_signals_of_its_requests_restart_the_wait_for_a_list),
+      CASE(a_full_signal_queue_loses_nothing), CASE(a_full_signal_queue_delays_no_other_request),
+      CASE(a_block_can_be_resubmitted_after_its_notification),
+      CASE(a_block_is_not_accessed_after_its_notification))

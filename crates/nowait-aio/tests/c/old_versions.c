@@ -1,4 +1,4 @@
-/* References as old programs have them: glibc's versions from before librt was merged into libc. */
+/* References of old programs, with the versions from before glibc merged librt into libc. */
 #include "check.h"
 
 #define OLD(name, version) __asm__(".symver old_" #name "," #name "@" version)
@@ -45,4 +45,4 @@ static void list(void)
 	CHECK(old_aio_return(&r) == 512 && buf[0] == 1);
 }
 
-TESTS({ "single", single }, { "list", list })
+TESTS(CASE(single), CASE(list))

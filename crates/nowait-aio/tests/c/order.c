@@ -1,4 +1,4 @@
-/* What comes in the order submitted, what may overtake, and who must not wait for whom. */
+/* The order of requests, and requests that must not wait for others. */
 #include "check.h"
 
 static void appends_keep_their_order(void)
@@ -95,7 +95,7 @@ static void a_large_write_to_a_pipe_is_whole(void)
 	CHECK(wait_for(&w) == 0 && aio_return(&w) == (ssize_t)n && memcmp(in, out, n) == 0);
 }
 
-static void a_pipe_that_does_not_block_says_eagain(void)
+static void a_nonblocking_pipe_is_eagain(void)
 {
 	int p[2];
 	char c;
@@ -104,7 +104,7 @@ static void a_pipe_that_does_not_block_says_eagain(void)
 	CHECK(aio_read(&r) == 0 && wait_for(&r) == EAGAIN && aio_return(&r) == -1);
 }
 
-static void the_end_of_a_pipe_is_a_read_of_nothing(void)
+static void the_end_of_a_pipe_is_an_empty_read(void)
 {
 	int p[2];
 	char c;
@@ -112,7 +112,7 @@ static void the_end_of_a_pipe_is_a_read_of_nothing(void)
 	struct aiocb r = request(p[0], &c, 1, 0);
 	CHECK(aio_read(&r) == 0);
 	nap(5);
-	/* The program's is the only end to write to: nothing of ours keeps it open. */
+	/* The program has the only write end: the library does not keep one open. */
 	struct aiocb w = request(p[1], "x", 1, 0);
 	CHECK(aio_write(&w) == 0 && wait_for(&w) == 0 && wait_for(&r) == 0);
 	CHECK(aio_read(&r) == 0);
@@ -120,7 +120,7 @@ static void the_end_of_a_pipe_is_a_read_of_nothing(void)
 	CHECK(wait_for(&r) == 0 && aio_return(&r) == 0);
 }
 
-static void a_sync_comes_after_what_was_submitted_before(void)
+static void a_sync_waits_for_earlier_requests(void)
 {
 	int fd = filled("f", 4096), again = open("f", O_RDWR);
 	enum { N = 50 };
@@ -142,7 +142,7 @@ static void a_sync_comes_after_what_was_submitted_before(void)
 	}
 }
 
-static void blocked_pipes_starve_nobody(void)
+static void blocked_pipes_delay_no_other_request(void)
 {
 	enum { N = 200 };
 	static struct aiocb r[N];
@@ -176,7 +176,7 @@ static void twenty_thousand_requests(void)
 	CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
 	int p[2], fd = filled("f", 4 << 20);
 	CHECK(pipe(p) == 0);
-	/* All of them at once: half wait for a pipe. */
+	/* All requests are in flight at once. Half of them wait for a pipe. */
 	evict(fd);
 	for (int i = 0; i < N; i++) {
 		r[i] = request(i % 2 ? p[0] : fd, block[i], i % 2 ? 1 : 512,
@@ -187,7 +187,7 @@ static void twenty_thousand_requests(void)
 		CHECK(wait_for(&r[i]) == 0 && aio_return(&r[i]) == 512);
 		CHECK(block[i][0] == (unsigned char)(i % 8192));
 	}
-	/* The first of them one by one, the rest by the hundred. */
+	/* The first 50 one by one, the rest a hundred at a time. */
 	for (int i = 1, many = 1; i < N; many = i > 100 ? 100 : 1) {
 		CHECK(write(p[1], block, many) == many);
 		for (int k = 0; k < many && i < N; k++, i += 2)
@@ -195,14 +195,8 @@ static void twenty_thousand_requests(void)
 	}
 }
 
-TESTS({ "appends_keep_their_order", appends_keep_their_order },
-      { "pipes_keep_their_order", pipes_keep_their_order },
-      { "sockets_keep_their_order", sockets_keep_their_order },
-      { "terminals_keep_their_order", terminals_keep_their_order },
-      { "a_large_write_to_a_pipe_is_whole", a_large_write_to_a_pipe_is_whole },
-      { "a_pipe_that_does_not_block_says_eagain", a_pipe_that_does_not_block_says_eagain },
-      { "the_end_of_a_pipe_is_a_read_of_nothing", the_end_of_a_pipe_is_a_read_of_nothing },
-      { "a_sync_comes_after_what_was_submitted_before",
-	a_sync_comes_after_what_was_submitted_before },
-      { "blocked_pipes_starve_nobody", blocked_pipes_starve_nobody },
-      { "twenty_thousand_requests", twenty_thousand_requests })
+TESTS(CASE(appends_keep_their_order), CASE(pipes_keep_their_order),
+      CASE(sockets_keep_their_order), CASE(terminals_keep_their_order),
+      CASE(a_large_write_to_a_pipe_is_whole), CASE(a_nonblocking_pipe_is_eagain),
+      CASE(the_end_of_a_pipe_is_an_empty_read), CASE(a_sync_waits_for_earlier_requests),
+      CASE(blocked_pipes_delay_no_other_request), CASE(twenty_thousand_requests))

@@ -1,10 +1,10 @@
-/* Sentences of POSIX that the other files have no reason to come by. */
+/* Sentences of POSIX that the other files do not cover. */
 #include "check.h"
 
 static char buf[65536];
 
 /* "Except aio_fildes and aio_sigevent, all other members are ignored" (aio_fsync). */
-static void a_sync_ignores_all_else(void)
+static void a_sync_ignores_all_other_fields(void)
 {
 	int fd = filled("f", 4096);
 	struct aiocb s = request(fd, (void *)8, (size_t)-1, -77);
@@ -14,7 +14,7 @@ static void a_sync_ignores_all_else(void)
 	CHECK(aio_fsync(O_DSYNC, &s) == 0 && wait_for(&s) == 0 && aio_return(&s) == 0);
 }
 
-/* Any valid descriptor will do, as for fsync(2). */
+/* Any descriptor is allowed, as for fsync(2). */
 static void a_sync_needs_no_access(void)
 {
 	close(filled("f", 4096));
@@ -22,7 +22,7 @@ static void a_sync_needs_no_access(void)
 	CHECK(aio_fsync(O_SYNC, &s) == 0 && wait_for(&s) == 0 && aio_return(&s) == 0);
 }
 
-/* EINVAL: "does not support synchronized I/O for this file". It waits for no read of the pipe. */
+/* EINVAL: "does not support synchronized I/O for this file". The call does not wait for the reads. */
 static void a_pipe_and_a_socket_have_nothing_to_synchronise(void)
 {
 	int p[2], s[2];
@@ -40,13 +40,13 @@ static void a_pipe_and_a_socket_have_nothing_to_synchronise(void)
 	CHECK(wait_for(&r[0]) == 0 && wait_for(&r[1]) == 0);
 }
 
-static volatile sig_atomic_t told, early;
+static volatile sig_atomic_t notified, early;
 
 static void handler(int signo, siginfo_t *info, void *context)
 {
 	(void)signo, (void)context;
 	early += aio_error(info->si_value.sival_ptr) == EINPROGRESS;
-	told++;
+	notified++;
 }
 
 static void handles(int signo)
@@ -58,15 +58,15 @@ static void handles(int signo)
 static void await(int n)
 {
 	double end = now() + 10;
-	while (told < n) {
+	while (notified < n) {
 		CHECK(now() < end);
 		sched_yield();
 	}
-	CHECK(told == n && early == 0);
+	CHECK(notified == n && early == 0);
 }
 
-/* An ordinary signal too, and a synchronisation tells as any other request. */
-static void a_sync_tells(void)
+/* A synchronisation notifies as any other request, here by a signal that is not a real-time signal. */
+static void a_sync_notifies(void)
 {
 	int fd = filled("f", 4096);
 	handles(SIGUSR2);
@@ -81,7 +81,7 @@ static void a_sync_tells(void)
 	}
 }
 
-/* What the program has filled in is the program's: whatever becomes of the request. */
+/* The library does not change the fields that the program has set. */
 static void the_programs_fields_stay(void)
 {
 	int fd = filled("f", 4096), p[2];
@@ -105,7 +105,7 @@ static void the_programs_fields_stay(void)
 	}
 }
 
-/* The ends of what an offset and a size can be: what pread(2) and pwrite(2) say. */
+/* The largest offsets and sizes, compared with pread(2) and pwrite(2). */
 static void ends_of_offsets_and_sizes(void)
 {
 	int fd = filled("f", 4096);
@@ -140,7 +140,7 @@ static void ends_of_offsets_and_sizes(void)
 	CHECK(fstat(fd, &st) == 0 && st.st_size == (1 << 20) + 3);
 }
 
-/* With O_APPEND the offset is no matter, as long as it is one. */
+/* With O_APPEND any valid offset is ignored. */
 static void an_append_ignores_its_offset(void)
 {
 	close(filled("f", 512));
@@ -153,7 +153,7 @@ static void an_append_ignores_its_offset(void)
 	CHECK(fstat(fd, &st) == 0 && st.st_size == 512 + 20);
 }
 
-/* "If mode is LIO_WAIT ... the sig argument shall be ignored"; each request still tells for itself. */
+/* "If mode is LIO_WAIT ... the sig argument shall be ignored". Each request still notifies. */
 static void a_list_that_waits_ignores_its_event(void)
 {
 	enum { N = 6 };
@@ -189,7 +189,7 @@ static void a_list_that_waits_ignores_its_event(void)
 	CHECK(lio_listio(LIO_WAIT, list, 1, NULL) == 0 && lio_listio(LIO_WAIT, list, 0, NULL) == 0);
 }
 
-/* One that fails keeps none from being done, and says what it would have said alone. */
+/* A request that fails does not stop the others, and has the same error as alone. */
 static void each_of_a_list_has_its_own_status(void)
 {
 	int fd = filled("f", 65536), in = open("f", O_RDONLY);
@@ -225,7 +225,7 @@ static void a_list_that_is_refused_starts_nothing(void)
 	CHECK(pread(fd, buf, 7, 0) == 7 && memcmp(buf, "\0\0\0\0\0\0\0", 7) == 0);
 }
 
-/* A program may end, or become another, with requests in flight. */
+/* A program may exit or call execve(2) with requests in flight. */
 static void a_program_ends_with_requests_in_flight(void)
 {
 	for (int i = 0; i < 4; i++) {
@@ -241,7 +241,7 @@ static void a_program_ends_with_requests_in_flight(void)
 				CHECK(aio_write(&w[j]) == 0);
 			}
 			if (i % 2)
-				/* What it becomes has nothing of the library's. */
+				/* The new program has no descriptor of the library. */
 				execl("/bin/sh", "sh", "-c",
 				      "! ls -l /proc/self/fd | grep -q socket:", NULL);
 			exit(0);
@@ -251,8 +251,8 @@ static void a_program_ends_with_requests_in_flight(void)
 	}
 }
 
-/* Nothing to wait with: EAGAIN at once, but success for what is done. */
-static void a_wait_of_no_time_looks_and_returns(void)
+/* EAGAIN at once, or success if a request is done. */
+static void a_wait_without_time_returns_at_once(void)
 {
 	int p[2], fd = filled("f", 4096);
 	CHECK(pipe(p) == 0);
@@ -269,15 +269,9 @@ static void a_wait_of_no_time_looks_and_returns(void)
 	CHECK(aio_suspend(list, 1, &none) == 0);
 }
 
-TESTS({ "a_sync_ignores_all_else", a_sync_ignores_all_else },
-      { "a_sync_needs_no_access", a_sync_needs_no_access },
-      { "a_pipe_and_a_socket_have_nothing_to_synchronise",
-	a_pipe_and_a_socket_have_nothing_to_synchronise },
-      { "a_sync_tells", a_sync_tells }, { "the_programs_fields_stay", the_programs_fields_stay },
-      { "ends_of_offsets_and_sizes", ends_of_offsets_and_sizes },
-      { "an_append_ignores_its_offset", an_append_ignores_its_offset },
-      { "a_list_that_waits_ignores_its_event", a_list_that_waits_ignores_its_event },
-      { "each_of_a_list_has_its_own_status", each_of_a_list_has_its_own_status },
-      { "a_list_that_is_refused_starts_nothing", a_list_that_is_refused_starts_nothing },
-      { "a_program_ends_with_requests_in_flight", a_program_ends_with_requests_in_flight },
-      { "a_wait_of_no_time_looks_and_returns", a_wait_of_no_time_looks_and_returns })
+TESTS(CASE(a_sync_ignores_all_other_fields), CASE(a_sync_needs_no_access),
+      CASE(a_pipe_and_a_socket_have_nothing_to_synchronise), CASE(a_sync_notifies),
+      CASE(the_programs_fields_stay), CASE(ends_of_offsets_and_sizes),
+      CASE(an_append_ignores_its_offset), CASE(a_list_that_waits_ignores_its_event),
+      CASE(each_of_a_list_has_its_own_status), CASE(a_list_that_is_refused_starts_nothing),
+      CASE(a_program_ends_with_requests_in_flight), CASE(a_wait_without_time_returns_at_once))

@@ -1,7 +1,7 @@
-/* Requests, their status, and what they return. */
+/* Requests, their status, and their return values. */
 #include "check.h"
 
-static void a_write_and_a_read_bring_the_bytes(void)
+static void a_write_and_a_read_transfer_the_bytes(void)
 {
 	int fd = open("f", O_RDWR | O_CREAT | O_TRUNC, 0600);
 	char out[9000], in[9000];
@@ -42,7 +42,7 @@ static void a_cached_read_is_done_within_the_call(void)
 	}
 }
 
-static void a_number_that_was_a_cold_file_tries_its_next_file(void)
+static void a_reused_number_has_a_new_history(void)
 {
 	char in[4096];
 	int cold = filled("cold", 8 << 20);
@@ -110,7 +110,7 @@ static void a_block_of_uninitialised_memory_works(void)
 	}
 }
 
-static void asking_for_the_result_again_is_harmless(void)
+static void aio_return_can_be_called_again(void)
 {
 	int fd = filled("f", 4096);
 	char buf[512];
@@ -120,7 +120,7 @@ static void asking_for_the_result_again_is_harmless(void)
 		CHECK(aio_return(&r) == 512 && aio_error(&r) == 0);
 }
 
-/* -1, since EINVAL as such would be the status of a request that has failed. */
+/* -1 with EINVAL: a result of EINVAL would be the error of a request. */
 static void unknown(struct aiocb *cb)
 {
 	errno = 0;
@@ -160,7 +160,7 @@ static void a_copy_has_the_status_of_its_original(void)
 		CHECK(wait_for(&done) == EBADF);
 	copy = done;
 	CHECK(aio_error(&copy) == EBADF && aio_return(&copy) == -1);
-	/* Of one in progress too; it is no request, so nobody waits for it. */
+	/* Also of a request in progress. The copy is no request, so aio_suspend does not wait for it. */
 	CHECK(pipe(p) == 0);
 	struct aiocb r = request(p[0], buf, 1, 0);
 	CHECK(aio_read(&r) == 0);
@@ -170,7 +170,7 @@ static void a_copy_has_the_status_of_its_original(void)
 	errno = 0;
 	CHECK(aio_cancel(p[0], &copy) == -1 && errno == EINVAL);
 	CHECK(aio_error(&r) == EINPROGRESS);
-	/* It can be submitted, as any block can. */
+	/* The copy can be submitted. */
 	copy.aio_fildes = fd;
 	copy.aio_nbytes = sizeof buf;
 	CHECK(aio_read(&copy) == 0 && wait_for(&copy) == 0 && aio_return(&copy) == 512);
@@ -254,18 +254,10 @@ static void requests_outlive_their_thread(void)
 	}
 }
 
-TESTS({ "a_write_and_a_read_bring_the_bytes", a_write_and_a_read_bring_the_bytes },
-      { "a_read_is_short_only_at_the_end", a_read_is_short_only_at_the_end },
-      { "a_cached_read_is_done_within_the_call", a_cached_read_is_done_within_the_call },
-      { "a_number_that_was_a_cold_file_tries_its_next_file",
-	a_number_that_was_a_cold_file_tries_its_next_file },
-      { "the_file_position_does_not_move", the_file_position_does_not_move },
-      { "a_block_can_be_used_again", a_block_can_be_used_again },
-      { "a_block_of_uninitialised_memory_works", a_block_of_uninitialised_memory_works },
-      { "asking_for_the_result_again_is_harmless", asking_for_the_result_again_is_harmless },
-      { "a_copy_has_the_status_of_its_original", a_copy_has_the_status_of_its_original },
-      { "a_block_that_was_never_submitted_is_invalid",
-	a_block_that_was_never_submitted_is_invalid },
-      { "a_sync_reaches_the_end", a_sync_reaches_the_end },
-      { "the_64_names_are_the_same_functions", the_64_names_are_the_same_functions },
-      { "requests_outlive_their_thread", requests_outlive_their_thread })
+TESTS(CASE(a_write_and_a_read_transfer_the_bytes), CASE(a_read_is_short_only_at_the_end),
+      CASE(a_cached_read_is_done_within_the_call), CASE(a_reused_number_has_a_new_history),
+      CASE(the_file_position_does_not_move), CASE(a_block_can_be_used_again),
+      CASE(a_block_of_uninitialised_memory_works), CASE(aio_return_can_be_called_again),
+      CASE(a_copy_has_the_status_of_its_original),
+      CASE(a_block_that_was_never_submitted_is_invalid), CASE(a_sync_reaches_the_end),
+      CASE(the_64_names_are_the_same_functions), CASE(requests_outlive_their_thread))

@@ -1,14 +1,14 @@
-/* Eight threads that read, write, cancel, wait and fork, under a rain of signals, for a while. */
+/* Eight threads that read, write, cancel, wait and fork, and get signals all the time. */
 #include "check.h"
 #include <sched.h>
 #include <sys/prctl.h>
 
 enum { THREADS = 8, BLOCK = 4096, BLOCKS = 2048, PENDING = 16 };
 
-/* A request, and how often it has told of itself: its block is not used again before it has. */
+/* A request, and the number of its notifications. The block is reused when all have come. */
 struct slot {
 	struct aiocb cb;
-	int tells, told;
+	int expected, notified;
 	char buf[BLOCK];
 };
 
@@ -16,10 +16,10 @@ static volatile int stop;
 static int data;
 static int rain;
 
-static void tells(struct slot *slot)
+static void count_notification(struct slot *slot)
 {
 	CHECK(aio_error(&slot->cb) != EINPROGRESS);
-	__atomic_add_fetch(&slot->told, 1, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(&slot->notified, 1, __ATOMIC_SEQ_CST);
 }
 
 static void on_signal(int signo, siginfo_t *info, void *context)
@@ -27,13 +27,13 @@ static void on_signal(int signo, siginfo_t *info, void *context)
 	(void)signo, (void)context;
 	int before = errno;
 	if (info->si_value.sival_ptr)
-		tells(info->si_value.sival_ptr);
+		count_notification(info->si_value.sival_ptr);
 	else
 		__atomic_add_fetch(&rain, 1, __ATOMIC_SEQ_CST);
 	errno = before;
 }
 
-static void on_thread(union sigval value) { tells(value.sival_ptr); }
+static void on_thread(union sigval value) { count_notification(value.sival_ptr); }
 
 static uint32_t next(uint32_t *state)
 {
@@ -43,7 +43,7 @@ static uint32_t next(uint32_t *state)
 	return *state;
 }
 
-/* Each thread has its own part of the file, whose blocks say which they are. */
+/* Each thread has its own part of the file. Each block of it has the block's number as its content. */
 static void *works(void *arg)
 {
 	int me = (int)(intptr_t)arg;
@@ -63,17 +63,17 @@ static void *works(void *arg)
 			uint32_t kind = next(&state) % 10;
 			cb->aio_lio_opcode = kind < 7 ? LIO_READ : LIO_WRITE;
 			memset(slot->buf, kind < 7 ? 0 : block % 251, BLOCK);
-			slot->told = slot->tells = 0;
+			slot->notified = slot->expected = 0;
 			if (next(&state) % 4 == 0) {
 				cb->aio_sigevent.sigev_notify = SIGEV_SIGNAL;
 				cb->aio_sigevent.sigev_signo = SIGRTMIN;
 				cb->aio_sigevent.sigev_value.sival_ptr = slot;
-				slot->tells = 1;
+				slot->expected = 1;
 			} else if (next(&state) % 16 == 0) {
 				cb->aio_sigevent.sigev_notify = SIGEV_THREAD;
 				cb->aio_sigevent.sigev_notify_function = on_thread;
 				cb->aio_sigevent.sigev_value.sival_ptr = slot;
-				slot->tells = 1;
+				slot->expected = 1;
 			}
 		}
 		uint32_t mode = next(&state) % 8;
@@ -128,13 +128,13 @@ static void *works(void *arg)
 		}
 		double end = now() + 10;
 		for (int i = 0; i < PENDING; i++)
-			while (__atomic_load_n(&slots[me][i].told, __ATOMIC_SEQ_CST) <
-			       slots[me][i].tells) {
+			while (__atomic_load_n(&slots[me][i].notified, __ATOMIC_SEQ_CST) <
+			       slots[me][i].expected) {
 				CHECK(now() < end);
 				sched_yield();
 			}
 		for (int i = 0; i < PENDING; i++)
-			CHECK(slots[me][i].told == slots[me][i].tells);
+			CHECK(slots[me][i].notified == slots[me][i].expected);
 	}
 	return NULL;
 }
@@ -164,7 +164,7 @@ static void all_at_once(void)
 	CHECK(rain > 100);
 }
 
-/* Holds up the caller, whose processor it shares, at any moment and for longer than the library takes
+/* Delays the submitting thread, on the same processor, at any moment and for longer than the driver takes
    to fall asleep on another one. */
 static void *holds_up(void *unused)
 {
@@ -179,16 +179,16 @@ static void *holds_up(void *unused)
 	return NULL;
 }
 
-/* One request at a time on a file of its own: none is kept, so each comes to a sleeping library by
-   itself, often at the moment when that falls asleep. A wake-up that is lost is a wait for ever:
-   nobody else has a request that would wake the library too. */
+/* One request at a time, on a file that no other request uses. So each request wakes the driver by itself,
+   often at the moment when the driver falls asleep. If a wake-up is lost, the test hangs: there is no other
+   request that would wake the driver. */
 static void no_wake_up_is_lost(void)
 {
 	pthread_t t;
 	cpu_set_t here;
 	char byte = 'x', name[] = "ask-XXXXXX";
 	struct aiocb first = request(open("/dev/null", O_WRONLY), &byte, 1, 0);
-	/* The library starts here, so that its threads may run anywhere. */
+	/* The library starts its threads here, so that they may run on any processor. */
 	CHECK(aio_write(&first) == 0 && wait_for(&first) == 0);
 	CPU_ZERO(&here);
 	CPU_SET(sched_getcpu(), &here);
@@ -213,4 +213,4 @@ static void no_wake_up_is_lost(void)
 	CHECK(pthread_join(t, NULL) == 0);
 }
 
-TESTS({ "all_at_once", all_at_once }, { "no_wake_up_is_lost", no_wake_up_is_lost })
+TESTS(CASE(all_at_once), CASE(no_wake_up_is_lost))

@@ -1,4 +1,4 @@
-/* aio_suspend: what it waits for, what ends it, and being cancelled in it. */
+/* aio_suspend: requests, timeouts, signals, cancellation of the thread. */
 #include "check.h"
 
 static char buf[4096];
@@ -11,7 +11,7 @@ static struct aiocb blocked(int *write_end)
 	return request(p[0], buf, 1, 0);
 }
 
-static void it_returns_at_once_for_what_is_done(void)
+static void it_returns_at_once_for_a_request_that_is_done(void)
 {
 	int w;
 	struct aiocb r = blocked(&w), done = request(filled("f", 4096), buf, 512, 0);
@@ -20,7 +20,7 @@ static void it_returns_at_once_for_what_is_done(void)
 	CHECK(aio_suspend(list, 4, NULL) == 0);
 }
 
-static void its_time_ends(void)
+static void it_times_out(void)
 {
 	int w;
 	struct aiocb r = blocked(&w);
@@ -111,8 +111,8 @@ static void a_restarting_handler_interrupts_it_before_its_time(void)
 	interrupted(SA_RESTART, &ten_seconds);
 }
 
-/* A program that is told of each request by a handler with SA_RESTART can wait for the last one. */
-static void told_by_restarting_handlers(const struct timespec *timeout)
+/* A program that handles each notification with SA_RESTART can wait for the last request. */
+static void notified_by_restarting_handlers(const struct timespec *timeout)
 {
 	enum { N = 8 };
 	struct sigaction action = { .sa_handler = handler, .sa_flags = SA_RESTART };
@@ -128,7 +128,7 @@ static void told_by_restarting_handlers(const struct timespec *timeout)
 	const struct aiocb *list[] = { &r[N - 1] };
 	pid_t child = fork();
 	if (child == 0) {
-		/* Not a thread of this process: that might take the signals. */
+		/* Not a thread of this process, which might get the signals. */
 		for (int i = 0; i < N; i++) {
 			nap(20);
 			CHECK(write(w[i], "x", 1) == 1);
@@ -144,10 +144,10 @@ static void told_by_restarting_handlers(const struct timespec *timeout)
 		sched_yield();
 }
 
-static void signals_of_requests_restart_it(void) { told_by_restarting_handlers(NULL); }
+static void signals_of_requests_restart_it(void) { notified_by_restarting_handlers(NULL); }
 static void signals_of_requests_restart_it_before_its_time(void)
 {
-	told_by_restarting_handlers(&ten_seconds);
+	notified_by_restarting_handlers(&ten_seconds);
 }
 
 static volatile int cleaned;
@@ -194,7 +194,7 @@ static void it_is_a_cancellation_point(void)
 		CHECK(pthread_cancel(t) == 0 && pthread_join(t, &result) == 0);
 		CHECK(result == PTHREAD_CANCELED && cleaned == i);
 	}
-	/* The request goes on, and whoever waits for it is woken. */
+	/* The request continues, and another thread can wait for it. */
 	pthread_t t;
 	CHECK(pthread_create(&t, NULL, writes_later, (void *)(intptr_t)w) == 0);
 	CHECK(wait_for(&waited_for) == 0 && aio_return(&waited_for) == 1);
@@ -282,7 +282,7 @@ static void many_threads_wait_for_one(void)
 	}
 }
 
-/* What the handler waits for: requests that are in flight, whoever is to finish them. */
+/* The requests in flight that the handler waits for. */
 enum { LAST = 8 };
 static struct aiocb *volatile last[LAST];
 static volatile int handled;
@@ -312,7 +312,7 @@ static void *rains(void *thread)
 }
 
 /* The handler may have interrupted aio_write, aio_cancel or malloc anywhere. */
-static void it_works_wherever_its_handler_interrupts(void)
+static void it_works_in_a_handler_that_interrupts_any_function(void)
 {
 	enum { N = 64 };
 	static struct aiocb cb[N];
@@ -323,7 +323,7 @@ static void it_works_wherever_its_handler_interrupts(void)
 	pthread_t self = pthread_self(), t;
 	CHECK(pthread_create(&t, NULL, rains, &self) == 0);
 	double end = now() + 3;
-	/* On a busy machine it takes longer. */
+	/* On a busy machine this takes longer. */
 	for (unsigned i = 0; now() < end || handled < 1000; i++) {
 		struct aiocb *next = &cb[i % N];
 		last[i % LAST] = NULL;
@@ -344,21 +344,12 @@ static void it_works_wherever_its_handler_interrupts(void)
 	CHECK(pthread_join(t, NULL) == 0);
 }
 
-TESTS({ "it_returns_at_once_for_what_is_done", it_returns_at_once_for_what_is_done },
-      { "its_time_ends", its_time_ends }, { "times_out_of_range", times_out_of_range },
-      { "it_wakes_for_any_with_nulls_and_duplicates",
-	it_wakes_for_any_with_nulls_and_duplicates },
-      { "an_empty_list_returns", an_empty_list_returns },
-      { "a_handler_interrupts_it", a_handler_interrupts_it },
-      { "a_restarting_handler_interrupts_it", a_restarting_handler_interrupts_it },
-      { "a_restarting_handler_interrupts_it_before_its_time",
-	a_restarting_handler_interrupts_it_before_its_time },
-      { "signals_of_requests_restart_it", signals_of_requests_restart_it },
-      { "signals_of_requests_restart_it_before_its_time",
-	signals_of_requests_restart_it_before_its_time },
-      { "it_is_a_cancellation_point", it_is_a_cancellation_point },
-      { "no_other_function_is_a_cancellation_point",
-	no_other_function_is_a_cancellation_point },
-      { "it_works_in_a_handler", it_works_in_a_handler },
-      { "many_threads_wait_for_one", many_threads_wait_for_one },
-      { "it_works_wherever_its_handler_interrupts", it_works_wherever_its_handler_interrupts })
+TESTS(CASE(it_returns_at_once_for_a_request_that_is_done), CASE(it_times_out),
+      CASE(times_out_of_range), CASE(it_wakes_for_any_with_nulls_and_duplicates),
+      CASE(an_empty_list_returns), CASE(a_handler_interrupts_it),
+      CASE(a_restarting_handler_interrupts_it),
+      CASE(a_restarting_handler_interrupts_it_before_its_time),
+      CASE(signals_of_requests_restart_it), CASE(signals_of_requests_restart_it_before_its_time),
+      CASE(it_is_a_cancellation_point), CASE(no_other_function_is_a_cancellation_point),
+      CASE(it_works_in_a_handler), CASE(many_threads_wait_for_one),
+      CASE(it_works_in_a_handler_that_interrupts_any_function))

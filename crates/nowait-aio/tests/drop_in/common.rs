@@ -1,4 +1,4 @@
-//! C programs, compiled here and run with and without the library.
+//! Compiles C programs and runs them with and without the library.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 /// The library that this test was built with.
 pub fn library() -> PathBuf {
-    // Tests lie in target/PROFILE/deps, and so does what they depend on.
+    // Test programs and their dependencies are in target/PROFILE/deps.
     let test = std::env::current_exe().unwrap();
     let library = test.parent().unwrap().join("libnowait_aio.so");
-    assert!(library.exists(), "{} is not there", library.display());
+    assert!(library.exists(), "{} does not exist", library.display());
     library
 }
 
-/// How a program is run.
+/// The AIO that a program is run with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Under {
     Glibc,
@@ -25,7 +25,7 @@ pub enum Under {
 pub const OURS: [Under; 2] = [Under::Uring, Under::Threads];
 
 impl Under {
-    /// Sets up a command for it.
+    /// Sets the environment of a command.
     pub fn prepare(self, command: &mut Command) {
         match self {
             Under::Glibc => {}
@@ -46,12 +46,12 @@ impl Under {
 /// A compiled C program of tests/c.
 pub struct Program {
     pub path: PathBuf,
-    /// Where it runs: its files go with it.
+    /// The working directory of its cases, which is removed with the program.
     directory: tempfile::TempDir,
 }
 
 impl Program {
-    /// Compiles it, linked with nothing of ours.
+    /// Compiles it. It is not linked with the library.
     pub fn compile(source: &str) -> Program {
         let directory = tempfile::Builder::new()
             .prefix("nowait-aio-")
@@ -76,7 +76,7 @@ impl Program {
         Program { path, directory }
     }
 
-    /// Where it runs.
+    /// The working directory of its cases.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -88,7 +88,7 @@ impl Program {
         listed.lines().map(str::to_owned).collect()
     }
 
-    /// Runs one case; says what went wrong, if anything did.
+    /// Runs one case. The error says how it failed.
     pub fn run(&self, case: &str, under: Under, env: &[(&str, &str)]) -> Result<(), String> {
         let mut command = Command::new(&self.path);
         command.arg(case).current_dir(self.directory.path());
@@ -98,9 +98,9 @@ impl Program {
     }
 }
 
-/// Runs a command to its end, or to ours.
+/// Runs a command, and kills it if it takes longer than the limit.
 pub fn run(command: &mut Command, limit: Duration) -> Result<(), String> {
-    // Its own group, so that its children end with it.
+    // A process group, so that its children can be killed with it.
     command.process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     command.stderr(Stdio::piped());
@@ -117,29 +117,29 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<(), String> {
         std::thread::sleep(Duration::from_millis(2));
     }
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     match (hung, output.status.success(), output.status.signal()) {
-        (true, ..) => Err(format!("hung {said}")),
+        (true, ..) => Err(format!("hung {stderr}")),
         (_, true, _) => Ok(()),
-        (_, _, Some(signal)) => Err(format!("signal {signal} {said}")),
-        _ => Err(format!("{} {said}", output.status)),
+        (_, _, Some(signal)) => Err(format!("signal {signal} {stderr}")),
+        _ => Err(format!("{} {stderr}", output.status)),
     }
 }
 
-/// What glibc 2.36 gets wrong, or does not promise: the case, and why it may fail there.
-pub type Known = (&'static str, &'static str);
+/// A case that may fail with glibc 2.36, and the reason.
+pub type GlibcFailure = (&'static str, &'static str);
 
-/// Runs every case of a program: under glibc, where it must pass but for what is known, and under the
+/// Runs every case of a program: with glibc, where it must pass unless it is in the list, and with the
 /// library on both backends, where it must pass.
-pub fn run_all(source: &str, not_glibc: &[Known], env: &[(&str, &str)]) {
+pub fn run_all(source: &str, glibc_failures: &[GlibcFailure], env: &[(&str, &str)]) {
     let program = Program::compile(source);
     let cases = program.cases();
-    for (known, _) in not_glibc {
+    for (known, _) in glibc_failures {
         assert!(cases.iter().any(|case| case == known), "no case `{known}`");
     }
     let mut wrong = Vec::new();
     for case in &cases {
-        if !not_glibc.iter().any(|(known, _)| known == case)
+        if !glibc_failures.iter().any(|(known, _)| known == case)
             && let Err(why) = program.run(case, Under::Glibc, env)
         {
             wrong.push(format!("{case} under glibc, so the test is wrong: {why}"));

@@ -1,4 +1,4 @@
-//! What POSIX says of each function, in C programs that know nothing of the library.
+//! The behaviour that POSIX demands of each function.
 
 use crate::common::run_all;
 
@@ -12,12 +12,12 @@ fn requests_and_their_status() {
                 "glibc gives every request to a thread",
             ),
             (
-                "a_number_that_was_a_cold_file_tries_its_next_file",
+                "a_reused_number_has_a_new_history",
                 "glibc gives every request to a thread",
             ),
             (
                 "a_block_that_was_never_submitted_is_invalid",
-                "glibc takes whatever the block holds for its status; POSIX lets it",
+                "glibc takes the content of the block for its status, which POSIX allows",
             ),
         ],
         &[],
@@ -30,32 +30,32 @@ fn bad_input() {
         "errors.c",
         &[
             (
-                "argument_errors_are_said_at_the_call",
-                "glibc says EINVAL through aio_error, as POSIX lets it",
+                "argument_errors_fail_the_call",
+                "glibc reports EINVAL by aio_error, which POSIX allows",
             ),
             (
                 "bad_offsets_sizes_and_priorities",
-                "glibc passes sizes beyond SSIZE_MAX to pread(2), which cuts them",
+                "glibc passes sizes beyond SSIZE_MAX to pread(2), which shortens them",
             ),
             (
                 "wild_notifications",
-                "glibc takes them and tells nobody, or calls a null function",
+                "glibc accepts them, and sends no notification or calls a null function",
             ),
-            ("null_blocks", "glibc looks into them"),
+            ("null_blocks", "glibc reads them"),
             (
                 "a_block_in_flight_is_left_alone",
                 "glibc queues it a second time and loses its status",
             ),
             ("lists", "glibc passes bad operations to a thread"),
             ("a_list_that_is_too_long", "glibc has no limit"),
-            ("a_full_library_says_eagain", "glibc has no limit"),
+            ("too_many_requests_are_eagain", "glibc has no limit"),
         ],
         &[("NOWAIT_AIO_DEPTH", "4")],
     );
 }
 
 #[test]
-fn suspending() {
+fn waiting() {
     run_all(
         "suspend.c",
         &[
@@ -72,7 +72,7 @@ fn suspending() {
                 "with a timeout glibc's futex wait ends after any handler",
             ),
             (
-                "it_works_wherever_its_handler_interrupts",
+                "it_works_in_a_handler_that_interrupts_any_function",
                 "glibc's aio_suspend takes a lock that the interrupted function may have",
             ),
         ],
@@ -86,7 +86,7 @@ fn notification() {
         "notify.c",
         &[
             (
-                "a_list_with_a_bad_entry_does_the_others_and_tells",
+                "a_bad_entry_stops_no_other_request_of_a_list",
                 "glibc passes bad operations to a thread",
             ),
             (
@@ -94,12 +94,12 @@ fn notification() {
                 "glibc frees the list that its threads still point to, and crashes",
             ),
             (
-                "a_full_signal_queue_holds_up_nobody",
-                "glibc does not look whether the signal could be queued",
+                "a_full_signal_queue_delays_no_other_request",
+                "glibc ignores an error of the call that queues the signal",
             ),
             (
                 "a_full_signal_queue_loses_nothing",
-                "glibc does not look whether the signal could be queued",
+                "glibc ignores an error of the call that queues the signal",
             ),
         ],
         &[],
@@ -108,22 +108,22 @@ fn notification() {
 
 #[test]
 fn cancelling() {
-    const BEGUN: &str = "a thread of glibc's is in read(2) already and can't be called back";
+    const BEGUN: &str = "a thread of glibc is in read(2) already, which cannot be cancelled";
     run_all(
         "cancel.c",
         &[
-            ("also_the_first_one", BEGUN),
-            ("all_of_a_file_and_of_no_other", BEGUN),
-            ("the_cancelled_tell", BEGUN),
+            ("the_first_waiting_request", BEGUN),
+            ("all_requests_on_a_file_and_no_other", BEGUN),
+            ("cancelled_requests_notify", BEGUN),
             ("a_waiting_thread_is_woken", BEGUN),
             ("odd_arguments", BEGUN),
             (
-                "a_named_request_of_a_number_that_was_given_away",
+                "a_named_request_whose_number_was_reused",
                 "glibc reads the number's file when the request's turn comes",
             ),
             (
-                "another_file_of_the_same_number_is_another_file",
-                "glibc knows files by their numbers",
+                "requests_of_another_file_with_the_same_number_stay",
+                "glibc identifies files by their numbers",
             ),
         ],
         &[],
@@ -135,8 +135,8 @@ fn order() {
     run_all(
         "order.c",
         &[(
-            "blocked_pipes_starve_nobody",
-            "twenty blocked reads are all the threads that glibc has",
+            "blocked_pipes_delay_no_other_request",
+            "glibc has twenty threads, which are all in blocked reads",
         )],
         &[],
     );
@@ -147,8 +147,8 @@ fn files_of_every_kind() {
     run_all(
         "kinds.c",
         &[(
-            "many_that_wait_keep_nothing_waiting",
-            "twenty blocked reads are all the threads that glibc has",
+            "many_waiting_requests_delay_no_other",
+            "glibc has twenty threads, which are all in blocked reads",
         )],
         &[],
     );
@@ -161,7 +161,7 @@ fn descriptors() {
         "files.c",
         &[
             ("a_request_outlives_its_descriptor", BY_NUMBER),
-            ("a_number_that_is_given_away_is_another_file", BY_NUMBER),
+            ("a_reused_number_is_another_file", BY_NUMBER),
             ("the_program_may_close_everything", BY_NUMBER),
         ],
         &[],
@@ -169,17 +169,17 @@ fn descriptors() {
 }
 
 #[test]
-fn sentences_of_posix() {
+fn details_of_posix() {
     run_all(
         "posix.c",
         &[
             (
                 "a_pipe_and_a_socket_have_nothing_to_synchronise",
-                "glibc says so through aio_error, after the reads that came before",
+                "glibc reports it by aio_error, after the reads before it",
             ),
             (
                 "the_programs_fields_stay",
-                "glibc keeps in aio_lio_opcode what it is to do",
+                "glibc stores the operation in aio_lio_opcode",
             ),
         ],
         &[],
@@ -188,15 +188,15 @@ fn sentences_of_posix() {
 
 #[test]
 fn forked_children() {
-    const GONE: &str = "in a child glibc waits for threads that stayed in the parent";
+    const GONE: &str = "in a child glibc waits for threads of the parent";
     run_all(
         "fork.c",
         &[
             ("a_child_of_a_parent_that_used_it", GONE),
             ("grandchildren", GONE),
             ("by_clone_alone", GONE),
-            ("the_parents_requests_are_not_there", GONE),
-            ("forks_while_threads_are_at_it", GONE),
+            ("the_parents_requests_do_not_exist", GONE),
+            ("forks_while_threads_submit", GONE),
             ("forks_while_threads_start", GONE),
             ("a_child_has_no_more_descriptors", GONE),
         ],
@@ -206,19 +206,19 @@ fn forked_children() {
 
 #[test]
 fn hostile_programs() {
-    const HANDLER: &str = "glibc's functions take a lock that the interrupted one may have";
+    const HANDLER: &str = "glibc's functions take a lock that the interrupted function may have";
     run_all(
         "hostile.c",
         &[
             (
                 "a_segmentation_fault_can_be_survived",
-                "glibc looks at the block with its lock taken",
+                "glibc reads the block with its lock taken",
             ),
             ("cancelling_in_a_handler", HANDLER),
-            ("submitting_again_when_told", HANDLER),
+            ("resubmitting_in_a_notification", HANDLER),
             (
-                "forking_in_the_middle",
-                "in a child glibc waits for threads that stayed in the parent",
+                "forking_with_requests_in_flight",
+                "in a child glibc waits for threads of the parent",
             ),
         ],
         &[],

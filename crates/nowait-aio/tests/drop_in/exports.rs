@@ -1,10 +1,10 @@
-//! What the library exports: the functions of <aio.h>, and those by which a process ends, without versions.
+//! The exports of the library: the functions of <aio.h>, _exit and _Exit, without versions.
 
 use std::process::Command;
 
 use crate::common::{Program, Under};
 
-/// The allow-list.
+/// The names that it may export.
 const EXPORTS: [&str; 19] = [
     "_Exit",
     "_exit",
@@ -27,7 +27,7 @@ const EXPORTS: [&str; 19] = [
     "lio_listio64",
 ];
 
-fn said(program: &str, args: &[&str]) -> String {
+fn output_of(program: &str, args: &[&str]) -> String {
     let output = Command::new(program)
         .args(args)
         .arg(crate::common::library())
@@ -39,27 +39,28 @@ fn said(program: &str, args: &[&str]) -> String {
 
 #[test]
 fn it_exports_the_functions_of_aio_h_and_exit_and_nothing_else() {
-    let listed = said("nm", &["-D", "--defined-only"]);
+    let listed = output_of("nm", &["-D", "--defined-only"]);
     let mut names: Vec<&str> = listed
         .lines()
         .filter_map(|line| line.split_whitespace().nth(2))
         .collect();
     names.sort_unstable();
-    // A version would follow an @: programs' references have glibc's, and would pass it by.
+    // A version would follow an @. References of programs have glibc's version, and would not bind to
+    // another.
     assert_eq!(names, EXPORTS);
 }
 
 #[test]
 fn it_defines_no_version_and_stays_loaded() {
-    let sections = said("readelf", &["-V", "--wide"]);
+    let sections = output_of("readelf", &["-V", "--wide"]);
     assert!(!sections.contains("version definition"), "{sections}");
-    let dynamic = said("readelf", &["-d", "--wide"]);
+    let dynamic = output_of("readelf", &["-d", "--wide"]);
     assert!(dynamic.contains("NODELETE"), "{dynamic}");
     assert!(dynamic.contains("[libnowait_aio.so]"), "{dynamic}");
 }
 
 #[test]
-fn references_of_old_programs_bind_to_it_too() {
+fn references_of_old_programs_bind_to_it() {
     let program = Program::compile("old_versions.c");
     let directory = tempfile::tempdir().unwrap();
     let stats = directory.path().join("stats");
@@ -68,7 +69,7 @@ fn references_of_old_programs_bind_to_it_too() {
         program.run(&case, Under::Uring, &env).unwrap();
         program.run(&case, Under::Glibc, &[]).unwrap();
     }
-    // One line of each program that used it.
+    // Each process that has used the library has written a line.
     let lines = std::fs::read_to_string(stats).unwrap();
     assert_eq!(lines.lines().count(), program.cases().len(), "{lines}");
 }

@@ -1,5 +1,6 @@
-//! System calls that fail: each that the drop-in makes itself, once or from some time on, with the errors
-//! that it can give. The program watches that nothing hangs, leaks or lies.
+//! System calls that fail: each call of the library, once or always from some call on, with the errors that
+//! it can have. The program checks that no request hangs, that no descriptor leaks, and that results are
+//! true.
 
 use std::sync::Mutex;
 
@@ -8,7 +9,7 @@ use crate::common::{OURS, Program, Under};
 /// A call, and its errors.
 type Fault = (libc::c_long, &'static [i32]);
 
-/// Calls of the drop-in itself. EPERM and ENOSYS are a sandbox's.
+/// Calls of the library itself. A sandbox causes EPERM and ENOSYS.
 const OWN: &[Fault] = &[
     (
         libc::SYS_socketpair,
@@ -39,7 +40,7 @@ const OWN: &[Fault] = &[
     (libc::SYS_madvise, &[libc::EINVAL, libc::ENOMEM]),
 ];
 
-/// And of its engine, as far as requests meet them.
+/// Calls of its engine for requests.
 const ENGINES: &[Fault] = &[
     (libc::SYS_eventfd2, &[libc::EMFILE]),
     (libc::SYS_io_uring_setup, &[libc::ENOMEM, libc::EPERM]),
@@ -48,7 +49,7 @@ const ENGINES: &[Fault] = &[
     (libc::SYS_fdatasync, &[libc::EIO]),
 ];
 
-/// Runs the program with each fault, two at a time: it waits more than it works.
+/// Runs the program with each fault. Two processes run at a time, because they mostly wait.
 fn runs(faults: &[Fault]) {
     let program = Program::compile("faults.c");
     let case = "nothing_hangs_leaks_or_lies";
@@ -92,11 +93,11 @@ fn runs(faults: &[Fault]) {
 }
 
 #[test]
-fn no_failing_call_of_the_drop_in_hangs_leaks_or_lies() {
+fn failing_calls_of_the_library() {
     runs(OWN);
 }
 
 #[test]
-fn no_failing_call_of_its_engine_hangs_leaks_or_lies() {
+fn failing_calls_of_its_engine() {
     runs(ENGINES);
 }

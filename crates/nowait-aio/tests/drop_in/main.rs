@@ -1,5 +1,5 @@
-//! The library under C programs that know nothing of it: run with glibc's AIO first, where they must
-//! pass but for what glibc gets wrong, and then with ours, on both backends.
+//! C programs that are written for <aio.h> alone. Each case is run with glibc's AIO first, where it must pass
+//! unless glibc is known to fail it, and then with the library preloaded, on both backends.
 
 mod common;
 mod conformance;

@@ -1,19 +1,19 @@
-//! Programs that know nothing of it: fio, which verifies every byte, and stress-ng.
+//! Other programs with the library preloaded: fio, which verifies every byte, and stress-ng.
 
 use std::process::Command;
 use std::time::Duration;
 
 use crate::common::{OURS, run};
 
-/// A program, or why it is not here.
+/// A program; `None` if it is not installed.
 fn program(name: &str, package: &str) -> Option<Command> {
-    let there = Command::new(name).arg("--version").output().is_ok();
-    if !there {
+    let is_installed = Command::new(name).arg("--version").output().is_ok();
+    if !is_installed {
         let missing = format!("{name} is not installed: apt-get install {package}");
         assert!(std::env::var_os("NOWAIT_TEST_ALL").is_none(), "{missing}");
         eprintln!("skipped: {missing}");
     }
-    there.then(|| Command::new(name))
+    is_installed.then(|| Command::new(name))
 }
 
 fn directory() -> tempfile::TempDir {

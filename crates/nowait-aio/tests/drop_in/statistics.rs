@@ -1,9 +1,9 @@
-//! The line that a process leaves when it ends.
+//! The line of statistics that a process writes when it exits.
 
 use crate::common::{OURS, Program, Under};
 
 #[test]
-fn each_process_that_used_it_leaves_one_line_however_it_ends() {
+fn each_process_writes_one_line_for_every_way_to_exit() {
     let program = Program::compile("ends.c");
     let directory = tempfile::tempdir().unwrap();
     let stats = directory.path().join("stats");

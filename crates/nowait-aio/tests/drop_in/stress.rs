@@ -1,4 +1,4 @@
-//! Eight threads, signals, cancels and forks at once, every byte compared; and wake-ups counted on.
+//! Eight threads with signals, cancellations and forks, where every byte is compared. Lost wake-ups.
 
 use crate::common::{OURS, Program};
 

@@ -1,17 +1,17 @@
-//! The library under valgrind: programs are debugged with it, and it sees what the library does wrong with
-//! memory.
+//! The library under valgrind, which finds errors with memory. Programs with the library can be debugged by
+//! it.
 
 use std::process::Command;
 use std::time::Duration;
 
 use crate::common::{OURS, Program, Under, run};
 
-/// Programs, and which of their cases, one of each kind of request, notification and wait.
+/// Programs with some of their cases: each kind of request, notification and wait.
 const CASES: [(&str, &[&str]); 7] = [
     (
         "status.c",
         &[
-            "a_write_and_a_read_bring_the_bytes",
+            "a_write_and_a_read_transfer_the_bytes",
             "a_block_of_uninitialised_memory_works",
             "a_copy_has_the_status_of_its_original",
         ],
@@ -35,9 +35,9 @@ const CASES: [(&str, &[&str]); 7] = [
     ),
     (
         "notify.c",
-        &["the_right_signal_comes", "a_list_tells_by_a_thread"],
+        &["the_right_signal_comes", "a_list_notifies_by_a_thread"],
     ),
-    ("suspend.c", &["it_works_in_a_handler", "its_time_ends"]),
+    ("suspend.c", &["it_works_in_a_handler", "it_times_out"]),
     ("fork.c", &["a_child_of_a_parent_that_used_it"]),
 ];
 
@@ -57,7 +57,7 @@ fn valgrind_finds_nothing() {
                 program.cases().iter().any(|c| c == case),
                 "no case `{case}`"
             );
-            // valgrind does not follow a ring's mappings into a forked child, which does not have them.
+            // valgrind expects a ring's mappings in a forked child, which does not have them.
             let forks = source == "fork.c";
             for under in OURS
                 .into_iter()

@@ -60,9 +60,7 @@ impl Met {
             Some(directory) if !directory.as_os_str().is_empty() => directory,
             _ => Path::new("."),
         };
-        fs::metadata(directory).is_ok_and(|stat| {
-            let (major, minor) = (rustix::fs::major(stat.dev()), rustix::fs::minor(stat.dev()));
-            self.directories.contains(&(major, minor, stat.ino()))
-        })
+        fs::metadata(directory)
+            .is_ok_and(|stat| self.directories.contains(&(stat.dev(), stat.ino())))
     }
 }
