@@ -266,6 +266,38 @@ fn folders_import_downwards_only() {
 }
 
 #[test]
+fn the_layers_are_those_of_the_architecture() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let list = text
+        .split("```layers")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next());
+    let layers: Vec<&str> = list.unwrap().split_whitespace().collect();
+    let place = |module: &Module| {
+        let name = module.first()?;
+        let place = layers.iter().position(|layer| layer == name);
+        Some(place.unwrap_or_else(|| panic!("{name} is not in ARCHITECTURE.md's list")))
+    };
+    let parsed = sources("nowait");
+    // The root gathers what the others define; `fuzzing` is there for fuzz targets alone.
+    let is_layer = |module: &Module| !module.is_empty() && module != &["fuzzing"];
+    for (module, uses) in parsed.dependencies() {
+        let Some(above) = Some(module)
+            .filter(|module| is_layer(module))
+            .and_then(place)
+        else {
+            continue;
+        };
+        for used in uses {
+            let below = place(&used).filter(|below| *below != above);
+            let downwards = below.is_none_or(|below| below > above);
+            assert!(downwards, "{module:?} uses {used:?}, which stands above it");
+        }
+    }
+}
+
+#[test]
 fn a_cycle_is_found() {
     let modules: BTreeSet<Module> = ["a", "b"].map(|name| vec![name.to_owned()]).into();
     let parse = |name: &str, text: &str| {

@@ -69,10 +69,127 @@ fn system_calls_by_number_live_in_sys() {
 }
 
 #[test]
-fn unsafe_lives_where_it_is_fenced() {
-    let fenced = ["sys", "sys.rs", "op", "op.rs", "engine", "engine.rs"];
-    let words = ["unsafe {", "unsafe fn", "unsafe impl", "allow(unsafe_code)"];
-    only_in(&fenced, &words, "unsafe only in sys/, op/ and engine/");
+fn each_file_allows_its_own_unsafe_code() {
+    let words = ["unsafe {", "unsafe fn", "unsafe impl"];
+    for (path, text) in sources() {
+        let uses = code(&text).any(|(_, line)| words.iter().any(|word| line.contains(word)));
+        let allows = text.contains("#![allow(unsafe_code)]");
+        assert_eq!(uses, allows, "{}: uses it, and allows it", path.display());
+    }
+}
+
+/// The paths in backticks of one of the project's documents.
+fn paths_of(document: &str) -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join(document)).unwrap();
+    let quoted = text.split('`').skip(1).step_by(2);
+    let paths = quoted.filter(|word| word.ends_with(".rs") || word.ends_with(".sh"));
+    paths.map(str::to_owned).collect()
+}
+
+#[test]
+fn files_that_the_documents_name_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let homes = [
+        "",
+        "crates/nowait",
+        "crates/nowait/src",
+        "crates/nowait-aio",
+        "crates/nowait-aio/src",
+        "crates/nowait-cli/src",
+    ];
+    for document in ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md"] {
+        for path in paths_of(document) {
+            let exists = homes
+                .iter()
+                .any(|home| root.join(home).join(&path).exists());
+            assert!(exists, "{document}: {path}");
+        }
+    }
+}
+
+#[test]
+fn the_map_of_tasks_has_ten_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join("CONTRIBUTING.md")).unwrap();
+    let map = text.split("## Where do I change").nth(1).unwrap();
+    let map = map.split("\n## ").next().unwrap();
+    let tasks: Vec<&str> = map
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .skip(1)
+        .collect();
+    assert!(tasks.len() >= 10);
+    for task in tasks {
+        let paths: Vec<&str> = task.split('`').skip(1).step_by(2).collect();
+        assert!(!paths.is_empty(), "{task}");
+        for path in paths {
+            assert!(root.join(path).exists(), "{task}");
+        }
+    }
+}
+
+#[test]
+fn the_architecture_fits_on_a_few_pages() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    assert!(text.lines().count() <= 250);
+}
+
+#[test]
+fn documentation_does_not_begin_with_a_relative_clause() {
+    let words = ["What ", "Whether ", "Who ", "Whose ", "Where "];
+    let mut wrong = Vec::new();
+    for (path, text) in sources() {
+        for (n, line) in text.lines().enumerate() {
+            let line = line.trim_start();
+            let doc = line.strip_prefix("///").or(line.strip_prefix("//!"));
+            let doc = doc.map(str::trim_start).unwrap_or_default();
+            if words.iter().any(|word| doc.starts_with(word)) {
+                wrong.push(format!("{}:{}: {doc}", path.display(), n + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_old_names_are_gone() {
+    let old = [
+        "Parcel",
+        "Flight",
+        "Mailbox",
+        "Trip",
+        "Crew",
+        "Asker",
+        "Trying",
+        "Hopeless",
+        "Untold",
+        "Sweep",
+        "Learnt",
+        "get_token",
+        "MOST",
+        "Told",
+        "scouts",
+    ];
+    let is_word = |line: &str, at: usize, len: usize| {
+        let letter = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        !letter(line[..at].chars().last()) && !letter(line[at + len..].chars().next())
+    };
+    let mut wrong = Vec::new();
+    for (path, text) in sources() {
+        for (n, line) in text.lines().enumerate() {
+            for name in old {
+                if line
+                    .match_indices(name)
+                    .any(|(at, _)| is_word(line, at, name.len()))
+                {
+                    wrong.push(format!("{}:{}: {name}", path.display(), n + 1));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

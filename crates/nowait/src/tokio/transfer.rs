@@ -75,9 +75,11 @@ impl Transfer {
     /// Makes the call. Waits for the device, and for whoever uses the position.
     pub(super) fn make(self, handle: &Handle) -> Ended {
         let Transfer { call, back } = self;
-        let ready = match back {
-            0 => Ok(0),
-            back => rustix::fs::seek(handle, SeekFrom::Current(-(back.cast_signed() as i64))),
+        let back = back.cast_signed() as i64;
+        let ready = match call {
+            Call::Seek(_) => Ok(0),
+            _ if back == 0 => Ok(0),
+            _ => rustix::fs::seek(handle, SeekFrom::Current(-back)),
         };
         match call {
             Call::Read(mut op) => {
@@ -89,11 +91,17 @@ impl Transfer {
                 Ended::of_write(result.map_err(io::Error::from), op)
             }
             Call::Seek(to) => {
-                let sought = ready.and_then(|_| rustix::fs::seek(handle, as_rustix(to)));
-                if sought.is_err() && back > 0 {
-                    // A seek that leads nowhere moves nothing.
-                    let _ = rustix::fs::seek(handle, SeekFrom::Current(back.cast_signed() as i64));
-                }
+                // One lseek(2): a clone may have moved the position since the bytes were read, so that the
+                // way back alone may lead to a position before the file.
+                let to = match to {
+                    io::SeekFrom::Start(to) => Ok(SeekFrom::Start(to)),
+                    io::SeekFrom::End(by) => Ok(SeekFrom::End(by)),
+                    io::SeekFrom::Current(by) => by
+                        .checked_sub(back)
+                        .map(SeekFrom::Current)
+                        .ok_or(Errno::INVAL),
+                };
+                let sought = to.and_then(|to| rustix::fs::seek(handle, to));
                 Ended::Seek(sought.map_err(io::Error::from))
             }
             Call::SetLen(size) => {
@@ -136,14 +144,6 @@ pub(super) fn read(handle: &Handle, mut room: Vec<u8>, most: usize) -> Read {
 /// Writes all of the bytes.
 pub(super) fn write(handle: &Handle, bytes: Vec<u8>) -> Write {
     Write::stream(handle, Box::new(bytes)).all()
-}
-
-fn as_rustix(to: io::SeekFrom) -> SeekFrom {
-    match to {
-        io::SeekFrom::Start(to) => SeekFrom::Start(to),
-        io::SeekFrom::End(by) => SeekFrom::End(by),
-        io::SeekFrom::Current(by) => SeekFrom::Current(by),
-    }
 }
 
 /// read(2). Of an O_DIRECT file that takes misaligned reads, pread(2) and lseek(2): only a read at an

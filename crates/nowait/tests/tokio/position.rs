@@ -436,3 +436,30 @@ fn a_file_whose_position_others_hold_is_read_by_workers() {
         });
     });
 }
+
+#[test]
+fn a_seek_subtracts_unread_bytes_also_after_a_clone_has_moved_the_position() {
+    slowdisk::require!(slowdisk::available());
+    slowdisk::require!(Filesystem::Ext4.available());
+    // So slow that the first poll of the read does not complete it.
+    let rig = Rig::with_latency(Duration::from_millis(20));
+    each_shared(Options::new(), |engine| {
+        let path = rig.cold("moved");
+        let len = std::fs::metadata(&path).unwrap().len();
+        bare().block_on(async {
+            let mut file = on(engine, StdFile::open(&path).unwrap());
+            let mut clone = file.try_clone().await.unwrap();
+            let mut buf = vec![0; 2 * len as usize];
+            assert!(poll_once(file.read(&mut buf)).await.is_pending());
+            // The read brings the whole file, and nothing takes its bytes.
+            assert_eq!(clone.seek(SeekFrom::Start(8_115)).await.unwrap(), 8_115);
+            let by = len as i64 - 8_115;
+            assert_eq!(file.seek(SeekFrom::Current(by)).await.unwrap(), 0);
+            assert_eq!(clone.stream_position().await.unwrap(), 0);
+            // A seek that fails moves nothing.
+            let n = file.read(&mut buf).await.unwrap() as u64;
+            assert!(file.seek(SeekFrom::Current(-1 - len as i64)).await.is_err());
+            assert_eq!(file.stream_position().await.unwrap(), n);
+        });
+    });
+}
