@@ -43,7 +43,7 @@ use crate::op::Op;
 ///         engine.reap(&mut done, Wait::For(tickets.len()))?;
 ///         assert!(done.iter().all(|c| c.result.is_ok()));
 ///     }
-///     // No ring: one has to wait for the write, then submit the fsync.
+///     // No ring: wait for the write, then submit the fsync.
 ///     Err(refused) => assert_eq!(refused.error.kind(), nowait::ErrorKind::NeedsRing),
 /// }
 /// # Ok::<(), std::io::Error>(())

@@ -260,7 +260,7 @@ mod model {
         places.give_back(1);
         crate::sync::yield_now();
         drop(waiter);
-        assert!(!taken, "its place was taken all the time");
+        assert!(!taken, "the place was taken all the time");
         waiting.into_iter().for_each(|t| t.join().unwrap());
         assert_eq!(places.taken(), 0);
     }

@@ -30,7 +30,7 @@ pub(crate) struct RingOptions {
 impl RingOptions {
     pub(crate) fn check(&self) -> Result<()> {
         if self.sqpoll_cpu.is_some() && self.sqpoll.is_none() {
-            let what = "sqpoll_cpu (without sqpoll there is no thread to be bound)";
+            let what = "sqpoll_cpu (it requires sqpoll)";
             return Err(Error::new(what, ErrorKind::InvalidInput));
         }
         Ok(())
