@@ -58,7 +58,8 @@ pub(crate) trait Job: Send + 'static {
     /// Takes the result of a piece.
     fn take_in(&mut self, done: Self::Done);
 
-    /// The approximate number of pieces that could begin now. It is 0 only if there are none.
+    /// The approximate number of pieces that could begin now. It is 0 if and only if there are
+    /// none.
     fn waiting(&self) -> usize;
 
     /// Returns an item to hand out.
@@ -77,8 +78,8 @@ pub(crate) trait Job: Send + 'static {
     fn most(&self) -> usize;
 }
 
-/// The time for which a calling thread works alone once it has slept. It then waits for the device,
-/// which is shorter with many workers.
+/// The time for which a calling thread works alone once it has slept. It waits for the device then,
+/// and many workers wait less than one thread.
 const SLEPT: Duration = Duration::from_millis(1);
 /// The time for which a calling thread works alone while it has not slept. Everything is cached so
 /// far, and making an engine and starting its workers takes as long as getting the metadata of one

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  new: asks once ─► address and length, remembered ─► the kernel ─► into_buffer: set_filled
-//!  └──────────── the caller's thread ────────────┘                   └─ the caller's thread ─┘
+//!  └──────────── the calling thread ─────────────┘                   └─ the calling thread ──┘
 //! ```
 //!
 //! The buffer traits are safe to implement. An implementation may return different memory at each

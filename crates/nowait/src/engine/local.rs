@@ -379,7 +379,7 @@ impl LocalEngine {
         ticket
     }
 
-    /// Queues a readahead to a worker.
+    /// Queues a readahead for a worker.
     fn read_ahead(&mut self, op: Op) {
         self.ticket += 1;
         if let Some(request) = Request::ahead(&self.core, op, Ticket(self.ticket)) {
@@ -526,7 +526,7 @@ impl LocalEngine {
     }
 
     /// An eventfd that is readable while there may be something to reap, for poll, epoll and event
-    /// loops. `reap` reads it; the program does not.
+    /// loops. The program leaves reading it to `reap`.
     ///
     /// # Errors
     /// The errno of eventfd(2), such as EMFILE, at the first call; [`ErrorKind::Unsupported`] for a

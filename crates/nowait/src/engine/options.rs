@@ -145,10 +145,10 @@ impl Options {
     /// Polls the device for completions instead of waiting for its interrupts.
     ///
     /// Such an engine reads and writes only files opened with O_DIRECT. Reads and writes of other
-    /// files complete with [`NeedsDirect`](ErrorKind::NeedsDirect). They complete with
-    /// [`NeedsPollQueues`](ErrorKind::NeedsPollQueues) if the device has no poll queues (an NVMe
-    /// drive has them with the kernel parameter `nvme.poll_queues=N`). Workers do operations that
-    /// transfer no data. A local engine polls the device in [`reap`](super::LocalEngine::reap). The
+    /// files complete with [`NeedsDirect`](ErrorKind::NeedsDirect). Reads and writes of a device
+    /// without poll queues complete with [`NeedsPollQueues`](ErrorKind::NeedsPollQueues). An NVMe
+    /// drive has poll queues with the kernel parameter `nvme.poll_queues=N`. Workers do operations
+    /// that transfer no data. A local engine polls the device in [`reap`](super::LocalEngine::reap). The
     /// owner of a shared engine polls without sleeping while anything is in flight.
     ///
     /// Follows io_uring_setup(2). Making the engine fails with [`NeedsRing`](ErrorKind::NeedsRing)

@@ -67,11 +67,13 @@ pub(crate) struct Ring {
     ring: IoUring,
     /// The registered number of the ring, which its thread uses instead of the descriptor.
     number: Option<u32>,
-    /// A kernel thread takes submissions (SQPOLL).
+    /// True if a kernel thread takes submissions (SQPOLL).
     sqpoll: bool,
-    /// Completions are polled for (IOPOLL). Only reads and writes of O_DIRECT files are accepted.
+    /// True if completions are polled for (IOPOLL). Only reads and writes of O_DIRECT files are
+    /// accepted.
     polled: bool,
-    /// One call can wait for several completions within a time, and then for one (min_timeout).
+    /// True if one call can wait for several completions within a time, and then for one
+    /// (`IORING_FEAT_MIN_TIMEOUT`).
     min_wait: bool,
     registered: Registered,
     slots: Box<[Slot]>,
@@ -95,12 +97,13 @@ pub(crate) struct Ring {
     buffered: usize,
     /// True if the last flush contained reads that missed the page cache.
     cold: bool,
-    /// The ring was set up with DEFER_TASKRUN. Completions are then delivered only in `wait`. Those
-    /// that are there before completed during submission, even after several submissions.
+    /// True if the ring was set up with DEFER_TASKRUN. Completions are then delivered only in
+    /// `wait`. Those that are there before completed during submission, even after several
+    /// submissions.
     deferred: bool,
-    /// The kernel refused a submission. Nothing more is submitted.
+    /// True after the kernel refused a submission. Nothing more is submitted.
     broken: bool,
-    /// io_uring_enter(2) is denied: the ring cannot be entered at all.
+    /// True if io_uring_enter(2) is denied: the ring cannot be entered at all.
     denied: bool,
     /// Completions taken from the queue and not yet consumed, by user data.
     aside: VecDeque<(u64, i32)>,
@@ -113,7 +116,7 @@ pub(crate) struct Ring {
     wake: Arc<OwnedFd>,
     wake_count: Box<[u8; 8]>,
     wake_armed: bool,
-    /// The program's thread drives the ring, and signals are delivered to it.
+    /// True if a thread of the program drives the ring, to which signals are delivered.
     takes_signals: bool,
     /// The time of the next attempt to cancel operations that did not stop, and the pause before
     /// it.
@@ -124,11 +127,12 @@ pub(crate) struct Ring {
 struct Slot {
     request: Option<Request>,
     flush: u64,
-    /// The number of its submission queue entry.
+    /// The number of the operation's submission queue entry.
     entry: u64,
-    /// The page cache is not looked up by the submitting call itself, for example with IOSQE_ASYNC.
+    /// True if the submitting call itself does not look into the page cache: with IOSQE_ASYNC,
+    /// SQPOLL, and for members of a chain.
     elsewhere: bool,
-    /// The operation is to be done by a kernel worker (IOSQE_ASYNC), because the ring returned
+    /// True if a kernel worker is to do the operation (IOSQE_ASYNC), because the ring returned
     /// EAGAIN.
     asynchronous: bool,
     /// The chain that the operation belongs to.
@@ -387,8 +391,8 @@ impl Ring {
         }
     }
 
-    /// Releases the operations that the kernel has not taken. The ring submits nothing more, so
-    /// workers can do them.
+    /// Removes the operations that the kernel has not taken, for workers to do. The ring submits
+    /// nothing more.
     fn give_up(&mut self, out: &mut impl FnMut(Out)) {
         for (index, slot) in (0..).zip(&mut self.slots) {
             let untaken = slot.entry >= self.taken;

@@ -426,7 +426,7 @@ impl Engine {
         ticket
     }
 
-    /// Queues a readahead to a worker.
+    /// Queues a readahead for a worker.
     pub(crate) fn read_ahead(&self, op: Op) {
         let shared = self.shared();
         let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
@@ -541,7 +541,7 @@ impl Engine {
     }
 
     /// An eventfd that is readable while there is something to reap, for poll, epoll and event
-    /// loops. `reap` reads it; the program does not.
+    /// loops. The program leaves reading it to `reap`.
     ///
     /// # Errors
     /// The errno of eventfd(2), such as EMFILE, at the first call; [`ErrorKind::Forked`] in a

@@ -139,7 +139,7 @@ fn build(
 }
 
 /// Like `build`, with hybrid polling, for which the builder has no method. A forked child has the
-/// memory of this ring mapped, unlike with `dontfork`, but does not touch it either.
+/// memory of this ring mapped, unlike with `dontfork`. It does not access that memory.
 fn hybrid(
     entries: u32,
     completions: u32,
