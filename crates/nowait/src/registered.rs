@@ -71,8 +71,8 @@ pub(crate) struct Slot {
     set: AtomicBool,
 }
 
-/// A slot of a [`FileSet`] into which files are opened, and in which they are read, without a
-/// descriptor. Clones refer to the same slot.
+/// A slot of a [`FileSet`](crate::engine::FileSet) into which files are opened, and in which they
+/// are read, without a descriptor. Clones refer to the same slot.
 #[derive(Clone, Debug)]
 pub struct DirectSlot(Arc<Slot>);
 

@@ -34,7 +34,7 @@ pub struct Read {
 
 impl Read {
     /// Reads from `offset` on until the buffer is full or the file ends. It calls
-    /// [`IoBufMut::space`] once.
+    /// [`IoBufMut::space`](crate::IoBufMut::space) once.
     #[inline]
     pub fn new(handle: &Handle, buffer: Buffer, offset: u64) -> Read {
         Read {
