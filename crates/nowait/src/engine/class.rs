@@ -7,7 +7,7 @@
 //! | Unbounded | opens of FIFOs; reads and writes of pipes, sockets, terminals and the like | another program, without end |
 //!
 //! Each class has its own places and workers. Operations that wait without end therefore take no
-//! place and no worker from the others.
+//! place and no worker from the other classes.
 
 use crate::handle::Handle;
 use crate::op::{Kind, Opens};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// An optional feature of a ring.
+/// An optional feature of a ring, with the Linux version that introduced it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Feature {

@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::handle::Handle;
 use crate::registered::{DirectSlot, Notified, Table};
 
-/// Files that are registered with an engine's ring. For operations on them the kernel need not look
-/// up the file, and take and release a reference to it. Made by
+/// Files that are registered with an engine's ring. The kernel does not have to look up the file,
+/// and take and release a reference to it, for each operation. Made by
 /// [`Engine::file_set`](super::Engine::file_set) or
 /// [`LocalEngine::file_set`](super::LocalEngine::file_set). Clones refer to the same set.
 ///

@@ -49,8 +49,7 @@ impl Drop for Waiter {
 }
 
 /// A stream's registration to be woken when a place becomes free. It holds no place and no position
-/// in the queue. A stream whose future was dropped is not polled again, and would keep a place that
-/// was assigned to it.
+/// in the queue: a stream whose future was dropped is not polled again, and would keep the place.
 #[cfg(feature = "tokio")]
 pub(crate) struct Watch {
     notified: Option<Pin<Box<tokio::sync::futures::OwnedNotified>>>,
