@@ -1,4 +1,4 @@
-//! Alignment: what O_DIRECT demands of memory, offset and length on one file, learnt from statx(2).
+//! The alignment of memory, offset and length that O_DIRECT requires for a file, from statx(2).
 
 use std::os::fd::AsFd;
 
@@ -7,44 +7,46 @@ use rustix::fs::{AtFlags, StatxFlags};
 use crate::cast::to_usize;
 use crate::error::{Error, ErrorKind, Result};
 
-/// `STATX_WRITE_ATOMIC` (6.11), which rustix has no name for.
+/// `STATX_WRITE_ATOMIC` (6.11), for which rustix has no name.
 const WRITE_ATOMIC: StatxFlags = StatxFlags::from_bits_retain(0x1_0000);
 /// `STATX_DIO_READ_ALIGN` (6.14).
 const DIO_READ_ALIGN: StatxFlags = StatxFlags::from_bits_retain(0x2_0000);
 
-/// What reads and writes of one file that is open with O_DIRECT must be multiples of, in bytes.
+/// The alignment that a file requires for reads and writes with O_DIRECT, in bytes.
 ///
 /// From `STATX_DIOALIGN` (statx(2), Linux 6.1). A request that is not aligned is refused with
 /// [`ErrorKind::Misaligned`] before the kernel sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Alignment {
-    /// The address of each piece of memory.
+    /// The alignment of the address of each piece of memory.
     pub memory: u32,
-    /// Offset and length of a write, and of a read where the filesystem makes no difference.
+    /// The alignment of offset and length of a write, and of a read if the filesystem has no
+    /// separate value.
     pub offset: u32,
-    /// Offset and length of a read (`STATX_DIO_READ_ALIGN`, 6.14).
+    /// The alignment of offset and length of a read (`STATX_DIO_READ_ALIGN`, 6.14).
     pub read_offset: u32,
 }
 
 impl Alignment {
-    /// What no known device demands more than, for files of which nobody says what they need.
+    /// An alignment that satisfies all known devices, for files of unknown requirements.
     pub(crate) const SAFE: Alignment = Alignment {
         memory: 4096,
         offset: 4096,
         read_offset: 4096,
     };
 
-    /// Asks what O_DIRECT would demand of this file, which need not be open with it. `None` if the
-    /// kernel or the filesystem does not say, or the file takes no direct I/O.
+    /// Returns the alignment that O_DIRECT requires for this file. The file need not be open with
+    /// O_DIRECT. `None` if the kernel or the filesystem does not report it, or the file does not
+    /// support O_DIRECT.
     ///
     /// # Errors
-    /// As statx(2) says.
+    /// The errno of statx(2).
     ///
     /// ```
     /// let file = std::fs::File::open("Cargo.toml")?;
     /// match nowait::Alignment::of(&file)? {
     ///     Some(needed) => println!("offsets at multiples of {}", needed.offset),
-    ///     None => println!("nobody says"),
+    ///     None => println!("unknown"),
     /// }
     /// # Ok::<(), std::io::Error>(())
     /// ```
@@ -70,8 +72,8 @@ impl Alignment {
         }))
     }
 
-    /// Why a request is refused, if it is. `pieces` are the addresses and lengths of its memory; it
-    /// may have no offset of its own.
+    /// The reason to refuse a request, or `None`. `pieces` are the addresses and lengths of its
+    /// memory. A request without an offset uses the file's own position.
     pub(crate) fn refuses(
         self,
         reads: bool,
@@ -79,7 +81,8 @@ impl Alignment {
         pieces: impl Iterator<Item = (usize, usize)>,
     ) -> Option<ErrorKind> {
         let unit = if reads { self.read_offset } else { self.offset };
-        // They are powers of two, and a division takes longer than all the rest.
+        // Alignments are powers of two. A division would take longer than the rest of this
+        // function.
         let fits_in = |n: usize, unit: u32| n & (unit as usize).wrapping_sub(1) == 0;
         let mut len = 0;
         let mut fits = offset.is_none_or(|o| fits_in(to_usize(o), unit));
@@ -95,25 +98,25 @@ impl Alignment {
     }
 }
 
-/// What a write with [`RwFlags::ATOMIC`](crate::RwFlags::ATOMIC) may be on one file: a power of two
-/// from `min` to `max` bytes, at an offset that is a multiple of its length.
+/// The limits of writes with [`RwFlags::ATOMIC`](crate::RwFlags::ATOMIC) on one file. The length
+/// must be a power of two from `min` to `max` bytes, and the offset a multiple of the length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AtomicWrites {
-    /// The smallest, in bytes.
+    /// The smallest length, in bytes.
     pub min: u32,
-    /// The largest, in bytes.
+    /// The largest length, in bytes.
     pub max: u32,
-    /// So many buffers at most in a vectored one.
+    /// The maximum number of buffers in a vectored write.
     pub buffers: u32,
 }
 
 impl AtomicWrites {
-    /// Asks whether this file takes atomic writes: `STATX_WRITE_ATOMIC` (statx(2), Linux 6.11). `None`
-    /// if it does not, or the kernel does not say; such a write is refused by the kernel then, with
-    /// [`ErrorKind::Unsupported`].
+    /// Returns the limits of atomic writes on this file: `STATX_WRITE_ATOMIC` (statx(2), Linux
+    /// 6.11). `None` if the file does not support them, or the kernel does not report it. The
+    /// kernel then refuses such a write with [`ErrorKind::Unsupported`].
     ///
     /// # Errors
-    /// As statx(2) says.
+    /// The errno of statx(2).
     ///
     /// ```
     /// let file = std::fs::File::open("Cargo.toml")?;
@@ -165,7 +168,7 @@ mod tests {
         assert_eq!(refuses(8, 4096, Some(512), false), write);
         assert_eq!(refuses(2, 512, Some(0), true), read);
         assert_eq!(refuses(8, 100, Some(0), true), read);
-        // The pieces of one request fill its blocks together.
+        // The pieces of one request together fill its blocks.
         let halves = [(8, 256), (64, 256)];
         assert_eq!(needed.refuses(true, Some(0), halves.into_iter()), None);
     }

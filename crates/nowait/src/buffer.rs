@@ -1,12 +1,14 @@
-//! Memory that an operation owns while the kernel may touch it.
+//! Memory that an operation owns while the kernel may access it.
 //!
-//! The traits are safe to implement and dyn-compatible. An operation holds its buffer boxed. It asks
-//! for the memory once, when it is made, and calls nothing of the buffer until it gives it back: the
-//! borrow that [`IoBufMut::space`] and [`IoBuf::bytes`] return lasts that long.
+//! The traits are safe to implement and dyn-compatible. An operation holds its buffer boxed. It
+//! asks the buffer for its memory once, when the operation is made. It calls no method of the
+//! buffer until it returns the buffer: the borrow that [`IoBufMut::space`] and [`IoBuf::bytes`]
+//! return lasts that long.
 //!
-//! An implementation may panic. `space`, `bytes` and `set_filled` are called in the thread that makes
-//! the operation or takes its buffer back, and their panics are that thread's. A buffer that is
-//! dropped with its operation may be dropped by the engine; a panic of its destructor ends there.
+//! An implementation may panic. `space`, `bytes` and `set_filled` are called in the thread that
+//! makes the operation or takes its buffer back, and a panic propagates there. The engine may drop
+//! a buffer together with its operation. A panic of the buffer's destructor then has no further
+//! effect.
 
 mod io_buf;
 pub(crate) mod memory;

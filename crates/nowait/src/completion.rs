@@ -4,8 +4,8 @@ use crate::error::{Error, Result};
 use crate::op::Op;
 use crate::provenance::Provenance;
 
-/// The name of one queued operation of one engine, for [`cancel`](crate::Engine::cancel) and to match a
-/// completion with its submission.
+/// Identifies one queued operation of one engine, for [`cancel`](crate::Engine::cancel) and to
+/// match a completion with its submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub(crate) u64);
 
@@ -15,7 +15,7 @@ impl Ticket {
         self.0
     }
 
-    /// The ticket that [`as_u64`](Ticket::as_u64) returned this number for.
+    /// Converts a number returned by [`as_u64`](Ticket::as_u64) back to the ticket.
     pub fn from_u64(raw: u64) -> Ticket {
         Ticket(raw)
     }
@@ -30,11 +30,11 @@ impl Ticket {
 pub struct Completion<T = Op> {
     /// The number of bytes, or the non-negative result of the call (0 for most others).
     pub result: Result<usize>,
-    /// The operation, with everything that it owned. It comes back whether it succeeded or failed.
+    /// The operation, with everything that it owned. It is returned whether it succeeded or failed.
     pub op: T,
     /// The origin of the bytes, and the thread that served them.
     pub provenance: Provenance,
-    /// The ticket that the operation was queued under. `None` if it completed at submission.
+    /// The ticket of the queued operation. `None` if it completed at submission.
     pub ticket: Option<Ticket>,
 }
 
@@ -64,10 +64,10 @@ pub struct BufResult<B> {
 }
 
 impl<B> BufResult<B> {
-    /// The count and the buffer, or the error. The buffer is dropped with an error.
+    /// Returns the count and the buffer, or the error. The buffer is dropped with an error.
     ///
     /// # Errors
-    /// That of the read or write.
+    /// The error of the read or write.
     ///
     /// ```
     /// let file = nowait::File::blocking_open("Cargo.toml")?;

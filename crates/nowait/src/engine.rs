@@ -1,17 +1,18 @@
-//! The engine: what accepts operations and delivers completions.
+//! The engine accepts operations and delivers completions.
 //!
 //! ```text
-//!                     ┌── Done: the page cache had it ──────────────────────► Completion
+//!                     ┌── Done: served from the page cache ─────────────────► Completion
 //!  submit(op) ── plan ┤
 //!                     ├── Queued: request ─► inbox ─► owner ─► ring ─┐
 //!                     │                └──► pool ─► worker ─────────┴─► reply ─► future | reap
-//!                     └── Full: the op comes back
+//!                     └── Full: the operation is returned
 //! ```
 //!
-//! [`Engine`] is shared (`Send + Sync`): one *owner* thread alone submits to its ring and reaps it,
-//! because asynchronous buffered reads finish in the context of the thread that submitted them.
-//! [`LocalEngine`] is driven by the thread that made it, without any handoff. Both have one bounded
-//! pool of *workers*, for what the ring can't do and for machines where the ring is denied.
+//! [`Engine`] is shared (`Send + Sync`). One *owner* thread submits to its ring and reaps it,
+//! because asynchronous buffered reads finish in the context of the thread that submitted them. A
+//! [`LocalEngine`] is driven by the thread that made it, without a handoff. Both have bounded pools
+//! of *workers*. Workers carry out operations that the ring does not support, and all operations if
+//! io_uring is unavailable.
 
 mod backend;
 mod chain;

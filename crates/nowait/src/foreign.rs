@@ -1,22 +1,22 @@
-//! Calls into the program's code: buffers, wakers, closures, and their destructors.
+//! Calls into code of the program: buffers, wakers, closures, and their destructors.
 //!
-//! The library's threads serve every operation of an engine. A panic in the program's code must
-//! end its own operation and nothing else, so these threads make such calls only through here, and
-//! never while they hold a lock.
+//! The library's threads serve all operations of an engine. A panic in the program's code may end
+//! only its own operation. The threads make such calls only through this module, and never while
+//! they hold a lock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls code of the program. `None` if it panicked.
+/// Calls code of the program. Returns `None` if it panicked.
 pub(crate) fn call<T>(code: impl FnOnce() -> T) -> Option<T> {
-    // What the code leaves half done is the program's own.
+    // State that the code left incomplete belongs to the program.
     catch_unwind(AssertUnwindSafe(code)).map_err(discard).ok()
 }
 
-/// Drops a value of the program. A panic of its destructor ends here.
+/// Drops a value of the program. A panic of its destructor is caught here.
 pub(crate) fn discard<T>(value: T) {
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(value)));
     if let Err(payload) = dropped {
-        // The payload is a value of the program as well, and its destructor may panic in turn.
+        // The payload is also a value of the program, and its destructor may panic as well.
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
         dropped.unwrap_or_else(std::mem::forget);
     }
@@ -26,7 +26,7 @@ pub(crate) fn discard<T>(value: T) {
 mod tests {
     use super::*;
 
-    /// Panics when it is dropped, with another of its kind as the payload.
+    /// Panics when it is dropped, with another `Bomb` as the payload.
     struct Bomb(u32);
 
     impl Drop for Bomb {

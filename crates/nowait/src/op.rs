@@ -1,9 +1,9 @@
-//! Operations: one request each, with everything the kernel may touch, owned by it until its
-//! completion.
+//! Operations. Each owns everything that the kernel may touch until its completion.
 //!
-//! One file per operation. Each says what it owns, its asynchronous form (`sqe`: the entry for the
-//! ring) and its blocking form (`run`: the system call), side by side, and what a result means
-//! (`settle`). An engine decides which of the two is used; the operation does not know.
+//! There is one file per operation. It defines the data that the operation owns, the asynchronous
+//! form (`sqe`: the submission queue entry), the blocking form (`run`: the system call), and the
+//! meaning of a result (`settle`). The engine chooses the form; the operation does not know which
+//! is used.
 //!
 //! ```text
 //!   Op ──► engine ──► sqe() ─► ring ─► result ─┐
@@ -75,7 +75,7 @@ pub struct Op {
 }
 
 impl Op {
-    /// A number of the caller's own, given back with the operation.
+    /// Sets a number that is returned with the operation.
     #[must_use]
     #[inline]
     pub fn user_data(mut self, user_data: u64) -> Op {
@@ -83,38 +83,38 @@ impl Op {
         self
     }
 
-    /// When to give up. An operation that the kernel has not begun by then, or lets itself be
-    /// stopped in, completes with [`DeadlinePassed`](crate::ErrorKind::DeadlinePassed). One that
-    /// a device holds can't be called back by anybody: it completes when the device lets go, and
-    /// until then it keeps its buffer.
+    /// Sets a deadline. An operation completes with
+    /// [`DeadlinePassed`](crate::ErrorKind::DeadlinePassed) if the kernel has not begun it by then,
+    /// or can still cancel it. An operation that a device is working on cannot be cancelled: it
+    /// completes when the device answers, and keeps its buffer until then.
     #[must_use]
     pub fn deadline(mut self, deadline: Instant) -> Op {
         self.deadline = Some(deadline);
         self
     }
 
-    /// The caller's own number.
+    /// The number set by [`user_data`](Op::user_data).
     #[inline]
     pub fn get_user_data(&self) -> u64 {
         self.user_data
     }
 
-    /// When it gives up.
+    /// The deadline, if there is one.
     pub fn get_deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// The operation itself, to take what it owned.
+    /// Returns the operation itself, which gives access to what it owned.
     pub fn into_kind(self) -> Kind {
         self.kind
     }
 
-    /// The operation's name, as in errors.
+    /// The name of the operation, as in errors.
     pub fn name(&self) -> &'static str {
         self.kind.name()
     }
 
-    /// The buffer of a [`Read`].
+    /// Returns the buffer of a [`Read`].
     #[inline]
     pub fn into_buffer(self) -> Option<Buffer> {
         match self.kind {
@@ -123,7 +123,7 @@ impl Op {
         }
     }
 
-    /// The bytes of a [`Write`].
+    /// Returns the source of a [`Write`].
     #[inline]
     pub fn into_source(self) -> Option<Source> {
         match self.kind {
@@ -135,13 +135,13 @@ impl Op {
 
 macro_rules! kinds {
     ($($name:ident),*) => {
-        /// Which operation it is.
+        /// An operation of any type.
         #[derive(Debug)]
         #[non_exhaustive]
         #[allow(missing_docs, reason = "each operation's own type has its documentation")]
         pub enum Kind { $($name($name)),* }
 
-        /// Each operation's name and its opcode on the ring; a call has none there.
+        /// The name of each operation and its io_uring opcode. A [`Call`] has no opcode.
         pub(crate) const ALL: &[(&str, u8)] = &[$(($name::NAME, $name::OPCODE)),*];
 
         $(impl From<$name> for Op {
@@ -179,17 +179,17 @@ macro_rules! kinds {
                 match self { $(Kind::$name(op) => op.sqe(known)),* }
             }
 
-            /// The slot it concerns, of a set of registered files.
+            /// The slot of a set of registered files that the operation uses.
             pub(crate) fn slot(&self) -> Option<&Slot> {
                 match self { $(Kind::$name(op) => op.slot()),* }
             }
 
-            /// Whether its entry may name the file by its slot.
+            /// Returns true if its entry may name the file by its slot.
             pub(crate) fn in_slot(&self) -> bool {
                 match self { $(Kind::$name(_) => $name::IN_SLOT),* }
             }
 
-            /// Whether it has no blocking form.
+            /// Returns true if it has no blocking form.
             pub(crate) fn is_ring_only(&self) -> bool {
                 match self { $(Kind::$name(_) => $name::RING_ONLY),* }
             }
@@ -205,13 +205,13 @@ macro_rules! kinds {
     };
 }
 
-/// A type of operation: each one of this module, and [`Op`] for any of them.
+/// A type of operation: each type of this module, and [`Op`] for any of them.
 ///
-/// [`Engine::run`](crate::Engine::run) takes one and returns it with its completion.
+/// [`Engine::run`](crate::Engine::run) takes an operation and returns it with its completion.
 pub trait OpType: Into<Op> + sealed::FromOp {}
 
 mod sealed {
-    /// Takes an operation of one type out of its submission.
+    /// Extracts an operation of one type from an [`Op`](super::Op).
     pub trait FromOp: Sized {
         /// The operation, if it is of this type.
         fn from_op(op: super::Op) -> Option<Self>;
@@ -227,7 +227,7 @@ impl sealed::FromOp for Op {
 }
 
 impl Kind {
-    /// Whether its result counts bytes of file data.
+    /// Returns true if the result is a number of bytes of file data.
     pub(crate) fn is_transfer(&self) -> bool {
         matches!(
             self,
@@ -235,18 +235,19 @@ impl Kind {
         )
     }
 
-    /// Whether it moves file data without any flag.
+    /// Returns true if it transfers file data without any `RWF_*` flag.
     pub(crate) fn is_unflagged(&self) -> bool {
         self.transfer().is_some_and(|(_, flags)| flags.is_empty())
     }
 
-    /// Whether the page cache may have what it reads.
+    /// Returns true if the page cache may hold the data that it reads.
     pub(crate) fn may_be_cached(&self) -> bool {
         let reads = matches!(self, Kind::Read(_) | Kind::Readv(_));
         reads && !self.handle().is_some_and(Handle::is_direct)
     }
 
-    /// Whether the thread that makes it may get SIGPIPE or, with a limited file size, SIGXFSZ.
+    /// Returns true if it may raise SIGPIPE, or SIGXFSZ with a limited file size, in the thread
+    /// that runs it.
     pub(crate) fn may_signal(&self) -> bool {
         match self {
             Kind::Write(_) | Kind::Writev(_) => {
@@ -256,25 +257,26 @@ impl Kind {
         }
     }
 
-    /// Whether the ring's own try at submission would do something else than the operation: it opens
-    /// with O_NONBLOCK, so that a fifo is open before there is another end.
+    /// Returns true if the ring's first attempt at submission would have a different effect than
+    /// the operation. That attempt opens with O_NONBLOCK, so that a FIFO would be opened before it
+    /// has another end.
     pub(crate) fn is_not_to_be_tried(&self) -> bool {
         matches!(self, Kind::OpenDirect(_))
     }
 
-    /// Whether it may be made again after EINTR. After a close the descriptor is gone, and its
-    /// number may be another file's (close(2)).
+    /// Returns true if it may be repeated after EINTR. After a close the descriptor is gone, and
+    /// its number may refer to another file (close(2)).
     pub(crate) fn may_repeat(&self) -> bool {
         !matches!(self, Kind::Close(_))
     }
 
-    /// Whether it is a read that a worker can be stopped in. A write may have begun.
+    /// Returns true if it is a read that a worker can stop. A write may have begun.
     pub(crate) fn can_be_stopped(&self) -> bool {
         matches!(self, Kind::Read(_) | Kind::Readv(_)) && self.may_block()
     }
 
-    /// The blocking form of a read, once, which reports EAGAIN where it would have to wait. `None` for
-    /// other operations.
+    /// Runs the blocking form of a read once, which returns EAGAIN if it would have to wait. `None`
+    /// for other operations.
     pub(crate) fn run_at_once(&mut self) -> Option<Result<usize, Errno>> {
         match self {
             Kind::Read(op) => Some(op.run_at_once()),
@@ -283,13 +285,13 @@ impl Kind {
         }
     }
 
-    /// Whether it is to wait for what is not there at once (it carries no NOWAIT).
+    /// Returns true if it waits for data that is not available immediately (it has no NOWAIT flag).
     pub(crate) fn may_block(&self) -> bool {
         self.transfer()
             .is_none_or(|(_, flags)| !flags.contains(RwFlags::NOWAIT))
     }
 
-    /// The offset and the flags of an operation that moves file data.
+    /// The offset and the flags of an operation that transfers file data.
     fn transfer(&self) -> Option<(Offset, RwFlags)> {
         match self {
             Kind::Read(op) => Some((op.positional(), op.flagged())),
@@ -300,11 +302,11 @@ impl Kind {
         }
     }
 
-    /// Why it is refused before the kernel sees it: O_DIRECT demands more of it.
+    /// The reason for refusing an operation that does not meet the alignment of O_DIRECT.
     pub(crate) fn misaligned(&self) -> Option<ErrorKind> {
         let needed = self.handle()?.alignment()?;
         match self {
-            // Through a window every read fits.
+            // A read of any alignment is possible through a window.
             Kind::Read(op) if op.positional().is_some() && op.goes_through_window() => None,
             Kind::Read(op) => needed.refuses(true, op.positional(), op.pieces()),
             Kind::Readv(op) => needed.refuses(true, op.positional(), op.pieces()),
@@ -314,20 +316,25 @@ impl Kind {
         }
     }
 
-    /// Whether the ring would only pass it on to a kernel worker: a buffered write to a file that
-    /// takes no NOWAIT writes. That is a wake-up more than a worker of ours needs.
+    /// Returns true if the ring would only pass it on to a kernel worker: a buffered write to a
+    /// file that does not support NOWAIT writes. A worker of the engine needs one wake-up less.
     pub(crate) fn is_put_off_by_ring(&self) -> bool {
         let put_off = |handle: &Handle| !handle.is_direct() && handle.nowait_write().is_refused();
         matches!(self, Kind::Write(_) | Kind::Writev(_)) && self.handle().is_some_and(put_off)
     }
 
-    /// Whether the ring's form means the same as the system call. The ring takes offset −1 for the
-    /// file's own position, which it uses without the kernel's lock for it, ignores offsets on pipes and
-    /// sockets, may wait where O_NONBLOCK says not to, knows `HIPRI` only as a property of the whole ring,
-    /// and has 32 bits for the length of a range. It opens a FIFO without its other end, refuses to close a
-    /// ring, and waits in its own thread for the peer or the server of what it closes. Each statx by path
-    /// goes to one of its few workers, which a hung mount could hold. After a short read of a FUSE file with
-    /// `FOPEN_DIRECT_IO` it goes on at the wrong place.
+    /// Returns true if the ring's form has the same effect as the system call. It differs in these
+    /// cases:
+    /// - Offset −1 means the file's own position, which the ring uses without the kernel's lock for
+    ///   it.
+    /// - The ring ignores offsets on pipes and sockets, and may wait despite O_NONBLOCK.
+    /// - The ring knows `HIPRI` only as a property of the whole ring.
+    /// - The length of a range has 32 bits.
+    /// - The ring opens a FIFO without its other end, and refuses to close a ring.
+    /// - A close waits in the ring's own thread for the peer or the server of the file.
+    /// - A statx by path occupies one of the few kernel workers, which a hung mount could hold.
+    /// - After a short read of a FUSE file with `FOPEN_DIRECT_IO` the ring continues at the wrong
+    ///   place.
     pub(crate) fn fits_ring(&self) -> bool {
         match self {
             Kind::Fadvise(op) => return op.fits_ring(),

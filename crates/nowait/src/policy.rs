@@ -1,4 +1,5 @@
-//! The settings of an engine that decide what runs in the calling thread, and its measurements.
+//! The settings of an engine that decide which work runs in the calling thread, and the engine's
+//! measurements.
 
 use crate::cost::{Costs, Observed};
 use crate::history::NowaitPolicy;
@@ -15,7 +16,7 @@ pub(crate) struct Policy {
     pub(crate) nowait: NowaitPolicy,
     /// The largest read or write that is copied in the calling thread, in bytes.
     pub(crate) copy_limit: usize,
-    /// The engine polls its device, and reads and writes O_DIRECT files alone.
+    /// True if the engine polls its device, and reads and writes only O_DIRECT files.
     pub(crate) polled: bool,
 }
 
@@ -24,8 +25,8 @@ impl Policy {
         self.observed.costs()
     }
 
-    /// Notes how long an operation took from submission until the program had it back. A handoff's
-    /// cost is that of a hit: the device's time is not its fault.
+    /// Records the time from an operation's submission until the program had the completion. Only
+    /// hits count for the cost of a handoff, because a miss includes the time of the device.
     pub(crate) fn handed_off(&self, provenance: Provenance, ns: u64) {
         let Provenance {
             cached,

@@ -2,35 +2,36 @@
 
 use crate::sys::process::page_size;
 
-/// Where a read's bytes came from, as far as it is known. The three counts add up to the bytes
-/// that were read.
+/// The origin of a read's bytes, as far as it is known. The three counts add up to the number of
+/// bytes read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Provenance {
-    /// Bytes that the page cache gave without a wait. An eager read can't tell them from bytes of
-    /// a device so fast that the readahead which the try itself started was done before the try
-    /// was (kernels since about 6.12); a strict read has asked before.
+    /// Bytes returned by the page cache without a wait. In eager mode they include bytes of a fast
+    /// device, if the readahead that the `NOWAIT` read started finished before that read returned
+    /// (kernels since about 6.12). Strict mode queries residency before the read.
     pub cached: usize,
-    /// Bytes that were read from the device.
+    /// Bytes read from the device.
     ///
-    /// A read of several pages that the page cache does not hold whole counts its resident pages by
-    /// mincore(2) before it goes to the engine: some microseconds, on a read that waits for the device.
+    /// Before a read of several pages that is not a hit goes to the engine, its resident pages are
+    /// counted with mincore(2). That takes some microseconds, on a read that waits for the device.
     pub device: usize,
-    /// Bytes of unknown origin. mincore(2) does not tell the truth about files that the caller neither
-    /// owns nor may write to. Reads of several pages that were submitted in a batch are not counted.
+    /// Bytes of unknown origin. mincore(2) gives no true answer for files that the process neither
+    /// owns nor may write to. Reads of several pages that were submitted in a batch are not
+    /// counted.
     pub unknown: usize,
-    /// Who made the last system call for it.
+    /// The thread that made the last system call of the read.
     pub served_by: ServedBy,
 }
 
 impl Provenance {
-    /// `n` bytes from `origin`.
+    /// The provenance of `n` bytes from `origin`.
     pub(crate) fn of(n: usize, origin: Origin) -> Provenance {
         let mut provenance = Provenance::default();
         provenance.add(n, origin);
         provenance
     }
 
-    /// Counts `n` more bytes from `origin`.
+    /// Adds `n` bytes from `origin`.
     pub(crate) fn add(&mut self, n: usize, origin: Origin) {
         match origin {
             Origin::Cache => self.cached += n,
@@ -40,10 +41,10 @@ impl Provenance {
     }
 }
 
-/// Who served an operation.
+/// The thread or ring that served an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ServedBy {
-    /// The thread that asked.
+    /// The calling thread.
     #[default]
     Caller,
     /// The io_uring ring.
@@ -52,7 +53,7 @@ pub enum ServedBy {
     Worker,
 }
 
-/// Where some bytes came from.
+/// The origin of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Cache,
@@ -60,35 +61,35 @@ pub(crate) enum Origin {
     Unknown,
 }
 
-/// The moment at which the result of a kernel read was there.
+/// The moment at which the result of a kernel read arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// When the submission returned. The kernel waited for nothing.
+    /// The result was there when the submission returned. The kernel did not wait.
     CompletedInline,
-    /// After the submission. The submission looked into the page cache, and did not find everything.
+    /// The result arrived after the submission, which looked into the page cache and did not find
+    /// all bytes.
     Later,
-    /// Another thread looked into the page cache, a worker or a thread of the kernel's, and did not
-    /// report what it found.
+    /// A worker or a kernel thread looked into the page cache, and did not report the result.
     Indeterminate,
 }
 
-/// The facts about one kernel read that its origin follows from.
+/// The facts about one kernel read that determine its origin.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read {
-    /// The bytes that it returned.
+    /// The number of bytes that it returned.
     pub(crate) bytes: usize,
-    /// The file is open with O_DIRECT.
+    /// True if the file is open with O_DIRECT.
     pub(crate) direct: bool,
-    /// The file has a page cache, and the read has an offset.
+    /// True if the file has a page cache and the read has an offset.
     pub(crate) cacheable: bool,
-    /// A `NOWAIT` read did not find the first of these bytes.
+    /// True if a `NOWAIT` read did not find the first of these bytes.
     pub(crate) missed: bool,
-    /// `NOWAIT` reads are known to work on this file.
+    /// True if `NOWAIT` reads are known to work on this file.
     pub(crate) nowait_works: bool,
     pub(crate) arrival: Arrival,
 }
 
-/// The origin of the bytes of one kernel read.
+/// Returns the origin of the bytes of one kernel read.
 ///
 /// | read | origin |
 /// |---|---|
@@ -98,9 +99,9 @@ pub(crate) struct Read {
 /// | of at most one page that was not complete at submission, of a file that takes NOWAIT | device |
 /// | any other | unknown |
 ///
-/// A read that was missed before and is complete at submission came from a device that finished within
-/// the submission. Of files that refuse NOWAIT, some kernels (6.1) read at submission, and wait there.
-/// A read of several pages may find some of them.
+/// If a read was missed before and is complete at submission, the device finished within the
+/// submission. For files that refuse NOWAIT, some kernels (6.1) read at submission and wait there.
+/// A read of several pages may find some of them in the page cache.
 pub(crate) fn origin(read: Read) -> Origin {
     let one_page = (1..=page_size()).contains(&read.bytes);
     if read.direct {

@@ -1,16 +1,17 @@
-//! Files that a ring is told of beforehand: a table of slots, filled and cleared by the thread that
-//! drives the ring.
+//! Files registered with a ring: a table of slots, filled and cleared by the thread that drives the
+//! ring.
 //!
 //! ```text
-//!  insert(handle) ─► Handle with a Slot ──► its operations hold the slot, too
+//!  insert(handle) ─► Handle with a Slot ──► its operations also hold the slot
 //!        │ Set                                     │ the last of them is dropped
 //!        ▼                                         ▼ Clear
 //!      changes ──────────────────────────────► applied by the ring's thread, in order
 //! ```
 //!
-//! A slot has one change at most, the last one: a Set replaces a Clear, for the ring lets go of a
-//! slot's file when it is given another. So a slot's number may be given out anew as soon as its Clear
-//! is queued; until the new file's Set is applied its operations use the plain descriptor.
+//! A slot has at most one pending change, the last one. A Set replaces a Clear, because the ring
+//! releases a slot's file when the slot gets another one. A slot number may therefore be reused as
+//! soon as its Clear is queued. Operations on the new file use its descriptor until the new Set is
+//! applied.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -27,7 +28,7 @@ use crate::sys::process::Owner;
 /// An open file that a slot can hold.
 pub(crate) trait OpenFile: AsFd + Debug + Send + Sync {}
 
-/// The thread that applies changes, where another thread makes them.
+/// The thread that applies changes made by other threads.
 pub(crate) trait Notified: Debug + Send + Sync {
     /// Called after the first change since the last [`Table::apply`].
     fn files_changed(&self);
@@ -37,7 +38,7 @@ pub(crate) trait Notified: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Table {
     state: Mutex<State>,
-    /// There are changes: for the ring's thread to look at without the lock.
+    /// True if there are changes. The ring's thread reads it without the lock.
     changed: AtomicBool,
     /// The owner of a shared engine, which is notified of changes. A local engine polls for them.
     owner: Option<Weak<dyn Notified>>,
@@ -48,30 +49,30 @@ pub(crate) struct Table {
 #[derive(Debug)]
 struct State {
     free: Vec<u32>,
-    /// What a slot is to hold, of those that the ring was not told of: the last word on each.
+    /// The last change of each slot that is not yet applied.
     changes: HashMap<u32, Change>,
-    /// The ring is gone, or has refused: slots are given out, and nobody fills them.
+    /// True if the ring is gone or refused the table. Slots are still handed out, but never filled.
     closed: bool,
 }
 
 #[derive(Debug)]
 enum Change {
-    /// Holds the file, so that its descriptor is the same one when this is applied.
+    /// Holds the file, so that its descriptor stays open until the change is applied.
     Set(Arc<dyn OpenFile>, Weak<Slot>),
     Clear,
 }
 
-/// One file's place in a set; given back when the last handle that has it is dropped.
+/// One file's slot in a set. It is released when the last handle with it is dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
     table: Arc<Table>,
     index: u32,
-    /// The ring has it.
+    /// True if the ring has the file.
     set: AtomicBool,
 }
 
-/// A slot of a [`FileSet`] that files are opened into and read in without any descriptor. Clones are
-/// the same slot.
+/// A slot of a [`FileSet`](crate::engine::FileSet) into which files are opened, and in which they
+/// are read, without a descriptor. Clones refer to the same slot.
 #[derive(Clone, Debug)]
 pub struct DirectSlot(Arc<Slot>);
 
@@ -85,7 +86,8 @@ impl DirectSlot {
 const MAX_FILES: u32 = 1 << 20;
 
 impl Table {
-    /// A table of so many slots. `InvalidInput` for none, or for more than the kernel takes.
+    /// Makes a table with `capacity` slots. `InvalidInput` if that is 0 or more than the kernel
+    /// allows.
     pub(crate) fn new(capacity: usize, owner: Option<Weak<dyn Notified>>) -> Result<Arc<Table>> {
         let capacity = u32::try_from(capacity)
             .ok()
@@ -109,13 +111,13 @@ impl Table {
         let slot = Arc::new(self.take()?);
         let set = Change::Set(file, Arc::downgrade(&slot));
         let (previous, first) = self.change(&mut lock(&self.state), slot.index, set);
-        // Without the lock: this may close a file.
+        // Dropped without the lock, because this may close a file.
         drop(previous);
         self.tell(first);
         Ok(slot)
     }
 
-    /// Takes an empty slot, which a file is opened into.
+    /// Takes an empty slot, for a file to be opened into it.
     pub(crate) fn reserve(self: &Arc<Table>) -> Result<DirectSlot> {
         let slot = self.take()?;
         slot.set.store(true, Ordering::Release);
@@ -147,8 +149,8 @@ impl Table {
         self.capacity
     }
 
-    /// Notes what a slot is to hold. Returns what it was to hold before, and true if the ring's
-    /// thread is to be told that there are changes.
+    /// Records a change of a slot. Returns the change that it replaces, and true if the ring's
+    /// thread has to be notified.
     fn change(&self, state: &mut State, index: u32, change: Change) -> (Option<Change>, bool) {
         if state.closed {
             return (Some(change), false);
@@ -163,38 +165,39 @@ impl Table {
         }
     }
 
-    /// Gives a slot back.
+    /// Releases a slot.
     fn release(&self, index: u32) {
         let (previous, news) = {
             let mut state = lock(&self.state);
             let changed = self.change(&mut state, index, Change::Clear);
-            // Only now: what takes the number next replaces this change.
+            // The number is freed after the change was recorded: the next use of the slot replaces
+            // this change.
             state.free.push(index);
             changed
         };
-        // Without the lock: this may close the file.
+        // Dropped without the lock, because this may close the file.
         drop(previous);
         self.tell(news);
     }
 
-    /// Whether the ring's thread has something to apply.
+    /// Returns true if there are changes for the ring's thread to apply.
     pub(crate) fn has_changed(&self) -> bool {
         self.changed.load(Ordering::Relaxed) && self.changed.swap(false, Ordering::Acquire)
     }
 
-    /// The number of changes that wait for the ring's thread.
+    /// The number of changes that the ring's thread has not applied.
     #[cfg(test)]
     pub(crate) fn changes(&self) -> usize {
         lock(&self.state).changes.len()
     }
 
-    /// Applies what is queued. On the ring's thread alone.
+    /// Applies all changes. Called only on the ring's thread.
     pub(crate) fn apply(&self, ring: &Submitter<'_>) {
         self.apply_by(|index, fd| ring.register_files_update(index, &[fd]).is_ok());
     }
 
-    /// Applies what is queued: `update` has a slot hold this descriptor, or none (−1), and says whether
-    /// it does.
+    /// Applies all changes. `update` sets a slot to a descriptor, or clears it (−1), and returns
+    /// true on success.
     fn apply_by(&self, mut update: impl FnMut(u32, i32) -> bool) {
         let changes = std::mem::take(&mut lock(&self.state).changes);
         for (index, change) in changes {
@@ -202,10 +205,11 @@ impl Table {
                 Change::Set(file, slot) => {
                     let Some(slot) = slot.upgrade() else { continue };
                     let fd = file.as_fd().as_raw_fd();
-                    // What can't be registered (a ring's own descriptor) is used as it is.
+                    // A file that cannot be registered (the descriptor of a ring) is used by its
+                    // descriptor.
                     let set = update(index, fd);
                     if !set {
-                        // Nor does it keep what was there before.
+                        // The slot must not keep the previous file.
                         update(index, -1);
                     }
                     slot.set.store(set, Ordering::Release);
@@ -217,7 +221,7 @@ impl Table {
         }
     }
 
-    /// The ring is gone, or has refused: nothing is applied any more.
+    /// Closes the table: the ring is gone or refused it, and no more changes are applied.
     pub(crate) fn close(&self) {
         let unapplied = {
             let mut state = lock(&self.state);
@@ -229,7 +233,7 @@ impl Table {
 }
 
 impl Slot {
-    /// Its number on the ring that this table is of, once that has it.
+    /// The slot's number on the ring of this table, once the ring has the file.
     pub(crate) fn number(&self, table: &Arc<Table>) -> Option<u32> {
         let known = Arc::ptr_eq(&self.table, table) && self.set.load(Ordering::Acquire);
         known.then_some(self.index)
@@ -238,7 +242,8 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        // A forked child's table is nobody's, and its lock may have been caught by the fork.
+        // In a forked child the table is not used, and a thread of the parent may have held its
+        // lock at the fork.
         if self.table.process.is_here() {
             self.table.release(self.index);
         }
@@ -253,8 +258,8 @@ mod model {
 
     const SCHEDULES: usize = 5_000;
 
-    /// Two threads put files into a set of one slot and take them out again, while the ring's
-    /// thread applies what has changed. A slot is used only while the ring holds its file.
+    /// Two threads put files into a set of one slot and remove them, while the ring's thread
+    /// applies the changes. A slot is used only while the ring holds its file.
     fn a_slot_is_its_files() {
         let set = Table::new(1, None).unwrap();
         let ring = Arc::new(Mutex::new(-1));

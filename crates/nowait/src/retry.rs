@@ -1,12 +1,12 @@
-//! EINTR: a call that a signal has interrupted is made again, but not for ever.
+//! EINTR: repeats an interrupted call, but not without end.
 
 use crate::sys::Errno;
 
-/// How many times. A signal interrupts a call now and then; what says EINTR so often in a row, a
-/// broken filesystem or a sandbox, says nothing else.
+/// The maximum number of attempts. A signal interrupts a call only occasionally. A broken
+/// filesystem or a sandbox may return EINTR each time.
 pub(crate) const MAX_ATTEMPTS: u32 = 1_000;
 
-/// Makes a call until it says something else than EINTR, or has said that [`MAX_ATTEMPTS`] times.
+/// Repeats a call until it returns something other than EINTR, at most [`MAX_ATTEMPTS`] times.
 pub(crate) fn interrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     for _ in 1..MAX_ATTEMPTS {
         match call() {

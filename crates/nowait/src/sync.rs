@@ -1,7 +1,7 @@
-//! Locks, condition variables, atomics and threads: std's, or under `--cfg shuttle` those of the
-//! model checker shuttle, which runs a test under many schedules (`make model`).
+//! Locks, condition variables, atomics and threads: those of std, or with `--cfg shuttle` those of
+//! the model checker shuttle, which runs a test with many schedules (`make model`).
 //!
-//! A module whose concurrency is modelled takes them from here and from nowhere else.
+//! A module with a concurrency model takes them only from here.
 
 #[cfg(not(shuttle))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic};
@@ -13,8 +13,8 @@ pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic};
 #[cfg(shuttle)]
 pub(crate) use shuttle::thread::yield_now;
 
-/// Atomics whose orderings matter: std's, or under `--cfg nowait_loom` those of the model checker
-/// loom, which tries what weaker processors may do.
+/// Atomics whose orderings matter: those of std, or with `--cfg nowait_loom` those of the model
+/// checker loom, which tries reorderings that weaker processors allow.
 pub(crate) mod ordered {
     #[cfg(nowait_loom)]
     pub(crate) use loom::sync::atomic::{AtomicBool, Ordering, fence};
@@ -24,7 +24,7 @@ pub(crate) mod ordered {
 
 use std::time::Duration;
 
-/// Locks a mutex. A panic does not poison it: code that holds a lock leaves the data consistent at
+/// Locks a mutex. A panic does not poison it: code that holds a lock keeps the data consistent at
 /// every point where it could panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
@@ -35,8 +35,8 @@ pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexG
     condvar.wait(guard).unwrap_or_else(|e| e.into_inner())
 }
 
-/// Waits for a notification, at most for this time. Returns true if the time has passed. `guard` is
-/// `mutex`'s.
+/// Waits for a notification, but at most for the given time. Returns true if the time has passed.
+/// `guard` is a guard of `mutex`.
 #[cfg(not(shuttle))]
 pub(crate) fn wait_timeout<'a, T>(
     condvar: &Condvar,
@@ -50,7 +50,7 @@ pub(crate) fn wait_timeout<'a, T>(
     (guard, timeout.timed_out())
 }
 
-/// The model has no clock: the time passes at once, or not before the notification.
+/// The model has no clock: the time passes immediately, or not before the notification.
 #[cfg(shuttle)]
 pub(crate) fn wait_timeout<'a, T>(
     condvar: &Condvar,
@@ -68,7 +68,7 @@ pub(crate) fn wait_timeout<'a, T>(
     }
 }
 
-/// Starts a thread of the engine's, on which every signal is blocked.
+/// Starts a thread of an engine, with all signals blocked.
 pub(crate) fn spawn(
     name: &'static std::ffi::CStr,
     body: impl FnOnce() + Send + 'static,

@@ -1,6 +1,7 @@
-//! The only home of system calls by number, and of the few calls that the crates we use don't have.
+//! System calls by number, and the few calls that the crates in use do not have. No other module
+//! makes such calls.
 //!
-//! Every function is one call: no retries, no policy. Errors are the kernel's errno.
+//! Each function is one call, without retries and without policy. Errors are the kernel's errno.
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("nowait is for 64-bit Linux");
@@ -19,9 +20,9 @@ pub(crate) mod xattr;
 
 pub(crate) use rustix::io::Errno;
 
-/// Turns what a `libc` call returned into a count or the thread's errno.
+/// Converts the return value of a `libc` call to a count or the thread's errno.
 fn check(ret: libc::c_long) -> Result<usize, Errno> {
-    // A negative return sets errno; 0 never is one.
+    // A negative return value sets errno, which is never 0.
     let errno = || Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
     usize::try_from(ret).map_err(|_| errno())
 }

@@ -1,23 +1,24 @@
-//! The group of a scan or a walk: the engine's workers that take turns at it, and whoever waits for
-//! what they bring.
+//! The group of a scan or a walk: the workers that take turns at it, and the threads and tasks that
+//! wait for its results.
 //!
 //! ```text
 //!   caller ── next ──► anything ready? ─ yes ─► out
 //!                          │ no
-//!                          ├─ not long, not slow so far: takes a piece itself
-//!                          └─ else waits;  workers: pick ─► carry out ─► take in, turn by turn
+//!                          ├─ job short and fast so far: carries out a piece
+//!                          └─ else waits;  workers: pick ─► carry out ─► take in, one piece per turn
 //! ```
 //!
-//! A [`Job`] is what is to be done, cut into pieces. Its state is behind one lock, and a piece is
-//! carried out without it. The caller begins alone: a small directory that is cached costs no
-//! handoff and no thread. Once the job has proved long or slow, workers are called in and the caller
-//! only waits: from then on a stalled device holds workers and never the caller.
+//! A [`Job`] is the work, cut into pieces. Its state is behind one lock, and a piece is carried out
+//! without the lock. The calling thread begins alone, so that a small cached directory needs no
+//! handoff and no thread. If the job proves long or slow, workers are called in and the calling
+//! thread only waits. A stalled device then holds up workers, but not the calling thread.
 //!
-//! **How many.** A worker that had to sleep while it carried out a piece has met the device (or a
-//! lock), and more workers would have had more requests in the device's queue; where none sleeps,
-//! everything is cached and more workers than processors only get in each other's way. So the group
-//! grows to the plan's limit while pieces sleep and shrinks to the number of processors when they
-//! stop to. Each turn is one piece; between turns the pool serves whatever else waits.
+//! **Number of workers.** A worker that slept while it carried out a piece waited for the device
+//! (or a lock). More workers then put more requests into the device's queue. If no worker sleeps,
+//! everything is cached, and more workers than processors only slow each other down. The group
+//! therefore grows to the limit of the job while pieces sleep, and shrinks to the number of
+//! processors when they no longer do. One turn is one piece. The pool serves other work between
+//! turns.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -34,66 +35,68 @@ use crate::sys::process::Owner;
 use crate::sys::thread::sleeps;
 use crate::waker::WakerSlot;
 
-/// What a group does, piece by piece.
+/// The work of a group, done piece by piece.
 pub(crate) trait Job: Send + 'static {
     /// A bounded piece of work.
     type Piece: Send;
-    /// What it came to.
+    /// The result of a piece.
     type Done: Send;
-    /// What is handed out.
+    /// An item that is handed out.
     type Out: Send;
 
-    /// A piece that can be begun now. `slow` says that the device makes workers wait.
+    /// Returns a piece that can begin now. `slow` is true if workers wait for the device.
     fn pick(&mut self, slow: bool) -> Option<Self::Piece>;
 
-    /// Does a piece, without any lock. A caller gives up the rest when the time has come; everybody
-    /// does when the job is `over`.
+    /// Carries out a piece, without any lock. A calling thread leaves the rest undone after
+    /// `until`. All threads do so once `over` returns true.
     fn carry_out(piece: Self::Piece, until: Option<Instant>, over: &dyn Fn() -> bool)
     -> Self::Done;
 
-    /// Whether it says something of the device that a piece sleeps, or does not.
+    /// Returns true if this piece counts for the fraction of pieces that sleep (`State::sleepy`).
     fn tells(piece: &Self::Piece) -> bool;
 
-    /// Takes in what a piece came to.
+    /// Takes the result of a piece.
     fn take_in(&mut self, done: Self::Done);
 
-    /// How many pieces could be begun now, roughly; 0 exactly if there is none.
+    /// The approximate number of pieces that could begin now. It is 0 if and only if there are
+    /// none.
     fn waiting(&self) -> usize;
 
-    /// Something to hand out.
+    /// Returns an item to hand out.
     fn hand_out(&mut self) -> Option<Result<Self::Out>>;
 
-    /// Whether there is something to hand out.
+    /// Returns true if there is an item to hand out.
     fn has_out(&self) -> bool;
 
-    /// Gives up its descriptors if all that is left is to be handed out.
+    /// Closes the descriptors if only items to hand out are left.
     fn close(&mut self);
 
-    /// Nobody wants the rest: gives up all that it holds.
+    /// Gives up everything that the job holds. The rest of the job is not needed.
     fn give_up(&mut self);
 
-    /// How many workers are the most.
+    /// The maximum number of workers.
     fn most(&self) -> usize;
 }
 
-/// How long a caller works by itself before it calls in workers, once it has slept: the device then
-/// makes it wait, and many would wait no longer than one.
+/// The time for which a calling thread works alone once it has slept. It waits for the device then,
+/// and many workers wait less than one thread.
 const SLEPT: Duration = Duration::from_millis(1);
-/// How long while it has not slept: everything is cached so far, and to make an engine and start its
-/// workers takes as long as to ask about one or two thousand entries.
+/// The time for which a calling thread works alone while it has not slept. Everything is cached so
+/// far, and making an engine and starting its workers takes as long as getting the metadata of one
+/// or two thousand entries.
 const AWAKE: Duration = Duration::from_millis(3);
 
 pub(crate) struct TaskGroup<J: Job> {
-    /// To be queued at the engine again.
+    /// The group itself, to be queued at the engine again.
     me: Weak<TaskGroup<J>>,
     subject: (i32, u64),
     operation: &'static str,
     process: Owner,
     over: AtomicBool,
     state: Mutex<State<J>>,
-    /// The threads that wait for something to be handed out.
+    /// Notifies threads that wait for an item.
     news: Condvar,
-    /// The future that does.
+    /// The waker of the future that waits for an item.
     waker: WakerSlot,
 }
 
@@ -101,50 +104,50 @@ struct State<J> {
     job: J,
     engine: Option<Engine>,
     stage: Stage,
-    /// How long the caller has worked by itself.
+    /// The time for which the calling thread has worked alone.
     alone: Duration,
-    /// Workers that are taking turns, or are about to.
+    /// The number of workers that take turns, or are about to.
     helpers: usize,
-    /// Pieces that are being carried out.
+    /// The number of pieces that are being carried out.
     under_way: usize,
     most: usize,
     few: usize,
-    /// How often pieces sleep, as a moving average between 0 and 1.
+    /// The fraction of pieces that sleep, as a moving average between 0 and 1.
     sleepy: f32,
     waiting: usize,
     cancelled: Cancelled,
     tally: Tally,
 }
 
-/// Who works.
+/// The threads that carry out pieces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// The caller, so far: it may be a small thing.
+    /// The calling thread, so far. The job may be small.
     Caller,
     /// Workers.
     Workers,
-    /// The caller, since there are no workers to be had.
+    /// The calling thread, because no worker can be started.
     NoWorkers,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cancelled {
     No,
-    /// And whoever waits has not been told.
+    /// The job is cancelled, and the waiting thread or task has not been told.
     Untold,
     Told,
 }
 
-/// What a group has done.
+/// The counters of a group.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
-    /// Pieces that the caller carried out.
+    /// Pieces that the calling thread carried out.
     pub(crate) by_caller: u64,
     /// Pieces that workers carried out.
     pub(crate) by_workers: u64,
     /// Pieces that slept.
     pub(crate) slept: u64,
-    /// The most workers at the same time.
+    /// The largest number of workers at one time.
     pub(crate) most_workers: usize,
 }
 
@@ -157,7 +160,7 @@ impl<J: Job> std::fmt::Debug for TaskGroup<J> {
 }
 
 impl<J: Job> State<J> {
-    /// Whether the device makes workers wait: more than one piece has slept lately.
+    /// Returns true if workers wait for the device: more than one recent piece slept.
     fn slow(&self) -> bool {
         self.sleepy > 0.2
     }
@@ -166,13 +169,13 @@ impl<J: Job> State<J> {
         if self.slow() { self.most } else { self.few }
     }
 
-    /// How much longer the caller works by itself.
+    /// The time for which the calling thread continues to work alone.
     fn patience(&self) -> Duration {
         let alone = if self.tally.slept > 0 { SLEPT } else { AWAKE };
         alone.saturating_sub(self.alone)
     }
 
-    /// How many more workers there is something to do for.
+    /// The number of additional workers for which there are pieces.
     fn missing(&self) -> usize {
         if self.stage != Stage::Workers || self.cancelled != Cancelled::No {
             return 0;
@@ -185,12 +188,12 @@ impl<J: Job> State<J> {
         self.under_way == 0 && self.job.waiting() == 0 && !self.job.has_out()
     }
 
-    /// Whether there is something to be told to whoever waits.
+    /// Returns true if waiting threads and tasks have to be woken.
     fn has_news(&self) -> bool {
         self.cancelled != Cancelled::No || self.job.has_out() || self.is_over()
     }
 
-    /// The result of asking for something now; `None` is "wait".
+    /// The immediate answer to a request for the next item. `None` means wait.
     #[allow(
         clippy::option_option,
         reason = "an answer, which may be the end, or none yet"
@@ -213,8 +216,9 @@ impl<J: Job> State<J> {
 }
 
 impl<J: Job> TaskGroup<J> {
-    /// A group for a job whose descriptor and device these are. Workers are the engine's, or, if none
-    /// is named, those of the process's engine, which is not made before they are needed.
+    /// Makes a group for a job. `subject` is the descriptor and the device of the job. The workers
+    /// are those of `engine`, or else of the process's engine, which is made only when workers are
+    /// needed.
     pub(crate) fn new(
         operation: &'static str,
         job: J,
@@ -251,8 +255,8 @@ impl<J: Job> TaskGroup<J> {
         })
     }
 
-    /// Looks at the job and what the group has done. Not in a forked child, where whoever held the lock
-    /// is not.
+    /// Runs `look` on the job and the counters. Returns `None` in a forked child, where a thread
+    /// that no longer exists may have held the lock.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&J, Tally) -> T) -> Option<T> {
         self.process.is_here().then(|| {
             let state = lock(&self.state);
@@ -260,7 +264,8 @@ impl<J: Job> TaskGroup<J> {
         })
     }
 
-    /// The next result, `None` at the end. Works itself at first, then waits.
+    /// The next item, or `None` at the end. The calling thread carries out pieces at first, and
+    /// waits later.
     pub(crate) fn next(&self) -> Option<Result<J::Out>> {
         if let Err(error) = self.check_process() {
             return Some(Err(error));
@@ -279,7 +284,7 @@ impl<J: Job> TaskGroup<J> {
                 }
             }
             state = self.call_in(state);
-            // Calling in lets go of the lock for a moment.
+            // Calling in workers releases the lock for a moment.
             let others = state.stage == Stage::Workers || state.under_way > 0;
             if others && !state.has_news() {
                 state.waiting += 1;
@@ -289,7 +294,7 @@ impl<J: Job> TaskGroup<J> {
         }
     }
 
-    /// The same for a future: never works itself.
+    /// Like `next`, for a future. It carries out no pieces in the calling thread.
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Option<Result<J::Out>>> {
         if let Err(error) = self.check_process() {
             return Poll::Ready(Some(Err(error)));
@@ -298,7 +303,7 @@ impl<J: Job> TaskGroup<J> {
             return Poll::Ready(answer);
         }
         self.waker.register(cx.waker());
-        // Something may have come before this waker was there to be woken.
+        // An item may have come before this waker was registered.
         let Some(answer) = self.try_next() else {
             return Poll::Pending;
         };
@@ -306,7 +311,7 @@ impl<J: Job> TaskGroup<J> {
         Poll::Ready(answer)
     }
 
-    /// The next result, from workers; `None` if they have not brought it yet.
+    /// The next item from workers. `None` if they have not produced one yet.
     #[allow(
         clippy::option_option,
         reason = "an answer, which may be the end, or none yet"
@@ -325,7 +330,7 @@ impl<J: Job> TaskGroup<J> {
         answer
     }
 
-    /// Has workers begin, without anybody to wait for them.
+    /// Has workers begin, before anything waits for items.
     pub(crate) fn begin(&self) -> Result<()> {
         self.check_process()?;
         let mut state = lock(&self.state);
@@ -337,7 +342,8 @@ impl<J: Job> TaskGroup<J> {
         Ok(())
     }
 
-    /// Nobody wants the rest. Returns at once; workers that a device holds come back when it lets go.
+    /// Cancels the job, and returns immediately. A worker that a device holds returns when the
+    /// device answers.
     pub(crate) fn cancel(&self) {
         if !self.process.is_here() {
             return;
@@ -374,7 +380,8 @@ impl<J: Job> TaskGroup<J> {
         }
     }
 
-    /// One piece in the caller. What proves long or slow is left to workers from then on.
+    /// Carries out one piece in the calling thread. A job that proves long or slow is left to
+    /// workers from then on.
     fn by_caller<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<J>>,
@@ -382,7 +389,7 @@ impl<J: Job> TaskGroup<J> {
     ) -> MutexGuard<'a, State<J>> {
         state.under_way += 1;
         let start = Instant::now();
-        // Whether it sleeps is seen after the piece.
+        // A sleep is noticed only after the piece.
         let left = state.patience().min(SLEPT);
         let until = (state.stage == Stage::Caller).then_some(start + left);
         drop(state);
@@ -395,7 +402,7 @@ impl<J: Job> TaskGroup<J> {
         self.finish(state, done)
     }
 
-    /// Carries out a piece, and notes whether that slept.
+    /// Carries out a piece, and records if it slept.
     fn carry_out(
         &self,
         piece: J::Piece,
@@ -434,7 +441,7 @@ impl<J: Job> TaskGroup<J> {
         state
     }
 
-    /// Calls in workers if there is something to do for more of them.
+    /// Calls in workers if there are pieces for more of them.
     fn call_in<'a>(&'a self, mut state: MutexGuard<'a, State<J>>) -> MutexGuard<'a, State<J>> {
         if state.stage != Stage::Workers || (state.most > 0 && state.missing() == 0) {
             return state;
@@ -511,7 +518,8 @@ impl<J: Job> Task for TaskGroup<J> {
     }
 }
 
-/// How many threads can run at once. The answer takes a look at several files of /sys: asked once.
+/// The number of threads that can run in parallel. It is determined once, because that reads
+/// several files of /sys.
 pub(crate) fn processors() -> usize {
     static PROCESSORS: OnceNonZeroUsize = OnceNonZeroUsize::new();
     PROCESSORS
@@ -527,7 +535,7 @@ mod model {
 
     const SCHEDULES: usize = 10_000;
 
-    /// So many pieces, each of which brings its number.
+    /// A job of `left` pieces, each of which returns its number.
     struct Pieces {
         left: usize,
         done: Vec<usize>,
@@ -580,7 +588,7 @@ mod model {
         }
     }
 
-    /// A group of two workers that have been called in, each to take its turns in a thread.
+    /// A group with two workers, each taking its turns in a thread.
     fn group(pieces: usize) -> (Arc<TaskGroup<Pieces>>, [shuttle::thread::JoinHandle<()>; 2]) {
         let job = Pieces {
             left: pieces,
@@ -627,7 +635,8 @@ mod model {
         let (group, workers) = group(2);
         let canceller = group.clone();
         let cancels = shuttle::thread::spawn(move || canceller.cancel());
-        // The pieces that came first, one error if it was in time, and the end.
+        // Returns the pieces that came first, one error if the cancel was early enough, and the
+        // end.
         while next(&group).is_some() {}
         cancels.join().unwrap();
         workers.into_iter().for_each(|w| w.join().unwrap());

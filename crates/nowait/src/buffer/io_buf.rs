@@ -1,23 +1,23 @@
-//! The buffer traits, and the types of the standard library that implement them.
+//! The buffer traits, and implementations for types of the standard library.
 #![allow(unsafe_code)]
 
 use std::any::Any;
 
 use crate::space::Space;
 
-/// An owned buffer that can be written out. Give it to [`File::write_at`](crate::File::write_at);
-/// it comes back with the result.
+/// An owned buffer that can be written. [`File::write_at`](crate::File::write_at) takes it, and
+/// returns it with the result.
 pub trait IoBuf: Any + Send {
-    /// The bytes to write. Asked for once, when the operation is made; a future that first tries
-    /// the write in the caller asks before that as well.
+    /// The bytes to write. Called once, when the operation is made. A future that first tries the
+    /// write in the calling thread calls it before that as well.
     fn bytes(&self) -> &[u8];
 }
 
-/// An owned buffer that can be read into. Give it to [`File::read_at`](crate::File::read_at); it
-/// comes back with the result, on every path.
+/// An owned buffer that can be read into. [`File::read_at`](crate::File::read_at) takes it, and
+/// returns it with the result, also after an error.
 ///
-/// Arrays are no such buffers: an array is copied into the read, and its bytes would be lost with
-/// the copy. A boxed array is one.
+/// Arrays do not implement this trait: an array would be copied into the read, and the bytes would
+/// be lost with the copy. Boxed arrays do.
 /// ```compile_fail,E0277
 /// let file = nowait::File::blocking_open("Cargo.toml")?;
 /// let mut buffer = [0; 4];
@@ -31,24 +31,24 @@ pub trait IoBuf: Any + Send {
 /// # Ok::<(), nowait::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no buffer that can be read into",
+    message = "`{Self}` is not a buffer that can be read into",
     label = "must own memory that does not move, such as `Vec<u8>`, `Box<[u8]>` or `Box<[u8; N]>`",
     note = "an array is copied into the read: box it, as in `Box::new([0; 4096])`, or use `vec![0; 4096]`"
 )]
 pub trait IoBufMut: Any + Send {
-    /// The memory to fill, from its start. What a growable buffer held before is forgotten.
+    /// The memory to fill, from its start. Data that a growable buffer held before is discarded.
     ///
-    /// Asked for once, when the operation is made; a future that first tries the read in the caller
-    /// asks before that as well.
+    /// Called once, when the operation is made. A future that first tries the read in the calling
+    /// thread calls it before that as well.
     fn space(&mut self) -> Space<'_>;
 
-    /// Told at most once, after a read, when the buffer is given back: the first `n` bytes of
+    /// Called at most once, after a read, when the buffer is returned. The first `n` bytes of
     /// [`space`](IoBufMut::space) are now file data.
     ///
     /// # Safety
     /// Each of those bytes was initialised through memory that `space` returned since the last
-    /// `set_filled`. If `space` was called twice, the first of them may have been initialised
-    /// through what the first call returned, and the others through what the last one did.
+    /// `set_filled`. If `space` was called twice, a leading part may have been initialised through
+    /// the result of the first call, and the rest through the result of the last call.
     unsafe fn set_filled(&mut self, n: usize);
 }
 
@@ -58,8 +58,8 @@ impl IoBuf for Vec<u8> {
     }
 }
 
-/// Filled from its start up to its capacity; its length becomes what was read.
-/// `Vec::with_capacity(n)` and `vec![0; n]` are both `n` bytes of room.
+/// Filled from its start up to its capacity. Its length becomes the number of bytes read.
+/// `Vec::with_capacity(n)` and `vec![0; n]` both have room for `n` bytes.
 impl IoBufMut for Vec<u8> {
     fn space(&mut self) -> Space<'_> {
         self.clear();
@@ -67,8 +67,8 @@ impl IoBufMut for Vec<u8> {
     }
 
     unsafe fn set_filled(&mut self, n: usize) {
-        // SAFETY: the caller initialised `n` bytes from the start of the spare capacity of an
-        // empty vector.
+        // SAFETY: the caller initialised `n` bytes from the start of the spare capacity of an empty
+        // vector.
         unsafe { self.set_len(n) }
     }
 }
@@ -147,7 +147,7 @@ impl IoBufMut for bytes::BytesMut {
     }
 
     unsafe fn set_filled(&mut self, n: usize) {
-        // SAFETY: as for `Vec<u8>`.
+        // SAFETY: the same as for `Vec<u8>`.
         unsafe { self.set_len(n) }
     }
 }
@@ -160,7 +160,7 @@ pub struct Limit<B> {
 }
 
 impl<B> Limit<B> {
-    /// The buffer itself.
+    /// Returns the buffer itself.
     pub fn into_inner(self) -> B {
         self.buffer
     }
@@ -179,14 +179,14 @@ impl<B: IoBufMut> IoBufMut for Limit<B> {
     }
 
     unsafe fn set_filled(&mut self, n: usize) {
-        // SAFETY: the limited space is the start of the buffer's own.
+        // SAFETY: the limited space is the start of the buffer's own space.
         unsafe { self.buffer.set_filled(n) }
     }
 }
 
 /// Adapters for buffers.
 pub trait IoBufExt: Sized {
-    /// Use at most the first `n` bytes of this buffer, however large its capacity is.
+    /// Uses at most the first `n` bytes of this buffer, regardless of its capacity.
     fn limit(self, n: usize) -> Limit<Self> {
         Limit {
             buffer: self,
@@ -197,10 +197,10 @@ pub trait IoBufExt: Sized {
 
 impl<B: Any + Send> IoBufExt for B {}
 
-/// A read buffer whose type is forgotten: what an operation owns.
+/// A read buffer of any type, as owned by an operation.
 pub type Buffer = Box<dyn IoBufMut>;
 
-/// Bytes to write whose type is forgotten: what an operation owns.
+/// A source of bytes to write, of any type, as owned by an operation.
 pub type Source = Box<dyn IoBuf>;
 
 impl std::fmt::Debug for dyn IoBufMut {
@@ -215,12 +215,12 @@ impl std::fmt::Debug for dyn IoBuf {
     }
 }
 
-/// Gets the concrete buffer back out of an operation. Fails, giving the buffer back, if it is of
-/// another type.
+/// Converts the buffer of an operation to its concrete type. Returns the buffer as the error if it
+/// has another type.
 pub fn downcast<B: IoBufMut>(buffer: Buffer) -> Result<B, Buffer> {
     if <dyn Any>::is::<B>(&*buffer as &dyn Any) {
         let any: Box<dyn Any> = buffer;
-        // The type was just checked, so the other arm is never taken.
+        // The type was checked above, so the error branch is never taken.
         any.downcast::<B>()
             .map(|b| *b)
             .map_err(|_| Box::new(Vec::new()) as Buffer)
@@ -229,7 +229,7 @@ pub fn downcast<B: IoBufMut>(buffer: Buffer) -> Result<B, Buffer> {
     }
 }
 
-/// Gets the concrete bytes back out of an operation, as [`downcast`] does for read buffers.
+/// Converts the source of an operation to its concrete type, like [`downcast`] for read buffers.
 pub fn downcast_source<B: IoBuf>(source: Source) -> Result<B, Source> {
     if <dyn Any>::is::<B>(&*source as &dyn Any) {
         let any: Box<dyn Any> = source;
@@ -249,7 +249,7 @@ mod tests {
     fn a_vector_is_room_for_its_capacity() {
         let mut v = vec![7u8; 100];
         assert!(v.space().len() >= 100);
-        assert!(v.is_empty(), "what it held before is forgotten");
+        assert!(v.is_empty(), "its old contents are discarded");
         let mut limited = Vec::with_capacity(100).limit(10);
         assert_eq!(limited.space().len(), 10);
     }

@@ -1,14 +1,14 @@
-//! A buffer that an operation owns, and the memory it named when it was asked.
+//! A buffer that an operation owns, and the memory that it returned when it was asked.
 //!
 //! ```text
 //!  new: asks once ─► address and length, remembered ─► the kernel ─► into_buffer: set_filled
-//!  └──────────── the caller's thread ────────────┘                   └─ the caller's thread ─┘
+//!  └──────────── the calling thread ─────────────┘                   └─ the calling thread ──┘
 //! ```
 //!
-//! The buffer traits are safe to implement, so an implementation may name other memory each time,
-//! free what it named before, panic, or submit operations itself. So it is asked once, when the
-//! operation is made, and nothing of it is called or moved while the kernel may touch its memory:
-//! the borrow that it returned lasts until then.
+//! The buffer traits are safe to implement. An implementation may return different memory at each
+//! call, free what it returned before, panic, or submit operations itself. The buffer is therefore
+//! asked once, when the operation is made. No method of it is called, and it is not moved, while
+//! the kernel may access its memory. The borrow of that memory lasts until then.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -21,12 +21,12 @@ use crate::space::Space;
 
 /// A buffer to be filled.
 pub(crate) struct ReadMemory {
-    /// From a box. No `Box` any more: one that is moved claims to be the only way to what it holds,
-    /// and the kernel has another.
+    /// It comes from a box, but is a raw pointer: moving a `Box` asserts unique access to its
+    /// contents, and the kernel has access too.
     buffer: NonNull<dyn IoBufMut>,
     start: NonNull<u8>,
     len: usize,
-    /// How many bytes the buffer is to be told of.
+    /// The number of bytes to pass to `set_filled`.
     filled: Option<usize>,
 }
 
@@ -36,7 +36,7 @@ unsafe impl Send for ReadMemory {}
 unsafe impl Sync for ReadMemory {}
 
 impl ReadMemory {
-    /// Asks the buffer for its memory. A panic of the buffer's is the caller's.
+    /// Asks the buffer for its memory. A panic of the buffer propagates to the caller.
     #[inline]
     pub(crate) fn new(buffer: Buffer) -> ReadMemory {
         let mut memory = ReadMemory {
@@ -45,60 +45,60 @@ impl ReadMemory {
             len: 0,
             filled: None,
         };
-        // SAFETY: it came from a box, and nothing else points to it.
+        // SAFETY: the pointer came from a box, and there is no other pointer to the buffer.
         let mut space = unsafe { memory.buffer.as_mut() }.space();
         memory.len = space.len();
         memory.start = space.start();
         memory
     }
 
-    /// How many bytes there is room for.
+    /// The size of the memory in bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The start of its memory, and its length.
+    /// The address and length of the memory.
     pub(crate) fn piece(&self) -> (usize, usize) {
         (self.start.addr().get(), self.len)
     }
 
-    /// All but its first `n` bytes.
+    /// The memory after the first `n` bytes.
     #[inline]
     pub(crate) fn skip(&self, n: usize) -> (*mut u8, usize) {
         let n = n.min(self.len);
-        // SAFETY: at most its end.
+        // SAFETY: `n` is at most the length.
         (unsafe { self.start.add(n) }.as_ptr(), self.len - n)
     }
 
-    /// The memory, for a read in the caller.
+    /// The memory, for a read in the calling thread.
     #[inline]
     pub(crate) fn space(&mut self) -> Space<'_> {
         let start = self.start.cast::<MaybeUninit<u8>>().as_ptr();
-        // SAFETY: the buffer named this memory and has not been touched since; no operation on it
-        // is in flight, for then nothing could borrow it mutably. Reads write only initialised
+        // SAFETY: the buffer returned this memory and was not touched since. No operation on it is
+        // in flight, because it could not be borrowed mutably then. Reads write only initialised
         // bytes.
         Space::Uninit(unsafe { std::slice::from_raw_parts_mut(start, self.len) })
     }
 
-    /// Notes that the first `n` bytes are file data, for the buffer to be told of.
+    /// Records that the first `n` bytes are file data, for `set_filled`.
     ///
     /// # Safety
-    /// They were written, through the memory that this value gives.
+    /// They were written through the memory that this value returned.
     #[inline]
     pub(crate) unsafe fn fill(&mut self, n: usize) {
         self.filled = Some(n.min(self.len));
     }
 
-    /// The buffer, told of what it was filled with. A panic of the buffer's is the caller's.
+    /// Calls `set_filled`, and returns the buffer. A panic of the buffer propagates to the caller.
     #[inline]
     pub(crate) fn into_buffer(self) -> Buffer {
         let memory = ManuallyDrop::new(self);
-        // SAFETY: it came from a box, and is not used after this.
+        // SAFETY: the pointer came from a box, and is not used after this.
         let mut buffer = unsafe { Box::from_raw(memory.buffer.as_ptr()) };
         if let Some(n) = memory.filled {
-            // SAFETY: whoever called `fill` promised that these bytes were written, through the
-            // memory that `space` returned when it was last called.
+            // SAFETY: the caller of `fill` guaranteed that these bytes were written, through the
+            // memory that `space` returned at its last call.
             unsafe { buffer.set_filled(n) };
         }
         buffer
@@ -107,8 +107,8 @@ impl ReadMemory {
 
 impl Drop for ReadMemory {
     fn drop(&mut self) {
-        // On a thread of the engine's, if nobody waits for the operation any more.
-        // SAFETY: it came from a box, and is not used after this.
+        // This runs on a thread of the engine if nothing waits for the operation any more.
+        // SAFETY: the pointer came from a box, and is not used after this.
         foreign::discard(unsafe { Box::from_raw(self.buffer.as_ptr()) });
     }
 }
@@ -121,19 +121,19 @@ impl fmt::Debug for ReadMemory {
 
 /// Bytes to be written.
 pub(crate) struct WriteMemory {
-    /// From a box, as that of [`ReadMemory`].
+    /// A raw pointer from a box, for the same reason as in [`ReadMemory`].
     source: NonNull<dyn IoBuf>,
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: as for `ReadMemory`.
+// SAFETY: the same as for `ReadMemory`.
 unsafe impl Send for WriteMemory {}
-// SAFETY: as for `ReadMemory`.
+// SAFETY: the same as for `ReadMemory`.
 unsafe impl Sync for WriteMemory {}
 
 impl WriteMemory {
-    /// Asks for the bytes. A panic is the caller's.
+    /// Asks the source for its bytes. A panic of the source propagates to the caller.
     #[inline]
     pub(crate) fn new(source: Source) -> WriteMemory {
         let mut memory = WriteMemory {
@@ -141,38 +141,38 @@ impl WriteMemory {
             start: NonNull::dangling(),
             len: 0,
         };
-        // SAFETY: it came from a box, and nothing else points to it.
+        // SAFETY: the pointer came from a box, and there is no other pointer to the source.
         let bytes = unsafe { memory.source.as_ref() }.bytes();
         memory.len = bytes.len();
         memory.start = NonNull::from(bytes).cast();
         memory
     }
 
-    /// The start of the bytes, and how many they are.
+    /// The address and the number of the bytes.
     pub(crate) fn piece(&self) -> (usize, usize) {
         (self.start.addr().get(), self.len)
     }
 
-    /// All but the first `n` of them.
+    /// The bytes after the first `n`.
     #[inline]
     pub(crate) fn skip(&self, n: usize) -> (*const u8, usize) {
         let n = n.min(self.len);
-        // SAFETY: at most their end.
+        // SAFETY: `n` is at most the length.
         (unsafe { self.start.add(n) }.as_ptr(), self.len - n)
     }
 
-    /// What the bytes belong to.
+    /// Returns the source of the bytes.
     #[inline]
     pub(crate) fn into_source(self) -> Source {
         let memory = ManuallyDrop::new(self);
-        // SAFETY: it came from a box, and is not used after this.
+        // SAFETY: the pointer came from a box, and is not used after this.
         unsafe { Box::from_raw(memory.source.as_ptr()) }
     }
 }
 
 impl Drop for WriteMemory {
     fn drop(&mut self) {
-        // SAFETY: as for `ReadMemory`.
+        // SAFETY: the same as for `ReadMemory`.
         foreign::discard(unsafe { Box::from_raw(self.source.as_ptr()) });
     }
 }

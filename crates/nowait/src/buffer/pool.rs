@@ -1,4 +1,4 @@
-//! A pool of buffers of one size in one piece of memory, which a ring can be told of beforehand.
+//! A pool of buffers of one size in one mapping, which can be registered with a ring.
 //!
 //! ```text
 //!  take() ─► PoolBuffer ─► operation ─► completion ─► dropped ─┐
@@ -21,36 +21,35 @@ use crate::space::Space;
 use crate::sys::Errno;
 use crate::sys::process::{Owner, page_size};
 
-/// What a ring takes as one registered buffer at most.
+/// The largest registered buffer that a ring accepts.
 const MAX_REGISTERED: usize = 1 << 30;
-/// The size of a huge page that memory is asked for in.
+/// The size of the huge pages that are requested.
 const HUGE: usize = 2 << 20;
 
-/// Buffers of one size, aligned to pages: for O_DIRECT, and to be registered with a ring
-/// ([`Options::buffers`](crate::engine::Options::buffers)). Clones are the same pool.
+/// Page-aligned buffers of one size, for O_DIRECT and for registration with a ring
+/// ([`Options::buffers`](crate::engine::Options::buffers)). Clones refer to the same pool.
 ///
-/// A buffer goes back to its pool when it is dropped: with its completion, or with the operation or
-/// the engine that held it. The memory is given back when the pool, its buffers and the rings that
-/// know it are gone.
+/// A buffer returns to its pool when it is dropped: with its completion, or with the operation or
+/// the engine that held it. The memory is freed when the pool, its buffers, and the rings that it
+/// is registered with are dropped.
 ///
 /// ```
 /// use nowait::buffer::BufferPool;
 /// let pool = BufferPool::new(2, 4096)?;
 /// let (one, two) = (pool.take(), pool.take());
 /// assert!(one.is_some_and(|b| b.len() == 4096) && two.is_some());
-/// assert_eq!(pool.free(), 1, "one was dropped, two is still there");
+/// assert_eq!(pool.free(), 1, "the first was dropped, the second is in use");
 /// # Ok::<(), nowait::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct BufferPool(Arc<Inner>);
 
-/// What memory a pool got.
+/// The kind of pages that a pool has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pages {
     /// Ordinary pages.
     Plain,
-    /// Ordinary pages, of which the kernel makes huge ones where it can: madvise(2),
-    /// `MADV_HUGEPAGE`.
+    /// Ordinary pages, which the kernel may replace by huge ones: madvise(2), `MADV_HUGEPAGE`.
     Transparent,
     /// Huge pages of 2 MiB from the system's reserve: mmap(2), `MAP_HUGETLB`.
     Huge,
@@ -66,8 +65,8 @@ struct Inner {
 }
 
 impl Inner {
-    /// The free buffers; `None` in a forked child, where a thread that is not there may have been at
-    /// the queue, which would then be waited for without end.
+    /// The free buffers. `None` in a forked child, where a thread of the parent may have been using
+    /// the queue at the fork. A wait for it would never end.
     fn free(&self) -> Option<&ArrayQueue<u32>> {
         self.process.is_here().then_some(&self.free)
     }
@@ -81,14 +80,14 @@ struct Memory {
     pages: Pages,
 }
 
-// SAFETY: the mapping belongs to this value alone; what of it may be touched, and by whom, is what
-// the buffers say: each is owned by one `PoolBuffer`.
+// SAFETY: only this value owns the mapping. Access to its memory is controlled by the buffers, each
+// of which is owned by one `PoolBuffer`.
 unsafe impl Send for Memory {}
-// SAFETY: as above; a shared reference gives nothing but the address.
+// SAFETY: as above. A shared reference gives only the address.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// `len` bytes of these pages, zeroed; of transparent ones, aligned as huge ones are.
+    /// Maps `len` zeroed bytes of these pages. `Transparent` pages are aligned like huge ones.
     fn map(len: usize, pages: Pages) -> std::result::Result<Memory, Errno> {
         let (flags, spare) = match pages {
             Pages::Huge => (
@@ -103,7 +102,7 @@ impl Memory {
             _ => len.checked_add(spare).ok_or(Errno::NOMEM)?,
         };
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nobody's memory.
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps no other memory.
         let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), whole, access, flags)? };
         let mapped = NonNull::new(mapped.cast::<u8>()).ok_or(Errno::NOMEM)?;
         let skip = match pages {
@@ -113,12 +112,12 @@ impl Memory {
         let memory = Memory {
             mapped,
             len: whole,
-            // SAFETY: `skip` is less than what was mapped to spare.
+            // SAFETY: `skip` is less than the spare size of the mapping.
             start: unsafe { mapped.add(skip) },
             pages,
         };
         if pages == Pages::Transparent {
-            // SAFETY: the range lies in the mapping just made; the advice changes no contents.
+            // SAFETY: the range is within the new mapping, and the advice changes no contents.
             unsafe { madvise(memory.start.as_ptr().cast(), len, Advice::LinuxHugepage)? };
         }
         Ok(memory)
@@ -127,25 +126,28 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`; buffers and rings hold the pool, so nobody uses it any more.
+        // SAFETY: `map` made the mapping. Buffers and rings hold the pool, so the memory is no
+        // longer used.
         let _ = unsafe { munmap(self.mapped.as_ptr().cast(), self.len) };
     }
 }
 
 impl BufferPool {
-    /// `count` buffers of `size` bytes each (at most 1 GiB), of ordinary pages.
+    /// Makes a pool of `count` buffers of `size` bytes each (at most 1 GiB), of ordinary pages.
     ///
     /// # Errors
-    /// `InvalidInput` for no buffer, empty buffers or larger ones; ENOMEM.
+    /// `InvalidInput` if `count` or `size` is 0 or too large; ENOMEM if the memory cannot be
+    /// mapped.
     pub fn new(count: usize, size: usize) -> Result<BufferPool> {
         BufferPool::of(count, size, &[Pages::Plain])
     }
 
-    /// As [`new`](BufferPool::new), of huge pages where there are any, else of such as the kernel
-    /// may make huge, else of ordinary ones: [`pages`](BufferPool::pages) says which.
+    /// Like [`new`](BufferPool::new), but with huge pages if there are any, otherwise with pages
+    /// that the kernel may replace by huge ones, otherwise with ordinary pages.
+    /// [`pages`](BufferPool::pages) returns the kind.
     ///
     /// # Errors
-    /// As [`new`](BufferPool::new).
+    /// The same errors as [`new`](BufferPool::new).
     ///
     /// ```
     /// use nowait::buffer::BufferPool;
@@ -161,7 +163,7 @@ impl BufferPool {
         )
     }
 
-    /// A pool of the first of these pages that can be had.
+    /// Makes a pool of the first kind of pages that can be mapped.
     fn of(count: usize, size: usize, wished: &[Pages]) -> Result<BufferPool> {
         let stride = size.checked_next_multiple_of(page_size());
         let len = stride.and_then(|stride| stride.checked_mul(count));
@@ -190,8 +192,8 @@ impl BufferPool {
         })))
     }
 
-    /// A free buffer; `None` while there is none, and in a forked child, which needs a pool of its
-    /// own. Its bytes are what they were left as, zero at first.
+    /// Takes a free buffer. `None` if there is none, and in a forked child, which needs a pool of
+    /// its own. The bytes are zero at first, and otherwise those of the last use.
     pub fn take(&self) -> Option<PoolBuffer> {
         let index = self.0.free()?.pop()?;
         Some(PoolBuffer {
@@ -200,27 +202,28 @@ impl BufferPool {
         })
     }
 
-    /// How many buffers [`take`](BufferPool::take) can give out now.
+    /// The number of buffers that [`take`](BufferPool::take) can return now.
     pub fn free(&self) -> usize {
         self.0.free().map_or(0, ArrayQueue::len)
     }
 
-    /// How many buffers there are.
+    /// The number of buffers.
     pub fn count(&self) -> usize {
         self.0.count
     }
 
-    /// The size of each, in bytes.
+    /// The size of each buffer, in bytes.
     pub fn size(&self) -> usize {
         self.0.size
     }
 
-    /// What memory it got.
+    /// The kind of pages that the pool has.
     pub fn pages(&self) -> Pages {
         self.0.memory.pages
     }
 
-    /// Its memory as a ring takes it: pieces of at most 1 GiB, none of which ends within a buffer.
+    /// The pool's memory for registration with a ring: pieces of at most 1 GiB, none of which ends
+    /// within a buffer.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Range<usize>> {
         let Inner {
             memory,
@@ -248,8 +251,8 @@ impl fmt::Debug for BufferPool {
     }
 }
 
-/// One buffer of a [`BufferPool`]: memory of the pool's size, as a slice; for reads and writes of
-/// less use [`limit`](crate::IoBufExt::limit). Dropping it gives it back.
+/// One buffer of a [`BufferPool`], used as a slice. For shorter reads and writes use
+/// [`limit`](crate::IoBufExt::limit). Dropping it returns it to the pool.
 pub struct PoolBuffer {
     pool: BufferPool,
     index: u32,
@@ -258,7 +261,7 @@ pub struct PoolBuffer {
 impl PoolBuffer {
     fn start(&self) -> *mut u8 {
         let Inner { memory, stride, .. } = &*self.pool.0;
-        // SAFETY: an index below the pool's count: within the mapping.
+        // SAFETY: the index is below the pool's count, so the address is within the mapping.
         unsafe { memory.start.add(stride * self.index as usize).as_ptr() }
     }
 }
@@ -267,14 +270,15 @@ impl Deref for PoolBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: mapped and zeroed at first, and this buffer's alone since its index was taken.
+        // SAFETY: the memory is mapped and was zeroed. It belongs to this buffer alone since its
+        // index was taken.
         unsafe { std::slice::from_raw_parts(self.start(), self.pool.0.size) }
     }
 }
 
 impl DerefMut for PoolBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `deref`, and borrowed mutably.
+        // SAFETY: the same as for `deref`, and the buffer is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.pool.0.size) }
     }
 }
@@ -302,7 +306,7 @@ impl fmt::Debug for PoolBuffer {
 impl Drop for PoolBuffer {
     fn drop(&mut self) {
         if let Some(free) = self.pool.0.free() {
-            // There is room for every index.
+            // The queue has room for all indices.
             let _ = free.push(self.index);
         }
     }
@@ -330,7 +334,7 @@ mod tests {
 
     #[test]
     fn no_piece_is_too_large_or_cuts_a_buffer() {
-        // Nothing of it is touched.
+        // The memory is not touched.
         let size = (300 << 20) + 1;
         let pool = BufferPool::new(4, size).unwrap();
         let pieces: Vec<_> = pool.pieces().collect();

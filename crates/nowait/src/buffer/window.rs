@@ -1,4 +1,4 @@
-//! A window: aligned memory through which a misaligned read of an O_DIRECT file goes.
+//! A window: aligned memory for misaligned reads of an O_DIRECT file.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -7,10 +7,10 @@ use std::ptr::NonNull;
 use crate::alignment::Alignment;
 use crate::cast::to_usize;
 
-/// A window is at most so many bytes, or one block if those are larger.
+/// The maximum size of a window in bytes. It may be one block, if blocks are larger.
 const MAX_WINDOW: usize = 1 << 20;
 
-/// Aligned memory that moves over a file, block by block, and covers what a read wants.
+/// Aligned memory that covers a read block by block, and moves over the file.
 #[derive(Debug)]
 pub(crate) struct Window {
     memory: NonNull<u8>,
@@ -18,21 +18,21 @@ pub(crate) struct Window {
     block: u64,
 }
 
-// SAFETY: the memory is its own; nothing else points to it but operations that own the window.
+// SAFETY: the window owns the memory. Only operations that own the window point to it.
 unsafe impl Send for Window {}
-// SAFETY: shared, it can only be looked at.
+// SAFETY: a shared reference only allows reading it.
 unsafe impl Sync for Window {}
 
 impl Window {
-    /// A window for a read of `len` bytes. `None` if no memory can be of that alignment.
+    /// Makes a window for a read of `len` bytes. `None` if no memory can have that alignment.
     pub(crate) fn new(needed: Alignment, len: usize) -> Option<Window> {
         let block = needed.read_offset as usize;
         let most = MAX_WINDOW.next_multiple_of(block);
-        // What is wanted may begin and end within a block.
+        // The requested range may begin and end within a block.
         let room = len.min(most).next_multiple_of(block).saturating_add(block);
         let size = room.min(most);
         let layout = Layout::from_size_align(size, needed.memory.max(8) as usize).ok()?;
-        // SAFETY: the size is at least one block, which is not zero.
+        // SAFETY: the size is at least one block, so it is not zero.
         let memory = NonNull::new(unsafe { alloc(layout) });
         let memory = memory.unwrap_or_else(|| handle_alloc_error(layout));
         Some(Window {
@@ -42,8 +42,8 @@ impl Window {
         })
     }
 
-    /// Where it has to lie in the file to cover what is wanted from `at` to `end`, or the first part of
-    /// it: memory, length, and the offset in the file.
+    /// The kernel read that covers the range from `at` to `end`, or its first part: memory, length,
+    /// and offset in the file.
     pub(crate) fn over(&self, at: u64, end: u64) -> (*mut u8, usize, u64) {
         let from = at - at % self.block;
         let to = end.checked_next_multiple_of(self.block).unwrap_or(end);
@@ -51,23 +51,24 @@ impl Window {
         (self.memory.as_ptr(), len, from)
     }
 
-    /// How many bytes a read of `n` bytes into the window over `at` brought from `at` on, of `left`.
+    /// The number of requested bytes that a read of `n` bytes into the window over `at` returned,
+    /// at most `left`.
     pub(crate) fn wanted(&self, n: usize, at: u64, left: usize) -> usize {
         n.saturating_sub(to_usize(at % self.block)).min(left)
     }
 
-    /// Hands out what a read of `n` bytes into the window over `at` brought from `at` on, at most `left`
-    /// bytes; returns how many.
+    /// Copies the requested bytes of a read of `n` bytes into the window over `at`, at most `left`
+    /// bytes. Returns the number of bytes copied.
     ///
     /// # Safety
-    /// `into` must be valid for writes of `left` bytes, and the kernel must have filled the first `n` bytes
-    /// of the window.
+    /// `into` must be valid for writes of `left` bytes, and the kernel must have filled the first
+    /// `n` bytes of the window.
     pub(crate) unsafe fn hand_out(&self, n: usize, at: u64, into: *mut u8, left: usize) -> usize {
         let skip = to_usize(at % self.block);
         let got = self.wanted(n, at, left);
         if got > 0 {
-            // SAFETY: `skip + got` is at most `n`, which lies within the window; the rest is the
-            // caller's promise.
+            // SAFETY: `skip + got` is at most `n`, which is within the window. The caller
+            // guarantees the rest.
             unsafe { into.copy_from_nonoverlapping(self.memory.as_ptr().add(skip), got) };
         }
         got
@@ -76,7 +77,7 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and freed nowhere else.
+        // SAFETY: the memory was allocated with this layout, and is freed only here.
         unsafe { dealloc(self.memory.as_ptr(), self.layout) };
     }
 }

@@ -2,17 +2,17 @@
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Which mechanism carries an engine's operations.
+/// The mechanism that carries out an engine's operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backend {
-    /// An io_uring ring, and workers for what it can't do.
+    /// An io_uring ring, and workers for operations that it does not support.
     Uring,
     /// Worker threads alone.
     Threads,
 }
 
 impl Backend {
-    /// Its name as `NOWAIT_BACKEND` takes it: `uring` or `threads`.
+    /// The name of the backend, as in `NOWAIT_BACKEND`: `uring` or `threads`.
     pub fn name(self) -> &'static str {
         match self {
             Backend::Uring => "uring",
@@ -34,9 +34,9 @@ pub(super) struct Choice {
     pub(super) why: String,
 }
 
-/// Chooses a backend: tries to make what only a ring needs (`try_ring`) unless threads are
-/// insisted on, and falls back unless the ring is. `backend` is the one that the program asks for,
-/// `kind_of_ring` a kind of ring that it can't do without.
+/// Chooses a backend. `backend` is the backend that the program requires. `kind_of_ring` names a
+/// ring option that the program requires. `try_ring` makes the ring, unless threads are required.
+/// If it fails, threads are used, unless a ring is required.
 pub(super) fn choose<R>(
     backend: Option<Backend>,
     kind_of_ring: Option<&'static str>,
@@ -62,7 +62,7 @@ pub(super) fn choose<R>(
     match (ring, insisted) {
         (Ok(ring), by) => {
             let why = by
-                .map_or("this kernel and sandbox allow io_uring", |(_, by)| by)
+                .map_or("kernel and sandbox allow io_uring", |(_, by)| by)
                 .into();
             Ok((
                 Some(ring),
@@ -74,7 +74,7 @@ pub(super) fn choose<R>(
         }
         (Err(e), Some(_)) => Err(Error::io("io_uring_setup", &e)),
         (Err(e), None) => {
-            let why = format!("io_uring is not to be had here: {e}");
+            let why = format!("io_uring is not available: {e}");
             Ok((
                 None,
                 Choice {
@@ -86,7 +86,7 @@ pub(super) fn choose<R>(
     }
 }
 
-/// Which backend is insisted on, and by whom.
+/// The backend that is required by the environment or the program, with the reason.
 fn insisted(backend: Option<Backend>) -> Result<Option<(Backend, &'static str)>> {
     match std::env::var_os("NOWAIT_BACKEND") {
         Some(name) if name == "uring" => Ok(Some((Backend::Uring, "NOWAIT_BACKEND=uring"))),
@@ -95,11 +95,11 @@ fn insisted(backend: Option<Backend>) -> Result<Option<(Backend, &'static str)>>
             "NOWAIT_BACKEND (uring or threads)",
             ErrorKind::InvalidInput,
         )),
-        _ => Ok(backend.map(|b| (b, "asked for by the program"))),
+        _ => Ok(backend.map(|b| (b, "requested by the program"))),
     }
 }
 
-/// Why an engine without a ring has no registered files.
+/// The error for registered files of an engine without a ring.
 pub(super) fn no_ring() -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::Unsupported, "the engine has no ring")
 }

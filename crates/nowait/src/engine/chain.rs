@@ -1,17 +1,18 @@
-//! Operations that wait for each other: linked entries, and what becomes of them when the kernel
-//! cuts a link that we want to hold.
+//! Chains of operations. They are linked submission queue entries. If the kernel cuts a link after
+//! a short transfer, the rest of the chain is submitted again.
 //!
 //! ```text
 //!  submit_chain ─► [a ─► b ─► c] ─► kernel ─► a: all of it, b: all of it, c
 //!                                        └──► a: a short transfer; b, c: ECANCELED, not begun
 //!                                                │                    │
-//!                                                └─ goes on, or is    └─ wait until nothing of the
-//!                                                   done all the same    chain is at the kernel
-//!                     [a ─► b ─► c] or [b ─► c], anew ◄───────────────────┘
+//!                                                └─ continues, or is  └─ wait until nothing of the
+//!                                                   done anyway          chain is at the kernel
+//!                     [a ─► b ─► c] or [b ─► c], again ◄──────────────────┘
 //! ```
 //!
-//! The kernel takes a short read or write for a failure. For us it is one only if the operation says
-//! so: what is left of the chain is submitted again. After a real failure it completes as cancelled.
+//! The kernel treats a short read or write as a failure. An engine does so only if the operation
+//! requires it. Otherwise the rest of the chain is submitted again. After a real failure the rest
+//! completes as cancelled.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,13 +20,14 @@ use std::fmt;
 use crate::error::Error;
 use crate::op::Op;
 
-/// Operations that are begun one after the other, each when the one before has succeeded: a write
-/// and the fsync that covers it, an open, a read and a close ([`OpenDirect`](crate::op::OpenDirect)).
+/// A sequence of operations, each of which begins when the one before has succeeded. Examples are a
+/// write and the fsync that covers it, or an open, a read and a close
+/// ([`OpenDirect`](crate::op::OpenDirect)).
 ///
-/// It is submitted whole or not at all, and every member has a completion of its own. After one that
-/// failed, or was stopped, the others complete as [`Cancelled`](crate::ErrorKind::Cancelled). The
-/// ring does it by itself (`IOSQE_IO_LINK`, 5.3, io_uring_enter(2)), without anybody being woken
-/// between two members.
+/// A chain is submitted whole or not at all, and each member has a completion of its own. After a
+/// member that failed or was stopped, the others complete as
+/// [`Cancelled`](crate::ErrorKind::Cancelled). The kernel starts each member itself
+/// (`IOSQE_IO_LINK`, Linux 5.3, io_uring_enter(2)), without waking a thread between two members.
 ///
 /// ```
 /// use nowait::engine::{Chain, LocalEngine, Wait};
@@ -41,7 +43,7 @@ use crate::op::Op;
 ///         engine.reap(&mut done, Wait::For(tickets.len()))?;
 ///         assert!(done.iter().all(|c| c.result.is_ok()));
 ///     }
-///     // No ring: one has to wait for the write, then submit the fsync.
+///     // No ring: wait for the write, then submit the fsync.
 ///     Err(refused) => assert_eq!(refused.error.kind(), nowait::ErrorKind::NeedsRing),
 /// }
 /// # Ok::<(), std::io::Error>(())
@@ -50,42 +52,47 @@ use crate::op::Op;
 pub struct Chain(pub(super) Vec<Op>);
 
 impl Chain {
-    /// A chain without members, which no engine takes.
+    /// Makes a chain without members. Engines refuse an empty chain.
     pub fn new() -> Chain {
         Chain::default()
     }
 
-    /// With this operation at its end.
+    /// Adds an operation at the end of the chain.
     #[must_use]
     pub fn then(mut self, op: impl Into<Op>) -> Chain {
         self.0.push(op.into());
         self
     }
 
-    /// How many operations it has.
+    /// The number of operations in the chain.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether it has none.
+    /// Returns true if the chain has no operation.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Its operations, in order.
+    /// Returns the operations, in order.
     pub fn into_ops(self) -> Vec<Op> {
         self.0
     }
 }
 
-/// A chain that an engine did not take, and why.
+/// A chain that an engine refused, and the reason.
 #[derive(Debug)]
 pub struct RefusedChain {
-    /// Why: [`NeedsRing`](crate::ErrorKind::NeedsRing) where there is no ring or it does not do one of
-    /// the operations, [`Full`](crate::ErrorKind::Full), [`NeedsDirect`](crate::ErrorKind::NeedsDirect)
-    /// on a polled engine, `InvalidInput` for no operation or more than the engine's depth or 4,096.
+    /// The reason:
+    /// - [`NeedsRing`](crate::ErrorKind::NeedsRing) if there is no ring, or it does not support one
+    ///   of the operations;
+    /// - [`Full`](crate::ErrorKind::Full) if the engine has no places for all members;
+    /// - [`NeedsDirect`](crate::ErrorKind::NeedsDirect) for a file that a polled engine cannot read
+    ///   or write;
+    /// - `InvalidInput` for an empty chain, or one with more members than the engine's depth or
+    ///   4,096.
     pub error: Error,
-    /// The chain, as it was.
+    /// The chain, unchanged.
     pub chain: Chain,
 }
 
@@ -103,15 +110,15 @@ impl From<RefusedChain> for Error {
     }
 }
 
-/// What a ring knows of a chain that it holds.
+/// The state of a chain that a ring holds.
 #[derive(Debug, Default)]
 pub(super) struct LinkState {
     /// The slots of the members that are not done, in order.
     pub(super) members: VecDeque<u32>,
-    /// How many of these are at the kernel.
+    /// The number of these members that are at the kernel.
     pub(super) out: usize,
-    /// The first of those: the one that nobody before it can cut off.
+    /// The first of these. No member before it can cut it off.
     pub(super) first: Option<u32>,
-    /// One has failed: what is left is not begun any more.
+    /// True if a member has failed: the remaining members are not started.
     pub(super) failed: bool,
 }

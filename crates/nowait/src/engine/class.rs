@@ -3,24 +3,24 @@
 //! | class | operations | may wait for |
 //! |---|---|---|
 //! | File | reads, writes and syncs of regular files and block devices | a device |
-//! | Call | opens, closes, statx and other calls by path | a server, of a mount that may hang |
+//! | Call | opens, closes, statx and other calls by path | the server of a mount, which may hang |
 //! | Unbounded | opens of FIFOs; reads and writes of pipes, sockets, terminals and the like | another program, without end |
 //!
-//! Each class has places and workers of its own. Operations that wait without end can then take no
-//! place and no worker from those that do not.
+//! Each class has its own places and workers. Operations that wait without end therefore take no
+//! place and no worker from the other classes.
 
 use crate::handle::Handle;
 use crate::op::{Kind, Opens};
 
-/// How long an operation may wait.
+/// The class of an operation, by the time that it may wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
-    /// For a device.
+    /// Waits for a device.
     #[default]
     File,
-    /// For a server, which may hang.
+    /// Waits for a server, which may hang.
     Call,
-    /// Without end.
+    /// May wait without end.
     Unbounded,
 }
 

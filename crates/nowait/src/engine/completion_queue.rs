@@ -1,4 +1,4 @@
-//! The completion queue: completions that wait to be reaped, and the threads that wait for them.
+//! The completion queue: completions to be reaped, and the threads that wait for them.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -16,41 +16,42 @@ use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait, wait_timeout};
 use crate::sys::Errno;
 use crate::sys::eventfd::{eventfd, notify};
 
-/// Completions that were not reaped yet.
+/// Completions that are not yet reaped.
 ///
-/// The count of operations that are still to come lies under the same lock as the completions, and
-/// a reaper looks at both before it sleeps: it cannot miss the last of them.
+/// The number of operations that will still complete is under the same lock as the completions. A
+/// reaper checks both before it sleeps, so it cannot miss the last completion.
 #[derive(Debug, Default)]
 pub(crate) struct CompletionQueue {
     state: Mutex<State>,
     news: Condvar,
-    /// Becomes readable when there is something to reap, once a program has asked for it.
+    /// An eventfd that is readable while there is something to reap. It is made when the program
+    /// first asks for it.
     event: OnceBox<OwnedFd>,
-    /// Wakes a ring that its thread sleeps on.
+    /// The eventfd of the ring that the reaping thread sleeps on.
     ring: OnceBox<Arc<OwnedFd>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     done: VecDeque<Completion>,
-    /// How many of these there are of each class.
+    /// The number of these completions in each class.
     classes: Taken,
-    /// Operations that were submitted to be reaped and have not been.
+    /// Operations that were submitted to be reaped and are not yet reaped.
     expected: usize,
-    /// No thread will reap any more.
+    /// True if no thread will reap any more.
     closed: bool,
 }
 
-/// How many completions of each class were taken.
+/// The number of completions taken, for each class.
 pub(crate) type Taken = [usize; Class::ALL.len()];
 
 impl CompletionQueue {
-    /// Adds a completion. Gives it back if no thread will reap it.
+    /// Adds a completion. Returns it if no thread will reap it.
     #[must_use]
     pub(crate) fn push(&self, class: Class, completion: Completion) -> Option<Completion> {
         {
-            // Under the lock, as in `take`: the descriptor is readable exactly while there is
-            // something.
+            // The eventfd is written under the lock, and read under it in `take`. It is readable
+            // exactly while there are completions.
             let mut state = lock(&self.state);
             if state.closed {
                 return Some(completion);
@@ -68,8 +69,8 @@ impl CompletionQueue {
         None
     }
 
-    /// From now on completions are given back, so that each operation's memory is freed with it and
-    /// not only with the last one's.
+    /// Closes the queue. `push` returns completions from now on, so that the memory of each
+    /// operation is freed when it completes.
     pub(crate) fn close(&self) {
         let unreaped = {
             let mut state = lock(&self.state);
@@ -79,7 +80,7 @@ impl CompletionQueue {
         drop(unreaped);
     }
 
-    /// Moves what is there to `out`; returns how many.
+    /// Moves all completions to `out`, and returns how many.
     pub(crate) fn take(&self, out: &mut Vec<Completion>) -> usize {
         self.take_from(&mut lock(&self.state), out).iter().sum()
     }
@@ -92,7 +93,7 @@ impl CompletionQueue {
         std::mem::take(&mut state.classes)
     }
 
-    /// Waits until there is something, or until then; may return early.
+    /// Waits until there is a completion, or until `until`. May return early.
     pub(crate) fn wait(&self, until: Option<Instant>) {
         let state = lock(&self.state);
         if state.done.is_empty() {
@@ -114,13 +115,13 @@ impl CompletionQueue {
         }
     }
 
-    /// Notes that so many operations more are to be reaped.
+    /// Registers `n` more operations to be reaped.
     pub(crate) fn expect(&self, n: usize) {
         lock(&self.state).expected += n;
     }
 
-    /// Collects completions into `out`, for as long as `waiting` says. `taken` is told how many,
-    /// whenever some were taken, before this waits for more. Returns how many in all.
+    /// Moves completions to `out`, for as long as `waiting` requires, and returns how many in all.
+    /// `taken` is called with the number after each step, before this function waits for more.
     pub(crate) fn reap(
         &self,
         out: &mut Vec<Completion>,
@@ -135,7 +136,7 @@ impl CompletionQueue {
             got += n;
             state.expected -= n;
             if n > 0 && state.expected == 0 {
-                // Others may wait for what will not come any more.
+                // Other threads may wait for completions that will not come.
                 self.news.notify_all();
             }
             let rest = waiting.rest(got, state.expected);
@@ -145,13 +146,13 @@ impl CompletionQueue {
                 if rest.is_none() {
                     return got;
                 }
-                // More may have come meanwhile: look again.
+                // More completions may have come meanwhile.
                 state = lock(&self.state);
                 if !state.done.is_empty() {
                     continue;
                 }
             }
-            // Nothing has been taken since: what is counted here is what is waited for.
+            // Nothing was taken since this count was read under the lock.
             match waiting.rest(got, state.expected) {
                 Some((_, until)) => state = self.sleep(state, until),
                 None => return got,
@@ -159,7 +160,7 @@ impl CompletionQueue {
         }
     }
 
-    /// The descriptor that becomes readable when there is something to reap.
+    /// The eventfd that is readable while there is something to reap.
     pub(crate) fn event(&self) -> crate::Result<&OwnedFd> {
         if self.event.get().is_none() {
             let fd = eventfd(EventfdFlags::NONBLOCK).map_err(|e| Error::os("eventfd", e))?;
@@ -172,7 +173,7 @@ impl CompletionQueue {
         Ok(event)
     }
 
-    /// From now on a push also wakes this ring.
+    /// Makes each push also wake this ring, from now on.
     pub(crate) fn wake_ring(&self, ring: &Arc<OwnedFd>) {
         let _ = self.ring.set(Box::new(ring.clone()));
     }
@@ -198,7 +199,7 @@ mod model {
         n
     }
 
-    /// Runs `reapers`, each with a wait of its own, while one thread pushes completions.
+    /// Runs `reapers`, each with its own wait, while one thread pushes completions.
     fn reaped(pushed: usize, reapers: &[Wait]) {
         let queue = Arc::new(CompletionQueue::default());
         queue.expect(pushed);

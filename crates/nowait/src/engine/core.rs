@@ -23,18 +23,18 @@ use crate::stats::Counters;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::process::Owner;
 
-/// What all parts of one engine share.
+/// The state that all parts of one engine share.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) policy: Policy,
     features: OnceBox<Features>,
-    /// Whether it has registered files, which is known later than the rest.
+    /// The availability of registered files, which is determined later than the other features.
     registered_files: OnceBox<Availability>,
-    /// It has its one set of files.
+    /// True if the engine's one set of files was made.
     has_files: AtomicBool,
     /// The places of each class.
     places: [Semaphore; Class::ALL.len()],
-    /// Bounds the readaheads on their way, which nothing waits for; as many as operations.
+    /// Limits the readaheads in flight, which nothing waits for. The limit is the engine's depth.
     pub(super) aheads: Semaphore,
     pub(super) deadlines: Arc<Deadlines>,
     pub(super) process: Owner,
@@ -72,14 +72,14 @@ impl Core {
         features
     }
 
-    /// Notes what the ring has; without one, that there is none.
+    /// Stores the features of the ring, or the reason why there is no ring.
     pub(super) fn note_features(&self, ring: Option<Features>, choice: &Choice) {
         let features =
             ring.unwrap_or_else(|| Features::without_a_ring(&format!("no ring: {}", choice.why)));
         let _ = self.features.set(Box::new(features));
     }
 
-    /// Makes the engine's set of files, which `register` tells the ring of.
+    /// Makes the engine's set of files. `register` registers it with the ring.
     pub(super) fn file_set(
         &self,
         set: Result<FileSet>,
@@ -88,7 +88,7 @@ impl Core {
         self.check_process("file_set")?;
         let set = set?;
         if self.has_files.swap(true, Ordering::Relaxed) {
-            let what = "file_set (an engine has one)";
+            let what = "file_set (the engine has a set already)";
             return Err(Error::new(what, ErrorKind::InvalidInput));
         }
         let registered = register(&set);
@@ -100,8 +100,9 @@ impl Core {
         Ok(set)
     }
 
-    /// Why an operation can't be done at all, or not by this engine. What may be cached of a file that
-    /// a polled engine can't read is no reason to serve some reads and not the others.
+    /// The reason why an operation is invalid or not possible on this engine. A polled engine
+    /// refuses all reads of a file without O_DIRECT, even if the page cache could serve some of
+    /// them.
     pub(super) fn refuses(
         &self,
         kind: &mut Kind,
@@ -117,8 +118,8 @@ impl Core {
         }
     }
 
-    /// Why a chain can't be submitted to a ring (`None`: there is no ring) that has a place for each
-    /// of its operations.
+    /// The reason why a chain cannot be submitted to `ring`, apart from a lack of places. `ring` is
+    /// `None` if there is no ring.
     pub(super) fn refuses_chain(
         &self,
         chain: &mut Chain,
@@ -145,22 +146,23 @@ impl Core {
         &self.places[class as usize]
     }
 
-    /// How many operations of a class may be in flight.
+    /// The number of operations of a class that may be in flight.
     pub(super) fn depth(&self) -> usize {
         self.places(Class::File).depth()
     }
 
-    /// How many operations are in flight on a shared engine.
+    /// The number of operations in flight on a shared engine.
     pub(super) fn in_flight(&self) -> usize {
         self.places.iter().map(Semaphore::taken).sum()
     }
 
-    /// Whether nothing that needs a device is in flight on a shared engine.
+    /// Returns true if no operation that needs a device is in flight on a shared engine.
     pub(crate) fn is_idle(&self) -> bool {
         self.places(Class::File).taken() == 0
     }
 
-    /// Refuses to work in a forked child: its threads and its ring stayed in the parent.
+    /// Returns an error in a forked child, which has neither the threads nor the ring of the
+    /// engine.
     pub(super) fn check_process(&self, operation: &'static str) -> Result<()> {
         if self.process.is_here() {
             Ok(())
@@ -170,5 +172,5 @@ impl Core {
     }
 }
 
-/// As many as the submission queue of a deep engine has entries.
+/// The number of entries in the submission queue of an engine with a large depth.
 const LONGEST_CHAIN: usize = ENTRIES;

@@ -1,8 +1,8 @@
-//! Deadlines: which operations are to be stopped when.
+//! The deadlines of operations in flight.
 //!
-//! A local engine looks here whenever it reaps. A shared one has a thread that sleeps until the
-//! next deadline, started with the first of them. A deadline is taken out when its operation is
-//! done, so there are never more of them than operations in flight.
+//! A local engine checks them each time it reaps. A shared engine has a timer thread that sleeps
+//! until the next deadline. It is started with the first deadline. A deadline is removed when its
+//! operation is done, so there are never more deadlines than operations in flight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ pub(crate) struct Deadlines {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether the operation has been handed over: before that there is nothing to stop.
+    /// The value is true if the operation was handed over. There is nothing to stop before that.
     due: BTreeMap<(Instant, Ticket), bool>,
     watched: bool,
     closing: bool,
 }
 
 impl State {
-    /// The next that is due, of those that have been handed over.
+    /// The next deadline, of operations that were handed over.
     fn next(&self) -> Option<(Instant, Ticket)> {
         self.due
             .iter()
@@ -37,12 +37,12 @@ impl State {
 }
 
 impl Deadlines {
-    /// This operation, which is about to be handed over, is to be stopped then.
+    /// Adds the deadline of an operation that is about to be handed over.
     pub(crate) fn add(&self, at: Instant, ticket: Ticket) {
         lock(&self.state).due.insert((at, ticket), false);
     }
 
-    /// It has been handed over (and may be done already).
+    /// Arms the deadline of an operation that was handed over, and may be done already.
     pub(crate) fn arm(&self, at: Instant, ticket: Ticket) {
         if let Some(armed) = lock(&self.state).due.get_mut(&(at, ticket)) {
             *armed = true;
@@ -50,17 +50,17 @@ impl Deadlines {
         self.news.notify_one();
     }
 
-    /// This operation is done.
+    /// Removes the deadline of an operation that is done.
     pub(crate) fn remove(&self, at: Instant, ticket: Ticket) {
         lock(&self.state).due.remove(&(at, ticket));
     }
 
-    /// When the next one is due.
+    /// The time of the next deadline.
     pub(crate) fn next(&self) -> Option<Instant> {
         lock(&self.state).next().map(|(at, _)| at)
     }
 
-    /// Takes out one that is past.
+    /// Removes one deadline that has passed, and returns its ticket.
     pub(crate) fn expired(&self) -> Option<Ticket> {
         let mut state = lock(&self.state);
         let (at, ticket) = state.next()?;
@@ -70,8 +70,8 @@ impl Deadlines {
         })
     }
 
-    /// Has a thread call `expire` with each operation whose time has come. Without a thread to be
-    /// had deadlines don't fire; the operations themselves go on.
+    /// Has a thread call `expire` for each operation whose deadline has passed. If no thread can be
+    /// started, deadlines have no effect and the operations continue.
     pub(crate) fn watch(self: &Arc<Self>, expire: impl Fn(Ticket) + Send + 'static) {
         let mut state = lock(&self.state);
         if !state.watched {
@@ -104,7 +104,7 @@ impl Deadlines {
                 None if !state.due.is_empty() => {
                     state = wait(&self.news, state);
                 }
-                // Nothing is due: the thread goes, and the next deadline starts another.
+                // There is no deadline left: the thread ends, and the next deadline starts another.
                 None => break,
             }
         }
@@ -144,8 +144,8 @@ mod model {
 
     const SCHEDULES: usize = 10_000;
 
-    /// Two threads add a deadline each that is past when it is armed; one of the operations may be
-    /// done before. Each deadline fires once or is removed, and the thread ends.
+    /// Two threads each add a deadline that has passed when it is armed. One of the operations may
+    /// be done before. Each deadline fires once or is removed, and the thread ends.
     fn fired(removes: bool) {
         let deadlines = Arc::new(Deadlines::default());
         let past = Instant::now() - Duration::from_secs(1);

@@ -1,8 +1,8 @@
-//! What an engine has of what a ring can offer, and why it has not the rest.
+//! The ring features of an engine, with the reasons for those that are missing.
 
 use std::fmt;
 
-/// Something that a ring can offer.
+/// An optional feature of a ring, with the Linux version that introduced it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Feature {
@@ -10,24 +10,25 @@ pub enum Feature {
     Polled,
     /// Polling begins after half of the usual time: `IORING_SETUP_HYBRID_IOPOLL` (6.13).
     HybridPolled,
-    /// A kernel thread takes submissions: `IORING_SETUP_SQPOLL` (5.1; for everybody since 5.13).
+    /// A kernel thread takes submissions: `IORING_SETUP_SQPOLL` (5.1; without privileges since
+    /// 5.13).
     Sqpoll,
-    /// The ring is entered by a number of its thread's instead of its descriptor (5.18).
+    /// The ring is entered by a registered number instead of its descriptor (5.18).
     RegisteredRing,
     /// A [`FileSet`](super::FileSet) (5.19).
     RegisteredFiles,
     /// The memory of a [`BufferPool`](crate::buffer::BufferPool) (5.1).
     RegisteredBuffers,
-    /// One system call waits as [`Wait::Batch`](super::Wait::Batch) says (6.12).
+    /// One system call waits as described at [`Wait::Batch`](super::Wait::Batch) (6.12).
     MinWait,
     /// Limits for the kernel's own workers (5.15).
     RingWorkers,
-    /// Operations that wait for each other (5.3).
+    /// Linked operations, see [`Chain`](super::Chain) (5.3).
     Links,
 }
 
 impl Feature {
-    /// All of them.
+    /// All features.
     pub const ALL: [Feature; 9] = [
         Feature::Polled,
         Feature::HybridPolled,
@@ -40,7 +41,7 @@ impl Feature {
         Feature::Links,
     ];
 
-    /// Its name, for reports.
+    /// The name of the feature, for reports.
     pub fn name(self) -> &'static str {
         match self {
             Feature::Polled => "polled",
@@ -62,20 +63,20 @@ impl fmt::Display for Feature {
     }
 }
 
-/// Whether an engine has a feature.
+/// The availability of a feature on an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Availability {
-    /// It has.
+    /// The engine has the feature.
     Available,
-    /// Nobody has asked for it.
+    /// The feature was not requested.
     NotAsked,
-    /// It was tried, and this is why it is not to be had. The engine works without.
+    /// The feature was tried and is not available, with the reason. The engine works without it.
     Lacking(String),
 }
 
 impl Availability {
-    /// What came of trying.
+    /// The availability that follows from an attempt.
     pub(super) fn of<T, E: fmt::Display>(tried: &Result<T, E>) -> Availability {
         match tried {
             Ok(_) => Availability::Available,
@@ -84,8 +85,8 @@ impl Availability {
     }
 }
 
-/// Which features an engine has. What [`Engine::features`](super::Engine::features) returns is the
-/// state at that moment: files are registered later than the rest.
+/// The features of an engine. [`Engine::features`](super::Engine::features) returns the state at
+/// that moment: files are registered later than the rest.
 ///
 /// ```
 /// use nowait::engine::{Feature, LocalEngine};
@@ -93,19 +94,19 @@ impl Availability {
 /// for (feature, state) in engine.features().iter() {
 ///     println!("{feature}: {state:?}");
 /// }
-/// assert!(!engine.features().has(Feature::Sqpoll), "nobody asked for it");
+/// assert!(!engine.features().has(Feature::Sqpoll), "it was not requested");
 /// # Ok::<(), nowait::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Features([Availability; Feature::ALL.len()]);
 
 impl Features {
-    /// Nothing was asked for yet.
+    /// The state before any feature was requested.
     pub(super) fn none() -> Features {
         Features([const { Availability::NotAsked }; Feature::ALL.len()])
     }
 
-    /// An engine without a ring has none of them, and this is why there is no ring.
+    /// The state of an engine without a ring. `why` is the reason why there is no ring.
     pub(super) fn without_a_ring(why: &str) -> Features {
         Features(std::array::from_fn(|_| Availability::Lacking(why.into())))
     }
@@ -114,7 +115,7 @@ impl Features {
         self.0[feature as usize] = state;
     }
 
-    /// Notes what came of trying.
+    /// Records the result of an attempt.
     pub(super) fn tried<T, E: fmt::Display>(
         &mut self,
         feature: Feature,
@@ -124,17 +125,17 @@ impl Features {
         tried.ok()
     }
 
-    /// What is known of one.
+    /// The availability of a feature.
     pub fn get(&self, feature: Feature) -> &Availability {
         &self.0[feature as usize]
     }
 
-    /// Whether the engine has it.
+    /// Returns true if the engine has the feature.
     pub fn has(&self, feature: Feature) -> bool {
         *self.get(feature) == Availability::Available
     }
 
-    /// Why it was asked for and is not there.
+    /// The reason why the feature is not available although it was requested.
     pub fn why_not(&self, feature: Feature) -> Option<&str> {
         match self.get(feature) {
             Availability::Lacking(why) => Some(why),
@@ -142,7 +143,7 @@ impl Features {
         }
     }
 
-    /// All of them.
+    /// All features with their availability.
     pub fn iter(&self) -> impl Iterator<Item = (Feature, &Availability)> {
         Feature::ALL.into_iter().zip(&self.0)
     }

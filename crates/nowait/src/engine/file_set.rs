@@ -6,13 +6,14 @@ use crate::error::Result;
 use crate::handle::Handle;
 use crate::registered::{DirectSlot, Notified, Table};
 
-/// Files registered with an engine's ring: operations on them spare the kernel looking up, taking
-/// and putting back the file each time. Made by [`Engine::file_set`](super::Engine::file_set) or
-/// [`LocalEngine::file_set`](super::LocalEngine::file_set); clones are the same set.
+/// Files that are registered with an engine's ring. The kernel does not have to look up the file,
+/// and take and release a reference to it, for each operation. Made by
+/// [`Engine::file_set`](super::Engine::file_set) or
+/// [`LocalEngine::file_set`](super::LocalEngine::file_set). Clones refer to the same set.
 ///
-/// Where the kernel has no such table (before 5.19), or the engine no ring, its handles work as
-/// any others do, and [`features`](super::Engine::features) says why. Follows io_uring_register(2),
-/// `IORING_REGISTER_FILES2` and `IORING_REGISTER_FILES_UPDATE`.
+/// If the kernel has no sparse file table (before 5.19) or the engine has no ring, handles of the
+/// set work like all others, and [`features`](super::Engine::features) gives the reason. Follows
+/// io_uring_register(2), `IORING_REGISTER_FILES2` and `IORING_REGISTER_FILES_UPDATE`.
 ///
 /// ```
 /// use nowait::engine::{LocalEngine, Wait};
@@ -31,30 +32,32 @@ use crate::registered::{DirectSlot, Notified, Table};
 pub struct FileSet(Arc<Table>);
 
 impl FileSet {
-    /// Takes in a file: returns a handle of it whose operations use its slot, on the engine that
-    /// the set is of. On other engines, and by workers, they use the descriptor as ever.
+    /// Adds a file, and returns a handle of it. Operations on that handle use the slot of the set
+    /// on the engine of the set. They use the descriptor on other engines and in workers.
     ///
-    /// The slot is free again when the last clone of that handle is dropped and no operation is in
-    /// op_state on it. Until the engine has cleared it the file stays open: an idle shared engine
-    /// does so at once, a local one when it submits or reaps next.
+    /// The slot becomes free when the last clone of that handle is dropped and no operation on it
+    /// is in flight. The file stays open until the engine has cleared the slot. An idle shared
+    /// engine does that immediately, a local engine when it next submits or reaps.
     ///
     /// # Errors
-    /// [`SetFull`](crate::ErrorKind::SetFull); [`Forked`](crate::ErrorKind::Forked) in a forked child.
+    /// [`SetFull`](crate::ErrorKind::SetFull) if no slot is free;
+    /// [`Forked`](crate::ErrorKind::Forked) in a forked child.
     pub fn insert(&self, handle: &Handle) -> Result<Handle> {
         let slot = self.0.insert(handle.open_file())?;
         Ok(handle.plain().in_slot(slot))
     }
 
-    /// An empty slot, for [`OpenDirect`](crate::op::OpenDirect) to open a file into. It is free again,
-    /// and what is open in it closed, when its last clone is dropped and no operation holds one.
+    /// Reserves an empty slot, for [`OpenDirect`](crate::op::OpenDirect) to open a file into. When
+    /// its last clone is dropped and no operation holds it, the slot becomes free, and the file in
+    /// it is closed.
     ///
     /// # Errors
-    /// As [`insert`](FileSet::insert).
+    /// The same errors as [`insert`](FileSet::insert).
     pub fn reserve(&self) -> Result<DirectSlot> {
         self.0.reserve()
     }
 
-    /// How many files it has room for.
+    /// The number of files that the set has room for.
     pub fn capacity(&self) -> usize {
         self.0.capacity() as usize
     }

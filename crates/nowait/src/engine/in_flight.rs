@@ -7,17 +7,17 @@ use super::op_state::OpState;
 use crate::completion::{Completion, Ticket};
 use crate::error::ErrorKind;
 
-/// An engine that operations can be cancelled on.
+/// An engine on which operations can be cancelled.
 pub(super) trait Cancel: std::fmt::Debug + Send + Sync {
     /// Asks the engine to stop an operation.
     fn cancel(&self, ticket: Ticket, why: ErrorKind);
 }
 
-/// An operation in flight, as its future holds it.
+/// An operation in flight, as held by its future.
 ///
-/// If it is dropped before the completion is there, a read that may wait without end is stopped, so
-/// that it gives its place back. Other operations go on: a write that was begun is not taken back,
-/// and a device answers by itself.
+/// If it is dropped before the completion arrives, a read that may wait without end is stopped, so
+/// that its place is given back. Other operations continue: a write that has begun cannot be
+/// undone, and a device completes its operations in bounded time.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     op_state: Arc<OpState>,
@@ -40,7 +40,7 @@ impl InFlight {
         polled
     }
 
-    /// In a forked child: what had completed before the fork.
+    /// Returns the completion in a forked child, if it arrived before the fork.
     pub(crate) fn completed_before_fork(&mut self) -> Option<Completion> {
         self.stop = None;
         self.op_state.completed_before_fork()

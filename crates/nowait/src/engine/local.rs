@@ -1,4 +1,4 @@
-//! The local engine: one thread submits to it and reaps it. No owner, no handoff.
+//! The local engine. One thread submits to it and reaps it, without an owner and without a handoff.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -30,14 +30,15 @@ use crate::read::{Rest, Route};
 use crate::stats::{Count, Stats};
 use crate::sys::eventfd::notify;
 
-/// An engine that its own thread drives: for thread-per-core servers, batches and benchmarks.
+/// An engine that its own thread drives, for thread-per-core servers, batches and benchmarks.
 ///
-/// The same operations and the same contract as [`Engine`](super::Engine), `!Send`. Completions
-/// are delivered in [`reap`](LocalEngine::reap) and nowhere else, so a thread that has operations
-/// in flight must come back to it.
+/// It has the same operations and the same contract as [`Engine`](super::Engine), but is `!Send`.
+/// Completions are delivered only in [`reap`](LocalEngine::reap), so a thread with operations in
+/// flight must call it.
 ///
-/// Dropping it asks the kernel to stop what is in flight and waits for that; what a hung device
-/// still holds after a second is never freed, rather than freed under the kernel's hands.
+/// Dropping the engine asks the kernel to cancel all operations in flight, and waits up to a second
+/// for them. Memory of an operation that a hung device still holds after that is leaked, because
+/// the kernel may write to it.
 ///
 /// ```
 /// use nowait::engine::{LocalEngine, Wait};
@@ -56,17 +57,17 @@ use crate::sys::eventfd::notify;
 pub struct LocalEngine {
     core: Arc<Core>,
     choice: Choice,
-    /// `None` after a drop in a forked child, or on threads.
+    /// `None` after a drop in a forked child, or with the `Threads` backend.
     ring: Option<Ring>,
     pools: Pools,
     completions: Arc<CompletionQueue>,
-    /// Done, and not yet reaped.
+    /// Completions that are not yet reaped.
     ready: VecDeque<Completion>,
-    /// At workers.
+    /// The number of operations that workers have.
     away: usize,
     ticket: u64,
     event_registered: bool,
-    /// A ring's completions belong to the thread that submitted: not `Send`.
+    /// Completions of a ring belong to the thread that submitted them: the engine is not `Send`.
     here: PhantomData<*const ()>,
 }
 
@@ -83,17 +84,17 @@ impl Options {
     /// Makes an engine that the calling thread drives.
     ///
     /// # Errors
-    /// As [`build`](Options::build).
+    /// The same errors as [`build`](Options::build).
     pub fn build_local(&self) -> Result<LocalEngine> {
         LocalEngine::with(self)
     }
 }
 
 impl LocalEngine {
-    /// An engine with the default [`Options`], driven by this thread.
+    /// Makes an engine with the default [`Options`], driven by the calling thread.
     ///
     /// # Errors
-    /// If neither a ring nor a thread can be had.
+    /// The same errors as [`Options::build`].
     pub fn new() -> Result<LocalEngine> {
         Options::new().build_local()
     }
@@ -129,26 +130,27 @@ impl LocalEngine {
         })
     }
 
-    /// Which backend carries operations.
+    /// The backend of this engine.
     pub fn backend(&self) -> Backend {
         self.choice.backend
     }
 
-    /// Why it is that one.
+    /// The reason for the choice of the backend.
     pub fn why(&self) -> &str {
         &self.choice.why
     }
 
-    /// What of a ring's features it has, and why not the rest.
+    /// The state of each ring feature, with the reason for those that are missing.
     pub fn features(&self) -> Features {
         self.core.features()
     }
 
-    /// Makes the engine's set of registered files, with room for so many (at most 1,048,576).
+    /// Makes the engine's set of registered files, with room for `capacity` files (at most
+    /// 1,048,576).
     ///
     /// # Errors
-    /// `InvalidInput` for no room, too much of it, or a second set; [`ErrorKind::Forked`] in a
-    /// forked child.
+    /// `InvalidInput` if the capacity is zero or too large, or the engine has a set already;
+    /// [`ErrorKind::Forked`] in a forked child.
     pub fn file_set(&mut self, capacity: usize) -> Result<FileSet> {
         let ring = &mut self.ring;
         self.core
@@ -158,27 +160,27 @@ impl LocalEngine {
             })
     }
 
-    /// How many operations may be in flight at once.
+    /// The number of operations that may be in flight.
     pub fn depth(&self) -> usize {
         self.core.depth()
     }
 
-    /// How many operations are in flight, or done and not yet reaped.
+    /// The number of operations that are in flight, or done and not yet reaped.
     pub fn in_flight(&self) -> usize {
         self.away + self.ready.len() + self.ring.as_ref().map_or(0, Ring::held)
     }
 
-    /// What this engine has done so far.
+    /// The counters of this engine.
     pub fn stats(&self) -> Stats {
         self.core.policy.counters.snapshot()
     }
 
-    /// What a hit, a miss and a handoff cost, as this engine has observed them.
+    /// The costs of a hit, a miss and a handoff, as observed by this engine.
     pub fn costs(&self) -> Costs {
         self.core.policy.costs()
     }
 
-    /// Submits one operation; it has reached the kernel (or is done) when this returns.
+    /// Submits one operation. It is at the kernel or with a worker, or done, when this returns.
     pub fn submit(&mut self, mut op: Op) -> Submit {
         if let Err(error) = self.core.check_process(op.name()) {
             return Submit::Done(Completion::failed(error, op));
@@ -205,9 +207,10 @@ impl LocalEngine {
         }
     }
 
-    /// Submits operations until the engine is full, with one system call; what it did not take
-    /// stays in `ops`. Returns how many were taken; each comes out of
-    /// [`reap`](LocalEngine::reap), also one that was done at once. In a forked child it takes none.
+    /// Submits operations until the engine is full, with one system call, and returns how many it
+    /// took. Operations that were not taken stay in `ops`. Each operation that was taken is
+    /// returned by [`reap`](LocalEngine::reap), including those done immediately. In a forked child
+    /// the engine takes none.
     pub fn submit_batch(&mut self, ops: &mut Vec<Op>) -> usize {
         if self.core.check_process("submit").is_err() {
             return 0;
@@ -218,10 +221,13 @@ impl LocalEngine {
         taken
     }
 
-    /// As [`submit_batch`](LocalEngine::submit_batch) and then [`reap`](LocalEngine::reap), with one
-    /// system call for both where that can be: `wait` is [`Wait::For`], nothing is at workers or
-    /// has a deadline, and nothing of what is submitted may be served by the page cache (of a call
-    /// that waits nobody could say what was there before it waited). Returns how many were reaped.
+    /// Calls [`submit_batch`](LocalEngine::submit_batch) and then [`reap`](LocalEngine::reap), with
+    /// one system call for both if possible. Returns the number of completions reaped.
+    ///
+    /// One system call is possible if `wait` is [`Wait::For`], workers have no operation of this
+    /// engine, no operation has a deadline, and the page cache cannot serve any of the submitted
+    /// operations. For a read that the page cache may serve, a call that waits cannot tell what was
+    /// there before the wait.
     ///
     /// # Errors
     /// [`ErrorKind::Forked`] in a forked child.
@@ -253,7 +259,7 @@ impl LocalEngine {
         self.reap(out, wait)
     }
 
-    /// Takes operations until the engine is full; `flush` gives them to the kernel.
+    /// Takes operations until the engine is full. `flush` submits them to the kernel.
     #[inline]
     fn take(&mut self, ops: &mut Vec<Op>) -> usize {
         let room = self.depth().saturating_sub(self.in_flight());
@@ -284,7 +290,8 @@ impl LocalEngine {
         taken
     }
 
-    /// What is ready without a ring or a worker having told of it makes the descriptor readable too.
+    /// Makes the event descriptor readable if completions are ready that neither the ring nor a
+    /// worker has signalled.
     fn tell(&self) {
         let news = self.event_registered && !self.ready.is_empty();
         if let (true, Ok(event)) = (news, self.completions.event()) {
@@ -292,11 +299,11 @@ impl LocalEngine {
         }
     }
 
-    /// Submits a chain, whole or not at all, with one system call; each of its operations comes out
-    /// of [`reap`](LocalEngine::reap). Returns their tickets, in order.
+    /// Submits a chain, whole or not at all, with one system call. [`reap`](LocalEngine::reap)
+    /// returns each of its operations. Returns their tickets, in order.
     ///
     /// # Errors
-    /// The chain, with the reason: see [`RefusedChain`].
+    /// The chain and the reason for its refusal: see [`RefusedChain`].
     pub fn submit_chain(&mut self, mut chain: Chain) -> Result<Vec<Ticket>, RefusedChain> {
         let refused = self
             .core
@@ -326,7 +333,7 @@ impl LocalEngine {
             .policy
             .counters
             .add(Count::Handoffs, requests.len() as u64);
-        // A ring that can't be entered any more gives them back.
+        // A ring that can no longer be entered returns the requests.
         let back = match &mut self.ring {
             Some(ring) => ring.push_chain(requests),
             None => Some(requests),
@@ -372,7 +379,7 @@ impl LocalEngine {
         ticket
     }
 
-    /// Has a worker read ahead.
+    /// Queues a readahead for a worker.
     fn read_ahead(&mut self, op: Op) {
         self.ticket += 1;
         if let Some(request) = Request::ahead(&self.core, op, Ticket(self.ticket)) {
@@ -386,7 +393,7 @@ impl LocalEngine {
         self.pools.push(request);
     }
 
-    /// Runs something on the ring and takes what comes out of it.
+    /// Runs a closure on the ring and collects the operations that leave it.
     fn with_ring(&mut self, act: impl FnOnce(&mut Ring, &mut dyn FnMut(Out))) {
         let Some(ring) = &mut self.ring else { return };
         let ready = &mut self.ready;
@@ -404,7 +411,7 @@ impl LocalEngine {
         self.with_ring(|ring, mut out| ring.flush(&mut out));
     }
 
-    /// Collects completions into `out`; returns how many.
+    /// Moves completions into `out`, and returns how many.
     ///
     /// # Errors
     /// [`ErrorKind::Forked`] in a forked child.
@@ -419,7 +426,7 @@ impl LocalEngine {
             let got = out.len() - before;
             match waiting.rest(got, self.in_flight()) {
                 Some((want, until)) => self.sleep(want, until, matches!(wait, Wait::Batch { .. })),
-                // Deferred completions are delivered by a wait of no time.
+                // A wait with a zero timeout delivers deferred completions.
                 None if wait == Wait::No && got == 0 && !slept => {
                     self.sleep(0, Some(Instant::now()), false);
                 }
@@ -432,19 +439,19 @@ impl LocalEngine {
         }
     }
 
-    /// Takes what is done, without waiting.
+    /// Takes the completions that are ready, without waiting.
     fn collect(&mut self, out: &mut Vec<Completion>) {
         if let (true, Ok(event)) = (self.event_registered, self.completions.event()) {
             let _ = rustix::io::read(event, &mut [0u8; 8]);
         }
-        // Before the ring's: this too reads the descriptor, which may be the ring's only word of a
-        // completion.
+        // This comes before the ring's completions: it also reads the descriptor, which may be the
+        // only notification of a completion of the ring.
         if self.away > 0 {
             self.away -= self.completions.take(out);
         }
         if let (true, Some(ring)) = (self.event_registered, &mut self.ring) {
-            // A deferred completion makes the descriptor readable only if none was deferred
-            // before it: none may be left over once it has been read.
+            // The kernel signals the descriptor for a deferred completion only if no other was
+            // pending. No completion may be left undelivered after the descriptor has been read.
             ring.deliver();
         }
         out.extend(self.ready.drain(..));
@@ -457,13 +464,13 @@ impl LocalEngine {
             for request in refused {
                 self.hand_over(request);
             }
-            // A short read's next piece goes to the kernel at once.
+            // The next part of a short read is submitted immediately.
             self.flush();
         }
     }
 
-    /// Waits for completions until then, or until the next deadline is due; for a batch, not until
-    /// then but from then on for one.
+    /// Waits for completions until `until`, or until the next deadline. A batch waits for `want`
+    /// completions until `until`, and for one completion after that.
     fn sleep(&mut self, want: usize, until: Option<Instant>, batch: bool) {
         if !self.ready.is_empty() {
             return;
@@ -474,14 +481,14 @@ impl LocalEngine {
             (a, b) => a.or(b),
         };
         let left = |at: Instant| at.saturating_duration_since(Instant::now());
-        // Workers end the sleep one by one, through the ring's eventfd.
+        // Each worker's completion ends the sleep, through the ring's eventfd.
         let want = if self.away > 0 { want.min(1) } else { want };
         let there = self.ring.as_mut().map_or(0, Ring::ready);
         if there > 0 && there >= want {
             return;
         }
         match &mut self.ring {
-            // Nothing else is polled for while this polls its device: each look is a short one.
+            // A polling ring does not notice the workers' eventfd, so each call polls only once.
             Some(ring) if ring.spins() && self.away > 0 => {
                 ring.wait(Until::count(0), Some(Duration::ZERO));
             }
@@ -495,20 +502,20 @@ impl LocalEngine {
         }
     }
 
-    /// Stops what is past its deadline.
+    /// Stops operations whose deadline has passed.
     fn expire(&mut self) {
         while let Some(ticket) = self.core.deadlines.expired() {
             self.stop(ticket, ErrorKind::DeadlinePassed);
         }
     }
 
-    /// Asks that an operation be stopped, as [`Engine::cancel`](super::Engine::cancel) does.
+    /// Asks the engine to stop an operation, like [`Engine::cancel`](super::Engine::cancel).
     pub fn cancel(&mut self, ticket: Ticket) {
         self.stop(ticket, ErrorKind::Cancelled);
     }
 
     fn stop(&mut self, ticket: Ticket, why: ErrorKind) {
-        // In a forked child the ring's memory is not even mapped.
+        // In a forked child the memory of the ring is not mapped.
         if self.core.process.is_here() && !self.pools.cancel(ticket, why) {
             self.with_ring(|ring, mut out| {
                 if ring.cancel(ticket, why) {
@@ -518,16 +525,17 @@ impl LocalEngine {
         }
     }
 
-    /// A descriptor (an eventfd) that is readable while there may be something to reap: for poll,
-    /// epoll and event loops. Reading it is `reap`'s business.
+    /// An eventfd that is readable while there may be something to reap, for poll, epoll and event
+    /// loops. The program leaves reading it to `reap`.
     ///
     /// # Errors
-    /// EMFILE and the like, at the first call; [`ErrorKind::Unsupported`] of a polled engine, whose
-    /// completions are found by reaping alone; [`ErrorKind::Forked`] in a forked child.
+    /// The errno of eventfd(2), such as EMFILE, at the first call; [`ErrorKind::Unsupported`] for a
+    /// polled engine, whose completions are found only by reaping; [`ErrorKind::Forked`] in a
+    /// forked child.
     pub fn event_fd(&mut self) -> Result<BorrowedFd<'_>> {
         self.core.check_process("event_fd")?;
         if self.core.policy.polled {
-            // Nothing happens on its own that could be told.
+            // A polled ring signals nothing: its completions are found only by reaping.
             return Err(Error::new(
                 "event_fd (of a polled engine)",
                 ErrorKind::Unsupported,
@@ -541,7 +549,7 @@ impl LocalEngine {
             }
             self.event_registered = true;
             if self.in_flight() > 0 {
-                // What is done by now has not told it.
+                // Operations that are done by now have not signalled the eventfd.
                 notify(event);
             }
         }

@@ -1,4 +1,4 @@
-//! The state of an operation whose completion a future waits for.
+//! The operation of a future, from its submission to its completion.
 
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -34,8 +34,9 @@ impl OpFuture {
         OpFuture::InFlight(engine.launch_reserved(op, cx.waker()), sometimes_now())
     }
 
-    /// Goes on as far as it gets. In a forked child: an operation that waits for a place is refused,
-    /// and one that was on its way at the fork stays so, for it and its buffer are the parent's.
+    /// Continues the operation as far as possible without waiting. In a forked child, an operation
+    /// that waits for a place is refused. An operation that was in flight at the fork stays
+    /// pending, because it and its buffer belong to the parent.
     pub(crate) fn poll(&mut self, engine: &Engine, cx: &Context<'_>) -> Poll<Completion> {
         if let Err(error) = engine.check_process("poll") {
             return self.poll_in_child(error);

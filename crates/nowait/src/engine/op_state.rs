@@ -1,4 +1,4 @@
-//! The state of an operation that a future waits for: its completion, once it is there, and the
+//! The state of an operation that a future waits for: its completion, once it has arrived, and the
 //! future's waker.
 
 use std::task::{Context, Poll, Waker};
@@ -7,7 +7,7 @@ use crate::completion::Completion;
 use crate::sync::{Mutex, lock};
 use crate::waker::WakerSlot;
 
-/// Where a future waits for its completion.
+/// The place where a future waits for its completion.
 #[derive(Debug)]
 pub(crate) struct OpState {
     completion: Mutex<Option<Completion>>,
@@ -15,7 +15,7 @@ pub(crate) struct OpState {
 }
 
 impl OpState {
-    /// A op_state whose future is waiting already.
+    /// Makes the state for a future that is waiting already.
     pub(crate) fn new(waker: &Waker) -> OpState {
         OpState {
             completion: Mutex::new(None),
@@ -23,7 +23,7 @@ impl OpState {
         }
     }
 
-    /// Hands the completion over. Called once.
+    /// Delivers the completion. It is called once.
     pub(crate) fn complete(&self, completion: Completion) {
         *lock(&self.completion) = Some(completion);
         self.waker.wake();
@@ -34,17 +34,17 @@ impl OpState {
             return Poll::Ready(completion);
         }
         self.waker.register(cx.waker());
-        // It may have completion before this waker was there to be woken.
+        // The completion may have arrived before this waker was registered.
         self.take().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// In a forked child: what had completed before the fork. Takes no lock that the fork may have
-    /// caught.
+    /// Returns the completion in a forked child, if it arrived before the fork. It takes no lock
+    /// that another thread may have held at the fork.
     pub(crate) fn completed_before_fork(&self) -> Option<Completion> {
         self.completion.try_lock().ok()?.take()
     }
 
-    /// The completion, if it is there and the future has not taken it.
+    /// The completion, if it has arrived and the future has not taken it.
     pub(crate) fn into_completion(self) -> Option<Completion> {
         self.take()
     }
@@ -65,7 +65,7 @@ mod model {
 
     const SCHEDULES: usize = 20_000;
 
-    /// A future whose waker changes waits while another thread hands its completion over.
+    /// A future with a changing waker waits, while another thread delivers the completion.
     fn handed_over() {
         let op_state = Arc::new(OpState::new(Waker::noop()));
         let other = op_state.clone();

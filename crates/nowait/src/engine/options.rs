@@ -1,4 +1,4 @@
-//! How an engine is made.
+//! The options of an engine.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::history::NowaitPolicy;
 use crate::mode::Mode;
 
-/// How an engine is to be made. Every limit is one that the caller sets; nothing grows beyond.
+/// The options of an engine. The caller sets all limits. An engine does not exceed them.
 ///
 /// ```
 /// use nowait::engine::{Backend, Options};
@@ -45,60 +45,65 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults: depth 512, at most 64 workers and 512 blocking workers, the ring where it is
-    /// allowed, eager, copies of at most 256 KiB in the caller.
+    /// The default options: depth 512, at most 64 workers and 512 blocking workers, io_uring if it
+    /// is allowed, eager mode, and copies of at most 256 KiB in the calling thread.
     pub fn new() -> Options {
         Options::default()
     }
 
-    /// How many operations may be in flight at once (1 to 32,768). One more is refused as
-    /// [`Submit::Full`](super::Submit::Full); a future waits for its turn.
+    /// Sets the number of operations that may be in flight (1 to 32,768). An operation beyond that
+    /// number is refused as [`Submit::Full`](super::Submit::Full). A future waits for its turn.
     ///
-    /// A shared engine has so many places for each of three classes of operations, so that those
-    /// that wait do not keep out the others: reads and writes of regular files and block devices;
-    /// calls by path (opens, statx, [`Call`](crate::op::Call)) and closes; opens of FIFOs, reads and
-    /// writes of pipes, sockets, terminals and the like, which may wait without end. A local engine has
-    /// so many in all.
+    /// A shared engine has this number of places for each of three classes of operations, so that
+    /// operations that wait do not keep out others:
+    /// - reads and writes of regular files and block devices;
+    /// - calls by path (opens, statx, [`Call`](crate::op::Call)) and closes;
+    /// - operations that may wait without end: opens of FIFOs, and reads and writes of pipes,
+    ///   sockets, terminals and the like.
+    ///
+    /// A local engine has this number of places in all.
     #[must_use]
     pub fn depth(mut self, depth: usize) -> Options {
         self.depth = depth;
         self
     }
 
-    /// How many worker threads there may be at once for regular files and block devices (1 to 4,096).
-    /// They are started when needed and end after a while without work. One file may hold half of
-    /// them, one device three quarters.
+    /// Sets the maximum number of worker threads for regular files and block devices (1 to 4,096).
+    /// Workers are started when they are needed, and end after some time without work. One file may
+    /// use half of them, one device three quarters.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Options {
         self.workers = workers;
         self
     }
 
-    /// How many worker threads there may be at once for calls by path, and as many again for
-    /// operations that may wait without end (1 to 4,096). They are started when needed and end after a
-    /// while without work. One device may hold half of the former, one pipe half of the latter.
+    /// Sets the maximum number of worker threads for calls by path, and the maximum for operations
+    /// that may wait without end (1 to 4,096 each). Workers are started when they are needed, and
+    /// end after some time without work. One device may use half of the former, one pipe half of
+    /// the latter.
     #[must_use]
     pub fn blocking_workers(mut self, workers: usize) -> Options {
         self.blocking_workers = workers;
         self
     }
 
-    /// Insists on a backend. Without this, and without the environment variable `NOWAIT_BACKEND`
-    /// (`uring` or `threads`), the ring is used where kernel and sandbox allow one.
+    /// Requires a backend. Without this option io_uring is used if the kernel and the sandbox allow
+    /// it, otherwise threads. The environment variable `NOWAIT_BACKEND` (`uring` or `threads`)
+    /// takes precedence over this option.
     #[must_use]
     pub fn backend(mut self, backend: Backend) -> Options {
         self.backend = Some(backend);
         self
     }
 
-    /// The mode of files that have none of their own.
+    /// Sets the mode of files that have no mode of their own.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Options {
         self.mode = mode;
         self
     }
 
-    /// Who says whether a read tries the page cache in its caller first.
+    /// Sets the policy by which a read tries the page cache in the calling thread first.
     ///
     /// ```
     /// use nowait::engine::Options;
@@ -114,8 +119,8 @@ impl Options {
         self
     }
 
-    /// The largest read, in bytes, that is copied from the page cache in the caller; a larger one
-    /// goes to a worker, so that it does not keep an event loop.
+    /// Sets the size in bytes of the largest read that is copied from the page cache in the calling
+    /// thread. A worker does larger reads, so that they do not hold up an event loop.
     #[must_use]
     pub fn copy_limit(mut self, bytes: usize) -> Options {
         self.copy_limit = bytes;
@@ -135,20 +140,19 @@ impl Options {
     }
 }
 
-/// The options of the ring.
+/// Options of the ring.
 impl Options {
-    /// Polls the device for completions instead of waiting for its interrupt.
+    /// Polls the device for completions instead of waiting for its interrupts.
     ///
-    /// Such an engine reads and writes files opened with O_DIRECT and nothing else: reads and
-    /// writes of others complete with [`NeedsDirect`](ErrorKind::NeedsDirect), and where the device
-    /// has no queues to be polled with [`NeedsPollQueues`](ErrorKind::NeedsPollQueues) (an NVMe
-    /// drive has them with the kernel's parameter `nvme.poll_queues=N`). Operations that move no
-    /// data are done by workers. A local engine looks at the device in
-    /// [`reap`](super::LocalEngine::reap); a shared engine's owner spins while anything is in
-    /// op_state.
+    /// Such an engine reads and writes only files opened with O_DIRECT. Reads and writes of other
+    /// files complete with [`NeedsDirect`](ErrorKind::NeedsDirect). Reads and writes of a device
+    /// without poll queues complete with [`NeedsPollQueues`](ErrorKind::NeedsPollQueues). An NVMe
+    /// drive has poll queues with the kernel parameter `nvme.poll_queues=N`. Workers do operations
+    /// that transfer no data. A local engine polls the device in [`reap`](super::LocalEngine::reap). The
+    /// owner of a shared engine polls without sleeping while anything is in flight.
     ///
     /// Follows io_uring_setup(2). Making the engine fails with [`NeedsRing`](ErrorKind::NeedsRing)
-    /// where such a ring is not to be had.
+    /// if such a ring is not available.
     ///
     /// ```
     /// use nowait::ErrorKind;
@@ -176,14 +180,15 @@ impl Options {
         self
     }
 
-    /// Has a thread of the kernel's take submissions, so that submitting needs no system call. After
-    /// `idle` without work (in whole milliseconds, at least one) it sleeps, and is woken when needed.
+    /// Has a kernel thread take submissions, so that submitting needs no system call. The thread
+    /// sleeps after `idle` without work (in whole milliseconds, at least one), and is woken when it
+    /// is needed.
     ///
-    /// It takes a processor as long as it does not sleep. Nobody can tell any more which completions
-    /// were there at once, so no completion of the ring is counted as cached.
+    /// The kernel thread occupies a processor while it does not sleep. It is then unknown which
+    /// operations completed immediately, so no completion of the ring counts as cached.
     ///
     /// Follows io_uring_setup(2). Making the engine fails with [`NeedsRing`](ErrorKind::NeedsRing)
-    /// where such a ring is not to be had (before 5.13 only the superuser has one).
+    /// if such a ring is not available (before Linux 5.13 it needs root).
     ///
     /// ```
     /// use nowait::engine::{Feature, Options};
@@ -203,31 +208,32 @@ impl Options {
         self
     }
 
-    /// Binds that thread to a processor (`IORING_SETUP_SQ_AFF`); only with
-    /// [`sqpoll`](Options::sqpoll).
+    /// Binds the kernel thread of [`sqpoll`](Options::sqpoll) to a processor
+    /// (`IORING_SETUP_SQ_AFF`). It is an error without that option.
     #[must_use]
     pub fn sqpoll_cpu(mut self, cpu: u32) -> Options {
         self.ring.sqpoll_cpu = Some(cpu);
         self
     }
 
-    /// How many threads of its own the kernel may start for this ring's operations: for those that
-    /// end in bounded time (regular files and block devices) and for the others; 0 leaves a limit as
-    /// it is. Without this the kernel's limits are those of io_uring_register(2),
-    /// `IORING_REGISTER_IOWQ_MAX_WORKERS` (5.15); they are the driving thread's, and hold for all
-    /// rings that it makes.
+    /// Limits the kernel's own worker threads for the ring. `bounded` is for operations that end in
+    /// bounded time (regular files and block devices), `unbounded` for all others. 0 leaves a limit
+    /// unchanged.
+    ///
+    /// The default limits are described in io_uring_register(2), `IORING_REGISTER_IOWQ_MAX_WORKERS`
+    /// (Linux 5.15). The limits belong to the driving thread, and apply to all rings that it makes.
     #[must_use]
     pub fn ring_workers(mut self, bounded: u32, unbounded: u32) -> Options {
         self.ring.workers = Some([bounded, unbounded]);
         self
     }
 
-    /// Registers the memory of this pool with the ring: reads into its buffers and writes from them
-    /// spare the kernel looking up their pages each time. Several pools may be given.
+    /// Registers the memory of this pool with the ring. The kernel then need not look up the pages
+    /// of its buffers at each read or write. Several pools may be given.
     ///
-    /// Where the kernel refuses (its pages count against RLIMIT_MEMLOCK) the buffers work as any
-    /// others, and [`features`](super::Engine::features) says why. Follows io_uring_register(2),
-    /// `IORING_REGISTER_BUFFERS`.
+    /// If the kernel refuses (the pages count against RLIMIT_MEMLOCK), the buffers work as ordinary
+    /// memory, and [`features`](super::Engine::features) gives the reason. Follows
+    /// io_uring_register(2), `IORING_REGISTER_BUFFERS`.
     ///
     /// ```
     /// use nowait::buffer::BufferPool;

@@ -24,26 +24,26 @@ use crate::registered::{Notified, Table};
 use crate::sync::spawn;
 use crate::sys::eventfd::notify;
 
-/// What is on its way to the owner thread.
+/// The messages to the owner thread.
 #[derive(Debug)]
 pub(super) struct Inbox {
     messages: SegQueue<Message>,
     sleep: Sleep,
     closing: AtomicBool,
     wake: Arc<OwnedFd>,
-    /// The operations that the ring carries out.
+    /// The operations that the ring supports.
     pub(super) supported: Supported,
 }
 
 #[derive(Debug)]
 pub(super) enum Message {
     Submit(Request),
-    /// Operations that are linked.
+    /// Linked operations.
     Chain(Vec<Request>),
     Cancel(Ticket, ErrorKind),
-    /// Registers room for a set's files.
+    /// Registers a table for the files of a set.
     Register(Arc<Table>, mpsc::Sender<std::io::Result<()>>),
-    /// Files of the set have come or gone.
+    /// Files were added to the set or removed from it.
     Files,
 }
 
@@ -80,7 +80,7 @@ pub(super) fn start_owner(
 ) -> std::io::Result<(Arc<Inbox>, Features)> {
     let (told, answer) = mpsc::channel();
     let (core, pools) = (core.clone(), pools.clone());
-    // Of each class as many as there are places.
+    // The ring has a slot for each place of each class.
     let slots = options.depth * Class::ALL.len();
     let options = options.ring.clone();
     spawn(c"nowait-owner", move || {
@@ -107,10 +107,10 @@ pub(super) fn start_owner(
         .unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
 }
 
-/// How many times the owner lets others run before it sleeps.
+/// The number of yields of the owner before it sleeps.
 const LINGER: usize = 4;
 
-/// The owner's life: take in, submit, reap, wake the waiting, sleep.
+/// The loop of the owner: take messages, submit, reap, deliver completions, sleep.
 fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
     let mut out = |out: Out| match out {
         Out::Done(reply, completion) => {
@@ -124,21 +124,21 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
         while let Some(message) = inbox.messages.pop() {
             match message {
                 Message::Submit(request) if ring.takes(&request.op.kind) => {
-                    // There are as many slots as places.
+                    // The ring has a slot for each place, so this happens only with a broken ring.
                     if let Some(request) = ring.push(request) {
                         pools.push(request);
                     }
                 }
                 Message::Submit(request) => out(Out::without_ring(core, request, false)),
                 Message::Chain(requests) => {
-                    // Given back by a ring that can't be entered any more.
+                    // Returned by a ring that can no longer be entered.
                     for request in ring.push_chain(requests).into_iter().flatten() {
                         let (reply, completion) = request.stop(core, ErrorKind::NeedsRing);
                         out(Out::Done(reply, completion));
                     }
                 }
                 Message::Cancel(ticket, why) => {
-                    // It may have gone on to a worker while the message was on its way.
+                    // The operation may have moved to a worker while the message was in the queue.
                     if !ring.cancel(ticket, why) {
                         pools.cancel(ticket, why);
                     }
@@ -146,14 +146,14 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
                 Message::Register(table, told) => {
                     let _ = told.send(ring.register_files(&table));
                 }
-                // The flush applies it.
+                // The flush applies the changes.
                 Message::Files => {}
             }
         }
         ring.flush(&mut out);
         ring.drain(&mut out);
         if ring.has_unflushed() {
-            // What just came out was a short read: its next piece waits to be submitted.
+            // A completion was a short read: its next part has to be submitted.
             continue;
         }
         let over = |ring: &Ring| inbox.closing.load(Ordering::Acquire) && ring.held() == 0;
@@ -161,12 +161,13 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
             return;
         }
         if ring.spins() {
-            // Its completions come only to whoever asks: it sleeps while it holds none.
+            // Completions of a polling ring arrive only when the device is polled. The owner sleeps
+            // only if the ring holds no operation.
             ring.wait(Until::count(0), Some(Duration::ZERO));
             std::thread::yield_now();
             continue;
         }
-        // Whoever was just given a completion often has another operation at once.
+        // A thread that just received a completion often submits the next operation soon.
         for _ in 0..LINGER {
             if !inbox.messages.is_empty() {
                 break;

@@ -1,4 +1,4 @@
-//! The workers of an engine: a pool for each class of operations.
+//! The workers of an engine: one pool for each class of operations.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Pools {
         }))
     }
 
-    /// Starts the first worker, to learn whether threads can be had at all.
+    /// Starts the first worker, to find out if threads can be started at all.
     pub(crate) fn start(&self) -> Result<()> {
         self.of(Class::File).start()
     }
@@ -34,7 +34,7 @@ impl Pools {
         &self.0[class as usize]
     }
 
-    /// Has a worker carry out an operation. Where no thread can be started for its class, one of
+    /// Has a worker carry out an operation. If no thread can be started for its class, a worker of
     /// another class does it.
     pub(crate) fn push(&self, request: Request) {
         let own = Class::of(&request.op.kind);
@@ -50,12 +50,12 @@ impl Pools {
         }
     }
 
-    /// Has one more worker take turns at a task. Says whether there is one to do so.
+    /// Has one more worker take turns at a task. Returns false if there is no worker for it.
     pub(crate) fn help(&self, task: Arc<dyn Task>) -> bool {
         self.of(Class::File).help(task)
     }
 
-    /// How many workers may take turns at one task.
+    /// The number of workers that may take turns at one task.
     pub(crate) fn helpers(&self) -> usize {
         self.of(Class::File).share_of_a_file()
     }
@@ -65,7 +65,8 @@ impl Pools {
         self.of(Class::Call).discard(unwanted);
     }
 
-    /// Stops an operation that no worker has begun, or that can be stopped. Says whether it is one.
+    /// Stops an operation that no worker has begun, or that can be stopped. Returns true if it was
+    /// found.
     pub(crate) fn cancel(&self, ticket: Ticket, why: ErrorKind) -> bool {
         self.0.iter().any(|pool| pool.cancel(ticket, why))
     }

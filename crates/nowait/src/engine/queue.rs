@@ -18,7 +18,7 @@ use crate::stats::Stats;
 
 /// A submission queue and a completion queue: [`Engine`] or [`LocalEngine`].
 ///
-/// For code that works with either. Each method does what the engine's own method of that name does.
+/// For code that works with both. Each method is the engine's method of the same name.
 ///
 /// ```
 /// use nowait::engine::{Engine, LocalEngine, Queue, Wait};

@@ -10,36 +10,36 @@ use crate::completion::Completion;
 use crate::foreign;
 use crate::handle::Handle;
 
-/// Where a completion goes, and the class whose place it gives back.
+/// The destination of a completion, and the class whose place it gives back.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// To the thread that drives the engine itself.
+    /// The thread that drives the engine.
     Local,
-    /// To a future.
+    /// A future.
     OpState(Arc<OpState>, Class),
-    /// To a reaper.
+    /// A reaper.
     Queue(Arc<CompletionQueue>, Class),
-    /// Nowhere: a readahead.
+    /// None: the operation is a readahead.
     Ahead,
 }
 
-/// A completion that nothing waits for any more. To drop it may close a file, which can wait, and
-/// runs destructors of the program: the owner leaves that to a worker.
+/// A completion that nothing waits for. Dropping it may close a file, which may wait, and runs
+/// destructors of the program. The owner leaves that to a worker.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Unwanted {
     completion: Completion,
-    /// The place that it takes until it is dropped.
+    /// The place that it occupies until it is dropped.
     place: Option<Class>,
 }
 
 impl Unwanted {
-    /// The file it may close.
+    /// The file that it may close.
     pub(crate) fn handle(&self) -> Option<&Handle> {
         self.completion.op.kind.handle()
     }
 
-    /// Drops it.
+    /// Drops the completion, and gives its place back.
     pub(crate) fn discard(self, core: &Core) {
         foreign::discard(self.completion);
         if let Some(class) = self.place {
@@ -49,8 +49,7 @@ impl Unwanted {
 }
 
 impl Reply {
-    /// Hands the completion over. Runs on the owner or on a worker. Gives it back if nothing waits
-    /// for it.
+    /// Delivers the completion, on the owner or on a worker. Returns it if nothing waits for it.
     pub(crate) fn deliver(self, core: &Core, completion: Completion) -> Option<Unwanted> {
         match self {
             Reply::Local => None,
@@ -65,10 +64,11 @@ impl Reply {
                 }
                 core.places(class).give_back(1);
                 op_state.complete(completion);
-                // Its future may have been dropped since.
+                // The future may have been dropped since.
                 unwanted(Arc::into_inner(op_state)?.into_completion()?, None)
             }
-            // It counts as in flight until it is reaped: unreaped completions are memory too.
+            // The operation is in flight until it is reaped, because unreaped completions use
+            // memory too.
             Reply::Queue(completions, class) => {
                 let completion = completions.push(class, completion)?;
                 Some(Unwanted {

@@ -1,4 +1,4 @@
-//! A request: one operation on its way through an engine.
+//! A request: one operation inside an engine.
 
 use std::time::Instant;
 
@@ -15,26 +15,26 @@ use crate::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
 use crate::sys::process::page_size;
 
-/// One operation on its way.
+/// One operation inside an engine.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) op: Op,
     pub(crate) ticket: Ticket,
     pub(crate) reply: Reply,
-    /// What the caller's own try brought already.
+    /// The provenance of the bytes that the calling thread has read already.
     pub(crate) provenance: Provenance,
-    /// The caller tried, and the page cache did not have the next byte.
+    /// True if the calling thread tried, and the page cache did not have the next byte.
     pub(crate) missed: bool,
-    /// The bytes of what is left that were in the page cache, if they were counted.
+    /// The number of remaining bytes that were in the page cache, if they were counted.
     pub(crate) resident: Option<u32>,
-    /// When it was queued, for one in 64.
+    /// The time when it was queued, for one request in 64.
     pub(crate) queued: Option<Instant>,
-    /// Somebody wants it stopped, and this is why.
+    /// The reason for stopping the operation, if it is to be stopped.
     pub(crate) stopped: Option<ErrorKind>,
 }
 
 impl Request {
-    /// A request with what the caller's own try left to do, and who is to do it.
+    /// Makes a request for the part of an operation that the calling thread left, with its route.
     #[inline]
     pub(crate) fn new(
         op: Op,
@@ -56,12 +56,12 @@ impl Request {
         (request, rest.route)
     }
 
-    /// Its deadline, if it has one.
+    /// The deadline and the ticket, if there is a deadline.
     pub(crate) fn due(&self) -> Option<(Instant, Ticket)> {
         Some((self.op.get_deadline()?, self.ticket))
     }
 
-    /// Notes where the `n` bytes of one kernel read came from.
+    /// Records the origin of the `n` bytes of one kernel read.
     pub(crate) fn arrived(&mut self, n: usize, arrival: Arrival) {
         let n = match &mut self.op.kind {
             Kind::Read(read) => read.brings(n),
@@ -98,8 +98,8 @@ impl Request {
         self.provenance.add(n, origin);
     }
 
-    /// Whether a worker should find out how much of it is in the page cache: a read of several pages
-    /// that the caller has not tried.
+    /// Returns true if a worker should count how much of the data is in the page cache. That is so
+    /// for a read of several pages that the calling thread has not tried.
     pub(crate) fn wants_origin(&self) -> bool {
         let Kind::Read(read) = &self.op.kind else {
             return false;
@@ -113,8 +113,8 @@ impl Request {
             && self.op.kind.handle().is_some_and(cacheable)
     }
 
-    /// Reads what the page cache holds, in a worker, and counts the resident bytes of the rest. Returns
-    /// the result if that was all.
+    /// Reads cached data in a worker, and counts the resident bytes of the rest. Returns the result
+    /// if nothing is left.
     pub(crate) fn try_cache(&mut self) -> Option<Result<usize, Errno>> {
         let handle = self.op.kind.handle()?.clone();
         let Kind::Read(read) = &mut self.op.kind else {
@@ -136,7 +136,7 @@ impl Request {
                 handle.history().found(false);
             }
             Err(Errno::OPNOTSUPP) => handle.nowait_read_refused(),
-            // The ordinary read reports the error, or the end of the file.
+            // The ordinary read reports the error or the end of the file.
             _ => {}
         }
         let Kind::Read(read) = &self.op.kind else {
@@ -148,8 +148,8 @@ impl Request {
         None
     }
 
-    /// A readahead, as a request for a worker. `None` if as many readaheads are in flight as the engine
-    /// allows, or in a forked child.
+    /// Makes a request for a readahead by a worker. Returns `None` if the engine's limit of
+    /// readaheads is reached, or in a forked child.
     pub(crate) fn ahead(core: &Core, op: Op, ticket: Ticket) -> Option<Request> {
         if !core.process.is_here() || !core.aheads.try_take(1) {
             return None;
@@ -178,7 +178,8 @@ impl Request {
             let ns = ns_since(queued);
             counters.latency(ns);
             if !matches!(self.reply, Reply::OpState(..)) {
-                // A future's way back, by a wake-up, is still before it.
+                // For a future the wake-up is still to come, so the future measures the handoff
+                // itself.
                 core.policy.handed_off(self.provenance, ns);
             }
         }
@@ -205,11 +206,11 @@ impl Request {
         (self.reply, completion)
     }
 
-    /// The completion of a request that was stopped before anybody began it.
+    /// The completion of a request that was stopped before it began.
     pub(crate) fn stop(mut self, core: &Core, why: ErrorKind) -> (Reply, Completion) {
         self.stopped = Some(why);
         let result = match self.op.kind.settle(Err(Errno::CANCELED)) {
-            // What its caller's part has written counts.
+            // Data that the calling thread has transferred counts.
             Step::Done(result) => result,
             Step::Again => Err(Errno::CANCELED),
         };

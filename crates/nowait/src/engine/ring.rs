@@ -1,12 +1,13 @@
-//! The ring: an io_uring that one thread submits to and reaps, with the operations it owns.
+//! An io_uring ring and the operations that it holds. One thread submits to the ring and reaps it.
 //!
-//! A slot holds one request from `push` until the kernel's last result for it is there; slots never
-//! move, so the pointers in the ring's entries stay good. The entry's user data is the slot's
-//! number.
+//! A slot holds one request from `push` until the last completion for it is consumed. Slots never
+//! move, so pointers in submission queue entries stay valid. The user data of an entry is the
+//! slot's number.
 //!
-//! A result that is in the completion queue when submission returns was had without waiting:
-//! `flush` marks how far the queue reached then, and only entries before that mark, of operations
-//! submitted in that very flush, count as page cache hits.
+//! A completion that is in the completion queue when the submitting call returns did not wait for
+//! the device. `flush` records how many completions were there at that moment (`mark`). A
+//! completion counts as a page cache hit only if it is before that mark and its operation was
+//! submitted in the same flush.
 #![allow(unsafe_code)]
 
 pub(super) mod capabilities;
@@ -49,72 +50,76 @@ use crate::stats::Count;
 use crate::sys::eventfd::eventfd;
 use crate::sys::{self, Errno};
 
-/// User data of the read that wakes us.
+/// User data of the eventfd read that wakes the ring's thread.
 const WAKE: u64 = u64::MAX;
-/// User data of cancel requests, whose own results don't matter.
+/// User data of cancel requests. Their own results are ignored.
 const CANCEL: u64 = u64::MAX - 1;
-/// So many reads that miss are submitted at once. The kernel holds back the requests of a longer
-/// submission until the last of them is prepared (it plugs the block queue for more than two), and
-/// the device idles meanwhile. Batches of hits don't mind, and go whole.
+/// The number of reads submitted in one call while reads miss. The kernel plugs the block queue for
+/// a submission of more than two requests: it holds requests back until the last one is prepared,
+/// and the device is idle meanwhile. Batches of hits are submitted whole.
 const PIECE: usize = 2;
 
-/// How soon an operation that was not stopped is asked to stop again, and how rarely in the end.
+/// The first and the longest pause before an operation that did not stop is cancelled again.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Ring {
     ring: IoUring,
-    /// What it is entered by instead of its descriptor, in its thread.
+    /// The registered number of the ring, which its thread uses instead of the descriptor.
     number: Option<u32>,
-    /// A thread of the kernel's takes what is queued.
+    /// True if a kernel thread takes submissions (SQPOLL).
     sqpoll: bool,
-    /// Completions are polled for, and reads and writes of O_DIRECT files alone are taken.
+    /// True if completions are polled for (IOPOLL). Only reads and writes of O_DIRECT files are
+    /// accepted.
     polled: bool,
-    /// One call waits for many within a time, and for one after it.
+    /// True if one call can wait for several completions within a time, and then for one
+    /// (`IORING_FEAT_MIN_TIMEOUT`).
     min_wait: bool,
     registered: Registered,
     slots: Box<[Slot]>,
     free: Vec<u32>,
     supported: Supported,
-    /// The chains it holds, by numbers of its own.
+    /// The chains that the ring holds, by number.
     chains: HashMap<u32, LinkState>,
     next_chain: u32,
     core: Arc<Core>,
-    /// Counts flushes: a slot remembers in which one it is submitted.
+    /// The number of the current flush. Each slot records the flush that submits it.
     flush: u64,
-    /// How many entries were made in all: each is known by its number.
+    /// The number of entries made so far. Each entry is identified by its number.
     numbered: u64,
-    /// How many of them the kernel has taken.
+    /// The number of entries that the kernel has taken.
     taken: u64,
-    /// Entries of operations wait for a flush.
+    /// True if entries of operations wait for a flush.
     queued: bool,
-    /// A chain is among them: they are submitted together.
+    /// True if a chain is among the queued entries: they are submitted in one call.
     linked: bool,
-    /// How many of those the page cache may serve.
+    /// The number of queued operations that the page cache may serve.
     buffered: usize,
-    /// The last flush met such as it did not.
+    /// True if the last flush contained reads that missed the page cache.
     cold: bool,
-    /// Completions come only in `wait` (DEFER_TASKRUN), so what is there earlier was inline, also
-    /// after several submissions.
+    /// True if the ring was set up with DEFER_TASKRUN. Completions are then delivered only in
+    /// `wait`. Those that are there before completed during submission, even after several
+    /// submissions.
     deferred: bool,
-    /// The kernel takes nothing more from us.
+    /// True after the kernel refused a submission. Nothing more is submitted.
     broken: bool,
-    /// Nor does it let us enter the ring at all.
+    /// True if io_uring_enter(2) is denied: the ring cannot be entered at all.
     denied: bool,
-    /// Completions, by their user data, that were taken from the queue and not consumed yet.
+    /// Completions taken from the queue and not yet consumed, by user data.
     aside: VecDeque<(u64, i32)>,
-    /// Some were delivered while a submission was tried again.
+    /// True if completions were delivered while a submission was retried.
     stirred: bool,
-    /// How many completion entries were consumed in all.
+    /// The number of completions consumed so far.
     seen: u64,
-    /// Up to which one the last flush found them there.
+    /// The number of the last completion that was in the queue when the last flush ended.
     mark: u64,
     wake: Arc<OwnedFd>,
     wake_count: Box<[u8; 8]>,
     wake_armed: bool,
-    /// The thread that drives it is the program's, and takes signals.
+    /// True if a thread of the program drives the ring, to which signals are delivered.
     takes_signals: bool,
-    /// When operations that are to be stopped, and have not been, are to be asked again.
+    /// The time of the next attempt to cancel operations that did not stop, and the pause before
+    /// it.
     ask_again: Option<(Instant, Duration)>,
 }
 
@@ -122,27 +127,31 @@ pub(crate) struct Ring {
 struct Slot {
     request: Option<Request>,
     flush: u64,
-    /// The number of its entry.
+    /// The number of the operation's submission queue entry.
     entry: u64,
-    /// Somebody else than the submission looks into the page cache for it (IOSQE_ASYNC).
+    /// True if the submitting call itself does not look into the page cache: with IOSQE_ASYNC,
+    /// SQPOLL, and for members of a chain.
     elsewhere: bool,
-    /// A thread of the kernel's is to do it: the ring had to wait and had no way to.
+    /// True if a kernel worker is to do the operation (IOSQE_ASYNC), because the ring returned
+    /// EAGAIN.
     asynchronous: bool,
-    /// The chain it belongs to.
+    /// The chain that the operation belongs to.
     chain: Option<u32>,
-    /// How many times it was interrupted.
+    /// The number of times that the operation returned EINTR.
     interrupted: u32,
 }
 
 impl Ring {
-    /// Makes a ring for `depth` operations. Must be called on the thread that will drive it.
+    /// Makes a ring for `depth` operations. It must be called on the thread that will drive the
+    /// ring.
     pub(crate) fn new(
         core: &Arc<Core>,
         depth: usize,
         options: &RingOptions,
     ) -> std::io::Result<(Ring, Features)> {
         let entries = to_u32(depth.next_power_of_two().min(ENTRIES));
-        // Room for every completion, the wake-up and the cancels: the queue can't overflow.
+        // The queue has room for all completions, the wake-up and the cancel requests: it cannot
+        // overflow.
         let completions = to_u32(2 * depth.next_power_of_two() + 8);
         let Made {
             ring,
@@ -192,54 +201,55 @@ impl Ring {
         Ok((ring, features))
     }
 
-    /// Says that the thread that drives it takes signals: what could raise one is left to the
-    /// kernel's own workers, which don't.
+    /// Records that the program's own thread drives the ring. Operations that may raise a signal
+    /// are then left to kernel workers, which take no signals.
     pub(crate) fn takes_signals(&mut self) {
         self.takes_signals = true;
     }
 
-    /// What another thread writes to in order to wake this one from `wait`.
+    /// The eventfd that another thread writes to in order to wake this thread from `wait`.
     pub(crate) fn waker(&self) -> &Arc<OwnedFd> {
         &self.wake
     }
 
-    /// Whether this kernel's ring does this operation, and as the system call would.
+    /// Returns true if the ring supports this operation with the semantics of the system call.
     pub(crate) fn takes(&self, kind: &Kind) -> bool {
         !self.broken && self.supported.contains(kind)
     }
 
-    /// The operations that it carries out, for other threads.
+    /// The operations that the ring supports, for use by other threads.
     pub(crate) fn supported(&self) -> &Supported {
         &self.supported
     }
 
-    /// Whether what it holds is done only if somebody polls for it: `wait` must be called again and
-    /// again.
+    /// Returns true if completions arrive only when the device is polled: `wait` must then be
+    /// called repeatedly.
     pub(crate) fn spins(&self) -> bool {
         self.polled && self.held() > 0
     }
 
-    /// Whether one call waits for many within a time, and for one after it.
+    /// Returns true if one call can wait for several completions within a time, and then for one.
     pub(crate) fn waits_for_batches(&self) -> bool {
         self.min_wait && !self.polled
     }
 
-    /// Registers room for the files of a set.
+    /// Registers a table for the files of a set.
     pub(crate) fn register_files(&mut self, table: &Arc<Table>) -> std::io::Result<()> {
         self.registered.files(&self.ring, table)
     }
 
-    /// How many operations it holds.
+    /// The number of operations that the ring holds.
     pub(crate) fn held(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether entries of operations wait for a flush. `wait` does not submit them.
+    /// Returns true if entries of operations wait for a flush. `wait` does not submit them.
     pub(crate) fn has_unflushed(&self) -> bool {
         self.queued
     }
 
-    /// Takes an operation in; `flush` gives it to the kernel. Gives it back if every slot is taken.
+    /// Queues an operation, which `flush` submits. Returns the operation if no slot is free or it
+    /// cannot be queued.
     #[must_use]
     #[inline]
     pub(crate) fn push(&mut self, request: Request) -> Option<Request> {
@@ -253,14 +263,15 @@ impl Ring {
         self.release(index)
     }
 
-    /// Puts the entry of a slot's operation into the submission queue. False if it can't be: the
-    /// kernel never sees it.
+    /// Puts the entry of a slot's operation into the submission queue. Returns false if that is
+    /// impossible. The kernel then never sees the entry.
     #[must_use]
     fn prepare(&mut self, index: u32) -> bool {
         self.entry(index).is_some_and(|entry| self.enqueue(&entry))
     }
 
-    /// As `prepare`, of an operation that was at the kernel before: if it can't be, workers have it.
+    /// Like `prepare`, for an operation that was submitted before. A worker gets it if it cannot be
+    /// queued.
     fn prepare_again(&mut self, index: u32, out: &mut impl FnMut(Out)) {
         if !self.prepare(index)
             && let Some(request) = self.release(index)
@@ -269,7 +280,7 @@ impl Ring {
         }
     }
 
-    /// The entry of a slot's operation, which is submitted by the next flush.
+    /// The submission queue entry of a slot's operation. The next flush submits it.
     fn entry(&mut self, index: u32) -> Option<squeue::Entry> {
         self.registered.refresh(&self.ring);
         let slot = &mut self.slots[index as usize];
@@ -292,7 +303,7 @@ impl Ring {
         Some(kind.sqe(&known).flags(flags).user_data(u64::from(index)))
     }
 
-    /// Queues an entry that is no operation's.
+    /// Queues an entry that belongs to no operation.
     fn enqueue_own(&mut self, entry: &squeue::Entry) -> bool {
         self.numbered += 1;
         self.enqueue(entry)
@@ -300,10 +311,10 @@ impl Ring {
 
     fn enqueue(&mut self, entry: &squeue::Entry) -> bool {
         loop {
-            // SAFETY: Assumption: whatever the entry points to is owned by a request in a slot of
-            // `self.slots`, or by `self`, and neither moves, is touched or is freed until the
-            // entry's completion is consumed. Slots are boxed and never reallocated; `Drop`
-            // leaks them if the kernel does not let go in time.
+            // SAFETY: Assumption: a request in a slot of `self.slots`, or `self`, owns all memory
+            // that the entry points to. Neither is moved, touched or freed until the entry's
+            // completion is consumed. Slots are boxed and never reallocated. `Drop` leaks them if
+            // the kernel does not release them in time.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return true;
             }
@@ -313,8 +324,8 @@ impl Ring {
         }
     }
 
-    /// Gives everything queued to the kernel, and marks what was done at once. `out` gets what was
-    /// there before.
+    /// Submits all queued entries, and marks those that completed immediately. `out` receives the
+    /// completions that were there before.
     pub(crate) fn flush(&mut self, out: &mut impl FnMut(Out)) {
         self.registered.refresh(&self.ring);
         if self.queued {
@@ -322,7 +333,7 @@ impl Ring {
             self.queued = false;
             let buffered = std::mem::take(&mut self.buffered);
             if self.sqpoll {
-                // Its thread takes them from here.
+                // The kernel thread takes the entries from here.
                 self.linked = false;
                 self.rouse();
                 self.flush += 1;
@@ -330,7 +341,7 @@ impl Ring {
             }
             let all = self.ring.submission().len();
             let linked = std::mem::take(&mut self.linked);
-            // A chain that is submitted in pieces is several.
+            // A chain must be submitted in one call: in several it would be several chains.
             let piece = if self.cold && buffered > 0 && !linked {
                 PIECE
             } else {
@@ -353,11 +364,12 @@ impl Ring {
         }
     }
 
-    /// As `flush`, and waits in the same call until so many completions are there, of which none was
-    /// had at once. What may be cached, or be taken otherwise, is flushed as ever, without a wait.
+    /// Like `flush`, but the same call also waits for `want` completions, none of which count as
+    /// immediate. Operations that the page cache may serve, chains and SQPOLL rings are flushed
+    /// without a wait.
     pub(crate) fn flush_and_wait(&mut self, want: usize, out: &mut impl FnMut(Out)) {
-        // What is there is told apart by the flush that it was submitted in, so it is taken first; and
-        // who asks an operation to stop may have to ask again.
+        // Completions are matched with the flush that submitted them, so those present are consumed
+        // first. If a cancel request may have to be repeated, this call does not wait.
         let seen = self.seen;
         self.drain(out);
         let came = self.seen > seen || self.ask_again.is_some();
@@ -374,18 +386,19 @@ impl Ring {
             self.mark = self.seen;
             self.flush += 1;
         } else {
-            // The rest of them, or what is wrong.
+            // Submits the remaining entries, or handles the error.
             self.flush(out);
         }
     }
 
-    /// The ring is never entered again, so what the kernel has not taken, workers may have.
+    /// Removes the operations that the kernel has not taken, for workers to do. The ring submits
+    /// nothing more.
     fn give_up(&mut self, out: &mut impl FnMut(Out)) {
         for (index, slot) in (0..).zip(&mut self.slots) {
             let untaken = slot.entry >= self.taken;
             if let Some(request) = slot.request.take_if(|_| untaken) {
                 self.free.push(index);
-                // Workers keep no order.
+                // Workers do not preserve the order of a chain.
                 let chained = slot.chain.take().is_some();
                 out(Out::without_ring(&self.core, request, chained));
             }
@@ -400,7 +413,7 @@ impl Ring {
         self.flush += 1;
     }
 
-    /// Consumes what is in the completion queue.
+    /// Consumes the completions in the completion queue.
     pub(crate) fn drain(&mut self, out: &mut impl FnMut(Out)) {
         loop {
             let next = || {
@@ -414,7 +427,7 @@ impl Ring {
             match data {
                 WAKE => self.wake_armed = false,
                 CANCEL => {}
-                // Of an operation: the number of its slot.
+                // The user data of an operation is the number of its slot.
                 index => {
                     if let Ok(index) = u32::try_from(index) {
                         self.complete(index, result, out);
@@ -439,7 +452,7 @@ impl Ring {
         };
         let result = usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
         let result = match result {
-            // Said of every read and write whose device has nothing to be polled.
+            // A polled ring returns this for all reads and writes of a device without poll queues.
             Err(Errno::OPNOTSUPP) if self.polled && request.op.kind.is_unflagged() => {
                 request.stopped = Some(ErrorKind::NeedsPollQueues);
                 Err(Errno::CANCELED)
@@ -450,7 +463,7 @@ impl Ring {
             return self.complete_member(id, index, result, arrival, out);
         }
         match result {
-            // A signal met one of the kernel's own workers; nobody asked for a stop.
+            // A signal interrupted a kernel worker. No stop was requested.
             Err(Errno::INTR)
                 if request.stopped.is_none()
                     && request.op.kind.may_repeat()
@@ -459,8 +472,8 @@ impl Ring {
                 slot.interrupted += 1;
                 return self.prepare_again(index, out);
             }
-            // The ring would have to wait and has no way to: a thread has, the kernel's if it can
-            // only be done there.
+            // The ring would have to wait and cannot. A worker can, or a kernel worker if the
+            // operation has no blocking form.
             Err(Errno::AGAIN) if request.op.kind.is_ring_only() && !slot.asynchronous => {
                 slot.asynchronous = true;
                 return self.prepare_again(index, out);
@@ -479,7 +492,7 @@ impl Ring {
         }
     }
 
-    /// Takes a result in: what the operation makes of it, unless somebody wants it stopped.
+    /// Gives a result to the operation. An operation that is to be stopped is not continued.
     fn step(&mut self, index: u32, result: Result<usize, Errno>, arrival: Arrival) -> Step {
         let Some(request) = &mut self.slots[index as usize].request else {
             return Step::Done(result);
@@ -513,7 +526,8 @@ impl Ring {
         std::mem::take(&mut self.slots[index as usize]).request
     }
 
-    /// Asks the kernel to stop an operation; its completion tells whether it did.
+    /// Asks the kernel to cancel an operation. Its completion tells if that succeeded. Returns true
+    /// if the ring holds the operation.
     pub(crate) fn cancel(&mut self, ticket: Ticket, why: ErrorKind) -> bool {
         let held = self.slots.iter_mut().position(|slot| {
             let request = slot.request.as_mut().filter(|p| p.ticket == ticket);
@@ -526,7 +540,7 @@ impl Ring {
         held.is_some()
     }
 
-    /// Asks the kernel to stop what a slot holds.
+    /// Asks the kernel to cancel the operation in a slot.
     fn ask_one(&mut self, index: usize) {
         let entry = opcode::AsyncCancel::new(index as u64);
         self.queued |= self.enqueue_own(&entry.build().user_data(CANCEL));
@@ -543,10 +557,12 @@ impl Ring {
         self.ask_to_stop();
     }
 
-    /// Asks for every operation that somebody wants stopped; says whether there is one.
+    /// Asks the kernel to cancel all operations that are to be stopped. Returns true if there was
+    /// one.
     fn ask_to_stop(&mut self) -> bool {
         if self.polled {
-            // Such a ring has no entry for it, and what it holds is its device's.
+            // A polled ring does not support cancel requests, and its operations end when the
+            // device completes them.
             return false;
         }
         let mut asked = false;
@@ -560,8 +576,8 @@ impl Ring {
         asked
     }
 
-    /// A request to stop can meet an operation at a moment when it can't be stopped (it was just
-    /// woken, on kernels like 6.1), and is forgotten: it is asked again, ever more rarely.
+    /// Cancels again what did not stop, with growing pauses. A cancel request has no effect on an
+    /// operation that was just woken (kernels such as 6.1).
     fn ask_to_stop_again(&mut self) {
         let due = self.ask_again.take_if(|(at, _)| *at <= Instant::now());
         if let Some((at, pause)) = due.filter(|_| self.ask_to_stop()) {
@@ -570,30 +586,30 @@ impl Ring {
         }
     }
 
-    /// Has the kernel signal this eventfd at every completion.
+    /// Has the kernel signal this eventfd at each completion.
     pub(crate) fn register_event(&self, event: BorrowedFd<'_>) -> std::io::Result<()> {
         self.ring.submitter().register_eventfd(event.as_raw_fd())
     }
 
-    /// How many completions are there to be consumed.
+    /// The number of completions that are ready to be consumed.
     pub(crate) fn ready(&mut self) -> usize {
         self.aside.len() + self.ring.completion().len()
     }
 
-    /// Gives up in a forked child, where ring and memory are the parent's: touches nothing.
+    /// Leaks the ring in a forked child, where it and its memory belong to the parent.
     pub(crate) fn forget(self) {
         std::mem::forget(self);
     }
 }
 
-/// How long a dropped ring waits for operations that the kernel has been asked to stop.
+/// The time for which a dropped ring waits for operations that it cancelled.
 const GRACE: Duration = Duration::from_secs(1);
 
 impl Drop for Ring {
     fn drop(&mut self) {
         self.cancel_all();
         if self.wake_armed {
-            // Its read would outlive us otherwise.
+            // The read of the eventfd would outlive the ring otherwise.
             let entry = opcode::AsyncCancel::new(WAKE).build();
             let _ = self.enqueue_own(&entry.user_data(CANCEL));
         }
@@ -608,7 +624,8 @@ impl Drop for Ring {
             let _ = sys::ring::unregister_ring(descriptor(&self.ring), number);
         }
         if self.held() > 0 || self.wake_armed {
-            // A device that hangs holds them: what the kernel may still write to is never freed.
+            // A hung device still holds operations. Memory that the kernel may still write to is
+            // never freed.
             std::mem::forget(std::mem::take(&mut self.slots));
             std::mem::forget(std::mem::take(&mut self.wake_count));
         }

@@ -14,7 +14,7 @@ use crate::op::{Op, OpType};
 
 /// The future of [`Engine::run`].
 ///
-/// Polled again after it was ready it stays pending.
+/// It stays pending if it is polled again after it was ready.
 #[derive(Debug)]
 #[must_use = "a future does nothing until it is polled"]
 pub struct Run<'a, O> {
@@ -112,7 +112,7 @@ impl<O: OpType> Future for Run<'_, O> {
     }
 }
 
-/// A completion with the operation in its own type. The operation always has that type.
+/// Converts a completion to the operation's own type. The operation always has that type.
 fn typed<O: OpType>(completion: Completion) -> Option<Completion<O>> {
     let Completion {
         result,

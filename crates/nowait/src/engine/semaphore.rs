@@ -1,7 +1,8 @@
-//! The places of an engine: tokio's fair semaphore, with a poll form for our futures.
+//! The places of an engine: tokio's fair semaphore, with a poll form for the futures of this crate.
 //!
-//! tokio clones wakers under a lock of its own. What it is given is therefore a waker of ours that
-//! holds the program's: to clone it counts a reference and runs no code of the program.
+//! tokio clones wakers under a lock of its own. It is therefore given a waker of this crate, which
+//! holds the program's waker. Cloning that only increments a reference count, and runs no code of
+//! the program.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,23 +16,23 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 use crate::foreign;
 use crate::sys::process::Owner;
 
-/// Bounds the operations in flight. Futures that find no place wait for one, in order.
+/// Limits the operations in flight. Futures that find no place wait for one, in order.
 #[derive(Debug)]
 pub(crate) struct Semaphore {
     places: Arc<tokio::sync::Semaphore>,
     depth: usize,
-    /// Tells streams that a place came free.
+    /// Notifies streams that a place became free.
     #[cfg(feature = "tokio")]
     freed: Arc<tokio::sync::Notify>,
-    /// How many streams want to be told.
+    /// The number of streams that wait for that.
     #[cfg(feature = "tokio")]
     watching: Arc<AtomicUsize>,
 }
 
 type Acquire = dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync;
 
-/// A future's waiter in the queue for a place. Dropping it gives up the waiter, and the place as well
-/// if it has come meanwhile.
+/// A future's position in the queue for a place. Dropping it leaves the queue, and gives back the
+/// place if one was assigned meanwhile.
 pub(crate) struct Waiter {
     acquire: Option<Pin<Box<Acquire>>>,
     process: Owner,
@@ -39,16 +40,16 @@ pub(crate) struct Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        // To give up the waiter locks the queue. In a forked child a thread that is not there may have
-        // held that lock, and the memory stays.
+        // Leaving the queue locks it. In a forked child, a thread of the parent may have held that
+        // lock at the fork, so the memory is leaked.
         if !self.process.is_here() {
             std::mem::forget(self.acquire.take());
         }
     }
 }
 
-/// A stream's wish to be woken when a place comes free. It holds no place and no waiter: a stream whose
-/// future was dropped is not polled again, and would keep a place that it was given.
+/// A stream's registration to be woken when a place becomes free. It holds no place and no position
+/// in the queue: a stream whose future was dropped is not polled again, and would keep the place.
 #[cfg(feature = "tokio")]
 pub(crate) struct Watch {
     notified: Option<Pin<Box<tokio::sync::futures::OwnedNotified>>>,
@@ -62,7 +63,7 @@ impl Drop for Watch {
         if self.process.is_here() {
             self.watching.fetch_sub(1, SeqCst);
         } else {
-            // As for `Waiter`.
+            // The same reason as for `Waiter`.
             std::mem::forget(self.notified.take());
         }
     }
@@ -93,14 +94,15 @@ impl Semaphore {
         }
     }
 
-    /// Takes so many places, or none.
+    /// Takes `count` places, or none.
     pub(crate) fn try_take(&self, count: usize) -> bool {
         let permits = u32::try_from(count).ok();
         let permits = permits.and_then(|count| self.places.try_acquire_many(count).ok());
         permits.map(|permits| permits.forget()).is_some()
     }
 
-    /// Takes a place, or queues up for one: then `waker` is woken when there is one for `waiter`.
+    /// Takes a place and returns true, or enters `waiter` into the queue. `waker` is woken when
+    /// `waiter` has a place.
     pub(crate) fn poll_take(&self, waker: &Waker, waiter: &mut Option<Waiter>) -> bool {
         if waiter.is_none() && self.try_take(1) {
             return true;
@@ -124,7 +126,8 @@ impl Semaphore {
         }
     }
 
-    /// Takes a place, or has `waker` woken when one comes free that no future in the queue has got.
+    /// Takes a place and returns true, or has `waker` woken when a place becomes free that no
+    /// future in the queue has taken.
     #[cfg(feature = "tokio")]
     pub(crate) fn poll_take_or_watch(&self, waker: &Waker, watch: &mut Option<Watch>) -> bool {
         while !self.try_take(1) {
@@ -142,7 +145,7 @@ impl Semaphore {
                 .get_or_insert_with(|| Box::pin(self.freed.clone().notified_owned()));
             match notified.as_mut().poll(&mut Context::from_waker(&ours)) {
                 Poll::Ready(()) => watch.notified = None,
-                // A place may have come free before the waker was there.
+                // A place may have become free before the waker was registered.
                 Poll::Pending if self.try_take(1) => break,
                 Poll::Pending => return false,
             }
@@ -151,7 +154,7 @@ impl Semaphore {
         true
     }
 
-    /// Gives places back.
+    /// Gives `count` places back.
     pub(crate) fn give_back(&self, count: usize) {
         self.places.add_permits(count);
         #[cfg(feature = "tokio")]
@@ -160,19 +163,19 @@ impl Semaphore {
         }
     }
 
-    /// How many places are taken.
+    /// The number of places taken.
     pub(crate) fn taken(&self) -> usize {
         self.depth.saturating_sub(self.places.available_permits())
     }
 
-    /// How many places there are.
+    /// The number of places.
     pub(crate) fn depth(&self) -> usize {
         self.depth
     }
 }
 
-/// A waker that wakes the program's. Each wake must reach it: the poll that registers it holds a
-/// reference as well, and may still run.
+/// A waker that wakes the program's waker. No wake may be lost: the poll that registers it holds
+/// another reference, and may still run.
 struct Forward(Waker);
 
 impl Wake for Forward {
@@ -235,7 +238,8 @@ mod model {
         poll_fn(take).await;
     }
 
-    /// Three futures wait for one place, and one of them is dropped, before its waiter or at it.
+    /// Three futures wait for one place. One of them is dropped, before or after it is assigned the
+    /// place.
     fn all_get_their_turn() {
         let places = Arc::new(Semaphore::new(1));
         assert!(places.try_take(1));
@@ -255,7 +259,7 @@ mod model {
         places.give_back(1);
         crate::sync::yield_now();
         drop(waiter);
-        assert!(!taken, "its place was taken all the time");
+        assert!(!taken, "the place was taken all the time");
         waiting.into_iter().for_each(|t| t.join().unwrap());
         assert_eq!(places.taken(), 0);
     }

@@ -1,4 +1,4 @@
-//! The shared engine: many threads submit, one owner drives the ring, futures and reapers wait.
+//! The shared engine. Many threads submit, one owner drives the ring, futures and reapers wait.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -38,12 +38,12 @@ use crate::registered::Notified;
 use crate::stats::{Count, Stats};
 use crate::sys::process::PerProcess;
 
-/// An engine that any thread may submit to. Clones are the same engine.
+/// An engine that any thread may submit to. Clones refer to the same engine.
 ///
-/// When the last clone (and the last [`File`](crate::File) on it) is dropped, operations in flight
-/// go on to their end, with all they own; then its threads end.
+/// After the last clone and the last [`File`](crate::File) on it are dropped, operations in flight
+/// run to their end with all they own. The engine's threads end then.
 ///
-/// In a forked child it refuses to work ([`ErrorKind::Forked`]): make a new one there.
+/// In a forked child the engine refuses to work ([`ErrorKind::Forked`]). Make a new engine there.
 ///
 /// ```
 /// use nowait::engine::{Engine, Submit, Wait};
@@ -58,14 +58,14 @@ use crate::sys::process::PerProcess;
 #[derive(Clone, Debug)]
 pub struct Engine(Arc<Closer>);
 
-/// The handles' share of an engine: its end is the engine's.
+/// The share of all handles in an engine. Dropping it closes the engine.
 #[derive(Debug)]
 struct Closer(Arc<Shared>);
 
 struct Shared {
     core: Arc<Core>,
     choice: Choice,
-    /// The way to the owner of the ring, where there is one.
+    /// The queue to the owner of the ring, if the engine has one.
     inbox: Option<Arc<Inbox>>,
     pools: Arc<Pools>,
     completions: Arc<CompletionQueue>,
@@ -85,43 +85,45 @@ impl Options {
     /// Makes a shared engine.
     ///
     /// # Errors
-    /// `InvalidInput` for a depth or worker count out of range or a `NOWAIT_BACKEND` that is
-    /// neither `uring` nor `threads`; the kernel's errno if an insisted-on ring is denied or no
-    /// thread can be started; [`NeedsRing`](ErrorKind::NeedsRing) if it is to be polled or to have
-    /// SQPOLL, and there is no such ring.
+    /// - `InvalidInput` if the depth or a number of workers is out of range, or `NOWAIT_BACKEND` is
+    ///   neither `uring` nor `threads`.
+    /// - [`NeedsRing`](ErrorKind::NeedsRing) if the ring is to be polled or to have SQPOLL, and no
+    ///   such ring can be made.
+    /// - The kernel's errno if the backend was chosen and its ring is denied, or if no thread can
+    ///   be started.
     pub fn build(&self) -> Result<Engine> {
         Engine::with(self)
     }
 }
 
 impl Engine {
-    /// An engine with the default [`Options`].
+    /// Makes an engine with the default [`Options`].
     ///
     /// # Errors
-    /// If not even one thread can be started.
+    /// The same errors as [`Options::build`].
     pub fn new() -> Result<Engine> {
         Options::new().build()
     }
 
-    /// Options to set before making one.
+    /// Returns the default options, to be changed before the engine is made.
     pub fn options() -> Options {
         Options::new()
     }
 
-    /// The engine that this process's files use when none is named: made on first use, and anew
-    /// in a forked child.
+    /// The engine that the files of this process use if none is named. It is made on first use, and
+    /// again in a forked child.
     ///
     /// # Errors
-    /// As [`new`](Engine::new).
+    /// The same errors as [`new`](Engine::new).
     pub fn process() -> Result<Engine> {
         Engine::process_or(Engine::new).map(|(engine, _)| engine)
     }
 
-    /// Makes the engine that this process's files use when none is named, with limits of the
-    /// program's own. To be called before its first use.
+    /// Makes the engine that the files of this process use if none is named, with the given
+    /// options. It must be called before that engine is first used.
     ///
     /// # Errors
-    /// `InvalidInput` if it was made already; else as [`Options::build`].
+    /// `InvalidInput` if the engine exists already; otherwise as [`Options::build`].
     ///
     /// ```
     /// use nowait::engine::{Engine, Options};
@@ -134,13 +136,13 @@ impl Engine {
         match Engine::process_or(|| options.build())? {
             (engine, true) => Ok(engine),
             (_, false) => {
-                let what = "make_process (the process's engine was made before)";
+                let what = "make_process (the process has an engine already)";
                 Err(Error::new(what, ErrorKind::InvalidInput))
             }
         }
     }
 
-    /// The process's engine, and true if `make` made it now.
+    /// Returns the process's engine, and true if `make` made it in this call.
     fn process_or(make: impl FnOnce() -> Result<Engine>) -> Result<(Engine, bool)> {
         static PROCESS: PerProcess<Engine> = PerProcess::new();
         let mut made = None;
@@ -180,7 +182,7 @@ impl Engine {
         &self.shared().core
     }
 
-    /// Whether nothing that needs a device is in flight.
+    /// Returns true if no operation that needs a device is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.core().is_idle()
     }
@@ -189,27 +191,27 @@ impl Engine {
         &self.core().policy
     }
 
-    /// Which backend carries operations.
+    /// The backend of this engine.
     pub fn backend(&self) -> Backend {
         self.shared().choice.backend
     }
 
-    /// Why it is that one.
+    /// The reason for the choice of the backend.
     pub fn why(&self) -> &str {
         &self.shared().choice.why
     }
 
-    /// What of a ring's features it has, and why not the rest.
+    /// The state of each ring feature, with the reason for those that are missing.
     pub fn features(&self) -> Features {
         self.core().features()
     }
 
-    /// Makes the engine's set of registered files, with room for so many (at most 1,048,576).
-    /// Waits for the ring's owner to do so.
+    /// Makes the engine's set of registered files, with room for `capacity` files (at most
+    /// 1,048,576). Waits until the owner has registered the table.
     ///
     /// # Errors
-    /// `InvalidInput` for no room, too much of it, or a second set; [`ErrorKind::Forked`] in a
-    /// forked child.
+    /// `InvalidInput` if the capacity is zero or too large, or the engine has a set already;
+    /// [`ErrorKind::Forked`] in a forked child.
     pub fn file_set(&self, capacity: usize) -> Result<FileSet> {
         let inbox = &self.shared().inbox;
         let set = FileSet::new(
@@ -227,28 +229,29 @@ impl Engine {
         })
     }
 
-    /// How many operations may be in flight at once, of each class (see [`Options::depth`]).
+    /// The number of operations of each class that may be in flight (see [`Options::depth`]).
     pub fn depth(&self) -> usize {
         self.core().depth()
     }
 
-    /// How many operations are in flight, or done and not yet reaped.
+    /// The number of operations that are in flight, or done and not yet reaped.
     pub fn in_flight(&self) -> usize {
         self.core().in_flight()
     }
 
-    /// What this engine and its files have done so far.
+    /// The counters of this engine and its files.
     pub fn stats(&self) -> Stats {
         self.policy().counters.snapshot()
     }
 
-    /// What a hit, a miss and a handoff cost, as this engine has observed them.
+    /// The costs of a hit, a miss and a handoff, as observed by this engine.
     pub fn costs(&self) -> Costs {
         self.policy().costs()
     }
 
-    /// Submits one operation. A read whose plan is to try the page cache first may be done at
-    /// once; everything else is queued, and comes out of [`reap`](Engine::reap).
+    /// Submits one operation. A read may be done immediately if its plan is to try the page cache
+    /// first. All other operations are queued, and [`reap`](Engine::reap) returns their
+    /// completions.
     pub fn submit(&self, mut op: Op) -> Submit {
         if let Err(error) = self.check_process(op.name()) {
             return Submit::Done(Completion::failed(error, op));
@@ -273,17 +276,18 @@ impl Engine {
         }
     }
 
-    /// The caller's part of one operation.
+    /// Runs the part of an operation that belongs to the calling thread.
     pub(super) fn begin(&self, op: &mut Op) -> Begun {
         let (begun, ahead) = begin(self.policy(), op, false, || self.is_idle());
         ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
         begun
     }
 
-    /// Submits operations until the engine is full; what it did not take stays in `ops`. Reads of
-    /// an eager engine go to the ring as they are: the kernel tries the page cache itself, with
-    /// one system call for all. Returns how many were taken; each comes out of
-    /// [`reap`](Engine::reap), also one that was done at once. In a forked child it takes none.
+    /// Submits operations until the engine is full, and returns how many it took. Operations that
+    /// were not taken stay in `ops`. Each operation that was taken is returned by
+    /// [`reap`](Engine::reap), including those done immediately. The ring of an eager engine gets
+    /// reads without a try in the calling thread: the kernel tries the page cache itself, with one
+    /// system call for all. In a forked child the engine takes none.
     pub fn submit_batch(&self, ops: &mut Vec<Op>) -> usize {
         if self.check_process("submit").is_err() {
             return 0;
@@ -301,7 +305,7 @@ impl Engine {
             taken += 1;
             self.shared().completions.expect(1);
             let completions = &self.shared().completions;
-            // It has its own place already.
+            // The operation has its own place already.
             let alone = || self.core().places(Class::File).taken() <= 1;
             let (begun, ahead) = begin(self.policy(), &mut op, batch, alone);
             ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
@@ -325,11 +329,11 @@ impl Engine {
         taken
     }
 
-    /// Submits a chain, whole or not at all; each of its operations comes out of
-    /// [`reap`](Engine::reap). Returns their tickets, in order.
+    /// Submits a chain, whole or not at all. [`reap`](Engine::reap) returns each of its operations.
+    /// Returns their tickets, in order.
     ///
     /// # Errors
-    /// The chain, with the reason: see [`RefusedChain`].
+    /// The chain and the reason for its refusal: see [`RefusedChain`].
     pub fn submit_chain(&self, mut chain: Chain) -> Result<Vec<Ticket>, RefusedChain> {
         let shared = self.shared();
         let inbox = shared.inbox.as_ref();
@@ -343,7 +347,7 @@ impl Engine {
                 return Err(RefusedChain { error, chain });
             }
         };
-        // All of them in the places of the class that may wait longest.
+        // All members take places of the class that may wait longest.
         let classes = chain.0.iter().map(|op| Class::of(&op.kind));
         let class = classes.max().unwrap_or_default();
         if !self.core().places(class).try_take(chain.len()) {
@@ -369,7 +373,7 @@ impl Engine {
         Ok(tickets)
     }
 
-    /// A ticket for an operation, whose deadline is noted.
+    /// Makes the ticket for an operation, and registers its deadline.
     fn next_ticket(&self, op: &Op) -> Ticket {
         let shared = self.shared();
         let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
@@ -385,7 +389,7 @@ impl Engine {
         ticket
     }
 
-    /// Hands an operation, which has its place, to the ring's owner or to the pool.
+    /// Hands an operation that has its place to the ring's owner or to a pool.
     fn queue(&self, op: Op, class: Class, rest: Option<Rest>, reply: Reply) -> Ticket {
         let shared = self.shared();
         let deadline = op.get_deadline();
@@ -400,13 +404,15 @@ impl Engine {
             }
             return ticket;
         }
-        // It has its own place already. Many such writes at once are the ring's: it has one kernel
-        // worker do all of a file's, where ours would wait for each other.
+        // The operation has its own place already. If many such writes are in flight, the ring does
+        // them: one kernel worker does all writes of a file, while several workers of the pool
+        // would wait for each other.
         let alone = || shared.core.places(class).taken() == 1;
         let sooner_here = request.op.kind.is_put_off_by_ring() && alone();
         shared.core.policy.counters.count(Count::Handoffs);
         match (&shared.inbox, route) {
-            // What no ring takes need not go through the owner: one wake-up less.
+            // An operation that the ring does not support goes to a worker directly, which saves
+            // waking the owner.
             (Some(inbox), Route::Ring)
                 if inbox.supported.contains(&request.op.kind) && !sooner_here =>
             {
@@ -420,7 +426,7 @@ impl Engine {
         ticket
     }
 
-    /// Has a worker read ahead.
+    /// Queues a readahead for a worker.
     pub(crate) fn read_ahead(&self, op: Op) {
         let shared = self.shared();
         let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
@@ -429,8 +435,8 @@ impl Engine {
         }
     }
 
-    /// For a future: queues an operation, or says that there is no place and that `waker` will be
-    /// woken when there is one.
+    /// For a future: queues an operation. If there is no place, the operation is returned and
+    /// `waker` is woken when there is one.
     pub(crate) fn launch(
         &self,
         op: Box<Op>,
@@ -446,8 +452,8 @@ impl Engine {
     }
 
     /// For a future: takes a place for a read or write of this file, which
-    /// [`launch_reserved`](Engine::launch_reserved) must then use, or says that there is none and that
-    /// `waker` will be woken when there is one.
+    /// [`launch_reserved`](Engine::launch_reserved) must then use. If there is no place, returns
+    /// false, and `waker` is woken when there is one.
     #[cfg(feature = "tokio")]
     pub(crate) fn reserve(&self, file: &Handle, waker: &Waker, watch: &mut Option<Watch>) -> bool {
         let places = self.core().places(Class::of_handle(file));
@@ -466,14 +472,14 @@ impl Engine {
         taken
     }
 
-    /// Queues a read or write for which there is a place.
+    /// Queues a read or write that has its place.
     #[cfg(feature = "tokio")]
     pub(crate) fn launch_reserved(&self, op: Op, waker: &Waker) -> InFlight {
         self.launch_in(Class::of(&op.kind), op, None, waker)
     }
 
     fn launch_in(&self, class: Class, op: Op, rest: Option<Rest>, waker: &Waker) -> InFlight {
-        // To clone a waker is to call the program: if that panics, the place is given back.
+        // Cloning a waker runs code of the program. The place is given back if that panics.
         let op_state = catch_unwind(AssertUnwindSafe(|| Arc::new(OpState::new(waker))));
         let op_state = op_state.unwrap_or_else(|panic| {
             self.core().places(class).give_back(1);
@@ -486,30 +492,30 @@ impl Engine {
         InFlight::new(op_state, stop)
     }
 
-    /// Queues a call for which there is a place, and whose future waits for this op_state already.
+    /// Queues a call that has its place, and whose future waits for `op_state` already.
     #[cfg(feature = "tokio")]
     pub(crate) fn launch_for(&self, op: Op, op_state: Arc<OpState>) {
         let class = Class::of(&op.kind);
         self.queue(op, class, None, Reply::OpState(op_state, class));
     }
 
-    /// Has one more worker take turns at a task. Says whether there is one to do so.
+    /// Has one more worker take turns at a task. Returns false if there is no worker for it.
     pub(crate) fn help(&self, task: Arc<dyn Task>) -> bool {
         self.shared().pools.help(task)
     }
 
-    /// How many workers may take turns at one task.
+    /// The number of workers that may take turns at one task.
     pub(crate) fn helpers(&self) -> usize {
         self.shared().pools.helpers()
     }
 
-    /// Refuses to work in a forked child.
+    /// Returns an error in a forked child.
     pub(crate) fn check_process(&self, operation: &'static str) -> Result<()> {
         self.core().check_process(operation)
     }
 
-    /// Collects completions of submitted operations (not those of futures) into `out`; returns
-    /// how many. Any thread may reap; each completion goes to one of them.
+    /// Moves completions of submitted operations into `out`, and returns how many. Completions of
+    /// futures are not among them. Any thread may reap; each completion goes to one thread.
     ///
     /// # Errors
     /// [`ErrorKind::Forked`] in a forked child.
@@ -526,18 +532,20 @@ impl Engine {
         Ok(self.shared().completions.reap(out, &waiting, taken))
     }
 
-    /// Asks that an operation be stopped. If that comes in time it completes with
-    /// [`ErrorKind::Cancelled`]; what the device already works on completes as it would have.
-    /// Either way there is exactly one completion. A ticket of the past is ignored.
+    /// Asks the engine to stop an operation. An operation that is stopped in time completes with
+    /// [`ErrorKind::Cancelled`]. An operation that the device already works on completes as it
+    /// would have without this call. There is exactly one completion in both cases. The ticket of a
+    /// completed operation is ignored.
     pub fn cancel(&self, ticket: Ticket) {
         self.shared().cancel(ticket, ErrorKind::Cancelled);
     }
 
-    /// A descriptor (an eventfd) that is readable while there is something to reap: for poll,
-    /// epoll and event loops. Reading it is `reap`'s business.
+    /// An eventfd that is readable while there is something to reap, for poll, epoll and event
+    /// loops. The program leaves reading it to `reap`.
     ///
     /// # Errors
-    /// EMFILE and the like, at the first call; [`ErrorKind::Forked`] in a forked child.
+    /// The errno of eventfd(2), such as EMFILE, at the first call; [`ErrorKind::Forked`] in a
+    /// forked child.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>> {
         self.check_process("event_fd")?;
         Ok(self.shared().completions.event()?.as_fd())
@@ -564,8 +572,8 @@ impl Shared {
 impl Drop for Closer {
     fn drop(&mut self) {
         if !self.0.core.process.is_here() {
-            // In a forked child there is nobody to be told, and nothing of it is ours to free: a
-            // thread that is not here to let go may have held any lock of it.
+            // In a forked child there is no thread to be notified, and nothing can be freed: a
+            // thread of the parent may have held a lock at the fork.
             return std::mem::forget(self.0.clone());
         }
         self.0.core.deadlines.close();

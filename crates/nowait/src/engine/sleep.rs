@@ -1,17 +1,18 @@
-//! The owner's sleep: a sender of a message wakes it, once, and only if it sleeps.
+//! The sleep of the owner. The sender of a message wakes the owner only if it sleeps, and only
+//! once.
 //!
 //! ```text
 //!   owner                          sender
 //!   asleep = true                  queue the message
 //!   fence                          fence
-//!   look at the queue again        asleep? then wake the owner
+//!   check the queue again          asleep? then wake the owner
 //! ```
 //!
 //! With both fences, either the owner sees the message or the sender sees `asleep`.
 
 use crate::sync::ordered::{AtomicBool, Ordering, fence};
 
-/// Whether the owner sleeps, or is about to.
+/// True while the owner sleeps, or is about to.
 #[derive(Debug)]
 pub(super) struct Sleep(AtomicBool);
 
@@ -20,8 +21,8 @@ impl Sleep {
         Sleep(AtomicBool::new(false))
     }
 
-    /// The owner is about to sleep. It must look at its queue after this, and not sleep if there is
-    /// a message.
+    /// Announces that the owner is about to sleep. It must check its queue after this, and not
+    /// sleep if there is a message.
     pub(super) fn announce(&self) {
         self.0.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -32,7 +33,8 @@ impl Sleep {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// A message was queued: true if its sender must wake the owner. One sender is told so.
+    /// Called after a message was queued. Returns true if the sender must wake the owner. Only one
+    /// sender gets true.
     pub(super) fn must_be_woken(&self) -> bool {
         fence(Ordering::SeqCst);
         self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::AcqRel)
@@ -46,7 +48,7 @@ mod model {
 
     use super::*;
 
-    /// The owner's eventfd: a count that a read takes whole, and waits for.
+    /// The owner's eventfd: a counter. A read waits for a count above zero and resets it.
     struct Event(Mutex<u64>, Condvar);
 
     impl Event {
@@ -64,7 +66,7 @@ mod model {
         }
     }
 
-    /// An owner that takes a message of each sender, and sleeps whenever there is none.
+    /// An owner receives one message from each sender, and sleeps while there is none.
     fn all_arrive(senders: usize, preemptions: usize) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(preemptions);

@@ -1,7 +1,7 @@
-//! Reads that a worker can be stopped in.
+//! Reads that a worker can stop.
 //!
-//! A worker that reads a pipe does not sleep in read(2), where nothing but data ends its wait. It
-//! tries without waiting, and waits in poll(2) for the file and for an eventfd of the read's own.
+//! A worker that reads a pipe does not sleep in read(2), because only data ends that sleep. It
+//! tries without waiting, then waits in poll(2) for the file and for an eventfd of this read.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::sync::{Mutex, lock};
 use crate::sys::Errno;
 use crate::sys::eventfd::{eventfd, notify};
 
-/// How a read that a worker carries out is told to stop.
+/// The means to stop a read that a worker carries out.
 #[derive(Debug, Default)]
 pub(super) struct Stop(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     why: Option<ErrorKind>,
-    /// What the worker waits for, while it waits.
+    /// The eventfd that the worker waits for, while it waits.
     event: Option<Arc<OwnedFd>>,
 }
 
-/// After so many polls in vain a file that says it can be read, and says EAGAIN to the read, is
-/// read plainly: its driver has no poll.
+/// The number of attempts that may fail with EAGAIN although poll(2) reported the file as readable.
+/// After that an ordinary read is made: the file's driver has no poll.
 const IN_VAIN: usize = 64;
 
 impl Stop {
@@ -40,12 +40,13 @@ impl Stop {
         }
     }
 
-    /// Why it is to stop, if it is.
+    /// The reason for the stop, if it was requested.
     pub(super) fn why(&self) -> Option<ErrorKind> {
         lock(&self.0).why
     }
 
-    /// Makes a read's call, once; ECANCELED if it is stopped before there is something to read.
+    /// Runs the system call of a read. Returns ECANCELED if the read is stopped before there is
+    /// data.
     pub(super) fn run(&self, kind: &mut Kind) -> Result<usize, Errno> {
         if kind.handle().is_some_and(Handle::is_nonblocking) {
             return kind.run();
@@ -56,7 +57,7 @@ impl Stop {
             }
             match kind.run_at_once() {
                 Some(Err(Errno::AGAIN)) => {}
-                // The file takes no NOWAIT: it is read once there is something to read.
+                // The file does not support NOWAIT. It is read once there is data.
                 Some(Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM)) | None => {
                     self.wait(kind.handle())?;
                     return kind.run();
@@ -68,11 +69,11 @@ impl Stop {
         kind.run()
     }
 
-    /// Waits until the file can be read; ECANCELED if the read is stopped first.
+    /// Waits until the file is readable. Returns ECANCELED if the read is stopped first.
     fn wait(&self, file: Option<&Handle>) -> Result<(), Errno> {
         let Some(file) = file else { return Ok(()) };
         let Ok(event) = eventfd(EventfdFlags::NONBLOCK) else {
-            // No descriptor left: this wait can't be stopped.
+            // No descriptor is available: this wait cannot be stopped.
             return Ok(());
         };
         let event = Arc::new(event);

@@ -7,30 +7,28 @@ use crate::policy::Policy;
 use crate::provenance::Provenance;
 use crate::read::{Rest, Start, start_op};
 
-/// What became of a submitted operation. Dropping it loses the operation of `Full` and the result
-/// of `Done`.
+/// The outcome of a submission. Dropping it loses the operation of `Full` and the result of `Done`.
 #[derive(Debug)]
 #[must_use]
 pub enum Submit {
-    /// It is done already: the page cache had it, or it failed at once.
+    /// The operation is done: it was served from the page cache, or it failed immediately.
     Done(Completion),
-    /// It is on its way; its completion will carry this ticket.
+    /// The operation is in flight. Its completion will have this ticket.
     Queued(Ticket),
-    /// The engine has as many operations in flight as it may; here it is back. Reap, then try
-    /// again.
+    /// The engine is full, and returns the operation. Reap, then submit it again.
     Full(Op),
 }
 
-/// What the caller's part of an operation came to.
+/// The result of the calling thread's part of an operation.
 pub(super) enum Begun {
-    /// It is done, or failed at once.
+    /// The operation is done, or failed immediately.
     Done(Result<usize>, Provenance),
-    /// It is the engine's, or what is left of it is.
+    /// The engine does the operation, or the rest of it.
     Rest(Option<Rest>),
 }
 
-/// The caller's part of an operation: a read may be served from the page cache. With it comes what
-/// is to be read ahead besides.
+/// Runs the calling thread's part of an operation: a read may be served from the page cache. The
+/// second value is a readahead to be done as well.
 pub(super) fn begin(
     policy: &Policy,
     op: &mut Op,

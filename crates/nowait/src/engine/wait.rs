@@ -1,22 +1,22 @@
-//! How long a reap waits.
+//! The time that a reap waits.
 
 use std::time::{Duration, Instant};
 
-/// How long [`reap`](super::Engine::reap) waits.
+/// The condition until which [`reap`](super::Engine::reap) waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Not at all.
+    /// Does not wait.
     No,
-    /// Until this many completions are there, or everything in flight is done.
+    /// Waits until this many completions are there, or nothing is in flight.
     For(usize),
-    /// Until one completion is there, or this much time has passed.
+    /// Waits until one completion is there, or this much time has passed.
     UpTo(Duration),
-    /// Until so many completions are there; once `within` has passed, until one is. For throughput:
-    /// a thread that is woken for a batch has more to do at once. With nothing in flight it does
-    /// not wait at all.
+    /// Waits until `count` completions are there, or until one is there after `within` has passed.
+    /// This increases throughput, because a thread is woken for several completions. It does not
+    /// wait if nothing is in flight.
     ///
-    /// A ring does it with one system call where the kernel has `IORING_FEAT_MIN_TIMEOUT` (6.12,
-    /// io_uring_enter(2)), and in two waits elsewhere.
+    /// A ring needs one system call for it if the kernel has `IORING_FEAT_MIN_TIMEOUT` (Linux 6.12,
+    /// io_uring_enter(2)), and two waits otherwise.
     ///
     /// ```
     /// use nowait::engine::{LocalEngine, Wait};
@@ -31,9 +31,9 @@ pub enum Wait {
     /// # Ok::<(), nowait::Error>(())
     /// ```
     Batch {
-        /// How many are waited for at first.
+        /// The number of completions to wait for at first.
         count: usize,
-        /// For how long.
+        /// The time after which one completion is enough.
         within: Duration,
     },
 }
@@ -48,15 +48,15 @@ pub(super) struct Waiting {
 impl Waiting {
     pub(super) fn begin(wait: Wait) -> Waiting {
         let until = match wait {
-            // A time beyond the clock is no limit.
+            // A time beyond the range of the clock is no limit.
             Wait::UpTo(time) | Wait::Batch { within: time, .. } => Instant::now().checked_add(time),
             Wait::No | Wait::For(_) => None,
         };
         Waiting { wait, until }
     }
 
-    /// How many more completions are wanted, and until when: `None` if it is over. `got` are
-    /// there, `coming` in flight.
+    /// The number of completions still wanted and the time limit, or `None` if the wait is over.
+    /// `got` completions are there, `coming` operations are in flight.
     pub(super) fn rest(&self, got: usize, coming: usize) -> Option<(usize, Option<Instant>)> {
         let late = || self.until.is_some_and(|until| Instant::now() >= until);
         match self.wait {

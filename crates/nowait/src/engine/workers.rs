@@ -1,13 +1,14 @@
-//! Workers: a bounded pool of threads that carry out operations by their blocking form, and take
-//! turns at tasks. An engine has one for each class of operations.
+//! The workers of one class of operations: a bounded pool of threads that run operations in their
+//! blocking form and take turns at tasks.
 //!
-//! A task is work of many turns that is no single operation: a directory scan. A worker takes one
-//! turn at it, a batch of it, and puts it back at the end of the queue: whatever else waits is
-//! served between two turns.
+//! A task is work of many turns that is not a single operation, such as a directory scan. A worker
+//! does one turn and puts the task back at the end of the queue. Other work in the queue is served
+//! between two turns.
 //!
-//! Threads are started when there is work and no idle one, up to the limit, and end after a while
-//! without work. One file or device may hold only its share of them: a file on a stalled disk must
-//! not keep the others waiting. What is over such a share is parked until one of its own is done.
+//! A thread is started if there is work and no idle worker, up to the limit. A worker ends after
+//! some time without work. One file or device may use only its share of the workers, so that a file
+//! on a stalled disk does not block the others. Work beyond that share is parked until other work
+//! of the share is done.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd};
@@ -32,28 +33,28 @@ use crate::sys::Errno;
 
 /// Work that workers take turns at.
 pub(crate) trait Task: Send + Sync {
-    /// The descriptor it works on and the device that is on, whose shares of the pool it counts
-    /// against.
+    /// The descriptor that the task works on, and the device of that descriptor. The task counts
+    /// against the shares of both.
     fn subject(&self) -> (i32, u64);
 
-    /// Does a bounded piece of it. Says whether this worker's next turn is wanted.
+    /// Does a bounded part of the task. Returns true if the task needs another turn of this worker.
     fn turn(&self) -> bool;
 }
 
-/// What a worker can be given.
+/// A piece of work for a worker.
 enum Work {
     Request(Request),
     Task(Arc<dyn Task>),
-    /// To be dropped.
+    /// A completion to be dropped.
     Unwanted(Unwanted),
 }
 
-/// How long a worker stays without work.
+/// The time after which a worker without work ends.
 const IDLE: Duration = Duration::from_secs(5);
-/// How many times a worker lets others run before it sleeps.
+/// The number of yields of a worker before it sleeps.
 const LINGER: usize = 16;
 
-/// The pool. Dropping it lets the workers finish what they have and end.
+/// The pool. After it is dropped, the workers finish the work that they have, and end.
 pub(crate) struct Pool(Arc<Inner>);
 
 struct Inner {
@@ -62,7 +63,7 @@ struct Inner {
     limit: usize,
     state: Mutex<State>,
     work: Condvar,
-    /// The length of `ready`, to look at without the lock.
+    /// The length of `ready`, for reading without the lock.
     waiting: AtomicUsize,
 }
 
@@ -70,7 +71,8 @@ struct Inner {
 struct State {
     ready: VecDeque<Work>,
     parked: HashMap<Share, VecDeque<Work>>,
-    /// How many operations of a share are being carried out; there are few shares at a time.
+    /// The number of operations of each share that are being carried out. There are few shares at a
+    /// time.
     running: Vec<(Share, usize)>,
     /// Reads that are being carried out and can be stopped.
     stoppable: Vec<(Ticket, Arc<Stop>)>,
@@ -104,7 +106,7 @@ impl State {
         }
     }
 
-    /// Has the first of what is parked for a share looked at again.
+    /// Moves the first work that is parked for a share back to the queue.
     fn unpark(&mut self, share: Share) {
         if let Some(queue) = self.parked.get_mut(&share) {
             let next = queue.pop_front();
@@ -116,13 +118,13 @@ impl State {
     }
 }
 
-/// What may hold only a part of the workers.
+/// A file or device that may use only a part of the workers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Share {
-    /// One open file, by its descriptor. Another file may get that number while the last worker
-    /// of this one is still finishing: for that moment they share.
+    /// One open file, by its descriptor. If another file gets the same descriptor while a worker
+    /// still finishes work of this one, both use one share for that moment.
     File(i32),
-    /// One filesystem's device.
+    /// The device of a filesystem.
     Device(u64),
 }
 
@@ -141,7 +143,7 @@ impl Pool {
         }))
     }
 
-    /// Starts the first worker, to learn whether threads can be had at all.
+    /// Starts the first worker, to find out if threads can be started at all.
     pub(crate) fn start(&self) -> Result<()> {
         let mut state = lock(&self.0.state);
         self.0
@@ -150,8 +152,8 @@ impl Pool {
             .map_err(|e| Error::io("start a worker thread", &e))
     }
 
-    /// Takes an operation in. It is queued even if no thread can be started for it, as long as
-    /// there is one; without any it is given back.
+    /// Queues an operation. It is queued even if no thread can be started for it, as long as the
+    /// pool has one. Without a thread it is returned.
     #[must_use]
     pub(crate) fn push(&self, request: Request) -> Option<Request> {
         match self.enqueue(Work::Request(request)) {
@@ -160,17 +162,18 @@ impl Pool {
         }
     }
 
-    /// Has a worker drop a completion. Without any worker it is dropped here.
+    /// Has a worker drop a completion. It is dropped in the calling thread if there is no worker.
     pub(crate) fn discard(&self, unwanted: Unwanted) {
         if let Some(Work::Unwanted(stranded)) = self.enqueue(Work::Unwanted(unwanted)) {
             stranded.discard(&self.0.core);
         }
     }
 
-    /// Completes an operation that no thread can be had for: it fails with that.
+    /// Completes an operation with EAGAIN, because no thread can be started for it.
     pub(crate) fn refuse(&self, mut request: Request) {
         let core = &self.0.core;
-        // Never begun: a close keeps its descriptor, to close it when it is dropped.
+        // The operation never began: a close keeps its descriptor, and closes it when it is
+        // dropped.
         let _ = request.op.kind.settle(Err(Errno::CANCELED));
         let (reply, completion) = request.finish(core, Err(Errno::AGAIN), ServedBy::Caller);
         if let Some(unwanted) = reply.deliver(core, completion) {
@@ -178,12 +181,12 @@ impl Pool {
         }
     }
 
-    /// Has one more worker take turns at a task. Says whether there is one to do so.
+    /// Has one more worker take turns at a task. Returns false if there is no worker for it.
     pub(crate) fn help(&self, task: Arc<dyn Task>) -> bool {
         self.enqueue(Work::Task(task)).is_none()
     }
 
-    /// Queues a piece of work; gives it back if there is no thread and none can be started.
+    /// Queues a piece of work. Returns it if there is no thread and none can be started.
     fn enqueue(&self, work: Work) -> Option<Work> {
         let inner = &self.0;
         let mut state = lock(&inner.state);
@@ -202,13 +205,13 @@ impl Pool {
         None
     }
 
-    /// How many workers one file may hold.
+    /// The number of workers that one file may use.
     pub(crate) fn share_of_a_file(&self) -> usize {
         self.0.most(Share::File(0))
     }
 
-    /// Takes back an operation that no worker has begun, and completes it as stopped; asks a read
-    /// that can be stopped to stop. Says whether it was one of these.
+    /// Removes an operation that no worker has begun, and completes it as stopped. A running read
+    /// that can be stopped is asked to stop. Returns true if the operation was one of these.
     pub(crate) fn cancel(&self, ticket: Ticket, why: ErrorKind) -> bool {
         let found = {
             let mut state = lock(&self.0.state);
@@ -226,7 +229,7 @@ impl Pool {
                     )?;
                     queue.remove(at)
                 });
-            // Others of its shares may have been parked until it would be done.
+            // Work of the same shares may have been parked until this operation ended.
             let freed = found.as_ref().map(|work| self.0.shares(work));
             let freed = freed.iter().flatten().flatten();
             freed.for_each(|share| state.unpark(*share));
@@ -242,7 +245,7 @@ impl Pool {
         let core = &self.0.core;
         let (reply, completion) = request.stop(core, why);
         if let Some(unwanted) = reply.deliver(core, completion) {
-            // In the thread that cancels, which need not be one that may wait.
+            // A worker drops the completion: the cancelling thread may be one that must not wait.
             self.discard(unwanted);
         }
         true
@@ -252,7 +255,8 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if !self.0.core.process.is_here() {
-            // A forked child: no worker is here to be told, and one may have held the lock.
+            // In a forked child there are no workers, and one of them may have held the lock at the
+            // fork.
             return;
         }
         lock(&self.0.state).closing = true;
@@ -282,14 +286,14 @@ impl Inner {
         let device = |handle: &Handle| Share::Device(handle.filesystem().device());
         match self.class {
             Class::File => [handle.map(file), handle.map(device)],
-            // Any number of them may begin in one directory.
+            // Calls are not limited by file: many of them may work in one directory.
             Class::Call => [None, handle.map(device)],
-            // All pipes are of one device, and wait for different things.
+            // All pipes have the same device number, but wait for different programs.
             Class::Unbounded => [handle.map(file), None],
         }
     }
 
-    /// How a read that waits without end is told to stop.
+    /// The means to stop an operation, if it is a read that may wait without end.
     fn stop_for(&self, work: &Work) -> Option<(Ticket, Arc<Stop>)> {
         match work {
             Work::Request(request) if self.class == Class::Unbounded => request
@@ -301,15 +305,17 @@ impl Inner {
         }
     }
 
-    /// A worker's life.
+    /// The loop of a worker.
     fn work(&self) {
         let mut state = lock(&self.state);
         loop {
             if let Some(work) = self.take(&mut state) {
                 let stop = self.stop_for(&work);
-                // Before the lock is let go: from then on it is not found in the queue.
+                // Registered before the lock is released: from then on the operation is not in the
+                // queue.
                 state.stoppable.extend(stop.clone());
-                // Who is woken takes one and wakes the next: not the caller pays for all.
+                // Each woken worker takes one piece and wakes the next worker, so that the
+                // submitter does not pay for all wake-ups.
                 let more = !state.ready.is_empty() && state.idle > 0;
                 drop(state);
                 if more {
@@ -343,7 +349,7 @@ impl Inner {
         state.threads -= 1;
     }
 
-    /// Does what a worker was given. Gives back a task that wants another turn.
+    /// Carries out a piece of work. Returns a task that needs another turn.
     fn carry_out(&self, work: Work, stop: Option<&Stop>) -> Option<Work> {
         match work {
             Work::Request(request) => {
@@ -365,8 +371,9 @@ impl Inner {
         }
     }
 
-    /// Whoever was just given a completion often has another operation at once: one worker at a
-    /// time lets others run for a moment before it goes to sleep, which saves a wake-up.
+    /// Yields for a moment before the worker sleeps, which only one worker does at a time. A thread
+    /// that just received a completion often submits the next operation soon, and the yields cost
+    /// less than a wake-up.
     fn linger<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         if state.lingering {
             return state;
@@ -384,7 +391,8 @@ impl Inner {
         state
     }
 
-    /// The next piece of work whose shares are not used up; those that are over theirs are parked.
+    /// Returns the next piece of work whose shares are not used up. Work beyond its shares is
+    /// parked.
     fn take(&self, state: &mut State) -> Option<Work> {
         let mut taken = None;
         while let Some(work) = state.ready.pop_front() {
@@ -408,10 +416,10 @@ impl Inner {
         taken
     }
 
-    /// One operation less of these shares: what was parked for one of them may go on.
+    /// Ends one operation of these shares, and releases work that was parked for them.
     fn give_back(&self, state: &mut State, shares: Shares) {
-        // The device's first: else a busy file's next operation always took the place that other
-        // files of the device wait for.
+        // The device's share comes first. Otherwise a busy file's next operation would always take
+        // the place that other files of the device wait for.
         for share in shares.into_iter().rev().flatten() {
             state.end(share);
             state.unpark(share);
@@ -419,7 +427,7 @@ impl Inner {
         self.waiting.store(state.ready.len(), Relaxed);
     }
 
-    /// How many workers a share may hold.
+    /// The number of workers that a share may use.
     fn most(&self, share: Share) -> usize {
         match share {
             Share::Device(_) if self.class == Class::File => (self.limit * 3).div_ceil(4),
@@ -428,7 +436,7 @@ impl Inner {
     }
 }
 
-/// Carries out one operation, to its end.
+/// Carries out one operation completely.
 fn run(mut request: Request, stop: Option<&Stop>) -> (Request, std::result::Result<usize, Errno>) {
     let mut tries = stop.is_none() && request.wants_origin();
     loop {
@@ -472,7 +480,7 @@ mod model {
 
     const SCHEDULES: usize = 5_000;
 
-    /// A task that wants two turns.
+    /// A task that needs two turns.
     struct Twice(AtomicUsize);
 
     impl Task for Twice {
@@ -491,8 +499,8 @@ mod model {
         assert!(pool.push(request).is_none());
     }
 
-    /// Two threads push operations, one of which a third cancels if it comes in time. Each
-    /// completes once, tasks get their turns, and the workers end with the pool.
+    /// Two threads push operations, and a third cancels one of them if it is early enough. Each
+    /// operation completes once, the task gets its turns, and the workers end with the pool.
     fn all_complete(workers: usize) {
         let core = Arc::new(Core::new(&Options::new().depth(8)));
         let pool = Arc::new(Pool::new(&core, Class::File, workers));

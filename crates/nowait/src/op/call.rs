@@ -1,4 +1,4 @@
-//! call: a blocking call that no operation of its own stands for, made by a worker.
+//! call: a blocking call that has no operation of its own, made by a worker.
 #![allow(unsafe_code)]
 
 use io_uring::{opcode, squeue};
@@ -8,11 +8,11 @@ use crate::foreign;
 use crate::handle::Handle;
 use crate::sys::Errno;
 
-/// Makes a call on one of the engine's workers: whatever may block and has no operation here, such
-/// as rename(2). What comes of it the closure passes on by itself.
+/// Makes a call on one of the engine's workers. It is for calls that may block and have no
+/// operation here, such as rename(2). The closure itself has to pass on its result.
 ///
-/// It counts as in flight like any other. Cancelled or past its deadline before a worker has begun
-/// it, it is not made.
+/// It is in flight like any other operation. It is not made if it is cancelled, or its deadline
+/// passes, before a worker has begun it.
 ///
 /// ```
 /// use nowait::engine::{Engine, Submit, Wait};
@@ -32,7 +32,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// Makes this call. One that panics ends with EIO, and the worker goes on.
+    /// Makes this call. If the closure panics, the operation fails with EIO, and the worker
+    /// continues.
     pub fn new(call: impl FnOnce() + Send + 'static) -> Call {
         Call {
             call: Some(Box::new(call)),
@@ -41,14 +42,14 @@ impl Call {
         }
     }
 
-    /// Makes this call on a file, against whose share of the workers it counts.
+    /// Makes this call on a file. It counts against the share of the workers that the file may use.
     #[must_use]
     pub fn on(mut self, handle: &Handle) -> Call {
         self.handle = Some(handle.clone());
         self
     }
 
-    /// Makes this call on a file as a read or write of it.
+    /// Makes this call as a read or write of a file.
     #[cfg(feature = "tokio")]
     pub(crate) fn transferring(self, handle: &Handle) -> Call {
         let mut call = self.on(handle);
@@ -56,7 +57,7 @@ impl Call {
         call
     }
 
-    /// Whether it reads or writes its file.
+    /// Returns true if it reads or writes its file.
     pub(crate) fn transfers(&self) -> bool {
         self.transfers
     }
@@ -64,7 +65,8 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // One that was never made is dropped on a thread of the engine's, with what it holds.
+        // A call that was never made is dropped on a thread of the engine, with everything that it
+        // holds.
         foreign::discard(self.call.take());
     }
 }
@@ -79,7 +81,7 @@ impl std::fmt::Debug for Call {
 }
 
 impl Operation for Call {
-    /// No ring has it: `fits_ring` says so.
+    /// A ring does not support calls: `fits_ring` returns false for them.
     const OPCODE: u8 = opcode::Nop::CODE;
     const NAME: &'static str = "call";
 

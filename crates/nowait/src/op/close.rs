@@ -1,4 +1,4 @@
-//! close: gives a descriptor back.
+//! close: closes a descriptor.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -12,7 +12,7 @@ use crate::sys::{self, Errno};
 
 /// Closes a descriptor: close(2). Some filesystems report write errors only here.
 ///
-/// It takes the descriptor itself: one that operations still use can't be closed
+/// It takes ownership of the descriptor. A descriptor that operations still use cannot be closed
 /// ([`Handle::into_fd`](crate::Handle::into_fd)).
 #[derive(Debug)]
 pub struct Close {
@@ -30,15 +30,15 @@ impl Close {
         }
     }
 
-    /// Whether it waits for no peer and no server.
+    /// Returns true if it waits for no peer and no server.
     pub(crate) fn closes_at_once(&self) -> bool {
         self.at_once
     }
 }
 
-/// Whether close(2) waits for no peer and no server: of a regular file on a filesystem of a block
-/// device that is known. A socket may linger (socket(7)), FUSE and NFS flush, and of a ring's own
-/// descriptor other rings say EBADF.
+/// Returns true if close(2) waits for no peer and no server: the descriptor is a regular file on a
+/// known filesystem of a block device. A socket may linger (socket(7)). FUSE and NFS flush data to
+/// a server. Other rings return EBADF for the descriptor of a ring.
 fn closes_at_once(fd: BorrowedFd<'_>) -> bool {
     let known = |(kind, device)| kind == FileType::RegularFile && Filesystem::opens_at_once(device);
     sys::stat::kind_and_device(fd).is_ok_and(known)
@@ -55,7 +55,7 @@ impl Operation for Close {
 
     fn run(&mut self) -> Result<usize, Errno> {
         let fd = self.fd.take().ok_or(Errno::BADF)?;
-        // SAFETY: the descriptor was owned here and is given up here.
+        // SAFETY: this value owned the descriptor, and gives up its ownership here.
         match unsafe { libc::close(fd.into_raw_fd()) } {
             0 => Ok(0),
             _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
@@ -64,9 +64,9 @@ impl Operation for Close {
 
     fn settle(&mut self, result: Result<usize, Errno>) -> Step {
         match result {
-            // Never begun: it is still ours, and dropping it closes it.
+            // The close never began: the descriptor is still owned, and dropping it closes it.
             Err(Errno::CANCELED) => {}
-            // After any other result the descriptor is gone, also after an error (close(2)).
+            // After any other result the descriptor is closed, even after an error (close(2)).
             _ => {
                 let _ = self.fd.take().map(IntoRawFd::into_raw_fd);
             }

@@ -1,5 +1,5 @@
-//! open, read and close of a file that never gets a descriptor: it is opened into a slot of a set of
-//! registered files. Only rings can.
+//! open, read and close of a file without a descriptor. The file is opened into a slot of a set of
+//! registered files. Only rings support this.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -16,14 +16,14 @@ use crate::registered::{DirectSlot, Slot};
 use crate::sys::Errno;
 use crate::sys::rw::{MAX_RW, checked};
 
-/// Said by the kernel of a slot that is not in its table.
+/// A slot number for which the kernel returns an error, because it is not in the table.
 const NOWHERE: u32 = u32::MAX - 2;
 
-/// Opens a file into a slot: openat2(2) on a direct descriptor (5.15, io_uring_enter(2)).
+/// Opens a file into a slot: openat2(2) with a direct descriptor (Linux 5.15, io_uring_enter(2)).
 ///
-/// Together with [`ReadDirect`] and [`CloseDirect`] in a [`Chain`](crate::engine::Chain) a small file
-/// is read by one submission. If nobody closes it, it is closed when the last clone of the slot is
-/// dropped.
+/// With [`ReadDirect`] and [`CloseDirect`] in a [`Chain`](crate::engine::Chain), one submission
+/// reads a small file. If the file is not closed explicitly, it is closed when the last clone of
+/// the slot is dropped.
 ///
 /// ```
 /// use nowait::engine::{Chain, LocalEngine, Wait};
@@ -60,8 +60,8 @@ pub struct OpenDirect {
 }
 
 impl OpenDirect {
-    /// Opens `path`, relative to the current directory, with open(2)'s flags and, for a file that is
-    /// made, its permission bits. O_CLOEXEC means nothing here and is left out.
+    /// Opens `path`, relative to the current directory. `flags` are those of open(2). `mode` has
+    /// the permission bits of a file that is created. O_CLOEXEC has no meaning here and is removed.
     pub fn new(slot: &DirectSlot, path: CString, flags: i32, mode: u32) -> OpenDirect {
         let flags = OFlags::from_bits_retain(flags.cast_unsigned()) - OFlags::CLOEXEC;
         OpenDirect {
@@ -98,8 +98,8 @@ impl Operation for OpenDirect {
     }
 }
 
-/// Reads into one buffer from a file in a slot, as [`Read`](super::Read) does from one with a
-/// descriptor: short only at the end of the file.
+/// Reads into one buffer from a file in a slot, like [`Read`](super::Read) from a file with a
+/// descriptor. The read is short only at the end of the file.
 #[derive(Debug)]
 pub struct ReadDirect {
     slot: DirectSlot,
@@ -119,13 +119,13 @@ impl ReadDirect {
         }
     }
 
-    /// The buffer, filled with what was read.
+    /// Returns the buffer, with the bytes that were read.
     pub fn into_buffer(self) -> Buffer {
         self.memory.into_buffer()
     }
 
     fn fill(&mut self, done: usize) {
-        // SAFETY: these bytes were written by the kernel through that memory.
+        // SAFETY: the kernel wrote these bytes through that memory.
         unsafe { self.memory.fill(done) };
     }
 }
@@ -142,8 +142,8 @@ impl Operation for ReadDirect {
 
     fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
         let (start, left) = self.memory.skip(self.done);
-        // A range beyond what files can have is refused by the kernel, as −1 must not mean the
-        // file's own position.
+        // The kernel refuses a range beyond the largest file size. An offset of −1 must not be
+        // passed, because it means the file's own position.
         let offset = self.offset.saturating_add(self.done as u64);
         let offset = checked(Some(offset), left).map_or(i64::MAX as u64, |()| offset);
         let fd = known
@@ -184,14 +184,15 @@ impl Operation for ReadDirect {
     }
 }
 
-/// Closes the file in a slot, which can then be opened into anew: close(2) on a direct descriptor.
+/// Closes the file in a slot, which can then be used for another file: close(2) on a direct
+/// descriptor.
 #[derive(Debug)]
 pub struct CloseDirect {
     slot: DirectSlot,
 }
 
 impl CloseDirect {
-    /// Closes what is in this slot.
+    /// Closes the file in this slot.
     pub fn new(slot: &DirectSlot) -> CloseDirect {
         CloseDirect { slot: slot.clone() }
     }

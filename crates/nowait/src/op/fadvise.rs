@@ -51,7 +51,7 @@ pub struct Fadvise {
 }
 
 impl Fadvise {
-    /// Advises on `len` bytes from `offset` on; 0 means "to the end of the file".
+    /// Advises on `len` bytes from `offset` on. A length of 0 means up to the end of the file.
     pub fn new(handle: &Handle, offset: u64, len: u64, advice: Advice) -> Fadvise {
         Fadvise {
             handle: handle.clone(),
@@ -72,7 +72,7 @@ impl Operation for Fadvise {
     }
 
     fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
-        // The ring's length has 32 bits; engines give a longer range to a worker.
+        // The ring's length has 32 bits. Engines give a longer range to a worker.
         let len = i64::from(i32::try_from(self.len).unwrap_or(0));
         opcode::Fadvise::new(known.fd(&self.handle), len, self.advice.kernel() as i32)
             .offset(self.offset)
@@ -86,7 +86,7 @@ impl Operation for Fadvise {
 }
 
 impl Fadvise {
-    /// Whether the ring's 32-bit length can say it.
+    /// Returns true if the length fits into the ring's 32 bits.
     pub(crate) fn fits_ring(&self) -> bool {
         i32::try_from(self.len).is_ok()
     }

@@ -1,4 +1,4 @@
-//! fallocate: room for a file, or holes in it.
+//! fallocate: allocates space for a file, or makes holes in it.
 
 use std::os::fd::AsFd;
 
@@ -17,13 +17,13 @@ bitflags::bitflags! {
         const KEEP_SIZE = 0x1;
         /// Makes a hole. Needs `KEEP_SIZE`.
         const PUNCH_HOLE = 0x2;
-        /// Removes the range. What follows moves up.
+        /// Removes the range. The data after the range moves to `offset`.
         const COLLAPSE_RANGE = 0x8;
         /// Fills the range with zeros.
         const ZERO_RANGE = 0x10;
-        /// Inserts a hole. What follows moves down.
+        /// Inserts a hole. The data from `offset` on moves to higher offsets.
         const INSERT_RANGE = 0x20;
-        /// Gives each part of the range that shares its blocks with another file blocks of its own.
+        /// Gives each part of the range that shares its blocks with another file its own blocks.
         const UNSHARE_RANGE = 0x40;
         const _ = !0;
     }
@@ -39,7 +39,7 @@ pub struct Fallocate {
 }
 
 impl Fallocate {
-    /// Applies `mode` to `len` bytes from `offset` on; no flags mean "allocate".
+    /// Applies `mode` to `len` bytes from `offset` on. Without flags it allocates space.
     pub fn new(handle: &Handle, mode: FallocateMode, offset: u64, len: u64) -> Fallocate {
         Fallocate {
             handle: handle.clone(),

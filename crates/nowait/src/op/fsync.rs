@@ -1,4 +1,4 @@
-//! fsync and fdatasync: what was written reaches the device.
+//! fsync and fdatasync: flush written data to the device.
 
 use std::os::fd::AsFd;
 
@@ -8,12 +8,13 @@ use super::operation::{Known, Operation};
 use crate::handle::Handle;
 use crate::sys::Errno;
 
-/// fsync(2), or fdatasync(2): waits until what was written *before it was submitted and has
-/// completed* is on the device, and the device has been told to keep it.
+/// Waits until written data is on the device, and the device has been told to flush its cache:
+/// fsync(2) or fdatasync(2).
 ///
-/// It covers the writes whose completions the caller has. It does not wait for writes that are still
-/// in flight: reap those first, or submit both as a [`Chain`](crate::engine::Chain), which begins the
-/// fsync when the write is done. A write with [`RwFlags::DSYNC`](crate::RwFlags::DSYNC) needs none.
+/// It covers writes that *completed before it was submitted*. It does not wait for writes that are
+/// still in flight. Reap those first, or submit both as a [`Chain`](crate::engine::Chain), which
+/// begins the fsync after the write. A write with [`RwFlags::DSYNC`](crate::RwFlags::DSYNC) needs
+/// no fsync.
 #[derive(Debug)]
 pub struct Fsync {
     handle: Handle,
@@ -21,7 +22,7 @@ pub struct Fsync {
 }
 
 impl Fsync {
-    /// Data and metadata: fsync(2).
+    /// Flushes data and metadata: fsync(2).
     pub fn new(handle: &Handle) -> Fsync {
         Fsync {
             handle: handle.clone(),
@@ -29,7 +30,7 @@ impl Fsync {
         }
     }
 
-    /// Data, and the metadata needed to read it back: fdatasync(2).
+    /// Flushes data and the metadata needed to read it back: fdatasync(2).
     pub fn data(handle: &Handle) -> Fsync {
         Fsync {
             handle: handle.clone(),

@@ -1,4 +1,4 @@
-//! getxattr: one extended attribute of a file.
+//! getxattr: reads one extended attribute of a file.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -12,8 +12,8 @@ use crate::sys::Errno;
 
 /// Reads an extended attribute: fgetxattr(2), or getxattr(2) by path.
 ///
-/// ERANGE if the value is larger than the room given; ENODATA if there is no such attribute. With
-/// no room at all the result is the value's size.
+/// Fails with ERANGE if the value is larger than `room`, and with ENODATA if there is no such
+/// attribute. With a `room` of 0 the result is the size of the value.
 #[derive(Debug)]
 pub struct Getxattr {
     file: File,
@@ -22,7 +22,7 @@ pub struct Getxattr {
     room: u32,
 }
 
-/// The largest value that an attribute can have, in bytes (`XATTR_SIZE_MAX`).
+/// The largest possible size of an attribute's value, in bytes (`XATTR_SIZE_MAX`).
 const LARGEST: u32 = 64 << 10;
 
 #[derive(Debug)]
@@ -32,19 +32,19 @@ enum File {
 }
 
 impl Getxattr {
-    /// Of an open file: at most `room` bytes. No value is larger than 64 KiB, and no more is
-    /// allocated.
+    /// Reads up to `room` bytes of an attribute of an open file. No value is larger than 64 KiB,
+    /// and no more is allocated.
     pub fn new(handle: &Handle, name: CString, room: usize) -> Getxattr {
         Getxattr::of(File::Open(handle.clone()), name, room)
     }
 
-    /// Of the file at `path`, following a symbolic link: at most `room` bytes.
+    /// Reads up to `room` bytes of an attribute of the file at `path`. A symbolic link is followed.
     pub fn path(path: CString, name: CString, room: usize) -> Getxattr {
         Getxattr::of(File::Path(path), name, room)
     }
 
     fn of(file: File, name: CString, room: usize) -> Getxattr {
-        // The kernel takes more room for as much as this, too.
+        // The kernel limits a larger size to this as well.
         let room = u32::try_from(room).map_or(LARGEST, |room| room.min(LARGEST));
         Getxattr {
             file,
@@ -54,7 +54,7 @@ impl Getxattr {
         }
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn into_value(self) -> Vec<u8> {
         self.value
     }
@@ -100,8 +100,8 @@ impl Operation for Getxattr {
 
     fn settle(&mut self, result: Result<usize, Errno>) -> Step {
         if let Ok(n) = result {
-            // SAFETY: the kernel wrote `n` bytes into the vector's room; asked with no room at all
-            // it only tells the size.
+            // SAFETY: the kernel wrote `n` bytes into the vector's capacity. With a room of 0 it
+            // only returns the size.
             unsafe { self.value.set_len(n.min(self.room as usize)) };
         }
         Step::Done(result)

@@ -1,11 +1,11 @@
-//! nop: nothing, by way of the engine. It measures the way.
+//! nop: does nothing, but passes through the engine.
 
 use io_uring::{opcode, squeue};
 
 use super::operation::{Known, Operation};
 use crate::sys::Errno;
 
-/// Does nothing: what a handoff costs by itself.
+/// Does nothing. It measures the cost of a handoff.
 #[derive(Debug, Default)]
 pub struct Nop;
 

@@ -13,7 +13,8 @@ use super::operation::{Known, Operation, Step};
 use crate::handle::Handle;
 use crate::sys::{self, Errno};
 
-/// Opens a file: openat2(2). The descriptor is O_CLOEXEC; if nobody takes it, it is closed.
+/// Opens a file: openat2(2). The descriptor is O_CLOEXEC. It is closed if the program does not take
+/// it.
 #[derive(Debug)]
 pub struct Openat2(Box<Inner>);
 
@@ -28,14 +29,14 @@ struct Inner {
     opens: OnceNonZeroUsize,
 }
 
-/// For what open(2) may wait, as far as the kernel's caches tell.
+/// The longest wait of open(2), as far as the kernel's caches tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opens {
-    /// For nothing but a device: a regular file, a directory, or no file is opened at all (O_PATH).
+    /// At most for a device: a regular file or a directory, or no file is opened (O_PATH).
     AtOnce,
     /// Without end: a FIFO waits for its other end, a terminal for its line.
     MayWait,
-    /// It is not known before the path was followed.
+    /// Unknown until the path is resolved.
     Unknown,
 }
 
@@ -44,8 +45,8 @@ impl Opens {
 }
 
 impl Openat2 {
-    /// Opens `path`, relative to the current directory. `flags` are those of open(2) (`O_RDONLY` and so
-    /// on), `mode` has the permission bits of a file that is created.
+    /// Opens `path`, relative to the current directory. `flags` are those of open(2) (`O_RDONLY`
+    /// and so on). `mode` has the permission bits of a file that is created.
     pub fn new(path: CString, flags: i32, mode: u32) -> Openat2 {
         let flags = OFlags::from_bits_retain(flags.cast_unsigned());
         let (how, flags, mode) = how(flags | OFlags::CLOEXEC, Mode::from_raw_mode(mode));
@@ -60,21 +61,21 @@ impl Openat2 {
         }))
     }
 
-    /// Relative to this open directory.
+    /// Resolves the path relative to this open directory.
     #[must_use]
     pub fn at(mut self, directory: &Handle) -> Openat2 {
         self.0.at = Some(directory.clone());
         self
     }
 
-    /// The open file, once it is there.
+    /// Returns the open file, if the operation succeeded.
     pub fn into_fd(mut self) -> Option<OwnedFd> {
         self.0.opened.take()
     }
 
-    /// For what it may wait. Asked of the kernel once, without waiting.
+    /// The longest wait of this open. The kernel is asked once, without waiting.
     pub(crate) fn opens(&self) -> Opens {
-        // Its place among all, counted from 1: the cell holds no enum.
+        // The index of the variant plus 1, because the cell holds no enum.
         let place = self
             .0
             .opens
@@ -112,8 +113,9 @@ impl Openat2 {
     }
 }
 
-/// open(2)'s flags and permission bits as openat2(2) takes them: it refuses what open ignores, a mode
-/// where no file is made, odd bits in it, flags that it does not know, and most flags with O_PATH.
+/// Converts the flags and permission bits of open(2) for openat2(2). openat2 refuses some that open
+/// ignores: a mode if no file is created, unknown bits of the mode, unknown flags, and most flags
+/// with O_PATH.
 pub(super) fn how(flags: OFlags, mode: Mode) -> (types::OpenHow, OFlags, Mode) {
     let flags = if flags.contains(OFlags::PATH) {
         flags & WITH_PATH
@@ -132,7 +134,7 @@ pub(super) fn how(flags: OFlags, mode: Mode) -> (types::OpenHow, OFlags, Mode) {
     (how, flags, mode)
 }
 
-/// The flags that O_PATH leaves a meaning.
+/// The flags that have a meaning with O_PATH.
 const WITH_PATH: OFlags = OFlags::PATH
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
@@ -187,7 +189,8 @@ impl Operation for Openat2 {
             ),
         };
         match opened {
-            // Sandboxes made before 5.6 deny openat2; we ask of it nothing that openat can't do.
+            // Sandboxes made before Linux 5.6 deny openat2. This call needs nothing that openat
+            // cannot do.
             Err(Errno::NOSYS | Errno::PERM) => match &inner.at {
                 Some(at) => rustix::fs::openat(at, &inner.path, inner.flags, inner.mode),
                 None => rustix::fs::open(&inner.path, inner.flags, inner.mode),
@@ -200,7 +203,7 @@ impl Operation for Openat2 {
     fn settle(&mut self, result: Result<usize, Errno>) -> Step {
         Step::Done(result.and_then(|fd| {
             let fd = i32::try_from(fd).map_err(|_| Errno::BADF)?;
-            // SAFETY: the kernel just made this descriptor for us; nobody else knows of it.
+            // SAFETY: the kernel has just made this descriptor, and no other value owns it.
             self.0.opened = Some(unsafe { OwnedFd::from_raw_fd(fd) });
             Ok(0)
         }))

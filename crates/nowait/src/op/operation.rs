@@ -1,4 +1,4 @@
-//! The common form of all operations.
+//! The common interface of all operations.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -9,35 +9,36 @@ use crate::registered::Slot;
 use crate::sys::Errno;
 use crate::sys::rw::Offset;
 
-/// What a kernel result means for an operation.
+/// The meaning of a kernel result for an operation.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Not all of it yet (a short read before the end of the file): go on.
+    /// The operation is incomplete, for example after a short read before the end of the file, and
+    /// continues.
     Again,
-    /// It is done.
+    /// The operation is done.
     Done(Result<usize, Errno>),
 }
 
-/// What each operation can do. The two forms of one operation stand next to each other.
+/// The interface of an operation, with its two forms next to each other.
 pub(crate) trait Operation {
-    /// The ring's opcode, to ask whether this kernel's ring has it.
+    /// The io_uring opcode, with which the ring is asked for support.
     const OPCODE: u8;
 
-    /// Its name, as in errors and statistics.
+    /// The name, as in errors and statistics.
     const NAME: &'static str;
 
-    /// The file it works on, if it works on an open one.
+    /// The open file that it works on, if there is one.
     fn handle(&self) -> Option<&Handle> {
         None
     }
 
-    /// Whether its entry may name the file by its slot.
+    /// True if its entry may name the file by its slot.
     const IN_SLOT: bool = false;
 
-    /// Whether it has no blocking form.
+    /// True if it has no blocking form.
     const RING_ONLY: bool = false;
 
-    /// The slot it concerns, of a set of registered files.
+    /// The slot of a set of registered files that it uses.
     fn slot(&self) -> Option<&Slot> {
         if Self::IN_SLOT {
             self.handle()?.slot()
@@ -46,37 +47,37 @@ pub(crate) trait Operation {
         }
     }
 
-    /// Asynchronous form: the ring's entry. The entry holds pointers into what `self` owns: `self`
-    /// must stay where it is, and untouched, until the kernel's result for it is there.
+    /// The asynchronous form: the submission queue entry. The entry holds pointers to memory that
+    /// `self` owns. `self` must not be moved or touched until the completion arrives.
     fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry;
 
-    /// Blocking form: the same, by system call, once.
+    /// The blocking form: makes the same system call once.
     fn run(&mut self) -> Result<usize, Errno>;
 
-    /// Takes in the kernel's result of either form.
+    /// Handles the kernel's result of either form.
     fn settle(&mut self, result: Result<usize, Errno>) -> Step {
         Step::Done(result)
     }
 }
 
-/// What a ring knows an operation's file and memory by.
+/// The registered file and memory that a ring has for an operation.
 #[derive(Debug)]
 pub(crate) struct Known<'a> {
-    /// The slot of its file. The entry's flag that says so is the ring's business.
+    /// The slot of the file. The ring sets the entry's flag for it.
     pub(crate) slot: Option<u32>,
-    /// The memory that is registered: which addresses, and as which number.
+    /// The registered address ranges, with the number of each buffer.
     pub(crate) memory: &'a [(std::ops::Range<usize>, u16)],
 }
 
 impl Known<'_> {
-    /// The ring's name for the operation's file.
+    /// The descriptor or slot for the operation's entry.
     pub(super) fn fd(&self, handle: &Handle) -> io_uring::types::Fd {
         let plain = || handle.as_fd().as_raw_fd();
         io_uring::types::Fd(self.slot.map_or_else(plain, u32::cast_signed))
     }
 
-    /// The number of the registered memory that these bytes lie in. Files without offsets, pipes and the
-    /// like, have no use for it.
+    /// The number of the registered buffer that contains these bytes. Files without offsets, such
+    /// as pipes, do not support registered buffers.
     pub(super) fn buffer(&self, seekable: bool, start: *const u8, len: usize) -> Option<u16> {
         let from = start.addr();
         let (_, number) = self
@@ -87,16 +88,16 @@ impl Known<'_> {
     }
 }
 
-/// The offset as the ring takes it: −1 is the file's own position.
+/// The offset for the ring's entry. −1 means the file's own position.
 pub(super) fn ring_offset(offset: Offset) -> u64 {
     offset.unwrap_or(u64::MAX)
 }
 
-/// Whether a short read that gave `got` bytes has met the end of the file.
+/// Returns true if a short read of `got` bytes reached the end of the file.
 ///
-/// A short read in the middle of a file is continued (invariant 2), so only a zero says "end".
-/// With O_DIRECT a count that is no multiple of the device's block does too: it occurs only at the
-/// end, where the next read would be refused as misaligned.
+/// A short read in the middle of a file is continued, so only zero bytes mean the end. With
+/// O_DIRECT a count that is not a multiple of the device's block means the end as well. Such a
+/// count occurs only there, and the next read would be refused as misaligned.
 pub(crate) fn is_end(got: usize, handle: &Handle) -> bool {
     let block = || handle.alignment().map_or(512, |a| a.read_offset as usize);
     got == 0 || (handle.is_direct() && !got.is_multiple_of(block()))

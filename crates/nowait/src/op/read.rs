@@ -17,7 +17,8 @@ use crate::sys::{self, Errno};
 
 /// Reads into one buffer: pread(2), or read(2) without an offset.
 ///
-/// With an offset it is short only at the end of the file: short kernel reads are continued.
+/// With an offset the read is short only at the end of the file, because short kernel reads are
+/// continued.
 #[derive(Debug)]
 pub struct Read {
     handle: Handle,
@@ -25,15 +26,15 @@ pub struct Read {
     offset: Offset,
     flags: RwFlags,
     done: usize,
-    /// An error ends it with the bytes before that.
+    /// True if an error after some bytes ends the read successfully with those bytes.
     part: bool,
-    /// What a misaligned read of an O_DIRECT file goes through, from its first piece on.
+    /// The window for a misaligned read of an O_DIRECT file. It is made for the first part.
     window: Option<Box<Window>>,
 }
 
 impl Read {
-    /// Reads from `offset` on until the buffer is full or the file ends. Asks the buffer for its
-    /// memory, once: [`IoBufMut::space`].
+    /// Reads from `offset` on until the buffer is full or the file ends. It calls
+    /// [`IoBufMut::space`](crate::IoBufMut::space) once.
     #[inline]
     pub fn new(handle: &Handle, buffer: Buffer, offset: u64) -> Read {
         Read {
@@ -47,7 +48,7 @@ impl Read {
         }
     }
 
-    /// Reads once at the file's own position, as read(2) does.
+    /// Reads once at the file's own position, like read(2).
     pub fn stream(handle: &Handle, buffer: Buffer) -> Read {
         Read {
             offset: None,
@@ -55,22 +56,22 @@ impl Read {
         }
     }
 
-    /// With these `RWF_*` flags.
+    /// Sets `RWF_*` flags.
     #[must_use]
     pub fn flags(mut self, flags: RwFlags) -> Read {
         self.flags = flags;
         self
     }
 
-    /// An error after some bytes ends it with these, as pread(2) and read(2) do; the next read meets the
-    /// error.
+    /// Makes an error after some bytes end the read successfully with those bytes, like pread(2)
+    /// and read(2). The next read returns the error.
     #[must_use]
     pub fn or_part(mut self) -> Read {
         self.part = true;
         self
     }
 
-    /// The buffer, filled with what was read.
+    /// Returns the buffer, with the bytes that were read.
     #[inline]
     pub fn into_buffer(self) -> Buffer {
         self.memory.into_buffer()
@@ -84,7 +85,7 @@ impl Read {
         self.flags
     }
 
-    /// Whether its file was opened with O_DIRECT.
+    /// Returns true if its file was opened with O_DIRECT.
     #[inline]
     pub(crate) fn is_direct(&self) -> bool {
         self.handle.is_direct()
@@ -96,52 +97,52 @@ impl Read {
         self.offset = Some(offset);
     }
 
-    /// Lends the buffer's memory to a read in the caller.
+    /// Lends the buffer's memory to a read in the calling thread.
     #[inline]
     pub(crate) fn with_space<T>(&mut self, read: impl FnOnce(&Handle, &mut Space<'_>) -> T) -> T {
         read(&self.handle, &mut self.memory.space())
     }
 
-    /// Notes that the first `done` bytes are there, of a read that goes on.
+    /// Records that the first `done` bytes were read, of a read that continues.
     pub(crate) fn have(&mut self, done: usize) {
-        // A buffer that was asked before may have named more room then.
+        // The buffer may have returned more memory at an earlier call.
         self.done = done.min(self.memory.len());
     }
 
     /// Ends the read with the first `done` bytes filled.
     ///
     /// # Safety
-    /// The kernel has written these bytes, through the memory that this operation gave it.
+    /// The kernel has written these bytes through the memory that this operation passed to it.
     pub(crate) unsafe fn fill(&mut self, done: usize) {
         self.done = done;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligation.
         unsafe { self.memory.fill(done) };
     }
 
-    /// The offset and the length of what is still to be read, of a read with an offset.
+    /// The offset and the length of the remaining part, of a read with an offset.
     pub(crate) fn left_range(&self) -> Option<(u64, usize)> {
         let (_, left, at) = self.left();
         Some((at?, left))
     }
 
-    /// Address and length of its memory.
+    /// The address and length of its memory.
     pub(crate) fn pieces(&self) -> std::iter::Once<(usize, usize)> {
         std::iter::once(self.memory.piece())
     }
 
-    /// Whether its file has misaligned reads go through a window.
+    /// Returns true if misaligned reads of its file use a window.
     pub(crate) fn goes_through_window(&self) -> bool {
         self.handle.window().is_some()
     }
 
-    /// What is still to be filled, and where it comes from.
+    /// The memory, length and offset of the remaining part.
     fn left(&self) -> (*mut u8, usize, Offset) {
         let (start, left) = self.memory.skip(self.done);
         let at = self.offset.map(|o| o.saturating_add(self.done as u64));
         (start, left, at)
     }
 
-    /// Where the next piece goes, and where it comes from.
+    /// The memory, length and offset of the next kernel read.
     fn next(&mut self) -> (*mut u8, usize, Offset) {
         let (start, left, at) = self.left();
         self.open_window();
@@ -154,7 +155,7 @@ impl Read {
         }
     }
 
-    /// Has a misaligned read of a file that takes those go through a window.
+    /// Makes the window for a misaligned read, if the file uses one.
     fn open_window(&mut self) {
         let Some((needed, offset)) = self.handle.window().zip(self.offset) else {
             return;
@@ -165,7 +166,7 @@ impl Read {
         }
     }
 
-    /// How many of the `n` bytes that the kernel read are wanted: not what else a window covers.
+    /// The number of the `n` bytes read by the kernel that were requested. A window may cover more.
     pub(crate) fn brings(&self, n: usize) -> usize {
         if self.window.is_none() {
             return n;
@@ -177,19 +178,20 @@ impl Read {
         }
     }
 
-    /// Takes over what `n` bytes in the window brought; says whether the file ends there.
+    /// Copies the requested part of `n` bytes out of the window. Returns true if the file ends
+    /// there.
     fn settle_window(&mut self, window: &Window, n: usize) -> bool {
         let (start, left, at) = self.left();
         let at = at.unwrap_or_default();
         let (_, len, from) = window.over(at, at.saturating_add(left as u64));
-        // SAFETY: `start` and `left` lie in the buffer that this operation owns.
+        // SAFETY: `start` and `left` are within the buffer that this operation owns.
         self.done += unsafe { window.hand_out(n.min(len), at, start, left) };
         n == 0 || (n < len && sys::stat::ends_by(self.handle.as_fd(), from + n as u64))
     }
 }
 
 impl Read {
-    /// The blocking form, once, which reports EAGAIN where it would have to wait.
+    /// The blocking form, once. It returns EAGAIN if it would have to wait.
     pub(crate) fn run_at_once(&mut self) -> Result<usize, Errno> {
         let flags = self.flags;
         self.flags |= RwFlags::NOWAIT;
@@ -227,7 +229,7 @@ impl Operation for Read {
     fn run(&mut self) -> Result<usize, Errno> {
         let (start, len, offset) = self.next();
         rw::checked(offset, len)?;
-        // SAFETY: `start` and `len` lie in the buffer that this operation owns.
+        // SAFETY: `start` and `len` are within the buffer that this operation owns.
         unsafe { rw::preadv2_raw(self.handle.as_fd(), start, len, offset, self.flags.bits()) }
     }
 
@@ -246,7 +248,7 @@ impl Operation for Read {
                     n < asked && is_end(n, &self.handle)
                 };
                 if self.done == len || once || ended {
-                    // SAFETY: `done` counts the bytes of the kernel's results.
+                    // SAFETY: `done` is the number of bytes in the kernel's results.
                     unsafe { self.fill(self.done) };
                     Step::Done(Ok(self.done))
                 } else {
@@ -254,13 +256,13 @@ impl Operation for Read {
                 }
             }
             Err(_) if self.part && self.done > 0 => {
-                // SAFETY: `done` counts the bytes of the kernel's results.
+                // SAFETY: `done` is the number of bytes in the kernel's results.
                 unsafe { self.fill(self.done) };
                 Step::Done(Ok(self.done))
             }
             Err(errno) => {
-                // Fewer bytes than asked would say "end of file"; the error is the answer.
-                // SAFETY: no byte is claimed.
+                // A smaller count would mean the end of the file, so the error is returned.
+                // SAFETY: no byte is marked as filled.
                 unsafe { self.fill(0) };
                 Step::Done(Err(errno))
             }

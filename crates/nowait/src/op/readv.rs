@@ -1,4 +1,4 @@
-//! readv: several buffers, filled one after the other.
+//! readv: several buffers, filled in order.
 #![allow(unsafe_code)]
 
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use crate::sys::Errno;
 use crate::sys::rw::{self, MAX_RW, Offset};
 
 /// Reads into several buffers: preadv(2), or readv(2) without an offset. Short kernel reads are
-/// continued as for [`Read`](super::Read). At most 1024 buffers (`IOV_MAX`).
+/// continued as in [`Read`](super::Read). The maximum is 1024 buffers (`IOV_MAX`).
 #[derive(Debug)]
 pub struct Readv {
     handle: Handle,
@@ -23,7 +23,7 @@ pub struct Readv {
     offset: Offset,
     flags: RwFlags,
     done: usize,
-    /// Boxed, so that operations of one buffer are small.
+    /// Boxed, to keep operations with one buffer small.
     iovecs: Box<Iovecs>,
 }
 
@@ -40,7 +40,7 @@ impl Readv {
         }
     }
 
-    /// Reads once at the file's own position, as readv(2) does.
+    /// Reads once at the file's own position, like readv(2).
     pub fn stream(handle: &Handle, buffers: Vec<Buffer>) -> Readv {
         Readv {
             offset: None,
@@ -48,14 +48,14 @@ impl Readv {
         }
     }
 
-    /// With these `RWF_*` flags.
+    /// Sets `RWF_*` flags.
     #[must_use]
     pub fn flags(mut self, flags: RwFlags) -> Readv {
         self.flags = flags;
         self
     }
 
-    /// The buffers, filled in order with what was read.
+    /// Returns the buffers, filled in order.
     pub fn into_buffers(self) -> Vec<Buffer> {
         let buffers = self.buffers.into_iter();
         buffers.map(ReadMemory::into_buffer).collect()
@@ -69,7 +69,7 @@ impl Readv {
         self.flags
     }
 
-    /// Addresses and lengths of its memory.
+    /// The addresses and lengths of its memory.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = (usize, usize)> {
         self.buffers.iter().map(ReadMemory::piece)
     }
@@ -92,7 +92,7 @@ impl Readv {
 }
 
 impl Readv {
-    /// The blocking form, once, which reports EAGAIN where it would have to wait.
+    /// The blocking form, once. It returns EAGAIN if it would have to wait.
     pub(crate) fn run_at_once(&mut self) -> Result<usize, Errno> {
         let flags = self.flags;
         self.flags |= RwFlags::NOWAIT;
@@ -153,21 +153,21 @@ impl Operation for Readv {
     }
 }
 
-/// The iovecs of a vectored operation, made anew for each piece of it.
+/// The iovecs of a vectored operation, made again for each part of it.
 #[derive(Debug, Default)]
 pub(super) struct Iovecs {
     list: Vec<libc::iovec>,
-    /// How many bytes they describe.
+    /// The number of bytes in all iovecs.
     pub(super) bytes: usize,
 }
 
-// SAFETY: the pointers are only ever used together with the operation that owns their memory.
+// SAFETY: the pointers are used only together with the operation that owns their memory.
 unsafe impl Send for Iovecs {}
-// SAFETY: as above; a shared reference gives no access to that memory.
+// SAFETY: as above. A shared reference gives no access to that memory.
 unsafe impl Sync for Iovecs {}
 
 impl Iovecs {
-    /// Describes `pieces`, leaving out their first `skip` bytes.
+    /// Makes iovecs for `pieces`, without their first `skip` bytes.
     pub(super) fn describe(
         &mut self,
         pieces: impl Iterator<Item = (*mut u8, usize)>,

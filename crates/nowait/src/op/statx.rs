@@ -12,7 +12,7 @@ use crate::handle::Handle;
 use crate::metadata::{Metadata, StatxMask};
 use crate::sys::Errno;
 
-/// Asks for a file's metadata: statx(2) (4.11).
+/// Gets a file's metadata: statx(2) (Linux 4.11).
 #[derive(Debug)]
 pub struct Statx(Box<Inner>);
 
@@ -35,8 +35,8 @@ impl std::fmt::Debug for Inner {
 }
 
 impl Statx {
-    /// Asks for the fields in `mask` of the file at `path`, relative to the current directory. `flags` are
-    /// those of statx(2): `AT_SYMLINK_NOFOLLOW` and so on.
+    /// Gets the fields in `mask` of the file at `path`, relative to the current directory. `flags`
+    /// are those of statx(2), such as `AT_SYMLINK_NOFOLLOW`.
     pub fn new(path: CString, flags: i32, mask: StatxMask) -> Statx {
         let out = MaybeUninit::zeroed();
         Statx(Box::new(Inner {
@@ -49,26 +49,26 @@ impl Statx {
         }))
     }
 
-    /// Asks for the fields in `mask` of an open file.
+    /// Gets the fields in `mask` of an open file.
     pub fn of(handle: &Handle, mask: StatxMask) -> Statx {
         Statx::new(CString::default(), libc::AT_EMPTY_PATH, mask).at(handle)
     }
 
-    /// Relative to this open directory.
+    /// Resolves the path relative to this open directory.
     #[must_use]
     pub fn at(mut self, directory: &Handle) -> Statx {
         self.0.at = Some(directory.clone());
         self
     }
 
-    /// The metadata, if the operation has succeeded.
+    /// The metadata, if the operation succeeded.
     pub fn metadata(&self) -> Option<Metadata> {
-        // SAFETY: statx(2) fills the whole structure when it succeeds.
+        // SAFETY: statx(2) fills the whole structure if it succeeds.
         let statx = self.0.filled.then(|| unsafe { self.0.out.assume_init() });
         statx.map(Metadata::new)
     }
 
-    /// Whether a path is followed.
+    /// Returns true if it resolves a path.
     pub(crate) fn is_by_path(&self) -> bool {
         !self.0.path.is_empty()
     }

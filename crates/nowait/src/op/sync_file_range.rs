@@ -1,4 +1,4 @@
-//! sync_file_range: written pages of a range go to the device.
+//! sync_file_range: writes dirty pages of a range to the device.
 
 use std::os::fd::AsFd;
 
@@ -9,23 +9,23 @@ use crate::handle::Handle;
 use crate::sys::{self, Errno};
 
 bitflags::bitflags! {
-    /// What [`SyncFileRange`] does, in this order (sync_file_range(2)).
+    /// The steps of [`SyncFileRange`], in this order (sync_file_range(2)).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct SyncRange: u32 {
-        /// Waits for writeback that is on its way already.
+        /// Waits for writeback that is already in progress.
         const WAIT_BEFORE = 1;
-        /// Begins writeback of what is dirty.
+        /// Starts writeback of dirty pages.
         const WRITE = 2;
-        /// Waits for it.
+        /// Waits for that writeback.
         const WAIT_AFTER = 4;
     }
 }
 
-/// Writes a range of dirty pages back: sync_file_range(2) (2.6.17; on the ring 5.2).
+/// Writes a range of dirty pages to the device: sync_file_range(2) (Linux 2.6.17, on the ring 5.2).
 ///
-/// This is about pacing writeback, **not about safety**: it writes no metadata and does not flush the
-/// device's own cache, so what it wrote may be gone after a power cut. [`Fsync`](super::Fsync) is what
-/// makes data durable.
+/// It serves to control writeback, **not to make data durable**. It writes no metadata and does not
+/// flush the device's cache, so the data may be lost at a power cut. Use [`Fsync`](super::Fsync) to
+/// make data durable.
 #[derive(Debug)]
 pub struct SyncFileRange {
     handle: Handle,
@@ -35,7 +35,7 @@ pub struct SyncFileRange {
 }
 
 impl SyncFileRange {
-    /// `len` bytes from `offset` on; 0 means "to the end of the file".
+    /// Writes `len` bytes from `offset` on. A length of 0 means up to the end of the file.
     pub fn new(handle: &Handle, offset: u64, len: u64, what: SyncRange) -> SyncFileRange {
         SyncFileRange {
             handle: handle.clone(),
@@ -45,7 +45,7 @@ impl SyncFileRange {
         }
     }
 
-    /// Whether the ring's 32-bit length can say it.
+    /// Returns true if the length fits into the ring's 32 bits.
     pub(crate) fn fits_ring(&self) -> bool {
         u32::try_from(self.len).is_ok()
     }
@@ -61,7 +61,7 @@ impl Operation for SyncFileRange {
     }
 
     fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
-        // A longer range is given to a worker.
+        // A worker does longer ranges.
         let len = u32::try_from(self.len).unwrap_or(0);
         opcode::SyncFileRange::new(known.fd(&self.handle), len)
             .offset(self.offset)

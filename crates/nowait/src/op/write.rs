@@ -14,8 +14,9 @@ use crate::handle::Handle;
 use crate::sys::Errno;
 use crate::sys::rw::{self, MAX_RW, Offset};
 
-/// Writes one buffer: pwrite(2), or write(2) without an offset. One kernel write: the count may be
-/// short (a full disk, a signal); [`all`](Write::all) goes on until everything is written.
+/// Writes one buffer: pwrite(2), or write(2) without an offset. It makes one kernel write, whose
+/// count may be short (a full disk, a signal). With [`all`](Write::all) it continues until
+/// everything is written.
 #[derive(Debug)]
 pub struct Write {
     handle: Handle,
@@ -27,7 +28,7 @@ pub struct Write {
 }
 
 impl Write {
-    /// Writes at `offset`. Asks for the bytes, once: [`IoBuf::bytes`](crate::IoBuf::bytes).
+    /// Writes at `offset`. It calls [`IoBuf::bytes`](crate::IoBuf::bytes) once.
     #[inline]
     pub fn new(handle: &Handle, source: Source, offset: u64) -> Write {
         Write {
@@ -40,7 +41,7 @@ impl Write {
         }
     }
 
-    /// Writes at the file's own position, as write(2) does: for pipes, and files open with
+    /// Writes at the file's own position, like write(2). Use it for pipes and files opened with
     /// O_APPEND.
     pub fn stream(handle: &Handle, source: Source) -> Write {
         Write {
@@ -49,22 +50,22 @@ impl Write {
         }
     }
 
-    /// With these `RWF_*` flags. With [`DSYNC`](RwFlags::DSYNC) its data, and what of the metadata is
-    /// needed to read it back, is on the device when it completes: pwritev2(2).
+    /// Sets `RWF_*` flags. With [`DSYNC`](RwFlags::DSYNC), the data and the metadata needed to read
+    /// it back are on the device when the write completes: pwritev2(2).
     #[must_use]
     pub fn flags(mut self, flags: RwFlags) -> Write {
         self.flags = flags;
         self
     }
 
-    /// Goes on after short writes until everything is written or an error ends it.
+    /// Continues after short writes until everything is written or an error occurs.
     #[must_use]
     pub fn all(mut self) -> Write {
         self.all = true;
         self
     }
 
-    /// The bytes that were to be written.
+    /// Returns the source of the write.
     #[inline]
     pub fn into_source(self) -> Source {
         self.memory.into_source()
@@ -78,12 +79,12 @@ impl Write {
         self.flags
     }
 
-    /// Notes that the first `done` bytes are written.
+    /// Records that the first `done` bytes are written.
     pub(crate) fn have(&mut self, done: usize) {
         self.done = done;
     }
 
-    /// Address and length of what is left of its bytes.
+    /// The address and length of the bytes that are left.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = (usize, usize)> {
         let (start, len, _) = self.next();
         std::iter::once((start.addr(), len))
@@ -127,7 +128,7 @@ impl Operation for Write {
     fn run(&mut self) -> Result<usize, Errno> {
         let (start, len, offset) = self.next();
         rw::checked(offset, len)?;
-        // SAFETY: `start` and `len` lie in the bytes that this operation owns.
+        // SAFETY: `start` and `len` are within the bytes that this operation owns.
         unsafe { rw::pwritev2_raw(self.handle.as_fd(), start, len, offset, self.flags.bits()) }
     }
 
@@ -142,7 +143,7 @@ impl Operation for Write {
                     Step::Done(Ok(self.done))
                 }
             }
-            // As write(2): what is written counts, and the next write meets the error.
+            // Like write(2): the bytes written count, and the next write returns the error.
             Err(_) if !self.all && self.done > 0 => Step::Done(Ok(self.done)),
             Err(errno) => Step::Done(Err(errno)),
         }

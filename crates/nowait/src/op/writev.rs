@@ -1,4 +1,4 @@
-//! writev: several buffers, written one after the other.
+//! writev: several buffers, written in order.
 #![allow(unsafe_code)]
 
 use std::os::fd::AsFd;
@@ -15,15 +15,15 @@ use crate::handle::Handle;
 use crate::sys::Errno;
 use crate::sys::rw::{self, Offset};
 
-/// Writes several buffers: pwritev(2), or writev(2) without an offset. One kernel write; the count
-/// may be short. At most 1024 buffers (`IOV_MAX`).
+/// Writes several buffers: pwritev(2), or writev(2) without an offset. It makes one kernel write,
+/// whose count may be short. The maximum is 1024 buffers (`IOV_MAX`).
 #[derive(Debug)]
 pub struct Writev {
     handle: Handle,
     sources: Vec<WriteMemory>,
     offset: Offset,
     flags: RwFlags,
-    /// Boxed, so that operations of one buffer are small.
+    /// Boxed, to keep operations with one buffer small.
     iovecs: Box<Iovecs>,
 }
 
@@ -39,7 +39,7 @@ impl Writev {
         }
     }
 
-    /// Writes at the file's own position, as writev(2) does.
+    /// Writes at the file's own position, like writev(2).
     pub fn stream(handle: &Handle, sources: Vec<Source>) -> Writev {
         Writev {
             offset: None,
@@ -47,14 +47,14 @@ impl Writev {
         }
     }
 
-    /// With these `RWF_*` flags.
+    /// Sets `RWF_*` flags.
     #[must_use]
     pub fn flags(mut self, flags: RwFlags) -> Writev {
         self.flags = flags;
         self
     }
 
-    /// The buffers.
+    /// Returns the sources of the write.
     pub fn into_sources(self) -> Vec<Source> {
         let sources = self.sources.into_iter();
         sources.map(WriteMemory::into_source).collect()
@@ -68,7 +68,7 @@ impl Writev {
         self.flags
     }
 
-    /// Addresses and lengths of its memory.
+    /// The addresses and lengths of its memory.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = (usize, usize)> {
         self.sources.iter().map(WriteMemory::piece)
     }

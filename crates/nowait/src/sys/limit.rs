@@ -1,8 +1,8 @@
-//! Limits of the process, which can change at any time: setrlimit(2), prlimit(1). Not by rustix, which
-//! panics where a sandbox denies the call.
+//! Limits of the process, which may change at any time: setrlimit(2), prlimit(1). rustix is not
+//! used, because it panics if a sandbox denies the call.
 #![allow(unsafe_code)]
 
-/// The soft limit that getrlimit(2) tells; `None` where it is denied.
+/// The soft limit from getrlimit(2). `None` if the call is denied.
 fn soft(ask: impl FnOnce(*mut libc::rlimit) -> libc::c_int) -> Option<libc::rlim_t> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -11,15 +11,14 @@ fn soft(ask: impl FnOnce(*mut libc::rlimit) -> libc::c_int) -> Option<libc::rlim
     (ask(&raw mut limit) == 0).then_some(limit.rlim_cur)
 }
 
-/// Whether a write could raise SIGXFSZ in the thread that makes it: RLIMIT_FSIZE is set, or can't be
-/// asked for.
+/// Returns true if a write may raise SIGXFSZ in its thread: RLIMIT_FSIZE is set, or unknown.
 pub(crate) fn file_size_is_limited() -> bool {
-    // SAFETY: the pointer is to memory that lives through the call.
+    // SAFETY: the pointer is to memory that is valid during the call.
     let limit = soft(|limit| unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, limit) });
     limit != Some(libc::RLIM_INFINITY)
 }
 
-/// How many descriptors the process may have: RLIMIT_NOFILE. `None` where it can't be asked for.
+/// The maximum number of descriptors of the process: RLIMIT_NOFILE. `None` if it is unknown.
 pub(crate) fn descriptors() -> Option<u64> {
     // SAFETY: as above.
     soft(|limit| unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, limit) })

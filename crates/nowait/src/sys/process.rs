@@ -1,8 +1,8 @@
-//! This process, told apart from its parent and from its forked children.
+//! The identity of this process, which differs from that of its parent and of its forked children.
 //!
-//! A process id does not tell: in PID namespaces a parent and its child can have the same one. A page
-//! of memory does that the kernel wipes in a forked child (madvise(2), `MADV_WIPEONFORK`, Linux 4.14),
-//! whichever way the child was made.
+//! A process ID is not enough, because a parent and its child may have the same ID in different PID
+//! namespaces. This module uses a page of memory that the kernel zeroes in a forked child
+//! (madvise(2), `MADV_WIPEONFORK`, Linux 4.14), however the child was made.
 #![allow(unsafe_code)]
 
 use std::ptr::null_mut;
@@ -12,23 +12,24 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::Errno;
 
-/// The number of this process in the line of its ancestors: 0 if it has none yet, as a wiped page
-/// says. The page is made at first use and never unmapped.
+/// The page with the number of this process. The number is 0 if none was assigned yet, as in a
+/// zeroed page. The page is made at first use and never unmapped.
 static GENERATION: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
 
-/// Stands for the page where none is to be had. It stays 0.
+/// Used instead of the page if none can be made. It stays 0.
 static NO_PAGE: AtomicU64 = AtomicU64::new(0);
 
-/// The last number that was given out in this process or an ancestor: a child inherits it, and takes
-/// a later one.
+/// The last number that was assigned in this process or an ancestor. A child inherits it, and takes
+/// a larger number.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// Set in numbers that are process ids, for which there is no page.
+/// Set in numbers that are process IDs, which are used without a page.
 const PID: u64 = 1 << 63;
 
-/// The number of this process. No lock, no system call after the first use in a process.
+/// The number of this process. It takes no lock, and makes no system call after the first use in a
+/// process.
 fn generation() -> u64 {
-    // SAFETY: what was ever stored there lives as long as the process.
+    // SAFETY: every pointer that was stored there is valid until the process ends.
     match unsafe { GENERATION.load(Ordering::Acquire).as_ref() } {
         Some(page) => match page.load(Ordering::Relaxed) {
             0 => settle(page),
@@ -38,7 +39,7 @@ fn generation() -> u64 {
     }
 }
 
-/// Gives the process its number, once.
+/// Assigns the number of the process, once.
 #[cold]
 fn settle(page: &'static AtomicU64) -> u64 {
     if std::ptr::eq(page, &raw const NO_PAGE) {
@@ -47,29 +48,29 @@ fn settle(page: &'static AtomicU64) -> u64 {
     let new = LAST.fetch_add(1, Ordering::SeqCst) + 1;
     match page.compare_exchange(0, new, Ordering::SeqCst, Ordering::SeqCst) {
         Ok(_) => new,
-        // Another thread was faster.
+        // Another thread assigned it first.
         Err(known) => known,
     }
 }
 
-/// The page that tells, or `NO_PAGE` where the kernel wipes none.
+/// Makes the page, or returns `NO_PAGE` if the kernel does not support `MADV_WIPEONFORK`.
 #[cold]
 fn page() -> &'static AtomicU64 {
     let made = map().unwrap_or((&raw const NO_PAGE).cast_mut());
     let known = GENERATION.compare_exchange(null_mut(), made, Ordering::SeqCst, Ordering::SeqCst);
     if known.is_err() && !std::ptr::eq(made, &raw const NO_PAGE) {
-        // Another thread was faster.
-        // SAFETY: mapped above, and seen by no other thread.
+        // Another thread was first.
+        // SAFETY: mapped above, and no other thread has the address.
         let _ = unsafe { munmap(made.cast(), page_size()) };
     }
-    // SAFETY: it was null, and is what is never unmapped.
+    // SAFETY: the pointer was null before, so it is now one that is never unmapped.
     unsafe { &*known.err().unwrap_or(made) }
 }
 
 fn map() -> Result<*mut AtomicU64, Errno> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice, which no other thread knows of: it
-    // is zeroed, aligned and large enough for the number.
+    // SAFETY: a new mapping at an address that the kernel chooses, unknown to other threads. It is
+    // zeroed, aligned, and large enough for the number.
     unsafe {
         let page = mmap_anonymous(null_mut(), page_size(), access, MapFlags::PRIVATE)?;
         if let Err(errno) = madvise(page, page_size(), Advice::LinuxWipeOnFork) {
@@ -80,26 +81,26 @@ fn map() -> Result<*mut AtomicU64, Errno> {
     }
 }
 
-/// The process that something belongs to. Rings and threads do not survive fork(2).
+/// The process that an object belongs to. Rings and threads do not survive fork(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner(u64);
 
 impl Owner {
-    /// This process.
+    /// The current process.
     pub(crate) fn current() -> Owner {
         Owner(generation())
     }
 
-    /// Whether the caller runs in the process that made this, not in a forked child of it.
+    /// Returns true in the process that made this value, and false in its forked children.
     pub(crate) fn is_here(self) -> bool {
         self == Owner::current()
     }
 }
 
-/// Something that each process has one of: made at first use, and anew in a forked child, where what
-/// the parent had may be locked by a thread that is not there.
+/// A value that each process has one of. It is made at first use, and again in a forked child,
+/// where the parent's value may be locked by a thread that does not exist in the child.
 ///
-/// No lock guards it: a fork could catch that too. What an ancestor made is never freed.
+/// It uses no lock, which could also be held at a fork. The value of an ancestor is never freed.
 #[derive(Debug)]
 pub(crate) struct PerProcess<T: 'static>(AtomicPtr<(Owner, T)>);
 
@@ -108,16 +109,18 @@ impl<T: Send + Sync> PerProcess<T> {
         PerProcess(AtomicPtr::new(null_mut()))
     }
 
-    /// This process's. Several threads may make one at the same time; the first one stays.
+    /// The value of this process. If several threads make one at the same time, the first one is
+    /// used.
     ///
     /// # Errors
-    /// As `make` says, if there is none yet.
+    /// The errors of `make`, if there is no value yet.
     pub(crate) fn get_or_make<E>(
         &self,
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<&'static T, E> {
         let before = self.0.load(Ordering::Acquire);
-        // SAFETY: Assumption: what was ever stored came from `Box::into_raw` and is never freed.
+        // SAFETY: Assumption: every pointer that was stored came from `Box::into_raw` and is never
+        // freed.
         if let Some((owner, known)) = unsafe { before.as_ref() }
             && owner.is_here()
         {
@@ -130,8 +133,8 @@ impl<T: Send + Sync> PerProcess<T> {
         let kept = match stored {
             Ok(_) => made,
             Err(faster) => {
-                // Another thread of this process was faster.
-                // SAFETY: made above, and seen by no other thread.
+                // Another thread of this process was first.
+                // SAFETY: made above, and no other thread has the address.
                 drop(unsafe { Box::from_raw(made) });
                 faster
             }
@@ -141,8 +144,8 @@ impl<T: Send + Sync> PerProcess<T> {
     }
 }
 
-/// The size of a page, in bytes. Asked of libc: rustix reads it from /proc where prctl can't tell
-/// (before 6.4), and panics where that can't be opened.
+/// The size of a page in bytes, from sysconf(3). rustix reads it from /proc if prctl(2) does not
+/// report it (before Linux 6.4), and panics if that file cannot be opened.
 pub(crate) fn page_size() -> usize {
     static SIZE: AtomicUsize = AtomicUsize::new(0);
     match SIZE.load(Ordering::Relaxed) {
@@ -165,7 +168,7 @@ mod tests {
     fn a_process_has_one_number() {
         let owner = Owner::current();
         assert!(owner.is_here() && Owner::current() == owner);
-        assert_eq!(owner.0 & PID, 0, "this kernel wipes pages");
+        assert_eq!(owner.0 & PID, 0, "the kernel supports MADV_WIPEONFORK");
         std::thread::scope(|s| s.spawn(move || assert!(owner.is_here())).join().unwrap());
     }
 

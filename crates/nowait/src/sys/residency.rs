@@ -1,4 +1,4 @@
-//! cachestat(2) and mincore(2): what the kernel says of a file's pages, without reading any.
+//! cachestat(2) and mincore(2): the residency of a file's pages, without reading any.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -23,14 +23,14 @@ struct Range {
     len: u64,
 }
 
-/// The call's number is the same on every architecture; libc 0.2 has it for few.
+/// The number of the call is the same on all architectures. libc 0.2 has it for few.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// cachestat(2) of a byte range. `len` 0 would mean "to the end of the file".
+/// cachestat(2) of a byte range. A `len` of 0 means up to the end of the file.
 pub(crate) fn cachestat(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Cachestat, Errno> {
     let range = Range { offset, len };
     let mut out = Cachestat::default();
-    // SAFETY: both structs have the kernel's layout and live through the call.
+    // SAFETY: both structs have the kernel's layout and are valid during the call.
     check(unsafe {
         libc::syscall(
             SYS_CACHESTAT,
@@ -43,32 +43,31 @@ pub(crate) fn cachestat(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Cac
     Ok(out)
 }
 
-/// What cachestat(2) says of a descriptor that can't exist: EBADF means that the call is there.
+/// The errno of cachestat(2) for an invalid descriptor. EBADF means that the call is available.
 pub(crate) fn probe_cachestat() -> Errno {
     let range = Range { offset: 0, len: 1 };
     let mut out = Cachestat::default();
-    // SAFETY: as in `cachestat`.
+    // SAFETY: the same as in `cachestat`.
     let ret = unsafe { libc::syscall(SYS_CACHESTAT, -1, &raw const range, &raw mut out, 0) };
     check(ret).err().unwrap_or(Errno::IO)
 }
 
-/// A part of a file mapped only so that mincore(2) can be asked about it; never touched, so a
-/// file that shrinks raises no SIGBUS.
+/// A part of a file that is mapped only for mincore(2). The memory is never accessed, so a file
+/// that shrinks raises no SIGBUS.
 pub(crate) struct Mapping {
     addr: NonNull<libc::c_void>,
     len: usize,
 }
 
-// SAFETY: the mapping is address space that nobody dereferences; mincore may be called on it from
-// any thread.
+// SAFETY: the mapping is never dereferenced, and mincore may be called on it from any thread.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; `mincore` takes `&self` and writes only to its own vector.
+// SAFETY: as above. `mincore` takes `&self` and writes only to its argument.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps `len` bytes from the page-aligned `offset` on.
     pub(crate) fn new(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Mapping, Errno> {
-        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+        // SAFETY: a new mapping at an address that the kernel chooses aliases no other memory.
         let addr = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -85,13 +84,13 @@ impl Mapping {
         })
     }
 
-    /// The mapping's length in bytes.
+    /// The length of the mapping in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// mincore(2): bit 0 of each byte of `pages` says whether that page is resident. `start` is a
-    /// page-aligned offset into the mapping, `len` bytes from there are asked about.
+    /// mincore(2): bit 0 of each byte of `pages` is set if that page is resident. `start` is a
+    /// page-aligned offset into the mapping, and `len` is the number of bytes from there.
     pub(crate) fn mincore(&self, start: usize, len: usize, pages: &mut [u8]) -> Result<(), Errno> {
         let page = crate::sys::process::page_size();
         if start.checked_add(len).is_none_or(|end| end > self.len)
@@ -99,7 +98,7 @@ impl Mapping {
         {
             return Err(Errno::INVAL);
         }
-        // SAFETY: the range lies in the mapping and the vector has a byte for each of its pages.
+        // SAFETY: the range is within the mapping, and the vector has a byte for each of its pages.
         check(unsafe {
             libc::mincore(self.addr.as_ptr().byte_add(start), len, pages.as_mut_ptr())
                 as libc::c_long
@@ -110,7 +109,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, unmapped once; nobody holds a reference into it.
+        // SAFETY: mapped by `new` and unmapped once. There are no references into it.
         let _ = unsafe { rustix::mm::munmap(self.addr.as_ptr(), self.len) };
     }
 }

@@ -1,5 +1,5 @@
-//! The calls of io_uring that the crate `io-uring` does not give us in the form we need: entering a
-//! ring by its registered descriptor, and making one with a flag that the crate has no setter for.
+//! io_uring calls that the crate `io-uring` does not have in the required form: entering a ring by
+//! its registered descriptor, and making a ring with a flag for which the crate has no method.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -25,12 +25,12 @@ pub(crate) mod flag {
 const REGISTER_RING_FDS: libc::c_uint = 20;
 const UNREGISTER_RING_FDS: libc::c_uint = 21;
 
-/// io_uring_enter(2) with `IORING_ENTER_EXT_ARG`, if there are arguments. `ring` is a descriptor, or
-/// with `IORING_ENTER_REGISTERED_RING` in `flags` the number it was registered under.
+/// io_uring_enter(2), with `IORING_ENTER_EXT_ARG` if there are arguments. `ring` is a descriptor,
+/// or the registered number if `flags` has `IORING_ENTER_REGISTERED_RING`.
 ///
 /// # Safety
-/// What the entries in the submission queue point to stays valid until their completions, and what
-/// `args` points to through the call.
+/// Memory that the entries in the submission queue point to must stay valid until their
+/// completions. Memory that `args` points to must be valid during the call.
 pub(crate) unsafe fn enter(
     ring: i32,
     to_submit: u32,
@@ -42,7 +42,7 @@ pub(crate) unsafe fn enter(
         (std::ptr::from_ref(args).cast(), size_of_val(args))
     });
     let arg: *const libc::c_void = arg;
-    // SAFETY: the caller's; `args` is as large as said.
+    // SAFETY: the caller's obligation. `args` has the size that is passed.
     check(unsafe {
         libc::syscall(
             libc::SYS_io_uring_enter,
@@ -65,7 +65,7 @@ struct Update {
 }
 
 fn register(ring: BorrowedFd<'_>, what: libc::c_uint, update: &mut Update) -> Result<(), Errno> {
-    // SAFETY: one `update`, which the kernel reads and writes within the call.
+    // SAFETY: one `update`, which the kernel reads and writes during the call.
     check(unsafe {
         libc::syscall(
             libc::SYS_io_uring_register,
@@ -78,8 +78,8 @@ fn register(ring: BorrowedFd<'_>, what: libc::c_uint, update: &mut Update) -> Re
     .map(drop)
 }
 
-/// Registers a ring's own descriptor with the calling thread (5.18): a number for
-/// [`enter`], good in this thread only.
+/// Registers the descriptor of a ring with the calling thread (Linux 5.18). Returns a number for
+/// [`enter`], which is valid only in this thread.
 pub(crate) fn register_ring(ring: BorrowedFd<'_>) -> Result<u32, Errno> {
     let mut update = Update {
         offset: u32::MAX,
@@ -89,7 +89,7 @@ pub(crate) fn register_ring(ring: BorrowedFd<'_>) -> Result<u32, Errno> {
     register(ring, REGISTER_RING_FDS, &mut update).map(|()| update.offset)
 }
 
-/// Takes that back; the thread would hold the ring to its end otherwise.
+/// Unregisters that number. Otherwise the thread would hold the ring until it ends.
 pub(crate) fn unregister_ring(ring: BorrowedFd<'_>, number: u32) -> Result<(), Errno> {
     let mut update = Update {
         offset: number,
@@ -99,7 +99,7 @@ pub(crate) fn unregister_ring(ring: BorrowedFd<'_>, number: u32) -> Result<(), E
     register(ring, UNREGISTER_RING_FDS, &mut update)
 }
 
-/// `struct io_uring_params`: what is asked for at its start, what was had in the rest.
+/// `struct io_uring_params`: the request in the first fields, the kernel's answer in the rest.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Params {
@@ -116,7 +116,7 @@ pub(crate) struct Params {
 
 /// io_uring_setup(2).
 pub(crate) fn setup(entries: u32, params: &mut Params) -> Result<OwnedFd, Errno> {
-    // SAFETY: the kernel reads and writes one `io_uring_params` within the call.
+    // SAFETY: the kernel reads and writes one `io_uring_params` during the call.
     let fd = check(unsafe {
         libc::syscall(
             libc::SYS_io_uring_setup,
@@ -125,7 +125,7 @@ pub(crate) fn setup(entries: u32, params: &mut Params) -> Result<OwnedFd, Errno>
         )
     })?;
     let fd = i32::try_from(fd).map_err(|_| Errno::BADF)?;
-    // SAFETY: the kernel just made this descriptor for us.
+    // SAFETY: the kernel has just made this descriptor, and no other value owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

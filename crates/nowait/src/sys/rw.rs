@@ -1,7 +1,7 @@
-//! preadv2(2), pwritev2(2), and their plain forms, on borrowed and on raw memory.
+//! preadv2(2), pwritev2(2) and the calls without flags, on borrowed and on raw memory.
 //!
-//! `preadv2` is called by number: the wrappers of glibc 2.27 and 2.28 turn EAGAIN into
-//! EOPNOTSUPP, and rustix reads into initialised memory only.
+//! `preadv2` is called by number. The wrappers of glibc 2.27 and 2.28 change EAGAIN to EOPNOTSUPP,
+//! and rustix reads only into initialised memory.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -9,21 +9,21 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::{Errno, check};
 use crate::space::Space;
 
-/// The largest transfer the kernel makes in one call (`MAX_RW_COUNT`).
+/// The largest transfer of one call (`MAX_RW_COUNT` of the kernel).
 pub(crate) const MAX_RW: usize = 0x7fff_f000;
 
-/// Where a read or write starts.
+/// The start of a read or write.
 ///
-/// `None` is the file's own position (the kernel's offset −1), as for read(2).
+/// `None` is the file's own position (offset −1 for the kernel), as for read(2).
 pub(crate) type Offset = Option<u64>;
 
 fn position(offset: Offset) -> i64 {
-    // Offsets beyond i64 become negative, which the kernel refuses with EINVAL, but for −1,
-    // which would mean "current position": `checked` keeps that one out.
+    // Offsets beyond i64 become negative, and the kernel refuses them with EINVAL. The exception is
+    // −1, which means the file's own position: `checked` refuses it.
     offset.map_or(-1, u64::cast_signed)
 }
 
-/// EINVAL for an offset the kernel could not take, or would take for "current position".
+/// Returns EINVAL for an offset that the kernel refuses, or takes for the file's own position.
 pub(crate) fn checked(offset: Offset, len: usize) -> Result<(), Errno> {
     match offset {
         Some(o) if i64::try_from(o).is_err() => Err(Errno::INVAL),
@@ -46,8 +46,7 @@ pub(crate) fn preadv2(
 ) -> Result<usize, Errno> {
     let len = space.len();
     checked(offset, len)?;
-    // SAFETY: the space is borrowed mutably for the length of the call. The kernel writes initialised
-    // bytes.
+    // SAFETY: the space is borrowed mutably during the call. The kernel writes initialised bytes.
     unsafe { preadv2_raw(fd, space.as_mut_ptr(), len, offset, flags) }
 }
 
@@ -59,15 +58,15 @@ pub(crate) fn pwritev2(
     flags: u32,
 ) -> Result<usize, Errno> {
     checked(offset, bytes.len())?;
-    // SAFETY: the slice is borrowed for the length of the call.
+    // SAFETY: the slice is borrowed during the call.
     unsafe { pwritev2_raw(fd, bytes.as_ptr(), bytes.len(), offset, flags) }
 }
 
-/// preadv2(2) into one piece of memory. Without flags it is pread(2) or read(2), which every kernel
-/// has and every sandbox allows.
+/// preadv2(2) into one piece of memory. Without flags it is pread(2) or read(2), which all kernels
+/// have and all sandboxes allow.
 ///
 /// # Safety
-/// `buf` must be valid for writes of `len` bytes for the length of the call.
+/// `buf` must be valid for writes of `len` bytes during the call.
 pub(crate) unsafe fn preadv2_raw(
     fd: BorrowedFd<'_>,
     buf: *mut u8,
@@ -77,7 +76,7 @@ pub(crate) unsafe fn preadv2_raw(
 ) -> Result<usize, Errno> {
     let len = len.min(MAX_RW);
     let raw = fd.as_raw_fd();
-    // SAFETY: the caller's promise; the iovec lives through the call.
+    // SAFETY: the caller's obligation. The iovec is valid during the call.
     unsafe {
         match (flags, offset) {
             (0, Some(at)) => {
@@ -95,7 +94,7 @@ pub(crate) unsafe fn preadv2_raw(
     }
 }
 
-/// preadv2(2) into several pieces of memory; preadv(2) or readv(2) without flags.
+/// preadv2(2) into several pieces of memory. Without flags it is preadv(2) or readv(2).
 ///
 /// # Safety
 /// `iov` must point to `count` iovecs whose memory is valid for writes.
@@ -107,9 +106,10 @@ pub(crate) unsafe fn preadv2_vectored(
     flags: u32,
 ) -> Result<usize, Errno> {
     let raw = fd.as_raw_fd();
-    // The kernel takes at most IOV_MAX of them.
+    // The kernel accepts at most IOV_MAX iovecs.
     let count = i32::try_from(count).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the caller's promise. On 64-bit the whole offset is in preadv2's low word.
+    // SAFETY: the caller's obligation. On 64-bit systems the whole offset is in the low word of
+    // preadv2.
     unsafe {
         check(match (flags, offset) {
             (0, Some(at)) => libc::preadv(raw, iov, count, at.cast_signed()) as libc::c_long,
@@ -127,10 +127,10 @@ pub(crate) unsafe fn preadv2_vectored(
     }
 }
 
-/// pwritev2(2) from one piece of memory; pwrite(2) or write(2) without flags.
+/// pwritev2(2) from one piece of memory. Without flags it is pwrite(2) or write(2).
 ///
 /// # Safety
-/// `buf` must be valid for reads of `len` bytes for the length of the call.
+/// `buf` must be valid for reads of `len` bytes during the call.
 pub(crate) unsafe fn pwritev2_raw(
     fd: BorrowedFd<'_>,
     buf: *const u8,
@@ -140,7 +140,8 @@ pub(crate) unsafe fn pwritev2_raw(
 ) -> Result<usize, Errno> {
     let len = len.min(MAX_RW);
     let raw = fd.as_raw_fd();
-    // SAFETY: the caller's promise; the iovec lives through the call, the kernel only reads.
+    // SAFETY: the caller's obligation. The iovec is valid during the call, and the kernel only
+    // reads.
     unsafe {
         match (flags, offset) {
             (0, Some(at)) => {
@@ -158,7 +159,7 @@ pub(crate) unsafe fn pwritev2_raw(
     }
 }
 
-/// pwritev2(2) from several pieces of memory; pwritev(2) or writev(2) without flags.
+/// pwritev2(2) from several pieces of memory. Without flags it is pwritev(2) or writev(2).
 ///
 /// # Safety
 /// `iov` must point to `count` iovecs whose memory is valid for reads.
@@ -170,9 +171,9 @@ pub(crate) unsafe fn pwritev2_vectored(
     flags: u32,
 ) -> Result<usize, Errno> {
     let raw = fd.as_raw_fd();
-    // The kernel takes at most IOV_MAX of them.
+    // The kernel accepts at most IOV_MAX iovecs.
     let count = i32::try_from(count).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's obligation.
     unsafe {
         check(match (flags, offset) {
             (0, Some(at)) => libc::pwritev(raw, iov, count, at.cast_signed()) as libc::c_long,
@@ -200,19 +201,19 @@ pub(crate) fn sync_file_range(
     let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else {
         return Err(Errno::INVAL);
     };
-    // SAFETY: the call touches no memory of ours.
+    // SAFETY: the call accesses no memory of this process.
     let ret = unsafe { libc::sync_file_range(fd.as_raw_fd(), offset, len, flags) };
     check(libc::c_long::from(ret))
 }
 
-/// What preadv2(2) says of a descriptor that can't exist: EBADF means that the call is there.
+/// The errno of preadv2(2) for an invalid descriptor. EBADF means that the call is available.
 pub(crate) fn probe_preadv2() -> Errno {
-    // SAFETY: descriptor −1 fails before any memory is looked at.
+    // SAFETY: descriptor −1 fails before any memory is accessed.
     let ret = unsafe { libc::syscall(libc::SYS_preadv2, -1, 0, 0, 0, 0, 0) };
     check(ret).err().unwrap_or(Errno::IO)
 }
 
-/// What pwritev2(2) says of a descriptor that can't exist.
+/// The errno of pwritev2(2) for an invalid descriptor.
 pub(crate) fn probe_pwritev2() -> Errno {
     // SAFETY: as above.
     let ret = unsafe { libc::syscall(libc::SYS_pwritev2, -1, 0, 0, 0, 0, 0) };

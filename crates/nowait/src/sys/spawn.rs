@@ -1,4 +1,4 @@
-//! Threads that take no signals.
+//! Threads with all signals blocked.
 #![allow(unsafe_code)]
 
 use std::io::{Error, Result};
@@ -7,25 +7,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustix::thread::set_name;
 
-/// The stack of a thread, in bytes: as large as the standard library's threads have it.
+/// The stack size of a thread in bytes, the same as for threads of the standard library.
 const STACK: usize = 2 << 20;
 
-/// What a thread is to do, and its name.
+/// The function and the name of a thread.
 struct Start {
     name: &'static std::ffi::CStr,
     body: Box<dyn FnOnce() + Send>,
 }
 
-/// Starts a named thread on which every signal is blocked, so that no signal of the program is
-/// ever delivered because of an operation (SIGPIPE and SIGXFSZ go to the thread that writes). A panic
-/// of `body` ends the thread and nothing else.
+/// Starts a named thread with all signals blocked. No signal is then delivered to the program
+/// because of an operation (SIGPIPE and SIGXFSZ are sent to the thread that writes). A panic of
+/// `body` ends only the thread.
 ///
-/// By pthread_create(3): the standard library takes locks of its own when it starts a thread. A fork
-/// that another thread makes meanwhile leaves them locked in the child, which then can start none. The
-/// C library puts its locks right in the child.
+/// It uses pthread_create(3), because the standard library takes locks of its own when it starts a
+/// thread. If another thread forks at that moment, these locks stay locked in the child, which
+/// cannot start threads then. The C library restores its own locks in the child.
 ///
 /// # Errors
-/// As pthread_create(3) says: EAGAIN where no further thread is to be had.
+/// The errno of pthread_create(3): EAGAIN if no more threads can be started.
 pub(crate) fn spawn_without_signals(
     name: &'static std::ffi::CStr,
     body: impl FnOnce() + Send + 'static,
@@ -34,9 +34,10 @@ pub(crate) fn spawn_without_signals(
     let start = Box::into_raw(Box::new(Start { name, body }));
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // A new thread inherits its parent's mask: block all, start it, put ours back.
-    // SAFETY: sigfillset initialises `all`; pthread_sigmask initialises `before`. `start` is the new
-    // thread's, which alone frees it.
+    // A new thread inherits the signal mask. All signals are blocked for its start, then the mask
+    // is restored.
+    // SAFETY: sigfillset initialises `all`; pthread_sigmask initialises `before`. `start` belongs
+    // to the new thread, which alone frees it.
     let failed = unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
@@ -55,12 +56,12 @@ pub(crate) fn spawn_without_signals(
 /// pthread_create(3) of a thread that is never joined. Returns an errno, or 0.
 ///
 /// # Safety
-/// `start` came from `Box::into_raw`. If this returns 0 it belongs to the new thread.
+/// `start` must come from `Box::into_raw`. If this returns 0, it belongs to the new thread.
 unsafe fn create(start: *mut Start) -> i32 {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
-    // SAFETY: pthread_attr_init initialises `attributes`, which lives until it is destroyed here;
-    // `run` takes what `start` is.
+    // SAFETY: pthread_attr_init initialises `attributes`, which is valid until it is destroyed
+    // here. `run` takes an argument of the type of `start`.
     unsafe {
         let failed = libc::pthread_attr_init(attributes.as_mut_ptr());
         if failed != 0 {
@@ -76,12 +77,12 @@ unsafe fn create(start: *mut Start) -> i32 {
 }
 
 extern "C" fn run(start: *mut libc::c_void) -> *mut libc::c_void {
-    // SAFETY: what `create` was given, which is this thread's alone.
+    // SAFETY: the pointer that was passed to `create`, which belongs to this thread alone.
     let start = unsafe { Box::from_raw(start.cast::<Start>()) };
-    // A name is for people who look: without it the thread works as well.
+    // The name is informational. The thread works without it.
     let _ = set_name(start.name);
     let body = start.body;
-    // No panic may leave a function that C calls. What it carries may panic when it is dropped.
+    // A panic must not leave a function that C calls. Its payload may panic when it is dropped.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
         std::mem::forget(panic);
     }

@@ -1,4 +1,4 @@
-//! fstat(2) and fstatfs(2) in the shape we need.
+//! fstat(2) and fstatfs(2) with the results that the library needs.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -7,31 +7,31 @@ use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 
 use super::Errno;
 
-/// What fstat(2) and fstatfs(2) say of an open file, once, when it is taken in.
+/// The results of fstat(2) and fstatfs(2) for an open file, queried once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Identity {
-    /// Whether it is a regular file.
+    /// True for a regular file.
     pub regular: bool,
-    /// Whether its reads and writes wait for a device at most: a regular file, a directory or a
-    /// block device.
+    /// True if reads and writes wait at most for a device: a regular file, a directory or a block
+    /// device.
     pub bounded: bool,
-    /// Which filesystem it lies on.
+    /// The filesystem of the file.
     pub filesystem: FilesystemId,
 }
 
-/// A mounted filesystem. The device number alone is not enough: the kernel gives the numbers of
-/// unmounted tmpfs, overlayfs and btrfs to the next mount.
+/// A mounted filesystem. The device number is not sufficient, because the kernel reuses the numbers
+/// of unmounted tmpfs, overlayfs and btrfs filesystems.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct FilesystemId {
     /// `st_dev`.
     pub dev: u64,
     /// `f_type`, the filesystem's magic number.
     pub magic: u64,
-    /// `f_fsid`, where the filesystem has one.
+    /// `f_fsid`, if the filesystem has one.
     pub id: u64,
 }
 
-/// Asks what a descriptor is.
+/// Queries the type and the filesystem of a descriptor.
 pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<Identity, Errno> {
     let stat = rustix::fs::fstat(fd)?;
     let statfs = rustix::fs::fstatfs(fd)?;
@@ -49,7 +49,7 @@ pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<Identity, Errno> {
 }
 
 impl FilesystemId {
-    /// The filesystem of a file with this `st_dev`.
+    /// Makes the identifier for a file with this `st_dev`.
     pub(crate) fn new(dev: u64, statfs: &rustix::fs::StatFs) -> FilesystemId {
         FilesystemId {
             dev,
@@ -60,12 +60,12 @@ impl FilesystemId {
 }
 
 fn fsid(statfs: &rustix::fs::StatFs) -> u64 {
-    // `f_fsid` is opaque: two ints whose fields libc keeps private.
-    // SAFETY: `fsid_t` is eight bytes of plain data on every Linux.
+    // `f_fsid` is opaque: two ints in private fields of libc's type.
+    // SAFETY: `fsid_t` consists of eight bytes of plain data on Linux.
     unsafe { std::mem::transmute_copy(&statfs.f_fsid) }
 }
 
-/// What a file is and the device it lies on (statx(2)), as far as it is known without asking a server.
+/// The type of a file and its device (statx(2)), as far as they are known without asking a server.
 pub(crate) fn kind_and_device(fd: BorrowedFd<'_>) -> Result<(FileType, u64), Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(fd, c"", flags, StatxFlags::TYPE)?;
@@ -73,36 +73,37 @@ pub(crate) fn kind_and_device(fd: BorrowedFd<'_>) -> Result<(FileType, u64), Err
     Ok((FileType::from_raw_mode(stat.stx_mode.into()), device))
 }
 
-/// Whether a descriptor has offsets. Only ESPIPE says that it has none.
+/// Returns true if a descriptor has offsets. Only ESPIPE means that it has none.
 pub(crate) fn is_seekable(fd: BorrowedFd<'_>) -> bool {
     rustix::fs::tell(fd) != Err(Errno::SPIPE)
 }
 
-/// The file's size in bytes, now.
+/// The current size of the file in bytes.
 pub(crate) fn size(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(rustix::fs::fstat(fd)?.st_size.cast_unsigned())
 }
 
-/// Whether a file has no byte at this offset, nor behind it. Asked after a read that was short there.
+/// Returns true if a file has no byte at or after this offset. Called after a read that was short
+/// there.
 pub(crate) fn ends_by(fd: BorrowedFd<'_>, offset: u64) -> bool {
     shape(fd).is_ok_and(|shape| shape.size <= offset)
 }
 
-/// What a file has for pages, now.
+/// The current type, size and allocation of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// Regular file, block device, or something without pages.
     pub kind: FileType,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Bytes that have room on the device; less than `size` for a file with holes.
+    /// The bytes allocated on the device. They are less than `size` for a file with holes.
     pub allocated: u64,
-    /// `st_ctime`: seconds and nanoseconds.
+    /// `st_ctime` in seconds and nanoseconds.
     pub changed: (i64, i64),
 }
 
-/// Asks what a file has for pages. fstat(2) says of every block device that it is empty; those are
-/// asked for their size by ioctl(2).
+/// Queries the type, size and allocation of a file. fstat(2) reports a size of 0 for block devices,
+/// so their size is queried with ioctl(2).
 pub(crate) fn shape(fd: BorrowedFd<'_>) -> Result<Shape, Errno> {
     let stat = rustix::fs::fstat(fd)?;
     let kind = FileType::from_raw_mode(stat.st_mode);
@@ -118,20 +119,20 @@ pub(crate) fn shape(fd: BorrowedFd<'_>) -> Result<Shape, Errno> {
     })
 }
 
-/// `BLKGETSIZE64`: bytes of a block device.
+/// `BLKGETSIZE64`: the size of a block device in bytes.
 fn device_size(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     const BLKGETSIZE64: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<usize>(0x12, 114);
-    // SAFETY: the kernel writes a u64, whatever the `size_t` in the opcode says.
+    // SAFETY: the kernel writes a u64, although the opcode contains a `size_t`.
     unsafe { rustix::ioctl::ioctl(fd, rustix::ioctl::Getter::<BLKGETSIZE64, u64>::new()) }
 }
 
-/// `f_type` of the filesystem a descriptor lies on.
+/// `f_type` of the descriptor's filesystem.
 pub(crate) fn magic(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(rustix::fs::fstatfs(fd)?.f_type.cast_unsigned())
 }
 
-/// The same file opened once more, for reading, with a position of its own. Not by its path, which
-/// may be somebody else's by now.
+/// Opens the same file again for reading, with its own position. It does not use the path, which
+/// may refer to another file by now.
 pub(crate) fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     rustix::fs::openat(
@@ -142,12 +143,11 @@ pub(crate) fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// Lends a descriptor to a call of the standard library's file, which is not closed.
+/// Lends a descriptor to a call of `std::fs::File`. The descriptor is not closed.
 #[cfg(feature = "tokio")]
 pub(crate) fn as_std<T>(fd: BorrowedFd<'_>, call: impl FnOnce(&std::fs::File) -> T) -> T {
     use std::os::fd::FromRawFd;
-    // SAFETY: the descriptor is open for as long as it is borrowed, and `ManuallyDrop` never closes
-    // it.
+    // SAFETY: the descriptor is open while it is borrowed, and `ManuallyDrop` never closes it.
     let file = std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(fd.as_raw_fd()) });
     call(&file)
 }

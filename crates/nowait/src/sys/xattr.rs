@@ -1,8 +1,8 @@
-//! Extended attributes of a file named relative to an open directory.
+//! Extended attributes of a file, by its name in an open directory.
 //!
 //! listxattrat(2) and getxattrat(2) (Linux 6.13) take a directory and a name. Older kernels have
-//! only calls by path or by an open file, and opening every file would change what can be asked
-//! (no permission, devices, symbolic links).
+//! only calls with a path or an open file. Opening each file would restrict the files that can be
+//! queried (missing permissions, devices, symbolic links).
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::{Errno, check};
 
-/// The calls' numbers are the same on every architecture; libc 0.2 does not have them.
+/// The numbers of the calls are the same on all architectures. libc 0.2 does not have them.
 const SYS_GETXATTRAT: libc::c_long = 464;
 const SYS_LISTXATTRAT: libc::c_long = 465;
 
@@ -26,14 +26,14 @@ fn at_flags(follow: bool) -> libc::c_int {
     if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW }
 }
 
-/// listxattrat(2): the names, each with its NUL. With no room at all, how many bytes they take.
+/// listxattrat(2): the names, each with its NUL. If `room` is empty, it returns the required size.
 pub(crate) fn listxattrat(
     directory: BorrowedFd<'_>,
     name: &CStr,
     follow: bool,
     room: &mut [u8],
 ) -> Result<usize, Errno> {
-    // SAFETY: name is a C string, and the kernel writes at most `room.len()` bytes to room.
+    // SAFETY: `name` is a C string, and the kernel writes at most `room.len()` bytes to `room`.
     check(unsafe {
         libc::syscall(
             SYS_LISTXATTRAT,
@@ -46,7 +46,7 @@ pub(crate) fn listxattrat(
     })
 }
 
-/// getxattrat(2): one value. With no room at all, how many bytes it takes.
+/// getxattrat(2): one value. If `room` is empty, it returns the size of the value.
 pub(crate) fn getxattrat(
     directory: BorrowedFd<'_>,
     name: &CStr,
@@ -59,8 +59,8 @@ pub(crate) fn getxattrat(
         size: u32::try_from(room.len()).unwrap_or(u32::MAX),
         flags: 0,
     };
-    // SAFETY: both names are C strings, args has the kernel's layout, and the kernel writes at most
-    // `args.size` bytes to room.
+    // SAFETY: both names are C strings, `args` has the kernel's layout, and the kernel writes at
+    // most `args.size` bytes to `room`.
     check(unsafe {
         libc::syscall(
             SYS_GETXATTRAT,

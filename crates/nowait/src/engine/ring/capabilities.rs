@@ -1,16 +1,18 @@
-//! What io_uring offers here.
+//! The io_uring capabilities of this kernel and sandbox.
 
 use crate::capability::Capability;
 
-/// What io_uring offers here: learnt from rings that were made for the question and closed again.
+/// The io_uring capabilities of this kernel and sandbox. They are found by making rings, which are
+/// closed again.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RingCapabilities {
     /// `IORING_SETUP_SINGLE_ISSUER` (6.0): only one thread submits.
     pub single_issuer: Capability,
-    /// `IORING_SETUP_DEFER_TASKRUN` (6.1): completions are worked on when they are waited for.
+    /// `IORING_SETUP_DEFER_TASKRUN` (6.1): completions are processed when the thread waits for
+    /// them.
     pub defer_taskrun: Capability,
-    /// `IORING_SETUP_SQPOLL`: a kernel thread takes submissions. Engines make none unasked.
+    /// `IORING_SETUP_SQPOLL`: a kernel thread takes submissions. Engines use it only on request.
     pub sqpoll: Capability,
     /// `IORING_SETUP_IOPOLL`: completions of O_DIRECT reads and writes are polled for.
     pub iopoll: Capability,
@@ -18,13 +20,14 @@ pub struct RingCapabilities {
     pub ext_arg: bool,
     /// `IORING_FEAT_NODROP` (5.5): no completion is lost. Engines use no ring without it.
     pub nodrop: bool,
-    /// Each operation of [`op`](crate::op) by its name, and whether the ring does it. What it does
-    /// not, workers do.
+    /// The name of each operation of [`op`](crate::op), and true if the ring supports it. Workers
+    /// do the others.
     pub operations: Vec<(&'static str, bool)>,
 }
 
 impl RingCapabilities {
-    /// Tries each. `None` where no ring is to be had at all ([`Kernel::io_uring`](crate::capability::Kernel::io_uring) says why).
+    /// Tries each capability. Returns `None` if no ring can be made.
+    /// ([`Kernel::io_uring`](crate::capability::Kernel::io_uring) has the reason.)
     ///
     /// ```
     /// match nowait::engine::RingCapabilities::probe() {

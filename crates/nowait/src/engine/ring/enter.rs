@@ -1,5 +1,5 @@
-//! The ring's one system call, io_uring_enter(2): to submit, to wait, to have deferred completions
-//! delivered; and what is done where a sandbox put on later denies it.
+//! io_uring_enter(2), the only system call that drives a ring. It submits, waits, and has deferred
+//! completions delivered. A sandbox that is set up after the ring may deny it.
 #![allow(unsafe_code)]
 
 use std::os::fd::AsRawFd;
@@ -14,16 +14,16 @@ use super::{Ring, WAKE};
 use crate::cast::to_u32;
 use crate::sys::{self, Errno};
 
-/// How many times a submission that the kernel refuses for want of memory is tried, and the pause
-/// between two tries. Then what is queued is left to workers.
+/// The number of attempts to submit while the kernel returns EAGAIN, EBUSY or ENOMEM, and the pause
+/// between two attempts. Queued operations are left to workers after that.
 const TRIES: usize = 2_000;
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// How often the thread of a broken ring looks for completions and for messages.
+/// The interval at which the thread of a broken ring looks for completions and messages.
 const PATROL: Duration = Duration::from_millis(5);
 
 impl Ring {
-    /// io_uring_enter(2), by the shorter way if there is one.
+    /// Calls io_uring_enter(2), by the registered number of the ring if it has one.
     pub(super) fn call(
         &mut self,
         to_submit: u32,
@@ -35,8 +35,8 @@ impl Ring {
             Some(number) => (number.cast_signed(), flags | EnterFlags::REGISTERED_RING),
             None => (self.ring.as_raw_fd(), flags),
         };
-        // SAFETY: Assumption: the entries in the queue are as `enqueue` says, and `args` and what
-        // it points to live through the call.
+        // SAFETY: Assumption: the queued entries are as stated in `enqueue`. `args` and the memory
+        // that it points to are valid during the call.
         let entered = unsafe { sys::ring::enter(ring, to_submit, at_least, flags.bits(), args) };
         if !self.sqpoll {
             self.taken += entered.unwrap_or(0) as u64;
@@ -44,9 +44,9 @@ impl Ring {
         entered
     }
 
-    /// One io_uring_enter(2) that submits at most so many entries and does not wait, but for room
-    /// in the queue where a thread of the kernel's empties it. Says whether the ring still works: a
-    /// sandbox put on later may deny the call.
+    /// Calls io_uring_enter(2) once to submit at most `at_most` entries, without waiting for
+    /// completions. With SQPOLL it waits until the kernel thread has made room in the queue.
+    /// Returns false if the ring no longer works, for example because a sandbox denies the call.
     pub(super) fn enter(&mut self, at_most: usize) -> bool {
         let mut refused = 0;
         while !self.broken {
@@ -57,14 +57,14 @@ impl Ring {
                 (to_u32(entries), EnterFlags::empty())
             };
             if refused > 0 {
-                // Has completions delivered that found no room in the queue.
+                // Delivers completions that found no room in the queue.
                 flags |= EnterFlags::GETEVENTS;
             }
             match self.call(entries, 0, flags, None) {
                 Ok(_) => return true,
                 Err(Errno::INTR) => {}
-                // Out of memory for requests, or completions to be consumed first. The
-                // entries stay queued: let others run, try again.
+                // The kernel has no memory for requests, or completions must be consumed first. The
+                // entries stay queued for the next attempt.
                 Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) if refused < TRIES => {
                     refused += 1;
                     self.set_aside();
@@ -76,8 +76,8 @@ impl Ring {
         false
     }
 
-    /// Makes room for completions that are still with the kernel. What comes from now on was not
-    /// all had at once.
+    /// Makes room for completions that the kernel still holds. Completions from now on do not count
+    /// as immediate.
     fn set_aside(&mut self) {
         self.stirred = true;
         let queue = self.ring.completion();
@@ -85,15 +85,15 @@ impl Ring {
             .extend(queue.map(|entry| (entry.user_data(), entry.result())));
     }
 
-    /// Nothing is submitted any more. What the kernel has taken, it completes.
+    /// Stops submitting. Operations that the kernel has taken still complete.
     fn is_refused(&mut self, errno: Errno) {
         self.broken = true;
         self.denied |= !matches!(errno, Errno::AGAIN | Errno::BUSY | Errno::NOMEM);
     }
 
-    /// What wakes the kernel's thread, if it sleeps. (The look at its flag comes after a full fence
-    /// behind the entries' publication, as the kernel has one between its flag and its last look at
-    /// the queue.)
+    /// The flag that wakes the kernel thread, if it sleeps. The thread's flag is read after a full
+    /// fence that follows the publication of the entries. The kernel has a full fence between
+    /// setting its flag and its last look at the queue.
     fn waker_flag(&mut self) -> EnterFlags {
         if self.sqpoll && self.ring.submission().need_wakeup() {
             EnterFlags::SQ_WAKEUP
@@ -102,9 +102,9 @@ impl Ring {
         }
     }
 
-    /// Wakes the kernel's thread, if it sleeps. Where a sandbox put on later denies that, what is
-    /// queued waits for whatever else wakes it: the thread may take it at any time, so that no worker
-    /// may.
+    /// Wakes the kernel thread, if it sleeps. If a sandbox denies that, queued entries wait until
+    /// another event wakes the thread. Workers cannot do them, because the thread may take them at
+    /// any time.
     pub(super) fn rouse(&mut self) {
         let mut refused = 0;
         while !self.broken && !self.waker_flag().is_empty() {
@@ -120,10 +120,11 @@ impl Ring {
         }
     }
 
-    /// Sleeps until completions are there, somebody wakes the ring, or the time is up. Deferred
-    /// completions are delivered here and nowhere else. Submits no operation, consumes nothing.
+    /// Sleeps until there are completions, another thread wakes the ring, or the time is up. This
+    /// is the only call that delivers deferred completions. It submits no operation and consumes
+    /// nothing.
     ///
-    /// A ring that polls does not sleep while it holds something: it may return early.
+    /// A polling ring does not sleep while it holds operations, and may return early.
     pub(crate) fn wait(&mut self, until: Until, timeout: Option<Duration>) {
         self.arm_wake();
         let again = self
@@ -137,11 +138,11 @@ impl Ring {
         self.ask_to_stop_again();
     }
 
-    /// Delivers all deferred completions. One call delivers a few (20 on recent kernels) and leaves the
-    /// rest, of which the kernel signals nothing more to a registered eventfd.
+    /// Delivers all deferred completions. One call delivers a limited number (20 on recent
+    /// kernels). The kernel does not signal the rest to a registered eventfd.
     pub(crate) fn deliver(&mut self) {
         const AT_ONCE: usize = 16;
-        // The flag may be left over from what is delivered already: the count ends that.
+        // The flag may be stale after everything was delivered, so the number of calls is limited.
         for _ in 0..self.held() / AT_ONCE + 2 {
             self.wait(Until::count(0), Some(Duration::ZERO));
             if !self.ring.submission().taskrun() {
@@ -167,12 +168,13 @@ impl Ring {
             Some(_) => types::SubmitArgs::new().timespec(&timespec),
             None => types::SubmitArgs::new(),
         };
-        // Before that minimum is over the kernel looks at no timeout.
+        // The kernel does not check the timeout before the minimum wait is over.
         if let Some(within) = until.within.filter(|w| timeout.is_none_or(|t| t >= *w)) {
             let us = u32::try_from(within.as_micros()).unwrap_or(u32::MAX);
             args = args.min_wait_usec(us.max(1));
         }
-        // Operations are submitted by `flush` alone; here at most the wake-up's own read is.
+        // Only `flush` submits operations. The only entry submitted here is the read of the
+        // eventfd.
         let entries = if self.queued {
             0
         } else {
@@ -181,15 +183,15 @@ impl Ring {
         let flags = EnterFlags::EXT_ARG | EnterFlags::GETEVENTS | self.waker_flag();
         let entered = self.call(entries, to_u32(want), flags, Some(&args));
         if let Err(Errno::PERM | Errno::NOSYS | Errno::ACCESS) = entered {
-            // Only workers are left, and they write to the eventfd.
+            // Only workers are left. They write to the eventfd.
             (self.broken, self.denied) = (true, true);
             self.sleep_outside(timeout);
         }
-        // ETIME, EINTR and EBUSY all mean "look what is there".
+        // ETIME, EINTR and EBUSY all mean that the caller should look for completions.
     }
 
-    /// Asks the device for completions. A call that wants some asks until they are there, whatever
-    /// the time, so only a wait without end makes such a call.
+    /// Polls the device for completions. A call that wants some polls until they are there,
+    /// regardless of the timeout. Only a wait without a timeout makes such a call.
     fn poll_device(&mut self, at_least: usize, timeout: Option<Duration>) {
         if self.held() == 0 {
             return self.sleep_outside(timeout);
@@ -203,10 +205,11 @@ impl Ring {
         }
     }
 
-    /// Sleeps until the eventfd is written to, or the ring has completions, or the time is up, without
-    /// a submission. May return early if the ring is broken.
+    /// Sleeps until the eventfd is written to, the ring has completions, or the time is up, without
+    /// entering the ring. May return early if the ring is broken.
     fn sleep_outside(&mut self, timeout: Option<Duration>) {
-        // The wake-up's own read, if it is still with the kernel, takes what is written to the eventfd.
+        // If the ring's own read of the eventfd is still at the kernel, it consumes what is
+        // written.
         let timeout = match timeout {
             Some(timeout) if !self.broken || timeout < PATROL => Some(timeout),
             None if !self.broken => None,
@@ -218,22 +221,23 @@ impl Ring {
             PollFd::new(&*self.wake, PollFlags::IN),
             PollFd::from_borrowed_fd(ring, PollFlags::IN),
         ];
-        // Of a ring that can't be entered, deferred completions are never delivered: it would be
-        // readable all the time.
+        // Deferred completions of a ring that cannot be entered are never delivered. The descriptor
+        // would always be readable.
         let looks = if self.denied && self.deferred { 1 } else { 2 };
         let there = rustix::event::poll(&mut both[..looks], timeout.as_ref()).unwrap_or(0) > 0;
-        // The eventfd blocks: it is read only when there is something.
+        // The eventfd blocks, so it is read only when it is readable.
         if there && !both[0].revents().is_empty() {
             let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
         }
         if self.broken {
-            // A call that was denied once may be allowed now.
+            // A call that was denied before may be allowed now.
             let delivered = self.call(0, 0, EnterFlags::GETEVENTS, None);
             self.denied = delivered.is_err_and(|errno| errno != Errno::INTR);
         }
     }
 
-    /// Has the ring read its eventfd, so that a write to it ends `wait`. A ring that polls can't.
+    /// Submits a read of the ring's eventfd, so that a write to it ends `wait`. A polling ring
+    /// cannot do that.
     fn arm_wake(&mut self) {
         if !self.wake_armed && !self.polled && !self.broken {
             let fd = types::Fd(self.wake.as_raw_fd());

@@ -1,5 +1,5 @@
-//! Chains at the ring: entries that are linked, and what becomes of a link that the kernel has cut. What
-//! is done about that, and why, is told in `engine/chain.rs`.
+//! Chains at the ring: linked entries, and the handling of links that the kernel has cut.
+//! `engine/chain.rs` gives the reasons.
 #![allow(unsafe_code)]
 
 use io_uring::squeue;
@@ -17,8 +17,8 @@ use crate::retry;
 use crate::sys::Errno;
 
 impl Ring {
-    /// Takes a chain in, for which there must be slots. Gives it back if there are none, or it is
-    /// more than the submission queue has room for.
+    /// Queues a chain. Returns it if there are not enough free slots, or it is longer than the
+    /// submission queue.
     #[must_use]
     pub(crate) fn push_chain(&mut self, requests: Vec<Request>) -> Option<Vec<Request>> {
         let room = self.ring.submission().capacity();
@@ -50,8 +50,9 @@ impl Ring {
         )
     }
 
-    /// Puts what is left of a chain into the submission queue, all of it at once: a chain that is
-    /// seen in part ends there. False if it can't be: the kernel sees none of it.
+    /// Puts the remaining members of a chain into the submission queue, all together: the kernel
+    /// ends a chain at the last entry that it sees. Returns false if that is impossible. The kernel
+    /// then sees none of them.
     fn begin_chain(&mut self, id: u32) -> bool {
         let Some(state) = self.chains.get_mut(&id) else {
             return false;
@@ -75,7 +76,7 @@ impl Ring {
             .collect();
         self.linked = true;
         loop {
-            // SAFETY: Assumption: as for `enqueue`.
+            // SAFETY: Assumption: the same as in `enqueue`.
             let pushed = unsafe { self.ring.submission().push_multiple(&entries) };
             if pushed.is_ok() {
                 return true;
@@ -86,8 +87,9 @@ impl Ring {
         }
     }
 
-    /// The result of a chain's member. One that the kernel has cut off waits until nothing of its
-    /// chain is at the kernel any more; then what is left is begun anew, or ends.
+    /// Handles the result of a chain's member. A member that the kernel has cut off waits until no
+    /// member of the chain is at the kernel. The rest of the chain is then submitted again, or
+    /// ends.
     pub(super) fn complete_member(
         &mut self,
         id: u32,
@@ -111,7 +113,7 @@ impl Ring {
                     && kind.may_repeat()
                     && slot.interrupted < retry::MAX_ATTEMPTS
             }
-            // Of a pipe with O_NONBLOCK it is the answer.
+            // For a pipe with O_NONBLOCK, EAGAIN is the result.
             Err(Errno::AGAIN) if kind.handle().is_none_or(Handle::is_seekable) => {
                 kind.may_block() && !std::mem::replace(&mut slot.asynchronous, true)
             }
@@ -127,7 +129,7 @@ impl Ring {
         self.go_on(id, out);
     }
 
-    /// What becomes of a chain of which nothing is at the kernel.
+    /// Continues or ends a chain that has no member at the kernel.
     fn go_on(&mut self, id: u32, out: &mut impl FnMut(Out)) {
         let Some(state) = self.chains.get(&id).filter(|state| state.out == 0) else {
             return;

@@ -1,4 +1,4 @@
-//! What one ring was told of beforehand: the files of a set, the memory of pools.
+//! The files and the memory that are registered with one ring.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -14,14 +14,14 @@ use crate::registered::Table;
 
 pub(super) struct Registered {
     files: Option<Arc<Table>>,
-    /// Which memory is registered, and as which number.
+    /// The registered memory, with the number of each buffer.
     memory: Vec<(Range<usize>, u16)>,
-    /// Whose memory that is: mapped as long as the ring is there.
+    /// The pools of that memory. It stays mapped as long as the ring exists.
     _pools: Vec<BufferPool>,
 }
 
 impl Registered {
-    /// Registers the memory of pools: all of it or none.
+    /// Registers the memory of the pools: all of it or none.
     pub(super) fn new(ring: &IoUring, pools: &[BufferPool], features: &mut Features) -> Registered {
         let memory = if pools.is_empty() {
             None
@@ -35,21 +35,21 @@ impl Registered {
         }
     }
 
-    /// Registers room for the files of a set.
+    /// Registers a table for the files of a set.
     pub(super) fn files(&mut self, ring: &IoUring, table: &Arc<Table>) -> io::Result<()> {
         ring.submitter().register_files_sparse(table.capacity())?;
         self.files = Some(table.clone());
         Ok(())
     }
 
-    /// Applies what has changed among the files.
+    /// Applies changes in the set of files.
     pub(super) fn refresh(&self, ring: &IoUring) {
         if let Some(table) = self.files.as_ref().filter(|table| table.has_changed()) {
             table.apply(&ring.submitter());
         }
     }
 
-    /// What the ring knows an operation's file and memory by.
+    /// The registered file and memory that the ring has for an operation.
     pub(super) fn known(&self, kind: &Kind) -> Known<'_> {
         let slot = self.files.as_ref().and_then(|table| {
             let slot = kind.slot()?;
@@ -61,7 +61,7 @@ impl Registered {
         }
     }
 
-    /// The ring is about to go.
+    /// Closes the table, before the ring is dropped.
     pub(super) fn close(&self) {
         if let Some(table) = &self.files {
             table.close();
@@ -69,7 +69,7 @@ impl Registered {
     }
 }
 
-/// Registers all pieces of the pools' memory, numbered as they come.
+/// Registers all pieces of the pools' memory, numbered in order.
 fn memory(ring: &IoUring, pools: &[BufferPool]) -> io::Result<Vec<(Range<usize>, u16)>> {
     let memory: Vec<_> = pools
         .iter()
@@ -83,8 +83,8 @@ fn memory(ring: &IoUring, pools: &[BufferPool]) -> io::Result<Vec<(Range<usize>,
             iov_len: piece.len(),
         })
         .collect();
-    // SAFETY: the memory is mapped as long as its pools are there, which `Registered` holds as long
-    // as the ring; what the kernel writes to it is what operations own.
+    // SAFETY: the memory is mapped as long as its pools exist. `Registered` holds them as long as
+    // the ring exists. The kernel writes only to memory that operations own.
     unsafe { ring.submitter().register_buffers(&iovecs)? };
     Ok(memory)
 }

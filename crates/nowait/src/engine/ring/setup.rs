@@ -1,4 +1,4 @@
-//! Making a ring as the options say, with what the kernel has of it.
+//! Makes a ring with the given options, as far as the kernel supports them.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -10,31 +10,32 @@ use super::options::{Polled, RingOptions};
 use crate::engine::features::{Availability, Feature, Features};
 use crate::sys::{self, Errno};
 
-/// Entries of the submission queue at most: more are flushed in between.
+/// The maximum number of entries in the submission queue. Longer batches are submitted in parts.
 pub(in crate::engine) const ENTRIES: usize = 4096;
 
-/// A ring, and what it is.
+/// A ring and its properties.
 pub(super) struct Made {
     pub(super) ring: IoUring,
-    /// Completions come only when they are waited for (DEFER_TASKRUN).
+    /// Completions are delivered only when the thread waits for them (DEFER_TASKRUN).
     pub(super) deferred: bool,
-    /// Its registered number, for its thread.
+    /// The registered number of the ring, valid in its thread.
     pub(super) number: Option<u32>,
     pub(super) features: Features,
 }
 
-/// Who submits, and when completions are worked on.
+/// The setup flags that decide which thread submits and when completions are processed.
 #[derive(Clone, Copy)]
 struct Shape {
     single_issuer: bool,
     defer_taskrun: bool,
 }
 
-/// Makes a ring with so many entries. Must be called on the thread that will drive it.
+/// Makes a ring with `entries` submission queue entries. It must be called on the thread that will
+/// drive the ring.
 pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io::Result<Made> {
     let mut features = Features::none();
-    // 6.1 has both, 6.0 the first; older kernels say EINVAL. With SQPOLL the work is the kernel
-    // thread's, and there is nothing to defer.
+    // Linux 6.1 has both flags, 6.0 only the first. Older kernels return EINVAL. With SQPOLL the
+    // kernel thread processes completions, and there is nothing to defer.
     let shapes = [(true, true), (true, false), (false, false)].map(|(single, defer)| Shape {
         single_issuer: single,
         defer_taskrun: defer,
@@ -56,7 +57,7 @@ pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io:
     };
     let params = ring.params();
     if !params.is_feature_ext_arg() || !params.is_feature_nodrop() {
-        // Before 5.11 there is no wait with a timeout: such rings are left alone.
+        // Linux before 5.11 has no wait with a timeout. Engines do not use such rings.
         return Err(Errno::NOSYS.into());
     }
     if options.polled.is_some() {
@@ -66,7 +67,7 @@ pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io:
         features.set(Feature::Sqpoll, Availability::Available);
     }
     let min_wait = params.is_feature_min_timeout();
-    let min_wait = min_wait.then_some(()).ok_or("this kernel has none (6.12)");
+    let min_wait = min_wait.then_some(()).ok_or("it needs Linux 6.12");
     features.tried(Feature::MinWait, min_wait);
     features.set(Feature::Links, Availability::Available);
     if let Some(mut most) = options.workers {
@@ -85,11 +86,11 @@ pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io:
 
 /// The ring's descriptor.
 pub(super) fn descriptor(ring: &IoUring) -> BorrowedFd<'_> {
-    // SAFETY: the descriptor lives as long as the ring.
+    // SAFETY: the descriptor is open as long as the ring exists.
     unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) }
 }
 
-/// Tries each shape; only the last answer counts.
+/// Tries each shape. Returns the last error if none works.
 fn first(
     shapes: &[Shape],
     make: impl Fn(Shape) -> io::Result<IoUring>,
@@ -101,7 +102,8 @@ fn first(
     made
 }
 
-/// The thread's time without work, in milliseconds; 0 would be the kernel's default.
+/// The time after which the kernel thread sleeps, in milliseconds. It is not 0, which would select
+/// the kernel's default.
 fn idle(options: &RingOptions) -> Option<u32> {
     let idle = options.sqpoll?.as_millis();
     Some(u32::try_from(idle).unwrap_or(u32::MAX).max(1))
@@ -136,8 +138,8 @@ fn build(
     builder.build(entries)
 }
 
-/// As `build`, with hybrid polling, for which the builder has no setter. A forked child has this
-/// ring's memory mapped, which it does not with `dontfork`; it touches it as little.
+/// Like `build`, with hybrid polling, for which the builder has no method. A forked child has the
+/// memory of this ring mapped, unlike with `dontfork`. It does not access that memory.
 fn hybrid(
     entries: u32,
     completions: u32,
@@ -163,8 +165,8 @@ fn hybrid(
         params.sq_thread_cpu = cpu;
     }
     let fd = sys::ring::setup(entries, &mut params)?;
-    // SAFETY: Assumption: both are `struct io_uring_params` as the kernel has it (a test compares
-    // their sizes), of plain numbers, and the kernel has just filled it for this descriptor.
+    // SAFETY: Assumption: both types are the kernel's `struct io_uring_params` (a test compares
+    // their sizes) and consist of integers. The kernel has just filled it for this descriptor.
     unsafe {
         let params = std::mem::transmute::<sys::ring::Params, Parameters>(params);
         IoUring::from_fd(fd.into_raw_fd(), params)

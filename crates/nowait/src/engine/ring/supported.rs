@@ -1,10 +1,10 @@
-//! The operations that a ring carries out.
+//! The operations that a ring supports.
 
 use std::sync::Arc;
 
 use crate::op::Kind;
 
-/// The operations that a ring carries out. Threads other than its own have a clone.
+/// The operations that a ring supports. Other threads than the ring's have a clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Supported {
     pub(super) ops: Arc<[bool; 256]>,
@@ -12,7 +12,7 @@ pub(crate) struct Supported {
 }
 
 impl Supported {
-    /// Whether this kernel's ring does this operation, and as the system call would.
+    /// Returns true if the ring supports this operation with the semantics of the system call.
     pub(crate) fn contains(&self, kind: &Kind) -> bool {
         self.ops[kind.opcode() as usize]
             && kind.fits_ring()

@@ -1,13 +1,13 @@
-//! The condition that a wait on a ring ends with.
+//! The condition that ends a wait on a ring.
 
 use std::time::Duration;
 
-/// What a wait is for.
+/// The condition that ends a wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Until {
-    /// So many completions.
+    /// The number of completions to wait for.
     pub(super) count: usize,
-    /// After this time, one.
+    /// The time after which one completion is enough.
     pub(super) within: Option<Duration>,
 }
 
@@ -19,7 +19,8 @@ impl Until {
         }
     }
 
-    /// So many, or after this time one. Only of a ring that [`waits_for_batches`](super::Ring::waits_for_batches).
+    /// Waits for `count` completions, or for one after `within`. Only for a ring with
+    /// [`waits_for_batches`](super::Ring::waits_for_batches).
     pub(crate) fn batch(count: usize, within: Duration) -> Until {
         Until {
             count,
