@@ -5,7 +5,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use super::file::File;
 
-/// A file of tokio's face from a bare number, as `tokio::fs::File` has it.
+/// Converts a raw descriptor, as `tokio::fs::File` does.
 impl FromRawFd for File {
     unsafe fn from_raw_fd(fd: RawFd) -> File {
         // SAFETY: the caller's promise: the descriptor is open, and is ours from now on.

@@ -1,11 +1,11 @@
-//! The caller's part of a read into a `ReadBuf` of tokio's.
+//! The part of a read into tokio's `ReadBuf` that runs in the calling thread.
 #![allow(unsafe_code)]
 
 use crate::read::Start;
 use crate::space::Space;
 
-/// Has the read path do the caller's part of a read into what is free of a `ReadBuf`, at most
-/// `most` bytes of it, and marks what it filled: also the first part of a read that has a rest.
+/// Starts a read into the free part of a `ReadBuf`, at most `most` bytes of it, and marks the bytes it
+/// filled. That includes the first part of a read that the engine completes.
 pub(crate) fn start_into_read_buf(
     dst: &mut ::tokio::io::ReadBuf<'_>,
     most: usize,
