@@ -1,5 +1,5 @@
-//! Lists a directory and asks about every entry; says how many there are, how long it took, and how it
-//! was done.
+//! Lists a directory and asks for the metadata of every entry. Prints the number of entries, the time, the
+//! plan and the statistics.
 //!
 //! `cargo run --release --example scan -- DIRECTORY [names|stat|xattr|readahead] [option=value ...]`
 //!
