@@ -30,7 +30,7 @@ fn main() -> nowait::Result<()> {
             ("order", "inode") => options.order(Order::Inode),
             ("order", "name") => options.order(Order::Name),
             _ => {
-                println!("what is {arg}?");
+                println!("unknown argument: {arg}");
                 return Ok(());
             }
         };
@@ -61,7 +61,7 @@ fn ahead(directory: &str) -> nowait::Result<()> {
     ahead.blocking_wait();
     let seconds = start.elapsed().as_secs_f64();
     println!(
-        "begun in {begun:.6} s, over in {seconds:.6} s: {:?}",
+        "started in {begun:.6} s, ended after {seconds:.6} s: {:?}",
         ahead.progress()
     );
     Ok(())

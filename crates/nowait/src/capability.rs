@@ -50,11 +50,11 @@ impl fmt::Display for Capability {
             Capability::Yes => f.write_str("yes"),
             Capability::No(errno) => {
                 let why = match Errno::from_raw_os_error(*errno) {
-                    Errno::NOSYS => "this kernel does not have it, or a sandbox hides it",
+                    Errno::NOSYS => "the kernel does not have it, or a sandbox hides it",
                     Errno::PERM | Errno::ACCESS => "a sandbox or sysctl denies it",
-                    Errno::OPNOTSUPP => "this filesystem or kernel refuses it",
+                    Errno::OPNOTSUPP => "the filesystem or the kernel refuses it",
                     Errno::NOMEM => "not enough lockable memory (RLIMIT_MEMLOCK)",
-                    Errno::MFILE | Errno::NFILE => "no file descriptor left (RLIMIT_NOFILE)",
+                    Errno::MFILE | Errno::NFILE => "no free file descriptor (RLIMIT_NOFILE)",
                     _ => "refused",
                 };
                 write!(

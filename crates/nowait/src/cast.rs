@@ -1,10 +1,7 @@
 //! Conversions between integer types. `as` truncates silently. The library's lints deny it where that can
 //! happen, and these functions or `try_from` are used instead.
 
-const _: () = assert!(
-    usize::BITS == 64,
-    "a length in a file is a length of memory"
-);
+const _: () = assert!(usize::BITS == 64, "`usize` has 64 bits");
 
 /// Converts a length in a file to a length in memory, without change of the value.
 #[expect(

@@ -36,8 +36,7 @@ pub enum ErrorKind {
     /// The kernel returned an error. The kind is that of the standard library for the errno, which
     /// [`Error::errno`] returns.
     Io(io::ErrorKind),
-    /// The kernel, the sandbox or this filesystem does not know the call or the flag
-    /// (ENOSYS, EOPNOTSUPP).
+    /// The kernel, the sandbox or the filesystem does not support the call or the flag (ENOSYS, EOPNOTSUPP).
     Unsupported,
     /// An argument is invalid, such as an offset beyond `i64`, or an empty list.
     InvalidInput,
@@ -160,36 +159,40 @@ impl fmt::Display for Error {
             ErrorKind::Misaligned { memory, offset } => {
                 return write!(
                     f,
-                    "O_DIRECT needs memory at a multiple of {memory} bytes, offset and length at one of {offset}"
+                    "O_DIRECT needs memory at a multiple of {memory} bytes, and offset and length at a multiple of {offset}"
                 );
             }
             ErrorKind::Io(_) => "failed",
-            ErrorKind::Unsupported => "not supported here",
-            ErrorKind::InvalidInput => "not a value that can be used",
+            ErrorKind::Unsupported => "not supported by the kernel, the sandbox or the filesystem",
+            ErrorKind::InvalidInput => "invalid argument",
             ErrorKind::UnexpectedEof => "the file ends before the buffer is full",
             ErrorKind::WriteZero => "the kernel accepted no more bytes",
             ErrorKind::Cancelled => "cancelled",
             ErrorKind::DeadlinePassed => "the deadline passed",
             ErrorKind::Forked => {
-                "the engine belongs to the parent process; make a new one after fork"
+                "the engine belongs to the parent process; create a new one after fork"
             }
             ErrorKind::SetFull => {
-                "every slot is taken; drop handles made with the set, or ask for a larger one"
+                "every slot is in use; drop handles of the set, or create a larger one"
             }
-            ErrorKind::NeedsRing => "only an io_uring ring can do that; do without, or allow one",
+            ErrorKind::NeedsRing => {
+                "this needs io_uring, and the engine has no such ring; allow it, or do without"
+            }
             ErrorKind::NeedsDirect => {
-                "a polled engine reads and writes only files opened with O_DIRECT; open it so, or \
-                 use an engine that is not polled"
+                "a polled engine reads and writes only files opened with O_DIRECT; open the file \
+                 with O_DIRECT, or use an engine that is not polled"
             }
             ErrorKind::NeedsPollQueues => {
-                "the device or its filesystem can't be polled; give the device poll queues (NVMe: \
+                "the device or its filesystem does not support polling; give the device poll queues (NVMe: \
                  nvme.poll_queues=N on the kernel's command line), or use an engine that is not \
                  polled"
             }
             ErrorKind::Repeats => {
-                "the directory repeats itself and would never end; its filesystem is broken"
+                "the entries of the directory repeat themselves; the filesystem is broken"
             }
-            ErrorKind::Cycle => "the directory is one of its own ancestors; not entered again",
+            ErrorKind::Cycle => {
+                "the directory is one of its own ancestors; it was not entered again"
+            }
             ErrorKind::Full => "the engine is full; reap completions or raise its depth",
         };
         match self.0.errno {

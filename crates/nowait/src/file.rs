@@ -292,7 +292,7 @@ impl File {
     ///     Plan::CacheFirst => println!("the page cache is tried first"),
     ///     other => println!("{other:?}"),
     /// }
-    /// // More than a caller should copy at once is for a worker.
+    /// // A worker copies reads that are longer than the copy limit.
     /// assert_eq!(file.plan(64 << 20), Plan::Queue(Reason::Large));
     /// # Ok::<(), nowait::Error>(())
     /// ```

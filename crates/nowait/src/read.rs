@@ -3,7 +3,7 @@
 //! ```text
 //!  start ─ plan ─► CacheFirst ─ preadv2(NOWAIT) ──all──► Done
 //!             │                     └─ prefix / nothing ─► Rest
-//!             ├──► AskFirst ─ resident? ─yes─► read in the caller ──all──► Done
+//!             ├──► AskFirst ─ resident? ─yes─► read in this thread ─all──► Done
 //!             │                    └─no─────────────────────────► Rest
 //!             ├──► Inline ─ pread ──────────────────────────────► Done
 //!             └──► Queue ───────────────────────────────────────► Rest

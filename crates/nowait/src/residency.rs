@@ -146,7 +146,7 @@ pub fn residency(fd: impl AsFd, range: Range<u64>) -> Result<Answer<Residency>> 
     Probe::new(&fd)?.residency(range)
 }
 
-/// How many pages of a range are cached, and in what state.
+/// The number of cached pages of a range, and their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Residency {

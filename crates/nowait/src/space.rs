@@ -3,12 +3,12 @@
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-/// Memory for a read, initialized or not.
+/// Memory for a read, initialised or not.
 #[derive(Debug)]
 pub enum Space<'a> {
-    /// Initialized bytes, whose values may be overwritten.
+    /// Initialised bytes, whose values may be overwritten.
     Init(&'a mut [u8]),
-    /// Uninitialized bytes.
+    /// Uninitialised bytes.
     Uninit(&'a mut [MaybeUninit<u8>]),
 }
 
@@ -95,7 +95,7 @@ impl<'a, const N: usize> From<&'a mut [u8; N]> for Space<'a> {
 }
 
 impl<'a> From<&'a mut Vec<u8>> for Space<'a> {
-    /// All initialized bytes of the vector: `vec![0; n]` provides `n` bytes.
+    /// All initialised bytes of the vector: `vec![0; n]` provides `n` bytes.
     fn from(v: &'a mut Vec<u8>) -> Space<'a> {
         Space::Init(v)
     }

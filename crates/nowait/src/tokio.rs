@@ -31,7 +31,7 @@
 //! file.read_to_string(&mut text).await?;
 //! assert!(text.contains("name = \"nowait\""));
 //!
-//! // And what tokio's file has not: reads that need no position, many at once on one handle.
+//! // Not in tokio: reads that need no position, many concurrently on one handle.
 //! let (a, b) = tokio::join!(file.read_at(vec![0; 4], 1), file.read_at(vec![0; 4], 2));
 //! assert_eq!((&a.buf[..], &b.buf[..]), (&b"pack"[..], &b"acka"[..]));
 //! # Ok::<(), std::io::Error>(())

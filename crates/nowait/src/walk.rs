@@ -167,7 +167,7 @@ impl Options {
     }
 
     /// Enters only the directories that `filter` returns true for. It takes the path of the directory and
-    /// its depth, which is 1 for a directory in the root. The entry of a directory comes in any case.
+    /// its depth, which is 1 for a directory in the root. The entry of a directory is returned in any case.
     ///
     /// The filter runs in the calling thread and in the engine's workers, in several of them at the same
     /// time. If it panics, the directory is returned as an error with EIO.

@@ -35,7 +35,7 @@ pub(crate) fn open_cached(path: &Path) -> Option<OwnedFd> {
         return None;
     }
     let fd = open(OFlags::RDONLY | OFlags::NONBLOCK)?;
-    // The path may refer to another file now. O_NONBLOCK is cleared, because rings honor it.
+    // The path may refer to another file now. O_NONBLOCK is cleared, because rings honour it.
     let same = is_regular(rustix::fs::fstat(&fd).ok()?.st_mode);
     let cleared = rustix::fs::fcntl_setfl(&fd, OFlags::empty()).is_ok();
     (same && cleared).then_some(fd)

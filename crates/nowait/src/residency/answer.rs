@@ -91,28 +91,25 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (why, errno) = match self {
-            Reason::NotAFile => (
-                "it has no pages to ask for; name a regular file or a block device",
-                None,
-            ),
+            Reason::NotAFile => ("only regular files and block devices have pages", None),
             Reason::NotOurs => (
-                "the kernel tells only those who own the file or may write it; \
-                 ask as such a user, or open it for writing",
+                "the kernel reports residency only to users who own the file or may write it; \
+                 run as such a user, or open the file for writing",
                 None,
             ),
             Reason::NotReadable => (
-                "it is open for writing only, and here a file has to be mapped to be asked; \
-                 open it for reading",
+                "the file is open for writing only, and its residency is known only by mapping \
+                 it; open it for reading",
                 None,
             ),
             Reason::HugePages => (
                 "files of hugetlbfs are always in memory, and the kernel does not count their \
-                 pages; there is no need to ask",
+                 pages",
                 None,
             ),
             Reason::NoMapping(errno) => (
-                "here a file has to be mapped to be asked, and this one can't be; raise the limit \
-                 of address space (ulimit -v) if there is one",
+                "the residency of the file is known only by mapping it, and mapping failed; raise \
+                 the limit of address space (ulimit -v) if there is one",
                 Some(errno),
             ),
             Reason::NoCall(errno) => (

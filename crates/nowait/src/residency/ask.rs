@@ -1,4 +1,4 @@
-//! The residency query of the read path: is the whole range resident? It is as fast as possible.
+//! The residency query of the read path: it determines if a whole range is resident.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;

@@ -157,7 +157,7 @@ impl PageMap {
         self.pieces.partition_point(|piece| piece.first <= page) - 1
     }
 
-    /// How far pages like this one go within its piece, and whether they are cached.
+    /// The end of the run of equal pages within the piece, from `page` on, and true if they are cached.
     fn stretch(&self, piece: usize, page: u64) -> (u64, bool) {
         let end = self.end_of(piece);
         let Piece { first, pages } = &self.pieces[piece];
@@ -168,7 +168,7 @@ impl PageMap {
         };
         let (mut word, bit) = (((page - first) / 64) as usize, (page - first) % 64);
         let resident = words[word] >> bit & 1 == 1;
-        // What differs is 1.
+        // Bits that differ from the page's are 1.
         let differing = |word: u64| if resident { !word } else { word };
         let mut rest = differing(words[word]) & (!0 << bit);
         while rest == 0 {
@@ -192,7 +192,7 @@ pub struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// Goes on to the end of a stretch and says what it was.
+    /// Moves to the end of the current stretch. Returns true if that is cached.
     fn advance(&mut self) -> bool {
         let (stop, resident) = self.map.stretch(self.piece, self.page);
         if stop == self.map.end_of(self.piece) {
@@ -212,7 +212,7 @@ impl Iterator for Runs<'_> {
             return None;
         }
         let resident = self.advance();
-        // Where one piece ends the next may go on.
+        // The next piece may continue the run.
         while self.page < end && map.stretch(self.piece, self.page).1 == resident {
             self.advance();
         }

@@ -231,10 +231,10 @@ fn through_proc(directory: BorrowedFd<'_>, name: &CStr) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Both ways where both are to be had: each kernel uses but one of them.
+    /// Compares both ways if the kernel has both. A kernel without the calls has only one.
     #[test]
     fn both_ways_of_naming_an_entry_say_the_same() {
-        // On a real filesystem: where temporary files go may have no attributes.
+        // Beside the test program: the filesystem for temporary files may have no attributes.
         let program = std::env::current_exe().unwrap();
         let dir = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
         let path = dir.path().join("file");

@@ -30,7 +30,7 @@ use crate::sys;
 /// The most bytes that one read or write moves, unless set otherwise: 2 MiB, as in tokio.
 const MAX_BUF_SIZE: usize = 2 << 20;
 
-/// An open file on an engine, with the interface and the behavior of `tokio::fs::File`.
+/// An open file on an engine, with the interface and the behaviour of `tokio::fs::File`.
 ///
 /// [`AsyncRead`], [`AsyncWrite`] and [`AsyncSeek`] use and move the kernel's position of the open file.
 /// [Clones](File::try_clone) share the position, and so do duplicates of the descriptor, such as the

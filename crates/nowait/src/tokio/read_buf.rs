@@ -11,7 +11,7 @@ pub(crate) fn start_into_read_buf(
     most: usize,
     start: impl FnOnce(&mut Space<'_>) -> Start,
 ) -> Start {
-    // SAFETY: nothing here, and no read, makes initialised bytes uninitialised.
+    // SAFETY: neither this function nor a read makes initialised bytes uninitialised.
     let free = unsafe { dst.unfilled_mut() };
     let started = start(&mut Space::Uninit(free).first(most));
     let filled = match &started {
@@ -19,7 +19,7 @@ pub(crate) fn start_into_read_buf(
         Start::Rest(rest) => rest.done,
         Start::Failed(_) => 0,
     };
-    // SAFETY: "done" says how many bytes the kernel wrote through that space.
+    // SAFETY: the kernel wrote this number of bytes through that space.
     unsafe { dst.assume_init(filled) };
     dst.advance(filled);
     started

@@ -2,10 +2,10 @@
 //! the kernel's position.
 //!
 //! ```text
-//!  poll_read ─► done what was begun? ─► unread bytes? ─► at once: read::start at the position ─ some ─► Ready
-//!                                                             └ nothing ─► asked: a worker ─► unread ─► Ready
-//!  poll_write ─► done what was begun? ─► at once: write::start at the position ─ some ─► Ready
-//!                                             └ nothing ─► a copy of it, asked: a worker ─► Ready at once
+//!  poll_read ─► call in progress ended? ─► unread bytes? ─► read::start at the position ─ some bytes ─► Ready
+//!                                                           └ none ─► a worker reads ─► unread ─► Ready
+//!  poll_write ─► call in progress ended? ─► write::start at the position ─ some bytes ─► Ready
+//!                                            └ none ─► a worker writes a copy; Ready immediately
 //! ```
 //! A write that was accepted is in progress when `poll_write` returns. The next call returns its result. A
 //! read whose future is dropped continues, and the next read returns its bytes.
@@ -301,7 +301,7 @@ impl Stream {
     ) -> io::Result<()> {
         if self.is_busy() {
             return Err(io::Error::other(
-                "another operation on this file is on its way: poll_complete comes first",
+                "another operation on this file is in progress; call poll_complete before start_seek",
             ));
         }
         self.doing = Doing::Seek(to);
