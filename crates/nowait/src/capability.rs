@@ -1,9 +1,9 @@
 //! The capabilities of kernel, sandbox and filesystem. They are learnt by trying, never from a version
 //! number.
 //!
-//! ENOSYS and EPERM apply to the process ([`Kernel`]). EOPNOTSUPP applies to a filesystem ([`Filesystem`]),
-//! and not even to all of its files: each handle learns separately, and only starts from what was learnt
-//! about its filesystem.
+//! ENOSYS and EPERM apply to the process ([`Kernel`]). EOPNOTSUPP applies to a
+//! [`Filesystem`](crate::filesystem::Filesystem), and not even to all of its files: each handle learns
+//! separately, and only starts from what was learnt about its filesystem.
 
 use std::fmt;
 

@@ -103,8 +103,8 @@ impl Filesystem {
     }
 }
 
-/// Reads from /sys if the block device with number `st_dev` is rotating. btrfs has its own device numbers;
-/// its device is the one it was mounted from.
+/// Reads from /sys whether the block device with number `st_dev` is rotating. btrfs has its own device
+/// numbers; its device is the one it was mounted from.
 fn is_rotating(dev: u64) -> Option<bool> {
     let (mut major, mut minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
     if major == 0 {

@@ -18,7 +18,8 @@ bitflags::bitflags! {
         const NOWAIT = 0x08;
         /// `RWF_APPEND`: write at the end of the file, whatever the offset (4.16).
         const APPEND = 0x10;
-        /// `RWF_NOAPPEND`: use the offset even if the file is open with O_APPEND (6.9). overlayfs accepts the flag and appends nevertheless (seen on 6.18).
+        /// `RWF_NOAPPEND`: use the offset even if the file is open with O_APPEND (6.9). overlayfs
+        /// accepts the flag and appends nevertheless (seen on 6.18).
         const NOAPPEND = 0x20;
         /// `RWF_ATOMIC`: write all bytes or none, even if power fails (6.11).
         const ATOMIC = 0x40;

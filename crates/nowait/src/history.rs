@@ -12,7 +12,7 @@ const ONE: u32 = 1 << 16;
 /// The weight of a new answer is 1/64. Some hundred answers replace the estimate. Near a rate of 5 %, a
 /// usual break-even rate, the estimate is within 2 points.
 const WEIGHT: u32 = 6;
-/// If trying does not pay, one read in `SAMPLE` tries, to notice a change.
+/// If trying does not pay, one read in this many tries, to notice a change.
 const SAMPLE: u32 = 32;
 /// If such a sample hits, this many consecutive reads try. With one answer in 32 reads alone, the estimate
 /// would take thousands of reads to change.
@@ -110,7 +110,7 @@ impl History {
         self.found(false);
     }
 
-    /// Records if the page cache had all bytes of a read, tried or not.
+    /// Records whether the page cache had all bytes of a read, tried or not.
     pub(crate) fn found(&self, everything: bool) {
         let rate = self.rate.load(Relaxed);
         let new = if everything {

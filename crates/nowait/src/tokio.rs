@@ -8,9 +8,10 @@
 //!   yields to other tasks.
 //! - A file that is opened for reading, or read as a whole, is opened at the first poll where [that does
 //!   not block](crate::OpenOptions::open).
-//! - Everything else is an operation on an [`Engine`], whose threads wake the task. No function here needs
-//!   tokio's I/O driver, its timers, its blocking pool, or a running runtime. A file can be opened on one
-//!   runtime and used on another. Operations in flight complete even if the runtime shuts down.
+//! - Everything else is an operation on an [`Engine`](crate::Engine), whose threads wake the task. No
+//!   function here needs tokio's I/O driver, its timers, its blocking pool, or a running runtime. A file can
+//!   be opened on one runtime and used on another. Operations in flight complete even if the runtime shuts
+//!   down.
 //! - If an engine has reached its limit of operations in flight, these calls wait. They do not fail.
 //! - In a forked child, files of the parent return cached data and refuse everything else. Files opened in
 //!   the child work.

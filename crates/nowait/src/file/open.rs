@@ -160,7 +160,7 @@ impl OpenOptions {
 
     /// Opens the file on the engine: openat2(2). If a regular file is opened for reading only and its path
     /// is cached, no engine is needed, and the future is ready at the first poll. This needs ext4, xfs or
-    /// f2fs and Linux 5.12.
+    /// f2fs, and Linux 5.12 or newer.
     pub fn open(&self, path: impl AsRef<Path>) -> Open {
         Open {
             options: self.clone(),

@@ -22,7 +22,8 @@ pub enum Cached {
 
 /// Reads from the page cache, without waiting for the device.
 ///
-/// `ssize_t preadv2(int fd, const struct iovec *iov, int iovcnt, off_t offset, RWF_NOWAIT)` (Linux 4.14, preadv2(2)), called directly and only once.
+/// `ssize_t preadv2(int fd, const struct iovec *iov, int iovcnt, off_t offset, RWF_NOWAIT)` (Linux 4.14,
+/// preadv2(2)), called directly and only once.
 ///
 /// The call never *waits* for the device. On kernels since about 6.12 it *starts* readahead of missing
 /// pages before it returns [`Cached::Nothing`]. On a file opened with O_DIRECT it does device I/O; do not

@@ -11,8 +11,9 @@ use crate::sys::Errno;
 use crate::sys::residency::Mapping;
 use crate::sys::stat::{self, Shape};
 
-/// Address space for the growth of a file, so that a file that grows less needs no further mapping. The
-/// last page of it shows if mincore is wrong, so it must also lie beyond the folio at the end of the file.
+/// Address space that is mapped beyond the end of a file. A file that grows less than this needs no further
+/// mapping. The last page of it shows if mincore is wrong. It must therefore lie beyond the folio at the
+/// end of the file.
 const GROWTH: u64 = 16 << 20;
 /// The maximum address space that is kept for one file.
 const MAX_MAPPED: u64 = 64 << 30;
@@ -72,7 +73,7 @@ impl Mapped {
     }
 
     /// Calls mincore(2): bit 0 of each byte is set if that page of the file is resident. `shape` is the
-    /// current one of the file.
+    /// file's current shape.
     pub(super) fn look(
         &self,
         fd: BorrowedFd<'_>,

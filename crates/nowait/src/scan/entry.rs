@@ -366,7 +366,7 @@ impl DirEntry {
 
     /// The metadata; `None` if the scan was not set to ask for it.
     ///
-    /// Only the fields in [`Metadata::mask`] are valid.
+    /// Only the fields in [`Metadata::mask`] are filled in.
     ///
     /// # Errors
     /// The errors of statx(2) for this entry: ENOENT if it was removed since, EIO if its inode cannot be

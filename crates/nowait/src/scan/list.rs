@@ -225,7 +225,7 @@ impl Listing {
         self.cuts
     }
 
-    /// Sets if descriptors are available for more parts.
+    /// Sets whether descriptors are available for more parts.
     pub(super) fn may_cut(&mut self, yes: bool) {
         self.may_cut = yes;
     }

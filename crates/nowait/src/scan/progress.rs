@@ -272,7 +272,7 @@ impl Progress {
         })
     }
 
-    /// The approximate number of pieces that could start now. It is 0 only if there is none.
+    /// The approximate number of pieces that could start now. It is 0 if and only if there is none.
     pub(crate) fn waiting(&self) -> usize {
         let list = if self.may_list() {
             self.plan.parts.saturating_sub(self.listers).max(1)

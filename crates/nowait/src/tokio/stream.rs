@@ -2,9 +2,9 @@
 //! the kernel's position.
 //!
 //! ```text
-//!  poll_read ─► call in progress ended? ─► unread bytes? ─► read::start at the position ─ some bytes ─► Ready
+//!  poll_read ─► call in progress ended? ─► unread bytes? ─► read::start at the position ─ some ─► Ready
 //!                                                           └ none ─► a worker reads ─► unread ─► Ready
-//!  poll_write ─► call in progress ended? ─► write::start at the position ─ some bytes ─► Ready
+//!  poll_write ─► call in progress ended? ─► write::start at the position ─ some ─► Ready
 //!                                            └ none ─► a worker writes a copy; Ready immediately
 //! ```
 //! A write that was accepted is in progress when `poll_write` returns. The next call returns its result. A
@@ -59,6 +59,7 @@ enum Doing {
     Call(Asked),
     /// A seek that has ended.
     Sought(io::Result<u64>),
+    /// A seek that waits for a place in the engine.
     Seek(io::SeekFrom),
 }
 
