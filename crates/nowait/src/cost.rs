@@ -37,9 +37,9 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// The hit rate `h` at which trying breaks even: `h·(handoff − hit) = (1 − h)·look`. The cost of a
-    /// look-up in vain is that of a failed try, but at most that of a hit. A failed try takes
-    /// longer only because it starts a read that must be started anyway.
+    /// The hit rate `h` at which trying breaks even: `h·(handoff − hit) = (1 − h)·look`. `look` is the cost
+    /// of a failed try, but at most that of a hit. A failed try takes longer only because it starts a read
+    /// that must be started anyway.
     ///
     /// The rate is between 0 (always try) and 1 (never try).
     ///

@@ -10,7 +10,7 @@
 //! let file = std::fs::File::open("Cargo.toml")?;
 //! match resident_prefix(&file, 0, 4096)? {
 //!     Answer::Known { value: 0, .. } => println!("the first byte is not in the page cache"),
-//!     Answer::Known { value, source } => println!("{value} bytes are, says {source}"),
+//!     Answer::Known { value, source } => println!("{value} bytes are cached ({source})"),
 //!     Answer::Unknown(reason) => println!("unknown: {reason}"),
 //! }
 //! # Ok::<(), std::io::Error>(())
@@ -42,7 +42,7 @@
 //!
 //! | | cachestat | mincore |
 //! |---|---|---|
-//! | a page, by an [`Probe`] or a [`File`](crate::File) | 0.2 yes, 0.4 no | 0.9 |
+//! | a page, by a [`Probe`] or a [`File`](crate::File) | 0.2 yes, 0.4 no | 0.9 |
 //! | a page of a file not asked about before | 1.3 | 12 |
 //! | 64 MiB, nothing cached | 0.4 | 650 |
 //! | 64 MiB, cached page by page | 470 | 970 |

@@ -24,13 +24,13 @@
 //! # Directories that are not entered
 //! - Symbolic links, unless [`follow_links`](Options::follow_links) is set.
 //! - Directories on other filesystems, if [`one_filesystem`](Options::one_filesystem) is set.
-//! - Directories for which [`filter_dirs`](Options::filter_dirs) returns false, and those below
-//!   [`max_depth`](Options::max_depth).
+//! - Directories for which [`filter_dirs`](Options::filter_dirs) returns false.
+//! - Directories at the depth [`max_depth`](Options::max_depth).
 //! - A directory that is one of its own ancestors (by a bind mount or a followed link). It is returned as
 //!   an error of the kind [`Cycle`](crate::ErrorKind::Cycle).
 //!
-//! The entries of these directories and links are returned in any case. A file with several names is
-//! returned once for each name.
+//! The entry of such a directory or link itself is returned. A file with several names is returned once for
+//! each name.
 //!
 //! # Errors
 //! A directory that cannot be opened or listed is returned as an error with its path, and the walk

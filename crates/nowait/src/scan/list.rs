@@ -474,7 +474,7 @@ impl Stream {
 }
 
 impl Cut {
-    /// Opens the directory anew, seeks to a guessed position, and reads there.
+    /// Opens the directory again, seeks to a guessed position, and reads there.
     pub(super) fn at(directory: &Directory, guess: u64, room: usize) -> Cut {
         let listed = directory.again().and_then(|fd| {
             rustix::fs::seek(&fd, SeekFrom::Start(guess))?;

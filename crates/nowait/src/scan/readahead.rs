@@ -93,7 +93,7 @@ pub fn readahead(directory: impl AsRef<Path>, limits: &Limits) -> Result<Readahe
 }
 
 /// As [`readahead`], for an open directory. The readahead moves the position of the open file, which
-/// duplicates of the descriptor share. Open the directory anew for it (openat(2) of `.`) if the position
+/// duplicates of the descriptor share. Open the directory separately for it (openat(2) of `.`) if the position
 /// matters.
 ///
 /// # Errors
