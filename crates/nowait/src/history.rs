@@ -29,7 +29,7 @@ const CLOSER: u32 = 32;
 /// for _ in 0..1_000 {
 ///     history.miss();
 /// }
-/// history.decide(NowaitPolicy::Adaptive, Costs::default); // one read in 32 tries all the same
+/// history.decide(NowaitPolicy::Adaptive, Costs::default); // one read in 32 tries anyway
 /// assert_eq!(history.decide(NowaitPolicy::Adaptive, Costs::default), CacheDecision::Skip);
 /// ```
 #[derive(Debug)]
