@@ -1,5 +1,5 @@
-//! Lists a directory and asks about every entry; says how many there are, how long it took, and how it
-//! was done.
+//! Lists a directory and asks for the metadata of every entry. Prints the number of entries, the time, the
+//! plan and the statistics.
 //!
 //! `cargo run --release --example scan -- DIRECTORY [names|stat|xattr|readahead] [option=value ...]`
 //!
@@ -30,7 +30,7 @@ fn main() -> nowait::Result<()> {
             ("order", "inode") => options.order(Order::Inode),
             ("order", "name") => options.order(Order::Name),
             _ => {
-                println!("what is {arg}?");
+                println!("unknown argument: {arg}");
                 return Ok(());
             }
         };
@@ -61,7 +61,7 @@ fn ahead(directory: &str) -> nowait::Result<()> {
     ahead.blocking_wait();
     let seconds = start.elapsed().as_secs_f64();
     println!(
-        "begun in {begun:.6} s, over in {seconds:.6} s: {:?}",
+        "started in {begun:.6} s, ended after {seconds:.6} s: {:?}",
         ahead.progress()
     );
     Ok(())

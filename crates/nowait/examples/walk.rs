@@ -1,5 +1,5 @@
-//! Walks a tree and adds up its sizes; says how many entries and directories there are, and how long it
-//! took.
+//! Walks a tree and adds up the sizes of its files. Prints the number of entries, the total size, the time
+//! and the statistics.
 //!
 //! `cargo run --release --example walk -- DIRECTORY`
 

@@ -1,8 +1,9 @@
-//! What kernel, sandbox and filesystem allow, learnt by trying, never from a version number.
+//! The capabilities of kernel, sandbox and filesystem. They are learnt by trying, never from a version
+//! number.
 //!
-//! What ENOSYS or EPERM denies holds for the process ([`Kernel`]). What EOPNOTSUPP denies holds
-//! for a filesystem ([`Filesystem`]), and not even for each of its files: a handle learns for
-//! itself and only starts from what its filesystem taught others.
+//! ENOSYS and EPERM apply to the process ([`Kernel`]). EOPNOTSUPP applies to a
+//! [`Filesystem`](crate::filesystem::Filesystem), and not even to all of its files: each handle learns
+//! separately, and only starts from what was learnt about its filesystem.
 
 use std::fmt;
 
@@ -10,22 +11,22 @@ use once_cell::race::OnceBox;
 
 use crate::sys::{self, Errno};
 
-/// Whether something works here.
+/// The result of a test for a capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Capability {
-    /// It was tried and works.
+    /// The capability was tried and works.
     Yes,
-    /// It was tried and refused with this errno.
+    /// The capability was tried and refused with this errno.
     No(i32),
 }
 
 impl Capability {
-    /// Whether it works.
+    /// Returns true if the capability works.
     pub fn is_yes(self) -> bool {
         self == Capability::Yes
     }
 
-    /// From what a call said of a descriptor that can't exist: only EBADF proves the call.
+    /// Converts the error of a call on an invalid descriptor. Only EBADF shows that the call exists.
     fn from_probe(errno: Errno) -> Capability {
         if errno == Errno::BADF {
             Capability::Yes
@@ -34,7 +35,7 @@ impl Capability {
         }
     }
 
-    /// From what a try gave.
+    /// Converts the result of a try.
     pub(crate) fn from_io(tried: std::io::Result<()>) -> Capability {
         tried.map_or_else(
             |e| Capability::No(e.raw_os_error().unwrap_or(libc::EIO)),
@@ -49,11 +50,11 @@ impl fmt::Display for Capability {
             Capability::Yes => f.write_str("yes"),
             Capability::No(errno) => {
                 let why = match Errno::from_raw_os_error(*errno) {
-                    Errno::NOSYS => "this kernel does not have it, or a sandbox hides it",
+                    Errno::NOSYS => "the kernel does not have it, or a sandbox hides it",
                     Errno::PERM | Errno::ACCESS => "a sandbox or sysctl denies it",
-                    Errno::OPNOTSUPP => "this filesystem or kernel refuses it",
+                    Errno::OPNOTSUPP => "the filesystem or the kernel refuses it",
                     Errno::NOMEM => "not enough lockable memory (RLIMIT_MEMLOCK)",
-                    Errno::MFILE | Errno::NFILE => "no file descriptor left (RLIMIT_NOFILE)",
+                    Errno::MFILE | Errno::NFILE => "no free file descriptor (RLIMIT_NOFILE)",
                     _ => "refused",
                 };
                 write!(
@@ -66,22 +67,22 @@ impl fmt::Display for Capability {
     }
 }
 
-/// What this process may call. Asked once, on first use.
+/// The system calls that this process may use. They are tested once, on first use.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Kernel {
-    /// preadv2(2) (4.6), and with it every cached read.
+    /// preadv2(2) (Linux 4.6), which every cached read needs.
     pub preadv2: Capability,
-    /// pwritev2(2) (4.6).
+    /// pwritev2(2) (Linux 4.6).
     pub pwritev2: Capability,
-    /// cachestat(2) (6.5).
+    /// cachestat(2) (Linux 6.5).
     pub cachestat: Capability,
-    /// io_uring_setup(2) (5.1) with a ring of two entries.
+    /// io_uring_setup(2) (Linux 5.1) with a ring of two entries.
     pub io_uring: Capability,
 }
 
 impl Kernel {
-    /// What was learnt of this process's kernel and sandbox.
+    /// The capabilities of this process's kernel and sandbox.
     ///
     /// ```
     /// let kernel = nowait::capability::Kernel::get();
@@ -92,7 +93,7 @@ impl Kernel {
         KERNEL.get_or_init(|| Box::new(Kernel::probe()))
     }
 
-    /// Asks anew, without remembering: for a program that has just put on a sandbox.
+    /// Tests again, without storing the result. For programs that have just entered a sandbox.
     pub fn probe() -> Kernel {
         Kernel {
             preadv2: Capability::from_probe(sys::rw::probe_preadv2()),

@@ -1,12 +1,9 @@
-//! Conversions between the sizes of numbers. `as` cuts off what does not fit; the library denies it
-//! where that can happen, and converts by these functions or by `try_from`.
+//! Conversions between integer types. `as` truncates silently. The library's lints deny it where that can
+//! happen, and these functions or `try_from` are used instead.
 
-const _: () = assert!(
-    usize::BITS == 64,
-    "a length in a file is a length of memory"
-);
+const _: () = assert!(usize::BITS == 64, "`usize` has 64 bits");
 
-/// A length in a file as a length of memory: the same number.
+/// Converts a length in a file to a length in memory, without change of the value.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "`usize` has 64 bits, as asserted above"
@@ -16,8 +13,8 @@ pub(crate) const fn to_usize(n: u64) -> usize {
     n as usize
 }
 
-/// The number, or the largest that there is: for lengths and counts of which the kernel takes part
-/// or says that they are too large.
+/// Converts a number, limited to `u32::MAX`. For lengths and counts that the kernel processes in part or
+/// rejects as too large.
 #[inline]
 pub(crate) fn to_u32(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)

@@ -1,31 +1,32 @@
-//! What a try and a handoff cost on this machine, and the hit rate from which trying pays.
+//! The costs of a try and of a handoff, and the hit rate from which trying pays.
 //!
-//! Seed of the idea: fincore() against preadv2() on the kernel list (2015), where the break-even
-//! was a hit rate of 30 %. Here it is computed from what this machine's own reads took: an engine
-//! times one read in 64 ([`crate::stats`]) and starts from ordinary values until it has.
+//! The break-even rate follows the discussion of fincore() and preadv2() on the kernel list (2015), where
+//! it was 30 %. Here it is computed from the measured times of the machine's own reads: an engine times one
+//! read in 64 ([`crate::stats`]), and starts from typical values.
 //!
-//! What makes a failed try long, on kernels since about 6.12, is that it starts the read from the
-//! device before it says "not there". That is no waste: somebody has to start it, and the sooner the
-//! better. So of a failed try only the look counts, and that is no longer than a whole hit. With the
-//! full time of a failed try the break-even came out at 30 to 80 % where reads with and without
-//! trying took equally long at 0 to 20 % (`nowait bench hitrate`). A read that is alone on its engine
-//! does not even ask: see [`crate::read::plan()`].
+//! On kernels since about 6.12 a failed try takes long because it starts the read from the device before it
+//! returns. That time is not lost: the read must be started anyway, and the sooner the better. Only the
+//! look-up counts as the cost of a failed try, and it takes no longer than a hit. With the full time of a
+//! failed try, the break-even rate was 30 to 80 %, while reads with and without trying took equally long at
+//! 0 to 20 % (`nowait bench hitrate`). A read that is alone on its engine tries without regard to the
+//! costs: see [`crate::read::plan()`].
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Three costs, in nanoseconds.
+/// The three costs, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// A try that finds everything.
+    /// The cost of a try that finds all bytes.
     pub hit: f64,
-    /// A try that finds nothing; on recent kernels with the start of the read from the device.
+    /// The cost of a try that finds none. On recent kernels it includes the start of the read from the
+    /// device.
     pub miss: f64,
-    /// The same hit served by the engine: queueing, the read itself, and waking whoever waits.
+    /// The cost of the same hit served by the engine: queueing, the read, and waking the waiting task.
     pub handoff: f64,
 }
 
 impl Default for Costs {
-    /// Ordinary values of a present machine, until it has been measured.
+    /// Typical values, used until the machine has been measured.
     fn default() -> Costs {
         Costs {
             hit: 1_000.0,
@@ -36,11 +37,11 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// The hit rate `h` at which trying breaks even: `h·(handoff − hit) = (1 − h)·look`, where a
-    /// look in vain costs what a failed try does, at most as much as a hit: what makes it longer is
-    /// the start of a read that has to be started anyway.
+    /// The hit rate `h` at which trying breaks even: `h·(handoff − hit) = (1 − h)·look`. `look` is the cost
+    /// of a failed try, but at most that of a hit. A failed try takes longer only because it starts a read
+    /// that must be started anyway.
     ///
-    /// Between 0 (always try) and 1 (never).
+    /// The rate is between 0 (always try) and 1 (never try).
     ///
     /// ```
     /// use nowait::cost::Costs;
@@ -58,11 +59,11 @@ impl Costs {
     }
 }
 
-/// Reads of at most so many bytes are compared: of longer ones the copy is most of the cost, and a
-/// handoff's many sizes beside a hit's few would say nothing.
+/// The maximum length of reads whose times are averaged. In longer reads the copy takes most of the time,
+/// and the lengths of hits and handoffs differ too much for a comparison.
 const COMPARED: usize = 16 << 10;
 
-/// The three costs as an engine observes them: moving averages in nanoseconds.
+/// The three costs as observed by an engine: moving averages in nanoseconds.
 #[derive(Debug)]
 pub(crate) struct Observed {
     hit: AtomicU32,
@@ -81,7 +82,7 @@ impl Default for Observed {
     }
 }
 
-/// Nanoseconds without their fraction.
+/// Converts nanoseconds to an integer, without the fraction.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -117,8 +118,8 @@ impl Observed {
     }
 }
 
-/// Moves an average by 1/16 of the way. One sample counts for at most four times the average: a
-/// preemption in between must not pass for a cost.
+/// Moves an average by 1/16 towards a sample. A sample counts for at most four times the average, so that a
+/// preemption has little effect.
 fn average(cell: &AtomicU32, ns: u64) {
     let old = cell.load(Relaxed);
     let new = u32::try_from(ns)
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_seeds_table_gives_thirty_percent_and_useless_tries_never_pay() {
-        // Seed 002: a miss costs what fincore costs, a hit saves what fincore adds.
+        // In the kernel proposal, a miss costs as much as fincore, and a hit saves what fincore adds.
         let seed = Costs {
             hit: 1134.0,
             miss: 1134.0 - 674.0,
@@ -159,10 +160,10 @@ mod tests {
             miss,
             handoff: 10.0,
         };
-        // However long the kernel takes to start it.
+        // The time that the kernel takes to start the read does not matter.
         assert_eq!(costs(15.0).break_even(), costs(1_500.0).break_even());
         assert_eq!(costs(15.0).break_even(), 0.1);
-        // A kernel that starts nothing is quicker to say no.
+        // A kernel that starts no read returns sooner.
         assert!(costs(0.5).break_even() < 0.1);
     }
 
@@ -173,7 +174,7 @@ mod tests {
         assert!(o.costs().hit < 2.0 * Costs::default().hit);
         (0..500).for_each(|_| o.hit(4096, 500));
         assert!((450.0..560.0).contains(&o.costs().hit), "{}", o.costs().hit);
-        // A long copy is another matter.
+        // Long copies are not averaged.
         (0..500).for_each(|_| o.hit(1 << 20, 50_000));
         assert!(o.costs().hit < 560.0);
     }

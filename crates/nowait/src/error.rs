@@ -1,4 +1,4 @@
-//! What can go wrong, with the operation and the file it went wrong on.
+//! Errors: the operation, the file, and the reason.
 
 use std::fmt;
 use std::io;
@@ -11,16 +11,16 @@ use crate::sys::Errno;
 /// A `Result` with nowait's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An operation that failed: which one, on which file where there is one, and why.
+/// An operation that failed: its name, the file if there is one, and the reason.
 ///
-/// It is shown with the path as [`Shown`](crate::Shown) has it: no name drives a terminal.
-/// Converts into [`std::io::Error`] without losing the errno, so `?` works in functions that
-/// return `io::Result`.
+/// Paths are displayed by [`Shown`](crate::Shown), so that no file name sends control characters to a
+/// terminal. It converts into [`std::io::Error`] and keeps the errno, so `?` works in functions that return
+/// `io::Result`.
 #[derive(Clone)]
 pub struct Error(Box<Failure>);
 
-/// What an error says. Behind a box, since results are moved about a million times a second and are
-/// hardly ever errors.
+/// The content of an error. It is boxed, because results are moved about a million times a second and are
+/// rarely errors.
 #[derive(Clone)]
 struct Failure {
     operation: &'static str,
@@ -29,56 +29,58 @@ struct Failure {
     path: Option<Arc<Path>>,
 }
 
-/// Why an operation failed.
+/// The reason why an operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The kernel returned an error. The kind is that of the standard library for the errno, which
     /// [`Error::errno`] returns.
     Io(io::ErrorKind),
-    /// The kernel, the sandbox or this filesystem does not know the call or the flag
-    /// (ENOSYS, EOPNOTSUPP).
+    /// The kernel, the sandbox or the filesystem does not support the call or the flag (ENOSYS, EOPNOTSUPP).
     Unsupported,
-    /// The arguments can't be right: an offset beyond `i64`, an empty list where one is needed.
+    /// An argument is invalid, such as an offset beyond `i64`, or an empty list.
     InvalidInput,
-    /// A read that had to fill its buffer met the end of the file (`read_exact_at`).
+    /// A read that had to fill its buffer reached the end of the file (`read_exact_at`).
     UnexpectedEof,
-    /// A write that had to write everything was taken for zero bytes (`write_all_at`).
+    /// The kernel accepted zero bytes of a write that had to write everything (`write_all_at`).
     WriteZero,
-    /// Cancelled by the program before the kernel did it. ECANCELED of a filesystem is `Io`.
+    /// The program cancelled the operation before the kernel completed it. ECANCELED returned by a
+    /// filesystem is `Io`.
     Cancelled,
-    /// Its deadline passed before the kernel did it. ETIME of a filesystem is `Io`.
+    /// The deadline passed before the kernel completed the operation. ETIME returned by a filesystem is
+    /// `Io`.
     DeadlinePassed,
-    /// The engine belongs to the process that made it, and this is a forked child of that one.
+    /// The engine was created by the parent process, and this process is a forked child.
     Forked,
-    /// The engine is at its limit of operations in flight.
+    /// The engine has reached its limit of operations in flight.
     Full,
-    /// O_DIRECT demands more: memory, or offset and length, that are multiples of these (bytes).
+    /// O_DIRECT needs memory, offset and length that are multiples of these numbers of bytes.
     Misaligned {
-        /// Each piece of memory begins at a multiple of this.
+        /// The required alignment of each piece of memory.
         memory: u32,
-        /// Offset and length are multiples of this.
+        /// The required alignment of offset and length.
         offset: u32,
     },
-    /// Every slot of the set of registered files is taken.
+    /// Every slot of the set of registered files is in use.
     SetFull,
-    /// Only a ring can do that, and this engine has none: the backend is threads, or the kernel
-    /// makes no such ring.
+    /// The operation needs a ring, and this engine has none: its backend is threads, or the kernel does not
+    /// support such a ring.
     NeedsRing,
-    /// A polled engine reads and writes only files opened with O_DIRECT, and this one was not.
+    /// The engine is polled, and the file was not opened with O_DIRECT. A polled engine reads and writes
+    /// only such files.
     NeedsDirect,
-    /// A polled engine, and a device or filesystem that can't be polled.
+    /// The engine is polled, and the device or filesystem does not support polling.
     NeedsPollQueues,
-    /// A directory leads back to where its listing has been: its filesystem is broken, and the
-    /// listing was ended instead of going on for ever.
+    /// The entries of a directory repeat themselves. The filesystem is broken, and the listing was ended
+    /// because it would never end by itself.
     Repeats,
-    /// A directory is its own ancestor, by a bind mount or a symbolic link that was to be followed:
-    /// it was not entered again.
+    /// A directory is its own ancestor, by a bind mount or a followed symbolic link. It was not entered
+    /// again.
     Cycle,
 }
 
 impl Error {
-    /// An error that the kernel gave for `operation`.
+    /// An error that the kernel returned for `operation`.
     pub(crate) fn os(operation: &'static str, errno: Errno) -> Error {
         let kind = match errno {
             Errno::NOSYS | Errno::OPNOTSUPP => ErrorKind::Unsupported,
@@ -92,7 +94,7 @@ impl Error {
         }))
     }
 
-    /// An error of our own.
+    /// An error of this library.
     pub(crate) fn new(operation: &'static str, kind: ErrorKind) -> Error {
         Error(Box::new(Failure {
             operation,
@@ -102,45 +104,45 @@ impl Error {
         }))
     }
 
-    /// An error that a standard library call gave.
+    /// An error that a standard library call returned.
     pub(crate) fn io(operation: &'static str, error: &io::Error) -> Error {
         Error::os(operation, Errno::from_io_error(error).unwrap_or(Errno::IO))
     }
 
-    /// The same error, for a reason that we know better than its number tells.
+    /// The same error, with a more precise kind than its errno has.
     pub(crate) fn because(mut self, kind: ErrorKind) -> Error {
         self.0.kind = kind;
         self
     }
 
-    /// The same error, with the file it concerns.
+    /// The same error, with the file that it concerns.
     pub(crate) fn on(mut self, path: Option<&Arc<Path>>) -> Error {
         self.0.path = path.cloned();
         self
     }
 
-    /// The same error, by the name of the method that the caller used.
+    /// The same error, with the name of the method that the caller used.
     pub(crate) fn named(mut self, operation: &'static str) -> Error {
         self.0.operation = operation;
         self
     }
 
-    /// What was tried: the name of the method or of the system call.
+    /// The operation that failed: the name of the method or of the system call.
     pub fn operation(&self) -> &'static str {
         self.0.operation
     }
 
-    /// Why it failed.
+    /// The reason for the failure.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The kernel's number for the error, where it came from the kernel.
+    /// The errno, if the error came from the kernel.
     pub fn errno(&self) -> Option<i32> {
         self.0.errno.map(Errno::raw_os_error)
     }
 
-    /// The file, where it was opened by its path.
+    /// The path, if the file was opened by its path.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
     }
@@ -157,36 +159,40 @@ impl fmt::Display for Error {
             ErrorKind::Misaligned { memory, offset } => {
                 return write!(
                     f,
-                    "O_DIRECT needs memory at a multiple of {memory} bytes, offset and length at one of {offset}"
+                    "O_DIRECT needs memory at a multiple of {memory} bytes, and offset and length at a multiple of {offset}"
                 );
             }
             ErrorKind::Io(_) => "failed",
-            ErrorKind::Unsupported => "not supported here",
-            ErrorKind::InvalidInput => "not a value that can be used",
+            ErrorKind::Unsupported => "not supported by the kernel, the sandbox or the filesystem",
+            ErrorKind::InvalidInput => "invalid argument",
             ErrorKind::UnexpectedEof => "the file ends before the buffer is full",
             ErrorKind::WriteZero => "the kernel accepted no more bytes",
             ErrorKind::Cancelled => "cancelled",
             ErrorKind::DeadlinePassed => "the deadline passed",
             ErrorKind::Forked => {
-                "the engine belongs to the parent process; make a new one after fork"
+                "the engine belongs to the parent process; create a new one after fork"
             }
             ErrorKind::SetFull => {
-                "every slot is taken; drop handles made with the set, or ask for a larger one"
+                "every slot is in use; drop handles of the set, or create a larger one"
             }
-            ErrorKind::NeedsRing => "only an io_uring ring can do that; do without, or allow one",
+            ErrorKind::NeedsRing => {
+                "this needs io_uring, and the engine has no such ring; allow it, or do without"
+            }
             ErrorKind::NeedsDirect => {
-                "a polled engine reads and writes only files opened with O_DIRECT; open it so, or \
-                 use an engine that is not polled"
+                "a polled engine reads and writes only files opened with O_DIRECT; open the file \
+                 with O_DIRECT, or use an engine that is not polled"
             }
             ErrorKind::NeedsPollQueues => {
-                "the device or its filesystem can't be polled; give the device poll queues (NVMe: \
+                "the device or its filesystem does not support polling; give the device poll queues (NVMe: \
                  nvme.poll_queues=N on the kernel's command line), or use an engine that is not \
                  polled"
             }
             ErrorKind::Repeats => {
-                "the directory repeats itself and would never end; its filesystem is broken"
+                "the entries of the directory repeat themselves; the filesystem is broken"
             }
-            ErrorKind::Cycle => "the directory is one of its own ancestors; not entered again",
+            ErrorKind::Cycle => {
+                "the directory is one of its own ancestors; it was not entered again"
+            }
             ErrorKind::Full => "the engine is full; reap completions or raise its depth",
         };
         match self.0.errno {
@@ -205,7 +211,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// The text of [`Display`](fmt::Display), so that an error which `main` returns is readable. `{:#?}` prints
+/// Formats as [`Display`](fmt::Display), so that an error returned by `main` is readable. `{:#?}` prints
 /// the fields.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -223,8 +229,8 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// The standard library's kind for the same failure. Failures that it has no kind for are
-/// [`Other`](io::ErrorKind::Other).
+/// The standard library's kind for the same failure. It is [`Other`](io::ErrorKind::Other) if the standard
+/// library has no such kind.
 impl From<ErrorKind> for io::ErrorKind {
     fn from(kind: ErrorKind) -> io::ErrorKind {
         match kind {

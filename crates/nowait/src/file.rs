@@ -1,8 +1,8 @@
-//! File: positional reads and writes on one open file, as futures and as blocking calls.
+//! File: positional reads and writes on an open file, as futures and as blocking calls.
 //!
-//! The futures need no runtime: the engine's owner or a worker wakes them. A read that the page
-//! cache serves is ready at the first poll, without an allocation or a lock. Dropping a future at
-//! any point is safe: what the kernel may still touch stays with the operation until it is done.
+//! The futures need no runtime: the engine's owner or a worker wakes them. A read that the page cache
+//! serves is ready at the first poll, without an allocation or a lock. Dropping a future at any point is
+//! safe: the operation keeps the memory that the kernel may still touch until it is complete.
 
 mod open;
 mod open_cached;
@@ -33,7 +33,7 @@ use crate::residency::{self, Answer, Residency};
 use crate::retry;
 use crate::sys::{self, Errno, rw};
 
-/// An open file on an engine. `Send`, `Sync`, and cheap to clone: clones are the same open file.
+/// An open file on an engine. It is `Send`, `Sync` and cheap to clone. Clones refer to the same open file.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -55,19 +55,19 @@ pub struct File {
 }
 
 impl File {
-    /// Takes in an open descriptor (a `std::fs::File`, say), on an engine of the caller's choice.
+    /// Converts an open descriptor (a `std::fs::File`, for example), on the given engine.
     ///
     /// # Errors
-    /// What fstat(2), fstatfs(2) or fcntl(2) say of it.
+    /// The errors of fstat(2), fstatfs(2) or fcntl(2).
     pub fn from_fd(fd: impl Into<OwnedFd>, engine: &Engine) -> Result<File> {
         Ok(File {
-            // Its engine's mode is its own from the start: a strict file is set up for it.
+            // The engine's mode is set on the handle, because a strict file is set up for its mode.
             handle: Handle::with(fd.into(), None, Some(engine.policy().mode))?,
             engine: engine.clone(),
         })
     }
 
-    /// A file on this engine for a handle, such as one of a set of registered files
+    /// Creates a file on this engine from a handle, such as one of a set of registered files
     /// ([`FileSet::insert`](crate::engine::FileSet::insert)).
     pub fn from_handle(handle: &Handle, engine: &Engine) -> File {
         File {
@@ -76,34 +76,34 @@ impl File {
         }
     }
 
-    /// Reads into `buffer` from `offset` on. The count is less than the buffer's room only at the
-    /// end of the file.
+    /// Reads into `buffer` from `offset` on. The count is less than the buffer's capacity only at the end
+    /// of the file.
     ///
-    /// Follows pread(2): the file's own position does not move.
+    /// As with pread(2), the file's own position does not move.
     pub fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> ReadAt<'_, B> {
         ReadAt::new(&self.handle, &self.engine, buffer, offset, false)
     }
 
-    /// Fills `buffer` from `offset` on; [`ErrorKind::UnexpectedEof`] if the file ends before.
+    /// Fills `buffer` from `offset` on. Fails with [`ErrorKind::UnexpectedEof`] if the file ends earlier.
     pub fn read_exact_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> ReadAt<'_, B> {
         ReadAt::new(&self.handle, &self.engine, buffer, offset, true)
     }
 
-    /// Reads into borrowed memory from `offset` on; blocks. The count is less than asked only at
-    /// the end of the file. Plain pread(2), continued after short reads: for a thread that may
-    /// wait nothing is faster.
+    /// Reads into borrowed memory from `offset` on. Blocks. The count is less than the length only at the
+    /// end of the file. This is pread(2), continued after short reads. It is the fastest read for a thread
+    /// that may block.
     ///
     /// # Errors
-    /// As pread(2) says; also after some bytes were read.
+    /// The errors of pread(2), even if some bytes were read before.
     pub fn blocking_read_at<'a>(&self, buf: impl Into<Space<'a>>, offset: u64) -> Result<usize> {
         let mut space = buf.into();
         self.fill("read_at", &mut space, offset)
     }
 
-    /// Fills borrowed memory from `offset` on; blocks.
+    /// Fills borrowed memory from `offset` on. Blocks.
     ///
     /// # Errors
-    /// [`ErrorKind::UnexpectedEof`] if the file ends before, else as pread(2) says.
+    /// [`ErrorKind::UnexpectedEof`] if the file ends earlier; otherwise the errors of pread(2).
     pub fn blocking_read_exact_at<'a>(&self, buf: impl Into<Space<'a>>, offset: u64) -> Result<()> {
         let mut space = buf.into();
         let n = self.fill("read_exact_at", &mut space, offset)?;
@@ -122,7 +122,7 @@ impl File {
             .map_err(|errno| Error::os(operation, errno).on(self.handle.shared_path()))
     }
 
-    /// Reads what the page cache has of the range into borrowed memory, without waiting; see
+    /// Reads the cached leading part of the range into borrowed memory, without blocking; see
     /// [`read::cached`].
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl File {
         read::cached(&self.handle, buf, offset).map_err(|e| e.on(self.handle.shared_path()))
     }
 
-    /// Writes `buffer` at `offset`. The count may be less than its length, as pwrite(2) says.
+    /// Writes `buffer` at `offset`. The count may be less than its length; see pwrite(2).
     pub fn write_at<B: IoBuf>(&self, buffer: B, offset: u64) -> WriteAt<'_, B> {
         WriteAt::new(&self.handle, &self.engine, buffer, offset, false)
     }
@@ -145,10 +145,10 @@ impl File {
         WriteAt::new(&self.handle, &self.engine, buffer, offset, true)
     }
 
-    /// Writes borrowed bytes at `offset`; blocks. The count may be less than asked.
+    /// Writes borrowed bytes at `offset`. Blocks. The count may be less than the length.
     ///
     /// # Errors
-    /// As pwrite(2) says.
+    /// The errors of pwrite(2).
     pub fn blocking_write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
         if let Some(needed) = self.handle.alignment() {
             let piece = std::iter::once((bytes.as_ptr().addr(), bytes.len()));
@@ -160,10 +160,10 @@ impl File {
             .map_err(|e| Error::os("write_at", e).on(self.handle.shared_path()))
     }
 
-    /// Writes all of the borrowed bytes at `offset`; blocks.
+    /// Writes all of the borrowed bytes at `offset`. Blocks.
     ///
     /// # Errors
-    /// As pwrite(2) says; [`ErrorKind::WriteZero`] if the kernel takes no more.
+    /// The errors of pwrite(2); [`ErrorKind::WriteZero`] if the kernel accepts no more bytes.
     pub fn blocking_write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         let mut done = 0;
         while done < bytes.len() {
@@ -176,7 +176,7 @@ impl File {
         Ok(())
     }
 
-    /// Brings data and metadata to the device: fsync(2).
+    /// Writes data and metadata to the device: fsync(2).
     pub fn sync_all(&self) -> SyncFile<'_> {
         SyncFile::new(
             &self.handle,
@@ -186,7 +186,7 @@ impl File {
         )
     }
 
-    /// Brings data, and the metadata needed to read it back, to the device: fdatasync(2).
+    /// Writes data, and the metadata needed to read it back, to the device: fdatasync(2).
     pub fn sync_data(&self) -> SyncFile<'_> {
         SyncFile::new(
             &self.handle,
@@ -196,8 +196,8 @@ impl File {
         )
     }
 
-    /// Writes what is dirty of a range back and waits for that; 0 bytes mean "to the end of the file".
-    /// This paces writeback and makes nothing durable: see [`SyncFileRange`].
+    /// Starts writeback of the dirty pages of a range and waits for it. A length of 0 means "to the end of
+    /// the file". This paces writeback and makes no data durable: see [`SyncFileRange`].
     ///
     /// ```
     /// let file = nowait::File::from_fd(tempfile::tempfile()?, &nowait::Engine::process()?)?;
@@ -212,35 +212,35 @@ impl File {
         SyncFile::new(&self.handle, &self.engine, "sync_range", op)
     }
 
-    /// Brings data and metadata to the device; blocks.
+    /// Writes data and metadata to the device. Blocks.
     ///
     /// # Errors
-    /// As fsync(2) says.
+    /// The errors of fsync(2).
     pub fn blocking_sync_all(&self) -> Result<()> {
         rustix::fs::fsync(&self.handle)
             .map_err(|e| Error::os("sync_all", e).on(self.handle.shared_path()))
     }
 
-    /// Brings data to the device; blocks.
+    /// Writes data, and the metadata needed to read it back, to the device. Blocks.
     ///
     /// # Errors
-    /// As fdatasync(2) says.
+    /// The errors of fdatasync(2).
     pub fn blocking_sync_data(&self) -> Result<()> {
         rustix::fs::fdatasync(&self.handle)
             .map_err(|e| Error::os("sync_data", e).on(self.handle.shared_path()))
     }
 
-    /// The file's size in bytes. Asked for in the caller: the inode of an open file is in memory
-    /// (a network filesystem may revalidate it).
+    /// The file's size in bytes. fstat(2) is called in the calling thread: the inode of an open file is in
+    /// memory (a network filesystem may revalidate it).
     ///
     /// # Errors
-    /// As fstat(2) says.
+    /// The errors of fstat(2).
     pub fn len(&self) -> Result<u64> {
         sys::stat::size(self.handle.as_fd())
             .map_err(|e| Error::os("len", e).on(self.handle.shared_path()))
     }
 
-    /// Whether the file has no bytes.
+    /// Returns true if the file has no bytes.
     ///
     /// # Errors
     /// As [`len`](File::len).
@@ -248,42 +248,42 @@ impl File {
         Ok(self.len()? == 0)
     }
 
-    /// Whether all of a range that lies within the file is in the page cache: the question of a
-    /// strict read; see [`residency::Probe::is_resident`].
+    /// Returns true if the whole part of the range that lies within the file is in the page cache. Strict
+    /// reads use this query; see [`residency::Probe::is_resident`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`residency::Probe::is_resident`].
     pub fn is_resident(&self, offset: u64, len: u64) -> Result<Answer<bool>> {
         residency::View::new(self.handle.as_fd(), self.handle.residency())
             .is_resident(offset, len)
             .map_err(|e| e.on(self.handle.shared_path()))
     }
 
-    /// How many bytes from `offset` on are in the page cache without a gap; see
-    /// [`residency::resident_prefix`]. Who is to be asked is found out once for an open file.
+    /// The number of bytes from `offset` on that are in the page cache without a gap; see
+    /// [`residency::resident_prefix`]. The source is chosen once for an open file.
     ///
     /// # Errors
-    /// As there.
+    /// As [`residency::resident_prefix`].
     pub fn resident_prefix(&self, offset: u64, len: u64) -> Result<Answer<u64>> {
         residency::View::new(self.handle.as_fd(), self.handle.residency())
             .resident_prefix(offset, len)
             .map_err(|e| e.on(self.handle.shared_path()))
     }
 
-    /// How many of the file's pages are in the page cache, and in what state; see
-    /// [`residency::residency`], and [`residency::page_map`] for which.
+    /// The number of the file's pages that are in the page cache, and their state; see
+    /// [`residency::residency`]. [`residency::page_map`] returns which pages are cached.
     ///
     /// # Errors
-    /// As there.
+    /// As [`residency::residency`].
     pub fn residency(&self) -> Result<Answer<Residency>> {
         residency::View::new(self.handle.as_fd(), self.handle.residency())
             .residency(0..u64::MAX)
             .map_err(|e| e.on(self.handle.shared_path()))
     }
 
-    /// How a read of `len` bytes would be served now: the decision that [`read_at`](File::read_at)
-    /// would take, by what is known of the file so far. A first read may still learn that its
-    /// filesystem refuses cached reads.
+    /// The plan for a read of `len` bytes: the decision that [`read_at`](File::read_at) would take now. It
+    /// depends on what is known about the file. A first read may still find that the filesystem refuses
+    /// cached reads.
     ///
     /// ```
     /// use nowait::read::{Plan, Reason};
@@ -292,7 +292,7 @@ impl File {
     ///     Plan::CacheFirst => println!("the page cache is tried first"),
     ///     other => println!("{other:?}"),
     /// }
-    /// // More than a caller should copy at once is for a worker.
+    /// // A worker copies reads that are longer than the copy limit.
     /// assert_eq!(file.plan(64 << 20), Plan::Queue(Reason::Large));
     /// # Ok::<(), nowait::Error>(())
     /// ```
@@ -311,29 +311,29 @@ impl File {
         read::plan(request, facts, mode, decision, policy.copy_limit)
     }
 
-    /// What its reads have found in the page cache lately.
+    /// The hit history of this file's reads.
     pub fn history(&self) -> Recent {
         self.handle.history().recent()
     }
 
-    /// A file on an engine, of a handle that is there already.
+    /// Creates a file on an engine from a handle.
     #[cfg(feature = "tokio")]
     pub(crate) fn of(handle: Handle, engine: Engine) -> File {
         File { handle, engine }
     }
 
-    /// The handle, to build operations on.
+    /// The handle, for creating operations.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// The descriptor of a file that nothing else has been done with.
+    /// The descriptor of a file that no operation was started on.
     pub(crate) fn into_fd(self) -> Result<OwnedFd> {
         let failed = |_| Error::os("open", Errno::BADF);
         self.handle.into_fd().map_err(failed)
     }
 
-    /// The engine it is on.
+    /// The engine of this file.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }

@@ -1,4 +1,4 @@
-//! What was learnt of one mounted filesystem, and what its kind is known for.
+//! The learnt properties of a mounted filesystem, and the known properties of its type.
 
 pub(crate) mod magic;
 mod table;
@@ -8,7 +8,7 @@ use once_cell::race::OnceBox;
 use crate::support::Support;
 use crate::sys::stat::FilesystemId;
 
-/// What was learnt of one mounted filesystem.
+/// A mounted filesystem and its learnt properties.
 #[derive(Debug)]
 pub struct Filesystem {
     id: FilesystemId,
@@ -17,15 +17,15 @@ pub struct Filesystem {
     rotating: OnceBox<Option<bool>>,
 }
 
-/// Filesystems whose files live in memory.
+/// Filesystems whose files are in memory.
 const IN_MEMORY: [u64; 3] = [magic::TMPFS, magic::RAMFS, magic::HUGETLBFS];
 
-/// Filesystems of the kernel's own files. Their files are regular by fstat(2), and some block without
-/// end.
+/// Filesystems of the kernel's own files. fstat(2) reports their files as regular, and some of them block
+/// without limit.
 const IN_KERNEL: [u64; 3] = [magic::PROC, magic::TRACEFS, magic::DEBUGFS];
 
 impl Filesystem {
-    /// One of which nothing is known yet.
+    /// A filesystem without learnt properties.
     fn new(id: FilesystemId) -> Filesystem {
         Filesystem {
             id,
@@ -35,17 +35,17 @@ impl Filesystem {
         }
     }
 
-    /// Whether its files live in memory, so that a plain read of one waits for no device.
+    /// Returns true if its files are in memory, so that an ordinary read does not wait for a device.
     pub fn is_memory(&self) -> bool {
         IN_MEMORY.contains(&self.id.magic)
     }
 
-    /// Whether it is overlayfs, on which cachestat(2) answers 0 whatever is cached.
+    /// Returns true if it is overlayfs, on which cachestat(2) answers 0 whatever is cached.
     pub fn is_overlay(&self) -> bool {
         self.id.magic == magic::OVERLAYFS
     }
 
-    /// Whether its regular files are the kernel's own, some of which wait without end.
+    /// Returns true if its regular files are the kernel's own. Some of them block without limit.
     pub(crate) fn is_in_kernel(&self) -> bool {
         IN_KERNEL.contains(&self.id.magic)
     }
@@ -55,20 +55,20 @@ impl Filesystem {
         self.id.dev
     }
 
-    /// Its number in statfs(2).
+    /// The magic number (`f_type` of statfs(2)).
     pub(crate) fn magic(&self) -> u64 {
         self.id.magic
     }
 
-    /// Whether its block device calls itself rotating. Most disks of virtual machines do, whatever
-    /// they are. `None` if it has no block device, or none that can be found. Asked of /sys, once.
+    /// True if the block device reports itself as rotating. Most disks of virtual machines do, whatever
+    /// they are. `None` if there is no block device or it cannot be found. It is read from /sys once.
     pub fn rotating(&self) -> Option<bool> {
         *self
             .rotating
             .get_or_init(|| Box::new(is_rotating(self.id.dev)))
     }
 
-    /// The filesystem's name as users know it, where its magic number is a known one.
+    /// The usual name of the filesystem, if its magic number is known.
     pub fn name(&self) -> Option<&'static str> {
         Some(match self.id.magic {
             magic::EXT4 => "ext2/3/4",
@@ -92,19 +92,19 @@ impl Filesystem {
         })
     }
 
-    /// Whether cached reads (`RWF_NOWAIT`) work: `None` until a file was tried.
+    /// True if cached reads (`RWF_NOWAIT`) work. `None` until one was tried.
     pub fn nowait_read(&self) -> Option<bool> {
         self.nowait_read.answer()
     }
 
-    /// Whether buffered writes with `RWF_NOWAIT` work: `None` until one was tried.
+    /// True if buffered writes with `RWF_NOWAIT` work. `None` until one was tried.
     pub fn nowait_write(&self) -> Option<bool> {
         self.nowait_write.answer()
     }
 }
 
-/// Asks /sys whether the block device under `st_dev` rotates. btrfs has device numbers of its own;
-/// its device is the one that it was mounted from.
+/// Reads from /sys whether the block device with number `st_dev` is rotating. btrfs has its own device
+/// numbers; its device is the one it was mounted from.
 fn is_rotating(dev: u64) -> Option<bool> {
     let (mut major, mut minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
     if major == 0 {
@@ -118,15 +118,15 @@ fn is_rotating(dev: u64) -> Option<bool> {
             rustix::fs::minor(device.st_rdev),
         );
     }
-    // A partition's queue is its disk's.
+    // A partition uses the queue of its disk.
     ["queue", "../queue"].iter().find_map(|queue| {
         let path = format!("/sys/dev/block/{major}:{minor}/{queue}/rotational");
         Some(std::fs::read_to_string(path).ok()?.trim() == "1")
     })
 }
 
-/// The source of the filesystem with this device number, of /proc/PID/mountinfo
-/// (proc_pid_mountinfo(5)), whose paths are any bytes.
+/// The source of the filesystem with this device number, from /proc/PID/mountinfo (proc_pid_mountinfo(5)).
+/// Its paths may contain any bytes.
 pub(crate) fn source_of<'a>(mounts: &'a [u8], number: &str) -> Option<&'a [u8]> {
     let mut lines = mounts.split(|byte| *byte == b'\n');
     lines.find_map(|line| {

@@ -1,4 +1,4 @@
-//! One open file and what has been learnt of it. Cheap to clone; every operation holds one, so a
+//! An open file and its learnt properties. It is cheap to clone. Every operation holds a clone, so a
 //! descriptor is never closed while the kernel may use it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,14 +19,14 @@ use crate::residency::SourceCache;
 use crate::support::Support;
 use crate::sys;
 
-/// An open file, as operations hold it: the descriptor, and what its reads have taught.
+/// An open file as operations hold it: the descriptor and the history of its reads.
 ///
-/// All clones are the same open file and share its history. The descriptor is closed when the
-/// last clone is dropped and no operation is in flight on it.
+/// All clones refer to the same open file and share its history. The descriptor is closed when the last
+/// clone is dropped and no operation on it is in flight.
 #[derive(Clone, Debug)]
 pub struct Handle(
     Arc<Inner>,
-    /// Its place among the files registered with a ring.
+    /// The slot among the files registered with a ring.
     Option<Arc<Slot>>,
 );
 
@@ -34,13 +34,13 @@ pub struct Handle(
 struct Inner {
     fd: OwnedFd,
     regular: bool,
-    /// Whether its reads and writes may wait without end.
+    /// True if reads and writes of the file may wait without limit.
     unbounded: bool,
     seekable: bool,
     direct: bool,
-    /// What O_DIRECT demands of it; boxed, because few files are open so.
+    /// The alignment that O_DIRECT needs. It is boxed, because few files use O_DIRECT.
     alignment: Option<Box<Alignment>>,
-    /// Whether its misaligned reads go through a window.
+    /// True if unaligned reads of the file go through an aligned buffer.
     unaligned: bool,
     mode: Option<Mode>,
     nowait_read: Support,
@@ -49,24 +49,24 @@ struct Inner {
     history: History,
     readahead: Readahead,
     residency: SourceCache,
-    /// Whether the file was told to have no readahead.
+    /// True if FADV_RANDOM was set on the file.
     strict: AtomicBool,
     path: Option<Arc<Path>>,
 }
 
 impl Handle {
-    /// Takes in an open descriptor of any kind.
+    /// Converts an open descriptor of any file type.
     ///
     /// # Errors
-    /// What fstat(2), fstatfs(2) or fcntl(2) say.
+    /// The errors of fstat(2), fstatfs(2) or fcntl(2).
     pub fn new(fd: impl Into<OwnedFd>) -> Result<Handle> {
         Handle::with(fd.into(), None, None)
     }
 
-    /// Takes in an open descriptor, with a mode of its own instead of its engine's.
+    /// Converts an open descriptor, with its own mode instead of the engine's.
     ///
-    /// [`Mode::Strict`] puts FADV_RANDOM on the open file (also on other descriptors of it): the
-    /// kernel's readahead would be paid for by the caller.
+    /// [`Mode::Strict`] sets FADV_RANDOM on the open file, which also affects duplicates of the descriptor.
+    /// Otherwise the calling thread would pay for the kernel's readahead.
     ///
     /// # Errors
     /// As [`new`](Handle::new).
@@ -74,7 +74,7 @@ impl Handle {
         Handle::with(fd.into(), None, Some(mode))
     }
 
-    /// Takes in a descriptor with the path it was opened by and a mode of its own.
+    /// Converts a descriptor, with the path it was opened by and its own mode.
     pub(crate) fn with(fd: OwnedFd, path: Option<Arc<Path>>, mode: Option<Mode>) -> Result<Handle> {
         let failed = |errno| Error::os("open", errno).on(path.as_ref());
         let identity = sys::stat::identity(fd.as_fd()).map_err(failed)?;
@@ -82,8 +82,8 @@ impl Handle {
         Ok(Handle::known(fd, identity, flags, path, mode))
     }
 
-    /// Takes in any descriptor. One of which the kernel will not say what it is counts as no regular
-    /// file: nothing is tried on it, and its calls say what is wrong.
+    /// Converts any descriptor. If its type cannot be determined, it counts as not regular: nothing is
+    /// tried on it, and calls return the kernel's errors.
     #[cfg(feature = "tokio")]
     pub(crate) fn of_any(fd: OwnedFd) -> Handle {
         let identity = sys::stat::identity(fd.as_fd()).unwrap_or_default();
@@ -127,33 +127,33 @@ impl Handle {
         handle
     }
 
-    /// Readahead leaves marks on pages, and a cached read of a marked page starts the next one: in
-    /// the caller. A strict file has none but what the engine's workers do for it. Done once, at
-    /// the latest by the first strict read of a handle that leaves its mode to the engine.
+    /// Turns off the kernel's readahead for a strict file. Readahead leaves marks on pages, and a cached
+    /// read of a marked page starts the next readahead in the calling thread. A strict file has only the
+    /// readahead that the engine's workers start. This is done once, at the latest by the first strict read
+    /// of a handle without its own mode.
     pub(crate) fn leave_readahead_to_the_engine(&self) {
         if self.0.regular && !self.0.strict.load(Relaxed) && !self.0.strict.swap(true, Relaxed) {
             let _ = rustix::fs::fadvise(&self.0.fd, 0, None, rustix::fs::Advice::Random);
         }
     }
 
-    /// The filesystem it lies on, and what was learnt of that.
+    /// The filesystem of the file, and its learnt properties.
     pub fn filesystem(&self) -> &Filesystem {
         &self.0.filesystem
     }
 
-    /// Whether it was opened with O_DIRECT.
+    /// Returns true if the file was opened with O_DIRECT.
     pub fn is_direct(&self) -> bool {
         self.0.direct
     }
 
-    /// What O_DIRECT demands of its reads and writes; `None` if it is not open with that, or nobody
-    /// says. Asked for once, when the descriptor is taken in.
+    /// The alignment that O_DIRECT needs for reads and writes. `None` if the file is not open with O_DIRECT
+    /// or the kernel does not report an alignment. It is determined once, when the handle is created.
     pub fn alignment(&self) -> Option<Alignment> {
         self.0.alignment.as_deref().copied()
     }
 
-    /// The same open file, whose misaligned reads go through aligned memory of our own. Nobody else
-    /// may have a clone of it yet.
+    /// The same open file, whose unaligned reads go through an aligned buffer. It must not have clones yet.
     pub(crate) fn with_unaligned_reads(mut self) -> Handle {
         if let Some(inner) = Arc::get_mut(&mut self.0) {
             inner.unaligned = inner.direct;
@@ -161,45 +161,45 @@ impl Handle {
         self
     }
 
-    /// What the window of a misaligned read has to keep to, if such reads go through one.
+    /// The alignment of the buffer for unaligned reads, if such reads are permitted.
     pub(crate) fn window(&self) -> Option<Alignment> {
         let needed = || self.alignment().unwrap_or(Alignment::SAFE);
         self.0.unaligned.then(needed)
     }
 
-    /// Whether it is a regular file: only those have a page cache to try.
+    /// Returns true if it is a regular file. Only regular files have a page cache to try.
     pub fn is_regular(&self) -> bool {
         self.0.regular
     }
 
-    /// Whether its reads and writes may wait without end, for another program: those of pipes,
-    /// sockets, terminals and the like.
+    /// Returns true if reads and writes may wait for another program without limit: those of pipes,
+    /// sockets, terminals and similar files.
     pub(crate) fn waits_without_end(&self) -> bool {
         self.0.unbounded
     }
 
-    /// Whether it has offsets: pipes, sockets and terminals don't, and say ESPIPE to positional
-    /// reads and writes.
+    /// Returns true if the file has offsets. Pipes, sockets and terminals have none: positional reads and
+    /// writes fail with ESPIPE.
     pub fn is_seekable(&self) -> bool {
         self.0.seekable
     }
 
-    /// Whether it has O_NONBLOCK now: anybody who shares it may have set that.
+    /// Returns true if O_NONBLOCK is set now. Every holder of the open file can change it.
     pub(crate) fn is_nonblocking(&self) -> bool {
         rustix::fs::fcntl_getfl(self).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
     }
 
-    /// The path it was opened by, if it was.
+    /// The path by which the file was opened, if it was.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
     }
 
-    /// The descriptor back, if this is the last clone and nothing is in flight on it.
+    /// Returns the descriptor, if this is the last clone and no operation on it is in flight.
     ///
     /// # Errors
-    /// The handle itself, if somebody still uses it.
+    /// The handle itself, if the descriptor is still in use.
     pub fn into_fd(self) -> Result<OwnedFd, Handle> {
-        // The slot first: it may hold the file until a ring was told.
+        // Drop the slot first: it may hold the file until a ring was informed.
         let Handle(inner, slot) = self;
         drop(slot);
         Arc::try_unwrap(inner)
@@ -207,17 +207,17 @@ impl Handle {
             .map_err(|inner| Handle(inner, None))
     }
 
-    /// The same file, without a slot.
+    /// The same file without a slot.
     pub(crate) fn plain(&self) -> Handle {
         Handle(self.0.clone(), None)
     }
 
-    /// The open file alone, as a registered slot holds it.
+    /// The open file alone, as held by a registered slot.
     pub(crate) fn open_file(&self) -> Arc<dyn OpenFile> {
         self.0.clone()
     }
 
-    /// The same file, in this slot.
+    /// The same file with this slot.
     pub(crate) fn in_slot(self, slot: Arc<Slot>) -> Handle {
         Handle(self.0, Some(slot))
     }
@@ -246,13 +246,13 @@ impl Handle {
         &self.0.residency
     }
 
-    /// Whether residency is known for this file: a source that tells the truth exists.
+    /// Returns true if a residency source is correct for this file.
     pub(crate) fn has_residency(&self) -> bool {
         self.0.residency.is_available(self.as_fd())
     }
 
-    /// The bytes of a range that are in the page cache. `None` if the kernel does not tell, and for files
-    /// without a page cache.
+    /// The bytes of a range that are in the page cache. `None` if the kernel does not report them, and for
+    /// files without a page cache.
     pub(crate) fn resident_bytes(&self, offset: u64, len: usize) -> Option<u32> {
         let cacheable = self.0.regular && !self.0.direct && !self.0.filesystem.is_memory();
         cacheable
@@ -261,35 +261,36 @@ impl Handle {
             .and_then(|bytes| u32::try_from(bytes).ok())
     }
 
-    /// A cached read worked.
+    /// Records that a cached read worked.
     pub(crate) fn nowait_read_worked(&self) {
         self.0.nowait_read.worked();
         self.0.filesystem.nowait_read.worked();
     }
 
-    /// A cached read was refused: by this file surely, by its filesystem perhaps.
+    /// Records that a cached read was refused. The filesystem counts as refusing only if none has worked on
+    /// it.
     pub(crate) fn nowait_read_refused(&self) {
         self.0.nowait_read.refused();
         self.0.filesystem.nowait_read.refused_once();
     }
 
-    /// Whether `RWF_NOWAIT` reads are known to be refused on this file.
+    /// Support for `RWF_NOWAIT` reads on this file.
     pub(crate) fn nowait_read(&self) -> &Support {
         &self.0.nowait_read
     }
 
-    /// Whether a buffered write with `RWF_NOWAIT` is worth a try.
+    /// Support for buffered `RWF_NOWAIT` writes on this file.
     pub(crate) fn nowait_write(&self) -> &Support {
         &self.0.nowait_write
     }
 
-    /// A NOWAIT write was answered: by data taken or by "not now", either proves support.
+    /// Records that a NOWAIT write worked: it wrote bytes or failed with EAGAIN.
     pub(crate) fn nowait_write_worked(&self) {
         self.0.nowait_write.worked();
         self.0.filesystem.nowait_write.worked();
     }
 
-    /// A NOWAIT write was refused.
+    /// Records that a NOWAIT write was refused.
     pub(crate) fn nowait_write_refused(&self) {
         self.0.nowait_write.refused();
         self.0.filesystem.nowait_write.refused_once();
@@ -316,7 +317,7 @@ mod tests {
 
     #[test]
     fn an_idle_file_is_at_most_200_bytes() {
-        // With the counts that `Arc` adds.
+        // Including the counters of `Arc`.
         assert!(size_of::<Inner>() + 16 <= 200, "{}", size_of::<Inner>());
     }
 }

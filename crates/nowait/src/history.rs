@@ -1,7 +1,7 @@
-//! A file's hit history: whether trying the page cache first has paid lately.
+//! The hit history of a file. It decides if the next read tries the page cache first.
 //!
-//! Shared by all clones of a handle, two words, no lock. In a steady state of hits nothing is
-//! written, so threads that read one hot file on many cores share the line without fighting.
+//! All clones of a handle share it. It has two atomic words and no lock. While all reads are hits, nothing
+//! is written, so threads that read one hot file on many cores do not contend for the cache line.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -9,18 +9,18 @@ use crate::cost::Costs;
 
 /// A rate of 1.
 const ONE: u32 = 1 << 16;
-/// A new answer weighs 1/64: the estimate forgets in some hundred answers, and near a rate of 5 %,
-/// where the break-even mostly lies, it is right within 2 points.
+/// The weight of a new answer is 1/64. Some hundred answers replace the estimate. Near a rate of 5 %, a
+/// usual break-even rate, the estimate is within 2 points.
 const WEIGHT: u32 = 6;
-/// A file that has stopped trying tries one read in this many, to notice when that changes,
+/// If trying does not pay, one read in this many tries, to notice a change.
 const SAMPLE: u32 = 32;
-/// and if that one hits, so many reads in a row: one answer in 32 would take thousands of reads to
-/// convince the estimate.
+/// If such a sample hits, this many consecutive reads try. With one answer in 32 reads alone, the estimate
+/// would take thousands of reads to change.
 const CLOSER: u32 = 32;
 
-/// What a file's reads found in the page cache, and whether the next one should try it first. Files
-/// keep one of their own; a program that makes [`cached`](crate::read::cached) reads of bare descriptors
-/// can keep one for each.
+/// The results of a file's reads: how often the page cache had all requested bytes. It decides if the next
+/// read tries the page cache first. Each open file has its own history. A program that makes
+/// [`cached`](crate::read::cached) reads of bare descriptors can keep one for each descriptor.
 ///
 /// ```
 /// use nowait::cost::Costs;
@@ -29,45 +29,46 @@ const CLOSER: u32 = 32;
 /// for _ in 0..1_000 {
 ///     history.miss();
 /// }
-/// history.decide(NowaitPolicy::Adaptive, Costs::default); // one read in 32 tries all the same
+/// history.decide(NowaitPolicy::Adaptive, Costs::default); // one read in 32 tries anyway
 /// assert_eq!(history.decide(NowaitPolicy::Adaptive, Costs::default), CacheDecision::Skip);
 /// ```
 #[derive(Debug)]
 pub struct History {
-    /// Moving average of hits, in 1/65536. Starts at 1: the first reads always try.
+    /// The moving average of hits, in 1/65536. It starts at 1: the first reads always try.
     rate: AtomicU32,
-    /// Reads since a closer look began, while trying does not pay. From `CLOSER` on it is over.
+    /// The number of reads since the last sample that hit, while trying does not pay. Below `CLOSER`, all
+    /// reads try.
     reads: AtomicU32,
 }
 
-/// A file's history, as it stands: [`File::history`](crate::File::history).
+/// A snapshot of a file's history: [`File::history`](crate::File::history).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recent {
-    /// The estimated share of reads that the page cache could serve whole, 0 to 1; recent reads
-    /// weigh more. 1 for a file that was never read.
+    /// The estimated share of reads that the page cache could serve completely, 0 to 1. Recent reads weigh
+    /// more. It is 1 for a file that was never read.
     pub hit_rate: f64,
 }
 
-/// What the history says of the next read.
+/// The decision for the next read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheDecision {
-    /// Trying the page cache first pays, or nothing is known yet.
+    /// Try the page cache first. A try pays, or no result is known yet.
     Try,
-    /// NowaitPolicy has not paid lately: skip it.
+    /// Skip the page cache. Tries have not paid recently.
     Skip,
-    /// No read is to try: [`NowaitPolicy::Never`].
+    /// Never try: [`NowaitPolicy::Never`].
     Never,
 }
 
-/// Who says whether a file's reads try the page cache first.
+/// The policy that decides if reads try the page cache first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NowaitPolicy {
-    /// Each file's own history, beside what a hit, a miss and a handoff cost here.
+    /// Decide by each file's history and the observed costs of a hit, a miss and a handoff.
     #[default]
     Adaptive,
-    /// All reads try: for a program that would rather pay for misses than have one hit wait.
+    /// All reads try. For programs that prefer the cost of misses to the delay of a hit.
     Always,
-    /// No read tries: for data that is known to be cold, and to measure beside.
+    /// No read tries. For data that is known to be cold, and for comparison.
     Never,
 }
 
@@ -78,7 +79,7 @@ impl Default for History {
 }
 
 impl History {
-    /// Of a file that was never read: the first reads try.
+    /// The history of a file that was never read: the first reads try.
     pub const fn new() -> History {
         History {
             rate: AtomicU32::new(ONE),
@@ -86,16 +87,16 @@ impl History {
         }
     }
 
-    /// As if the file was never read: the descriptor is another file's now.
+    /// Resets the history. To be used if the descriptor now refers to another file.
     pub fn forget(&self) {
         self.rate.store(ONE, Relaxed);
         self.reads.store(CLOSER, Relaxed);
     }
 
-    /// A try found everything.
+    /// Records a try that found all requested bytes.
     pub fn hit(&self) {
         if (ONE - self.rate.load(Relaxed)) >> WEIGHT == 0 {
-            // Hits have settled: nothing is written, nor looked for.
+            // The rate is as high as it gets: write nothing.
             return;
         }
         self.found(true);
@@ -104,12 +105,12 @@ impl History {
         }
     }
 
-    /// A try found a part or nothing.
+    /// Records a try that found a part of the bytes, or none.
     pub fn miss(&self) {
         self.found(false);
     }
 
-    /// Whether the page cache had everything that a read wanted, tried or not.
+    /// Records whether the page cache had all bytes of a read, tried or not.
     pub(crate) fn found(&self, everything: bool) {
         let rate = self.rate.load(Relaxed);
         let new = if everything {
@@ -122,8 +123,8 @@ impl History {
         }
     }
 
-    /// Whether the next read should try. While trying does not pay it counts reads: one in
-    /// `SAMPLE` is tried all the same, and if that hits, the next `CLOSER`.
+    /// Decides if the next read tries the page cache first. If trying does not pay, reads are counted: one
+    /// in 32 tries nevertheless, and after a sample that hits, the next 32 do.
     pub fn decide(&self, policy: NowaitPolicy, costs: impl FnOnce() -> Costs) -> CacheDecision {
         match policy {
             NowaitPolicy::Adaptive => {}
@@ -131,7 +132,7 @@ impl History {
             NowaitPolicy::Never => return CacheDecision::Never,
         }
         let recent = self.recent();
-        // A file that always hits needs no arithmetic.
+        // A file that always hits needs no costs.
         if recent.hit_rate == 1.0 || recent.hit_rate >= costs().break_even() {
             return CacheDecision::Try;
         }
@@ -145,7 +146,7 @@ impl History {
         }
     }
 
-    /// Whether trying pays by what is known now. Counts nothing.
+    /// The decision by what is known now. Counts no read.
     pub(crate) fn foresee(&self, policy: NowaitPolicy, costs: Costs) -> CacheDecision {
         let pays = match policy {
             NowaitPolicy::Adaptive => self.recent().hit_rate >= costs.break_even(),
@@ -160,7 +161,7 @@ impl History {
     }
 
     pub(crate) fn recent(&self) -> Recent {
-        // `hit` stops a little short of 1 by rounding; that is 1 to a reader.
+        // Because of rounding, `hit` stops a little below 1. Report that as 1.
         let rate = self.rate.load(Relaxed);
         let top = ONE - (1 << WEIGHT);
         Recent {
@@ -177,7 +178,7 @@ impl History {
 mod tests {
     use super::*;
 
-    /// Break-even at one half.
+    /// The break-even rate is one half.
     const COSTS: Costs = Costs {
         hit: 3.0,
         miss: 5.0,
@@ -205,7 +206,7 @@ mod tests {
         let h = History::default();
         (0..10_000).for_each(|_| h.miss());
         let mut reads = 0;
-        // Only what is tried is learnt from.
+        // Only tries change the estimate.
         loop {
             reads += 1;
             if h.decide(NowaitPolicy::Adaptive, || COSTS) == CacheDecision::Try {
@@ -230,9 +231,9 @@ mod tests {
         assert_eq!(tries(64), 2);
         h.hit();
         assert_eq!(tries(32), 32);
-        // Not for ever, if that was all.
+        // The closer look ends if no further read hits.
         assert_eq!(tries(64), 2);
-        // What the engine found without a try is learnt as well, but asks for no closer look.
+        // Results that the engine reports without a try change the estimate, and start no closer look.
         h.found(true);
         assert_eq!(tries(64), 2);
     }
@@ -256,7 +257,8 @@ mod tests {
                 let h = &h;
                 scope.spawn(move || {
                     for i in 0..1_000_000u32 {
-                        // Long runs of each, so that both ends are met; never in step.
+                        // Long runs of hits and of misses, so that both limits are reached. Threads are out
+                        // of step.
                         if (i / 10_000 + thread) % 2 == 0 {
                             h.hit();
                         } else {

@@ -147,14 +147,14 @@ impl Metadata {
         Metadata(statx)
     }
 
-    /// Asks for the metadata of the file at `path`, relative to `directory`, and blocks.
+    /// Calls statx(2) for the file at `path`, relative to `directory`. Blocks.
     ///
     /// `int statx(int dirfd, const char *path, int flags, unsigned int mask, struct statx *buf)`. The flags
     /// are `AT_SYMLINK_NOFOLLOW` and so on. With `AT_EMPTY_PATH` and an empty path it is the metadata of
     /// `directory` itself, which may be any open file.
     ///
     /// # Errors
-    /// As statx(2), with the path.
+    /// The errors of statx(2), with the path.
     ///
     /// ```
     /// use nowait::{Metadata, StatxMask};

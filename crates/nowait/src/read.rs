@@ -1,9 +1,9 @@
-//! The read path, whole: plan, try, and what goes on to the engine.
+//! The read path: plan, try, and hand the rest to the engine.
 //!
 //! ```text
 //!  start ─ plan ─► CacheFirst ─ preadv2(NOWAIT) ──all──► Done
 //!             │                     └─ prefix / nothing ─► Rest
-//!             ├──► AskFirst ─ resident? ─yes─► read in the caller ──all──► Done
+//!             ├──► AskFirst ─ resident? ─yes─► read in this thread ─all──► Done
 //!             │                    └─no─────────────────────────► Rest
 //!             ├──► Inline ─ pread ──────────────────────────────► Done
 //!             └──► Queue ───────────────────────────────────────► Rest
@@ -40,11 +40,11 @@ use crate::sys::Errno;
 use crate::sys::process::page_size;
 use crate::sys::rw::{self, Offset, checked};
 
-/// One read with `RWF_*` flags into borrowed memory: preadv2(2), once.
+/// One preadv2(2) call with `RWF_*` flags into borrowed memory.
 ///
 /// # Errors
-/// [`Unsupported`](crate::ErrorKind::Unsupported) where the kernel or the filesystem refuses one of
-/// the flags (EOPNOTSUPP, ENOSYS), else the kernel's errno; EAGAIN from `NOWAIT` among them.
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if the kernel or the filesystem refuses one of the flags
+/// (EOPNOTSUPP, ENOSYS); otherwise the kernel's errno, such as EAGAIN with `NOWAIT`.
 ///
 /// ```
 /// use nowait::{RwFlags, read};
@@ -64,12 +64,12 @@ pub fn with_flags<'a>(
         .map_err(|errno| Error::os("preadv2", errno))
 }
 
-/// The caller's part of one read: decides by the plan, and does what the plan has the caller do.
+/// The part of one read that runs in the calling thread: decides by the plan and follows it.
 ///
-/// Without an offset it reads at the file's own position, and moves it; nobody must hold that for long.
-/// Like read(2) it may then bring less than there is.
+/// Without an offset it reads at the file's own position and moves it. The kernel locks the position during
+/// the call. Like read(2) it may then return fewer bytes than are available.
 ///
-/// `alone` says whether nothing else is in flight on the engine.
+/// `alone` returns true if nothing else is in flight on the engine.
 pub(crate) fn start(
     policy: &Policy,
     handle: &Handle,
@@ -84,7 +84,7 @@ pub(crate) fn start(
         return Start::Failed(errno);
     }
     if policy.polled {
-        // O_DIRECT files alone, and the engine says so of others.
+        // Polled engines accept only O_DIRECT files. The engine refuses others.
         return rest(0, false, Route::Ring);
     }
     let mode = handle.mode().unwrap_or(policy.mode);
@@ -93,10 +93,10 @@ pub(crate) fn start(
     let request = Request {
         len,
         flags,
-        // Or at a position that the caller may use.
+        // True also for a read at the file's position, if the caller may use the position.
         positional: true,
         batch,
-        // Hits don't look: the count of what is in flight is written by all threads.
+        // Hits do not evaluate this: all threads write the count of operations in flight.
         alone: decision == CacheDecision::Skip && alone(),
     };
     let timer = sometimes_now();
@@ -135,8 +135,9 @@ pub(crate) fn start(
     started
 }
 
-/// Counts the bytes of a rest that are in the page cache, so that its completion can tell the origin of
-/// its bytes. Some microseconds, before a read of the device. For one page the completion itself tells.
+/// Counts the bytes of the rest that are in the page cache, so that its completion can report the origin of
+/// its bytes. This takes some microseconds before a read from the device. For one page the completion
+/// itself reports it.
 fn count_rest(handle: &Handle, rest: &mut Rest, offset: u64, len: usize, skipped: bool) {
     let left = len - rest.done;
     let tells = rest.missed || skipped;
@@ -148,7 +149,7 @@ fn count_rest(handle: &Handle, rest: &mut Rest, offset: u64, len: usize, skipped
     }
 }
 
-/// The facts that the plan needs. Looks for a residency source only where the plan depends on it.
+/// The facts that the plan needs. Looks for a residency source only if the plan depends on it.
 pub(crate) fn facts(handle: &Handle, mode: Mode) -> Facts {
     if mode == Mode::Strict {
         handle.leave_readahead_to_the_engine();
@@ -166,12 +167,12 @@ pub(crate) fn facts(handle: &Handle, mode: Mode) -> Facts {
     }
 }
 
-/// What a worker should have the kernel read ahead now that a read of `len` bytes from `offset` on
-/// came to this; mostly nothing.
+/// The readahead operation that a worker performs after a read of `len` bytes from `offset` on. Usually
+/// `None`.
 ///
-/// A strict file has no readahead of its own (the caller would pay for it): where reads follow each
-/// other and have met what is not cached, a worker starts one, and the next one before the reads
-/// have come to the end of it.
+/// The kernel's readahead is off for a strict file, because the calling thread would pay for it. If reads
+/// are sequential and have missed, a worker starts a readahead, and starts the next one before the reads
+/// reach the end of it.
 pub(crate) fn ahead(
     policy: &Policy,
     handle: &Handle,
@@ -187,7 +188,7 @@ pub(crate) fn ahead(
     Some(Fadvise::new(handle, from, WINDOW, Advice::WillNeed).into())
 }
 
-/// NOWAIT in the caller; what it does not bring is the engine's.
+/// Tries NOWAIT in the calling thread. The engine reads the rest.
 fn try_cache(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
     match attempt(handle.as_fd(), space, offset) {
         Attempt::All(n) => {
@@ -199,7 +200,7 @@ fn try_cache(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Of
             Start::Done(n, Provenance::of(n, Origin::Cache))
         }
         Attempt::Part(n) => {
-            // The next read learns what kept it from being more.
+            // The next read finds out why this one was short.
             handle.nowait_read_worked();
             policy
                 .counters
@@ -237,7 +238,7 @@ fn try_cache(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Of
     }
 }
 
-/// Residency first; only what is there is read in the caller.
+/// Queries residency, and reads in the calling thread only if the range is resident.
 fn ask_first(
     policy: &Policy,
     handle: &Handle,
@@ -246,7 +247,7 @@ fn ask_first(
     facts: Facts,
 ) -> Start {
     let Ok(at) = offset.map_or_else(|| rustix::fs::tell(handle), Ok) else {
-        // A regular file that lseek(2) refuses, as some of tracefs.
+        // lseek(2) refuses some regular files, such as those of tracefs.
         return rest(0, false, Route::Ring);
     };
     match handle.residency().ask(handle.as_fd(), at, space.len()) {
@@ -270,7 +271,7 @@ fn ask_first(
     }
 }
 
-/// Where NOWAIT is refused (overlayfs) and the pages were there a moment ago: an ordinary read.
+/// An ordinary read. Used if NOWAIT is refused (overlayfs) and the pages were resident a moment ago.
 fn plain(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
     let started = in_caller(handle, space, offset, Origin::Cache);
     if let Start::Done(n, _) = started {
@@ -282,13 +283,14 @@ fn plain(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Offset
     started
 }
 
-/// A memory-backed file: an ordinary read.
+/// An ordinary read of a memory-backed file.
 fn inline(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
     policy.counters.count(Count::Inline);
     in_caller(handle, space, offset, Origin::Cache)
 }
 
-/// An ordinary read in the caller; the engine goes on after a short one that is not the end.
+/// An ordinary read in the calling thread. The engine continues a short read that did not reach the end of
+/// the file.
 fn in_caller(handle: &Handle, space: &mut Space<'_>, offset: Offset, origin: Origin) -> Start {
     match rw::preadv2(handle.as_fd(), space, offset, 0) {
         Ok(n) => match offset {
@@ -306,8 +308,8 @@ fn rest(done: usize, missed: bool, route: Route) -> Start {
     Start::Rest(Rest::of(done, missed, route))
 }
 
-/// The caller's part of an engine operation that is a read, and what is to be read ahead besides:
-/// `None` if it is the engine's as it is.
+/// The part of an engine's read operation that runs in the calling thread, and the readahead that goes with
+/// it. `None` if the operation goes to the engine unchanged.
 pub(crate) fn start_op(
     policy: &Policy,
     op: &mut Op,
@@ -319,7 +321,7 @@ pub(crate) fn start_op(
     };
     let (offset, flags) = (read.positional()?, read.flagged());
     if read.is_direct() {
-        // As the plan would say, sooner: such reads come by the million.
+        // The plan would decide the same, later. Such reads are frequent.
         return None;
     }
     let mut then = None;

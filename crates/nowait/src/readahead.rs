@@ -1,8 +1,8 @@
-//! Sequential readahead for strict files: the engine starts it, in place of the kernel.
+//! Sequential readahead for strict files: the engine starts it instead of the kernel.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How many bytes of a strict file that is read sequentially are read ahead at a time.
+/// The number of bytes of one readahead.
 pub(crate) const WINDOW: u64 = 2 << 20;
 
 /// The position of a file's sequential reads, and of its readahead.
@@ -15,13 +15,12 @@ pub(crate) struct Readahead {
 }
 
 impl Readahead {
-    /// Notes a read of a strict file, and says from where on [`WINDOW`] bytes should be read ahead
-    /// now, if any should.
+    /// Records a read of a strict file. Returns the offset from which [`WINDOW`] bytes are to be read ahead
+    /// now, or `None`.
     ///
-    /// It begins with a read that goes on where the last one ended and was not cached, and goes on
-    /// while reads do: the next window is asked for when half of the last one is left, so that it
-    /// is there in time. The first read of a file follows nothing; a file that is cached anyway is
-    /// never read ahead.
+    /// Readahead begins when a read continues where the last one ended and was not cached. It continues
+    /// while reads do: the next window is requested when half of the last one is left, so that it arrives
+    /// in time. The first read of a file is not sequential. A file that is cached is never read ahead.
     pub(crate) fn next(&self, offset: u64, len: u64, missed: bool) -> Option<u64> {
         let end = offset.saturating_add(len);
         let follows = self.end.swap(end, Relaxed) == offset && offset > 0;
@@ -36,7 +35,7 @@ impl Readahead {
             (false, true) => end,
             (false, false) => return None,
         };
-        // Of reads in several threads one asks.
+        // If several threads read, only one of them starts the readahead.
         self.ahead
             .compare_exchange(upto, from.saturating_add(WINDOW), Relaxed, Relaxed)
             .is_ok()
@@ -57,7 +56,7 @@ mod tests {
         assert_eq!(h.next(2 * LEN, LEN, true), Some(3 * LEN));
         let mut upto = 3 * LEN + WINDOW;
         for offset in (3 * LEN..10 * WINDOW).step_by(LEN as usize) {
-            // What is in flight is missed, and asked for once all the same.
+            // Pages that are in flight count as missed, but are requested only once.
             if let Some(from) = h.next(offset, LEN, offset % (4 * LEN) == 0) {
                 assert_eq!(from, upto, "windows follow each other");
                 upto += WINDOW;

@@ -1,46 +1,48 @@
-//! Residency: which pages of a file are in the page cache, asked without reading any.
+//! Residency: which pages of a file are in the page cache, without reading the file.
 //!
-//! What `fincore(2)` would have state, had it been merged in 2015: cachestat(2) where it tells the
-//! truth; else mincore(2) on a mapping, where *that* does; else the honest answer "unknown", and
-//! why ([`Reason`]). Nothing is read, no I/O is started, and no page is marked as used.
+//! The answers come from cachestat(2). If cachestat is missing, denied or wrong for the file, they come
+//! from mincore(2) on a mapping of the file. If mincore is wrong as well, the answer is "unknown", with the
+//! [`Reason`]. A query reads no data, starts no I/O, and marks no page as used. The functions follow the
+//! `fincore(2)` that was proposed on the kernel list in 2015.
 //!
 //! ```
 //! use nowait::residency::{Answer, resident_prefix};
 //! let file = std::fs::File::open("Cargo.toml")?;
 //! match resident_prefix(&file, 0, 4096)? {
 //!     Answer::Known { value: 0, .. } => println!("the first byte is not in the page cache"),
-//!     Answer::Known { value, source } => println!("{value} bytes are, says {source}"),
-//!     Answer::Unknown(reason) => println!("nobody can say: {reason}"),
+//!     Answer::Known { value, source } => println!("{value} bytes are cached ({source})"),
+//!     Answer::Unknown(reason) => println!("unknown: {reason}"),
 //! }
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! # Who is asked
-//! - cachestat(2) (Linux 6.5), of regular files and block devices. Since 6.14, and in stable kernels
-//!   of that time, it says EPERM of a file that one neither owns nor may write nor has open for
-//!   writing.
-//! - mincore(2) where cachestat is missing, denied, or answers 0 whatever is cached: on overlayfs,
-//!   and on FUSE, whose files may be served from the pages of other files. Of a file that one
-//!   neither owns nor may write it calls every page resident (since 5.2). A page far beyond the end
-//!   of the file can't be; so it is asked about that one first, and if it lies, nobody is asked.
-//! - Of hugetlbfs, neither tells.
+//! # Sources
+//! - cachestat(2) (Linux 6.5), for regular files and block devices. Since 6.14, and in stable kernels of
+//!   that time, it fails with EPERM if the caller neither owns the file, nor may write it, nor has it open
+//!   for writing.
+//! - mincore(2), if cachestat is missing, is denied, or answers 0 whatever is cached. That is the case on
+//!   overlayfs, and on FUSE, whose files may be served from the pages of other files. If the caller neither
+//!   owns the file nor may write it, mincore reports every page as resident (since Linux 5.2). A probe
+//!   therefore asks first about a page far beyond the end of the file, which cannot be resident. If mincore
+//!   reports that page as resident, it is not used.
+//! - Neither is correct for hugetlbfs.
 //!
-//! An answer is of the moment: pages come and go while it is on its way. Beyond that,
-//! - cachestat counts a page from the moment that its read *begins*. A read of such a page waits, and
-//!   a NOWAIT read says "not now". mincore counts it when it has arrived.
-//! - A page counts also if only its first byte lies within the file.
-//! - Of tmpfs, pages in swap are not cached (to cachestat they are evicted ones).
-//! - A hole that was read is cached like data. mincore is not asked about holes of more than 64 MiB
-//!   in a row, page by page, and those count as not cached; how many pages that were is said
-//!   ([`Residency::unasked`], [`PageMap::unasked`]).
-//! - Files with DAX have no page cache. Nothing of them is cached, which is true.
+//! An answer describes a moment: pages come and go while it is returned. Beyond that,
+//! - cachestat counts a page as soon as the read of the page *begins*. A read of such a page waits, and a
+//!   NOWAIT read fails with EAGAIN. mincore counts the page when its data has arrived.
+//! - A page is counted even if only its first byte lies within the file.
+//! - On tmpfs, pages in swap are not cached. cachestat counts them as evicted.
+//! - A hole that was read is cached like data. mincore is not asked about contiguous holes of more than 64
+//!   MiB. Their pages count as not cached, and [`Residency::unasked`] and [`PageMap::unasked`] return their
+//!   number.
+//! - Files with DAX have no page cache. None of their pages is reported as cached.
 //!
-//! # What it costs
-//! On one machine with Linux 6.18, in µs. `nowait doctor` measures yours.
+//! # Cost
+//! Microseconds on one machine with Linux 6.18. `nowait doctor` measures the machine that it runs on.
 //!
 //! | | cachestat | mincore |
 //! |---|---|---|
-//! | a page, by an [`Probe`] or a [`File`](crate::File) | 0.2 yes, 0.4 no | 0.9 |
+//! | a page, by a [`Probe`] or a [`File`](crate::File) | 0.2 yes, 0.4 no | 0.9 |
 //! | a page of a file not asked about before | 1.3 | 12 |
 //! | 64 MiB, nothing cached | 0.4 | 650 |
 //! | 64 MiB, cached page by page | 470 | 970 |
@@ -72,13 +74,12 @@ use survey::{PageState, Survey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::stat::{self, Shape};
 
-/// How many bytes from `offset` on are in the page cache without a gap.
+/// The number of bytes from `offset` on that are in the page cache without a gap.
 ///
-/// `ssize_t fincore(int fd, NULL, off_t offset, size_t len)` of the kernel list, 2015. The count is
-/// clipped to the range and to the file's size, so it is `len` exactly if a read of `len` bytes
-/// would find them all; 0 if the first byte is not there, or not in the file. A range that is
-/// cached whole, or not at all, takes one question; any other about twice as many as the range's
-/// size in pages has binary digits.
+/// This is `ssize_t fincore(int fd, NULL, off_t offset, size_t len)` of the kernel list, 2015. The count is
+/// clipped to the range and to the file's size. It is `len` exactly if a read of `len` bytes would find all
+/// of them cached. It is 0 if the first byte is not cached or not in the file. A range that is completely
+/// cached or not cached at all takes one query. Any other range takes about 2 × log₂(pages) queries.
 ///
 /// # Errors
 /// [`InvalidInput`](ErrorKind::InvalidInput) if the range ends beyond `u64`; EBADF for a descriptor
@@ -96,11 +97,12 @@ pub fn resident_prefix(fd: impl AsFd, offset: u64, len: u64) -> Result<Answer<u6
     Probe::new(&fd)?.resident_prefix(offset, len)
 }
 
-/// Which pages of a byte range are in the page cache.
+/// The pages of a byte range that are in the page cache.
 ///
-/// `fincore(2)` with its `page_map`. The map is of what lies within the file; `0..u64::MAX` is all
-/// of it. It takes little more than the best of both sources does: cachestat's counts are split
-/// until that has cost half of what mincore would, which then looks at the rest.
+/// This is `fincore(2)` with its `page_map`. The map covers the part of the range that lies within the
+/// file; `0..u64::MAX` is the whole file. The cost is little more than that of the cheaper source: ranges
+/// are split and counted by cachestat until that has cost half of what mincore would, and mincore then
+/// looks at the rest.
 ///
 /// # Errors
 /// [`InvalidInput`](ErrorKind::InvalidInput) if the range ends before it begins; EBADF for a
@@ -120,10 +122,10 @@ pub fn page_map(fd: impl AsFd, range: Range<u64>) -> Result<Answer<PageMap>> {
     Probe::new(&fd)?.page_map(range)
 }
 
-/// How many pages of a byte range are in the page cache, and in what state.
+/// The number of pages of a byte range that are in the page cache, and their state.
 ///
-/// cachestat(2), clipped to the file's size: one question, whatever is cached. mincore(2) tells
-/// only what is cached.
+/// cachestat(2) answers with one query, whatever is cached. The range is clipped to the file's size.
+/// mincore(2) answers only how many pages are cached.
 ///
 /// # Errors
 /// As [`page_map`].
@@ -144,7 +146,7 @@ pub fn residency(fd: impl AsFd, range: Range<u64>) -> Result<Answer<Residency>> 
     Probe::new(&fd)?.residency(range)
 }
 
-/// How many pages of a range are cached, and in what state.
+/// The number of cached pages of a range, and their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Residency {
@@ -152,22 +154,24 @@ pub struct Residency {
     pub pages: u64,
     /// Pages that are cached.
     pub cached: u64,
-    /// Cached pages that are changed and not yet on their way to the device. A large folio with one
-    /// changed byte is dirty as a whole. This and the next three: only cachestat(2) knows.
+    /// Cached pages that are changed and not yet being written to the device. A large folio with one
+    /// changed byte counts as dirty as a whole. Only cachestat(2) reports this field and the next three.
     pub dirty: Option<u64>,
-    /// Cached pages on their way to the device.
+    /// Cached pages that are being written to the device.
     pub writeback: Option<u64>,
-    /// Pages that were cached and had to go (on tmpfs: to swap), as far as the kernel remembers.
+    /// Pages that were cached and were evicted (on tmpfs: to swap), as far as the kernel remembers.
     pub evicted: Option<u64>,
-    /// Evicted pages that went so lately that they would be kept if they came back.
+    /// Pages that were evicted so recently that they would be kept if they were read again.
     pub recently_evicted: Option<u64>,
-    /// Pages of large holes that were not asked about, and count as not cached; only where mincore
-    /// alone can be asked.
+    /// Pages of large holes that were not asked about. They count as not cached. Only mincore leaves pages
+    /// unasked.
     pub unasked: u64,
 }
 
-/// Asks about one file, any number of times: who is to be asked is found out once, and a mapping
-/// for mincore(2) is kept (address space of the file's size, up to 64 GiB).
+/// Queries the residency of one file, any number of times.
+///
+/// The source is chosen once. If it is mincore(2), a mapping of the file is kept (address space of the
+/// file's size, up to 64 GiB).
 ///
 /// ```
 /// use nowait::residency::{Probe, Source};
@@ -188,7 +192,7 @@ pub struct Probe<'fd> {
 }
 
 impl<'fd> Probe<'fd> {
-    /// Finds out who tells the truth about this file.
+    /// Chooses the source that is correct for this file.
     ///
     /// # Errors
     /// EBADF for a descriptor opened with `O_PATH`.
@@ -202,11 +206,11 @@ impl<'fd> Probe<'fd> {
         })
     }
 
-    /// Asks only this source, whether it tells the truth of the file or not: for comparing the two,
-    /// and for who wants pages counted only when they have arrived (mincore).
+    /// Uses only this source, even if it is wrong for the file. Use it to compare the two sources, or to
+    /// count pages only when their data has arrived (mincore).
     ///
     /// # Errors
-    /// What cachestat(2) or mmap(2) say of the file.
+    /// The errors of cachestat(2) or mmap(2).
     pub fn only(source: Source, fd: &'fd impl AsFd) -> Result<Probe<'fd>> {
         let fd = fd.as_fd();
         let failed = |errno| match source {
@@ -220,10 +224,12 @@ impl<'fd> Probe<'fd> {
         })
     }
 
-    /// Whether it calls resident what can't be, as mincore(2) does of every page of a file that is
-    /// somebody else's. [`new`](Probe::new) chooses no liar.
+    /// Returns true if the source reports pages as resident that cannot be, as mincore(2) does for every
+    /// page of a file that the caller neither owns nor may write. [`new`](Probe::new) never chooses such a
+    /// source.
     ///
     /// # Errors
+    /// The errors of mincore(2).
     /// As mincore(2) says.
     pub fn is_untrustworthy(&self) -> Result<bool> {
         match &self.choice {
@@ -234,7 +240,7 @@ impl<'fd> Probe<'fd> {
         }
     }
 
-    /// Who is asked, or why nobody.
+    /// The source that is used.
     ///
     /// # Errors
     /// The reason why every answer is [`Answer::Unknown`].
@@ -242,8 +248,8 @@ impl<'fd> Probe<'fd> {
         self.view().source()
     }
 
-    /// Whether all of a range that lies within the file is in the page cache: the question of a
-    /// strict read, and the quickest one. A yes by cachestat(2) is one system call.
+    /// Returns true if the whole part of the range that lies within the file is in the page cache. Strict
+    /// reads use this query. It is the fastest one: cachestat(2) confirms residency with one system call.
     ///
     /// # Errors
     /// As [`resident_prefix`].
@@ -251,26 +257,26 @@ impl<'fd> Probe<'fd> {
         self.view().is_resident(offset, len)
     }
 
-    /// As [`resident_prefix`].
+    /// See [`resident_prefix`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`resident_prefix`].
     pub fn resident_prefix(&self, offset: u64, len: u64) -> Result<Answer<u64>> {
         self.view().resident_prefix(offset, len)
     }
 
-    /// As [`page_map`].
+    /// See [`page_map`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`page_map`].
     pub fn page_map(&self, range: Range<u64>) -> Result<Answer<PageMap>> {
         self.view().page_map(range)
     }
 
-    /// As [`residency`].
+    /// See [`residency`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`residency`].
     pub fn residency(&self, range: Range<u64>) -> Result<Answer<Residency>> {
         self.view().residency(range)
     }
@@ -284,7 +290,7 @@ impl<'fd> Probe<'fd> {
     }
 }
 
-/// Who asks whom about which file: what an [`Probe`] and a handle have in common.
+/// A file and the source of its residency: the common part of a [`Probe`] and a handle.
 pub(crate) struct View<'a> {
     fd: BorrowedFd<'a>,
     choice: &'a SourceChoice,
@@ -371,7 +377,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Has a range looked at, if there is somebody to ask: what of it lies within the file.
+    /// Applies `look` to the part of a range that lies within the file, if the file has a residency source.
     fn answer<T>(
         &self,
         operation: &'static str,
@@ -398,13 +404,14 @@ impl<'a> View<'a> {
     }
 }
 
-/// The end of a range of the caller's.
+/// The end of a range given by the caller.
 fn end(operation: &'static str, offset: u64, len: u64) -> Result<u64> {
     let end = offset.checked_add(len);
     end.ok_or(Error::new(operation, ErrorKind::InvalidInput))
 }
 
-/// What of a range lies within the file; empty, and where it began, if nothing does.
+/// The part of a range that lies within the file. It is empty, and begins where the range begins, if no
+/// part does.
 fn within(shape: &Shape, range: Range<u64>) -> Range<u64> {
     range.start..range.end.min(shape.size).max(range.start)
 }

@@ -1,15 +1,16 @@
-//! Scan: one directory, its entries with metadata and extended attributes, at the speed of its device.
+//! Scan: the entries of one directory, with metadata and extended attributes, at the speed of the device.
 //!
 //! ```text
 //!  list (getdents64, in parallel) ─► gathered ─► sorted by inode ─► asked (statx, xattrs) ─► batches
 //!  └─────────────────────────────── at most a window of them ──────────────────────────────┘
 //! ```
 //!
-//! A directory that is not cached costs one wait after the other when it is listed by one thread and
-//! asked about name by name. A [`Scan`] lists several parts of it at once where the filesystem's
-//! directory positions can be cut (ext4, xfs, btrfs), sorts what it has listed by inode number, and
-//! asks from many of the engine's workers, so that the device's queue is full and its blocks are read
-//! once. A small directory that is cached is scanned by the caller alone, without any handoff.
+//! If one thread lists a directory that is not cached and asks for the metadata of name after name, it
+//! waits for the device each time. A [`Scan`] lists several parts of the directory in parallel where the
+//! filesystem's directory positions can be split (ext4, xfs, btrfs). It sorts the names by inode number,
+//! and asks for metadata from many of the engine's workers, so that the device's queue is full and each
+//! block is read once. A small directory that is cached is scanned by the calling thread alone, without a
+//! handoff.
 //!
 //! ```
 //! use nowait::scan::{self, StatxMask};
@@ -26,21 +27,21 @@
 //! # Ok::<(), nowait::Error>(())
 //! ```
 //!
-//! # What comes, under change
-//! A name that is in the directory from before the scan is opened until it is over comes exactly once.
-//! One that is created, removed or renamed meanwhile comes once or not at all, as for readdir(3); a
-//! renamed file may come under both names.
+//! # Concurrent changes
+//! A name that is in the directory before the scan is opened and until it ends is returned exactly once. A
+//! name that is created, removed or renamed meanwhile is returned once or not at all, as by readdir(3). A
+//! renamed file may be returned under both names.
 //!
 //! # Errors
-//! An entry whose metadata can't be had carries its own error, and the scan goes on. When a part of
-//! the directory can't be listed, the scan brings everything else, and an error among the batches says
-//! that it is not whole.
+//! An entry whose metadata cannot be read carries its own error, and the scan continues. If a part of the
+//! directory cannot be listed, the scan returns everything else, and an error among the batches reports
+//! that the result is incomplete.
 //!
 //! # Stalled devices
-//! [`Scan::cancel`] and [`Canceller::cancel`] return at once, and so does whoever waits for a batch:
-//! workers stay with the device. One exception: for its first millisecond (three while everything is
-//! cached), and until the system call that it is in comes back, a blocking scan works in the caller.
-//! [`Options::caller`] turns that off.
+//! [`Scan::cancel`] and [`Canceller::cancel`] return immediately, and so does a call that waits for a
+//! batch. Workers that wait for the device continue to wait. There is one exception: a blocking scan works
+//! in the calling thread for its first millisecond (three milliseconds while everything is cached) and
+//! until its current system call returns. [`Options::caller`] turns that off.
 
 mod cancel;
 mod directory;
@@ -79,27 +80,27 @@ pub(crate) use progress::{Counts, Done, Leave, Piece, Progress};
 use crate::error::Result;
 use crate::task_group::TaskGroup;
 
-/// A scan that is going on. Dropping it cancels it.
+/// A scan in progress. Dropping it cancels it.
 ///
-/// Blocking it is an iterator of entries; as a future see [`batch`](Scan::batch).
+/// It is a blocking iterator of entries. For futures see [`batch`](Scan::batch).
 #[derive(Debug)]
 pub struct Scan {
     group: Arc<TaskGroup<Progress>>,
     plan: Plan,
-    /// The batch that the iterator is in, and how far.
+    /// The current batch of the iterator, and the index of its next entry.
     batch: Option<(Batch, usize)>,
 }
 
 impl Options {
-    /// Opens the directory and begins; blocks.
+    /// Opens the directory and begins the scan. Blocks.
     ///
     /// # Errors
-    /// As open(2) says, with the path.
+    /// The errors of open(2), with the path.
     pub fn blocking_open(&self, path: impl AsRef<Path>) -> Result<Scan> {
         Ok(self.start(Directory::blocking_open(path.as_ref())?))
     }
 
-    /// Opens the directory on the engine and begins.
+    /// Opens the directory on the engine and begins the scan.
     pub fn open(&self, path: impl AsRef<Path>) -> Open {
         Open {
             options: self.clone(),
@@ -107,11 +108,11 @@ impl Options {
         }
     }
 
-    /// Begins on an open directory, from its first entry on. Its own position moves, also that of
-    /// other descriptors of the same open file.
+    /// Begins a scan of an open directory, from its first entry on. The scan moves the position of the open
+    /// file, which duplicates of the descriptor share.
     ///
     /// # Errors
-    /// ENOTDIR if it is none; what fstat(2), fstatfs(2) and lseek(2) say.
+    /// ENOTDIR if the descriptor is not a directory; the errors of fstat(2), fstatfs(2) and lseek(2).
     pub fn on(&self, fd: impl Into<OwnedFd>) -> Result<Scan> {
         Ok(self.start(Directory::rewound(fd.into())?))
     }
@@ -124,20 +125,20 @@ impl Options {
 }
 
 impl Scan {
-    /// Opens a directory and lists it, names only; blocks.
+    /// Opens a directory and lists its names. Blocks.
     ///
     /// # Errors
-    /// As open(2) says, with the path.
+    /// The errors of open(2), with the path.
     pub fn blocking_open(path: impl AsRef<Path>) -> Result<Scan> {
         Options::new().blocking_open(path)
     }
 
-    /// Opens a directory and lists it, names only.
+    /// Opens a directory and lists its names.
     pub fn open(path: impl AsRef<Path>) -> Open {
         Options::new().open(path)
     }
 
-    /// How it is done.
+    /// The plan of this scan.
     ///
     /// ```
     /// let scan = nowait::Scan::blocking_open("src")?;
@@ -148,20 +149,22 @@ impl Scan {
         self.plan
     }
 
-    /// What was done so far; nothing in a forked child.
+    /// The work done so far. All values are zero in a forked child.
     pub fn stats(&self) -> Stats {
         Stats::of(&self.group)
     }
 
-    /// The next entries; `None` at the end. Blocks.
+    /// Returns the next entries, or `None` at the end. Blocks.
     ///
     /// # Errors
-    /// Why a part of the directory is missing (more may come after it), or that it was cancelled.
+    /// The reason why a part of the directory is missing (more batches may follow), or that the scan was
+    /// cancelled.
     pub fn blocking_batch(&mut self) -> Option<Result<Batch>> {
         self.group.next()
     }
 
-    /// The next entries, as a future; `None` at the end. It can be dropped and asked for again.
+    /// Returns the next entries as a future, or `None` at the end. The future can be dropped without losing
+    /// entries.
     ///
     /// ```
     /// # pollster::block_on(async {
@@ -179,7 +182,7 @@ impl Scan {
         NextBatch { scan: self }
     }
 
-    /// The next entries, as a stream's `poll_next` gives them.
+    /// Polls for the next entries, in the form of a stream's `poll_next`.
     ///
     /// ```
     /// # use futures_util::StreamExt;
@@ -197,11 +200,11 @@ impl Scan {
         self.group.poll(cx)
     }
 
-    /// Calls `each` with every batch until it breaks off or all have come; blocks.
+    /// Calls `each` with every batch, until it breaks or the scan ends. Blocks.
     ///
     /// # Errors
-    /// The first reason why a part of the directory is missing, after all that is there has come; or
-    /// that the scan was cancelled.
+    /// The first reason why a part of the directory is missing, after all other entries have been returned;
+    /// or that the scan was cancelled.
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -227,13 +230,14 @@ impl Scan {
         whole
     }
 
-    /// Ends it: whoever waits for a batch is told [`Cancelled`](crate::ErrorKind::Cancelled), and
-    /// nothing comes any more. Returns at once; a worker that a device holds stays with it.
+    /// Ends the scan. Calls that wait for a batch fail with [`Cancelled`](crate::ErrorKind::Cancelled), and
+    /// no more entries are returned. Returns immediately; a worker that waits for a device continues to
+    /// wait.
     pub fn cancel(&self) {
         self.group.cancel();
     }
 
-    /// Something to cancel it with from elsewhere, while a thread waits for its next batch.
+    /// A handle that can cancel the scan while another thread waits for its next batch.
     pub fn canceller(&self) -> Canceller {
         Canceller::new(&self.group)
     }

@@ -1,11 +1,12 @@
-//! A path as it can be shown to people, whatever bytes it is made of.
+//! Paths for display, whatever bytes they contain.
 
 use std::fmt::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A path for people: as it is, or where it would break the line, drive a terminal or hide something,
-/// in the quotes that shells take (`$'a\nb'`). Whoever made a file has chosen its name.
+/// Displays a path. It is printed unchanged, or quoted for a shell (`$'a\nb'`) if it contains line breaks,
+/// control characters, characters that change the text direction, or invalid UTF-8. File names can be
+/// chosen by other users.
 ///
 /// ```
 /// assert_eq!(nowait::Shown("plain name".as_ref()).to_string(), "plain name");
@@ -25,7 +26,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// What moves the cursor, or changes the direction in which a terminal writes.
+/// Returns true for control characters and for those that change the direction of the text.
 fn misleads(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -49,7 +50,8 @@ fn quoted(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     f.write_char('\'')
 }
 
-/// In octal: unlike hexadecimal digits, three octal ones never run into what follows.
+/// Writes bytes as octal escapes. Three octal digits, unlike hexadecimal ones, never combine with a
+/// following character.
 fn escaped(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "\\{byte:03o}"))
 }

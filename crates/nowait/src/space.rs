@@ -1,19 +1,19 @@
-//! Memory that one read fills.
+//! Memory that a read fills.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-/// Memory that can be read into: initialised or not.
+/// Memory for a read, initialised or not.
 #[derive(Debug)]
 pub enum Space<'a> {
-    /// Bytes that are initialised, whose values no longer matter.
+    /// Initialised bytes, whose values may be overwritten.
     Init(&'a mut [u8]),
-    /// Bytes that nobody has written yet.
+    /// Uninitialised bytes.
     Uninit(&'a mut [MaybeUninit<u8>]),
 }
 
 impl Space<'_> {
-    /// Its length in bytes.
+    /// The length in bytes.
     pub fn len(&self) -> usize {
         match self {
             Space::Init(s) => s.len(),
@@ -21,12 +21,12 @@ impl Space<'_> {
         }
     }
 
-    /// Whether there is no room at all.
+    /// Returns true if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Its start, for whoever remembers it.
+    /// The start address, to be stored.
     pub(crate) fn start(&mut self) -> NonNull<u8> {
         match self {
             Space::Init(s) => NonNull::from(&mut **s).cast(),
@@ -34,7 +34,7 @@ impl Space<'_> {
         }
     }
 
-    /// Its start, for the kernel.
+    /// The start address, for a system call.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         match self {
             Space::Init(s) => s.as_mut_ptr(),
@@ -44,7 +44,7 @@ impl Space<'_> {
 }
 
 impl Space<'_> {
-    /// All but its first `n` bytes, borrowed anew.
+    /// All but the first `n` bytes, reborrowed.
     pub(crate) fn skip(&mut self, n: usize) -> Space<'_> {
         match self {
             Space::Init(s) => {
@@ -60,7 +60,7 @@ impl Space<'_> {
 }
 
 impl<'a> Space<'a> {
-    /// At most the first `n` bytes of it.
+    /// At most the first `n` bytes.
     #[must_use]
     pub fn first(self, n: usize) -> Space<'a> {
         match self {
@@ -95,7 +95,7 @@ impl<'a, const N: usize> From<&'a mut [u8; N]> for Space<'a> {
 }
 
 impl<'a> From<&'a mut Vec<u8>> for Space<'a> {
-    /// The vector's bytes as they are: `vec![0; n]` is `n` bytes to fill.
+    /// All initialised bytes of the vector: `vec![0; n]` provides `n` bytes.
     fn from(v: &'a mut Vec<u8>) -> Space<'a> {
         Space::Init(v)
     }

@@ -1,7 +1,7 @@
-//! Counters of what the read path and the engine did, readable at any time.
+//! Counters of the read path and the engine, readable at any time.
 //!
-//! Counting is cheap enough for a path of one microsecond: each thread adds to a cache line of its
-//! own, and only one read in 64 is timed.
+//! Counting is cheap enough for a path that takes one microsecond: each thread adds to its own cache line,
+//! and only one read in 64 is timed.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -9,38 +9,38 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
-/// Threads share this many counter lines; a power of two.
+/// The number of counter lines that threads share; a power of two.
 const SHARDS: usize = 16;
 /// One read in this many is timed.
 const TIMED: u32 = 64;
-/// Buckets of a [`Histogram`]: bucket `i` counts times of 2^i to 2^(i+1) ns.
+/// The number of buckets of a [`Histogram`]: bucket `i` counts times from 2^i to 2^(i+1) ns.
 pub const BUCKETS: usize = 40;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident = $variant:ident,)*) => {
-        /// What is counted.
+        /// The counters.
         #[derive(Clone, Copy)]
         pub(crate) enum Count { $($variant),* }
 
         const COUNTS: usize = [$(Count::$variant),*].len();
 
-        /// What an engine and its files have done since the engine was made.
+        /// The work of an engine and its files since the engine was created.
         ///
-        /// Counts are exact once the threads that did the work are done; a snapshot taken
-        /// meanwhile may miss the last few.
+        /// Counts are exact after the threads that did the work have ended it. A snapshot taken earlier may
+        /// miss the last few.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats {
             $($(#[$doc])* pub $field: u64,)*
-            /// How long one in 64 callers was kept by the read path: tries, questions, inline
+            /// The blocking time of the read path in one call of 64: tries, residency queries, inline
             /// copies and submission.
             pub stall: Histogram,
-            /// How long one in 64 queued operations took from submission to completion.
+            /// The time from submission to completion of one queued operation in 64.
             pub latency: Histogram,
         }
 
         impl Counters {
-            /// The sums, now.
+            /// The current sums.
             pub(crate) fn snapshot(&self) -> Stats {
                 Stats {
                     $($field: self.sum(Count::$variant),)*
@@ -53,55 +53,55 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Reads that the page cache served whole, in the caller.
+    /// Reads that the page cache served completely, in the calling thread.
     hits = Hits,
-    /// Bytes of those.
+    /// Bytes of such reads.
     hit_bytes = HitBytes,
-    /// Reads of which the page cache had the first part.
+    /// Partial hits: reads of which the page cache had a leading part.
     prefixes = Prefixes,
-    /// Bytes of those first parts.
+    /// Bytes of those leading parts.
     prefix_bytes = PrefixBytes,
-    /// Tries and questions that found nothing.
+    /// Tries and residency queries that found nothing.
     misses = Misses,
-    /// Reads that did not try because their file's history said it would not pay.
+    /// Reads that did not try because of the file's history.
     skipped = Skipped,
-    /// Reads of memory-backed files, done in the caller.
+    /// Reads of memory-backed files, done in the calling thread.
     inline = Inline,
-    /// Operations given to the engine.
+    /// Operations handed to the engine.
     handoffs = Handoffs,
-    /// Readaheads that workers began for strict files that are read sequentially.
+    /// Readaheads that workers started for sequential reads of strict files.
     aheads = Aheads,
-    /// Residency said yes of a strict read, and the NOWAIT read that followed found nothing, or
-    /// only a first part: the pages have gone meanwhile, or were still on their way. Such a read
-    /// counts under `misses` or `prefixes` as well. Where NOWAIT is refused (overlayfs) the read
-    /// that follows is a plain one, which waits, and nothing is counted.
+    /// Strict reads whose range was resident, and whose NOWAIT read then found nothing or only a leading
+    /// part. The pages were evicted meanwhile, or were still being read. Such a read also counts as
+    /// `misses` or `prefixes`. If NOWAIT is refused (overlayfs), the read is an ordinary one, which waits,
+    /// and nothing is counted here.
     races = Races,
-    /// The kernel said end of file where the file goes on (kernels 5.9, 5.10).
+    /// Reads for which the kernel returned zero before the end of the file (Linux 5.9 and 5.10).
     false_ends = FalseEnds,
-    /// Files on which `RWF_NOWAIT` was found to be refused.
+    /// Files on which `RWF_NOWAIT` was refused.
     refusals = Refusals,
-    /// Submissions that met a full engine.
+    /// Submissions to a full engine.
     full = Full,
-    /// Operations the ring completed.
+    /// Operations completed by the ring.
     ring = Ring,
-    /// Operations a worker completed.
+    /// Operations completed by workers.
     workers = Workers,
-    /// Turns that workers took at scans and walks: a piece of a directory each.
+    /// Pieces of scans and walks done by workers.
     turns = Turns,
-    /// Ring completions that were there when submission returned: page cache hits.
+    /// Ring completions that were available when the submission returned: page cache hits.
     ring_hits = RingHits,
-    /// Bytes that the engine read or wrote.
+    /// Bytes read or written by the engine.
     engine_bytes = EngineBytes,
-    /// Writes done in the caller with `RWF_NOWAIT`.
+    /// Writes done in the calling thread with `RWF_NOWAIT`.
     write_hits = WriteHits,
-    /// Operations that ended with an error.
+    /// Operations that failed.
     errors = Errors,
 }
 
-/// Times, in buckets of powers of two: bucket `i` counts those from 2^i up to 2^(i+1) ns.
+/// Times in buckets of powers of two: bucket `i` counts those from 2^i up to 2^(i+1) ns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
-    /// How many times fell into each bucket.
+    /// The number of times in each bucket.
     pub buckets: [u64; BUCKETS],
 }
 
@@ -114,13 +114,12 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// How many times were taken.
+    /// The number of times recorded.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// An upper bound of the `q` quantile (0 to 1): the end of its bucket. `None` if no time was
-    /// taken.
+    /// An upper bound of the `q` quantile (0 to 1): the end of its bucket. `None` if no time was recorded.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -195,12 +194,12 @@ impl Counters {
     }
 
     pub(crate) fn add(&self, what: Count, n: u64) {
-        // A thread that is being torn down may still finish an operation.
+        // A thread may complete an operation while its thread-locals are destroyed.
         let shard = SHARD.try_with(|s| *s).unwrap_or(0);
         self.shards[shard][what as usize].fetch_add(n, Relaxed);
     }
 
-    /// Two counts that belong together, by one look-up of the thread's line.
+    /// Adds to two counters with one look-up of the thread's line.
     pub(crate) fn add2(&self, one: Count, by: u64, other: Count, n: u64) {
         let shard = SHARD.try_with(|s| *s).unwrap_or(0);
         self.shards[shard][one as usize].fetch_add(by, Relaxed);
@@ -223,9 +222,9 @@ impl Counters {
     }
 }
 
-/// The clock for one call in 64 of this thread, nothing for the others. Which one is left to chance
-/// (a linear congruential generator's upper bits): several calls in a row for each read would
-/// otherwise always time the same one of them.
+/// Returns the time for one call in 64 of this thread, and `None` for the others. The call is chosen at
+/// random (by the upper bits of a linear congruential generator). Otherwise, if each read makes several
+/// calls in a row, always the same one of them would be timed.
 pub(crate) fn sometimes_now() -> Option<Instant> {
     let next = |t: &Cell<u32>| {
         t.set(t.get().wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
@@ -235,7 +234,7 @@ pub(crate) fn sometimes_now() -> Option<Instant> {
     (drawn < u32::MAX / TIMED).then(Instant::now)
 }
 
-/// Nanoseconds since then.
+/// The nanoseconds since `start`.
 pub(crate) fn ns_since(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }

@@ -11,48 +11,48 @@ const WORKS: u8 = 1;
 const REFUSED: u8 = 2;
 
 impl Support {
-    /// Nothing yet.
+    /// Not tried yet.
     pub(crate) const fn untried() -> Support {
         Support(AtomicU8::new(UNTRIED))
     }
 
-    /// What to start from where others were refused. That it worked elsewhere proves nothing here.
+    /// The initial value for a file, from that of its filesystem. Only a refusal is adopted: a success
+    /// elsewhere proves nothing here.
     pub(crate) fn like(other: &Support) -> Support {
         let start = if other.is_refused() { REFUSED } else { UNTRIED };
         Support(AtomicU8::new(start))
     }
 
-    /// Whether it was refused and never worked.
+    /// Returns true if it was refused and has not worked since.
     pub(crate) fn is_refused(&self) -> bool {
         self.0.load(Ordering::Relaxed) == REFUSED
     }
 
-    /// Whether it is known to work.
+    /// Returns true if it is known to work.
     pub(crate) fn works(&self) -> bool {
         self.0.load(Ordering::Relaxed) == WORKS
     }
 
-    /// It worked. A plain load first: many threads come by here, few have news.
+    /// Records a success. It loads first, because many threads call this and few change the value.
     pub(crate) fn worked(&self) {
         if !self.works() {
             self.0.store(WORKS, Ordering::Relaxed);
         }
     }
 
-    /// It was refused.
+    /// Records a refusal.
     pub(crate) fn refused(&self) {
         self.0.store(REFUSED, Ordering::Relaxed);
     }
 
-    /// It was refused, but what has worked on this filesystem once is not given up for all its
-    /// files.
+    /// Records a refusal by one file of a filesystem. It has no effect if another file's try has worked.
     pub(crate) fn refused_once(&self) {
         let _ = self
             .0
             .compare_exchange(UNTRIED, REFUSED, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// For a report.
+    /// True if it works, false if it was refused, `None` if it was not tried.
     pub(crate) fn answer(&self) -> Option<bool> {
         match self.0.load(Ordering::Relaxed) {
             WORKS => Some(true),

@@ -134,8 +134,8 @@ enum Stage {
 enum Cancelled {
     No,
     /// The job is cancelled, and the waiting thread or task has not been told.
-    Untold,
-    Told,
+    Pending,
+    Delivered,
 }
 
 /// The counters of a group.
@@ -200,12 +200,12 @@ impl<J: Job> State<J> {
     )]
     fn answer(&mut self, operation: &'static str) -> Option<Option<Result<J::Out>>> {
         match self.cancelled {
-            Cancelled::Untold => {
-                self.cancelled = Cancelled::Told;
+            Cancelled::Pending => {
+                self.cancelled = Cancelled::Delivered;
                 let error = Error::new(operation, ErrorKind::Cancelled);
                 Some(Some(Err(error)))
             }
-            Cancelled::Told => Some(None),
+            Cancelled::Delivered => Some(None),
             Cancelled::No => match self.job.hand_out() {
                 Some(out) => Some(Some(out)),
                 None if self.is_over() => Some(None),
@@ -353,9 +353,9 @@ impl<J: Job> TaskGroup<J> {
             let mut state = lock(&self.state);
             if state.cancelled == Cancelled::No {
                 state.cancelled = if state.is_over() {
-                    Cancelled::Told
+                    Cancelled::Delivered
                 } else {
-                    Cancelled::Untold
+                    Cancelled::Pending
                 };
                 state.job.give_up();
             }

@@ -1,20 +1,20 @@
-//! `tokio::fs`, by name and by behaviour, on the read path and the engine of this crate.
+//! The functions and types of `tokio::fs`, on the read path and the engine of this crate.
 //!
-//! Changing the `use` line of a program is enough: [`File`] has what `tokio::fs::File` has, and the
-//! functions here have the names of those there. What differs is who does the work:
+//! A program needs to change only its `use` line: [`File`] has the methods of `tokio::fs::File`, and the
+//! functions here have the names of those there. The differences are:
 //!
-//! - What the page cache holds is read at the first poll, in the caller, straight into the caller's
-//!   memory. It takes part in tokio's cooperative budget, one unit for 16 KiB, so a task that only
-//!   meets hits still lets the others run.
-//! - A file that is opened for reading, or read as a whole, is opened at the first poll where [that
-//!   waits for nothing](crate::OpenOptions::open).
-//! - Everything else is an operation on an [`Engine`], whose threads wake the task. Nothing here
-//!   needs tokio's I/O driver, its timers or its blocking pool, or that a runtime runs at all: a file
-//!   can be opened on one runtime and used on another, and what is on its way when a runtime shuts
-//!   down is still done.
-//! - An engine that has as much in flight as it may makes these calls wait, not fail.
-//! - In a forked child the parent's files give what is cached and refuse the rest; those that are opened
-//!   there work.
+//! - Cached data is read at the first poll, in the calling thread, directly into the caller's memory. Such
+//!   reads use tokio's cooperative budget, one unit for 16 KiB, so that a task whose reads are all hits
+//!   yields to other tasks.
+//! - A file that is opened for reading, or read as a whole, is opened at the first poll where [that does
+//!   not block](crate::OpenOptions::open).
+//! - Everything else is an operation on an [`Engine`](crate::Engine), whose threads wake the task. No
+//!   function here needs tokio's I/O driver, its timers, its blocking pool, or a running runtime. A file can
+//!   be opened on one runtime and used on another. Operations in flight complete even if the runtime shuts
+//!   down.
+//! - If an engine has reached its limit of operations in flight, these calls wait. They do not fail.
+//! - In a forked child, files of the parent return cached data and refuse everything else. Files opened in
+//!   the child work.
 //!
 //! ```
 //! use nowait::tokio::File;
@@ -32,7 +32,7 @@
 //! file.read_to_string(&mut text).await?;
 //! assert!(text.contains("name = \"nowait\""));
 //!
-//! // And what tokio's file has not: reads that need no position, many at once on one handle.
+//! // Not in tokio: reads that need no position, many concurrently on one handle.
 //! let (a, b) = tokio::join!(file.read_at(vec![0; 4], 1), file.read_at(vec![0; 4], 2));
 //! assert_eq!((&a.buf[..], &b.buf[..]), (&b"pack"[..], &b"acka"[..]));
 //! # Ok::<(), std::io::Error>(())
@@ -55,7 +55,7 @@ mod transfer;
 mod unread;
 mod worker;
 
-/// tokio's type of this name has the same methods.
+/// `tokio::fs::FileTimes` has the same methods.
 #[doc(no_inline)]
 pub use std::fs::FileTimes;
 

@@ -1,8 +1,8 @@
-//! Walk: a tree of directories, each scanned as [`scan`] does, many at the same time.
+//! Walk: a tree of directories, each scanned as by [`scan`], many at the same time.
 //!
-//! Directories are opened as they are found, the last found first, and every worker that has nothing
-//! to do for one that is open opens another. All of them together keep to one budget of descriptors,
-//! one window of entries, and one share of the engine's workers.
+//! Directories are opened as they are found, the last found first. A worker that finds no work in the open
+//! directories opens another one. All directories together share one budget of descriptors, one window of
+//! entries, and one share of the engine's workers.
 //!
 //! ```
 //! let mut lines = 0;
@@ -17,24 +17,28 @@
 //! ```
 //!
 //! # Order
-//! A directory's own entry comes before anything that is in it. [`Order::Inode`] and [`Order::Name`]
-//! hold within each directory. Nothing else is promised: entries of different directories come mixed,
-//! batch by batch. The root itself has no entry.
+//! A directory's own entry is returned before the entries in it. [`Order::Inode`] and [`Order::Name`] hold
+//! within each directory. Nothing else is guaranteed: batches of different directories are interleaved. The
+//! root itself has no entry.
 //!
-//! # What is not entered
-//! Symbolic links, unless they are to be [followed](Options::follow_links); other filesystems, if
-//! [so wished](Options::one_filesystem); and a directory that is one of its own ancestors (by a bind
-//! mount, or a followed link): that one comes as an error of the kind
-//! [`Cycle`](crate::ErrorKind::Cycle). Their entries come in any case. A file with several names comes
-//! by each of them.
+//! # Directories that are not entered
+//! - Symbolic links, unless [`follow_links`](Options::follow_links) is set.
+//! - Directories on other filesystems, if [`one_filesystem`](Options::one_filesystem) is set.
+//! - Directories for which [`filter_dirs`](Options::filter_dirs) returns false.
+//! - Directories at the depth [`max_depth`](Options::max_depth).
+//! - A directory that is one of its own ancestors (by a bind mount or a followed link). It is returned as
+//!   an error of the kind [`Cycle`](crate::ErrorKind::Cycle).
+//!
+//! The entry of such a directory or link itself is returned. A file with several names is returned once for
+//! each name.
 //!
 //! # Errors
-//! A directory that can't be opened or listed comes as an error with its path, and the walk goes on. One
-//! that is gone before it could be opened is only counted ([`Stats::vanished`]).
+//! A directory that cannot be opened or listed is returned as an error with its path, and the walk
+//! continues. A directory that was removed before it could be opened is only counted ([`Stats::vanished`]).
 //!
 //! # Memory
-//! The window bounds entries. A directory that waits to be opened is remembered by its path: a
-//! directory with a million subdirectories is a million paths.
+//! The window limits the number of entries. A directory that waits to be opened is kept as its path: a
+//! directory with a million subdirectories takes the memory of a million paths.
 
 mod beneath;
 mod config;
@@ -62,7 +66,7 @@ use crate::metadata::StatxMask;
 use crate::scan::{self, Canceller, Directory, OpenDirectory, Order, StatOrder, Xattrs};
 use crate::task_group::TaskGroup;
 
-/// How a tree is to be walked.
+/// Options for a walk.
 ///
 /// ```
 /// use nowait::walk;
@@ -102,8 +106,8 @@ macro_rules! as_for_a_scan {
 }
 
 impl Options {
-    /// Names and kinds only, the whole tree, a window of 65,536 entries, at most 64 descriptors and
-    /// a quarter of what the process may have.
+    /// Names and types only, the whole tree, a window of 65,536 entries, and at most 64 descriptors or a
+    /// quarter of the process's limit, whichever is less.
     pub fn new() -> Options {
         let quarter =
             crate::sys::limit::descriptors().map_or(64, |n| usize::try_from(n / 4).unwrap_or(64));
@@ -121,33 +125,33 @@ impl Options {
     as_for_a_scan! {
         /// Asks for these fields of each entry; see [`scan::Options::metadata`].
         metadata(fields: StatxMask);
-        /// Takes what a network filesystem has cached, however old.
+        /// Accepts the cached attributes of a network filesystem, however old they are.
         dont_sync(yes: bool);
-        /// Brings extended attributes.
+        /// Reads extended attributes.
         xattrs(which: Xattrs);
-        /// In which order the entries of each directory come.
+        /// Sets the order of the entries of each directory.
         order(order: Order);
-        /// How many entries, and bytes, may be between being listed and being handed out.
+        /// Sets the limits for entries, and their bytes, that are listed and not yet returned.
         window(entries: usize, bytes: usize);
-        /// Insists on the order in which metadata is asked for.
+        /// Sets the order in which metadata is asked for, instead of the plan's choice.
         stat_order(stat_order: StatOrder);
-        /// Insists on how many workers at most help; never more than half of the engine's.
+        /// Sets the maximum number of workers. It is never more than half of the engine's.
         workers(workers: usize);
-        /// On this engine's workers, instead of the process's engine's.
+        /// Uses this engine's workers instead of those of the process's engine.
         engine(engine: &Engine);
-        /// Whether a blocking walk begins in the caller; see [`scan::Options::caller`].
+        /// If true, a blocking walk begins in the calling thread; see [`scan::Options::caller`].
         caller(yes: bool);
     }
 
-    /// Enters no directory that lies on another filesystem than the root.
+    /// Enters no directory on a filesystem other than the root's.
     #[must_use]
     pub fn one_filesystem(mut self, yes: bool) -> Options {
         self.config.one_filesystem = yes;
         self
     }
 
-    /// Asks for the metadata of the files that symbolic links lead to, and enters directories through
-    /// links.
+    /// Follows symbolic links: returns the metadata of their targets, and enters the directories they lead
+    /// to.
     #[must_use]
     pub fn follow_links(mut self, yes: bool) -> Options {
         self.config.scan = self.config.scan.follow(yes);
@@ -163,10 +167,10 @@ impl Options {
     }
 
     /// Enters only the directories that `filter` returns true for. It takes the path of the directory and
-    /// its depth, which is 1 for a directory in the root. The entry of a directory comes in any case.
+    /// its depth, which is 1 for a directory in the root. The entry of a directory is returned in any case.
     ///
-    /// The filter runs in the calling thread and in the engine's workers, in several at the same time. If
-    /// it panics, the directory comes as an error with EIO.
+    /// The filter runs in the calling thread and in the engine's workers, in several of them at the same
+    /// time. If it panics, the directory is returned as an error with EIO.
     ///
     /// ```
     /// let walk = nowait::walk::Options::new()
@@ -184,23 +188,23 @@ impl Options {
         self
     }
 
-    /// How many descriptors at most are open at the same time, at least 2. When the process has no
-    /// more to give, it makes do with those that it has.
+    /// Sets the maximum number of open descriptors, at least 2. If the process has no more descriptors, the
+    /// walk continues with those it has.
     #[must_use]
     pub fn descriptors(mut self, descriptors: usize) -> Options {
         self.config.descriptors = descriptors.max(2);
         self
     }
 
-    /// Opens the root and begins; blocks.
+    /// Opens the root and begins the walk. Blocks.
     ///
     /// # Errors
-    /// As open(2) says, with the path.
+    /// The errors of open(2), with the path.
     pub fn blocking_open(&self, root: impl AsRef<Path>) -> Result<Walk> {
         Ok(self.start(Directory::blocking_open(root.as_ref())?))
     }
 
-    /// Opens the root on the engine and begins.
+    /// Opens the root on the engine and begins the walk.
     pub fn open(&self, root: impl AsRef<Path>) -> Open {
         Open {
             options: self.clone(),
@@ -208,10 +212,10 @@ impl Options {
         }
     }
 
-    /// Begins on an open directory; paths are relative to it.
+    /// Begins a walk of an open directory. Paths are relative to it.
     ///
     /// # Errors
-    /// ENOTDIR if it is none; what fstat(2), fstatfs(2) and lseek(2) say.
+    /// ENOTDIR if the descriptor is not a directory; the errors of fstat(2), fstatfs(2) and lseek(2).
     pub fn on(&self, root: impl Into<OwnedFd>) -> Result<Walk> {
         Ok(self.start(Directory::rewound(root.into())?))
     }
@@ -226,39 +230,39 @@ impl Options {
     }
 }
 
-/// A walk that is going on. Dropping it cancels it.
+/// A walk in progress. Dropping it cancels it.
 ///
-/// Blocking it is an iterator of entries; as a future see [`batch`](Walk::batch).
+/// It is a blocking iterator of entries. For futures see [`batch`](Walk::batch).
 #[derive(Debug)]
 pub struct Walk {
     group: Arc<TaskGroup<Tree>>,
-    /// The batch that the iterator is in, and how far.
+    /// The current batch of the iterator, and the index of its next entry.
     found: Option<(Found, usize)>,
 }
 
 impl Walk {
-    /// Walks a tree, names only; blocks.
+    /// Walks a tree and returns names only. Blocks.
     ///
     /// # Errors
-    /// As open(2) says of the root.
+    /// The errors of open(2) for the root.
     pub fn blocking_open(root: impl AsRef<Path>) -> Result<Walk> {
         Options::new().blocking_open(root)
     }
 
-    /// Walks a tree, names only.
+    /// Walks a tree and returns names only.
     pub fn open(root: impl AsRef<Path>) -> Open {
         Options::new().open(root)
     }
 
-    /// The next entries of one directory; `None` at the end. Blocks.
+    /// Returns the next entries of one directory, or `None` at the end. Blocks.
     ///
     /// # Errors
-    /// Why a directory is missing (more may come after it), or that it was cancelled.
+    /// The reason why a directory is missing (more batches may follow), or that the walk was cancelled.
     pub fn blocking_batch(&mut self) -> Option<Result<Found>> {
         self.group.next()
     }
 
-    /// The next entries of one directory, as a future; `None` at the end.
+    /// Returns the next entries of one directory as a future, or `None` at the end.
     ///
     /// ```
     /// # pollster::block_on(async {
@@ -276,12 +280,12 @@ impl Walk {
         NextFound { walk: self }
     }
 
-    /// The next entries, as a stream's `poll_next` gives them.
+    /// Polls for the next entries, in the form of a stream's `poll_next`.
     pub fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Found>>> {
         self.group.poll(cx)
     }
 
-    /// What was done so far; nothing in a forked child.
+    /// The work done so far. All values are zero in a forked child.
     pub fn stats(&self) -> Stats {
         let stats = self.group.look(|tree, group| {
             let tally = tree.tally();
@@ -294,12 +298,12 @@ impl Walk {
         stats.unwrap_or_default()
     }
 
-    /// Ends it; see [`Scan::cancel`](crate::Scan::cancel).
+    /// Ends the walk; see [`Scan::cancel`](crate::Scan::cancel).
     pub fn cancel(&self) {
         self.group.cancel();
     }
 
-    /// Something to cancel it with from elsewhere.
+    /// A handle that can cancel the walk from another thread.
     pub fn canceller(&self) -> Canceller {
         Canceller::new(&self.group)
     }
@@ -331,15 +335,15 @@ impl Iterator for Walk {
     }
 }
 
-/// What a walk has done so far.
+/// The work that a walk has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Directories that were opened.
     pub directories: u64,
-    /// Directories that were gone before they could be opened.
+    /// Directories that were removed before they could be opened.
     pub vanished: u64,
-    /// The same as of a scan, of all directories together.
+    /// The statistics of a scan, summed over all directories.
     pub scan: scan::Stats,
 }
 

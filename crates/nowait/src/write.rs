@@ -1,4 +1,5 @@
-//! The write path: pwritev2(2) with its flags, and in the caller where that is known not to wait.
+//! The write path: pwritev2(2) with its flags, and writes in the calling thread where they are known not to
+//! block.
 
 use std::os::fd::AsFd;
 
@@ -11,11 +12,11 @@ use crate::sys::Errno;
 use crate::sys::limit::file_size_is_limited;
 use crate::sys::rw::{self, Offset};
 
-/// One write with `RWF_*` flags: pwritev2(2), once.
+/// One pwritev2(2) call with `RWF_*` flags.
 ///
 /// # Errors
-/// [`Unsupported`](crate::ErrorKind::Unsupported) where the kernel or the filesystem refuses one of
-/// the flags (EOPNOTSUPP, ENOSYS), else the kernel's errno; EAGAIN from `NOWAIT` among them.
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if the kernel or the filesystem refuses one of the flags
+/// (EOPNOTSUPP, ENOSYS); otherwise the kernel's errno, such as EAGAIN with `NOWAIT`.
 ///
 /// ```
 /// use nowait::{RwFlags, write};
@@ -28,12 +29,12 @@ pub fn with_flags(fd: impl AsFd, bytes: &[u8], offset: u64, flags: RwFlags) -> R
         .map_err(|errno| Error::os("pwritev2", errno))
 }
 
-/// The caller's part of a write, at an offset or at the file's own position: `RWF_NOWAIT` where it
-/// was learnt to work, or was not tried yet. Returns how many bytes were written; the rest is the
-/// engine's.
+/// The part of a write that runs in the calling thread, at an offset or at the file's own position. It uses
+/// `RWF_NOWAIT` if that works or was not tried yet. Returns the number of bytes written; the engine writes
+/// the rest.
 ///
-/// Nothing is tried where it could raise SIGXFSZ in the caller (RLIMIT_FSIZE), on O_DIRECT files,
-/// or for more than the caller should copy.
+/// Nothing is tried if it could raise SIGXFSZ in the calling thread (RLIMIT_FSIZE), on O_DIRECT files, or
+/// for more bytes than the copy limit.
 pub(crate) fn start(policy: &Policy, handle: &Handle, bytes: &[u8], offset: Offset) -> usize {
     let tries = handle.is_regular()
         && !handle.is_direct()
@@ -59,7 +60,7 @@ pub(crate) fn start(policy: &Policy, handle: &Handle, bytes: &[u8], offset: Offs
             handle.nowait_write_refused();
             0
         }
-        // The ordinary write will say the truth.
+        // The ordinary write will return the error.
         Err(_) => 0,
     }
 }

@@ -1,4 +1,4 @@
-//! Opening: what `std::fs::OpenOptions` has and what it lacks, blocking and as a future.
+//! Opening: [`std::fs::OpenOptions`] with further options, blocking and as a future.
 
 use std::ffi::CString;
 use std::future::Future;
@@ -22,7 +22,8 @@ use crate::op::{Kind, Op, Openat2};
 use crate::retry;
 use crate::sys::Errno;
 
-/// How to open a file: [`std::fs::OpenOptions`] with its rules and its errors, and what it lacks.
+/// Options for opening a file: those of [`std::fs::OpenOptions`], with its rules and errors, and further
+/// ones.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -67,7 +68,7 @@ macro_rules! set {
 }
 
 impl OpenOptions {
-    /// Nothing is allowed yet.
+    /// Options with nothing set. At least one access mode must be set before opening.
     pub fn new() -> OpenOptions {
         OpenOptions {
             read: false,
@@ -86,49 +87,50 @@ impl OpenOptions {
     }
 
     set!(
-        /// For reading.
+        /// Opens the file for reading.
         read: bool
     );
     set!(
-        /// For writing.
+        /// Opens the file for writing.
         write: bool
     );
     set!(
-        /// For writing, at the end of the file whatever the offset (O_APPEND).
+        /// Opens the file for appending: writes go to the end of the file, whatever their offset
+        /// (O_APPEND).
         append: bool
     );
     set!(
-        /// Empty it; needs `write`.
+        /// Truncates the file to length 0; needs `write`.
         truncate: bool
     );
     set!(
-        /// Make the file if it is not there; needs `write` or `append`.
+        /// Creates the file if it does not exist; needs `write` or `append`.
         create: bool
     );
     set!(
-        /// Make the file, and fail if it is there; needs `write` or `append`. `create` and `truncate`
-        /// then make no difference.
+        /// Creates the file, and fails if it exists; needs `write` or `append`. `create` and `truncate`
+        /// then have no effect.
         create_new: bool
     );
     set!(
-        /// Further flags of open(2). Its access mode is not among them.
+        /// Sets further flags of open(2). Access modes in them are ignored.
         custom_flags: i32
     );
     set!(
-        /// The permission bits of a file that is made, before the umask. 0o666 if not set.
+        /// Sets the permission bits of a created file, before the umask is applied. 0o666 if not set.
         mode: u32
     );
     set!(
-        /// Go around the page cache (O_DIRECT). Offsets, lengths and memory must be aligned as
-        /// [`Handle::alignment`] says, or are refused as
-        /// [`Misaligned`](crate::ErrorKind::Misaligned); the page cache is never tried.
+        /// Bypasses the page cache (O_DIRECT). Offsets, lengths and memory must be aligned as returned by
+        /// [`Handle::alignment`]; otherwise the operation fails with
+        /// [`Misaligned`](crate::ErrorKind::Misaligned). The page cache is never tried.
         direct: bool
     );
     set!(
-        /// With [`direct`](OpenOptions::direct): positional reads need not be aligned. One that is not
-        /// goes through aligned memory of the operation's own: whole blocks are read, and copied from. Not
-        /// for reads into several buffers by one operation ([`Readv`](crate::op::Readv)), and not for
-        /// writes, which would have to read first.
+        /// With [`direct`](OpenOptions::direct): permits positional reads that are not aligned. Such a read
+        /// goes through an aligned buffer of the operation: whole blocks are read into it, and the
+        /// requested bytes are copied from it. Reads into several buffers by one operation
+        /// ([`Readv`](crate::op::Readv)) and writes, which would have to read first, must still be aligned.
         ///
         /// ```
         /// let mut options = nowait::OpenOptions::new();
@@ -144,20 +146,21 @@ impl OpenOptions {
         unaligned: bool
     );
 
-    /// How this file's reads treat the page cache, instead of as its engine's do.
+    /// Sets how this file's reads treat the page cache, instead of the engine's mode.
     pub fn cache_mode(&mut self, mode: Mode) -> &mut OpenOptions {
         self.cache_mode = Some(mode);
         self
     }
 
-    /// On this engine, instead of the process's.
+    /// Uses this engine instead of the process's.
     pub fn engine(&mut self, engine: &Engine) -> &mut OpenOptions {
         self.engine = Some(engine.clone());
         self
     }
 
-    /// Opens the file on the engine: openat2(2). To read a regular file whose path is cached needs no
-    /// engine, on ext4, xfs and f2fs and Linux 5.12 or newer: that is ready at the first poll.
+    /// Opens the file on the engine: openat2(2). If a regular file is opened for reading only and its path
+    /// is cached, no engine is needed, and the future is ready at the first poll. This needs ext4, xfs or
+    /// f2fs, and Linux 5.12 or newer.
     pub fn open(&self, path: impl AsRef<Path>) -> Open {
         Open {
             options: self.clone(),
@@ -166,10 +169,10 @@ impl OpenOptions {
         }
     }
 
-    /// Opens the file; blocks.
+    /// Opens the file. Blocks.
     ///
     /// # Errors
-    /// As open(2) says, with the path; and if no engine can be made.
+    /// The errors of open(2), with the path; or an error if no engine can be created.
     pub fn blocking_open(&self, path: impl AsRef<Path>) -> Result<File> {
         let path: Arc<Path> = path.as_ref().into();
         let engine = self.on()?;
@@ -180,7 +183,7 @@ impl OpenOptions {
         self.take_in(fd, path, engine)
     }
 
-    /// Whether nothing is asked for but to read what is there.
+    /// Returns true if no option except `read` is set.
     fn only_reads(&self) -> bool {
         self.flags() == Ok(OFlags::RDONLY | OFlags::CLOEXEC)
     }
@@ -198,7 +201,7 @@ impl OpenOptions {
         self.engine.clone().map_or_else(Engine::process, Ok)
     }
 
-    /// open(2)'s flags, by the standard library's rules.
+    /// The flags of open(2), by the standard library's rules.
     fn flags(&self) -> std::result::Result<OFlags, Errno> {
         let access = match (self.read, self.write, self.append) {
             (true, false, false) => OFlags::RDONLY,
@@ -240,10 +243,10 @@ impl File {
         OpenOptions::new().read(true).open(path)
     }
 
-    /// Opens a file for reading, on the process's engine; blocks.
+    /// Opens a file for reading, on the process's engine. Blocks.
     ///
     /// # Errors
-    /// As open(2) says, with the path.
+    /// The errors of open(2), with the path.
     pub fn blocking_open(path: impl AsRef<Path>) -> Result<File> {
         OpenOptions::new().read(true).blocking_open(path)
     }
@@ -262,7 +265,7 @@ impl Open {
     fn begin(&self) -> Result<(Engine, OpFuture)> {
         let engine = self.options.on()?;
         engine.check_process("open")?;
-        // A path with a NUL inside names no file.
+        // A path that contains a NUL byte names no file.
         let path = CString::new(self.path.as_os_str().as_bytes())
             .map_err(|_| Error::os("open", Errno::INVAL))?;
         let flags = self.options.flags().map_err(|e| Error::os("open", e))?;
@@ -309,7 +312,7 @@ impl Future for Open {
                 Poll::Ready(opened.map_err(failed))
             }
             Poll::Pending => {
-                // In a forked child it would never be told.
+                // In a forked child the future would never be woken.
                 engine.check_process("open").map_err(failed)?;
                 this.operation = Some((engine, operation));
                 Poll::Pending

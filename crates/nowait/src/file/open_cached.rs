@@ -1,4 +1,4 @@
-//! Opening a file in the calling thread, where that waits for nothing.
+//! Opening a file in the calling thread, if that does not block.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -7,15 +7,15 @@ use rustix::fs::{AtFlags, CWD, FileType, OFlags, ResolveFlags, StatxAttributes, 
 
 use crate::filesystem::Filesystem;
 
-/// Opens a file for reading in the caller if that waits for nothing; `None` if it might, or failed:
-/// then the engine opens it, and says why not.
+/// Opens a file for reading in the calling thread, if that does not block. Returns `None` if it might block
+/// or has failed: then the engine opens the file and returns the error.
 ///
-/// The kernel resolves the path from its caches or gives up (`RESOLVE_CACHED`, openat2(2), 5.12).
-/// That alone is not enough. To open a fifo waits for its other end, a device may have to be moved, a
-/// server asked: so the path is only looked at first (O_PATH), and what is not a regular file on a
-/// filesystem of which more is known is left to the engine; encrypted files and those with
-/// verity too, whose keys and hashes have to be read. O_NONBLOCK keeps it from waiting for a lease
-/// (fcntl(2)); nothing keeps it from waiting for whoever has to permit it (fanotify(7)).
+/// The kernel resolves the path from its caches or fails (`RESOLVE_CACHED`, openat2(2), Linux 5.12). That
+/// is not sufficient: opening a FIFO waits for its other end, and opening a device or a file on a network
+/// filesystem may wait as well. Therefore the path is first opened with O_PATH. Everything except regular
+/// files on filesystems that are known not to wait is left to the engine. So are encrypted files and files
+/// with verity, whose keys and hashes must be read. O_NONBLOCK avoids waiting for a lease (fcntl(2)). A
+/// wait for a permission event (fanotify(7)) cannot be avoided.
 pub(crate) fn open_cached(path: &Path) -> Option<OwnedFd> {
     let open = |flags| {
         let none = rustix::fs::Mode::empty();
@@ -35,7 +35,7 @@ pub(crate) fn open_cached(path: &Path) -> Option<OwnedFd> {
         return None;
     }
     let fd = open(OFlags::RDONLY | OFlags::NONBLOCK)?;
-    // It may have been replaced meanwhile. And a ring takes O_NONBLOCK at its word.
+    // The path may refer to another file now. O_NONBLOCK is cleared, because rings honour it.
     let same = is_regular(rustix::fs::fstat(&fd).ok()?.st_mode);
     let cleared = rustix::fs::fcntl_setfl(&fd, OFlags::empty()).is_ok();
     (same && cleared).then_some(fd)

@@ -1,4 +1,4 @@
-//! The future of a positional read: the caller's part at the first poll, the rest on the engine.
+//! The future of a positional read. The first poll tries the page cache, and the engine reads the rest.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use crate::read::{self, Rest, Start};
 
 /// The future of [`File::read_at`](crate::File::read_at) and [`File::read_exact_at`](crate::File::read_exact_at).
 ///
-/// Polled again after it was ready it stays pending.
+/// If it is polled after completion, it stays pending.
 #[derive(Debug)]
 #[must_use = "a future does nothing until it is polled"]
 pub struct ReadAt<'a, B> {
@@ -29,7 +29,7 @@ pub struct ReadAt<'a, B> {
     flags: RwFlags,
     deadline: Option<Instant>,
     exact: bool,
-    /// The buffer's room, known from the first poll on.
+    /// The buffer's capacity, set by the first poll.
     len: usize,
 }
 
@@ -62,13 +62,13 @@ impl<'a, B: IoBufMut> ReadAt<'a, B> {
         }
     }
 
-    /// With these `RWF_*` flags.
+    /// Sets the `RWF_*` flags.
     pub fn flags(mut self, flags: RwFlags) -> Self {
         self.flags = flags;
         self
     }
 
-    /// When to give up: see [`Op::deadline`].
+    /// Sets the deadline: see [`Op::deadline`].
     pub fn deadline(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
         self
@@ -82,7 +82,7 @@ impl<'a, B: IoBufMut> ReadAt<'a, B> {
         }
     }
 
-    /// The last word on a read: an exact one must have filled its buffer.
+    /// Completes a read. An exact read must have filled its buffer.
     fn land(&self, mut done: BufResult<B>) -> Poll<BufResult<B>> {
         let path = self.handle.shared_path();
         done.result = match done.result {
@@ -95,7 +95,7 @@ impl<'a, B: IoBufMut> ReadAt<'a, B> {
         Poll::Ready(done)
     }
 
-    /// Boxes the buffer into an operation for the engine.
+    /// Creates an operation for the engine from the boxed buffer.
     fn rest(&self, buffer: B, rest: Rest) -> OpFuture {
         let mut read = Read::new(self.handle, Box::new(buffer), self.offset).flags(self.flags);
         read.have(rest.done);

@@ -41,7 +41,7 @@ impl Future for SyncFile<'_> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let this = self.get_mut();
         let (handle, engine) = (this.handle, this.engine);
-        // In a forked child it would never be told.
+        // In a forked child the future would never be woken.
         engine.check_process(this.name)?;
         this.operation.poll(engine, cx).map(|completion| {
             completion

@@ -13,11 +13,11 @@ use crate::op::{Kind, Op, Writev};
 use crate::provenance::Provenance;
 
 impl File {
-    /// Fills one buffer after the other from `offset` on. The count is less than all their room only
-    /// at the end of the file.
+    /// Fills the buffers in order, from `offset` on. The count is less than their total capacity only at
+    /// the end of the file.
     ///
-    /// Each buffer is a read of its own, and all are on their way at once: what of them is cached is
-    /// there at the first poll. Unlike preadv(2) this is no single moment in the life of the file.
+    /// Each buffer is a separate read, and all reads start at the first poll, which completes those that
+    /// are cached. preadv(2) makes one call for all buffers; here the file may change between the reads.
     ///
     /// ```
     /// let file = nowait::File::blocking_open("Cargo.toml")?;
@@ -82,8 +82,8 @@ impl File {
         whole
     }
 
-    /// Writes one buffer after the other at `offset`: pwritev(2), at most 1024 of them (`IOV_MAX`). The
-    /// count may be less than all their bytes.
+    /// Writes the buffers in order, at `offset`: pwritev(2), at most 1024 buffers (`IOV_MAX`). The count
+    /// may be less than their total length.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -1,4 +1,5 @@
-//! The future of a positional write: tried in the caller where that is known not to wait.
+//! The future of a positional write. The first poll writes in the calling thread, if that is known not to
+//! block.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -27,7 +28,7 @@ pub struct WriteAt<'a, B> {
     flags: RwFlags,
     deadline: Option<Instant>,
     all: bool,
-    /// How many bytes there are, known from the first poll on.
+    /// The number of bytes, set by the first poll.
     len: usize,
 }
 
@@ -60,13 +61,13 @@ impl<'a, B: IoBuf> WriteAt<'a, B> {
         }
     }
 
-    /// With these `RWF_*` flags.
+    /// Sets the `RWF_*` flags.
     pub fn flags(mut self, flags: RwFlags) -> Self {
         self.flags = flags;
         self
     }
 
-    /// When to give up: see [`Op::deadline`].
+    /// Sets the deadline: see [`Op::deadline`].
     pub fn deadline(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
         self
@@ -76,7 +77,7 @@ impl<'a, B: IoBuf> WriteAt<'a, B> {
         if self.all { "write_all_at" } else { "write_at" }
     }
 
-    /// The last word on a write: one of everything must have written everything.
+    /// Completes a write. `write_all_at` must have written all bytes.
     fn land(&self, mut done: BufResult<B>) -> Poll<BufResult<B>> {
         let path = self.handle.shared_path();
         done.result = match done.result {
@@ -89,7 +90,7 @@ impl<'a, B: IoBuf> WriteAt<'a, B> {
         Poll::Ready(done)
     }
 
-    /// Boxes the bytes into an operation for the engine, `done` of them being written.
+    /// Creates an operation for the engine from the boxed bytes, `done` of which are written.
     fn rest(&self, buffer: B, done: usize) -> OpFuture {
         let mut write = Write::new(self.handle, Box::new(buffer), self.offset).flags(self.flags);
         if self.all {

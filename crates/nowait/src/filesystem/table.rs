@@ -1,7 +1,7 @@
-//! The filesystems that files were opened on.
+//! The filesystems on which files were opened.
 //!
-//! A handle holds what is known of its filesystem. This table keeps it for the next file there, and
-//! forgets filesystems that no file is open on when there are many.
+//! A handle refers to its filesystem's learnt properties. This table keeps them for the next file. If there
+//! are many filesystems, those without open files are removed.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -11,19 +11,20 @@ use super::{Filesystem, magic};
 use crate::sys::process::PerProcess;
 use crate::sys::stat::FilesystemId;
 
-/// Filesystems whose regular files are opened without I/O once their path is resolved.
+/// Filesystems whose regular files are opened without I/O after their path is resolved.
 const OPEN_AT_ONCE: [u64; 3] = [magic::EXT4, magic::XFS, magic::F2FS];
 
-/// How many filesystems are kept before those are forgotten that no file is open on.
+/// The number of filesystems above which those without open files are removed.
 const KEPT: usize = 64;
 
-/// This process's: a fork may catch another thread with its lock, so a child begins anew.
+/// The table of this process. A child process starts with a new one, because another thread may hold the
+/// lock during fork.
 static KNOWN: PerProcess<RwLock<Known>> = PerProcess::new();
 
 #[derive(Debug)]
 struct Known {
     filesystems: HashMap<FilesystemId, Arc<Filesystem>>,
-    /// With so many, what is not in use is forgotten before another one is taken in.
+    /// The number of filesystems at which unused ones are removed before another is added.
     room: usize,
 }
 
@@ -35,11 +36,11 @@ impl Known {
         }
     }
 
-    /// Called with the lock held for writing, so no clone can be made meanwhile.
+    /// Adds a filesystem. The write lock must be held, so that no clone is created meanwhile.
     fn take_in(&mut self, id: FilesystemId) -> Arc<Filesystem> {
         if self.filesystems.len() >= self.room && !self.filesystems.contains_key(&id) {
             self.filesystems.retain(|_, fs| Arc::strong_count(fs) > 1);
-            // Not looked through again for each one that follows, if most are in use.
+            // Avoids a search for each further filesystem, if most are in use.
             self.room = KEPT.max(2 * self.filesystems.len());
         }
         let new = || Arc::new(Filesystem::new(id));
@@ -52,9 +53,9 @@ fn known() -> &'static RwLock<Known> {
     known
 }
 
-// What the lock protects is whole at every moment that a panic could interrupt.
+// A panic leaves the data under the lock consistent.
 impl Filesystem {
-    /// The facts about the filesystem with this identity, shared by all its files.
+    /// The learnt properties of the filesystem with this identity. All its files share them.
     pub(crate) fn of(id: FilesystemId) -> Arc<Filesystem> {
         let seen = known().read().unwrap_or_else(PoisonError::into_inner);
         if let Some(filesystem) = seen.filesystems.get(&id) {
@@ -65,10 +66,10 @@ impl Filesystem {
         known.take_in(id)
     }
 
-    /// Whether the regular files of a block device can be opened for reading without waiting, once
-    /// their paths are resolved: of filesystems that are known to be like that, and that a file was
-    /// opened on before (the first may write). Elsewhere a server may have to be asked. Device
-    /// numbers without a device are given to the next mount, and tell nothing.
+    /// Returns true if the regular files of a block device can be opened for reading without waiting, after
+    /// their paths are resolved. That is the case on known filesystem types on which a file was opened
+    /// before (the first open may write). On other types a server may have to be asked. Device numbers
+    /// without a device are reused by later mounts, and are not accepted.
     pub(crate) fn opens_at_once(dev: u64) -> bool {
         let is_one =
             |fs: &Arc<Filesystem>| fs.device() == dev && OPEN_AT_ONCE.contains(&fs.magic());

@@ -13,13 +13,13 @@ use crate::space::Space;
 use crate::sys::rw;
 use crate::sys::{self, Errno};
 
-/// Why a blocking read into borrowed memory is refused before the kernel sees it.
+/// The reason to refuse a blocking read into borrowed memory before the system call.
 pub(crate) fn refused(handle: &Handle, space: &mut Space<'_>, offset: u64) -> Option<ErrorKind> {
     let needed = handle.alignment().filter(|_| handle.window().is_none())?;
     needed.refuses(true, Some(offset), piece(space))
 }
 
-/// A blocking read into borrowed memory, to the end of that or of the file.
+/// A blocking read into borrowed memory, until that is full or the file ends.
 pub(crate) fn fill_space(
     handle: &Handle,
     space: &mut Space<'_>,
@@ -40,12 +40,12 @@ pub(crate) fn fill_space(
             Some(window) => window.over(at, end),
             None => (rest.as_mut_ptr(), len - done, at),
         };
-        // SAFETY: that memory is the window's or borrowed mutably, for the length of the call.
+        // SAFETY: the memory belongs to the window or is borrowed mutably, during the call.
         let read = || unsafe { rw::preadv2_raw(handle.as_fd(), start, asked, Some(from), 0) };
         let n = retry::interrupted(read)?;
         let ended = match &window {
             Some(window) => {
-                // SAFETY: what is left of the space is borrowed mutably.
+                // SAFETY: the rest of the space is borrowed mutably.
                 done += unsafe { window.hand_out(n, at, rest.as_mut_ptr(), len - done) };
                 n == 0 || (n < asked && sys::stat::ends_by(handle.as_fd(), from + n as u64))
             }
@@ -61,7 +61,7 @@ pub(crate) fn fill_space(
     Ok(done)
 }
 
-/// Address and length of a read's memory.
+/// The address and the length of a read's memory.
 fn piece(space: &mut Space<'_>) -> std::iter::Once<(usize, usize)> {
     std::iter::once((space.as_mut_ptr().addr(), space.len()))
 }

@@ -1,4 +1,4 @@
-//! One page-cache-only read: `preadv2(RWF_NOWAIT)`, with every answer of it named.
+//! One page-cache-only read: `preadv2(RWF_NOWAIT)`, and its possible results.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -7,32 +7,32 @@ use crate::space::Space;
 use crate::sys::rw::{self, Offset};
 use crate::sys::{self, Errno};
 
-/// What the page cache had of a range.
+/// The part of a range that the page cache had.
 #[derive(Clone, Debug)]
 pub enum Cached {
-    /// Everything there is of it: as many bytes as asked, or up to the end of the file.
+    /// All bytes: as many as requested, or up to the end of the file.
     All(usize),
-    /// Its first bytes.
+    /// A leading part.
     Prefix(usize),
-    /// Not its first byte.
+    /// Nothing: the first byte was not cached.
     Nothing,
-    /// This file refuses to say: the kernel, the sandbox or the filesystem lacks `RWF_NOWAIT`.
+    /// Cached reads are refused: the kernel, the sandbox or the filesystem does not support `RWF_NOWAIT`.
     Unsupported(Error),
 }
 
 /// Reads from the page cache, without waiting for the device.
 ///
-/// `ssize_t preadv2(int fd, const struct iovec *iov, int iovcnt, off_t offset, RWF_NOWAIT)`
-/// (Linux 4.14, preadv2(2)), called directly and only once.
+/// `ssize_t preadv2(int fd, const struct iovec *iov, int iovcnt, off_t offset, RWF_NOWAIT)` (Linux 4.14,
+/// preadv2(2)), called directly and only once.
 ///
-/// It never *waits* for the device, but on kernels since about 6.12 it *starts* readahead of what
-/// is not there before it answers [`Cached::Nothing`]. A file opened with O_DIRECT does device
-/// I/O; don't ask. A zero from the kernel is taken for the end of the file only if the file's size
-/// says so (5.9 and 5.10 say zero for "not cached").
+/// The call never *waits* for the device. On kernels since about 6.12 it *starts* readahead of missing
+/// pages before it returns [`Cached::Nothing`]. On a file opened with O_DIRECT it does device I/O; do not
+/// use it there. A result of zero counts as the end of the file only if the file's size confirms it (Linux
+/// 5.9 and 5.10 return zero for "not cached").
 ///
 /// # Errors
-/// EBADF, EFAULT, EINVAL (also for a range beyond `i64`). Any other errno means "not now"
-/// ([`Cached::Nothing`]): the ordinary read then says the truth.
+/// EBADF, EFAULT, and EINVAL (also for a range beyond `i64`). Any other errno counts as
+/// [`Cached::Nothing`]: the ordinary read then returns the error.
 ///
 /// ```
 /// use nowait::read::{Cached, cached};
@@ -55,17 +55,17 @@ pub fn cached<'a>(fd: impl AsFd, buf: impl Into<Space<'a>>, offset: u64) -> Resu
     }
 }
 
-/// [`Cached`], for the read path: no allocation, no error type, and the liars named.
+/// [`Cached`] for the read path: without allocation or error type, and with more cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     All(usize),
     Prefix(usize),
-    /// Some bytes at the file's own position: up to the end of the file, or of what is cached.
+    /// Some bytes at the file's own position, up to the end of the file or of the cached part.
     Part(usize),
     Nothing,
-    /// Some other errno: the ordinary read will say the truth.
+    /// Another errno. The ordinary read will return the error.
     NotNow,
-    /// The kernel said zero, and the file goes on.
+    /// The kernel returned zero before the end of the file.
     FalseEof,
     Refused(Errno),
     Failed(Errno),
@@ -93,9 +93,9 @@ pub(crate) fn attempt(fd: BorrowedFd<'_>, space: &mut Space<'_>, offset: Offset)
     }
 }
 
-/// Whether a short read that gave `n` bytes from `offset` on has met the end of the file, by what
-/// its size says. A size that those very bytes are beyond is no size (files of procfs say 0): only
-/// a read that gives nothing tells then.
+/// Returns true if a short read of `n` bytes from `offset` on has reached the end of the file, by the
+/// file's size. A size that is less than the end of those bytes is ignored (procfs reports 0): then only a
+/// read of zero bytes shows the end.
 pub(super) fn ended(fd: BorrowedFd<'_>, offset: u64, n: usize) -> bool {
     sys::stat::size(fd).is_ok_and(|size| match n {
         0 => size <= offset,
@@ -103,7 +103,7 @@ pub(super) fn ended(fd: BorrowedFd<'_>, offset: u64, n: usize) -> bool {
     })
 }
 
-/// Whether a file's own position is at its end, or beyond.
+/// Returns true if the file's own position is at or beyond its end.
 fn is_at_end(fd: BorrowedFd<'_>) -> bool {
     rustix::fs::tell(fd).is_ok_and(|at| ended(fd, at, 0))
 }

@@ -1,75 +1,74 @@
-//! The plan: how one read will be served. A pure function of the request, the file's facts and
-//! its history; [`super`] carries it out.
+//! The plan: the decision how one read is served. It is a pure function of the request, the file's facts
+//! and its history. [`super`] carries it out.
 
 use crate::flags::RwFlags;
 use crate::history::CacheDecision;
 use crate::mode::Mode;
 
-/// How one read will be served.
+/// The decision how one read is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// A cached read (`RWF_NOWAIT`) in the caller; what it does not bring goes to the engine.
+    /// Make a cached read (`RWF_NOWAIT`) in the calling thread. The engine reads the rest.
     CacheFirst,
-    /// Ask whether the range is resident; if so read it in the caller, else hand it off.
+    /// Query residency. If the range is resident, read it in the calling thread, otherwise in the engine.
     AskFirst,
-    /// A plain read in the caller: the file lives in memory.
+    /// Make an ordinary read in the calling thread: the file is in memory.
     Inline,
-    /// Straight to the engine.
+    /// Hand the read to the engine immediately.
     Queue(Reason),
 }
 
-/// Why a read goes straight to the engine.
+/// The reason why a read is handed to the engine immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// O_DIRECT: a cached read would be device I/O in the caller.
+    /// The file is open with O_DIRECT: a cached read would do device I/O in the calling thread.
     Direct,
-    /// Part of a batch: the ring tries the cache itself, one system call for all.
+    /// The read is part of a batch: the ring tries the cache itself, with one system call for all.
     Batch,
-    /// The file's history says that trying does not pay, and other operations are in flight; or the
-    /// engine is never to try.
+    /// By the file's history trying does not pay, and other operations are in flight; or the policy is to
+    /// never try.
     LowHitRate,
-    /// Longer than an event loop should copy at once.
+    /// The read is longer than a calling thread should copy.
     Large,
-    /// Flags that only the engine's read carries, or a read at the file's own position.
+    /// The read has flags, which only the engine's reads pass on, or uses the file's own position.
     Special,
-    /// Neither NOWAIT nor residency works on this file.
+    /// Neither NOWAIT nor a residency source works on this file.
     CannotTell,
 }
 
-/// What is asked for.
+/// The properties of a read.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// Bytes.
+    /// The length in bytes.
     pub len: usize,
-    /// The request's own `RWF_*` flags.
+    /// The `RWF_*` flags of the request.
     pub flags: RwFlags,
-    /// Whether it has an offset (else it reads at the file's own position).
+    /// True if it has an offset. Otherwise it reads at the file's own position.
     pub positional: bool,
-    /// Whether it came with others and can go to a ring with them.
+    /// True if it was submitted with others and can go to a ring with them.
     pub batch: bool,
-    /// Whether nothing else is in flight on its engine. Need be known only where the decision is to
-    /// skip the try.
+    /// True if nothing else is in flight on its engine. It is used only if the decision is to skip the try.
     pub alone: bool,
 }
 
-/// What is known of the file.
+/// The facts about a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
-    /// Opened with O_DIRECT.
+    /// The file was opened with O_DIRECT.
     pub direct: bool,
-    /// Lives in memory (tmpfs, ramfs).
+    /// The file is in memory (tmpfs, ramfs).
     pub memory: bool,
-    /// `RWF_NOWAIT` was refused on it.
+    /// `RWF_NOWAIT` was refused on the file.
     pub nowait_refused: bool,
-    /// `RWF_NOWAIT` has worked on it. Until one of the two is known, the next read tries.
+    /// `RWF_NOWAIT` has worked on the file. If it has neither worked nor been refused, the next read tries.
     pub nowait_works: bool,
-    /// Residency can be asked for truthfully.
+    /// A residency source is correct for the file.
     pub residency: bool,
 }
 
-/// The decision.
+/// Decides how a read is served.
 ///
-/// `most` is the largest read that is copied in the caller in one piece, in bytes.
+/// `most` is the maximum length, in bytes, of a read that is copied in the calling thread.
 pub fn plan(
     request: Request,
     facts: Facts,
@@ -101,8 +100,8 @@ pub fn plan(
     };
     match decision {
         CacheDecision::Try => plan,
-        // A miss starts its read at once, and no other waits for its turn meanwhile: the device is
-        // told sooner than an engine that sleeps could tell it.
+        // The failed try starts the read immediately, and no other operation waits meanwhile. An engine
+        // that sleeps would start the read later.
         CacheDecision::Skip if request.alone && plan == Plan::CacheFirst => plan,
         CacheDecision::Skip | CacheDecision::Never => Plan::Queue(Reason::LowHitRate),
     }

@@ -1,4 +1,4 @@
-//! The result of the caller's part of a read, and the buffers that it fills.
+//! The result of the part of a read that runs in the calling thread, and the buffers it fills.
 #![allow(unsafe_code)]
 
 use crate::buffer::IoBufMut;
@@ -8,34 +8,35 @@ use crate::provenance::{Origin, Provenance};
 use crate::space::Space;
 use crate::sys::Errno;
 
-/// What came of the caller's part of a read.
+/// The result of the part of a read that runs in the calling thread.
 #[derive(Debug)]
 pub(crate) enum Start {
-    /// All of it: so many bytes, fewer than asked only at the end of the file.
+    /// The read is complete, with this number of bytes. It is less than requested only at the end of the
+    /// file.
     Done(usize, Provenance),
-    /// The rest is the engine's.
+    /// The engine must read the rest.
     Rest(Rest),
-    /// It can't be done.
+    /// The read failed.
     Failed(Errno),
 }
 
-/// What is left of a read for the engine.
+/// The rest of a read, for the engine.
 #[derive(Debug)]
 pub(crate) struct Rest {
-    /// How many bytes are in the buffer already.
+    /// The number of bytes already in the buffer.
     pub(crate) done: usize,
-    /// Where those came from.
+    /// The provenance of those bytes.
     pub(crate) provenance: Provenance,
-    /// Whether the caller looked for the next byte in the page cache and did not find it.
+    /// True if the calling thread tried the page cache for the next byte and did not find it.
     pub(crate) missed: bool,
     /// The bytes of the rest that are in the page cache, if they were counted.
     pub(crate) resident: Option<u32>,
-    /// Who is to do it.
+    /// The part of the engine that reads the rest.
     pub(crate) route: Route,
 }
 
 impl Rest {
-    /// A rest after `done` bytes of the page cache.
+    /// A rest after `done` bytes from the page cache.
     pub(crate) fn of(done: usize, missed: bool, route: Route) -> Rest {
         Rest {
             done,
@@ -47,16 +48,16 @@ impl Rest {
     }
 }
 
-/// Which part of an engine is to do it.
+/// The part of an engine that performs an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// The ring, where there is one.
+    /// The ring, if there is one.
     Ring,
-    /// A worker in any case: a large copy.
+    /// A worker, even if there is a ring: a large copy.
     Worker,
 }
 
-/// Has the read path do the caller's part of a read into `buffer`, and marks what it filled.
+/// Runs the part of a read into `buffer` that belongs to the calling thread, and marks the bytes it filled.
 pub(crate) fn start_into(
     buffer: &mut dyn IoBufMut,
     start: impl FnOnce(&mut Space<'_>) -> Start,
@@ -67,12 +68,13 @@ pub(crate) fn start_into(
         Start::Failed(_) => 0,
         Start::Rest(_) => return started,
     };
-    // SAFETY: "done" says how many bytes the kernel wrote through that space.
+    // SAFETY: the kernel wrote this number of bytes through that space.
     unsafe { buffer.set_filled(filled) };
     started
 }
 
-/// Runs the caller's part of a read operation, and records in the operation what it filled.
+/// Runs the part of a read operation that belongs to the calling thread, and records in the operation the
+/// bytes it filled.
 #[inline]
 pub(crate) fn start_operation(
     read: &mut Read,

@@ -1,8 +1,8 @@
-//! What an answer is: known, and by whom, or unknown, and why.
+//! Answers about residency: a known value with its source, or unknown with the reason.
 
 use std::fmt;
 
-/// What the kernel would say about residency, and how we know. Never a guess.
+/// An answer about residency. A value is reported only if it was counted.
 ///
 /// ```
 /// use nowait::residency::{Answer, residency};
@@ -15,19 +15,19 @@ use std::fmt;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<T> {
-    /// It was counted.
+    /// The value was counted.
     Known {
-        /// What was asked for.
+        /// The value that was asked for.
         value: T,
-        /// Who counted.
+        /// The source of the value.
         source: Source,
     },
-    /// Nobody that tells the truth of this file could be asked.
+    /// No source is correct for this file, or none is available.
     Unknown(Reason),
 }
 
 impl<T> Answer<T> {
-    /// The value, where it is known.
+    /// The value, if it is known.
     pub fn known(self) -> Option<T> {
         match self {
             Answer::Known { value, .. } => Some(value),
@@ -35,7 +35,7 @@ impl<T> Answer<T> {
         }
     }
 
-    /// The same answer about something that follows from the value.
+    /// Applies `from` to the value, if it is known.
     pub fn map<U>(self, from: impl FnOnce(T) -> U) -> Answer<U> {
         match self {
             Answer::Known { value, source } => Answer::Known {
@@ -47,13 +47,13 @@ impl<T> Answer<T> {
     }
 }
 
-/// Who says which pages are resident.
+/// The source of an answer about residency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// cachestat(2) (Linux 6.5). It counts a page from the moment that its read begins. Where a
-    /// page map is fragmented, mincore(2) fills in what would take too many calls.
+    /// cachestat(2) (Linux 6.5). It counts a page as soon as the read of the page begins. If a page map is
+    /// fragmented, mincore(2) answers for the parts that would take too many calls.
     Cachestat,
-    /// mincore(2) on a mapping of the file that nobody touches. It counts a page when its content
+    /// mincore(2) on a mapping of the file, whose memory is never accessed. It counts a page when its data
     /// has arrived.
     Mincore,
 }
@@ -67,51 +67,49 @@ impl fmt::Display for Source {
     }
 }
 
-/// Why residency is unknown. `Display` says what to do about it.
+/// The reason why residency is unknown. `Display` adds a remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// It has no pages: a directory, a pipe, a socket, a terminal.
+    /// The descriptor refers to a directory, a pipe, a socket or a terminal. These have no pages.
     NotAFile,
-    /// It belongs to somebody else and may not be written. Of such a file cachestat says nothing
-    /// (EPERM), and mincore calls every page resident.
+    /// The caller neither owns the file nor may write it. For such a file cachestat fails with EPERM, and
+    /// mincore reports every page as resident.
     NotOurs,
-    /// cachestat can't be believed or had, and a file that is open for writing only can't be mapped.
+    /// cachestat is unavailable or wrong for this file, and the file is open for writing only and cannot be
+    /// mapped.
     NotReadable,
-    /// hugetlbfs: its pages are always in memory, and neither call counts them.
+    /// The file is on hugetlbfs. Its pages are always in memory, and neither call counts them.
     HugePages,
-    /// cachestat can't be believed or had, and the file can't be mapped, by this errno: ENODEV
-    /// where its filesystem has no mappings, ENOMEM under a limit of address space.
+    /// cachestat is unavailable or wrong for this file, and mapping the file fails with this errno: ENODEV
+    /// if its filesystem has no mappings, ENOMEM under a limit of address space.
     NoMapping(i32),
-    /// Neither call can be made: a sandbox or the kernel answers mincore with this errno.
+    /// Neither call is available: a sandbox or the kernel refuses mincore with this errno.
     NoCall(i32),
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (why, errno) = match self {
-            Reason::NotAFile => (
-                "it has no pages to ask for; name a regular file or a block device",
-                None,
-            ),
+            Reason::NotAFile => ("only regular files and block devices have pages", None),
             Reason::NotOurs => (
-                "the kernel tells only those who own the file or may write it; \
-                 ask as such a user, or open it for writing",
+                "the kernel reports residency only to users who own the file or may write it; \
+                 run as such a user, or open the file for writing",
                 None,
             ),
             Reason::NotReadable => (
-                "it is open for writing only, and here a file has to be mapped to be asked; \
-                 open it for reading",
+                "the file is open for writing only, and its residency is known only by mapping \
+                 it; open it for reading",
                 None,
             ),
             Reason::HugePages => (
                 "files of hugetlbfs are always in memory, and the kernel does not count their \
-                 pages; there is no need to ask",
+                 pages",
                 None,
             ),
             Reason::NoMapping(errno) => (
-                "here a file has to be mapped to be asked, and this one can't be; raise the limit \
-                 of address space (ulimit -v) if there is one",
+                "the residency of the file is known only by mapping it, and mapping failed; raise \
+                 the limit of address space (ulimit -v) if there is one",
                 Some(errno),
             ),
             Reason::NoCall(errno) => (

@@ -1,4 +1,4 @@
-//! The read path's question: is all of this range there? As quick as it can be asked.
+//! The residency query of the read path: it determines if a whole range is resident.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -13,31 +13,31 @@ use crate::cast::to_usize;
 use crate::sys::residency::cachestat;
 use crate::sys::{Errno, stat};
 
-/// Whether a range is resident.
+/// The part of a range that is resident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Coverage {
-    /// Every page of it that the file has.
+    /// Every page of the range that lies within the file.
     Full,
-    /// Some of its pages.
+    /// Some pages of the range.
     Partial,
-    /// None of its pages.
+    /// No page of the range.
     Empty,
     /// The kernel does not tell.
     Unknown,
 }
 
-/// The residency source of one open file, choice at the first question. Boxed, so that files that
-/// never ask stay small.
+/// The residency source of one open file, chosen at the first query. It is boxed, so that files without
+/// queries stay small.
 #[derive(Debug, Default)]
 pub(crate) struct SourceCache {
     choice: OnceBox<SourceChoice>,
-    /// The file mapped for mincore(2), if [`count`](SourceCache::count) was called and mincore tells the
-    /// truth about the file.
+    /// A mapping of the file for mincore(2), if [`count`](SourceCache::count) was called and mincore is
+    /// correct for the file.
     mapped: OnceBox<Option<Mapped>>,
 }
 
 impl SourceCache {
-    /// The source of the file that `fd` refers to: always the same file.
+    /// The source of the file that `fd` refers to. `fd` must always refer to the same file.
     pub(super) fn choice(&self, fd: BorrowedFd<'_>) -> &SourceChoice {
         self.choice.get_or_init(|| {
             let none =
@@ -46,18 +46,18 @@ impl SourceCache {
         })
     }
 
-    /// Whether there is a source that tells the truth.
+    /// Returns true if a source is correct for this file.
     pub(crate) fn is_available(&self, fd: BorrowedFd<'_>) -> bool {
         !matches!(self.choice(fd), SourceChoice::Unavailable(_))
     }
 
-    /// How much of `offset..offset + len`, as far as it lies within the file, is in the page cache.
+    /// The residency of the part of `offset..offset + len` that lies within the file.
     pub(crate) fn ask(&self, fd: BorrowedFd<'_>, offset: u64, len: usize) -> Coverage {
         coverage(fd, self.choice(fd), offset, len as u64).unwrap_or(Coverage::Unknown)
     }
 
     /// The bytes of `offset..offset + len` that are in the page cache: those of resident pages, as far as
-    /// they lie within the file. `None` if mincore(2) does not tell the truth about the file.
+    /// they lie within the file. `None` if mincore(2) is wrong for the file.
     ///
     /// mincore does not count pages that are being read. cachestat(2) does, and so would count the
     /// readahead that a failed `RWF_NOWAIT` read has started.
@@ -74,10 +74,10 @@ impl SourceCache {
     }
 }
 
-/// How much of a range that lies within the file is in the page cache.
+/// The residency of the part of a range that lies within the file.
 ///
 /// # Errors
-/// Those of the kernel; ENOSYS if there is no source.
+/// The kernel's errors; ENOSYS if there is no source.
 pub(super) fn coverage(
     fd: BorrowedFd<'_>,
     choice: &SourceChoice,
@@ -134,8 +134,8 @@ fn resident_bytes(
     Ok(to_usize(bytes))
 }
 
-/// Tells `page` of each page of a range that lies within the file: its bytes in the range, and true if it
-/// is resident. Ends early if `page` returns false.
+/// Calls `page` for each page of a range that lies within the file, with its bytes in the range, and true
+/// if it is resident. Ends early if `page` returns false.
 fn looked_up(
     fd: BorrowedFd<'_>,
     mapped: &Mapped,

@@ -1,4 +1,4 @@
-//! Who is asked about a file: the decision, for one question and for the read path alike.
+//! The choice of the residency source of a file, for single queries and for the read path.
 
 use rustix::fs::FileType;
 use std::os::fd::BorrowedFd;
@@ -10,18 +10,18 @@ use crate::sys::Errno;
 use crate::sys::residency::cachestat;
 use crate::sys::stat::{self, Shape};
 
-/// Who tells the truth about a file's residency.
+/// The residency source of a file.
 #[derive(Debug)]
 pub(crate) enum SourceChoice {
     /// cachestat(2).
     Cachestat,
     /// mincore(2) on this mapping of the file.
     Mincore(Mapped),
-    /// Nobody.
+    /// No source.
     Unavailable(Reason),
 }
 
-/// The decision.
+/// Chooses the source.
 ///
 /// ```text
 ///   no pages: directory, pipe, … ──────────────────────────────► NotAFile
@@ -35,7 +35,7 @@ pub(crate) enum SourceChoice {
 /// ```
 ///
 /// # Errors
-/// EBADF: a descriptor that can't be asked with (`O_PATH`).
+/// EBADF if the descriptor permits no query (`O_PATH`).
 pub(super) fn choose(fd: BorrowedFd<'_>) -> Result<SourceChoice, Errno> {
     let shape = stat::shape(fd)?;
     let filesystem = stat::magic(fd)?;
@@ -45,7 +45,7 @@ pub(super) fn choose(fd: BorrowedFd<'_>) -> Result<SourceChoice, Errno> {
     if filesystem == magic::HUGETLBFS {
         return Ok(SourceChoice::Unavailable(Reason::HugePages));
     }
-    // Whose reads may be served from the pages of another file: it has none of its own.
+    // Reads of these files may be served from the pages of another file. Their own pages are not counted.
     if filesystem != magic::OVERLAYFS && filesystem != magic::FUSE {
         match cachestat(fd, 0, 1) {
             Ok(_) => return Ok(SourceChoice::Cachestat),
@@ -59,7 +59,7 @@ pub(super) fn choose(fd: BorrowedFd<'_>) -> Result<SourceChoice, Errno> {
     }
 }
 
-/// The file mapped, if mincore(2) tells the truth of it.
+/// A mapping of the file, if mincore(2) is correct for it.
 fn believed(
     fd: BorrowedFd<'_>,
     shape: &Shape,
@@ -78,12 +78,12 @@ fn believed(
     })
 }
 
-/// mincore(2) to help cachestat(2), if it tells the truth of the file as well.
+/// A mapping for mincore(2), which assists cachestat(2), if mincore is correct for the file.
 pub(super) fn choose_mincore(fd: BorrowedFd<'_>, shape: &Shape) -> Option<Mapped> {
     believed(fd, shape, false).ok()?.ok()
 }
 
-/// One source, whether it tells the truth or not.
+/// The given source, even if it is wrong for the file.
 pub(super) fn only(source: Source, fd: BorrowedFd<'_>) -> Result<SourceChoice, Errno> {
     match source {
         Source::Cachestat => cachestat(fd, 0, 1).map(|_| SourceChoice::Cachestat),

@@ -1,4 +1,4 @@
-//! A file mapped for mincore(2), where mincore tells the truth of it.
+//! A mapping of a file for mincore(2).
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,34 +11,35 @@ use crate::sys::Errno;
 use crate::sys::residency::Mapping;
 use crate::sys::stat::{self, Shape};
 
-/// Room for a file to grow before its new end has to be mapped by the way. Its last page tells
-/// whether mincore lies, so it is also more than a folio at the end of the file reaches beyond it.
+/// Address space that is mapped beyond the end of a file. A file that grows less than this needs no further
+/// mapping. The last page of it shows if mincore is wrong. It must therefore lie beyond the folio at the
+/// end of the file.
 const GROWTH: u64 = 16 << 20;
-/// The most address space that is kept for one file.
+/// The maximum address space that is kept for one file.
 const MAX_MAPPED: u64 = 64 << 30;
 
-/// A file that mincore(2) can be asked about.
+/// A mapped file, for queries by mincore(2).
 #[derive(Debug)]
 pub(crate) struct Mapped {
     window: Window,
-    /// On overlayfs.
+    /// Set on overlayfs.
     layer: Option<Layer>,
 }
 
-/// A part of a file, from `start` on, in address space.
+/// A mapped part of a file, from `start` on.
 #[derive(Debug)]
 struct Window {
     start: u64,
     mapping: Mapping,
 }
 
-/// On overlayfs an open file maps the file of the layer that it was opened in. When somebody writes
-/// to it, it is copied up, and reads go to the copy.
+/// On overlayfs, an open file maps the file of the layer it was opened in. The first write copies the file
+/// up, and later reads use the copy.
 #[derive(Debug)]
 struct Layer {
-    /// When the mapped file last changed. The copy changed later.
+    /// The change time of the mapped file. The copy has a later one.
     changed: (i64, i64),
-    /// The file that it is since it changed: mapped once more, for it is copied up only once.
+    /// A mapping of the copy, made when the change time differs. A file is copied up only once.
     copy: OnceBox<Option<Window>>,
 }
 
@@ -49,7 +50,7 @@ impl std::fmt::Debug for Mapping {
 }
 
 impl Mapped {
-    /// Maps a file. `layered`: it lies on overlayfs.
+    /// Maps a file. `layered` is true if it lies on overlayfs.
     pub(super) fn new(fd: BorrowedFd<'_>, shape: &Shape, layered: bool) -> Result<Mapped, Errno> {
         Ok(Mapped {
             window: Window::at_end(fd, shape.size, layered)?,
@@ -60,8 +61,9 @@ impl Mapped {
         })
     }
 
-    /// Whether mincore(2) says of this file what it says of all that are not the caller's: that
-    /// every page is resident. Then it says so also of a page far beyond the end, which can't be.
+    /// Returns true if mincore(2) reports every page as resident, as it does for files that the caller
+    /// neither owns nor may write. It then also does so for a page far beyond the end of the file, which
+    /// cannot be resident.
     pub(super) fn is_untrustworthy(&self) -> Result<bool, Errno> {
         let mapping = &self.window.mapping;
         let mut beyond = [0];
@@ -70,8 +72,8 @@ impl Mapped {
         Ok(beyond[0] & 1 == 1)
     }
 
-    /// Asks mincore(2): bit 0 of each byte says whether that page of the file is resident. `shape`
-    /// is the file's, now.
+    /// Calls mincore(2): bit 0 of each byte is set if that page of the file is resident. `shape` is the
+    /// file's current shape.
     pub(super) fn look(
         &self,
         fd: BorrowedFd<'_>,
@@ -97,7 +99,7 @@ impl Mapped {
 }
 
 impl Window {
-    /// All of a file of `size` bytes, or its end, and room for growth.
+    /// Maps the whole file of `size` bytes, or its last `MAX_MAPPED` bytes, and room for growth.
     fn at_end(fd: BorrowedFd<'_>, size: u64, layered: bool) -> Result<Window, Errno> {
         let end = size
             .checked_next_multiple_of(page_size())
@@ -106,10 +108,10 @@ impl Window {
         Window::new(fd, &(end.saturating_sub(MAX_MAPPED)..end), layered)
     }
 
-    /// These bytes, which are whole pages.
+    /// Maps these bytes, which are whole pages.
     fn new(fd: BorrowedFd<'_>, bytes: &Range<u64>, layered: bool) -> Result<Window, Errno> {
         let len = usize::try_from(bytes.end - bytes.start).map_err(|_| Errno::NOMEM)?;
-        // A descriptor from before a copy-up would map the file that was copied.
+        // A descriptor that was opened before a copy-up maps the file that was copied.
         let fresh = if layered { stat::reopen(fd).ok() } else { None };
         let fd = fresh.as_ref().map_or(fd, |fresh| fresh.as_fd());
         Ok(Window {

@@ -1,22 +1,21 @@
-//! A page map: which pages of a range are cached, as runs where they are long and as bits where
-//! they are short.
+//! A page map: the cached pages of a range. Long runs are stored as runs, short ones as bits.
 //!
 //! ```text
 //!   pages    0 ........ 9999 | 10000 .. 10255 | 10256 ............. 536870911
 //!   pieces   Resident        | Mixed: 4 words | Missing
 //! ```
 //!
-//! So a hole of terabytes is one piece, and a cache of single pages takes a bit for each.
+//! A hole of terabytes is one piece. A cache of single pages takes one bit for each page.
 
 use crate::cast::to_usize;
 
 use std::iter::FusedIterator;
 use std::ops::Range;
 
-/// Which pages of a byte range of a file were cached when they were asked about.
+/// The pages of a byte range that were cached when they were queried.
 ///
-/// The range is what lies within the file of the range that was asked about. Takes a few bytes for
-/// each run of pages, and never much more than a bit for each page.
+/// The range is clipped to the file. The map takes a few bytes for each run of pages, and at most little
+/// more than one bit for each page.
 #[derive(Clone, Debug)]
 pub struct PageMap {
     range: Range<u64>,
@@ -26,7 +25,7 @@ pub struct PageMap {
     pieces: Vec<Piece>,
 }
 
-/// Pages from `first` (its number in the file) up to the next piece's first.
+/// Pages from page number `first` up to the next piece's first.
 #[derive(Clone, Debug)]
 struct Piece {
     first: u64,
@@ -37,54 +36,55 @@ struct Piece {
 enum Pages {
     Missing,
     Resident,
-    /// A bit for each page, the first in the lowest of the first word.
+    /// One bit for each page. The first page has the lowest bit of the first word.
     Mixed(Box<[u64]>),
 }
 
-/// A stretch of a page map that is cached, or not.
+/// A part of a page map that is completely cached, or not cached at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Its bytes in the file.
+    /// The byte range in the file.
     pub range: Range<u64>,
-    /// Whether they are in the page cache.
+    /// True if the bytes are in the page cache.
     pub resident: bool,
 }
 
 impl PageMap {
-    /// The bytes that it is about. Empty if nothing of the range lies within the file.
+    /// The byte range of the map. It is empty if no part of the queried range lies within the file.
     pub fn range(&self) -> Range<u64> {
         self.range.clone()
     }
 
-    /// Bytes of a page.
+    /// The size of a page in bytes.
     pub fn page_size(&self) -> u64 {
         self.page
     }
 
-    /// How many pages the range touches.
+    /// The number of pages that the range touches.
     pub fn pages(&self) -> u64 {
         self.end() - self.first()
     }
 
-    /// How many of them are cached.
+    /// The number of cached pages.
     pub fn cached(&self) -> u64 {
         self.cached
     }
 
-    /// How many of them lie in large holes that were not asked about, and count as not cached; only
-    /// where mincore(2) alone can be asked (see [the module](super)).
+    /// The number of pages in large holes that were not asked about. They count as not cached. Only
+    /// mincore(2) leaves pages unasked (see [the module](super)).
     pub fn unasked(&self) -> u64 {
         self.unasked
     }
 
-    /// Whether the page with this byte of the file is cached; `false` beyond the range.
+    /// Returns true if the page that contains byte `offset` of the file is cached. Returns false beyond the
+    /// range.
     pub fn is_resident(&self, offset: u64) -> bool {
         let page = offset / self.page;
         (self.first()..self.end()).contains(&page) && self.stretch(self.piece_of(page), page).1
     }
 
-    /// The range as alternating runs, in order and without gaps. The first and the last end where
-    /// the range does, also in the middle of a page.
+    /// The range as alternating runs, in order and without gaps. The first run begins and the last run ends
+    /// where the range does, even within a page.
     pub fn runs(&self) -> Runs<'_> {
         Runs {
             map: self,
@@ -93,14 +93,13 @@ impl PageMap {
         }
     }
 
-    /// The byte ranges that are cached, in order.
+    /// The cached byte ranges, in order.
     pub fn resident(&self) -> impl FusedIterator<Item = Range<u64>> + '_ {
         self.runs().filter(|run| run.resident).map(|run| run.range)
     }
 
-    /// Fills memory of the caller's with a bit for each page, from the page with byte `offset` of
-    /// the file on, the first page in the lowest bit of the first byte. Bits of pages outside the
-    /// range are 0.
+    /// Fills `bits` with one bit for each page, beginning with the page that contains byte `offset` of the
+    /// file. The first page has the lowest bit of the first byte. Bits of pages outside the range are 0.
     ///
     /// ```
     /// use nowait::residency::page_map;
@@ -158,7 +157,7 @@ impl PageMap {
         self.pieces.partition_point(|piece| piece.first <= page) - 1
     }
 
-    /// How far pages like this one go within its piece, and whether they are cached.
+    /// The end of the run of equal pages within the piece, from `page` on, and true if they are cached.
     fn stretch(&self, piece: usize, page: u64) -> (u64, bool) {
         let end = self.end_of(piece);
         let Piece { first, pages } = &self.pieces[piece];
@@ -169,7 +168,7 @@ impl PageMap {
         };
         let (mut word, bit) = (((page - first) / 64) as usize, (page - first) % 64);
         let resident = words[word] >> bit & 1 == 1;
-        // What differs is 1.
+        // Bits that differ from the page's are 1.
         let differing = |word: u64| if resident { !word } else { word };
         let mut rest = differing(words[word]) & (!0 << bit);
         while rest == 0 {
@@ -193,7 +192,7 @@ pub struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// Goes on to the end of a stretch and says what it was.
+    /// Moves to the end of the current stretch. Returns true if that is cached.
     fn advance(&mut self) -> bool {
         let (stop, resident) = self.map.stretch(self.piece, self.page);
         if stop == self.map.end_of(self.piece) {
@@ -213,7 +212,7 @@ impl Iterator for Runs<'_> {
             return None;
         }
         let resident = self.advance();
-        // Where one piece ends the next may go on.
+        // The next piece may continue the run.
         while self.page < end && map.stretch(self.piece, self.page).1 == resident {
             self.advance();
         }
@@ -227,16 +226,16 @@ impl Iterator for Runs<'_> {
 
 impl FusedIterator for Runs<'_> {}
 
-/// A page map that is being made, from the front to the back.
+/// A page map under construction, from the first page to the last.
 pub(super) struct Builder {
     map: PageMap,
     /// The next page.
     next: u64,
-    /// The first of `pieces` that bits have not been considered for.
+    /// The index of the first piece that has not been considered for conversion to bits.
     loose: usize,
 }
 
-/// So many runs in a row are looked at for whether bits would be smaller.
+/// The number of consecutive runs after which conversion to bits is considered.
 const LOOSE: usize = 64;
 
 impl Builder {
@@ -254,7 +253,7 @@ impl Builder {
         }
     }
 
-    /// The next so many pages.
+    /// Adds pages, all resident or all not.
     pub(super) fn push(&mut self, pages: u64, resident: bool) {
         if pages == 0 {
             return;
@@ -288,13 +287,13 @@ impl Builder {
         });
     }
 
-    /// The next so many pages, in a hole that was not asked about.
+    /// Adds pages in a hole that was not asked about.
     pub(super) fn skip(&mut self, pages: u64) {
         self.map.unasked += pages;
         self.push(pages, false);
     }
 
-    /// Makes bits of the loose runs, which end at page `end`, if that is smaller.
+    /// Converts the runs from `loose` on, which end at page `end`, to bits if those are smaller.
     fn tie(&mut self, end: u64) {
         let loose = &self.map.pieces[self.loose..];
         let first = loose[0].first;
@@ -318,7 +317,7 @@ impl Builder {
         self.loose = self.map.pieces.len();
     }
 
-    /// The map, when all of its pages were pushed.
+    /// Returns the map. All of its pages must have been added.
     pub(super) fn finish(mut self) -> PageMap {
         if self.map.pieces.len() > self.loose {
             self.tie(self.next);

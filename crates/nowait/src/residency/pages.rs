@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// How many pages a range touches.
+/// The number of pages that a range touches.
 pub(super) fn pages(offset: u64, len: u64) -> u64 {
     if len == 0 {
         0
@@ -15,7 +15,7 @@ pub(super) fn pages_of(range: &Range<u64>) -> u64 {
     pages(range.start, range.end - range.start)
 }
 
-/// Bytes of a page: the unit of the counts.
+/// The size of a page in bytes. All counts of pages use this unit.
 pub fn page_size() -> u64 {
     crate::sys::process::page_size() as u64
 }

@@ -1,9 +1,9 @@
-//! Finding where the cached pages of a range are, for little more than the best way costs.
+//! Finds the cached pages of a range, at little more than the cost of the cheaper source.
 //!
-//! cachestat(2) counts and does not say where. A count of none or of all is an answer, any other is
-//! split. That is cheap for a cache of long runs, and two calls for each page where every other one
-//! is cached; mincore(2) looks at each page of a hole and of a run alike. Who does not know which
-//! it will be tries the one until it has cost about half of what the other would.
+//! cachestat(2) counts pages and does not tell which ones are cached. A count of none or all is an answer;
+//! any other range is split. That is cheap if the cache has long runs. If every other page is cached, it
+//! takes two calls for each page. mincore(2) costs the same for each page, cached or not. Ranges are
+//! therefore split until that has cost about half of what mincore would.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -17,26 +17,26 @@ use crate::sys::residency::{Cachestat, cachestat};
 use crate::sys::stat::Shape;
 use crate::sys::{Errno, stat};
 
-/// Bytes that are asked of mincore(2) at once, and that are split until they have cost too much.
+/// Bytes queried by one call of mincore(2), and the size from which splitting has a limit on its cost.
 const CHUNK: u64 = 64 << 20;
-/// Into so many parts is split what is larger.
+/// The number of parts into which a larger range is split.
 const PARTS: u64 = 16;
-/// What a call of cachestat(2) costs beside counting, in cached pages counted (28 ns each).
+/// The cost of a cachestat(2) call without its counting, in units of one counted cached page (28 ns).
 const CALL: u64 = 15;
-/// What a mapping costs, in the same.
+/// The cost of a mapping, in the same unit.
 const MAPPING: u64 = 400;
 
-/// Somebody to ask about a file's pages.
+/// A query about a file's pages.
 pub(super) struct Survey<'a> {
     pub(super) fd: BorrowedFd<'a>,
     pub(super) choice: &'a SourceChoice,
-    /// Whether cachestat may have mincore's help.
+    /// True if cachestat must not be assisted by mincore.
     pub(super) alone: bool,
-    /// The file, now.
+    /// The current shape of the file.
     pub(super) shape: Shape,
 }
 
-/// What is state of the next so many pages.
+/// The state of a number of consecutive pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageState {
     Missing,
@@ -56,7 +56,7 @@ impl PageState {
 }
 
 impl Survey<'_> {
-    /// How many of the pages are resident before the first that is not.
+    /// The number of resident pages before the first page that is not resident.
     pub(super) fn prefix(&self, pages: Range<u64>) -> Result<u64, Errno> {
         match self.choice {
             SourceChoice::Cachestat => self.prefix_counted(pages),
@@ -65,7 +65,7 @@ impl Survey<'_> {
         }
     }
 
-    /// Tells of all the pages, in order.
+    /// Calls `tell` for all pages in order, with a number of pages and their state.
     pub(super) fn each(
         &self,
         pages: Range<u64>,
@@ -78,10 +78,10 @@ impl Survey<'_> {
         }
     }
 
-    /// What cachestat(2) counts of these pages.
+    /// The counts of cachestat(2) for these pages.
     pub(super) fn count(&self, pages: &Range<u64>) -> Result<Cachestat, Errno> {
         if pages.is_empty() {
-            // To the kernel a length of 0 is "to the end of the file".
+            // The kernel interprets a length of 0 as "to the end of the file".
             return Ok(Cachestat::default());
         }
         cachestat(self.fd, pages.start * page_size(), len(pages) * page_size())
@@ -89,7 +89,7 @@ impl Survey<'_> {
 
     fn prefix_counted(&self, pages: Range<u64>) -> Result<u64, Errno> {
         let (first, mut rest) = (pages.start, pages);
-        // All of `first..rest.start` is resident, and not all of `rest` is.
+        // All of `first..rest.start` is resident. `rest` is not completely resident.
         let mut counted = self.count(&rest)?.cached;
         if counted >= len(&rest) {
             return Ok(len(&rest));
@@ -98,7 +98,7 @@ impl Survey<'_> {
             let half = rest.start..middle(&rest);
             let there = self.count(&half)?.cached;
             if there >= len(&half) {
-                // What the other half holds is not known, only that it is not whole.
+                // The count of the other half is not known. It is less than its length.
                 rest = half.end..rest.end;
             } else {
                 (rest, counted) = (half, there);
@@ -108,7 +108,7 @@ impl Survey<'_> {
     }
 
     fn prefix_looked_up(&self, mapped: &Mapped, pages: Range<u64>) -> Result<u64, Errno> {
-        // Most questions are short, and so are most answers.
+        // Most ranges are short, and most prefixes too.
         let mut step = 64;
         let mut resident = Vec::new();
         let mut next = pages.start;
@@ -148,7 +148,7 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// A chunk that is partly cached.
+    /// Reports a partly cached chunk.
     fn chunk(
         &self,
         chunk: Range<u64>,
@@ -205,12 +205,12 @@ impl Survey<'_> {
     }
 }
 
-/// The holes of a file that has large ones.
+/// The holes of a file with large holes.
 struct Holes(std::os::fd::OwnedFd);
 
 impl Holes {
-    /// `None` where there is nothing to be skipped, or the file can't be opened once more: looking
-    /// for data moves a position, and the caller's is not ours to move.
+    /// Returns `None` if there is no large hole, or the file cannot be reopened. Seeking for data moves the
+    /// file position, and the caller's position must not move.
     fn of(fd: BorrowedFd<'_>, shape: &Shape, pages: &Range<u64>) -> Option<Holes> {
         let large = len(pages) * page_size() > CHUNK
             && shape.size - shape.allocated.min(shape.size) > CHUNK;
@@ -221,7 +221,7 @@ impl Holes {
         }
     }
 
-    /// The first page with data from this one on.
+    /// The first page with data at or after `from`.
     fn data_from(&self, from: u64) -> u64 {
         match rustix::fs::seek(&self.0, rustix::fs::SeekFrom::Data(from * page_size())) {
             Ok(at) => at / page_size(),
@@ -235,8 +235,8 @@ fn len(pages: &Range<u64>) -> u64 {
     pages.end - pages.start
 }
 
-/// Where to halve: at the page number with the most zeros at its end, because reads and folios
-/// begin and end at such.
+/// The page number at which to halve a range: the one with the most trailing zeros, because reads and
+/// folios begin and end at such numbers.
 fn middle(pages: &Range<u64>) -> u64 {
     let last = pages.end - 1;
     let bit = (pages.start ^ last).ilog2();

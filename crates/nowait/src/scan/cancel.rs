@@ -8,7 +8,7 @@ use crate::task_group::{Job, TaskGroup};
 #[derive(Clone)]
 pub struct Canceller(Weak<dyn Cancel>);
 
-/// What can be cancelled.
+/// A task that can be cancelled.
 pub(crate) trait Cancel: Send + Sync {
     fn cancel(&self);
 }
@@ -25,7 +25,8 @@ impl Canceller {
         Canceller(Arc::downgrade(&group))
     }
 
-    /// Ends it; see [`Scan::cancel`](crate::Scan::cancel). One that is over, or dropped, is left alone.
+    /// Cancels the scan or walk; see [`Scan::cancel`](crate::Scan::cancel). Has no effect if it has ended
+    /// or was dropped.
     pub fn cancel(&self) {
         if let Some(group) = self.0.upgrade() {
             group.cancel();

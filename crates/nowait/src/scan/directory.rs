@@ -1,4 +1,4 @@
-//! An open directory, as a scan holds it: its descriptor, who it is, and how large.
+//! An open directory of a scan: its descriptor, its identity and its size.
 
 use std::future::Future;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ use crate::retry;
 use crate::sys::Errno;
 use crate::sys::stat::FilesystemId;
 
-/// How directories are opened.
+/// The flags for opening directories.
 pub(crate) const FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC)
@@ -33,7 +33,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Takes in an open directory. `like` is one that may lie on the same filesystem.
+    /// Converts an open directory. `like` is a directory that may be on the same filesystem.
     pub(crate) fn new(
         fd: OwnedFd,
         path: Option<Arc<Path>>,
@@ -60,7 +60,7 @@ impl Directory {
         })
     }
 
-    /// Opens it.
+    /// Opens a directory.
     pub(crate) fn blocking_open(path: &Path) -> Result<Directory> {
         let path: Arc<Path> = path.into();
         let fd = retry::interrupted(|| rustix::fs::open(&*path, FLAGS, Mode::empty()))
@@ -68,7 +68,7 @@ impl Directory {
         Directory::new(fd, Some(path), None)
     }
 
-    /// Takes in an open directory, to be listed from its beginning.
+    /// Converts an open directory and seeks to its beginning.
     pub(crate) fn rewound(fd: OwnedFd) -> Result<Directory> {
         let directory = Directory::new(fd, None, None)?;
         match rustix::fs::seek(&directory, SeekFrom::Start(0)) {
@@ -77,7 +77,7 @@ impl Directory {
         }
     }
 
-    /// The same directory in a descriptor of its own, with a position of its own.
+    /// Opens the same directory again. The new descriptor has its own position.
     pub(super) fn again(&self) -> Result<OwnedFd, Errno> {
         rustix::fs::openat(&self.fd, c".", FLAGS, Mode::empty())
     }
@@ -86,7 +86,7 @@ impl Directory {
         self.path.as_ref()
     }
 
-    /// Device and inode number: no two directories that exist have both alike.
+    /// Device and inode number. They identify a directory while it exists.
     pub(crate) fn id(&self) -> (u64, u64) {
         self.id
     }
@@ -95,7 +95,7 @@ impl Directory {
         self.id.0
     }
 
-    /// `st_size`: what it means differs by filesystem.
+    /// `st_size`. Its meaning depends on the filesystem.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
@@ -104,7 +104,7 @@ impl Directory {
         &self.filesystem
     }
 
-    /// Whose shares of an engine's workers its scan counts against.
+    /// The file and device whose shares of an engine's workers the scan counts against.
     pub(crate) fn subject(&self) -> (i32, u64) {
         (self.fd.as_raw_fd(), self.device())
     }

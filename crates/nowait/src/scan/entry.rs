@@ -1,7 +1,7 @@
-//! What a scan hands out: entries, in batches that own their names and metadata.
+//! Entries, in batches that own names and metadata.
 //!
-//! A batch is three or four allocations, whatever the number of its entries: one arena of names, one
-//! table of records, one of metadata. An [`DirEntry`] is a batch and a position in it.
+//! A batch takes three or four allocations, for any number of entries: one arena of names, one table of
+//! records, one of metadata. A [`DirEntry`] is a batch and an index.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -13,43 +13,43 @@ use crate::metadata::{FileType, Metadata, StatxMask};
 use crate::error::{Error, Result};
 use crate::sys::Errno;
 
-/// What one dirent says, and where what was asked about it is.
+/// The contents of one dirent, and a reference to the entry's metadata.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) ino: u64,
-    /// Where its name starts in the arena; it ends with a NUL.
+    /// The offset of its name in the arena. The name ends with a NUL.
     name: u32,
     found: Found,
     pub(super) kind: FileType,
 }
 
-/// What became of the question for an entry's metadata.
+/// The result of the query for an entry's metadata.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Found {
-    /// Nobody has asked, yet or at all.
+    /// No query was made (yet).
     Unasked,
-    /// The metadata at this place of its table.
+    /// The index in the table of metadata.
     At(u32),
     Failed(Errno),
 }
 
-/// Entries in the making: names first, metadata when a worker has asked for it.
+/// Entries under construction: names first, metadata when a worker has asked for it.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     names: Vec<u8>,
     pub(super) records: Vec<Record>,
     stats: Vec<Metadata>,
     attributes: Attributes,
-    /// How many of them, from the first on, have been asked about.
+    /// The number of entries, from the first on, that have been asked about.
     pub(super) asked: usize,
 }
 
 /// The extended attributes of many entries.
 #[derive(Debug, Default)]
 pub(super) struct Attributes {
-    /// Name and value of each, with their lengths before them.
+    /// Name and value of each attribute, with their lengths before them.
     bytes: Vec<u8>,
-    /// Of each entry: where its own are. Empty if nobody wanted them.
+    /// The range of `bytes` for each entry. Empty if attributes were not asked for.
     spans: Vec<Result<(u32, u32), Errno>>,
 }
 
@@ -65,7 +65,7 @@ impl Rows {
         }
     }
 
-    /// Adds an entry. There are never more than a buffer or a batch of them.
+    /// Adds an entry. There are at most as many as fit a buffer or a batch.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a buffer or a batch of names has far fewer bytes"
@@ -84,18 +84,18 @@ impl Rows {
         self.records.len()
     }
 
-    /// Bytes that an entry with a name of ordinary length takes.
+    /// The bytes that an entry with a name of ordinary length takes.
     pub(super) fn bytes_of_an_entry(metadata: bool) -> usize {
         size_of::<Record>() + 24 + if metadata { size_of::<Metadata>() } else { 0 }
     }
 
-    /// Bytes it holds, those that metadata will take included if it is wanted.
+    /// The bytes in use, including those for metadata if `metadata` is true.
     pub(super) fn bytes(&self, metadata: bool) -> usize {
         let each = size_of::<Record>() + if metadata { size_of::<Metadata>() } else { 0 };
         self.names.len() + self.len() * each + self.attributes.bytes.len()
     }
 
-    /// Bytes of all extended attributes.
+    /// The bytes of all extended attributes.
     pub(super) fn attribute_bytes(&self) -> usize {
         self.attributes.bytes.len()
     }
@@ -110,7 +110,7 @@ impl Rows {
         CStr::from_bytes_until_nul(&self.names[from..]).unwrap_or_default()
     }
 
-    /// Forgets all entries from this one on.
+    /// Removes all entries from index `len` on.
     pub(super) fn truncate(&mut self, len: usize) {
         if let Some(record) = self.records.get(len) {
             self.names.truncate(record.name as usize);
@@ -118,7 +118,7 @@ impl Rows {
         }
     }
 
-    /// Forgets the first so many entries.
+    /// Removes the first `n` entries.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a buffer or a batch of names has far fewer bytes"
@@ -135,7 +135,7 @@ impl Rows {
             .for_each(|record| record.name -= start);
     }
 
-    /// Takes off the entries that have not been asked about.
+    /// Removes and returns the entries that have not been asked about.
     pub(super) fn split_off(&mut self) -> Rows {
         let mut rest = Rows::with_capacity(self.len() - self.asked, self.names.len());
         for at in self.asked..self.len() {
@@ -145,13 +145,13 @@ impl Rows {
         rest
     }
 
-    /// How many entries' metadata could not be had.
+    /// The number of entries whose metadata could not be read.
     pub(super) fn failures(&self) -> u64 {
         let failed = |record: &&Record| matches!(record.found, Found::Failed(_));
         self.records.iter().filter(failed).count() as u64
     }
 
-    /// Takes the answer for the next entry.
+    /// Stores the result for the next entry.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a buffer or a batch of names has far fewer bytes"
@@ -171,7 +171,7 @@ impl Rows {
         self.asked += 1;
     }
 
-    /// The place for the extended attributes of the entry that is asked about.
+    /// The attributes, to which those of the current entry are appended.
     pub(super) fn attributes(&mut self) -> &mut Attributes {
         &mut self.attributes
     }
@@ -184,7 +184,7 @@ impl Rows {
         }
     }
 
-    /// What kind of file it is, and whether its metadata says so.
+    /// The file type, and true if it comes from the metadata.
     fn kind(&self, at: usize) -> (FileType, bool) {
         match self.stat(at) {
             Some(Ok(metadata)) if metadata.has(StatxMask::TYPE) => (metadata.file_type(), true),
@@ -192,7 +192,7 @@ impl Rows {
         }
     }
 
-    /// Adds a copy of another's entry, with all that was found.
+    /// Appends a copy of an entry of `other`, with all of its results.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a buffer or a batch of names has far fewer bytes"
@@ -222,7 +222,7 @@ impl Rows {
 }
 
 impl Attributes {
-    /// Where the next entry's begin.
+    /// The start of the next entry's attributes.
     pub(super) fn open(&self) -> usize {
         self.bytes.len()
     }
@@ -242,7 +242,7 @@ impl Attributes {
         self.bytes.extend_from_slice(value.unwrap_or_default());
     }
 
-    /// What was pushed since `start` is one entry's; or its question failed.
+    /// Ends an entry: its attributes are those pushed since `start`, or its query failed.
     pub(super) fn close(&mut self, start: usize, outcome: Result<(), Errno>) {
         if outcome.is_err() {
             self.bytes.truncate(start);
@@ -255,7 +255,7 @@ impl Attributes {
     }
 }
 
-/// Entries that were handed out together. Cloning it copies nothing.
+/// Entries that were returned together. Cloning copies no entries.
 ///
 /// ```
 /// let mut scan = nowait::Scan::blocking_open("src")?;
@@ -271,7 +271,7 @@ pub struct Batch(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// The directory's path, for errors. Not the directory: a batch that is kept holds no descriptor.
+    /// The directory's path, for errors. The descriptor is not kept: a batch holds no descriptor.
     path: Option<Arc<Path>>,
     rows: Rows,
 }
@@ -281,13 +281,13 @@ impl Batch {
         Batch(Arc::new(Inner { path, rows }))
     }
 
-    /// How many entries it has; never 0.
+    /// The number of entries; never 0.
     #[allow(clippy::len_without_is_empty, reason = "a batch is never empty")]
     pub fn len(&self) -> usize {
         self.0.rows.len()
     }
 
-    /// The entry at this place, if there are so many.
+    /// The entry at index `at`, if there is one.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a batch has far fewer entries"
@@ -299,7 +299,7 @@ impl Batch {
         })
     }
 
-    /// Each name, its kind, and whether that is from its metadata.
+    /// Each name, its file type, and true if the type comes from the metadata.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = (&[u8], FileType, bool)> {
         let rows = &self.0.rows;
         (0..rows.len()).map(|at| {
@@ -308,7 +308,7 @@ impl Batch {
         })
     }
 
-    /// Its entries, in order.
+    /// The entries, in order.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a batch has far fewer entries"
@@ -322,9 +322,9 @@ impl Batch {
     }
 }
 
-/// One name in a directory, and what was asked about the file behind it.
+/// A name in a directory, and the metadata that was asked for.
 ///
-/// It keeps its whole batch alive: who collects a few entries of many copies what is wanted of them.
+/// An entry keeps its whole batch in memory. To keep a few entries of many, copy what is needed.
 #[derive(Clone)]
 pub struct DirEntry {
     batch: Batch,
@@ -340,17 +340,17 @@ impl DirEntry {
         self.rows().records[self.at as usize]
     }
 
-    /// Its name: any bytes but `/` and NUL, of up to 255 on most filesystems.
+    /// The name: any bytes except `/` and NUL, at most 255 on most filesystems.
     pub fn file_name(&self) -> &OsStr {
         OsStr::from_bytes(self.file_name_c().to_bytes())
     }
 
-    /// The same as a C string.
+    /// The name as a C string.
     pub fn file_name_c(&self) -> &CStr {
         self.rows().name(self.at as usize)
     }
 
-    /// Its inode number. What statx(2) says, if it was asked for that, else what the directory does.
+    /// The inode number: that of statx(2) if it was asked for, otherwise the directory's.
     pub fn ino(&self) -> u64 {
         match self.stat() {
             Some(Ok(metadata)) if metadata.has(StatxMask::INO) => metadata.ino(),
@@ -358,27 +358,29 @@ impl DirEntry {
         }
     }
 
-    /// What kind of file it is. What statx(2) says, if it was asked for that, else what the directory
-    /// does, which may be nothing (`Unknown`).
+    /// The file type: that of statx(2) if it was asked for, otherwise the directory's, which may be
+    /// `Unknown`.
     pub fn file_type(&self) -> FileType {
         self.rows().kind(self.at as usize).0
     }
 
-    /// Its metadata; `None` if the scan was not to ask for it.
+    /// The metadata; `None` if the scan was not set to ask for it.
     ///
     /// Only the fields in [`Metadata::mask`] are filled in.
     ///
     /// # Errors
-    /// As statx(2) says of this entry: ENOENT if it is gone by now, EIO if its inode can't be read.
+    /// The errors of statx(2) for this entry: ENOENT if it was removed since, EIO if its inode cannot be
+    /// read.
     pub fn metadata(&self) -> Option<Result<&Metadata>> {
         self.stat()
             .map(|stat| stat.map_err(|e| self.failed("statx", e)))
     }
 
-    /// Its extended attributes; `None` if the scan was not to ask for them.
+    /// The extended attributes; `None` if the scan was not set to ask for them.
     ///
     /// # Errors
-    /// As listxattr(2) and getxattr(2) say of this entry: EOPNOTSUPP on a filesystem that has none.
+    /// The errors of listxattr(2) and getxattr(2) for this entry: EOPNOTSUPP if the filesystem has no
+    /// attributes.
     pub fn xattrs(&self) -> Option<Result<Xattrs<'_>>> {
         let attributes = &self.rows().attributes;
         let span = *attributes.spans.get(self.at as usize)?;
@@ -409,7 +411,7 @@ impl std::fmt::Debug for DirEntry {
     }
 }
 
-/// The extended attributes of one entry: name and, if it was asked for, value.
+/// The extended attributes of an entry: names, and values if they were asked for.
 #[derive(Clone, Debug)]
 pub struct Xattrs<'a>(&'a [u8]);
 

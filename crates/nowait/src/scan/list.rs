@@ -1,27 +1,27 @@
-//! Listing: getdents64(2), in one stream or, where positions can be cut, in several at once.
+//! Listing: getdents64(2), in one stream or, if the filesystem permits it, in several parallel ones.
 //!
 //! ```text
 //!  positions  0 ────────────────────┬───────────────────┬─────────────────── end
 //!             part, next ─► … end = p   part from p …    part from q …
 //! ```
 //!
-//! A directory position (`d_off`, what lseek(2) takes) is a hash on ext4, a byte offset divided by
-//! eight on xfs and a running index on btrfs. On these a descriptor of its own can be put anywhere,
-//! and lists from there on, so parts of the space of positions are listed at the same time.
+//! A directory position (`d_off`, the argument of lseek(2)) is a hash on ext4, a byte offset divided by
+//! eight on xfs, and a running index on btrfs. On these filesystems a further descriptor can seek to any
+//! position and list from there, so parts of the range of positions can be listed in parallel.
 //!
-//! **Each name exactly once.** `d_off` of an entry is the position of the *next* one, so after a seek
-//! the first entry's own position is not known, all others' are. A part therefore never begins at the
-//! guess that was sought: it begins at the first known position `p` that is greater than the one
-//! before it, and the entries before `p` are forgotten, for the part that they belong to lists them
-//! itself. From then on everything is decided by comparing numbers: an entry belongs to the part that
-//! its position lies in. Standing entries keep their position, so names that come and go meanwhile
-//! can't move them into another part or out of one. (ext4 gives names of equal hash equal positions;
-//! they are never cut apart, since `p` is greater than what is before it.)
+//! **Each name exactly once.** The `d_off` of an entry is the position of the *next* entry. After a seek,
+//! the position of the first entry is therefore unknown; those of all others are known. A part does not
+//! begin at the position that was sought. It begins at the first known position `p` that is greater than
+//! the one before it. The entries before `p` are discarded, because the part that they belong to lists
+//! them. From then on, numbers decide: an entry belongs to the part that contains its position. Entries
+//! keep their positions, so names that are created or removed meanwhile do not move others between parts.
+//! (ext4 gives names of equal hash equal positions. They are never separated, because `p` is greater than
+//! the position before it.)
 //!
-//! A part that is being listed can be cut again where it has not been yet: its worker learns of its
-//! new end when it comes back with what it read, and gives up what lies beyond.
+//! A part that is being listed can be split further, in the range that has not been listed. Its worker
+//! learns of the new end when it returns its entries, and those beyond the end are discarded.
 //!
-//! On other filesystems positions mean anything or nothing: one stream lists there.
+//! On other filesystems the meaning of positions is unknown, and one stream lists the directory.
 
 #[cfg(fuzzing)]
 pub(super) mod fuzzing;
@@ -36,21 +36,21 @@ use super::entry::Rows;
 use crate::retry;
 use crate::sys::Errno;
 
-/// Entries that a part must be good for, to be worth a descriptor of its own.
+/// The minimum number of entries for which a further part is worth a descriptor.
 const WORTH_A_PART: u64 = 1024;
-/// Bytes for the dirents of one getdents64(2). The first one is smaller: of a directory that is not
-/// cached it is read by one thread alone.
+/// The buffer size of a getdents64(2) call. The first call has a smaller one, because a single thread waits
+/// for it if the directory is not cached.
 const FIRST_ROOM: usize = 8 << 10;
 const ROOM: usize = 16 << 10;
-/// Room for any dirent: names are at most a path long.
+/// The buffer size that any dirent fits: a name is at most as long as a path.
 const ROOM_FOR_ANY: usize = 8 << 10;
-/// The smallest dirent, to reckon how many fit.
+/// The size of the smallest dirent, for estimates of how many fit.
 const SMALLEST: usize = 24;
 
-/// What the positions of a filesystem's directories are.
+/// The meaning of directory positions on a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Positions {
-    /// Not known to be good for anything but going on.
+    /// Unknown. Positions can only be used to continue a listing.
     Opaque,
     /// Hashes of 63 bits: ext4.
     Hash,
@@ -71,51 +71,51 @@ impl Positions {
     }
 }
 
-/// How far the listing of one directory is.
+/// The state of the listing of one directory.
 #[derive(Debug)]
 pub(super) struct Listing {
     positions: Positions,
     parts: Vec<Part>,
-    /// How many parts at most; 1 where cutting is impossible, or has failed.
+    /// The maximum number of parts. It is 1 if splitting is impossible or has failed.
     most: usize,
     may_cut: bool,
-    /// Bytes for the dirents of one call.
+    /// The buffer size of one call.
     room: usize,
     /// The directory's `st_size`.
     size: u64,
-    /// Guesses that are being tried.
+    /// The number of attempted splits in progress.
     cutting: usize,
-    /// Which of the first, even cuts is next.
+    /// The number of the next of the first, evenly spaced splits.
     even: u64,
-    /// Where the space of positions ends, as far as it is known.
+    /// The end of the range of positions, as far as it is known.
     space: u64,
     /// Positions per entry.
     spread: f64,
-    /// Parts that were made by cutting.
+    /// The number of parts created by splitting.
     cuts: u64,
 }
 
-/// A part of the space of positions.
+/// A part of the range of positions.
 #[derive(Debug)]
 struct Part {
-    /// Everything before it is listed.
+    /// All positions before it are listed.
     next: u64,
     /// The next part's first position.
     end: u64,
-    /// What lists it; `None` while a worker has it.
+    /// The stream that lists the part; `None` while a worker uses it.
     stream: Option<Stream>,
-    /// Which part it is, to find it when the worker comes back.
+    /// The number by which the part is found when the worker returns.
     id: u64,
-    /// Somebody is trying to cut it.
+    /// True while a worker tries to split the part.
     cutting: bool,
 }
 
-/// A descriptor that lists, with its position.
+/// A descriptor that lists, and its position.
 #[derive(Debug)]
 pub(super) struct Stream {
     fd: Lister,
     part: u64,
-    /// The position of the next entry, as far as it is known.
+    /// The position of the next entry, or a lower bound of it after a seek.
     at: u64,
     room: usize,
     circle: Circle,
@@ -137,44 +137,44 @@ impl AsFd for Lister {
     }
 }
 
-/// What one getdents64(2) brought.
+/// The result of one getdents64(2) call.
 #[derive(Debug)]
 pub(super) struct Listed {
     stream: Stream,
     rows: Rows,
-    /// The position of each row; of the first after a seek, a lower bound.
+    /// The position of each row. For the first row after a seek it is a lower bound.
     positions: Vec<u64>,
-    /// It ends here, or the call failed.
+    /// Set if the stream has ended or the call has failed.
     over: Option<Result<(), Problem>>,
 }
 
-/// A stream that was put somewhere, to begin a part there, and what it read.
+/// A stream that was opened at a guessed position to begin a part there, and its first entries.
 #[derive(Debug)]
 pub(super) struct Cut {
     guess: u64,
     listed: Result<Listed, Errno>,
 }
 
-/// Why a stream ends before its directory does.
+/// The reason why a stream ended before its directory did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Problem {
     Os(Errno),
-    /// It has been here before, with the same entries: it would never end.
+    /// The stream returned to an earlier position with the same entries. It would never end.
     Repeats,
 }
 
-/// What is to be done next for a listing.
+/// The next step of a listing.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// Read on.
+    /// Continue a stream.
     List(Stream),
-    /// Put another stream there.
+    /// Open a further stream at this position.
     Cut(u64),
 }
 
 impl Listing {
-    /// A listing from the directory's beginning, in at most so many parts, by calls that bring no
-    /// more entries than the window can hold.
+    /// A listing from the directory's beginning, in at most `most` parts. A call lists at most as many
+    /// entries as the window can hold.
     pub(super) fn new(directory: &Arc<Directory>, most: usize, window: usize) -> Listing {
         let positions = Positions::of(directory.filesystem().magic());
         let room = window.saturating_mul(2 * SMALLEST).clamp(512, ROOM);
@@ -210,49 +210,49 @@ impl Listing {
         }
     }
 
-    /// Bytes of dirents that one step may bring.
+    /// The buffer size of one step.
     pub(super) fn room(&self) -> usize {
         self.room
     }
 
-    /// How many entries that are, at most.
+    /// The maximum number of entries of one step.
     pub(super) fn step(&self) -> usize {
         self.room / SMALLEST
     }
 
-    /// Cuts that led to a part of its own.
+    /// The number of parts created by splitting.
     pub(super) fn cuts(&self) -> u64 {
         self.cuts
     }
 
-    /// Whether there are descriptors for more parts.
+    /// Sets whether descriptors are available for more parts.
     pub(super) fn may_cut(&mut self, yes: bool) {
         self.may_cut = yes;
     }
 
-    /// How many parts are being listed, or tried for.
+    /// The number of parts, including attempted ones.
     pub(super) fn parts(&self) -> usize {
         self.parts.len() + self.cutting
     }
 
-    /// Lists no more.
+    /// Stops listing.
     pub(super) fn stop(&mut self) {
         self.parts.clear();
         self.most = 1;
         self.space = 0;
     }
 
-    /// Whether everything is listed.
+    /// Returns true if everything is listed.
     pub(super) fn is_over(&self) -> bool {
         self.parts.is_empty() && self.cutting == 0
     }
 
-    /// Whether there is something to be done that nobody is doing.
+    /// Returns true if a step can start.
     pub(super) fn has_step(&self) -> bool {
         self.where_to_cut().is_some() || self.parts.iter().any(|part| part.stream.is_some())
     }
 
-    /// Something to do. Cuts first: they are what makes the others many.
+    /// Takes the next step. Splits come first, because they create further work.
     pub(super) fn pick(&mut self) -> Option<Step> {
         if let Some((at, guess)) = self.where_to_cut() {
             self.cutting += 1;
@@ -266,8 +266,8 @@ impl Listing {
         stream.map(Step::List)
     }
 
-    /// Where a cut would make another part worth having: first evenly over the whole space, then
-    /// wherever most is left while others are done.
+    /// The position at which to split, and the part it is in, if a further part is worth it. The first
+    /// splits are spaced evenly. Later ones halve the part with the most positions left.
     fn where_to_cut(&self) -> Option<(usize, u64)> {
         if !self.may_cut || self.parts() >= self.most || self.space == 0 {
             return None;
@@ -286,7 +286,8 @@ impl Listing {
         (left(part) as f64 > worth).then(|| (at, part.next + left(part) / 2))
     }
 
-    /// The next of the even cuts that is not listed already: which one, of which part, and where.
+    /// The next even split in a range that is not yet listed: its number, the index of the part, and the
+    /// position.
     fn next_even(&self) -> Option<(u64, usize, u64)> {
         (self.even..self.most as u64).find_map(|even| {
             let guess = u128::from(self.space) * u128::from(even) / self.most as u128;
@@ -301,7 +302,8 @@ impl Listing {
         self.parts.iter().position(has)
     }
 
-    /// Takes in what a stream read; gives the rows that belong to its part, and what went wrong.
+    /// Stores the entries of a stream. Returns the rows that belong to its part, and the problem if there
+    /// was one.
     pub(super) fn take_in(&mut self, listed: Listed) -> (Rows, Option<Problem>) {
         let Some(at) = self
             .parts
@@ -319,7 +321,7 @@ impl Listing {
         (rows, problem)
     }
 
-    /// Keeps a part with what was read of it, unless that was the last of it.
+    /// Keeps a part for further listing, unless it is complete.
     fn go_on(&mut self, mut part: Part, listed: Listed) -> (Rows, Option<Problem>) {
         let Listed {
             mut stream,
@@ -328,7 +330,7 @@ impl Listing {
             over,
         } = listed;
         let read = rows.len();
-        // The last part's end is no position: all that comes is its own.
+        // The last part has no end: all entries are its own.
         if part.end < u64::MAX {
             rows.truncate(
                 positions
@@ -346,7 +348,8 @@ impl Listing {
         (rows, over.and_then(Result::err))
     }
 
-    /// After the first call: where the positions end, and how many parts the directory is worth.
+    /// Estimates, after the first call, the end of the positions and the number of parts that the directory
+    /// is worth.
     fn survey(&mut self, rows: &Rows) {
         let (Some(part), true) = (self.parts.first(), rows.len() > 0) else {
             return;
@@ -357,7 +360,7 @@ impl Listing {
             Positions::Opaque => 0,
             Positions::Hash => 1 << 63,
             Positions::Offset => self.size / 8,
-            // `st_size` is twice the length of all names.
+            // On btrfs `st_size` is twice the length of all names.
             Positions::Index => {
                 let name = rows.name_bytes() as f64 / entries;
                 whole(self.size as f64 / 2.0 / name * self.spread)
@@ -367,20 +370,20 @@ impl Listing {
         self.most = self.most.min((all / WORTH_A_PART).max(1) as usize);
     }
 
-    /// Takes in what a cut came to: perhaps a new part, and its first rows.
+    /// Stores the result of a split: a new part and its first rows, if it succeeded.
     pub(super) fn take_in_cut(&mut self, cut: Cut) -> (Rows, Option<Problem>) {
         self.cutting -= 1;
         let nothing = (Rows::default(), None);
         let mut listed = match cut.listed {
             Ok(listed) => listed,
             Err(_) => {
-                // No descriptor left, or no permission any more: what is open goes on.
+                // No descriptor is available, or permission was withdrawn. The open streams continue.
                 self.most = self.parts.len().max(1);
                 return nothing;
             }
         };
         let Some(first) = listed.first_known() else {
-            // There is nothing, or next to nothing: the guess was at or beyond the end.
+            // Fewer than two positions are known: the guess was near or beyond the end.
             if listed.over == Some(Ok(())) {
                 self.space = self.space.min(cut.guess);
             }
@@ -412,7 +415,7 @@ impl Listing {
 }
 
 impl Stream {
-    /// One getdents64(2).
+    /// Calls getdents64(2) once.
     pub(super) fn read(mut self) -> Listed {
         let mut buffer: Vec<u8> = Vec::with_capacity(self.room);
         let mut rows = Rows::with_capacity(self.room / 48, self.room / 3);
@@ -435,7 +438,7 @@ impl Stream {
                         buffer = Vec::with_capacity(self.room);
                         continue 'call;
                     }
-                    // A directory that was removed has no entries any more, as readdir(3) has it.
+                    // A directory that was removed has no entries, as in readdir(3).
                     Some(Err(Errno::NOENT)) => {
                         over = Some(Ok(()));
                         break 'call;
@@ -471,7 +474,7 @@ impl Stream {
 }
 
 impl Cut {
-    /// Puts a new descriptor of the directory there and reads what comes.
+    /// Opens the directory again, seeks to a guessed position, and reads there.
     pub(super) fn at(directory: &Directory, guess: u64, room: usize) -> Cut {
         let listed = directory.again().and_then(|fd| {
             rustix::fs::seek(&fd, SeekFrom::Start(guess))?;
@@ -489,26 +492,26 @@ impl Cut {
 }
 
 impl Listed {
-    /// The first row whose position is known and greater than the one before it. Of the first dirent
-    /// after a seek only a lower bound is known.
+    /// The first row whose position is known and greater than the one before it. The position of the first
+    /// dirent after a seek is only a lower bound.
     fn first_known(&self) -> Option<usize> {
         (2..self.positions.len()).find(|&i| self.positions[i] > self.positions[i - 1])
     }
 }
 
-/// Notices a stream that goes round in a circle (Brent's algorithm): a broken or hostile filesystem
-/// that leads from one position back to an earlier one would be listed for ever.
+/// Detects a stream that repeats itself (Brent's algorithm). A broken or hostile filesystem that leads from
+/// a position to an earlier one would otherwise be listed endlessly.
 #[derive(Debug, Default)]
 struct Circle {
-    /// A position it has been at, and what came first there.
+    /// A remembered position, with the first inode number and the length of the names there.
     been: Option<(u64, u64, usize)>,
-    /// Calls since then, and after how many another one is remembered.
+    /// The calls since then, and the number of calls after which another position is remembered.
     calls: u64,
     patience: u64,
 }
 
 impl Circle {
-    /// Whether the call that began at this position and brought these rows has been made before.
+    /// Returns true if a call with this position and these rows was made before.
     fn closes(&mut self, start: u64, rows: &Rows) -> bool {
         let Some(first) = rows.records.first() else {
             return false;
@@ -527,7 +530,7 @@ impl Circle {
     }
 }
 
-/// A number without its fraction.
+/// Converts a float to an integer, without its fraction.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -559,10 +562,10 @@ mod tests {
             };
             listed.first_known()
         };
-        // Of the first only a lower bound is known: the second may have the same.
+        // The first position is only a lower bound. The second entry may have the same one.
         assert_eq!(first_known(&[10, 12]), None);
         assert_eq!(first_known(&[10, 12, 13]), Some(2));
-        // Equal hashes are not torn apart.
+        // Equal hashes are not separated.
         assert_eq!(first_known(&[10, 12, 12, 12, 15]), Some(4));
         assert_eq!(first_known(&[10, 10, 10]), None);
         assert_eq!(first_known(&[]), None);
@@ -592,7 +595,7 @@ mod tests {
         }
         let mut circle = Circle::default();
         assert!(!(0..10_000).any(|call| circle.closes(call, &rows(call))));
-        // The same position with other entries: a filesystem that keeps its own count.
+        // The same position with other entries is no repetition: some filesystems keep their own count.
         let mut circle = Circle::default();
         assert!(!(0..10_000).any(|call| circle.closes(0, &rows(call))));
     }

@@ -1,10 +1,9 @@
 //! Metadata: statx(2) and extended attributes of the entries of one batch.
 //!
-//! Every question is asked relative to the open directory, by name: no path is built, and a renamed
-//! directory is still the same one. For extended attributes that takes listxattrat(2), which kernels
-//! before 6.13 don't have; there the name is appended to `/proc/self/fd/N`, which needs no privilege
-//! either, only a mounted /proc. (Opening each file to ask it would need permission to read it, and
-//! does not work for symbolic links and devices.)
+//! All queries are relative to the open directory, by name. No path is built, and renaming the directory
+//! has no effect. For extended attributes this needs listxattrat(2) (Linux 6.13). On older kernels the name
+//! is appended to `/proc/self/fd/N`. This needs no privilege, but a mounted /proc. (Opening each file for
+//! the query would need permission to read it, and does not work for symbolic links and devices.)
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -19,19 +18,19 @@ use crate::retry;
 use crate::support::Support;
 use crate::sys::{Errno, xattr};
 
-/// Which extended attributes a scan brings.
+/// The extended attributes that a scan reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Xattrs {
-    /// None, and does not ask for any.
+    /// No attributes.
     #[default]
     None,
-    /// Their names: listxattr(2).
+    /// The names: listxattr(2).
     Names,
-    /// Names and values: a getxattr(2) for each name.
+    /// The names and values: one getxattr(2) for each name.
     Values,
 }
 
-/// What a scan asks about each entry.
+/// The metadata that a scan asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Questions {
     pub(crate) fields: Option<StatxMask>,
@@ -41,7 +40,7 @@ pub(crate) struct Questions {
 }
 
 impl Questions {
-    /// Whether there is nothing to be asked: the names are all.
+    /// Returns true if only names are needed.
     pub(crate) fn is_none(&self) -> bool {
         self.fields.is_none() && self.xattrs == Xattrs::None
     }
@@ -55,8 +54,8 @@ impl Questions {
         flags
     }
 
-    /// Asks about the rows that have not been asked about. Stops early when the time has come, or
-    /// when nobody wants to know any more.
+    /// Asks about the rows that have not been asked about. Stops early at the time `until`, or if the scan
+    /// was cancelled.
     pub(super) fn ask(
         &self,
         directory: &Directory,
@@ -127,7 +126,7 @@ impl Questions {
             });
             match value {
                 Ok(()) => found.push(attribute.to_bytes(), Some(room)),
-                // Removed meanwhile, or not for us to read (`trusted.*`, ACLs): its name is known.
+                // The attribute was removed, or may not be read (`trusted.*`, ACLs). Its name is known.
                 Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {
                     found.push(attribute.to_bytes(), None);
                 }
@@ -138,13 +137,13 @@ impl Questions {
     }
 }
 
-/// What most answers fit in.
+/// The buffer size that most results fit.
 const ROOM: usize = 256;
-/// What every answer fits in: a value and a list of names are at most 64 KiB (xattr(7)). A broken
-/// filesystem may want more and more.
+/// The buffer size that every result fits: a value and a list of names are at most 64 KiB (xattr(7)). It
+/// limits the memory that a broken filesystem can demand.
 const ROOM_FOR_ANY: usize = 128 << 10;
 
-/// Asks until the whole answer fits: its size can change between two questions.
+/// Repeats a query until the whole result fits. The size can change between two queries.
 fn whole(room: &mut Vec<u8>, ask: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<(), Errno> {
     room.resize(room.capacity().max(ROOM), 0);
     loop {
@@ -162,14 +161,14 @@ fn whole(room: &mut Vec<u8>, ask: impl Fn(&mut [u8]) -> Result<usize, Errno>) ->
     }
 }
 
-/// Whether the calls relative to a directory work here.
+/// True if the calls relative to a directory work.
 static RELATIVE: Support = Support::untried();
 
-/// Asks relative to a directory if that works here, else by a path through /proc.
+/// Asks relative to a directory if that works, otherwise by a path through /proc.
 fn ask_either(mut ask: impl FnMut(Way) -> Result<usize, Errno>) -> Result<usize, Errno> {
     if !RELATIVE.is_refused() {
         match ask(Way::Relative) {
-            // A sandbox that does not know the call says EPERM; so may a file. The path decides.
+            // A sandbox may return EPERM for an unknown call, and so may a file. The call by path decides.
             Err(Errno::NOSYS) => RELATIVE.refused(),
             Err(Errno::PERM) if !RELATIVE.works() => RELATIVE.refused(),
             answer => {
@@ -183,7 +182,7 @@ fn ask_either(mut ask: impl FnMut(Way) -> Result<usize, Errno>) -> Result<usize,
     ask(Way::ThroughProc)
 }
 
-/// How a file in an open directory is named to the kernel.
+/// The way in which a file in an open directory is named in a system call.
 #[derive(Clone, Copy)]
 enum Way {
     Relative,
@@ -221,7 +220,7 @@ fn get(
     }
 }
 
-/// A path to the entry that does not depend on where its directory is.
+/// A path to the entry that is valid even if the directory is moved.
 fn through_proc(directory: BorrowedFd<'_>, name: &CStr) -> Vec<u8> {
     let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
     path.extend_from_slice(name.to_bytes());
@@ -232,10 +231,10 @@ fn through_proc(directory: BorrowedFd<'_>, name: &CStr) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Both ways where both are to be had: each kernel uses but one of them.
+    /// Compares both ways if the kernel has both. A kernel without the calls has only one.
     #[test]
     fn both_ways_of_naming_an_entry_say_the_same() {
-        // On a real filesystem: where temporary files go may have no attributes.
+        // Beside the test program: the filesystem for temporary files may have no attributes.
         let program = std::env::current_exe().unwrap();
         let dir = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
         let path = dir.path().join("file");

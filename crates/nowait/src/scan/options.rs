@@ -1,4 +1,4 @@
-//! How a directory is scanned, as the program asks for it.
+//! The options of a scan.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::metadata::StatxMask;
 use crate::task_group::{Job, TaskGroup};
 
-/// How a directory is to be scanned.
+/// Options for a scan.
 ///
 /// ```
 /// use nowait::scan::{Options, Order, StatxMask, Xattrs};
@@ -40,7 +40,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Names only, unordered, a window of 65,536 entries or 32 MiB, on the process's engine.
+    /// Names only, unordered, a window of 65,536 entries and 32 MiB, on the process's engine.
     pub fn new() -> Options {
         Options {
             wish: Arc::new(Wish {
@@ -66,44 +66,44 @@ impl Options {
         Arc::make_mut(&mut self.wish)
     }
 
-    /// Asks for these fields of each entry: statx(2), of a symbolic link itself.
+    /// Asks for these fields of each entry: statx(2). Symbolic links are not followed.
     #[must_use]
     pub fn metadata(mut self, fields: StatxMask) -> Options {
         self.wish().questions.fields = Some(fields);
         self
     }
 
-    /// Asks what a symbolic link leads to, instead of the link itself.
+    /// Follows symbolic links: asks for the metadata of their targets.
     #[must_use]
     pub fn follow(mut self, yes: bool) -> Options {
         self.wish().questions.follow = yes;
         self
     }
 
-    /// Takes what a network filesystem has cached, however old (`AT_STATX_DONT_SYNC`).
+    /// Accepts the cached attributes of a network filesystem, however old they are (`AT_STATX_DONT_SYNC`).
     #[must_use]
     pub fn dont_sync(mut self, yes: bool) -> Options {
         self.wish().questions.dont_sync = yes;
         self
     }
 
-    /// Brings extended attributes.
+    /// Reads extended attributes.
     #[must_use]
     pub fn xattrs(mut self, which: Xattrs) -> Options {
         self.wish().questions.xattrs = which;
         self
     }
 
-    /// In which order entries come.
+    /// Sets the order of the entries.
     #[must_use]
     pub fn order(mut self, order: Order) -> Options {
         self.wish().order = order;
         self
     }
 
-    /// How many entries, and bytes of names, metadata and attributes, may be between being listed and
-    /// being handed out. Listing waits when there is no more room. Raised to what one system call
-    /// brings; a scan by name ignores it.
+    /// Sets the limits for entries, and for bytes of names, metadata and attributes, that are listed and
+    /// not yet returned. Listing waits when a limit is reached. The window holds at least the entries of
+    /// one system call. A scan by name ignores the limits.
     #[must_use]
     pub fn window(mut self, entries: usize, bytes: usize) -> Options {
         self.wish().entries = entries.max(1);
@@ -111,45 +111,45 @@ impl Options {
         self
     }
 
-    /// Ends after so many entries.
+    /// Ends the scan after `entries` entries.
     #[must_use]
     pub fn at_most(mut self, entries: u64) -> Options {
         self.wish().at_most = entries;
         self
     }
 
-    /// Insists on the number of parts that are listed at the same time. Where positions can't be cut
-    /// it stays 1.
+    /// Sets the number of parts that are listed in parallel, instead of the plan's choice. It has no effect
+    /// on filesystems whose directory positions cannot be split.
     #[must_use]
     pub fn parts(mut self, parts: usize) -> Options {
         self.insisted.parts = Some(parts);
         self
     }
 
-    /// Insists on the order in which metadata is asked for.
+    /// Sets the order in which metadata is asked for, instead of the plan's choice.
     #[must_use]
     pub fn stat_order(mut self, stat_order: StatOrder) -> Options {
         self.insisted.stat_order = Some(stat_order);
         self
     }
 
-    /// Insists on how many workers at most help; never more than half of the engine's.
+    /// Sets the maximum number of workers. It is never more than half of the engine's.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Options {
         self.insisted.workers = Some(workers);
         self
     }
 
-    /// On this engine's workers, instead of the process's engine's.
+    /// Uses this engine's workers instead of those of the process's engine.
     #[must_use]
     pub fn engine(mut self, engine: &Engine) -> Options {
         self.engine = Some(engine.clone());
         self
     }
 
-    /// Whether a blocking scan begins in the caller (it does if this is not set): a small directory
-    /// that is cached is done there before a worker could begin. Without it nothing but the opening
-    /// is done in the caller, which therefore is never held by a device.
+    /// If true, a blocking scan begins in the calling thread. This is the default: a small cached directory
+    /// is scanned there before a worker could start. If false, the calling thread only opens the directory,
+    /// and never waits for a device after that.
     #[must_use]
     pub fn caller(mut self, yes: bool) -> Options {
         self.caller = yes;
@@ -166,7 +166,7 @@ impl Options {
         (self.group_for("scan", progress, &directory), plan)
     }
 
-    /// A group of its own for another job.
+    /// A task group for another job.
     pub(crate) fn group_for<J: Job>(
         &self,
         name: &'static str,
@@ -176,17 +176,17 @@ impl Options {
         TaskGroup::new(name, job, of.subject(), self.engine.clone(), self.caller)
     }
 
-    /// Entries that may be between being listed and being handed out.
+    /// The maximum number of entries that are listed and not yet returned.
     pub(crate) fn entries(&self) -> usize {
         self.wish.entries
     }
 
-    /// Whether links are followed.
+    /// Returns true if symbolic links are followed.
     pub(crate) fn follows(&self) -> bool {
         self.wish.questions.follow
     }
 
-    /// The decision: how this directory is scanned.
+    /// The decision how this directory is scanned.
     pub(crate) fn progress(&self, directory: &Arc<Directory>) -> Progress {
         let mut plan = plan::choose(directory.filesystem(), self.insisted);
         if self.wish.order == Order::Inode {

@@ -1,37 +1,37 @@
-//! Order: in which order entries are asked about, and in which they are handed out.
+//! The order in which metadata is asked for, and the order in which entries are returned.
 //!
-//! What is listed is gathered until a run of it is worth sorting; the run is then dealt into batches,
-//! for workers to ask about. Inodes lie on the device roughly in the order of their numbers, and many
-//! share a block: asked about in that order, each block is read once, and forwards.
+//! Listed entries are gathered until there are enough to be worth sorting. They are then divided into
+//! batches, which workers ask about. Inodes lie on the device roughly in the order of their numbers, and
+//! many share a block. In that order each block is read once, and the device reads forwards.
 
 use std::collections::VecDeque;
 
 use super::entry::Rows;
 
-/// In which order a scan hands entries out.
+/// The order in which a scan returns entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// In whatever order they are ready.
+    /// Entries are returned as soon as they are ready.
     #[default]
     Unordered,
-    /// By inode number, run after run: half a window is listed, sorted and handed out, while the next
-    /// half is listed.
+    /// By inode number within each run: half a window is listed, sorted and returned, while the next half
+    /// is listed.
     Inode,
-    /// By name, byte by byte. The whole directory is held in memory first: the window does not bound
-    /// it.
+    /// By name, compared byte by byte. The whole directory is held in memory first. The window does not
+    /// limit it.
     Name,
 }
 
-/// In which order a scan asks for metadata.
+/// The order in which a scan asks for metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StatOrder {
-    /// As the directory lists the names.
+    /// The order of the directory's listing.
     Listed,
-    /// By inode number, run by run.
+    /// By inode number within each run.
     Inode,
 }
 
-/// Deals what was listed into batches of at most `size` entries.
+/// Divides listed entries into batches of at most `size` entries.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "there are far fewer buffers, and entries in each"
@@ -69,7 +69,7 @@ pub(super) fn by_name(all: &[Rows], size: usize) -> VecDeque<Rows> {
     collect(all, &keys, size, |key| *key)
 }
 
-/// Batches of the entries that the keys name, in their order.
+/// Batches of the entries that `keys` refer to, in the order of `keys`.
 fn collect<K>(
     from: &[Rows],
     keys: &[K],

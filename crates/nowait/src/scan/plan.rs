@@ -1,34 +1,34 @@
-//! The decision how a directory is scanned, from what is known of its filesystem and its device. What
-//! shows only while it runs (is it cached? does the device make us wait?) tunes the number of workers
-//! then; see `task_group.rs`.
+//! The decision how a directory is scanned, from its filesystem and its device. The number of workers is
+//! adjusted while the scan runs, when it is known if the directory is cached and if the device is slow; see
+//! `task_group.rs`.
 
 use super::order::StatOrder;
 use crate::filesystem::Filesystem;
 use crate::task_group::processors;
 
-/// How a directory is scanned.
+/// The plan of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan {
-    /// In how many parts at most its names are listed at the same time; 1 where the filesystem's
-    /// directory positions can't be cut. A small directory is never cut.
+    /// The maximum number of parts that are listed in parallel. It is 1 if the filesystem's directory
+    /// positions cannot be split. A small directory is never split.
     pub parts: usize,
-    /// In which order metadata is asked for.
+    /// The order in which metadata is asked for.
     pub stat_order: StatOrder,
-    /// How many workers at most help. As many as there are processors as long as nothing has to wait
-    /// for the device, all of them when it has.
+    /// The maximum number of workers. While nothing waits for the device, only as many help as there are
+    /// processors.
     pub workers: usize,
-    /// Whether many workers ask about the first entry of each batch only, which brings its block, and
-    /// one of them about the rest: where lookups in one directory keep each other waiting.
+    /// If true, many workers ask about the first entry of each batch, which loads its block, and one worker
+    /// asks about the rest. This is used if lookups in one directory block each other.
     pub prefetch_first: bool,
-    /// The filesystem that this was chosen for, where its name is known.
+    /// The name of the filesystem that the plan was chosen for, if it is known.
     pub filesystem: Option<&'static str>,
-    /// Whether its device calls itself rotating, as every disk of many virtual machines does; `None`
-    /// where there is no block device, or none that can be found.
+    /// True if the block device reports itself as rotating, as the disks of many virtual machines do.
+    /// `None` if there is no block device or it cannot be found.
     pub rotating: Option<bool>,
 }
 
-/// What the caller insists on.
+/// The caller's settings, which override the plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Insisted {
     pub(super) parts: Option<usize>,
@@ -36,38 +36,38 @@ pub(super) struct Insisted {
     pub(super) workers: Option<usize>,
 }
 
-/// Parts and workers for a device with a queue. More bring nothing on a disk of 1 ms with 64 places,
-/// and are taken from others.
+/// Parts and workers for a device with a queue. More did not help on a disk with a latency of 1 ms and a
+/// queue of 64, and would be taken from other users.
 const PARTS: usize = 32;
 const WORKERS: usize = 32;
 
 const EXT: u64 = 0xef53;
 const XFS: u64 = 0x5846_5342;
 const BTRFS: u64 = 0x9123_683e;
-/// Filesystems that have no device, or none to speak of: tmpfs, ramfs, proc, sysfs, devtmpfs' kin.
+/// Filesystems without a device: tmpfs, ramfs, proc, sysfs and similar ones.
 const NO_DEVICE: [u64; 4] = [0x0102_1994, 0x8584_58f6, 0x9fa0, 0x6265_6572];
-/// Lustre: its client prefetches attributes for one thread that asks in the directory's own order,
-/// and stops doing so for any other.
+/// Lustre: its client prefetches attributes if one thread asks in the directory's order, and stops doing so
+/// otherwise.
 const LUSTRE: u64 = 0x0bd0_0bd0;
 
-/// Chooses.
+/// Chooses the plan.
 pub(super) fn choose(filesystem: &Filesystem, insisted: Insisted) -> Plan {
     let rotating = filesystem.rotating();
     let (parts, stat_order, workers) = match filesystem.magic() {
         EXT | XFS | BTRFS => (PARTS, StatOrder::Inode, WORKERS),
         magic if NO_DEVICE.contains(&magic) => (1, StatOrder::Listed, processors()),
         LUSTRE => (1, StatOrder::Listed, 1),
-        // Whatever it is, its heads move.
+        // A rotating disk, whatever the filesystem.
         _ if rotating == Some(true) => (1, StatOrder::Inode, WORKERS),
-        // A network, a daemon, layers of others, or unknown: inode numbers may mean nothing there,
-        // but answers can be waited for in parallel.
+        // A network filesystem, a daemon, a stack of others, or unknown. Inode numbers may have no meaning
+        // there, but queries can wait in parallel.
         _ => (1, StatOrder::Listed, WORKERS),
     };
     Plan {
         parts: insisted.parts.unwrap_or(parts).max(1),
         stat_order: insisted.stat_order.unwrap_or(stat_order),
-        // A lookup holds the root block of the directory's index for itself, and who waits for it is
-        // given it asleep: two workers with everything in memory are slower than one.
+        // On xfs a lookup locks the root block of the directory's index, and a thread that waits for the
+        // lock sleeps. With everything in memory, two workers are slower than one.
         prefetch_first: filesystem.magic() == XFS,
         workers: insisted.workers.unwrap_or(workers).max(1),
         filesystem: filesystem.name(),

@@ -1,4 +1,4 @@
-//! How far the scan of one directory is: what is listed, gathered, asked about, and ready.
+//! The state of the scan of one directory: entries that are listed, gathered, asked about, and ready.
 //!
 //! ```text
 //!  listing ─► gathered ─► deal (sort) ─► to ask ─► asking ─► ready ─► handed out
@@ -6,7 +6,7 @@
 //!  └──────────────── at most a window of entries and bytes ───────────┘
 //! ```
 //!
-//! `pick` is the decision what a worker does next, and `take_in` what follows from it.
+//! `pick` decides the next piece of work for a worker. `take_in` applies its result.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -23,26 +23,26 @@ use crate::cast::to_usize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::task_group::Job;
 
-/// Entries of a batch: enough that handing it over costs nothing beside what it is asked.
+/// Entries of a batch. With so many, the cost of handing a batch over is small beside that of its queries.
 const BATCH: usize = 128;
-/// Entries of a batch where each question may wait for the device: many workers share a run.
+/// Entries of a batch if each query may wait for the device, so that many workers share a run.
 const SLOW_BATCH: usize = 32;
 
-/// What is wanted of a scan.
+/// The options of a scan.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
     pub(crate) questions: Questions,
     pub(crate) order: Order,
-    /// Entries and bytes that may be between being listed and being handed out.
+    /// The limits for entries and bytes that are listed and not yet returned.
     pub(crate) entries: usize,
     pub(crate) bytes: usize,
-    /// Entries after which the listing ends.
+    /// The number of entries after which the listing ends.
     pub(crate) at_most: u64,
-    /// Results are counted and dropped.
+    /// If true, results are counted and dropped.
     pub(crate) drop: bool,
 }
 
-/// What a scan has done so far.
+/// The work that a scan has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) listed: u64,
@@ -64,31 +64,31 @@ impl Counts {
 
 #[derive(Debug)]
 pub(crate) struct Progress {
-    /// Until there is nothing more to be done with it.
+    /// `None` when no work remains for the directory.
     directory: Option<Arc<Directory>>,
     path: Option<Arc<Path>>,
     wish: Arc<Wish>,
     plan: Plan,
     listing: Listing,
-    /// Workers that are listing now.
+    /// The number of workers that are listing.
     listers: usize,
-    /// Listed, not yet dealt into batches.
+    /// Entries that are listed and not yet divided into batches.
     gathered: Vec<Rows>,
     gathered_entries: usize,
-    /// Somebody is dealing.
+    /// True while a worker divides entries into batches.
     dealing: bool,
     to_ask: VecDeque<Numbered>,
     asking: usize,
     /// Batches whose first entry has been asked about, so that the block of the others is cached.
     scouted: VecDeque<Numbered>,
-    /// Somebody is asking about the rest of one.
+    /// True while a worker asks about the rest of such a batch.
     following: bool,
-    /// By the number of their first entry.
+    /// Complete batches, by the number of their first entry.
     ready: BTreeMap<u64, Rows>,
-    /// Of a scan by name: everything, before it is sorted.
+    /// For a scan by name: all entries, before they are sorted.
     whole: Option<Vec<Rows>>,
     sorting: bool,
-    /// The number of the next entry to be dealt, and to be handed out.
+    /// The number of the next entry to be put into a batch, and of the next one to be returned.
     dealt: u64,
     handed: u64,
     /// Entries and bytes in the window.
@@ -96,27 +96,27 @@ pub(crate) struct Progress {
     bytes: usize,
     errors: VecDeque<Error>,
     counts: Counts,
-    /// Whether whoever has other directories as well lets this one list on, and cut.
+    /// The permissions given by a walk, which has other directories as well.
     leave: Leave,
 }
 
-/// What a walk allows each of its directories.
+/// The permissions that a walk gives to each of its directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leave {
-    /// There is room for more entries.
+    /// The window has room for more entries.
     pub(crate) list: bool,
-    /// There are descriptors for more parts.
+    /// Descriptors are available for more parts.
     pub(crate) cut: bool,
 }
 
-/// A batch and the number of its first entry, in the order in which they are handed out.
+/// A batch and the number of its first entry, in the order of return.
 #[derive(Debug)]
 pub(crate) struct Numbered {
     number: u64,
     rows: Rows,
 }
 
-/// Something for a worker to do.
+/// A piece of work for a worker.
 #[derive(Debug)]
 pub(crate) struct Piece {
     directory: Arc<Directory>,
@@ -142,17 +142,17 @@ enum What {
     },
 }
 
-/// How much of a batch is asked about at a time.
+/// The part of a batch that is asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Share {
     Whole,
-    /// Its first entry, which brings the block.
+    /// Its first entry, whose query loads the block.
     First,
-    /// The others, after that.
+    /// All other entries, after the first.
     Rest,
 }
 
-/// What came of it.
+/// The result of a piece.
 #[derive(Debug)]
 pub(crate) struct Done(Outcome);
 
@@ -208,17 +208,17 @@ impl Progress {
         self.listing.may_cut(leave.cut);
     }
 
-    /// Descriptors that it has open.
+    /// The number of open descriptors.
     pub(crate) fn descriptors(&self) -> usize {
         1 + self.listing.parts()
     }
 
-    /// Entries that are listed and not handed out.
+    /// The number of entries that are listed and not yet returned.
     pub(crate) fn entries(&self) -> usize {
         self.entries
     }
 
-    /// Whether everything has been handed out.
+    /// Returns true if everything has been returned.
     pub(crate) fn is_over(&self) -> bool {
         self.all_done() && !self.has_out()
     }
@@ -231,8 +231,8 @@ impl Progress {
         self.counts
     }
 
-    /// What to do next. Listing comes first, as long as there is room: it is what gives the others
-    /// something to do, and a run that is longer sorts better. Then what is listed is asked about.
+    /// Chooses the next piece. Listing comes first while there is room: it creates work for others, and
+    /// longer runs sort better. After that, listed entries are asked about.
     pub(crate) fn pick(&mut self, slow: bool) -> Option<Piece> {
         let directory = self.directory.clone()?;
         let what = if self.may_list() {
@@ -272,7 +272,7 @@ impl Progress {
         })
     }
 
-    /// How many pieces could be begun now, roughly; 0 exactly if there is none.
+    /// The approximate number of pieces that could start now. It is 0 if and only if there is none.
     pub(crate) fn waiting(&self) -> usize {
         let list = if self.may_list() {
             self.plan.parts.saturating_sub(self.listers).max(1)
@@ -285,7 +285,7 @@ impl Progress {
             + usize::from(self.may_sort())
     }
 
-    /// The next batch that is to be asked about, and how much of it.
+    /// The next batch to ask about, and the part of it.
     fn next_to_ask(&mut self, slow: bool) -> Option<(Numbered, Share)> {
         if self.may_follow() {
             return Some((self.scouted.pop_front()?, Share::Rest));
@@ -298,19 +298,19 @@ impl Progress {
         Some((self.to_ask.pop_front()?, share))
     }
 
-    /// Whether somebody is wanted for the rest of a batch.
+    /// Returns true if a worker may ask about the rest of a batch.
     fn may_follow(&self) -> bool {
         !self.following && !self.scouted.is_empty()
     }
 
-    /// Whether it says something of the device that a piece slept, or did not. What follows a scout
-    /// does not meet it.
+    /// Returns true if a piece shows that the device is slow or fast. The rest of a batch whose first entry
+    /// was asked about does not reach the device.
     pub(crate) fn tells(piece: &Piece) -> bool {
         !matches!(piece.what, What::Ask(_, Share::Rest))
     }
 
-    /// Whether there is something to list and room for it. What workers that are listing may bring is
-    /// reckoned with; a window that is smaller than one step takes one at a time.
+    /// Returns true if there is something to list and room for it. The entries that listing workers may
+    /// return are counted. If the window is smaller than one step, one step runs at a time.
     fn may_list(&self) -> bool {
         if !self.leave.list || !self.listing.has_step() || self.gathered_entries >= self.run() {
             return false;
@@ -324,7 +324,7 @@ impl Progress {
         fits || (self.listers == 0 && self.entries == 0)
     }
 
-    /// Bytes that an entry with a name of ordinary length takes.
+    /// The bytes that an entry with a name of ordinary length takes.
     fn entry_bytes(&self) -> usize {
         Rows::bytes_of_an_entry(self.has_metadata())
     }
@@ -333,7 +333,8 @@ impl Progress {
         self.wish.questions.fields.is_some()
     }
 
-    /// Entries that are sorted at a time: half a window, so that the other half is listed meanwhile.
+    /// The number of entries that are sorted together: half a window, so that the other half can be listed
+    /// meanwhile.
     fn run(&self) -> usize {
         if self.whole.is_some() {
             usize::MAX
@@ -342,7 +343,8 @@ impl Progress {
         }
     }
 
-    /// Whether to sort what is gathered: when it is a run, or when waiting would bring no more.
+    /// Returns true if gathered entries are to be sorted now: they are a whole run, or no more can be
+    /// listed.
     fn may_deal(&self) -> bool {
         if self.dealing || self.gathered.is_empty() {
             return false;
@@ -351,7 +353,7 @@ impl Progress {
         self.plan.stat_order == StatOrder::Listed || self.gathered_entries >= self.run() || no_more
     }
 
-    /// Whether everything is there that is to be sorted by name.
+    /// Returns true if everything that is to be sorted by name is complete.
     fn may_sort(&self) -> bool {
         self.whole.is_some() && self.all_asked()
     }
@@ -364,7 +366,7 @@ impl Progress {
             && self.none_to_ask()
     }
 
-    /// Does a piece.
+    /// Carries out a piece.
     pub(crate) fn carry_out(piece: Piece, until: Option<Instant>, over: &dyn Fn() -> bool) -> Done {
         let Piece {
             directory,
@@ -381,7 +383,7 @@ impl Progress {
             } => Outcome::Dealt(deal(gathered, stat_order, size)),
             What::Ask(mut batch, share) => {
                 let until = match share {
-                    // The time has come after the first.
+                    // Stop after the first entry.
                     Share::First => Some(Instant::now()),
                     Share::Whole | Share::Rest => until,
                 };
@@ -392,7 +394,7 @@ impl Progress {
         })
     }
 
-    /// Takes in what a piece came to.
+    /// Applies the result of a piece.
     pub(crate) fn take_in(&mut self, done: Done) {
         match done.0 {
             Outcome::Listed(listed) => {
@@ -424,7 +426,7 @@ impl Progress {
                         self.scouted.push_back(batch);
                         return;
                     }
-                    // A caller that had no more time: workers share the rest.
+                    // The time of the calling thread was used up. Workers share the rest.
                     let rest = batch.rows.split_off();
                     let mut number = batch.number + batch.rows.len() as u64;
                     for rows in slices(rest, SLOW_BATCH / 2) {
@@ -445,7 +447,7 @@ impl Progress {
         }
     }
 
-    /// Takes in names.
+    /// Stores listed names.
     fn listed(&mut self, mut rows: Rows, problem: Option<Problem>) {
         self.listers -= 1;
         self.counts.cuts = self.listing.cuts();
@@ -470,7 +472,7 @@ impl Progress {
         }
     }
 
-    /// Takes in a batch that nothing more is to be asked about.
+    /// Stores a complete batch.
     fn asked(&mut self, batch: Numbered) {
         let Numbered { number, rows } = batch;
         self.counts.done += rows.len() as u64;
@@ -486,7 +488,7 @@ impl Progress {
         }
     }
 
-    /// Something to hand out: a batch, or why the listing is not whole.
+    /// Returns the next result: a batch, or the reason why the listing is incomplete.
     pub(crate) fn hand_out(&mut self) -> Option<Result<Batch>> {
         if let Some(rows) = self.next_ready() {
             self.handed += rows.len() as u64;
@@ -494,14 +496,14 @@ impl Progress {
             self.bytes = self.bytes.saturating_sub(rows.bytes(self.has_metadata()));
             return Some(Ok(Batch::new(self.path.clone(), rows)));
         }
-        // After what was listed before it.
+        // Errors come after all entries that were listed before.
         if self.ready.is_empty() && self.none_to_ask() {
             return self.errors.pop_front().map(Err);
         }
         None
     }
 
-    /// Whether nothing that is dealt has yet to be asked about.
+    /// Returns true if every batch has been asked about.
     fn none_to_ask(&self) -> bool {
         self.to_ask.is_empty() && self.scouted.is_empty() && self.asking == 0
     }
@@ -521,7 +523,7 @@ impl Progress {
         }
     }
 
-    /// Closes the directory if all that is left is to be handed out.
+    /// Closes the directory if no work remains except returning results.
     pub(crate) fn close(&mut self) {
         if self.all_done() {
             self.directory = None;
@@ -532,7 +534,7 @@ impl Progress {
         self.all_asked() && !self.may_sort() && !self.sorting
     }
 
-    /// Nobody wants the rest.
+    /// Drops all work and results. Called on cancellation.
     pub(crate) fn give_up(&mut self) {
         self.directory = None;
         self.listing.stop();

@@ -1,8 +1,8 @@
-//! Readahead of a directory: its inodes are brought into the kernel's caches in the background, in the
-//! order in which they lie on the device, before somebody asks for them one by one.
+//! Readahead of a directory: loads its inodes into the kernel's caches in the background, in the order in
+//! which they lie on the device, before a program asks for them one by one.
 //!
-//! What `dirreadahead()` was to be (seed of the idea: Abhijith Das, linux-fsdevel, 2014): a scan whose
-//! results are dropped.
+//! It is a scan whose results are dropped. It corresponds to `dirreadahead()`, as proposed on linux-fsdevel
+//! by Abhijith Das in 2014.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::metadata::StatxMask;
 use crate::task_group::TaskGroup;
 
-/// How much to read ahead.
+/// Limits of a readahead.
 #[derive(Clone, Debug)]
 pub struct Limits {
     options: Options,
@@ -40,14 +40,14 @@ impl Limits {
         Limits { options }
     }
 
-    /// At most so many inodes: the first that the directory lists.
+    /// Sets the maximum number of inodes. The first ones in the directory's order are read.
     #[must_use]
     pub fn entries(mut self, entries: u64) -> Limits {
         self.options = self.options.at_most(entries);
         self
     }
 
-    /// Extended attributes as well (their names: what `ls -l` asks for).
+    /// Also reads the names of extended attributes, which `ls -l` asks for.
     #[must_use]
     pub fn xattrs(mut self, yes: bool) -> Limits {
         let which = if yes { Xattrs::Names } else { Xattrs::None };
@@ -55,14 +55,14 @@ impl Limits {
         self
     }
 
-    /// At most so many workers.
+    /// Sets the maximum number of workers.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Limits {
         self.options = self.options.workers(workers);
         self
     }
 
-    /// On this engine's workers.
+    /// Uses this engine's workers.
     #[must_use]
     pub fn engine(mut self, engine: &Engine) -> Limits {
         self.options = self.options.engine(engine);
@@ -70,12 +70,12 @@ impl Limits {
     }
 }
 
-/// A readahead that is going on. Dropping the handle lets it go on to its end.
+/// A readahead in progress. Dropping the handle does not end it.
 #[derive(Clone, Debug)]
 pub struct Readahead(Arc<TaskGroup<Progress>>);
 
-/// Begins to bring the inodes of a directory into the kernel's caches. Only the opening is done in the
-/// caller.
+/// Begins to load the inodes of a directory into the kernel's caches. The calling thread only opens the
+/// directory.
 ///
 /// ```
 /// use nowait::scan::{Limits, readahead};
@@ -87,16 +87,17 @@ pub struct Readahead(Arc<TaskGroup<Progress>>);
 /// ```
 ///
 /// # Errors
-/// As open(2) says, with the path; EAGAIN if there is no worker and none can be started.
+/// The errors of open(2), with the path; EAGAIN if there is no worker and none can be started.
 pub fn readahead(directory: impl AsRef<Path>, limits: &Limits) -> Result<Readahead> {
     begin(limits, Directory::blocking_open(directory.as_ref())?)
 }
 
-/// The same for an open directory. Its position moves, also that of other descriptors of the same open
-/// file: give it one of its own (openat(2) of `.`).
+/// As [`readahead`], for an open directory. The readahead moves the position of the open file, which
+/// duplicates of the descriptor share. Open the directory separately for it (openat(2) of `.`) if the position
+/// matters.
 ///
 /// # Errors
-/// ENOTDIR if it is none; else as [`readahead`].
+/// ENOTDIR if the descriptor is not a directory; otherwise as [`readahead`].
 pub fn readahead_of(directory: impl Into<OwnedFd>, limits: &Limits) -> Result<Readahead> {
     begin(limits, Directory::rewound(directory.into())?)
 }
@@ -108,23 +109,23 @@ fn begin(limits: &Limits, directory: Directory) -> Result<Readahead> {
 }
 
 impl Readahead {
-    /// How far it is: `done` counts inodes that are in the cache by now.
+    /// The work done so far. `done` counts the inodes that are in the cache.
     pub fn progress(&self) -> Stats {
         Stats::of(&self.0)
     }
 
-    /// Whether it has come to its end, or was cancelled.
+    /// Returns true if the readahead has ended or was cancelled.
     pub fn is_over(&self) -> bool {
         self.0.is_over()
     }
 
-    /// Waits until it is over.
+    /// Waits until the readahead has ended.
     pub fn blocking_wait(&self) {
-        // Nothing is handed out: the first answer is that it is over.
+        // No batches are returned. The first result is the end.
         let _ = self.0.next();
     }
 
-    /// Ends it. Returns at once; a worker that a device holds stays with it.
+    /// Ends the readahead. Returns immediately; a worker that waits for a device continues to wait.
     pub fn cancel(&self) {
         self.0.cancel();
     }

@@ -3,25 +3,25 @@
 use super::progress::{Counts, Progress};
 use crate::task_group::{Tally, TaskGroup};
 
-/// What a scan has done so far.
+/// The work that a scan has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Names that were listed.
+    /// Names listed.
     pub listed: u64,
-    /// Entries that nothing more is asked about.
+    /// Entries that are complete: nothing more is asked about them.
     pub done: u64,
-    /// Of those, entries whose metadata could not be had.
+    /// Complete entries whose metadata could not be read.
     pub failed: u64,
     /// Parts in which the directory was listed.
     pub parts: u64,
-    /// Pieces of it (a system call's worth of names, a batch of questions) that the caller did.
+    /// Pieces of work (the names of one system call, the metadata of one batch) done by the calling thread.
     pub by_caller: u64,
-    /// Pieces that workers did.
+    /// Pieces done by workers.
     pub by_workers: u64,
-    /// Pieces during which the device, or another thread, had to be waited for.
+    /// Pieces that waited for the device or for another thread.
     pub waited: u64,
-    /// The most workers that helped at the same time.
+    /// The largest number of workers at the same time.
     pub workers: usize,
 }
 

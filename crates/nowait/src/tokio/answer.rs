@@ -1,15 +1,15 @@
-//! What a call on a worker came to, on its way to the future that waits for the call.
+//! The result of a call made by a worker, passed to the future that waits for it.
 
 use std::io;
 use std::sync::{Arc, Mutex};
 
 use crate::sync::lock;
 
-/// Where a call leaves its result.
+/// The receiver of a call's result.
 #[derive(Debug)]
 pub(super) struct Answer<T>(Arc<Mutex<Option<T>>>);
 
-/// The call's end of it.
+/// The sender of a call's result.
 #[derive(Debug)]
 pub(super) struct Tell<T>(Arc<Mutex<Option<T>>>);
 
@@ -19,7 +19,7 @@ impl<T> Answer<T> {
         (Tell(answer.clone()), Answer(answer))
     }
 
-    /// The result of a call that was made.
+    /// The result of a call that has ended.
     pub(super) fn take(&self) -> io::Result<T> {
         lock(&self.0)
             .take()

@@ -1,15 +1,15 @@
-//! An open file description (open(2)) as a file's clones share it: the order of the calls at its
+//! An open file description (open(2)), shared by a file's clones. It orders the calls at the file's
 //! position.
 //!
-//! The kernel keeps the position of a regular file, and locks it during each call that uses it, also
-//! while that call waits for the device. A caller that must not wait therefore leaves the position
-//! alone while such a call is under way. Invariant: the caller uses the position only while no call of
-//! the file's clones is queued or running, and only with calls that don't wait; workers make all others,
-//! one at a time, in the order in which they were asked for.
+//! The kernel keeps the position of a regular file. It locks the position during each call that uses it,
+//! also while that call waits for the device. A calling thread that must not block therefore does not use
+//! the position during such a call. Invariant: the calling thread uses the position only while no call of
+//! the file's clones is queued or running, and only with calls that do not wait. Workers make all other
+//! calls, one at a time, in the order of their submission.
 //!
-//! Who else holds the description can't be seen: a child process, a duplicate of the descriptor. A try
-//! that has met such a holder's lock is noticed by the time it took. From then on all calls go to
-//! workers; for good, unless the first of them finds the lock free.
+//! Other holders of the description are unknown: a child process, or a duplicate of the descriptor. A try
+//! that has waited for such a holder's lock is noticed by its duration. From then on all calls go to
+//! workers. They do so permanently, unless the first of them finds the lock free.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -25,15 +25,15 @@ use crate::handle::Handle;
 use crate::op::{Call, Op};
 use crate::sync::lock;
 
-/// One for all clones of a file.
+/// The description that all clones of a file share.
 #[derive(Debug)]
 pub(super) struct Description {
     handle: Handle,
-    /// Callers share it during a try; a worker has it alone during a call.
+    /// Callers share the lock during a try. A worker holds it exclusively during a call.
     position: RwLock<()>,
-    /// How many calls are queued or running. Changed under the lock of `queued` only.
+    /// The number of calls that are queued or running. It is changed only under the lock of `queued`.
     asked: AtomicUsize,
-    /// The calls behind the one that runs.
+    /// The calls that wait for the running one.
     queued: Mutex<VecDeque<Queued>>,
     pace: AtomicU8,
 }
@@ -45,15 +45,15 @@ struct Queued {
     in_flight: Arc<OpState>,
 }
 
-/// Tries were quick so far.
+/// All tries so far were short.
 const QUICK: u8 = 0;
-/// A try took long; a worker is to find out if that was the position's lock.
+/// A try was long. A worker will find out if it waited for the position lock.
 const SUSPECTED: u8 = 1;
-/// Somebody else holds the position's lock for long.
+/// Another holder keeps the position lock for a long time.
 const SLOW: u8 = 2;
 
-/// A try that takes longer has waited for something: the position's lock, a processor, or a device
-/// that was slow to accept a readahead.
+/// A longer try has waited for something: the position lock, a processor, or a device that was slow to
+/// accept a readahead.
 const LONG: Duration = Duration::from_millis(1);
 
 impl Description {
@@ -67,9 +67,10 @@ impl Description {
         }
     }
 
-    /// Makes a call that does not wait for a device, if nobody is known to hold the position's lock.
+    /// Makes a call that does not wait for a device, unless the position lock is known or suspected to be
+    /// held.
     pub(super) fn at_once<T>(&self, engine: &Engine, call: impl FnOnce() -> T) -> Option<T> {
-        // In a forked child no worker could make it.
+        // In a forked child no worker could make the call.
         let quick =
             self.pace.load(Ordering::Relaxed) == QUICK || engine.check_process("try").is_err();
         if self.asked.load(Ordering::Acquire) > 0 || !quick {
@@ -84,8 +85,8 @@ impl Description {
         Some(made)
     }
 
-    /// Has a worker make a call, after all that were asked for before. There must be a place for it in
-    /// the engine.
+    /// Submits a call to a worker, to run after all calls submitted before. A place in the engine must have
+    /// been reserved.
     pub(super) fn ask(
         self: &Arc<Description>,
         engine: &Engine,
@@ -94,8 +95,8 @@ impl Description {
     ) -> Asked {
         let in_flight = Arc::new(OpState::new(waker));
         let (tell, answer) = Answer::new();
-        // Of other kinds of files the kernel locks no position: a read that waits must not keep the
-        // write that it waits for.
+        // For other file types the kernel locks no position. A read that waits must not hold up the write
+        // that it waits for.
         let turn = self.handle.is_regular().then(|| Turn(self.clone()));
         let asked = Asked {
             in_flight: in_flight.clone(),
@@ -130,7 +131,7 @@ impl Description {
         let _alone = self.position.write().unwrap_or_else(|e| e.into_inner());
         if self.pace.load(Ordering::Relaxed) == SUSPECTED {
             let begun = Instant::now();
-            // Takes the lock and does nothing else.
+            // Takes the position lock and does nothing else.
             let _ = rustix::fs::tell(&self.handle);
             let found = if begun.elapsed() > LONG { SLOW } else { QUICK };
             self.pace.store(found, Ordering::Relaxed);
@@ -139,8 +140,7 @@ impl Description {
     }
 }
 
-/// The right to be the one call that runs. Dropped, also without having been made, it lets the next
-/// one run.
+/// The right of one call to run. Dropping it starts the next call, even if this one was never made.
 struct Turn(Arc<Description>);
 
 impl Drop for Turn {
@@ -161,7 +161,7 @@ impl Drop for Turn {
     }
 }
 
-/// A call that was asked for.
+/// A submitted call.
 #[derive(Debug)]
 pub(super) struct Asked {
     in_flight: Arc<OpState>,
@@ -170,7 +170,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Waits until it has ended.
+    /// Waits until the call has ended.
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Ended> {
         let done = ready!(self.in_flight.poll(cx));
         let made = done.result.map_err(as_io).and_then(|_| self.answer.take());

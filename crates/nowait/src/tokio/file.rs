@@ -1,4 +1,4 @@
-//! File: what `tokio::fs::File` is, on the read path and the engine.
+//! File: the equivalent of `tokio::fs::File`, on the read path and the engine.
 
 use std::fmt;
 use std::fs::{File as StdFile, FileTimes, Metadata, Permissions};
@@ -27,41 +27,42 @@ use crate::provenance::ServedBy;
 use crate::read::Recent;
 use crate::sys;
 
-/// How much one read or write moves at most, unless it is told otherwise: tokio's 2 MiB.
+/// The most bytes that one read or write moves, unless set otherwise: 2 MiB, as in tokio.
 const MAX_BUF_SIZE: usize = 2 << 20;
 
-/// An open file on an engine, with the face and the behaviour of `tokio::fs::File`.
+/// An open file on an engine, with the interface and the behaviour of `tokio::fs::File`.
 ///
-/// [`AsyncRead`], [`AsyncWrite`] and [`AsyncSeek`] use and move the kernel's position of the open file,
-/// which its [clones](File::try_clone) share, and so does whoever has a duplicate of its descriptor: a
-/// child process, say, whose standard output it is. `read_at` and its kin need no position: they take
-/// `&self` and run at the same time. A write is done when the next `flush` has said so; dropping the file
-/// before does not undo it.
+/// [`AsyncRead`], [`AsyncWrite`] and [`AsyncSeek`] use and move the kernel's position of the open file.
+/// [Clones](File::try_clone) share the position, and so do duplicates of the descriptor, such as the
+/// standard output of a child process. `read_at` and the other positional methods need no position: they
+/// take `&self` and run concurrently. A write is complete when the next `flush` returns. Dropping the file
+/// earlier does not cancel the write.
 ///
-/// The kernel locks the position while a call uses it, also while that call waits for a device. Clones
-/// know of each other, and leave the position to the one that waits. Other holders (child processes,
-/// duplicates of the descriptor) can't be seen: if one of them waits for a device in a call at the
-/// position, the next read or write here that tries the page cache waits for it, in its caller, once.
-/// After a try that took more than a millisecond the calls of the file and its clones go to workers; for
-/// good, if the first of these finds the position locked.
+/// The kernel locks the position during a call that uses it, also while that call waits for a device.
+/// Clones know of each other's calls, and do not touch the position while one of them waits. Other holders
+/// of the open file (child processes, duplicates of the descriptor) are unknown to this library. If one of
+/// them waits for a device in a call that uses the position, the next read or write here that tries the
+/// page cache blocks the calling thread until that call returns. This happens once: after a try that took
+/// more than a millisecond, the calls of the file and its clones go to workers. They go to workers
+/// permanently if the first of them finds the position locked.
 ///
-/// What differs from tokio's: errors keep the kernel's number (`raw_os_error`); a seek that fails keeps
-/// what was read and not yet taken, where tokio's skips it.
+/// There are two differences from tokio. Errors keep the kernel's errno (`raw_os_error`). A seek that fails
+/// keeps data that was read and not yet returned; tokio's discards it.
 pub struct File {
     handle: Handle,
-    /// The file on its engine: from the start, or since the first use that needs one.
+    /// The file on its engine: set on opening, or on the first use that needs an engine.
     on: OnceBox<crate::File>,
     stream: Mutex<Stream>,
     most: usize,
 }
 
 impl File {
-    /// Takes in an open file. It goes on at its position, on the process's engine.
+    /// Converts an open file. The stream continues at the file's position, on the process's engine.
     pub fn from_std(std: StdFile) -> File {
         File::of(Handle::of_any(std.into()))
     }
 
-    /// A descriptor that was just opened, on an engine.
+    /// A newly opened descriptor on an engine.
     pub(super) fn on(fd: OwnedFd, engine: Engine) -> File {
         let file = File::of(Handle::of_any(fd));
         let _ = file
@@ -84,7 +85,7 @@ impl File {
         file_of(&self.on, &self.handle)
     }
 
-    /// Waits for what is on its way; then the stream is nobody else's.
+    /// Waits until no call of this file is queued or running, and locks the stream.
     async fn settled(&self) -> io::Result<(&crate::File, ::tokio::sync::MutexGuard<'_, Stream>)> {
         let file = self.file().map_err(as_io)?;
         let mut stream = self.stream.lock().await;
@@ -92,7 +93,7 @@ impl File {
         Ok((file, stream))
     }
 
-    /// Makes a blocking call on the file by a worker.
+    /// Runs a blocking call on the file in a worker.
     async fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&StdFile) -> io::Result<T> + Send + 'static,
@@ -105,16 +106,16 @@ impl File {
         .await
     }
 
-    /// Brings data and metadata to the device: fsync(2). What was written before is waited for.
+    /// Writes data and metadata to the device: fsync(2). Waits for earlier writes first.
     ///
     /// # Errors
-    /// As fsync(2) says. A write's own error comes from `flush` or the next write.
+    /// The errors of fsync(2). The error of a write is returned by `flush` or the next write.
     pub async fn sync_all(&self) -> io::Result<()> {
         let (file, _stream) = self.settled().await?;
         file.sync_all().await.map_err(as_io)
     }
 
-    /// Brings data, and the metadata needed to read it back, to the device: fdatasync(2).
+    /// Writes data, and the metadata needed to read it back, to the device: fdatasync(2).
     ///
     /// # Errors
     /// As [`sync_all`](File::sync_all).
@@ -123,28 +124,29 @@ impl File {
         file.sync_data().await.map_err(as_io)
     }
 
-    /// Cuts the file off at `size` bytes, or has it end there with zeros: ftruncate(2). The position
-    /// stays.
+    /// Truncates the file to `size` bytes, or extends it with zeros to `size` bytes: ftruncate(2). The
+    /// position does not change.
     ///
     /// # Errors
-    /// As ftruncate(2) says.
+    /// The errors of ftruncate(2).
     pub async fn set_len(&self, size: u64) -> io::Result<()> {
         let (file, mut stream) = self.settled().await?;
         stream.set_len(file, size).await
     }
 
-    /// What fstat(2) says.
+    /// The metadata of the file: fstat(2).
     ///
     /// # Errors
-    /// As fstat(2) says.
+    /// The errors of fstat(2).
     pub async fn metadata(&self) -> io::Result<Metadata> {
         self.call(StdFile::metadata).await
     }
 
-    /// The same open file once more: reads, writes and seeks of either move the position of both.
+    /// Returns another handle to the same open file. Reads, writes and seeks of either handle move the
+    /// position of both.
     ///
     /// # Errors
-    /// If no engine can be made.
+    /// An error if no engine can be created.
     pub async fn try_clone(&self) -> io::Result<File> {
         let (file, stream) = self.settled().await?;
         let on = OnceBox::with_value(Box::new(file.clone()));
@@ -156,7 +158,7 @@ impl File {
         })
     }
 
-    /// The standard library's file, at the same position, once nothing is on its way any more.
+    /// Converts into the standard library's file, at the same position. Waits for calls in progress.
     pub async fn into_std(self) -> StdFile {
         let mut this = self;
         loop {
@@ -167,15 +169,15 @@ impl File {
                 Ok(std) => return std,
                 Err(busy) => this = busy,
             }
-            // Out of descriptors to duplicate the one that others still use: until one of them ends.
+            // No descriptor is free to duplicate one that others still use. Wait until one is released.
             ::tokio::task::yield_now().await;
         }
     }
 
-    /// The standard library's file, at the same position.
+    /// Converts into the standard library's file, at the same position.
     ///
     /// # Errors
-    /// The file itself, if something is on its way.
+    /// The file itself, if a call is in progress.
     #[expect(
         clippy::result_large_err,
         reason = "as in tokio: the file is the error"
@@ -197,7 +199,8 @@ impl File {
             Ok(fd) => return Ok(fd.into()),
             Err(handle) => handle,
         };
-        // A clone uses it, or a read whose future was dropped: the same open file by another number.
+        // A clone still uses the descriptor, or a read whose future was dropped. Return a duplicate of the
+        // descriptor.
         if let Ok(fd) = handle.as_fd().try_clone_to_owned() {
             return Ok(fd.into());
         }
@@ -217,21 +220,21 @@ impl File {
     /// Changes the permission bits: fchmod(2).
     ///
     /// # Errors
-    /// As fchmod(2) says.
+    /// The errors of fchmod(2).
     pub async fn set_permissions(&self, to: Permissions) -> io::Result<()> {
         self.call(move |file| file.set_permissions(to)).await
     }
 
-    /// Changes the times: futimens(2).
+    /// Changes the timestamps: futimens(2).
     ///
     /// # Errors
-    /// As futimens(2) says.
+    /// The errors of futimens(2).
     pub async fn set_times(&self, times: FileTimes) -> io::Result<()> {
         let _stream = self.settled().await?;
         self.call(move |file| file.set_times(times)).await
     }
 
-    /// Changes the time of the last modification.
+    /// Changes the modification time.
     ///
     /// # Errors
     /// As [`set_times`](File::set_times).
@@ -239,23 +242,23 @@ impl File {
         self.set_times(FileTimes::new().set_modified(time)).await
     }
 
-    /// How many bytes one read or write of the stream moves at most.
+    /// Sets the maximum number of bytes that one read or write of the stream moves.
     ///
     /// # Panics
-    /// If that is 0, as tokio's.
+    /// If `bytes` is 0, as in tokio.
     #[track_caller]
     pub fn set_max_buf_size(&mut self, bytes: usize) {
         assert!(bytes > 0, "`max_buf_size` must be greater than 0");
         self.most = bytes;
     }
 
-    /// How many bytes one read or write of the stream moves at most.
+    /// The maximum number of bytes that one read or write of the stream moves.
     pub fn max_buf_size(&self) -> usize {
         self.most
     }
 
-    /// Reads into `buffer` from `offset` on: [`File::read_at`](crate::File::read_at). Any number of
-    /// these may run at once on one file, beside its stream.
+    /// Reads into `buffer` from `offset` on: [`File::read_at`](crate::File::read_at). Any number of these
+    /// reads may run concurrently on one file, beside its stream.
     pub async fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> BufResult<B> {
         match self.file() {
             Ok(file) => in_turn(file.read_at(buffer, offset)).await,
@@ -271,7 +274,7 @@ impl File {
         }
     }
 
-    /// Fills one buffer after the other from `offset` on:
+    /// Fills the buffers in order, from `offset` on:
     /// [`File::read_vectored_at`](crate::File::read_vectored_at).
     pub async fn read_vectored_at<B: IoBufMut>(
         &self,
@@ -300,7 +303,7 @@ impl File {
         }
     }
 
-    /// Writes one buffer after the other at `offset`:
+    /// Writes the buffers in order, at `offset`:
     /// [`File::write_vectored_at`](crate::File::write_vectored_at).
     pub async fn write_vectored_at<B: IoBuf>(
         &self,
@@ -313,13 +316,13 @@ impl File {
         }
     }
 
-    /// What its reads have found in the page cache lately.
+    /// The hit history of this file's reads.
     pub fn history(&self) -> Recent {
         self.handle.history().recent()
     }
 }
 
-/// Waits for a positional call, as one among the task's others.
+/// Awaits a positional call, and charges the task's cooperative budget for it.
 async fn in_turn<B>(call: impl Future<Output = BufResult<B>>) -> BufResult<B> {
     let done = cooperative(call).await;
     if done.provenance.served_by == ServedBy::Caller {
@@ -333,7 +336,7 @@ async fn in_turn<B>(call: impl Future<Output = BufResult<B>>) -> BufResult<B> {
     done
 }
 
-/// The file on its engine, which is the process's if none was named.
+/// The file on its engine. If no engine was set, it is the process's.
 fn file_of<'a>(on: &'a OnceBox<crate::File>, handle: &Handle) -> Result<&'a crate::File> {
     if let Some(file) = on.get() {
         return Ok(file);
@@ -343,7 +346,7 @@ fn file_of<'a>(on: &'a OnceBox<crate::File>, handle: &Handle) -> Result<&'a crat
 }
 
 impl File {
-    /// What one poll of the stream needs.
+    /// The parts that one poll of the stream needs.
     fn parts(self: Pin<&mut Self>) -> io::Result<(&crate::File, &mut Stream, usize)> {
         let this = self.get_mut();
         let file = file_of(&this.on, &this.handle).map_err(as_io)?;
@@ -420,7 +423,8 @@ impl From<OwnedFd> for File {
     }
 }
 
-/// A file that was opened with what only [`crate::OpenOptions`] has: an engine, a mode of its own.
+/// Converts a file that was opened with options that only [`crate::OpenOptions`] has, such as an engine or
+/// a mode.
 impl From<crate::File> for File {
     fn from(file: crate::File) -> File {
         let made = File::of(file.handle().clone());
@@ -441,8 +445,8 @@ impl AsRawFd for File {
     }
 }
 
-/// As tokio's. A poll that unwinds (out of a waker, say) leaves a file that can be dropped, or goes on
-/// where it was; memory that the kernel may touch belongs to the operation in any case.
+/// As in tokio. If a poll unwinds (out of a waker, for example), the file can still be dropped or used.
+/// Memory that the kernel may touch belongs to the operation.
 impl UnwindSafe for File {}
 
 impl fmt::Debug for File {

@@ -1,4 +1,4 @@
-//! How to open a file or make a directory: the builders of `tokio::fs`.
+//! Options for opening files and creating directories: the builders of `tokio::fs`.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -9,7 +9,7 @@ use super::worker::on_worker;
 use crate::engine::Engine;
 use crate::file::open_cached;
 
-/// How to open a file: `tokio::fs::OpenOptions`, with the rules of [`std::fs::OpenOptions`].
+/// Options for opening a file: `tokio::fs::OpenOptions`, with the rules of [`std::fs::OpenOptions`].
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -29,7 +29,7 @@ use crate::file::open_cached;
 pub struct OpenOptions {
     std: std::fs::OpenOptions,
     reads: bool,
-    /// Whether more was said than to read: what the standard library makes of that it keeps to itself.
+    /// True if options other than `read` were set. The standard library does not expose their values.
     more: bool,
     engine: Option<Engine>,
 }
@@ -63,7 +63,7 @@ macro_rules! set {
 }
 
 impl OpenOptions {
-    /// Nothing is allowed yet.
+    /// Options with nothing set.
     pub fn new() -> OpenOptions {
         OpenOptions {
             more: false,
@@ -71,7 +71,7 @@ impl OpenOptions {
         }
     }
 
-    /// For reading.
+    /// Opens the file for reading.
     pub fn read(&mut self, yes: bool) -> &mut OpenOptions {
         self.std.read(yes);
         self.reads = yes;
@@ -79,45 +79,46 @@ impl OpenOptions {
     }
 
     set!(
-        /// For writing.
+        /// Opens the file for writing.
         write: bool
     );
     set!(
-        /// For writing, always at the end.
+        /// Opens the file for appending: writes go to the end of the file.
         append: bool
     );
     set!(
-        /// Empty it.
+        /// Truncates the file to length 0.
         truncate: bool
     );
     set!(
-        /// Make the file if it is not there.
+        /// Creates the file if it does not exist.
         create: bool
     );
     set!(
-        /// Make the file, and fail if it is there.
+        /// Creates the file, and fails if it exists.
         create_new: bool
     );
     set!(
-        /// The permission bits of a file that is made, before the umask.
+        /// Sets the permission bits of a created file, before the umask is applied.
         mode: u32
     );
     set!(
-        /// Further flags of open(2).
+        /// Sets further flags of open(2).
         custom_flags: i32
     );
 
-    /// On this engine, instead of the process's; with it go its mode and its limits. (tokio has no
-    /// such thing.)
+    /// Uses this engine, with its mode and its limits, instead of the process's. (tokio has no such
+    /// method.)
     pub fn engine(&mut self, engine: &Engine) -> &mut OpenOptions {
         self.engine = Some(engine.clone());
         self
     }
 
-    /// Opens the file: open(2), on a worker; at once where [that waits for nothing](crate::OpenOptions::open).
+    /// Opens the file: open(2), in a worker, or at the first poll where [that does not
+    /// block](crate::OpenOptions::open).
     ///
     /// # Errors
-    /// As [`std::fs::OpenOptions::open`] says.
+    /// The errors of [`std::fs::OpenOptions::open`].
     pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         let engine = match &self.engine {
             Some(engine) => engine.clone(),
@@ -139,38 +140,38 @@ impl File {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// As open(2) says.
+    /// The errors of open(2).
     pub async fn open(path: impl AsRef<Path>) -> io::Result<File> {
         OpenOptions::new().read(true).open(path).await
     }
 
-    /// Opens a file for writing: makes it, or empties it.
+    /// Opens a file for writing. Creates it, or truncates it if it exists.
     ///
     /// # Errors
-    /// As open(2) says.
+    /// The errors of open(2).
     pub async fn create(path: impl AsRef<Path>) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true);
         options.open(path).await
     }
 
-    /// Makes a file for reading and writing; fails if it is there.
+    /// Creates a file for reading and writing. Fails if it exists.
     ///
     /// # Errors
-    /// As open(2) says; `AlreadyExists`.
+    /// The errors of open(2); `AlreadyExists` if the file exists.
     pub async fn create_new(path: impl AsRef<Path>) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true);
         options.open(path).await
     }
 
-    /// Options to open a file with.
+    /// Options for opening a file, with nothing set.
     pub fn options() -> OpenOptions {
         OpenOptions::new()
     }
 }
 
-/// How to make a directory: `tokio::fs::DirBuilder`.
+/// Options for creating a directory: `tokio::fs::DirBuilder`.
 #[derive(Debug, Default)]
 pub struct DirBuilder {
     recursive: bool,
@@ -178,27 +179,27 @@ pub struct DirBuilder {
 }
 
 impl DirBuilder {
-    /// Only the last directory of a path, with bits 0o777 before the umask.
+    /// Creates only the last directory of a path, with permission bits 0o777 before the umask is applied.
     pub fn new() -> DirBuilder {
         DirBuilder::default()
     }
 
-    /// Also those it lies in; then one that is there is no error.
+    /// Also creates missing parents. An existing directory is then no error.
     pub fn recursive(&mut self, yes: bool) -> &mut DirBuilder {
         self.recursive = yes;
         self
     }
 
-    /// The permission bits, before the umask.
+    /// Sets the permission bits, before the umask is applied.
     pub fn mode(&mut self, bits: u32) -> &mut DirBuilder {
         self.mode = Some(bits);
         self
     }
 
-    /// Makes the directory, on a worker of the process's engine.
+    /// Creates the directory, in a worker of the process's engine.
     ///
     /// # Errors
-    /// As [`std::fs::DirBuilder::create`] says.
+    /// The errors of [`std::fs::DirBuilder::create`].
     pub async fn create(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let mut std = std::fs::DirBuilder::new();
         std.recursive(self.recursive);

@@ -1,4 +1,4 @@
-//! What is done to a path, by a worker of the process's engine: the functions of `tokio::fs`.
+//! Operations on paths: the functions of `tokio::fs`, run by a worker of the process's engine.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io::{self, Read};
@@ -12,7 +12,7 @@ use crate::filesystem::Filesystem;
 use crate::read::{self, Cached};
 use crate::sys;
 
-/// Makes one call of [`std::fs`] about one path.
+/// Runs one call of [`std::fs`] with one path.
 async fn about<T: Send + 'static>(
     path: impl AsRef<Path>,
     call: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
@@ -21,7 +21,7 @@ async fn about<T: Send + 'static>(
     on_worker(&Engine::process()?, None, move || call(&path)).await
 }
 
-/// Makes one call of [`std::fs`] about two paths.
+/// Runs one call of [`std::fs`] with two paths.
 async fn about_both<T: Send + 'static>(
     from: impl AsRef<Path>,
     to: impl AsRef<Path>,
@@ -31,7 +31,7 @@ async fn about_both<T: Send + 'static>(
     about(from, move |from| call(from, &to)).await
 }
 
-/// The bytes of a file that can be opened, and read to its end, in the caller without waiting.
+/// The contents of a file, if it can be opened and read to its end in the calling thread without blocking.
 async fn cached(path: &Path) -> io::Result<Option<Vec<u8>>> {
     ::tokio::task::coop::consume_budget().await;
     let most = Engine::process()?.policy().copy_limit;
@@ -40,7 +40,7 @@ async fn cached(path: &Path) -> io::Result<Option<Vec<u8>>> {
         if size >= most {
             return None;
         }
-        // Room for one more, so that it comes short where it ends.
+        // One more byte, so that the read is short at the end of the file.
         let mut bytes = vec![0; size + 1];
         match read::cached(&file, &mut bytes[..], 0) {
             Ok(Cached::All(n)) if n <= size => {
@@ -52,7 +52,7 @@ async fn cached(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }))
 }
 
-/// Opens a file by a worker, whose filesystem is known from then on.
+/// Opens a file and records its filesystem. Called by a worker.
 fn known(path: &Path) -> io::Result<fs::File> {
     let file = fs::File::open(path)?;
     if let Ok(identity) = sys::stat::identity(file.as_fd()) {
@@ -61,8 +61,8 @@ fn known(path: &Path) -> io::Result<fs::File> {
     Ok(file)
 }
 
-/// All of a file's bytes: [`std::fs::read`]. At once, if it is [opened
-/// so](crate::OpenOptions::open), cached and not large.
+/// Reads the contents of a file: [`std::fs::read`]. The result is ready at the first poll if the file [can
+/// be opened so](crate::OpenOptions::open), is cached, and is smaller than the engine's copy limit.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -73,7 +73,7 @@ fn known(path: &Path) -> io::Result<fs::File> {
 /// ```
 ///
 /// # Errors
-/// As there.
+/// The errors of [`std::fs::read`].
 pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     match cached(path.as_ref()).await? {
         Some(bytes) => Ok(bytes),
@@ -88,10 +88,10 @@ pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     }
 }
 
-/// All of a file's text: [`std::fs::read_to_string`].
+/// Reads the contents of a file as a string: [`std::fs::read_to_string`].
 ///
 /// # Errors
-/// As there; `InvalidData` if it is not UTF-8.
+/// The errors of [`std::fs::read_to_string`]; `InvalidData` if the contents are not UTF-8.
 pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     let bytes = cached(path.as_ref()).await?;
     match bytes.and_then(|bytes| String::from_utf8(bytes).ok()) {
@@ -100,68 +100,69 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     }
 }
 
-/// Makes or empties a file and writes all of `contents`: [`std::fs::write`]. The bytes are copied
-/// first, as `tokio::fs::write` does.
+/// Creates or truncates a file and writes all of `contents`: [`std::fs::write`]. The bytes are copied
+/// first, as in `tokio::fs::write`.
 ///
 /// # Errors
-/// As there.
+/// The errors of [`std::fs::write`].
 pub async fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Result<()> {
     let contents = contents.as_ref().to_owned();
     about(path, move |path| fs::write(path, contents)).await
 }
 
-/// Copies a file's bytes and permission bits, in the kernel where it can: [`std::fs::copy`].
+/// Copies a file's contents and permission bits, in the kernel if possible: [`std::fs::copy`].
 ///
 /// # Errors
-/// As there.
+/// The errors of [`std::fs::copy`].
 pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
     about_both(from, to, |from, to| fs::copy(from, to)).await
 }
 
-/// What stat(2) says: [`std::fs::metadata`].
+/// Returns the metadata of a path, following symbolic links: [`std::fs::metadata`], stat(2).
 ///
 /// # Errors
-/// As there.
+/// The errors of [`std::fs::metadata`].
 pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     about(path, |path| fs::metadata(path)).await
 }
 
-/// What lstat(2) says: [`std::fs::symlink_metadata`].
+/// Returns the metadata of a path, without following symbolic links: [`std::fs::symlink_metadata`],
+/// lstat(2).
 ///
 /// # Errors
-/// As there.
+/// The errors of [`std::fs::symlink_metadata`].
 pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     about(path, |path| fs::symlink_metadata(path)).await
 }
 
-/// Whether there is something: [`std::fs::exists`].
+/// Returns true if the path exists: [`std::fs::exists`].
 ///
 /// # Errors
-/// As there: when it can't be told.
+/// The errors of [`std::fs::exists`]: the existence could not be determined.
 pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
     about(path, |path| fs::exists(path)).await
 }
 
-/// The absolute path without links: [`std::fs::canonicalize`].
+/// Returns the absolute path with all symbolic links resolved: [`std::fs::canonicalize`].
 ///
 /// # Errors
-/// As there.
+/// The errors of [`std::fs::canonicalize`].
 pub async fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     about(path, |path| fs::canonicalize(path)).await
 }
 
-/// Makes a directory: [`std::fs::create_dir`].
+/// Creates a directory: [`std::fs::create_dir`].
 ///
 /// # Errors
-/// As there.
+/// The errors of [`std::fs::create_dir`].
 pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
     about(path, |path| fs::create_dir(path)).await
 }
 
-/// Makes a directory and those it lies in: [`std::fs::create_dir_all`].
+/// Creates a directory and its missing parents: [`std::fs::create_dir_all`].
 ///
 /// # Errors
-/// As there.
+/// The errors of [`std::fs::create_dir_all`].
 pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     about(path, |path| fs::create_dir_all(path)).await
 }
@@ -169,15 +170,15 @@ pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 /// Removes an empty directory: [`std::fs::remove_dir`].
 ///
 /// # Errors
-/// As there.
+/// The errors of [`std::fs::remove_dir`].
 pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
     about(path, |path| fs::remove_dir(path)).await
 }
 
-/// Removes a directory with all that is in it: [`std::fs::remove_dir_all`].
+/// Removes a directory and its contents: [`std::fs::remove_dir_all`].
 ///
 /// # Errors
-/// As there.
+/// The errors of [`std::fs::remove_dir_all`].
 pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     about(path, |path| fs::remove_dir_all(path)).await
 }
@@ -185,31 +186,31 @@ pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 /// Removes a file: [`std::fs::remove_file`].
 ///
 /// # Errors
-/// As there.
+/// The errors of [`std::fs::remove_file`].
 pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
     about(path, |path| fs::remove_file(path)).await
 }
 
-/// Gives a file another name: [`std::fs::rename`].
+/// Renames a file or directory: [`std::fs::rename`].
 ///
 /// # Errors
-/// As there.
+/// The errors of [`std::fs::rename`].
 pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     about_both(from, to, |from, to| fs::rename(from, to)).await
 }
 
-/// Gives a file a further name: [`std::fs::hard_link`].
+/// Creates a hard link: [`std::fs::hard_link`].
 ///
 /// # Errors
-/// As there.
+/// The errors of [`std::fs::hard_link`].
 pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
     about_both(original, link, |from, to| fs::hard_link(from, to)).await
 }
 
-/// Makes a symbolic link: [`std::os::unix::fs::symlink`].
+/// Creates a symbolic link: [`std::os::unix::fs::symlink`].
 ///
 /// # Errors
-/// As there.
+/// The errors of [`std::os::unix::fs::symlink`].
 pub async fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
     about_both(original, link, |from, to| {
         std::os::unix::fs::symlink(from, to)
@@ -217,18 +218,18 @@ pub async fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::
     .await
 }
 
-/// Where a symbolic link leads: [`std::fs::read_link`].
+/// Returns the target of a symbolic link: [`std::fs::read_link`].
 ///
 /// # Errors
-/// As there.
+/// The errors of [`std::fs::read_link`].
 pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     about(path, |path| fs::read_link(path)).await
 }
 
-/// Changes permission bits: [`std::fs::set_permissions`].
+/// Changes the permission bits of a file: [`std::fs::set_permissions`].
 ///
 /// # Errors
-/// As there.
+/// The errors of [`std::fs::set_permissions`].
 pub async fn set_permissions(path: impl AsRef<Path>, to: Permissions) -> io::Result<()> {
     about(path, move |path| fs::set_permissions(path, to)).await
 }

@@ -5,10 +5,10 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use super::file::File;
 
-/// A file of tokio's face from a bare number, as `tokio::fs::File` has it.
+/// Converts a raw descriptor, as `tokio::fs::File` does.
 impl FromRawFd for File {
     unsafe fn from_raw_fd(fd: RawFd) -> File {
-        // SAFETY: the caller's promise: the descriptor is open, and is ours from now on.
+        // SAFETY: the caller guarantees that the descriptor is open and that no one else owns it.
         unsafe { OwnedFd::from_raw_fd(fd) }.into()
     }
 }

@@ -1,17 +1,17 @@
-//! The caller's part of a read into a `ReadBuf` of tokio's.
+//! The part of a read into tokio's `ReadBuf` that runs in the calling thread.
 #![allow(unsafe_code)]
 
 use crate::read::Start;
 use crate::space::Space;
 
-/// Has the read path do the caller's part of a read into what is free of a `ReadBuf`, at most
-/// `most` bytes of it, and marks what it filled: also the first part of a read that has a rest.
+/// Starts a read into the free part of a `ReadBuf`, at most `most` bytes of it, and marks the bytes it
+/// filled. That includes the first part of a read that the engine completes.
 pub(crate) fn start_into_read_buf(
     dst: &mut ::tokio::io::ReadBuf<'_>,
     most: usize,
     start: impl FnOnce(&mut Space<'_>) -> Start,
 ) -> Start {
-    // SAFETY: nothing here, and no read, makes initialised bytes uninitialised.
+    // SAFETY: neither this function nor a read makes initialised bytes uninitialised.
     let free = unsafe { dst.unfilled_mut() };
     let started = start(&mut Space::Uninit(free).first(most));
     let filled = match &started {
@@ -19,7 +19,7 @@ pub(crate) fn start_into_read_buf(
         Start::Rest(rest) => rest.done,
         Start::Failed(_) => 0,
     };
-    // SAFETY: "done" says how many bytes the kernel wrote through that space.
+    // SAFETY: the kernel wrote this number of bytes through that space.
     unsafe { dst.assume_init(filled) };
     dst.advance(filled);
     started

@@ -1,4 +1,4 @@
-//! The entries of a directory, one by one: `tokio::fs::read_dir`, on [`Scan`].
+//! The entries of a directory: `tokio::fs::read_dir`, on [`Scan`].
 
 use std::ffi::OsString;
 use std::fs::{FileType, Metadata};
@@ -19,7 +19,7 @@ use crate::metadata::FileType as Kind;
 use crate::scan::{Batch, Directory, Options, Scan};
 use crate::sys;
 
-/// The entries of a directory but `.` and `..`, in no order: [`Scan`], as a stream of names.
+/// Returns the entries of a directory except `.` and `..`, in no particular order.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -35,7 +35,7 @@ use crate::sys;
 /// ```
 ///
 /// # Errors
-/// As open(2) says of the directory.
+/// The errors of open(2) for the directory.
 pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
     let options = Options::new();
     let directory = options.open_directory(path.as_ref());
@@ -47,26 +47,26 @@ pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
     })
 }
 
-/// What [`read_dir`] gives.
+/// The entries of a directory, returned by [`read_dir`].
 #[derive(Debug)]
 #[must_use = "entries are read when they are asked for"]
 pub struct ReadDir {
     directory: Arc<Directory>,
     scan: Scan,
-    /// The entries that are there, and the next of them.
+    /// The current batch, and the index of its next entry.
     batch: Option<(Batch, usize)>,
 }
 
 impl ReadDir {
-    /// The next entry; `None` after the last one.
+    /// Returns the next entry, or `None` after the last one.
     ///
     /// # Errors
-    /// As getdents64(2) says; the listing may go on after one.
+    /// The errors of getdents64(2). More entries may follow an error.
     pub async fn next_entry(&mut self) -> io::Result<Option<DirEntry>> {
         std::future::poll_fn(|cx| self.poll_next_entry(cx)).await
     }
 
-    /// The next entry, for hand-written futures.
+    /// Polls for the next entry.
     ///
     /// # Errors
     /// As [`next_entry`](ReadDir::next_entry).
@@ -93,8 +93,8 @@ impl ReadDir {
     }
 }
 
-/// One entry of a directory. It keeps the directory open, as tokio's does: what it is asked is asked of
-/// the directory that was read, also when that has another name by then.
+/// An entry of a directory. It keeps the directory open, as tokio's does: its methods refer to the
+/// directory that was read, even if that was renamed since.
 #[derive(Debug)]
 pub struct DirEntry {
     directory: Arc<Directory>,
@@ -104,30 +104,31 @@ pub struct DirEntry {
 }
 
 impl DirEntry {
-    /// Its path: the directory's as it was given, and the entry's name.
+    /// The path: that of the directory as it was given, joined with the entry's name.
     pub fn path(&self) -> PathBuf {
         let root: &Path = self.directory.path().map_or(Path::new(""), |path| path);
         root.join(&self.name)
     }
 
-    /// Its name.
+    /// The name.
     pub fn file_name(&self) -> OsString {
         self.name.clone()
     }
 
-    /// Its inode's number, as the directory has it.
+    /// The inode number, as stored in the directory.
     pub fn ino(&self) -> u64 {
         self.ino
     }
 
-    /// What fstatat(2) says of it; links are not followed.
+    /// Returns the metadata of the entry: fstatat(2). Symbolic links are not followed.
     ///
     /// # Errors
-    /// As fstatat(2) says.
+    /// The errors of fstatat(2).
     pub async fn metadata(&self) -> io::Result<Metadata> {
         let (directory, name) = (self.directory.clone(), self.name.clone());
         let call = move || {
-            // The standard library's type comes from its own calls alone, and those take no directory.
+            // Only the standard library's own calls create its metadata type, and they take no directory
+            // descriptor.
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let entry = rustix::fs::openat(&directory, &name, flags, Mode::empty())?;
             sys::stat::as_std(entry.as_fd(), std::fs::File::metadata)
@@ -135,11 +136,11 @@ impl DirEntry {
         on_worker(&Engine::process()?, None, call).await
     }
 
-    /// What kind of file it is. The directory knows that on most filesystems. Else fstatat(2) is
-    /// asked, as it is for the first of each kind that the process meets.
+    /// Returns the file type. On most filesystems the directory stores it. Otherwise fstatat(2) is called,
+    /// as it is for the first entry of each type in a process.
     ///
     /// # Errors
-    /// As fstatat(2) says, where it has to be asked.
+    /// The errors of fstatat(2), if it is called.
     pub async fn file_type(&self) -> io::Result<FileType> {
         if let Some(known) = seen(self.kind).and_then(OnceBox::get) {
             return Ok(*known);
@@ -147,15 +148,15 @@ impl DirEntry {
         let metadata = self.metadata().await?;
         let file_type = metadata.file_type();
         if let Some(seen) = seen(rustix::fs::FileType::from_raw_mode(metadata.mode()).into()) {
-            // Another may have been faster, with the same.
+            // Another thread may have set the same value first.
             let _ = seen.set(Box::new(file_type));
         }
         Ok(file_type)
     }
 }
 
-/// The standard library's word for a kind, once a file of that kind was seen: nobody else can make
-/// one. `None` for a kind that the directory does not know.
+/// The standard library's `FileType` for a type, set after a file of that type was seen. The standard
+/// library offers no other way to create one. Returns `None` for an unknown type.
 fn seen(kind: Kind) -> Option<&'static OnceBox<FileType>> {
     static SEEN: [OnceBox<FileType>; 7] = [const { OnceBox::new() }; 7];
     let all = [

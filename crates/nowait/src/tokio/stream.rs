@@ -1,18 +1,17 @@
-//! The stream behind a file's AsyncRead, AsyncWrite and AsyncSeek: one thing at a time, at the kernel's
-//! position.
+//! The stream of a file, behind its AsyncRead, AsyncWrite and AsyncSeek. It makes one call at a time, at
+//! the kernel's position.
 //!
 //! ```text
-//!  poll_read ─► done what was begun? ─► unread bytes? ─► at once: read::start at the position ─ some ─► Ready
-//!                                                             └ nothing ─► asked: a worker ─► unread ─► Ready
-//!  poll_write ─► done what was begun? ─► at once: write::start at the position ─ some ─► Ready
-//!                                             └ nothing ─► a copy of it, asked: a worker ─► Ready at once
+//!  poll_read ─► call in progress ended? ─► unread bytes? ─► read::start at the position ─ some ─► Ready
+//!                                                           └ none ─► a worker reads ─► unread ─► Ready
+//!  poll_write ─► call in progress ended? ─► write::start at the position ─ some ─► Ready
+//!                                            └ none ─► a worker writes a copy; Ready immediately
 //! ```
-//! A write that was accepted is on its way when `poll_write` says so; how it ended, the next call
-//! says. A read whose future is dropped goes on, and the next one finds its bytes.
+//! A write that was accepted is in progress when `poll_write` returns. The next call returns its result. A
+//! read whose future is dropped continues, and the next read returns its bytes.
 //!
-//! Calls at the position of a seekable file are its [`Description`]'s business. Pipes, sockets and
-//! terminals have no position: their reads and writes are operations of the engine, so that a ring can
-//! wait for them.
+//! [`Description`] orders the calls at the position of a seekable file. Pipes, sockets and terminals have
+//! no position: their reads and writes are operations of the engine, so that a ring can wait for them.
 
 use std::io;
 use std::sync::Arc;
@@ -37,17 +36,17 @@ use crate::op::{Kind, Op};
 use crate::read::{self, Start};
 use crate::write;
 
-/// What a file's stream is doing.
+/// The state of a file's stream.
 #[derive(Debug)]
 pub(super) struct Stream {
     description: Arc<Description>,
     doing: Doing,
     unread: Unread,
-    /// A write's error that nobody was told of yet.
+    /// The error of a write that has not been returned yet.
     failed: Option<io::Error>,
-    /// Where the last seek led.
+    /// The result of the last seek.
     sought: u64,
-    /// Word left with a full engine.
+    /// The registration with a full engine.
     watch: Option<Watch>,
 }
 
@@ -58,13 +57,14 @@ enum Doing {
     Operation(OpFuture),
     /// A call at the position.
     Call(Asked),
-    /// A seek that has ended, or one for which the engine had no place yet.
+    /// A seek that has ended.
     Sought(io::Result<u64>),
+    /// A seek that waits for a place in the engine.
     Seek(io::SeekFrom),
 }
 
 impl Stream {
-    /// The stream of a file that was just opened or taken in.
+    /// The stream of a new file.
     pub(super) fn of(handle: &Handle) -> Stream {
         Stream::at(Arc::new(Description::new(handle.clone())))
     }
@@ -85,12 +85,12 @@ impl Stream {
         Stream::at(self.description.clone())
     }
 
-    /// Whether something is on its way.
+    /// Returns true if a call is in progress.
     pub(super) fn is_busy(&self) -> bool {
         !matches!(self.doing, Doing::Nothing)
     }
 
-    /// Waits for what is on its way. A write's error is kept for who writes next.
+    /// Waits for the call in progress. The error of a write is kept for the next write or flush.
     pub(super) fn poll_settle(&mut self, file: &File, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(Ended::Write(Err(error), _)) = ready!(self.poll_ended(file, cx)) {
             self.failed = Some(error);
@@ -144,7 +144,7 @@ impl Stream {
         }
     }
 
-    /// Serves a read from what is cached.
+    /// Serves a read from the page cache.
     fn read_at_once(
         &mut self,
         file: &File,
@@ -198,7 +198,7 @@ impl Stream {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes a place in the engine, which must then be used.
+    /// Reserves a place in the engine. The place must then be used.
     fn poll_place(
         &mut self,
         file: &File,
@@ -217,8 +217,8 @@ impl Stream {
         Doing::Call(self.description.ask(engine, transfer, waker))
     }
 
-    /// Writes the slices, of at most `most` bytes: in the caller where that is known not to wait, else
-    /// as a copy that is on its way when this says how much it was.
+    /// Writes the slices, at most `most` bytes: in the calling thread if that is known not to block.
+    /// Otherwise it starts a write of a copy and returns the number of bytes copied.
     pub(super) fn poll_write(
         &mut self,
         file: &File,
@@ -237,7 +237,7 @@ impl Stream {
                     turn.made_progress();
                     return Poll::Ready(Err(error));
                 }
-                // What was read, and where a seek led, shows in the position.
+                // The position reflects the results of reads and seeks.
                 Some(_) => {}
             }
         }
@@ -264,7 +264,8 @@ impl Stream {
                 return Poll::Ready(Ok(n));
             }
         }
-        // What is said to be written must go its way whoever polls next: not without a place.
+        // A write that was accepted must complete even if it is never polled again. It therefore needs a
+        // place.
         ready!(self.poll_place(file, cx, "write"))?;
         let back = self.unread.len();
         let mut copy = self.unread.take_room();
@@ -282,7 +283,7 @@ impl Stream {
         Poll::Ready(Ok(n))
     }
 
-    /// Waits until all that was written is written, as far as the kernel; says how that ended.
+    /// Waits until the kernel has accepted all written bytes, and returns the result.
     pub(super) fn poll_flush(&mut self, file: &File, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(error) = self.failed.take() {
             return Poll::Ready(Err(error));
@@ -293,7 +294,7 @@ impl Stream {
         })
     }
 
-    /// Begins a seek: at once, or as soon as a worker can.
+    /// Starts a seek immediately, or as soon as a worker is available.
     pub(super) fn start_seek(
         &mut self,
         file: io::Result<&File>,
@@ -301,12 +302,12 @@ impl Stream {
     ) -> io::Result<()> {
         if self.is_busy() {
             return Err(io::Error::other(
-                "another operation on this file is on its way: poll_complete comes first",
+                "another operation on this file is in progress; call poll_complete before start_seek",
             ));
         }
         self.doing = Doing::Seek(to);
         if let Ok(file) = file {
-            // Without a place in the engine it begins at the next poll.
+            // Without a place in the engine the seek begins at the next poll.
             let _ = self.poll_begin_seek(file, &Context::from_waker(Waker::noop()), to);
         }
         Ok(())
@@ -348,7 +349,7 @@ impl Stream {
         }
     }
 
-    /// Changes the file's size. What was read and not taken is forgotten, for it may be gone.
+    /// Changes the file's size. Unread bytes are discarded, because they may no longer be in the file.
     pub(super) async fn set_len(&mut self, file: &File, size: u64) -> io::Result<()> {
         let place = |cx: &mut Context<'_>| self.poll_place(file, cx, "set_len");
         std::future::poll_fn(place).await?;
@@ -361,7 +362,7 @@ impl Stream {
         }
     }
 
-    /// Goes on with what is on its way until that has ended; `None` if nothing is.
+    /// Drives the call in progress until it has ended. Returns `None` if there is none.
     fn poll_ended(&mut self, file: &File, cx: &mut Context<'_>) -> Poll<Option<Ended>> {
         if let Doing::Seek(to) = self.doing {
             ready!(self.poll_begin_seek(file, cx, to));
@@ -379,7 +380,7 @@ impl Stream {
         Poll::Ready(Some(self.take_in(ended)))
     }
 
-    /// Takes the memory back that a call used, and what it brought.
+    /// Takes back the memory that a call used, with the bytes it read.
     fn take_in(&mut self, mut ended: Ended) -> Ended {
         match &mut ended {
             Ended::Read(_, read) => self.unread = Unread::new(std::mem::take(read)),
@@ -391,7 +392,7 @@ impl Stream {
                 self.sought = *to;
                 self.unread.forget();
             }
-            // As tokio's.
+            // As in tokio.
             Ended::SetLen(Ok(())) => self.sought = 0,
             Ended::Seek(Err(_)) | Ended::SetLen(Err(_)) => {}
         }
@@ -399,15 +400,16 @@ impl Stream {
     }
 }
 
-/// Whether lseek(2) waits for nothing but the position: on filesystems that answer NOWAIT reads. Others
-/// may have to ask a server for the end of the file, or hold a lock of the file's that a copy holds.
+/// Returns true if lseek(2) waits for nothing but the position lock. That is the case on filesystems that
+/// support NOWAIT reads. Others may ask a server for the end of the file, or wait for a lock of the file
+/// that a copy holds.
 fn seeks_at_once(handle: &Handle, to: io::SeekFrom) -> bool {
     let nowhere = matches!(to, io::SeekFrom::Start(0) | io::SeekFrom::Current(0));
     let local = handle.nowait_read().works() || handle.filesystem().is_memory();
     handle.is_regular() && (nowhere || local)
 }
 
-/// How an operation on a file without a position has ended.
+/// Converts the completion of an operation on a file without a position.
 fn ended(done: Completion) -> Ended {
     let result = done.result.map_err(as_io);
     match done.op.into_kind() {

@@ -1,4 +1,4 @@
-//! One call at a file's own position, as a worker makes it.
+//! A call at a file's position, as made by a worker.
 
 use std::io;
 
@@ -10,11 +10,11 @@ use crate::op::{Operation, Read, Step, Write};
 use crate::retry;
 use crate::sys::Errno;
 
-/// A call that reads or moves the kernel's position of a file.
+/// A call that uses or moves the kernel's position of a file.
 #[derive(Debug)]
 pub(super) struct Transfer {
     call: Call,
-    /// How many bytes the position is moved back first: those that were read and not taken.
+    /// The number of unread bytes. The position is first moved back by it.
     back: usize,
 }
 
@@ -26,7 +26,7 @@ enum Call {
     SetLen(u64),
 }
 
-/// A call that has ended, and the memory that it used.
+/// A call that has ended, with the memory it used.
 #[derive(Debug)]
 pub(super) enum Ended {
     Read(io::Result<()>, Vec<u8>),
@@ -49,7 +49,7 @@ impl Transfer {
 
     /// lseek(2).
     pub(super) fn seek(to: io::SeekFrom, back: usize) -> Transfer {
-        // Only a seek by a distance depends on the position.
+        // Only a relative seek depends on the position.
         let back = match to {
             io::SeekFrom::Current(_) => back,
             _ => 0,
@@ -57,12 +57,12 @@ impl Transfer {
         Call::Seek(to).after(back)
     }
 
-    /// ftruncate(2), which leaves the position alone.
+    /// ftruncate(2). It does not move the position.
     pub(super) fn set_len(size: u64, back: usize) -> Transfer {
         Call::SetLen(size).after(back)
     }
 
-    /// How the call has ended if no worker could make it.
+    /// The result of the call if no worker could make it.
     pub(super) fn unmade(&self) -> fn(io::Error) -> Ended {
         match self.call {
             Call::Read(_) => |error| Ended::Read(Err(error), Vec::new()),
@@ -72,7 +72,7 @@ impl Transfer {
         }
     }
 
-    /// Makes the call. Waits for the device, and for whoever uses the position.
+    /// Makes the call. Waits for the device and for the position lock.
     pub(super) fn make(self, handle: &Handle) -> Ended {
         let Transfer { call, back } = self;
         let back = back.cast_signed() as i64;
@@ -91,8 +91,8 @@ impl Transfer {
                 Ended::of_write(result.map_err(io::Error::from), op)
             }
             Call::Seek(to) => {
-                // One lseek(2): a clone may have moved the position since the bytes were read, so that the
-                // way back alone may lead to a position before the file.
+                // One lseek(2). A clone may have moved the position since the bytes were read. Then a seek by
+                // the unread bytes alone may lead to a position before the file.
                 let to = match to {
                     io::SeekFrom::Start(to) => Ok(SeekFrom::Start(to)),
                     io::SeekFrom::End(by) => Ok(SeekFrom::End(by)),
@@ -135,7 +135,7 @@ impl Ended {
     }
 }
 
-/// Reads at most `most` bytes into memory that stays ours when the future is dropped.
+/// Reads at most `most` bytes into memory that the operation owns, even if the future is dropped.
 pub(super) fn read(handle: &Handle, mut room: Vec<u8>, most: usize) -> Read {
     room.reserve(most);
     Read::stream(handle, Box::new(room.limit(most)))
@@ -146,8 +146,8 @@ pub(super) fn write(handle: &Handle, bytes: Vec<u8>) -> Write {
     Write::stream(handle, Box::new(bytes)).all()
 }
 
-/// read(2). Of an O_DIRECT file that takes misaligned reads, pread(2) and lseek(2): only a read at an
-/// offset can go through aligned memory.
+/// read(2). For an O_DIRECT file that permits unaligned reads: pread(2) and lseek(2), because only a read
+/// at an offset can use an aligned buffer.
 fn at_position(handle: &Handle, op: &mut Read) -> Result<usize, Errno> {
     if handle.window().is_none() {
         return to_its_end(op);
@@ -159,7 +159,7 @@ fn at_position(handle: &Handle, op: &mut Read) -> Result<usize, Errno> {
     Ok(n)
 }
 
-/// Carries out an operation by its blocking form.
+/// Runs an operation to its end by its blocking form.
 fn to_its_end(op: &mut impl Operation) -> Result<usize, Errno> {
     loop {
         let result = retry::interrupted(|| op.run());

@@ -1,4 +1,4 @@
-//! Bytes that were read at a file's position and not yet taken. The kernel's position is past them.
+//! Bytes that were read at a file's position and not yet returned. The kernel's position is past them.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ impl Unread {
         Unread { bytes, taken: 0 }
     }
 
-    /// How many there are.
+    /// The number of unread bytes.
     pub(super) fn len(&self) -> usize {
         self.bytes.len() - self.taken
     }
@@ -24,19 +24,19 @@ impl Unread {
         self.len() == 0
     }
 
-    /// Forgets them, and gives their memory for other use.
+    /// Discards the bytes, and returns their memory.
     pub(super) fn take_room(&mut self) -> Vec<u8> {
         let mut room = std::mem::take(self).bytes;
         room.clear();
         room
     }
 
-    /// Forgets them; the memory stays.
+    /// Discards the bytes and keeps the memory.
     pub(super) fn forget(&mut self) {
         *self = Unread::new(self.take_room());
     }
 
-    /// Moves as many as there is room for.
+    /// Moves as many bytes as `dst` has room for. Returns their number.
     pub(super) fn give(&mut self, dst: &mut ReadBuf<'_>) -> usize {
         let n = self.len().min(dst.remaining());
         dst.put_slice(&self.bytes[self.taken..][..n]);

@@ -1,4 +1,4 @@
-//! Blocking calls on a worker of an engine.
+//! Blocking calls, made by a worker of an engine.
 
 use std::io;
 
@@ -9,8 +9,8 @@ use crate::engine::OpFuture;
 use crate::handle::Handle;
 use crate::op::{Call, Op};
 
-/// Makes a blocking call on a worker of an engine, on a file if it is about one. Dropped before a worker
-/// has begun it, the call is made all the same.
+/// Makes a blocking call in a worker of an engine, on a file if one is given. If the future is dropped
+/// after the call was submitted, the call is still made.
 pub(super) async fn on_worker<T: Send + 'static>(
     engine: &Engine,
     file: Option<&Handle>,
@@ -23,7 +23,7 @@ pub(super) async fn on_worker<T: Send + 'static>(
     answer.take()?
 }
 
-/// A call on its way to a worker, and where it leaves its result.
+/// A call for a worker, and the receiver of its result.
 pub(super) fn to_worker<T: Send + 'static>(
     file: Option<&Handle>,
     call: impl FnOnce() -> T + Send + 'static,

@@ -1,4 +1,4 @@
-//! Opening by a path below an open directory, without following a link on the way.
+//! Opening by a path below an open directory, without following symbolic links.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,11 +13,11 @@ use crate::support::Support;
 use crate::sys::Errno;
 
 /// Opens `path`, which is relative to `directory`, with open(2)'s `flags`. No symbolic link is followed,
-/// neither as the last name nor before it: a directory that was replaced by a link after a walk has
-/// listed it leads nowhere. The path may be longer than `PATH_MAX`.
+/// neither as the last component nor before it. If a directory was replaced by a link after a walk listed
+/// it, opening fails. The path may be longer than `PATH_MAX`.
 ///
-/// It is openat2(2) with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`. Where that call is missing (before
-/// Linux 5.6) or denied, each name is opened by itself with `O_NOFOLLOW`.
+/// It uses openat2(2) with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`. If that call is missing (before
+/// Linux 5.6) or denied, each component is opened separately with `O_NOFOLLOW`.
 ///
 /// ```
 /// use nowait::walk;
@@ -30,8 +30,8 @@ use crate::sys::Errno;
 /// ```
 ///
 /// # Errors
-/// As open(2) says: ELOOP or ENOTDIR if there is a link on the way. EXDEV if the path is absolute or
-/// has a name `..`.
+/// The errors of open(2): ELOOP or ENOTDIR if a component is a link. EXDEV if the path is absolute or has a
+/// component `..`.
 pub fn open_beneath(
     directory: impl AsFd,
     path: impl AsRef<Path>,
@@ -43,10 +43,10 @@ pub fn open_beneath(
         .map_err(|errno| Error::os("open", errno).on(Some(&path.into())))
 }
 
-/// Whether openat2(2) (5.6) is to be had.
+/// True if openat2(2) (Linux 5.6) works.
 static RESOLVING: Support = Support::untried();
 
-/// [`open_beneath`] with a bare error.
+/// [`open_beneath`] with an errno.
 pub(super) fn beneath(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     if path.starts_with(b"/") || path.split(|b| *b == b'/').any(|name| name == b"..") {
@@ -57,7 +57,7 @@ pub(super) fn beneath(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<
     }
     let opened = in_pieces(at, path, flags, resolve);
     match opened {
-        // It may be the file that is refused, and not the call.
+        // The file may be refused, and not the call.
         Err(Errno::NOSYS | Errno::PERM) if !RESOLVING.works() => {
             let opened = name_by_name(at, path, flags);
             if opened.is_ok() {
@@ -79,7 +79,7 @@ fn resolve(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Er
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     retry::interrupted(|| {
         let opened = rustix::fs::openat2(at, &path, flags, Mode::empty(), how);
-        // EAGAIN: a directory on the way is being renamed.
+        // EAGAIN: a directory of the path is being renamed.
         opened.map_err(|e| if e == Errno::AGAIN { Errno::INTR } else { e })
     })
 }
@@ -104,24 +104,24 @@ fn name_by_name(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedF
     }
 }
 
-/// open(2), again where a signal has interrupted it.
+/// open(2), repeated after EINTR.
 fn open(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let path = CString::new(path).map_err(|_| Errno::INVAL)?;
     retry::interrupted(|| rustix::fs::openat(at, &path, flags, Mode::empty()))
 }
 
-/// Opens by a path that may be longer than one call takes, following links.
+/// Opens by a path that may be longer than one call accepts, following links.
 pub(super) fn following(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     in_pieces(at, path, flags, open)
 }
 
-/// How a directory is opened only to go on from there.
+/// The flags for opening a directory only as the start of a further open.
 const THROUGH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Bytes of a path that one call takes, with its NUL (`PATH_MAX`).
+/// The bytes of a path that one call accepts, with its NUL (`PATH_MAX`).
 const LONGEST: usize = 4096;
 
-/// Opens by as many calls as the path's length takes.
+/// Opens with as many calls as the path's length needs.
 fn in_pieces(
     at: BorrowedFd<'_>,
     path: &[u8],

@@ -29,7 +29,7 @@ impl Filter {
         Filter(Arc::new(filter))
     }
 
-    /// Whether a directory is entered. `None` if the filter panicked.
+    /// Returns true if a directory is entered. `None` if the filter panicked.
     pub(super) fn enters(&self, path: &Path, depth: usize) -> Option<bool> {
         foreign::call(|| (self.0)(path, depth))
     }

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::metadata::{FileType, Metadata};
 use crate::scan::{self, Batch};
 
-/// Entries of one directory that were handed out together.
+/// Entries of one directory that were returned together.
 #[derive(Clone, Debug)]
 pub struct Found {
     place: Arc<Place>,
@@ -21,7 +21,7 @@ impl Found {
         Found { place, batch }
     }
 
-    /// The directory that they are in.
+    /// The directory of the entries.
     pub fn place(&self) -> &Arc<Place> {
         &self.place
     }
@@ -31,14 +31,14 @@ impl Found {
         &self.batch
     }
 
-    /// The entry at this place of the batch, if there are so many.
+    /// The entry at index `at` of the batch, if there is one.
     pub fn get(&self, at: usize) -> Option<DirEntry> {
         let place = self.place.clone();
         self.batch.get(at).map(|entry| DirEntry { place, entry })
     }
 }
 
-/// One name in a tree.
+/// A name in a tree.
 #[derive(Clone, Debug)]
 pub struct DirEntry {
     place: Arc<Place>,
@@ -46,7 +46,7 @@ pub struct DirEntry {
 }
 
 impl DirEntry {
-    /// The directory that it is in.
+    /// The directory of the entry.
     pub fn place(&self) -> &Arc<Place> {
         &self.place
     }
@@ -61,25 +61,25 @@ impl DirEntry {
         self.entry.file_name()
     }
 
-    /// The type of the file: see [`scan::DirEntry::file_type`].
+    /// The file type; see [`scan::DirEntry::file_type`].
     pub fn file_type(&self) -> FileType {
         self.entry.file_type()
     }
 
-    /// The metadata of the file: see [`scan::DirEntry::metadata`].
+    /// The metadata of the file; see [`scan::DirEntry::metadata`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`scan::DirEntry::metadata`].
     pub fn metadata(&self) -> Option<Result<&Metadata>> {
         self.entry.metadata()
     }
 
-    /// Its path: that of its directory, and its name.
+    /// The path: that of the directory, joined with the name.
     pub fn path(&self) -> PathBuf {
         self.place.path().join(self.entry.file_name())
     }
 
-    /// How many directories it is below the root: 1 for what is in the root itself.
+    /// The depth below the root: 1 for an entry of the root itself.
     pub fn depth(&self) -> usize {
         self.place.depth() + 1
     }

@@ -1,4 +1,4 @@
-//! Where in a tree a directory is.
+//! The place of a directory in a tree.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use crate::scan::Directory;
 
-/// A directory of a tree that is being walked.
+/// A directory of a tree that is walked.
 #[derive(Debug)]
 pub struct Place {
     path: Arc<Path>,
-    /// Bytes of the path that are the root's.
+    /// The number of bytes of the path that are the root's.
     root: usize,
     parent: Option<Arc<Place>>,
     depth: usize,
@@ -29,7 +29,7 @@ impl Place {
         }
     }
 
-    /// A directory below a place.
+    /// A directory directly below `parent`.
     pub(super) fn below(parent: &Arc<Place>, path: Arc<Path>, directory: &Directory) -> Place {
         Place {
             path,
@@ -40,17 +40,17 @@ impl Place {
         }
     }
 
-    /// Its path: the root's as it was given, and the names below.
+    /// The path: the root's as it was given, and the names below.
     pub fn path(&self) -> &Arc<Path> {
         &self.path
     }
 
-    /// How many directories it is below the root; the root's is 0.
+    /// The depth below the root; the root's is 0.
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// The directory that it was found in; `None` for the root.
+    /// The directory that contains it; `None` for the root.
     pub fn parent(&self) -> Option<&Arc<Place>> {
         self.parent.as_ref()
     }
@@ -60,7 +60,7 @@ impl Place {
         self.id
     }
 
-    /// Whether a directory is this one or above it.
+    /// Returns true if `directory` is this one or an ancestor of it.
     pub(super) fn is_within(&self, directory: &Directory) -> bool {
         let mut place = Some(self);
         while let Some(at) = place {
@@ -72,7 +72,7 @@ impl Place {
         false
     }
 
-    /// The path from the root to something below here.
+    /// The path from the root to `path`, which is below this place.
     pub(super) fn relative<'a>(&self, path: &'a Path) -> &'a [u8] {
         let bytes = &path.as_os_str().as_bytes()[self.root..];
         bytes.strip_prefix(b"/").unwrap_or(bytes)

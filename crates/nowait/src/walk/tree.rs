@@ -1,12 +1,12 @@
-//! The tree that is being walked: which directories are open, which wait to be, and what is ready.
+//! The tree of a walk: open directories, directories that wait to be opened, and results.
 //!
 //! ```text
 //!  waiting (paths) ─► open ─► small: listed and asked about by that worker, in one piece
 //!                             large: one of the open directories, whose pieces all workers share
 //! ```
 //!
-//! The last found is opened first: the tree is walked into its depth, so what waits stays few. A
-//! directory waits as a path and holds no descriptor.
+//! The directory found last is opened first. The walk is thus depth-first, and few directories wait. A
+//! directory that waits is kept as a path and holds no descriptor.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -27,32 +27,32 @@ use crate::scan::{self, Batch, Counts, Directory, FLAGS, Leave, Progress};
 use crate::sys::Errno;
 use crate::task_group::Job;
 
-/// Entries of a directory that one worker does alone: fewer are not worth sharing.
+/// The maximum number of entries of a directory that one worker scans alone. Fewer are not worth sharing.
 const SMALL: usize = 512;
-/// How long it does them alone: where each has to be waited for, few are worth sharing.
+/// The maximum time for which it does so. If each entry waits for the device, few are worth sharing.
 const ALONE: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(super) struct Tree {
     config: Arc<Config>,
-    /// Until there is nothing more to be opened below it.
+    /// `None` when no directory below it remains to be opened.
     root: Option<Arc<Directory>>,
     workers: usize,
-    /// Directories that have been found and not been opened.
+    /// Directories that have been found and not yet opened.
     waiting: Vec<Waiting>,
     open: Vec<Branch>,
-    /// Workers that are opening a directory.
+    /// The number of workers that are opening a directory.
     opening: usize,
-    /// Ids for open directories.
+    /// The id of the next open directory.
     next: u64,
-    /// Descriptors that may be open; fewer once the process has no more.
+    /// The maximum number of open descriptors. It is lowered if the process has no more.
     descriptors: usize,
     ready: VecDeque<Result<Found>>,
     ready_entries: usize,
     tally: Tally,
 }
 
-/// What a walk has done so far, directories that are over included.
+/// The work that a walk has done so far, including finished directories.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) counts: Counts,
@@ -65,7 +65,7 @@ pub(super) struct Tally {
 pub(super) struct Waiting {
     parent: Arc<Place>,
     path: Arc<Path>,
-    /// The directory listing alone calls it one, or it may be a link to one.
+    /// True if only the directory listing reports it as a directory, or it may be a link to one.
     perhaps: bool,
 }
 
@@ -92,19 +92,19 @@ pub(super) enum Done {
     Of(u64, Box<scan::Done>),
 }
 
-/// A directory that was opened, and how far the worker that did so got.
+/// A directory that was opened, and the progress of the worker that opened it.
 pub(super) struct Opened {
     place: Arc<Place>,
     progress: Progress,
     ready: Vec<Result<Batch>>,
 }
 
-/// Why a directory was not entered.
+/// The reason why a directory was not entered.
 pub(super) enum Refused {
     Os(Errno),
     Cycle,
     OtherFilesystem,
-    /// By the program's filter.
+    /// By the filter of the program.
     Filtered,
     Error(Error),
 }
@@ -135,7 +135,7 @@ impl Tree {
         }
     }
 
-    /// What was done so far.
+    /// The work done so far.
     pub(super) fn tally(&self) -> Tally {
         let open = self.open.iter().map(|branch| branch.progress.counts());
         Tally {
@@ -149,13 +149,13 @@ impl Tree {
         self.ready_entries + open.sum::<usize>()
     }
 
-    /// Descriptors that are open, or about to be.
+    /// The number of descriptors that are open or about to be.
     fn descriptors(&self) -> usize {
         let open = self.open.iter().map(|branch| branch.progress.descriptors());
         1 + self.opening + open.sum::<usize>()
     }
 
-    /// What the walk's window and descriptors leave room for.
+    /// The permissions that follow from the walk's window and descriptors.
     fn leave(&self) -> Leave {
         let entries = self.entries();
         Leave {
@@ -165,7 +165,7 @@ impl Tree {
         }
     }
 
-    /// Tells every open directory what there is room for now.
+    /// Passes the current permissions to every open directory.
     fn give_leave(&mut self) {
         let leave = self.leave();
         for branch in &mut self.open {
@@ -180,7 +180,7 @@ impl Tree {
             && (room || (self.open.is_empty() && self.opening == 0 && leave.list))
     }
 
-    /// Takes what a directory has ready, and closes it if that was the last.
+    /// Takes the results of a directory, and closes it if those were the last.
     fn harvest(&mut self, at: usize) {
         let branch = &mut self.open[at];
         let place = branch.place.clone();
@@ -195,7 +195,7 @@ impl Tree {
         self.bring(&place, ready);
     }
 
-    /// Takes in what is ready of a directory: its subdirectories wait from now on.
+    /// Stores the results of a directory. Its subdirectories are added to the waiting ones.
     fn bring(&mut self, place: &Arc<Place>, batches: Vec<Result<Batch>>) {
         for batch in batches {
             let found = batch.map(|batch| {
@@ -251,13 +251,13 @@ impl Tree {
                 return;
             }
             Err(Refused::Os(Errno::NOTDIR | Errno::LOOP)) if waiting.perhaps => return,
-            // A directory that something else has taken the place of.
+            // The directory was replaced by another file.
             Err(Refused::Os(Errno::NOTDIR)) => {
                 self.tally.vanished += 1;
                 return;
             }
             Err(Refused::Os(Errno::MFILE | Errno::NFILE)) if self.descriptors() > 1 => {
-                // It has to do with fewer, and this one waits until some are closed.
+                // Continue with fewer descriptors. This directory waits until some are closed.
                 self.descriptors = self.descriptors();
                 self.waiting.push(waiting);
                 return;
@@ -270,7 +270,7 @@ impl Tree {
     }
 }
 
-/// Opens a directory, and does all of it if it is small.
+/// Opens a directory, and scans it completely if it is small.
 fn open(
     waiting: &Waiting,
     root: &Directory,
@@ -335,7 +335,7 @@ impl Job for Tree {
     type Done = Done;
     type Out = Found;
 
-    /// A piece of an open directory, if there is one, and else another directory.
+    /// Takes a piece of an open directory, or else opens another directory.
     fn pick(&mut self, slow: bool) -> Option<Piece> {
         let of_open = self.open.iter_mut().find_map(|branch| {
             let piece = branch.progress.pick(slow)?;

@@ -1,5 +1,5 @@
-//! A directory that is made up, and listed: which parts it is cut into, what order they are listed in
-//! and how much each call brings is any.
+//! Lists a made-up directory. The fuzzer decides how it is split, the order of the steps, and the number of
+//! entries of each call.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -12,9 +12,9 @@ use super::{
 };
 use crate::sys::Errno;
 
-/// A directory of names by position, and what is decided by the fuzzer.
+/// A directory of names by position, and the fuzzer's choices.
 struct Made<'a> {
-    /// Which names there are at a position, and whether they stay.
+    /// The inode numbers at each position, and true if the name is never removed.
     names: BTreeMap<u64, Vec<(u64, bool)>>,
     directory: Arc<Directory>,
     choices: std::slice::Iter<'a, u8>,
@@ -25,7 +25,7 @@ impl Made<'_> {
         self.choices.next().copied().unwrap_or(200)
     }
 
-    /// What one getdents64(2) brings, from the stream's position on.
+    /// The result of a getdents64(2) call from the stream's position on.
     fn read(&mut self, mut stream: Stream) -> Listed {
         let most = 1 + usize::from(self.choice() % 16);
         let (mut rows, mut positions) = (Rows::default(), Vec::new());
@@ -41,7 +41,7 @@ impl Made<'_> {
             let end = self.names.keys().next_back().map_or(0, |last| last + 1);
             let next = coming.peek().map_or(end, |(next, _)| *next);
             for (index, (ino, _)) in names.iter().enumerate() {
-                // The d_off of all but the last of several at one position is that position.
+                // If several names have one position, the `d_off` of all but the last is that position.
                 let here = stream.at;
                 stream.at = match index + 1 == names.len() {
                     true => next,
@@ -60,7 +60,7 @@ impl Made<'_> {
         }
     }
 
-    /// A name that does not stay comes or goes.
+    /// Creates or removes a name.
     fn change(&mut self) {
         let choice = u64::from(self.choice());
         let (at, ino) = (choice * 40 + 7, 1_000_000 + choice);
@@ -76,8 +76,8 @@ fn name_of(ino: u64) -> CString {
     CString::new(format!("name {ino}")).unwrap_or_default()
 }
 
-/// Lists a directory of these names, each so far behind the one before (0: at the same position), as
-/// the choices have it, and asserts that every name that stays comes exactly once.
+/// Lists a directory of names, each at a distance from the one before (0: at the same position). Asserts
+/// that every name that is never removed is listed exactly once.
 pub fn exactly_once(kind: u8, parts: u8, size: u64, names: &[u8], choices: &[u8]) {
     let Ok(directory) = Directory::blocking_open(std::path::Path::new("/")) else {
         return;
