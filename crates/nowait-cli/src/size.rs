@@ -14,7 +14,9 @@ impl FromStr for Size {
 
     fn from_str(text: &str) -> Result<Size, String> {
         let wrong = || {
-            format!("`{text}` is not a size: write a number of bytes, or a number with K, M, G or T")
+            format!(
+                "`{text}` is not a size: write a number of bytes, or a number with K, M, G or T"
+            )
         };
         let upper = text.trim().to_ascii_uppercase();
         let bare = upper.strip_suffix('B').unwrap_or(&upper);

@@ -197,7 +197,7 @@ impl Paths {
                 return Ok(());
             }
         };
-        // Open as long as the walk lasts.
+        // The root stays open during the walk.
         let (tree, _open) = match Root::open(root) {
             Ok(opened) => opened,
             Err(why) => {

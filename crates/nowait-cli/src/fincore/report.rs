@@ -81,10 +81,7 @@ impl Report {
         }
         if totals.other_names > 0 {
             let names = plural(totals.other_names, "other name");
-            writeln!(
-                self.out,
-                "not in the total: {names} of counted files"
-            )?;
+            writeln!(self.out, "not in the total: {names} of counted files")?;
         }
         self.out.flush()
     }
