@@ -69,8 +69,8 @@ Columns:
   DIRTY      changed pages whose writeback has not begun
   WRITEBACK  pages that are being written to the device
   SOURCE     the system call that counted: cachestat(2) or mincore(2)
-`?` means unknown. The last lines give the reason. Unknown pages are counted neither as cached nor as
-not cached. A second name of a file is shown, but it is not counted in the total.
+`?` means unknown; the last lines give the reason. Pages of unknown residency are counted neither as
+cached nor as not cached. A second name of a file is shown but not counted in the total.
 
 With --map, a strip below each file shows the file from its first byte to its last. A full block is
 cached, a shaded block is partly cached, a dot is not cached.

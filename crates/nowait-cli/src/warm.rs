@@ -35,15 +35,15 @@ pub struct Args {
 }
 
 const AFTER: &str = "\
-Only missing ranges are read; cached ranges and holes are not. A file of unknown residency (of another
-owner, and not writable) is read completely. During the run, the program checks the available memory,
-and if the first files are still cached. It stops before new data evicts earlier data. At the end it
-counts the cached bytes. The access times of your own files are not changed.";
+Only missing ranges are read; cached ranges and holes are not. The residency of files that you neither own
+nor may write is unknown; they are read completely. During the run, the program checks how much memory is
+available and if the first files are still cached. It stops before new data evicts earlier data. At the
+end it counts the cached bytes. The access times of your own files are not changed.";
 
 const CODES: &str = "\
 Exit status:
   0    all files are cached
-  1    some files failed or exceeded the budget
+  1    some files failed, or were not read because of the budget
   2    wrong usage
   130  interrupted; the results so far are printed";
 

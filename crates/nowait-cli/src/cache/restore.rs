@@ -36,7 +36,8 @@ number, size or modification time differs from the snapshot is skipped.";
 const CODES: &str = "\
 Exit status:
   0    all ranges are cached again
-  1    some files were skipped, failed, or exceeded the budget
+  1    some files failed, were skipped, or were not read because of the
+       budget
   2    wrong usage
   130  interrupted; the results so far are printed";
 

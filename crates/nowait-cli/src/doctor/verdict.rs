@@ -80,7 +80,7 @@ fn reason(plan: Plan) -> &'static str {
              wait for a device"
         }
         Plan::Queue(Reason::CannotTell) => {
-            "neither NOWAIT reads nor residency queries work here, so all reads go to the engine"
+            "no call tells here if a read would wait for a device, so all reads go to the engine"
         }
         Plan::Queue(Reason::LowHitRate) => {
             "few reads of this file are hits, so all reads go to the engine"
