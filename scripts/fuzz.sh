@@ -33,13 +33,13 @@ missing() {
 }
 
 if ! rustup run nightly rustc --version >/dev/null 2>&1; then
-    rustup toolchain install nightly --profile minimal || missing "nightly Rust can't be installed"
+    rustup toolchain install nightly --profile minimal || missing "nightly Rust cannot be installed"
 fi
 tools=$PWD/fuzz/target/tools
 PATH=$PATH:$tools/bin
 if ! command -v cargo-fuzz >/dev/null; then
     cargo install --quiet --locked --root "$tools" cargo-fuzz@0.13.2 ||
-        missing "cargo-fuzz can't be installed"
+        missing "cargo-fuzz cannot be installed"
 fi
 
 # One build for all targets. The manifest of the targets sets their optimisation.

@@ -24,7 +24,7 @@ fetch_lists() {
     say "fetching package lists"
     mkdir -p "$store/apt/lists/partial" "$store/apt/cache/archives/partial"
     apt_options+=(-o Dir::State::lists="$store/apt/lists")
-    apt-get "${apt_options[@]}" -qq update >&2 || say "apt-get update had errors; going on"
+    apt-get "${apt_options[@]}" -qq update >&2 || say "apt-get update had errors; continuing"
 }
 
 # newest_package 6.1 -> linux-image-6.1.0-99-cloud-amd64

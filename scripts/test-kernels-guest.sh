@@ -84,7 +84,7 @@ run_once() {
     fi
 }
 
-# said RUN LOG WORD: names the tests that failed, for the summary on the host.
+# said RUN LOG WORD: prints the names of failed tests for the summary on the host.
 said() {
     grep -E '^test .* \.\.\. FAILED' "$2" | sed -E "s/^test (.*) \.\.\. FAILED.*/NOWAIT-KERNEL-$3: ${1%%::*}::\1/"
     grep -qE '^test .* \.\.\. FAILED' "$2" || echo "NOWAIT-KERNEL-$3: $1$note"

@@ -187,7 +187,7 @@ show_progress() {
             NOWAIT-KERNEL-RUN:*) say "  running ${line#*: }" ;;
             NOWAIT-KERNEL-RESULT:*) say "  ${line#*: }" ;;
             NOWAIT-KERNEL-ONCE:*) say "    failed, running again: ${line#*: }" ;;
-            # A test that could not run says "skipped: why". Shown, so that no skip is silent.
+            # A test that could not run prints "skipped: why". Skips are shown.
             "---- "*" stdout ----") test=${line#---- } test=${test% stdout ----} ;;
             skipped:*) say "    $test $line" ;;
         esac

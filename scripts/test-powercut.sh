@@ -57,7 +57,7 @@ cut_power() {
 trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
-((EUID == 0)) || die "wants root, to mount the disk after the power cut"
+((EUID == 0)) || die "needs root to mount the disk after the power cut"
 command -v nbdkit >/dev/null || die "no nbdkit; scripts/install-deps.sh --kernels installs what is needed"
 log=$store/powercut.log
 
@@ -127,7 +127,7 @@ for ((round = 0; round < rounds; round++)); do
     filesystem=${filesystems[round % ${#filesystems[@]}]}
     if ! cut_round "$filesystem" writeback 0; then
         cat "$work/found" >&2
-        die "round $((round + 1)), $filesystem: acknowledged records are gone; the console is in $log"
+        die "round $((round + 1)), $filesystem: acknowledged records are lost; the console is in $log"
     fi
     found=$(awk '/ records acknowledged$/ { n += $2 + 1 } END { print n + 0 }' "$work/found")
     records=$((records + found))
@@ -136,7 +136,7 @@ done
 for control in "writeback 1 a writer that acknowledges before fsync" "unsafe 0 a disk that ignores flushes"; do
     read -r cache early what <<<"$control"
     if cut_round ext4 "$cache" "$early"; then
-        die "control: $what loses nothing, so this test would not see a loss"
+        die "control: $what loses no records, so this test cannot detect a loss"
     fi
     say "control: $what loses records as expected: $(grep -c 'record' "$work/found")"
 done

@@ -1,8 +1,8 @@
 //! `nowait fincore` shows how much of each file is in the page cache, which ranges, and how much is dirty.
 //!
 //! ```text
-//!  Paths ─► look (threads): open, ask the library ─► in order: met? ─► Totals
-//!                                                                └──► Report, or Top and then Report
+//!  Paths ─► look (threads): open, query residency ─► in order: counted before? ─► Totals
+//!                                                                           └──► Report, or Top and then Report
 //! ```
 //!
 //! # The JSON shape, version 1 (keys may be added within it)

@@ -28,7 +28,7 @@ impl<'a> Name<'a> {
 pub fn told(bytes: &[u8]) -> (Cow<'_, str>, Option<String>) {
     let hex = || {
         bytes.iter().fold(String::new(), |mut hex, byte| {
-            // Writing to a string can't fail.
+            // Writing to a string cannot fail.
             let _ = write!(hex, "{byte:02x}");
             hex
         })

@@ -1,8 +1,8 @@
 //! The janitor: a shell that outlives this process and does the clean-ups that the process could not do.
 //!
 //! A clean-up is registered before its object is made, and removed after the object was undone in the
-//! ordinary way. The shell is told of both through a pipe. When the process ends for any reason, the pipe is
-//! closed, and the shell runs the remaining clean-ups, newest first.
+//! ordinary way. The process reports both to the shell through a pipe. When the process ends for any reason,
+//! the pipe is closed, and the shell runs the remaining clean-ups, newest first.
 //!
 //! The write end of the pipe is held by a thread with its own descriptor table. The process's table stays
 //! open while one of its threads is in uninterruptible I/O, and that may be I/O that only the clean-up can

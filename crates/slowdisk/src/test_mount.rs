@@ -223,8 +223,8 @@ impl TestMountBuilder {
         Ok(mounted)
     }
 
-    /// The options of the ext4 below an overlay. Mount options and mount point apply to the overlay, the others
-    /// to the base.
+    /// The options of the ext4 below an overlay. Mount options and mount point apply to the overlay, the
+    /// others to the base.
     fn base(&self) -> TestMountBuilder {
         TestMountBuilder {
             filesystem: Filesystem::Ext4,

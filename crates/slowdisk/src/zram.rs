@@ -56,7 +56,7 @@ impl Zram {
             fs::read_to_string(&hot_add).doing(|| format!("reading {}", hot_add.display()))?;
         let number: u32 = number.trim().parse().map_err(|_| {
             let cause = io::Error::from(io::ErrorKind::InvalidData);
-            Error::new(format!("{} said {number:?}", hot_add.display()), cause)
+            Error::new(format!("{} returned {number:?}", hot_add.display()), cause)
         })?;
         let path = PathBuf::from(format!("/dev/zram{number}"));
         let zram = Zram {
