@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Paths ─► look (threads): open, query residency ─► in order: counted before? ─► Totals
-//!                                                                           └──► Report, or Top and then Report
+//!                                                                           └───► Report, or Top, then Report
 //! ```
 //!
 //! # The JSON shape, version 1 (keys may be added within it)

@@ -130,7 +130,7 @@ impl<'a> Target<'a> {
         }
         let beside = "remove it, or name another file";
         let snapshot = match Found::named(self.path.clone(), 0).open() {
-            Ok((file, _)) => Snapshot::check(file, "it".into()),
+            Ok((file, _)) => Snapshot::check(file, "its".into()),
             Err(why) => return Err(self.refused(&format!("cannot be read: {why}"), beside)),
         };
         match snapshot {
