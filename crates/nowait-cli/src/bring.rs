@@ -1,8 +1,8 @@
 //! Reads files or ranges of files into the page cache. `warm` and `cache restore` share this code.
 //!
 //! ```text
-//!  take(wish) ─► gathered, in order of inodes ─► open ─► look: what is missing ─► read ─► look again
-//!                                                 └─────── one local engine ───────┘
+//!  take(wish) ─► gathered, in inode order ─► open ─► query missing ranges ─► read ─► query again
+//!                                             └────── one local engine ───────┘
 //! ```
 //! The data is read into buffers that are reused. A page whose data was copied is known to have been in
 //! the page cache, and read errors of the device are reported. Opening files, which may wait for inodes,
@@ -10,8 +10,8 @@
 //!
 //! Whole files are read sequentially with many reads in flight, and the kernel may read ahead. It then
 //! uses large folios, which cost a fraction of what single pages cost to read in, to count and to read
-//! later. For ranges, files with holes, the end of the budget and with a rate limit, readahead could read
-//! unwanted data. FADV_RANDOM is set there, which makes the kernel read exactly the requested pages.
+//! later. Readahead could read unwanted data for ranges, for files with holes, near the end of the budget,
+//! and with a rate limit. In these cases FADV_RANDOM makes the kernel read exactly the requested pages.
 
 mod budget;
 mod job;
@@ -77,7 +77,7 @@ const GRACE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Stopped;
 
-/// Reads the wished files and ranges into the page cache.
+/// Reads wanted files and ranges into the page cache.
 pub struct Bringer<'a> {
     limits: Limits,
     met: Option<Met>,

@@ -1,8 +1,8 @@
 //! `nowait cache` saves which ranges of files are in the page cache, and restores them later.
 //!
 //! ```text
-//!  save:     paths ─► look: page map ─► snapshot ─► temporary file ─► renamed
-//!  restore:  snapshot ─► checked whole ─► entry by entry ─► bring
+//!  save:     paths ─► query page map ─► snapshot ─► temporary file ─► renamed
+//!  restore:  snapshot ─► checked completely ─► entry by entry ─► read
 //! ```
 
 mod restore;

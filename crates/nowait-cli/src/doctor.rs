@@ -6,12 +6,12 @@
 //! library for its decisions, and [`report`] and [`page`] make the output. All features are found by trying
 //! them. The kernel's release is shown but not used.
 //!
-//! # The JSON shape, version 1
+//! # The JSON format, version 1
 //! A *fact* is `{"ok": true | false | null, "why": string | null}`; `null` means "not tried";
 //! with `true`, `why` is an additional note.
 //! ```text
 //! {
-//!   "doctor": 1,                      version of this shape; keys may be added within it
+//!   "doctor": 1,                      version of this format; keys may be added
 //!   "version": "0.1.0",               of nowait
 //!   "machine": {"release", "arch", "cpus", "page_size",
 //!               "memlock", "nofile",  soft limits, null: unlimited

@@ -7,10 +7,10 @@
 //! A directory is printed after everything below it. Memory holds the directories that are being walked,
 //! and the files with several names that were seen.
 //!
-//! # The JSON shape, version 1 (keys may be added within it)
+//! # The JSON format, version 1 (keys may be added)
 //! ```text
 //! {
-//!   "du": 1,                          version of this shape
+//!   "du": 1,                          version of this format
 //!   "version": "0.1.0",               of nowait
 //!   "apparent": bool,                 with --apparent-size
 //!   "entries": [{

@@ -10,12 +10,12 @@
 //! `/proc/PID/maps`. The advice is given for whole files only: for a range of a file the kernel would
 //! keep large folios that extend beyond the range.
 //!
-//! # The JSON shape, version 1 (keys may be added within it)
+//! # The JSON format, version 1 (keys may be added)
 //! ```text
 //! {
-//!   "evict": 1,                       version of this shape
+//!   "evict": 1,                       version of this format
 //!   "version": "0.1.0",               of nowait
-//!   "dry_run": bool,                  true: nothing was evicted, and all numbers are predictions
+//!   "dry_run": bool,                  true: nothing was evicted; evicted and stayed are predictions
 //!   "files": [{                       files with pages that stayed or are unknown; with -v all files
 //!     "path", "path_hex",             as in fincore
 //!     "size",                         in bytes, like every size here

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!  Paths ─► look (threads): open, query residency ─► in order: counted before? ─► Totals
-//!                                                                           └───► Report, or Top, then Report
+//!                                                                           └──► Report, or Top first
 //! ```
 //!
-//! # The JSON shape, version 1 (keys may be added within it)
+//! # The JSON format, version 1 (keys may be added)
 //! ```text
 //! {
-//!   "fincore": 1,                     version of this shape
+//!   "fincore": 1,                     version of this format
 //!   "version": "0.1.0",               of nowait
 //!   "page_size": 4096,                bytes
 //!   "files": [{

@@ -72,8 +72,8 @@ impl Piece {
         self.range.end - self.range.start
     }
 
-    /// Shortens the piece to at most `most` bytes, to a multiple of the page size, and returns the rest.
-    /// Returns `None` if the piece is short enough or contains cached bytes.
+    /// Shortens the piece to at most `most` bytes, so that it ends at a page boundary, and returns the rest.
+    /// Returns `None` if the piece is short enough, contains cached bytes, or would become empty.
     fn split(&mut self, most: u64) -> Option<Piece> {
         let at = self.range.start + most;
         let at = at - at % page_size();

@@ -1,9 +1,9 @@
 //! The summary of a run, as text and as JSON.
 //!
-//! # The JSON shape, version 1 (keys may be added within it)
+//! # The JSON format, version 1 (keys may be added)
 //! ```text
 //! {
-//!   "warm" | "restore": 1,            version of this shape
+//!   "warm" | "restore": 1,            version of this format
 //!   "version": "0.1.0",               of nowait
 //!   "dry_run", "interrupted",
 //!   "files",                          opened and processed files

@@ -1,4 +1,4 @@
-//! The ranges that were already wished for. A snapshot may list a file twice, or under several of its
+//! The ranges that were already taken. A snapshot may list a file twice, or under several of its
 //! names. Ranges that are listed twice are read once and counted once, also in the budget.
 
 use std::collections::HashMap;
@@ -18,8 +18,8 @@ struct Before {
 }
 
 impl Wished {
-    /// Returns the parts of `ranges` that were not wished for before, and remembers `ranges`, which must
-    /// be in order.
+    /// Returns the parts of `ranges` that were not taken before, and adds `ranges`, which must be in
+    /// order.
     pub fn not_yet(&mut self, file: &Stat, ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
         let before = self.0.entry((file.st_dev, file.st_ino)).or_default();
         before.several_names = file.st_nlink > 1;
