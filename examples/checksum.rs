@@ -1,14 +1,14 @@
-//! checksum: SHA-256 sums of files, and of all files in trees, many at once; printed as sha256sum(1)
-//! does, so that `sha256sum -c` checks them.
+//! checksum: prints the SHA-256 sums of files and of all files in directory trees. The output has the format
+//! of sha256sum(1), so `sha256sum -c` can check it.
 //!
 //! ```sh
 //! cargo run --release -p nowait-examples --bin checksum -- src Cargo.toml > sums
 //! sha256sum -c sums
 //! ```
 //!
-//! One task walks, and at most [`AT_ONCE`] files are read at a time, each by a task of its own: what is
-//! cached is read in the task, what is not is on its way from the device for many files together. The
-//! lines come in the order in which the files were found.
+//! One task walks the trees. At most [`AT_ONCE`] files are read at the same time, each by its own task.
+//! Cached data is read in the task; for other data, the reads of many files are in flight together. Lines
+//! are printed in the order in which the files were found.
 
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -23,12 +23,12 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc::{self, Sender};
 
-/// How many files are read at the same time.
+/// The maximum number of files that are read at the same time.
 const AT_ONCE: usize = 64;
-/// How many bytes of a file are read at once.
+/// The size of a read in bytes.
 const PIECE: usize = 128 << 10;
 
-/// A file that was found, or why something was not.
+/// A file that was found, or an error message.
 type Found = Result<PathBuf, String>;
 
 #[tokio::main]
@@ -62,14 +62,14 @@ async fn main() -> ExitCode {
     ExitCode::from(u8::from(!all_well))
 }
 
-/// Sends what the arguments name: files as they are, and of directories all regular files.
+/// Sends the files that the arguments name, and all regular files below directories.
 async fn find(roots: Vec<PathBuf>, tell: Sender<Found>) {
     for root in roots {
         let is_dir = metadata(&root).await.is_ok_and(|m| m.is_dir());
         let told = if is_dir {
             find_in(&root, &tell).await
         } else {
-            // A file, or nothing: whoever opens it will say.
+            // A missing file is reported when it is opened.
             tell.send(Ok(root)).await.is_ok()
         };
         if !told {
@@ -78,7 +78,7 @@ async fn find(roots: Vec<PathBuf>, tell: Sender<Found>) {
     }
 }
 
-/// Sends all regular files of a tree; says whether there is somebody to send them to.
+/// Sends all regular files of a tree. Returns false if the receiver was dropped.
 async fn find_in(root: &Path, tell: &Sender<Found>) -> bool {
     let mut walk = match Walk::open(root).await {
         Ok(walk) => walk,
@@ -87,7 +87,7 @@ async fn find_in(root: &Path, tell: &Sender<Found>) -> bool {
     while let Some(batch) = walk.batch().await {
         let batch = match batch {
             Ok(batch) => batch,
-            // A directory that can't be listed: the others still come.
+            // A directory that cannot be listed. The walk continues with the others.
             Err(error) if tell.send(Err(error.to_string())).await.is_ok() => continue,
             Err(_) => return false,
         };
@@ -106,14 +106,14 @@ async fn find_in(root: &Path, tell: &Sender<Found>) -> bool {
     true
 }
 
-/// One line of output.
+/// The output line for a file.
 async fn line(found: Found) -> Result<Vec<u8>, String> {
     let path = found?;
     let sum = sum(&path)
         .await
         .map_err(|error| format!("{}: {error}", path.display()))?;
     let mut line = format!("{sum}  ").into_bytes();
-    // As sha256sum does: a backslash at the start says that there are some in the name.
+    // As sha256sum does: a backslash before the line marks a name with escaped characters.
     for byte in path.as_os_str().as_bytes() {
         match byte {
             b'\\' => line.extend(b"\\\\"),

@@ -1,17 +1,17 @@
-//! serve: a static file server over HTTPS, on hyper, that streams through `nowait::tokio::File`.
+//! serve: a static HTTPS file server with hyper, which streams files with `nowait::tokio::File`.
 //!
 //! ```sh
 //! cargo run --release -p nowait-examples --bin serve -- --listen 127.0.0.1:8443 DIRECTORY
 //! curl -k -r 0-99 https://127.0.0.1:8443/file
 //! ```
 //!
-//! TLS is where sendfile(2) can't serve: the bytes have to come by the process. Those that are cached
-//! are read in the connection's task, and a file that is not holds nobody else's up.
+//! With TLS, sendfile(2) cannot be used: the process has to read the bytes. Cached bytes are read in the
+//! connection's task. Reads of uncached files do not delay other connections.
 //!
-//! GET and HEAD; one byte range a request (RFC 9110: 206, 416, If-Range); ETag and Last-Modified, and
-//! 304 for an ETag that the client has. A directory is served by its `index.html`. `..` in a path leads
-//! nowhere; symbolic links are followed, as they are the directory owner's. Without `--cert` and `--key`
-//! (PEM files) it makes a certificate of its own for localhost, which nobody trusts.
+//! The server supports GET and HEAD, one byte range for each request (RFC 9110: 206, 416, If-Range), ETag,
+//! Last-Modified, and 304 for an ETag that the client has. For a directory, it serves `index.html`. A path
+//! with `..` is not found. Symbolic links are followed, because the directory's owner made them. Without
+//! `--cert` and `--key` (PEM files), it makes a self-signed certificate for localhost.
 
 use std::convert::Infallible;
 use std::io;
@@ -40,9 +40,9 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_util::io::ReaderStream;
 
-/// How many bytes of a file are on their way at once, for each request.
+/// The size of a read in bytes.
 const PIECE: usize = 64 << 10;
-/// How long a client may take to say what it wants.
+/// The time limit for the TLS handshake and for a request's headers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -60,7 +60,7 @@ async fn main() -> Result<(), Error> {
             Ok((stream, _)) => {
                 tokio::spawn(connection(stream, tls.clone(), root.clone()));
             }
-            // Out of descriptors, say: until some connection ends.
+            // For example out of descriptors. Waits until a connection may have ended.
             Err(error) => {
                 eprintln!("serve: accept: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -69,7 +69,7 @@ async fn main() -> Result<(), Error> {
     }
 }
 
-/// What the command line says.
+/// The command line arguments.
 struct Arguments {
     root: PathBuf,
     listen: SocketAddr,
@@ -116,7 +116,7 @@ impl Arguments {
                 let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())?;
                 (vec![made.cert.der().clone()], key)
             }
-            _ => return Err("--cert and --key go together".into()),
+            _ => return Err("--cert and --key must be used together".into()),
         };
         let config = ServerConfig::builder().with_no_client_auth();
         Ok(config.with_single_cert(chain, key)?)
@@ -136,7 +136,7 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, root: Arc<Path>) {
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
         .serve_connection(TokioIo::new(stream), service);
-    // A client that goes away in the middle is nobody's mistake.
+    // Errors are ignored: the client may close the connection at any time.
     let _ = served.await;
 }
 
@@ -178,7 +178,7 @@ fn nothing() -> Body {
     Empty::new().map_err(|never| match never {}).boxed()
 }
 
-/// The file that a request's path means, if it is one below `root`.
+/// The file below `root` that a request's path names; `None` if the path is not valid.
 fn path_in(root: &Path, asked: &str) -> Option<PathBuf> {
     let bytes = percent_encoding::percent_decode_str(asked).collect::<Vec<u8>>();
     let mut path = root.to_owned();
@@ -193,7 +193,7 @@ fn path_in(root: &Path, asked: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Answers with a file, or the part of it that was asked for.
+/// Answers with a file or the requested part of it.
 async fn serve(path: &Path, request: &Request<Incoming>) -> io::Result<Response<Body>> {
     let mut file = File::open(path).await?;
     let metadata = file.metadata().await?;
@@ -202,7 +202,7 @@ async fn serve(path: &Path, request: &Request<Incoming>) -> io::Result<Response<
     }
     let len = metadata.len();
     let modified = metadata.modified()?;
-    // Whole seconds alone would not tell two versions of one second apart.
+    // The nanoseconds distinguish two versions that were written within one second.
     let tag = format!(
         "\"{:x}-{:x}-{len:x}\"",
         metadata.mtime(),
@@ -260,7 +260,7 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Whether a range may be given: the client has no part yet, or one of this very version (If-Range).
+/// Returns true if a range may be sent: there is no If-Range header, or it names this version.
 fn goes_on(headers: &HeaderMap, tag: &str, modified: SystemTime) -> bool {
     match text(headers, header::IF_RANGE) {
         None => !headers.contains_key(header::IF_RANGE),
@@ -268,20 +268,20 @@ fn goes_on(headers: &HeaderMap, tag: &str, modified: SystemTime) -> bool {
     }
 }
 
-/// What part of a file is asked for.
+/// The requested part of a file.
 enum Asked {
     All,
     Part(Range<u64>),
     Beyond,
 }
 
-/// The one range of a Range header. Several, and what makes no sense, count as none, which RFC 9110
-/// allows.
+/// The range of a Range header. A header with several ranges or with an invalid one is ignored, which RFC
+/// 9110 allows.
 fn asked_range(headers: &HeaderMap, len: u64) -> Asked {
     let range = || {
         let (unit, range) = text(headers, header::RANGE)?.split_once('=')?;
         let (first, last) = range.trim().split_once('-')?;
-        // `parse` would take a sign.
+        // `parse` accepts a sign.
         let digits = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
         if !unit.trim().eq_ignore_ascii_case("bytes") || !digits(first) || !digits(last) {
             return None;
@@ -301,7 +301,7 @@ fn asked_range(headers: &HeaderMap, len: u64) -> Asked {
     }
 }
 
-/// What a browser has to be told of a file, by its name.
+/// The Content-Type of a file, from the extension of its name.
 fn content_type(path: &Path) -> &'static str {
     match path.extension().and_then(|e| e.to_str()) {
         Some("html") => "text/html; charset=utf-8",

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Times `nowait fincore` and `nowait warm` beside what else people use, whole processes, interleaved.
+# Times `nowait fincore` and `nowait warm` and other programs: whole processes, interleaved.
 set -euo pipefail
 
 usage() {
     cat <<'USAGE'
 usage: scripts/bench-page-cache.sh [--rounds N] [--nowait PROGRAM] make|fincore|tiny|warm|small DIR
 
-  make     the files that the others take, below DIR: 16 GB are needed for a moment, 13 GB stay
+  make     makes the files for the others below DIR; needs 16 GB temporarily, and 13 GB stay
   fincore  8 GiB in 44 files, all cached: nowait fincore, vmtouch, util-linux fincore
-  tiny     10,000 files of up to 6 KB, all cached: the same
+  tiny     10,000 files of up to 6 KB, all cached: the same programs
   warm     4 GiB in 15,727 files of 4 KiB to 1 GiB, cold: nowait warm, vmtouch -t, cat
-  small    20,000 files of up to 32 KB, cold, their inodes too: the same
+  small    20,000 files of up to 32 KB, cold, with cold inodes: the same programs
 
-Each round runs every contender once, and begins with another one. "Cold" is
-/proc/sys/vm/drop_caches, which takes root and is felt by all that runs on the machine. Printed are
-medians of the wall clock and of processor time, and the median of the ratios within the rounds with
-the range (order statistics, 95 % or more) that holds the true median.
+Each round runs every contender once, and each round begins with another contender. For cold runs,
+/proc/sys/vm/drop_caches empties the caches. That needs root and slows down other programs of the
+machine. The output is the median wall clock time, the median processor time, and the median ratio to
+the first contender within a round, with the range (order statistics, at least 95 %) of that median.
 USAGE
 }
 
@@ -36,10 +36,10 @@ mkdir -p "$2"
 cd "$2"
 
 for program in vmtouch fincore; do
-    command -v "$program" >/dev/null || { echo "needs $program: apt-get install vmtouch util-linux-extra" >&2; exit 1; }
+    command -v "$program" >/dev/null || { echo "$program is missing: apt-get install vmtouch util-linux-extra" >&2; exit 1; }
 done
 
-# The files, of bytes that no device compresses.
+# Makes the files, of incompressible bytes.
 fill() { # SIZE FILE
     head -c "$1" pattern >"$2"
 }
@@ -55,7 +55,7 @@ make_files() {
     for spec in "1G 1" "256M 4" "64M 8" "16M 34" "4M 64" "1M 256" "256K 1024" "64K 2048" \
         "16K 4096" "4K 8192"; do
         read -r size count <<<"$spec"
-        # Spread over the directories: large and small ones come one after the other.
+        # Spread over the directories, so that each has large and small files.
         for ((n = 0; n < count; n++)); do
             mkdir -p "mixed/$((i % 100))"
             fill "$size" "mixed/$((i % 100))/$((i++))"
@@ -96,7 +96,7 @@ case $what in
     *) usage >&2 && exit 2 ;;
 esac
 
-# Prints NAME, milliseconds by the clock and of processor time, tab between.
+# Prints NAME, and the wall clock and processor time in milliseconds, separated by tabs.
 run() { # NAME COMMAND
     if [[ $cold == yes ]]; then
         echo 3 >/proc/sys/vm/drop_caches
@@ -107,7 +107,7 @@ run() { # NAME COMMAND
     awk -v name="$1" '{ printf "%s\t%.1f\t%.1f\n", name, $1 * 1000, ($2 + $3) * 1000 }' <<<"$spent"
 }
 
-# Each once, uncounted: programs and libraries are cached, and so is what they have in common.
+# Runs each contender once without counting it, so that programs and libraries are cached.
 for contender in "${contenders[@]}"; do run x "${contender#*|}" >/dev/null; done
 for ((round = 0; round < rounds; round++)); do
     for ((k = 0; k < ${#contenders[@]}; k++)); do
@@ -121,7 +121,7 @@ done | tee "$what.tsv" | awk -F '\t' -v first="${contenders[0]%%|*}" '
             for (j = i; j > 1 && a[j - 1] > a[j]; j--) { t = a[j]; a[j] = a[j - 1]; a[j - 1] = t }
     }
     function median(a, len) { return len % 2 ? a[(len + 1) / 2] : (a[len / 2] + a[len / 2 + 1]) / 2 }
-    # How many ratios may be left out at each end.
+    # The number of ratios that are outside the range at each end.
     function outside(len,   k, tail, choose) {
         choose = 1; tail = 2 / 2 ^ len
         for (k = 0; tail <= 0.05; k++) { choose = choose * (len - k) / (k + 1); tail += 2 * choose / 2 ^ len }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks what the workspace depends on: licences, sources, and versions that any release would satisfy.
-# It does offline and in a second what of cargo-deny can be done so; building that takes minutes.
+# Checks the dependencies of the workspace: licences, sources, and wildcard versions.
+# It does the checks of cargo-deny that are possible offline. Building cargo-deny takes minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,11 +12,11 @@ esac
 allowed=$(sed -n '/^allow = \[/,/^\]/s/^ *"\(.*\)",$/\1/p' deny.toml | jq -Rn '[inputs]')
 [[ $allowed != "[]" ]] || { echo "check-deps: no licences in deny.toml" >&2; exit 1; }
 
-# Other platforms' crates are not built.
+# Crates for other platforms are not checked, because they are not built.
 wrong=$(cargo metadata --format-version 1 --locked --all-features \
     --filter-platform x86_64-unknown-linux-gnu |
     jq -r --argjson allowed "$allowed" '
-        # "(A OR B) AND C": of each part one is enough. Some crates still write A/B.
+        # "(A OR B) AND C": one licence of each part must be allowed. Some crates write A/B.
         def is_allowed:
             gsub(" ?/ ?"; " OR ") | split(" AND ")
             | all(.[]; ltrimstr("(") | rtrimstr(")") | split(" OR ") | any(.[]; IN($allowed[])));
@@ -24,10 +24,10 @@ wrong=$(cargo metadata --format-version 1 --locked --all-features \
         | .packages[] | select(IN(.id; $built[]))
         | (.name + " " + .version) as $crate
         | (select(.source != null and (.license // "" | is_allowed | not))
-            | "\($crate): its licence is \(.license // "not said")"),
+            | "\($crate): the licence is \(.license // "missing")"),
           (select(.source != null
                 and .source != "registry+https://github.com/rust-lang/crates.io-index")
-            | "\($crate): it comes from \(.source)"),
+            | "\($crate): the source is \(.source)"),
           (select(.source == null) | .dependencies[]
             | select(.req == "*" and .path == null)
             | "\($crate): takes any version of \(.name)")')

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs each fuzz target for some seconds, all at the same time. Needs nightly Rust and cargo-fuzz, and
-# installs what is missing of them.
+# Runs all fuzz targets at the same time, each for some seconds. Installs nightly Rust and cargo-fuzz if
+# they are missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,9 +8,9 @@ usage() {
     cat <<'USAGE'
 usage: scripts/fuzz.sh [SECONDS] [TARGET...]
 
-Runs the fuzz targets (all, if none is named) for so many seconds each (60 if not said), beginning with
-the inputs in fuzz/corpus. What they find on the way stays in fuzz/target/corpus; an input that fails
-is kept in fuzz/artifacts, and its target is run with it again by
+Runs the fuzz targets (default: all) for SECONDS each (default: 60). They begin with the inputs in
+fuzz/corpus. New inputs are kept in fuzz/target/corpus. A failing input is kept in fuzz/artifacts. To run
+the target with this input again:
 
   cargo +nightly fuzz run TARGET fuzz/artifacts/TARGET/FILE
 USAGE
@@ -25,7 +25,7 @@ shift || true
 targets=("$@")
 ((${#targets[@]})) || targets=(snapshot dirents proc aiocb)
 
-# Where CI runs, what can't be run is a failure.
+# In CI (NOWAIT_TEST_ALL=1) a skip is a failure.
 missing() {
     echo "skipped: fuzzing, $*" >&2
     [[ -z ${NOWAIT_TEST_ALL:-} ]]
@@ -33,16 +33,16 @@ missing() {
 }
 
 if ! rustup run nightly rustc --version >/dev/null 2>&1; then
-    rustup toolchain install nightly --profile minimal || missing "nightly Rust can't be installed"
+    rustup toolchain install nightly --profile minimal || missing "nightly Rust cannot be installed"
 fi
 tools=$PWD/fuzz/target/tools
 PATH=$PATH:$tools/bin
 if ! command -v cargo-fuzz >/dev/null; then
     cargo install --quiet --locked --root "$tools" cargo-fuzz@0.13.2 ||
-        missing "cargo-fuzz can't be installed"
+        missing "cargo-fuzz cannot be installed"
 fi
 
-# The targets bring their own optimisation; one build for all of them.
+# One build for all targets. The manifest of the targets sets their optimisation.
 unset CARGO_TARGET_DIR
 cargo +nightly fuzz build --debug-assertions
 
@@ -52,7 +52,7 @@ declare -A running
 for target in "${targets[@]}"; do
     found=fuzz/target/corpus/$target
     mkdir -p "$found" "fuzz/corpus/$target"
-    # One process a target: they share the processors.
+    # One process for each target. They share the processors.
     cargo +nightly fuzz run --debug-assertions "$target" "$found" "fuzz/corpus/$target" -- \
         -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 \
         >"$logs/$target.log" 2>&1 &

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Kernels of Debian and an initramfs for guests in QEMU: what the scripts that boot them share.
+# Functions for the scripts that boot guests in QEMU: they fetch kernels of Debian and make an initramfs.
 #
 # Sourced from the project's root. The caller sets "modules", the kernel modules that a guest may load,
 # and defines say and die. This file sets "store", the directory of the kernels, and "work", a new
@@ -16,15 +16,15 @@ store=$target/kernels
 mkdir -p "$store"
 work=$(mktemp -d "$store/run.XXXXXX")
 
-# The machine's own package lists; "private" ones, made by fetch_lists, when those don't do.
+# Options for the machine's package lists. fetch_lists makes private lists if these are not sufficient.
 apt_options=(-o APT::Sandbox::User=root -o Dir::Cache="$store/apt/cache")
 
-# Refreshes package lists from the machine's own sources, without root and without touching its state.
+# Fetches package lists from the machine's sources. Does not need root and does not change the machine's lists.
 fetch_lists() {
     say "fetching package lists"
     mkdir -p "$store/apt/lists/partial" "$store/apt/cache/archives/partial"
     apt_options+=(-o Dir::State::lists="$store/apt/lists")
-    apt-get "${apt_options[@]}" -qq update >&2 || say "apt-get update had errors; going on"
+    apt-get "${apt_options[@]}" -qq update >&2 || say "apt-get update had errors; continuing"
 }
 
 # newest_package 6.1 -> linux-image-6.1.0-99-cloud-amd64
@@ -46,7 +46,7 @@ get_kernel() {
         release=$(cd "$store" && printf '%s\n' "$1".*-cloud-amd64/ | sort -V | tail -n 1)
         release=${release%/}
         [[ -d $store/$release ]] || die "no package linux-image-$1.*-cloud-amd64 in this machine's apt sources"
-        say "no package for $1 to be had; using $release from an earlier run"
+        say "no package for $1 is available; using $release from an earlier run"
         return
     fi
     release=${package#linux-image-}
@@ -54,7 +54,7 @@ get_kernel() {
 
     say "downloading $package"
     mkdir "$work/deb"
-    # A list that is out of date names a version that the archive no longer has.
+    # An outdated list names a version that the archive no longer has.
     (cd "$work/deb" && apt-get "${apt_options[@]}" -qq download "$package") || {
         fetch_lists
         (cd "$work/deb" && apt-get "${apt_options[@]}" -qq download "$package") || die "cannot download $package"
@@ -69,7 +69,7 @@ get_kernel() {
 install_program() {
     local library
     install -D -m 755 "$1" "$root/$2"
-    # ldd fails for a static program, which needs nothing.
+    # ldd fails for a static program, which needs no libraries.
     { ldd "$1" 2>/dev/null || true; } | { grep -o '/[^ ]*' || true; } | while read -r library; do
         [[ -e $root$library ]] || install -D -m 755 "$library" "$root$library"
     done
@@ -80,7 +80,7 @@ make_base() {
     root=$work/root
     mkdir -p "$root"/{bin,sbin,etc}
     install_program "$(command -v busybox)" bin/busybox
-    # Not busybox's shell, which prefers its own mount and losetup to those on the PATH.
+    # busybox's shell is not used, because it prefers its own mount and losetup to those on the PATH.
     install_program "$(command -v sh)" bin/sh
     ln -s ../bin/busybox "$root/sbin/modprobe" # the kernel calls it by this path
     install -m 755 "$1" "$root/init"
@@ -96,7 +96,7 @@ make_initramfs() {
     mkdir -p "$to"
     # shellcheck disable=SC2154 # the caller sets it
     for module in "${modules[@]}"; do
-        # "insmod /path/x.ko.xz", or "builtin x"; unknown names are not an error: kernels differ.
+        # Lines are "insmod /path/x.ko.xz" or "builtin x". Unknown names are not an error: kernels differ.
         modprobe -d "$store/$release" -S "$release" --show-depends "$module" 2>/dev/null || true
     done | awk '$1 == "insmod" { print $2 }' | sort -u | while read -r file; do
         file=$(realpath --relative-to="$(realpath "$from")" "$file")
@@ -104,7 +104,7 @@ make_initramfs() {
     done
     find "$to" -name '*.ko.xz' -exec xz -d {} +
     cp "$from"/modules.{builtin,builtin.modinfo,order} "$to/"
-    # depmod only warns of what modules.order names and the guest lacks.
+    # depmod only warns about modules of modules.order that the guest does not have.
     depmod -b "$root" "$release" 2>/dev/null
     # Not compressed: emulated decompression takes longer than loading.
     (cd "$root" && find . -print0 | cpio --null --create --format=newc --owner=0:0 --quiet) >"$work/initramfs"

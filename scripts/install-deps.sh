@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Installs from Debian what the build and the tests need, and only what is missing.
+# Installs missing Debian packages that the build and the tests need.
 set -euo pipefail
 
 usage() {
     cat <<'USAGE'
 usage: scripts/install-deps.sh [--kernels] [--strict]
 
-Installs the programs that the build and the tests call, where they are missing.
+Installs the missing programs that the build and the tests call.
 
-  --kernels  also what the scripts that boot guests need (QEMU, busybox, nbdkit, ...)
+  --kernels  also install the programs for scripts that boot guests (QEMU, busybox, nbdkit, ...)
   --strict   fail if a program is still missing at the end (default: warn)
 USAGE
 }
 
-# "program package": a package counts as installed when its program is there, whoever put it there.
+# "program package": a package counts as installed if its program exists, however it was installed.
 needs=(
     "cc gcc"
     "fio fio"
@@ -57,7 +57,7 @@ while (($#)); do
     shift
 done
 
-# mkfs and friends live in sbin, which a user's PATH may lack.
+# mkfs programs are in sbin, which a user's PATH may lack.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 missing_programs() {
@@ -78,15 +78,15 @@ if ((EUID != 0)); then
 fi
 
 if ! command -v apt-get >/dev/null; then
-    echo "install-deps: no apt-get here; cannot install anything" >&2
+    echo "install-deps: cannot install: there is no apt-get" >&2
 elif ((EUID != 0)) && ! sudo -n true 2>/dev/null; then
-    echo "install-deps: neither root nor sudo without a password; cannot install anything" >&2
+    echo "install-deps: cannot install: needs root, or sudo without a password" >&2
 else
     mapfile -t packages < <(printf '%s\n' "${missing[@]}" | cut -d' ' -f2 | sort -u)
     echo "install-deps: installing ${packages[*]}"
-    # A repository that we don't need may be out of reach: let the install decide, not the update.
+    # An update may fail because of an unneeded repository. Only a failure of the install counts.
     "${as_root[@]}" apt-get update -qq ||
-        echo "install-deps: apt-get update failed; trying with the package lists that are here" >&2
+        echo "install-deps: apt-get update failed; trying with the existing package lists" >&2
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -qq --no-install-recommends "${packages[@]}" </dev/null >/dev/null ||
         echo "install-deps: apt-get install failed" >&2

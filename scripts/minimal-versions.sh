@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that the libraries build with the oldest versions that their manifests allow of each direct
-# dependency. In a copy without development dependencies: these ask for newer versions.
+# Checks that the libraries build with the oldest version of each direct dependency that their manifests
+# allow. Uses a copy without development dependencies, which require newer versions.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,6 +19,6 @@ sed -e 's|^members = .*|members = ["crates/nowait", "crates/nowait-aio"]|' -e '/
     Cargo.toml >"$copy/Cargo.toml"
 
 cd "$copy"
-# The flag is not stable yet; the build uses nothing else that is not.
+# RUSTC_BOOTSTRAP allows the unstable flag. The build uses no other unstable feature.
 RUSTC_BOOTSTRAP=1 cargo update --quiet -Z direct-minimal-versions
 cargo check --locked --all-features --target-dir "$target"

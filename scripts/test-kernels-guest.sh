@@ -25,13 +25,13 @@ finish() {
 pass=0 fail=0
 
 echo "NOWAIT-KERNEL-UP: $(uname -r)"
-# Whatever else a test needs, mount and the kernel load by themselves, through /sbin/modprobe.
+# mount and the kernel load other modules through /sbin/modprobe.
 for module in virtio_pci virtio_blk loop fuse; do
     modprobe "$module" 2>/dev/null
 done
 ip link set lo up
 
-# The temporary directory must be a file system with a page cache over a block device that can be slow.
+# The temporary directory must be on a filesystem with a page cache on a block device that may be slow.
 for _ in 1 2 3 4 5 6 7 8 9 10; do
     [ -b /dev/vda ] && break
     sleep 0.5
@@ -66,7 +66,7 @@ run_once() {
         # shellcheck disable=SC2046 # the arguments are a list of words
         timeout -s KILL "$per_run" "/tests/bin/${1%%::*}" --test-threads=1 --show-output $(cat "/tests/runs/$1")
         rc=$?
-        # What a killed test leaves running would hold the pipe open: end all but ourselves and PID 1.
+        # Processes of a killed test would keep the pipe open: kill all except this one and PID 1.
         [ $rc -lt 128 ] || { sleep 1; kill -9 -1; }
         echo $rc >"$2.rc"
     } 2>&1 | tee "$2"
@@ -84,7 +84,7 @@ run_once() {
     fi
 }
 
-# said RUN LOG WORD: names the tests that failed, for the summary on the host.
+# said RUN LOG WORD: prints the names of failed tests for the summary on the host.
 said() {
     grep -E '^test .* \.\.\. FAILED' "$2" | sed -E "s/^test (.*) \.\.\. FAILED.*/NOWAIT-KERNEL-$3: ${1%%::*}::\1/"
     grep -qE '^test .* \.\.\. FAILED' "$2" || echo "NOWAIT-KERNEL-$3: $1$note"
@@ -96,7 +96,7 @@ for run in /tests/runs/*; do
     echo "NOWAIT-KERNEL-RUN: $name"
     run_once "$name" "$log"
     if [ "$f" -gt 0 ]; then
-        # Emulation is slow, and a test may fail for that alone: it is run again. Both failures are reported.
+        # A test may fail because emulation is slow, so it is run again. Both failures are reported.
         said "$name" "$log" ONCE
         run_once "$name" "$log"
         [ "$f" -eq 0 ] || said "$name" "$log" FAILED

@@ -5,20 +5,20 @@
 # and scripts/test-kernels-guest.sh as PID 1. The host reads the results from the serial console. The
 # guest has a disk, and an NVMe drive whose queues can be polled.
 # A test program is run once for each of its modules, so that each run has its own time limit.
-# QEMU emulates (no KVM): it runs on any machine, as any user, some ten times slower than the machine.
+# QEMU emulates the processor (no KVM). It runs on any machine as any user, about ten times slower.
 set -euo pipefail
 
 kernels=(6.1 6.12)
-# Test programs that need the source tree, which a guest does not have.
+# Test programs that are not run, because a guest does not have the source tree that they need.
 never=(tidy)
 # With --short: these test programs or modules of them ("nowait": the unit tests).
 short_tests=(nowait read::bytes read::cached_read read::strict read::overlay read::other_uid read::hit_path
     read::provenance read::residency read::residency_calls read::direct engine::contract
     engine::dropped_future engine::cancel engine::deadline ring::polled)
 
-# What tests call. Those that are missing here are missing there; the tests then skip.
+# Programs that tests call. A program that this machine lacks is missing in the guest; its tests then skip.
 tools=(mkfs.ext4 mkfs.xfs mkfs.btrfs mount umount losetup fusermount3 setfattr getfattr chattr)
-# What the guest may load; dependencies follow by themselves.
+# The modules that the guest may load. Their dependencies are added.
 modules=(virtio_pci virtio_blk loop fuse overlay xfs btrfs null_blk crc32c_generic crc32c_intel)
 
 usage() {
@@ -29,12 +29,12 @@ usage: scripts/test-kernels.sh [--short] [--kernel 6.1|6.12] [--test NAME[::MODU
 Boots Debian's 6.1 and 6.12 kernels in QEMU and runs the tests of crate nowait there.
 Kernels are fetched with apt-get and kept in target/kernels/, as are the console logs.
 
-  --short       at most 10 minutes a kernel (default 25), a bounded choice of tests
+  --short       run selected tests; at most 10 minutes for each kernel (default 25)
   --kernel V    only this kernel; may be repeated
   --test NAME   only the test program NAME (tests/NAME/main.rs, tests/NAME.rs, or "nowait": the unit
                 tests), or with ::MODULE only that module of it; may be repeated
   --bins FILE.. run these executables, up to "--", instead of building the tests
-  --list        print the runs that were selected, and their arguments, and boot nothing
+  --list        print the selected runs and their arguments, and do not boot
   FILTER        only tests whose name contains FILTER
 USAGE
 }
@@ -136,7 +136,7 @@ plan_runs() {
     done < <(cut -d : -f 1 <<<"$all" | sort -u)
 }
 
-# Everything but kernel modules: the same for each kernel.
+# Copies everything except kernel modules. It is the same for each kernel.
 make_root() {
     local tool name path planned known=()
     make_base scripts/test-kernels-guest.sh
@@ -146,7 +146,7 @@ make_root() {
         if path=$(command -v "$tool"); then
             install_program "$path" "usr/sbin/$tool"
         else
-            say "no $tool here: tests that call it will skip"
+            say "$tool is missing: tests that call it will skip"
         fi
     done
 
@@ -161,7 +161,7 @@ make_root() {
         plan_runs "$name" "$path"
         ((planned)) || continue
         install_program "$path" "tests/bin/$name"
-        # Without debug information they are a tenth of the size; names for backtraces stay.
+        # Without debug information the size is a tenth. Names for backtraces are kept.
         strip --strip-debug "$root/tests/bin/$name"
     done <"$work/tests"
     for name in "${wanted_tests[@]}"; do
@@ -177,7 +177,7 @@ make_root() {
 
 # --- running it ------------------------------------------------------------------------------------
 
-# Turns the console into progress, as it comes.
+# Prints progress from the console's lines.
 show_progress() {
     local line start=$SECONDS test=''
     while read -r line; do
@@ -186,8 +186,8 @@ show_progress() {
             *NOWAIT-KERNEL-UP:*) say "  $release is up after $((SECONDS - start)) s" ;;
             NOWAIT-KERNEL-RUN:*) say "  running ${line#*: }" ;;
             NOWAIT-KERNEL-RESULT:*) say "  ${line#*: }" ;;
-            NOWAIT-KERNEL-ONCE:*) say "    failed, is run once more: ${line#*: }" ;;
-            # A test that could not run says "skipped: why". Shown, so that no skip is silent.
+            NOWAIT-KERNEL-ONCE:*) say "    failed, running again: ${line#*: }" ;;
+            # A test that could not run prints "skipped: why". Skips are shown.
             "---- "*" stdout ----") test=${line#---- } test=${test% stdout ----} ;;
             skipped:*) say "    $test $line" ;;
         esac
@@ -196,9 +196,9 @@ show_progress() {
 
 # run_kernel: boots $release, returns 0 if all tests passed.
 #
-# A guest whose kernel panics is booted again. Before 8.1 QEMU's emulation, with several processors, now
-# and then loses a breakpoint that the kernel patches its own code with ("Oops: int3", mostly while it
-# boots: Red Hat's bug 2216496). A kernel that our tests bring down panics each time.
+# A guest whose kernel panics is booted again. With several processors, QEMU before 8.1 sometimes loses a
+# breakpoint with which the kernel patches its own code ("Oops: int3", mostly during boot; Red Hat bug
+# 2216496). A panic that the tests cause occurs again.
 run_kernel() {
     local boots=3
     while ((boots--)); do

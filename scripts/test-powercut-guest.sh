@@ -16,9 +16,9 @@ ln -sf /proc/self/fd /dev/fd
 exec </dev/null >/dev/console 2>&1
 dmesg -n 1
 
-# The host gives filesystem= and early= on the kernel's command line.
+# The host passes filesystem= and early= on the kernel's command line.
 filesystem='' early=''
-# shellcheck disable=SC2013 # words are wanted
+# shellcheck disable=SC2013 # split at words
 for word in $(cat /proc/cmdline); do
     case $word in
         filesystem=*) filesystem=${word#*=} ;;

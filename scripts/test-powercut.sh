@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Cuts the power of a guest that writes records, and looks for acknowledged records that are gone.
+# Cuts the power of a guest that writes records, and checks that no acknowledged record is lost.
 #
-# The guest's disk is served by nbdkit, whose cache filter keeps what is written until the guest
-# flushes. QEMU and nbdkit are killed together, so what was not flushed is gone, as with a disk's own
-# cache. Then the host mounts the disk, which replays the filesystem's journal, and compares.
+# nbdkit serves the guest's disk. Its cache filter holds written data until the guest flushes. QEMU and
+# nbdkit are killed together, so data that was not flushed is lost, as in a disk's volatile cache. The host
+# then mounts the disk, which replays the filesystem's journal, and compares the records.
 # Two controls must lose records: a writer that acknowledges before fsync(2), and a disk that ignores
 # flushes.
 set -euo pipefail
@@ -17,9 +17,9 @@ usage() {
     cat <<'USAGE'
 usage: scripts/test-powercut.sh [--rounds N] [--kernel 6.1|6.12]
 
-Boots a Debian kernel in QEMU N times (default 50), lets nowait write to ext4, xfs and btrfs in turn,
-and kills the guest at a random moment. No record that was acknowledged may be missing or torn.
-Wants root, for loop mounts, and nbdkit.
+Boots a Debian kernel in QEMU N times (default 50). The guest writes records with nowait to ext4, xfs or
+btrfs, and is killed at a random time. Fails if an acknowledged record is missing or torn. Needs root for
+loop mounts, and nbdkit.
 USAGE
 }
 
@@ -47,7 +47,7 @@ cleanup() {
     if mountpoint -q "$work/mnt"; then umount "$work/mnt"; fi
     rm -rf "$work"
 }
-# Ends QEMU and nbdkit without a warning.
+# Kills QEMU and nbdkit with SIGKILL.
 cut_power() {
     local process
     for process in "${running[@]}"; do kill -KILL "$process" 2>/dev/null || true; done
@@ -57,7 +57,7 @@ cut_power() {
 trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
-((EUID == 0)) || die "wants root, to mount the disk after the power cut"
+((EUID == 0)) || die "needs root to mount the disk after the power cut"
 command -v nbdkit >/dev/null || die "no nbdkit; scripts/install-deps.sh --kernels installs what is needed"
 log=$store/powercut.log
 
@@ -70,7 +70,7 @@ boot() {
         case $1 in
             ext4) mkfs.ext4 -q -F "$work/disk" ;;
             xfs) mkfs.xfs -q -f "$work/disk" ;;
-            # It prints its defaults even with -q.
+            # mkfs prints its defaults even with -q.
             btrfs) mkfs.btrfs -q -f "$work/disk" >"$work/mkfs" 2>&1 || die "$(cat "$work/mkfs")" ;;
         esac
         : >"$log"
@@ -98,7 +98,7 @@ boot() {
     die "the guest does not start; its console is in $log"
 }
 
-# cut_round FILESYSTEM CACHE EARLY: one power cut; returns 0 if all that was acknowledged is there.
+# cut_round FILESYSTEM CACHE EARLY: one power cut; returns 0 if all acknowledged records are found.
 cut_round() {
     local status=0
     boot "$@"
@@ -127,17 +127,17 @@ for ((round = 0; round < rounds; round++)); do
     filesystem=${filesystems[round % ${#filesystems[@]}]}
     if ! cut_round "$filesystem" writeback 0; then
         cat "$work/found" >&2
-        die "round $((round + 1)), $filesystem: acknowledged records are gone; the console is in $log"
+        die "round $((round + 1)), $filesystem: acknowledged records are lost; the console is in $log"
     fi
     found=$(awk '/ records acknowledged$/ { n += $2 + 1 } END { print n + 0 }' "$work/found")
     records=$((records + found))
-    say "round $((round + 1)) of $rounds, $filesystem: all $found acknowledged records of $(wc -l <"$work/found") faces are there"
+    say "round $((round + 1)) of $rounds, $filesystem: found all $found acknowledged records of $(wc -l <"$work/found") faces"
 done
 for control in "writeback 1 a writer that acknowledges before fsync" "unsafe 0 a disk that ignores flushes"; do
     read -r cache early what <<<"$control"
     if cut_round ext4 "$cache" "$early"; then
-        die "control: $what loses nothing, so this test would not see a loss"
+        die "control: $what loses no records, so this test cannot detect a loss"
     fi
-    say "control: $what loses records, as it must: $(grep -c 'record' "$work/found") of them"
+    say "control: $what loses records as expected: $(grep -c 'record' "$work/found")"
 done
 say "passed: $rounds power cuts, $records acknowledged records"

@@ -1,19 +1,17 @@
-//! Brings files, or ranges of them, into the page cache: what `warm` and `cache restore` have in
-//! common.
+//! Reads files or ranges of files into the page cache. `warm` and `cache restore` share this code.
 //!
 //! ```text
-//!  take(wish) ─► gathered, in order of inodes ─► open ─► look: what is missing ─► read ─► look again
-//!                                                 └─────── one local engine ───────┘
+//!  take(wish) ─► gathered, in inode order ─► open ─► query missing ranges ─► read ─► query again
+//!                                             └────── one local engine ───────┘
 //! ```
-//! All is read into memory that is used again and again: a page that was copied from is known to
-//! be there, and a failing device is heard of. Cold opens, which wait for inodes, overlap with the
-//! reads.
+//! The data is read into buffers that are reused. A page whose data was copied is known to have been in
+//! the page cache, and read errors of the device are reported. Opening files, which may wait for inodes,
+//! overlaps with the reads.
 //!
-//! Whole files are read in sequence, with many reads under way, and the kernel may read ahead of
-//! them: it then puts them into large folios, which are brought, counted and read later for a
-//! fraction of what single pages cost. Where that could bring what nobody wants (ranges, holes, the
-//! end of a budget, a rate), files are told FADV_RANDOM, which makes the kernel read exactly what it
-//! is asked for.
+//! Whole files are read sequentially with many reads in flight, and the kernel may read ahead. It then
+//! uses large folios, which cost a fraction of what single pages cost to read in, to count and to read
+//! later. Readahead could read unwanted data for ranges, for files with holes, near the end of the budget,
+//! and with a rate limit. In these cases FADV_RANDOM makes the kernel read exactly the requested pages.
 
 mod budget;
 mod job;
@@ -58,27 +56,28 @@ use crate::size::Size;
 use crate::stop::Stop;
 use crate::tree::{Found, Unopened};
 
-/// The largest read. Larger ones bring nothing more, and take memory and cache for the copy.
+/// The largest read in bytes. Larger reads are not faster, and they need more memory and processor cache.
 const PIECE: u64 = 256 << 10;
-/// So many files are put in order at once.
+/// The number of files that are collected and sorted by inode number.
 const GATHERED: usize = 8192;
-/// So many files are opened by one operation at most, if that is as quick as this; one if it takes
-/// longer than that. Handing an operation over costs as much as to open two cached files.
+/// The maximum number of files that one operation opens. The number is doubled after an operation that
+/// took less than [`QUICK`], and set to 1 after one that took longer than [`SLOW`]. Handing an operation
+/// to a worker costs as much as opening two cached files.
 const AT_ONCE: usize = 16;
 const QUICK: Duration = Duration::from_micros(200);
 const SLOW: Duration = Duration::from_millis(1);
-/// After so many bytes it is looked at whether they stay, and how much memory is left.
+/// After this many bytes the program checks if they are still cached, and how much memory is available.
 const CHECK: u64 = 64 << 20;
-/// How long nothing may happen before it is looked at whether somebody wants the end.
+/// The longest wait for a completion before the program checks for a stop request.
 const TICK: Duration = Duration::from_millis(100);
-/// How long an interrupted run waits for what is under way.
+/// The time that an interrupted run waits for operations in flight.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Somebody wants the end.
+/// A stop was requested.
 #[derive(Debug)]
 pub struct Stopped;
 
-/// Brings one wish after the other.
+/// Reads wanted files and ranges into the page cache.
 pub struct Bringer<'a> {
     limits: Limits,
     met: Option<Met>,
@@ -90,22 +89,22 @@ pub struct Bringer<'a> {
     budget: Budget,
     pace: Pace,
     gathered: Vec<Wish>,
-    /// In order, to be opened.
+    /// The files to be opened, in order.
     wishes: VecDeque<Wish>,
     jobs: HashMap<u64, Job>,
-    /// Jobs with pieces to be read, by number.
+    /// The numbers of jobs that may have pieces to be read.
     ready: VecDeque<u64>,
     numbers: u64,
-    /// What each operation in flight is for, by its token.
+    /// The purpose of each operation in flight, by its user data.
     places: Vec<Option<Work>>,
     free: Vec<usize>,
-    /// How many files are being opened.
+    /// The number of files that are being opened.
     opening: usize,
-    /// How many files one operation opens: many where that is quick, one where it waits.
+    /// The number of files that the next operation opens; see [`AT_ONCE`].
     at_once: usize,
     buffers: Vec<Vec<u8>>,
     ops: Vec<Op>,
-    /// Missing bytes for which reads were made.
+    /// The number of missing bytes for which reads were started.
     spent: u64,
     checked: u64,
     witnesses: Witnesses,
@@ -113,13 +112,13 @@ pub struct Bringer<'a> {
     begun: Instant,
 }
 
-/// The files that a worker has opened, or why not, and how long that took.
+/// The files that a worker has opened or the errors, and the time it took.
 type Opened = (Vec<Result<(File, Stat), Unopened>>, Duration);
 
-/// What an operation is for.
+/// The purpose of an operation.
 #[derive(Debug)]
 enum Work {
-    /// Of several files, one after the other.
+    /// Opens several files, one after the other.
     Open(Vec<Wish>, Receiver<Opened>),
     Read {
         job: u64,
@@ -128,7 +127,7 @@ enum Work {
 }
 
 impl<'a> Bringer<'a> {
-    /// With these limits. Files that `met` has met are not brought again.
+    /// Creates the engine and an empty queue. Files that `met` contains are not read again.
     pub fn new(
         limits: Limits,
         met: Option<Met>,
@@ -137,7 +136,7 @@ impl<'a> Bringer<'a> {
         stop: &'a Stop,
     ) -> Result<Bringer<'a>, Problem> {
         let depth = limits.depth as usize;
-        // What is to be read is known not to be there: nothing is tried in this thread.
+        // All reads are expected to be misses, so none is tried on this thread.
         let engine = Options::new()
             .depth(depth)
             .workers(depth.min(64))
@@ -173,7 +172,7 @@ impl<'a> Bringer<'a> {
         })
     }
 
-    /// Takes one wish; works while there are many.
+    /// Takes one wish. Processes the collected wishes when there are [`GATHERED`] of them.
     pub fn take(&mut self, wish: Wish) -> Result<(), Stopped> {
         self.gathered.push(wish);
         if self.gathered.len() == GATHERED {
@@ -188,12 +187,12 @@ impl<'a> Bringer<'a> {
         Ok(())
     }
 
-    /// A wish that can't be taken because its file is not what it was.
+    /// Counts a wish that cannot be taken because its entry is not valid.
     pub fn skip(&mut self) {
         self.summary.skipped += 1;
     }
 
-    /// Works until all is done or somebody wants the end, and says what came of it.
+    /// Processes all wishes, unless a stop is requested, and returns the summary.
     pub fn finish(mut self) -> Summary {
         self.begin_gathered();
         while self.is_busy() && !self.stop.asked() {
@@ -213,14 +212,14 @@ impl<'a> Bringer<'a> {
         !self.wishes.is_empty() || !self.jobs.is_empty() || self.engine.in_flight() > 0
     }
 
-    /// In the order of inodes, which is about that of the device.
+    /// Queues the collected wishes by inode number, which is roughly the order on the device.
     fn begin_gathered(&mut self) {
         self.wished.forget_ordinary();
         self.gathered.sort_by_key(|wish| wish.found.inode);
         self.wishes.extend(self.gathered.drain(..));
     }
 
-    /// One round: as many operations as there are places for, then what is done.
+    /// One round: submits as many operations as there are free places, and processes completions.
     fn turn(&mut self) {
         while !self.free.is_empty() {
             let Some((op, work)) = self.next() else { break };
@@ -234,7 +233,7 @@ impl<'a> Bringer<'a> {
         let wait = self.pace.wait();
         if self.engine.in_flight() > 0 {
             let wait = if wait.is_zero() { TICK } else { wait.min(TICK) };
-            // Fails only in a forked child, and nobody forks here.
+            // Fails only in a forked child. This program does not fork.
             let _ = self.engine.reap(&mut done, Wait::UpTo(wait));
         } else {
             std::thread::sleep(wait.min(TICK));
@@ -246,12 +245,12 @@ impl<'a> Bringer<'a> {
         self.show();
     }
 
-    /// What comes next: a piece of an open file, else another file.
+    /// The next operation: a piece of an open file, otherwise the opening of further files.
     fn next(&mut self) -> Option<(Op, Work)> {
         if let Some(read) = self.next_read() {
             return Some(read);
         }
-        // So many files are open at once; that bounds descriptors and memory.
+        // The number of open files is bounded, and so are descriptors and memory.
         if self.jobs.len() + self.opening >= self.places.len() {
             return None;
         }
@@ -273,7 +272,7 @@ impl<'a> Bringer<'a> {
         Some((call.into(), Work::Open(wishes, told)))
     }
 
-    /// The next piece that pace and budget allow.
+    /// The next piece that the rate and the budget allow.
     fn next_read(&mut self) -> Option<(Op, Work)> {
         while let Some(&number) = self.ready.front() {
             let room = self.room();
@@ -318,7 +317,7 @@ impl<'a> Bringer<'a> {
         None
     }
 
-    /// How many more bytes may be brought.
+    /// The number of bytes that may still be read.
     fn room(&self) -> u64 {
         if self.summary.is_full() {
             return 0;
@@ -326,7 +325,7 @@ impl<'a> Bringer<'a> {
         self.budget.most().saturating_sub(self.spent)
     }
 
-    /// One operation is done.
+    /// Processes one completion.
     fn done(&mut self, completion: Completion) {
         let place = completion.op.get_user_data() as usize;
         let Some(work) = self.places.get_mut(place).and_then(Option::take) else {
@@ -338,7 +337,7 @@ impl<'a> Bringer<'a> {
         match (work, completion.op.into_kind()) {
             (Work::Open(wishes, told), _) => {
                 self.opening -= wishes.len();
-                // Nothing is told if the call was not made.
+                // The channel is empty if the call was not made.
                 let (opened, took) = told.try_recv().unwrap_or_default();
                 if took < QUICK {
                     self.at_once = (wishes.len() * 2).clamp(self.at_once, AT_ONCE);
@@ -364,14 +363,14 @@ impl<'a> Bringer<'a> {
         }
     }
 
-    /// A file is not what was wished for.
+    /// Reports and counts a file that differs from its snapshot entry or is not regular.
     fn changed(&mut self, wish: &Wish, why: &dyn fmt::Display) {
         self.summary.skipped += 1;
         let why = format_args!("skipped: {why}");
         self.remarks.failure(&wish.found.path, why);
     }
 
-    /// A file is open: is it what was wished for, and what of it is missing?
+    /// Processes an opened file: checks that it is unchanged, and adds a job for it.
     fn opened(&mut self, mut wish: Wish, file: File, stat: &Stat) {
         let stamp = wish.only.as_ref().map(|only| only.stamp);
         if let Some(why) = stamp.and_then(|stamp| stamp.difference(&Stamp::of(stat))) {
@@ -389,8 +388,8 @@ impl<'a> Bringer<'a> {
             self.summary.other_names += 1;
             return;
         }
-        // A ring does not wait for reads of files that are open with O_NONBLOCK, on filesystems
-        // that know no NOWAIT.
+        // On filesystems without NOWAIT support, io_uring does not wait for reads of files that are open
+        // with O_NONBLOCK.
         let _ = rustix::fs::fcntl_getfl(&file)
             .and_then(|flags| rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK));
         let handle = match Handle::new(file) {
@@ -408,15 +407,16 @@ impl<'a> Bringer<'a> {
         self.ready.push_back(self.numbers);
     }
 
-    /// Whether the kernel may read ahead in a file: nothing that nobody wants can come of it. Once it
-    /// has begun, no advice stops it: each part that it has read bids it read the next.
+    /// Returns true if the kernel may read ahead in a file, because all data of the file is wanted and
+    /// fits. Readahead that has begun cannot be stopped by advice: each part that was read ahead
+    /// triggers the next.
     fn may_be_read_ahead(&self, job: &Job) -> bool {
         let open: u64 = self.jobs.values().map(|job| job.size).sum();
         let fits = open.saturating_add(job.size) <= self.room();
         fits && job.is_all_data() && self.limits.rate.is_none()
     }
 
-    /// A piece was read, or could not be.
+    /// Processes the result of reading a piece.
     fn arrived(&mut self, number: u64, piece: Piece, result: Result<usize, Errno>) {
         let Some(job) = self.jobs.get_mut(&number) else {
             return;
@@ -435,7 +435,7 @@ impl<'a> Bringer<'a> {
             }
             Err(errno) if !job.over => {
                 let start = piece.range.start;
-                let why = format_args!("reading at byte {start}: {errno}; the rest is left out");
+                let why = format_args!("read at byte {start}: {errno}; the rest is not read");
                 self.remarks.failure(&job.wish.found.path, why);
                 job.over = true;
             }
@@ -444,7 +444,7 @@ impl<'a> Bringer<'a> {
         self.end(number);
     }
 
-    /// Counts a file if all of it is done.
+    /// Removes and counts a file if its job is done.
     fn end(&mut self, number: u64) {
         if !self.jobs.get(&number).is_some_and(Job::is_done) || self.ready.contains(&number) {
             return;
@@ -454,7 +454,7 @@ impl<'a> Bringer<'a> {
         };
         if job.shrank {
             let path = &job.wish.found.path;
-            self.remarks.note(path, "it shrank while it was read");
+            self.remarks.note(path, "the file shrank while it was read");
         }
         self.count(&job);
         if let Some(first) = job.first {
@@ -463,7 +463,7 @@ impl<'a> Bringer<'a> {
         }
     }
 
-    /// Adds a file to the sums, with what of it is cached now.
+    /// Adds a file to the summary, with its cached bytes of now.
     fn count(&mut self, job: &Job) {
         match job.cached_now() {
             Ok(cached) => self.summary.add(&job.sums, cached),
@@ -471,7 +471,7 @@ impl<'a> Bringer<'a> {
         }
     }
 
-    /// Now and then: does what was brought stay, and how much memory is there still?
+    /// After every [`CHECK`] bytes: checks if the first files are still cached, and updates the budget.
     fn check(&mut self) {
         if self.spent - self.checked < CHECK || self.limits.dry_run {
             return;
@@ -481,22 +481,22 @@ impl<'a> Bringer<'a> {
         let leaving = self.witnesses.early().shows_eviction() || self.jobs.values().any(Job::loses);
         if leaving && !self.summary.is_full() {
             self.summary
-                .left_out_because(|| "what was brought first is leaving again".into());
+                .left_out_because(|| "the first files are being evicted again".into());
         }
     }
 
-    /// Says how far it is.
+    /// Updates the progress.
     fn show(&mut self) {
         let brought =
             self.summary.brought + self.jobs.values().map(|j| j.sums.brought).sum::<u64>();
         let rate = brought as f64 / self.begun.elapsed().as_secs_f64();
         self.progress.at(
             self.summary.files,
-            format!("{} brought, {}/s", Size(brought), Size(rate as u64)),
+            format!("{} read, {}/s", Size(brought), Size(rate as u64)),
         );
     }
 
-    /// Somebody wants the end: what is under way may still arrive, and is counted.
+    /// Ends an interrupted run: waits for operations in flight for [`GRACE`], and counts their results.
     fn abandon(&mut self) {
         self.summary.interrupted = true;
         let end = Instant::now() + GRACE;
@@ -515,7 +515,7 @@ impl<'a> Bringer<'a> {
     }
 }
 
-/// A read of exactly this range.
+/// The operation that reads exactly this range.
 fn read(handle: &Handle, mut buffer: Vec<u8>, range: &Range<u64>) -> Op {
     buffer.clear();
     buffer.reserve_exact(PIECE as usize);

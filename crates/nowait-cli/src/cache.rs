@@ -1,8 +1,8 @@
-//! `nowait cache`: notes which ranges of files are cached, and brings them back later.
+//! `nowait cache` saves which ranges of files are in the page cache, and restores them later.
 //!
 //! ```text
-//!  save:     paths ─► look: page map ─► snapshot ─► temporary file ─► renamed
-//!  restore:  snapshot ─► checked whole ─► entry by entry ─► bring
+//!  save:     paths ─► query page map ─► snapshot ─► temporary file ─► renamed
+//!  restore:  snapshot ─► checked completely ─► entry by entry ─► read
 //! ```
 
 mod restore;
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-/// Notes which ranges of files are in the page cache, and brings them back later.
+/// Saves which ranges of files are in the page cache, and restores them later.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Args {
@@ -36,11 +36,14 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
     Ok(outcome.unwrap_or_else(|problem| problem.report()))
 }
 
-/// What a snapshot looks like, for `--help`.
-const SHAPE: &str = r#"A snapshot is JSON, one value a line; keys may be added within a version:
+/// The description of a snapshot's format for `--help`.
+const SHAPE: &str = r#"A snapshot is JSON, one value per line:
   {"format": "nowait cache", "version": 1}
   {"path": "/absolute", "size": BYTES, "mtime": [SECONDS, NANOSECONDS],
    "inode": N, "ranges": [[FROM, TO], ...]}
   {"end": {"files": LINES}}
-Sizes and ranges are in bytes; ranges are in order, TO is not included, and at most 65536 are on a
-line. LINES is how many such lines there were: without that one, a snapshot is cut off. A path that is not UTF-8 is in "path_hex" as well, byte by byte, and "path" is only for reading."#;
+There is a line with "path" for each file. Sizes and ranges are in bytes. Ranges are in order, and TO is
+exclusive. A line has at most 65536 ranges; a file with more ranges has several lines. LINES is the
+number of lines with "path". A snapshot without the "end" line is incomplete. For a path that is not
+UTF-8, "path_hex" has its bytes in hexadecimal, and "path" is only for display. Later programs may add
+keys without changing the version."#;

@@ -1,17 +1,17 @@
-//! `nowait doctor`: what kernel, sandbox and filesystem allow here, what each call costs, and what
-//! the library makes of it.
+//! `nowait doctor` reports what the kernel, the sandbox and a filesystem support, what each call costs, and
+//! the backend and plans that the library chooses.
 //!
-//! The order of work: [`machine`] asks kernel and sandbox, [`subject`] finds a file to try things
-//! on, [`trial`] tries the filesystem with it, [`costs`] measures, [`verdict`] has the library
-//! itself decide, [`report`] and [`page`] say it. Everything is learnt by trying; the kernel's release is shown
-//! and never used.
+//! The order of work: [`machine`] tries the kernel's and the sandbox's calls, [`subject`] finds a file for
+//! the trials, [`trial`] tries the filesystem with this file, [`costs`] measures, [`verdict`] asks the
+//! library for its decisions, and [`report`] and [`page`] make the output. All features are found by trying
+//! them. The kernel's release is shown but not used.
 //!
-//! # The JSON shape, version 1
+//! # The JSON format, version 1
 //! A *fact* is `{"ok": true | false | null, "why": string | null}`; `null` means "not tried";
-//! with `true`, `why` is a remark.
+//! with `true`, `why` is an additional note.
 //! ```text
 //! {
-//!   "doctor": 1,                      version of this shape; keys may be added within it
+//!   "doctor": 1,                      version of this format; keys may be added
 //!   "version": "0.1.0",               of nowait
 //!   "machine": {"release", "arch", "cpus", "page_size",
 //!               "memlock", "nofile",  soft limits, null: unlimited
@@ -22,7 +22,7 @@
 //!                                     buffers}, io_uring_min_wait, io_uring_iowq_limits,
 //!                                     io_uring_links, …, io_uring_op_read, …
 //!   "filesystem": {"path", "name", "device",
-//!                  "tried_on",        null: nothing could be tried, "why" says why
+//!                  "tried_on",        null: nothing could be tried, "why" is the reason
 //!                  "why",
 //!                  "direct_alignment": {"memory", "offset"} | null,   bytes
 //!                  NAME: fact},       nowait_read, nowait_write, read_hipri, write_dsync, …,
@@ -30,11 +30,12 @@
 //!   "false_eof": {"tested", "false_ends", "why"},   numbers are null where not tested
 //!   "costs_ns": {NAME: {"median", "p10", "p90"}},
 //!   "not_measured": {NAME: why},
-//!   "break_even": f | null,           hit rate from which trying beats handing off at once
-//!   "ask_first_break_even": f | null, hit rate from which trying beats asking for residency first
-//!   "seed_break_even": 0.3,           the latter, on the kernel list in 2015
+//!   "break_even": f | null,           hit rate above which a NOWAIT try costs less than an immediate handoff
+//!   "ask_first_break_even": f | null, hit rate above which a NOWAIT try costs less than querying residency
+//!                                     first
+//!   "seed_break_even": 0.3,           the latter, on the kernel mailing list in 2015
 //!   "backend": {"name": "uring" | "threads" | null, "why"},
-//!   "plan": {"eager", "strict", "why"}   of a 4 KiB read; null where there is no file to ask about
+//!   "plan": {"eager", "strict", "why"}   for a 4 KiB read; null if there is no file to plan for
 //! }
 //! ```
 
@@ -62,27 +63,32 @@ use verdict::Engines;
 
 use crate::terminal::Terminal;
 
-/// What kernel, sandbox and filesystem allow here, what calls cost, and what follows.
+/// Reports what the kernel, the sandbox and a filesystem support, and what calls cost.
 ///
-/// Tries every call and flag that nowait may use, on a temporary file of 512 pages made beside
-/// PATH (or in it), which is never visible by a name for longer than its creation. Where none can
-/// be made, a readable PATH is tried itself, without changing or evicting it.
+/// Tries every call and flag that nowait can use, measures their costs, and shows the backend and the
+/// plans that nowait chooses here. The trials use an unnamed temporary file of 512 pages in the directory
+/// PATH, or in the directory of the file PATH. If no temporary file can be created, the trials read the
+/// file PATH itself; they do not change it and do not evict it.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 JSON (--json): {\"doctor\": 1, \"version\", \"machine\", \"kernel\", \"filesystem\", \"false_eof\",
 \"costs_ns\", \"not_measured\", \"break_even\", \"ask_first_break_even\", \"seed_break_even\",
-\"backend\", \"plan\"}. Answers are {\"ok\": true|false|null, \"why\": string|null}, null where
-something was not tried; \"why\" is the reason, or a remark on a true. Costs are {\"median\",
-\"p10\", \"p90\"} in nanoseconds. \"doctor\" is the version of this shape; keys may be added
-within it.
+\"backend\", \"plan\"}. Results of trials are {\"ok\": true|false|null, \"why\": string|null}. null for
+\"ok\" means not tried. \"why\" is the reason; with true it is an additional note. Costs are
+{\"median\", \"p10\", \"p90\"} in nanoseconds. The value of \"doctor\" is the version of this format;
+later programs may add keys without changing it.
 
 Environment:
-  NOWAIT_BACKEND  uring or threads: insists on it, as for every nowait program
-  NO_COLOR        no colours
+  NOWAIT_BACKEND  uring or threads: use only this backend (read by every
+                  program that uses nowait)
+  NO_COLOR        if not empty: no colours
 
-Exit status: 0 done, whatever was found; 1 failed; 2 wrong usage.")]
+Exit status:
+  0  success, also if features are missing
+  1  failure
+  2  wrong usage")]
 pub struct Args {
-    /// A file or directory on the filesystem in question
+    /// A file or directory on the filesystem to examine
     #[arg(default_value = ".")]
     path: PathBuf,
     /// Print JSON instead of text
@@ -102,7 +108,7 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
         })
     };
     match std::io::stdout().write_all(text.as_bytes()) {
-        // Whoever closed the pipe has read enough.
+        // The reader may close the pipe early.
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(format!("cannot write the report: {e}"))
         }
@@ -110,10 +116,10 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
     }
 }
 
-/// All of it, in order.
+/// Does all trials and measurements, in order.
 fn examine(args: &Args) -> Result<Report, String> {
     let progress = Progress::start();
-    progress.now("looking at kernel and sandbox");
+    progress.now("trying the kernel and the sandbox");
     let machine = machine::machine();
     let kernel = machine::kernel();
 
@@ -132,7 +138,7 @@ fn examine(args: &Args) -> Result<Report, String> {
     ))
 }
 
-/// What the table of costs needs, ready to be measured again and again.
+/// The cost table's file and engines, ready for repeated measurements.
 pub struct Bench {
     subject: Subject,
     trials: Trials,
@@ -140,7 +146,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Finds a file to measure with, as the verb does.
+    /// Finds a file for the measurements, as the verb does.
     pub fn prepare(path: &Path) -> Result<Bench, String> {
         let subject = Subject::find(path)?;
         Ok(Bench {
@@ -150,7 +156,7 @@ impl Bench {
         })
     }
 
-    /// The table, and what follows from it.
+    /// Measures the cost table, and computes the break-even hit rates.
     pub fn costs(&self) -> (CostTable, BreakEven) {
         costs::measure(&self.subject, &self.trials, &self.engines)
     }

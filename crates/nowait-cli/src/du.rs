@@ -1,26 +1,26 @@
-//! `nowait du`: how much files and directories take, with all that is in them.
+//! `nowait du` shows the disk space used by directories and everything below them.
 //!
 //! ```text
 //!  PATH ─► a walk: batches of one directory each ─► Met: counted before? ─► Tree: sums of directories
 //!                                                                 lines ◄── those that are over
 //! ```
-//! A directory comes after all that is in it. What is held are the directories that are being walked,
-//! and the files with several names that were met.
+//! A directory is printed after everything below it. Memory holds the directories that are being walked,
+//! and the files with several names that were seen.
 //!
-//! # The JSON shape, version 1 (keys may be added within it)
+//! # The JSON format, version 1 (keys may be added)
 //! ```text
 //! {
-//!   "du": 1,                          version of this shape
+//!   "du": 1,                          version of this format
 //!   "version": "0.1.0",               of nowait
 //!   "apparent": bool,                 with --apparent-size
 //!   "entries": [{
-//!     "path",                         text; what is not UTF-8 in it is replaced
+//!     "path",                         text; bytes that are not UTF-8 are replaced
 //!     "path_hex",                     the bytes of the path, only if it is not UTF-8
-//!     "bytes"                         with all that is in it
+//!     "bytes"                         of the file, or of the directory and everything below it
 //!   }],
 //!   "total": {"bytes", "files", "directories",
-//!             "other_names",          of files that were counted before: in none of the above
-//!             "failed"}               what was said on standard error, and makes exit code 1
+//!             "other_names",          further names of counted files: not in the numbers above
+//!             "failed"}               failures reported on standard error; the exit code is 1
 //! }
 //! ```
 
@@ -47,53 +47,55 @@ use met::Met;
 use report::{Report, Totals};
 use tree::{Over, Tree};
 
-/// Shows how much space directories take, with all that is in them.
+/// Shows the disk space used by directories and everything below them.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
-Space is what is allocated on the device, as `du -B1` has it; with --apparent-size the bytes that
-could be read, as `du -b` has it (before coreutils 9.2: those of directories count). In bytes, on a
-terminal rounded. A file with several names counts once, in the directory where it is met first, which may
-be any of them; a directory that lies below two PATHs is shown with the first. Symbolic links are
-not followed.
+The size is the allocated space, like `du -B1`. With --apparent-size it is the file size, like `du -b`
+(before coreutils 9.2: the sizes of directories count). Sizes are in bytes; on a terminal they are
+rounded. A file with several names counts once, in the directory where it is found first. That can be any
+of its directories. A directory below two PATHs is shown with the first PATH. Symbolic links are not
+followed.
 
-Every directory comes after all that is in it, directories of a tree of up to some thousands in the
-order of their names; with -a, files come as they are found.
+Every directory is printed after everything below it. In a tree of up to some thousand directories, they
+are sorted by name. With -a, files are printed in the order in which they are found.
 
 JSON (--json): {\"du\": 1, \"version\", \"apparent\", \"entries\": [{\"path\", \"path_hex\", \"bytes\"}],
-\"total\": {\"bytes\", \"files\", \"directories\", \"other_names\", \"failed\"}}. path_hex, the bytes of the
-path, is there only if they are not UTF-8. \"du\" is the version of this shape; keys may be added
-within it.
+\"total\": {\"bytes\", \"files\", \"directories\", \"other_names\", \"failed\"}}. path_hex has the bytes of the
+path in hexadecimal; it is present only if the path is not UTF-8. The value of \"du\" is the version of
+this format; later programs may add keys without changing it.
 
-Exit status: 0 all could be counted; 1 something could not, and standard error says what; 2 wrong
-usage.")]
+Exit status:
+  0  success
+  1  some files failed; each failure is reported on standard error
+  2  wrong usage")]
 pub struct Args {
-    /// Directories, and other files
+    /// Directories or files
     #[arg(value_name = "PATH", default_value = ".")]
     paths: Vec<PathBuf>,
 
-    /// Show files, too, and not only directories
+    /// Show files, too, not only directories
     #[arg(short, long)]
     all: bool,
 
-    /// Count the bytes that could be read, not those that are allocated
+    /// Count file sizes instead of allocated space
     #[arg(long)]
     apparent_size: bool,
 
-    /// Show only what is at most N directories below a PATH; 0 shows the PATHs alone
+    /// Show only entries at most N levels below a PATH. 0 shows only the PATHs
     #[arg(long, value_name = "N", default_value_t = usize::MAX, hide_default_value = true)]
     depth: usize,
 
-    /// Stay on the filesystem of each PATH
+    /// Skip directories on other filesystems than their PATH
     #[arg(short = 'x', long)]
     one_file_system: bool,
 
-    /// Print one JSON object
+    /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
 }
 
 impl Args {
-    /// What a file takes.
+    /// The counted bytes of a file.
     fn bytes(&self, stat: &Metadata) -> u64 {
         match self.apparent_size {
             true => stat.len(),
@@ -102,7 +104,7 @@ impl Args {
     }
 }
 
-/// What has to be known of a file.
+/// The queried metadata.
 const FIELDS: StatxMask = StatxMask::TYPE
     .union(StatxMask::INO)
     .union(StatxMask::NLINK)
@@ -158,19 +160,19 @@ fn measure(args: &Args) -> Result<ExitCode, Problem> {
 /// Counts one tree.
 struct Counter<'a> {
     args: &'a Args,
-    /// The device that it is on.
+    /// The device number of the root.
     root: u64,
     remarks: &'a Remarks,
     progress: &'a mut Progress,
     report: &'a mut Report,
     met: &'a mut Met,
     totals: &'a mut Totals,
-    /// What could not be asked about, and has been remarked on; it may be a directory.
+    /// Entries whose metadata query failed. The failure was reported. They may be directories.
     unknown: HashSet<PathBuf>,
 }
 
 impl Counter<'_> {
-    /// A tree whose root takes so many bytes by itself.
+    /// Counts a tree. `bytes` is the size of its root directory alone.
     fn directory(&mut self, path: &Path, bytes: u64) -> Result<(), Problem> {
         let options = walk::Options::new()
             .metadata(FIELDS)
@@ -187,7 +189,7 @@ impl Counter<'_> {
         while let Some(found) = walk.blocking_batch() {
             match found {
                 Ok(found) => self.found(&found, &mut tree)?,
-                // Nor opened: once is enough.
+                // The failure of this entry was already reported.
                 Err(error) if error.operation() == "open" && self.is_unknown(&error) => {}
                 Err(error) => self.remarks.error(path, false, &error),
             }

@@ -1,36 +1,36 @@
-//! `nowait evict`: files out of the page cache, and for what stays, why.
+//! `nowait evict` removes files from the page cache, and reports why pages stay.
 //!
 //! ```text
 //!  Paths ─► evict (threads): count, flush?, FADV_DONTNEED, count again ─► Reasons ─► Report
-//!                                                             Holders ───┘ who maps it
+//!                                                             Holders ───┘ processes that map it
 //! ```
-//! The kernel takes the advice for clean pages that nobody uses. It starts to write dirty ones, and
-//! leaves them, as it leaves pages that are on their way to the device, mapped by a process, locked,
-//! or in use by itself. Which of these it was it does not say; the counts before and after and
-//! `/proc/PID/maps` do. Advice for a part of a file would also leave large folios that reach beyond
-//! that part; this is why it is given for whole files only.
+//! `FADV_DONTNEED` removes clean pages that are not in use. For dirty pages it starts writeback, and the
+//! pages stay. Pages under writeback, mapped by a process, locked, or used by the kernel stay, too. The
+//! kernel does not report the reason. It is derived from the counts before and after the call and from
+//! `/proc/PID/maps`. The advice is given for whole files only: for a range of a file the kernel would
+//! keep large folios that extend beyond the range.
 //!
-//! # The JSON shape, version 1 (keys may be added within it)
+//! # The JSON format, version 1 (keys may be added)
 //! ```text
 //! {
-//!   "evict": 1,                       version of this shape
+//!   "evict": 1,                       version of this format
 //!   "version": "0.1.0",               of nowait
-//!   "dry_run": bool,                  true: "evicted" is what would be, and nothing was
-//!   "files": [{                       those with something that stayed or is unknown; -v: all
+//!   "dry_run": bool,                  true: nothing was evicted; evicted and stayed are predictions
+//!   "files": [{                       files with pages that stayed or are unknown; with -v all files
 //!     "path", "path_hex",             as in fincore
-//!     "size",                         bytes, as is every size here
-//!     "cached_bytes",                 before; null: unknown, as for all that follows
+//!     "size",                         in bytes, like every size here
+//!     "cached_bytes",                 before; null: unknown, here and in the keys below
 //!     "evicted_bytes", "stayed_bytes",
-//!     "unknown",                      why nobody can say; null where somebody can
+//!     "unknown",                      the reason if residency is unknown, otherwise null
 //!     "why": [{"reason": "dirty" | "writeback" | "mapped" | "memory" | "held" | "mixed",
 //!              "bytes",
-//!              "by": [{"pid", "command", "locked"}]}]   processes that map it
+//!              "by": [{"pid", "command", "locked"}]}]   the processes that map the file
 //!   }],
 //!   "total": {"files", "cached_bytes", "evicted_bytes", "stayed_bytes", "stayed_files",
 //!             "stayed": {REASON: bytes},
 //!             "unknown": [{"why", "files", "size"}],
-//!             "unseen_processes",     that may map what was "held": their maps are not ours to read;
-//!                                     null: nobody had to look
+//!             "unseen_processes",     processes whose maps may not be read; they may map "held" pages;
+//!                                     null: no maps had to be read
 //!             "failed"}
 //! }
 //! ```
@@ -58,44 +58,47 @@ use holders::Holders;
 use reason::Row;
 use report::{Report, Totals};
 
-/// Takes files out of the page cache, and says what stayed and why.
+/// Removes files from the page cache, and reports what stayed and why.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
-What stays, and why:
-  dirty       changed and not yet written; --flush writes it first
-  writeback   being written (the advice itself starts that); --flush waits for
-              it
-  mapped      mapped into the memory of processes, which are named; `locked` by
-              mlock(2)
-  memory      the file lies in memory (tmpfs): there is no other place for it
-  held        none of these: in use by the kernel at this moment, read again
-              meanwhile, or mapped by a process whose maps you may not read; try
-              again, or as root
-  mixed       any of these: here (without cachestat) they can't be told apart
+Evicting uses posix_fadvise(2) with POSIX_FADV_DONTNEED for whole files.
+
+Reasons why pages stay:
+  dirty       changed and not yet written; --flush writes them first
+  writeback   being written (the advice itself starts this); --flush waits
+              for it
+  mapped      mapped by the named processes; `locked`: with mlock(2)
+  memory      the filesystem stores its files in memory (tmpfs)
+  held        none of the above: in use by the kernel, read again meanwhile,
+              or mapped by a process whose maps you may not read; try again,
+              or as root
+  mixed       any of the above: without cachestat(2) they cannot be told apart
 
 JSON (--json): {\"evict\": 1, \"version\", \"dry_run\", \"files\": [{\"path\", \"path_hex\", \"size\",
 \"cached_bytes\", \"evicted_bytes\", \"stayed_bytes\", \"unknown\", \"why\": [{\"reason\", \"bytes\", \"by\":
 [{\"pid\", \"command\", \"locked\"}]}]}], \"total\": {\"files\", \"cached_bytes\", \"evicted_bytes\",
 \"stayed_bytes\", \"stayed_files\", \"stayed\": {REASON: bytes}, \"unknown\": [{\"why\", \"files\",
-\"size\"}], \"unseen_processes\", \"failed\"}}. Sizes are memory in bytes; null is unknown. path_hex, the
-bytes of the path, is there only if they are not UTF-8. \"evict\" is the version of this shape; keys
-may be added within it.
+\"size\"}], \"unseen_processes\", \"failed\"}}. Sizes are in bytes. null means unknown. path_hex has the
+bytes of the path in hexadecimal; it is present only if the path is not UTF-8. The value of \"evict\" is
+the version of this format; later programs may add keys without changing it.
 
-Exit status: 0 nothing stayed (with --dry-run: all could be looked at); 1 something stayed, or could
-not be looked at, or nobody can say; 2 wrong usage.")]
+Exit status:
+  0  no pages stayed (with --dry-run: all files could be examined)
+  1  pages stayed, some files failed, or the residency of some is unknown
+  2  wrong usage")]
 pub struct Args {
     #[command(flatten)]
     paths: Paths,
 
-    /// Write dirty pages to the device first (fdatasync(2) of each file that has some)
+    /// Write dirty pages to the device first, with fdatasync(2) for each file that has some
     #[arg(long)]
     flush: bool,
 
-    /// Only say what would be evicted and what would stay
+    /// Evict nothing; print what would be evicted and what would stay
     #[arg(long, conflicts_with = "flush")]
     dry_run: bool,
 
-    /// Show also files of which nothing stayed
+    /// Show also the files that were evicted completely
     #[arg(short, long)]
     verbose: bool,
 
@@ -104,7 +107,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Between two looks at the progress.
+/// The progress is updated after this many files.
 const STEP: u64 = 256;
 
 /// Runs the verb.
@@ -119,7 +122,7 @@ fn take_out(args: &Args) -> Result<ExitCode, Problem> {
     };
     let mut progress = Progress::of_files();
     let remarks = Remarks::beside(&progress);
-    // Asked by the threads: of two names at once only one may count before and after.
+    // Shared by the threads, so that only one of two names of a file is counted and evicted.
     let met = Mutex::new(Met::new(&args.paths));
     let mut holders = Holders::default();
     let mut totals = Totals::default();

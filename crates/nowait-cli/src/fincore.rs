@@ -1,36 +1,36 @@
-//! `nowait fincore`: how much of each file is in the page cache, where, and how much of it is dirty.
+//! `nowait fincore` shows how much of each file is in the page cache, which ranges, and how much is dirty.
 //!
 //! ```text
-//!  Paths ─► look (threads): open, ask the library ─► in order: met? ─► Totals
-//!                                                                └──► Report, or Top and then Report
+//!  Paths ─► look (threads): open, query residency ─► in order: counted before? ─► Totals
+//!                                                                           └──► Report, or Top first
 //! ```
 //!
-//! # The JSON shape, version 1 (keys may be added within it)
+//! # The JSON format, version 1 (keys may be added)
 //! ```text
 //! {
-//!   "fincore": 1,                     version of this shape
+//!   "fincore": 1,                     version of this format
 //!   "version": "0.1.0",               of nowait
 //!   "page_size": 4096,                bytes
 //!   "files": [{
-//!     "path",                         text; what is not UTF-8 in it is replaced
+//!     "path",                         text; bytes that are not UTF-8 are replaced
 //!     "path_hex",                     the bytes of the path, only if it is not UTF-8
-//!     "size",                         bytes, as is every size here
-//!     "pages", "cached_pages",        null: unknown, as for all that follows
-//!     "cached_bytes",                 memory: whole pages, so it can be more than "size"
-//!     "dirty_bytes",                  changed and not yet on their way to the device
-//!     "writeback_bytes",              on their way; null, as dirty, where only mincore answers
-//!     "unasked_pages",                in large holes that were not asked about (mincore alone)
+//!     "size",                         in bytes, like every size here
+//!     "pages", "cached_pages",        null: unknown, here and in the keys below
+//!     "cached_bytes",                 memory in whole pages, so it can exceed "size"
+//!     "dirty_bytes",                  changed, and writeback has not begun
+//!     "writeback_bytes",              being written; both are null where only mincore answers
+//!     "unasked_pages",                in large holes that were not queried (only with mincore)
 //!     "source": "cachestat" | "mincore" | null,
-//!     "unknown",                      why nobody can say; null where somebody can
-//!     "counted",                      false: another name of a file that was counted before
+//!     "unknown",                      the reason if residency is unknown, otherwise null
+//!     "counted",                      false: another name of a file that was already counted
 //!     "cached_ranges": [[from, to]]   with --map: bytes of the file
 //!   }],
 //!   "total": {"files", "size", "pages", "cached_pages", "cached_bytes",
-//!             "dirty_bytes", "dirty_unknown",       files whose dirty pages nobody can count
+//!             "dirty_bytes", "dirty_unknown",       files whose dirty pages are unknown
 //!             "writeback_bytes",
 //!             "unknown": [{"why", "files", "size"}],   in "files" and "size", not in the pages
-//!             "other_names",          of files counted before: in none of the above
-//!             "failed"}               what was said on standard error, and makes exit code 1
+//!             "other_names",          further names of counted files: not in the numbers above
+//!             "failed"}               failures reported on standard error; the exit code is 1
 //! }
 //! ```
 
@@ -58,28 +58,37 @@ use row::{Drawing, Row};
 use top::Top;
 use totals::Totals;
 
-/// Shows how much of files is in the page cache. Reads none of them.
+/// Shows how much of each file is in the page cache, without reading the files.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
-Columns: SIZE of the file; CACHED memory, in whole pages; the share of its pages that are cached
-(100% and 0% are said only of all and of none); DIRTY, changed and not yet on its way to the device;
-WRITEBACK, on its way; SOURCE, the call that counted. `?` is unknown, and the last lines say why; it
-is never counted as cached or not cached. A file that is met under a second name is shown, and is
-not counted in the total.
+Columns:
+  SIZE       size of the file
+  CACHED     cached memory, in whole pages
+  %          share of the file's pages that are cached; 100% means all of them
+             and 0% means none
+  DIRTY      changed pages whose writeback has not begun
+  WRITEBACK  pages that are being written to the device
+  SOURCE     the system call that counted: cachestat(2) or mincore(2)
+`?` means unknown; the last lines give the reason. Pages of unknown residency are counted neither as
+cached nor as not cached. A second name of a file is shown but not counted in the total.
 
-With --map, each strip is the whole file from its first byte to its last: a full block is cached, a
-shade is cached in part, a dot is not cached.
+With --map, a strip below each file shows the file from its first byte to its last. A full block is
+cached, a shaded block is partly cached, a dot is not cached.
 
 JSON (--json): {\"fincore\": 1, \"version\", \"page_size\", \"files\": [{\"path\", \"path_hex\", \"size\",
 \"pages\", \"cached_pages\", \"cached_bytes\", \"dirty_bytes\", \"writeback_bytes\", \"unasked_pages\",
 \"source\", \"unknown\", \"counted\", \"cached_ranges\"}], \"total\": {\"files\", \"size\", \"pages\",
 \"cached_pages\", \"cached_bytes\", \"dirty_bytes\", \"dirty_unknown\", \"writeback_bytes\", \"unknown\":
-[{\"why\", \"files\", \"size\"}], \"other_names\", \"failed\"}}. Sizes and ranges are in bytes; null is
-unknown. path_hex, the bytes of the path, is there only if they are not UTF-8, cached_ranges only
-with --map. \"fincore\" is the version of this shape; keys may be added within it.
+[{\"why\", \"files\", \"size\"}], \"other_names\", \"failed\"}}. Sizes and ranges are in bytes. null means
+unknown. path_hex has the bytes of the path in hexadecimal; it is present only if the path is not
+UTF-8. cached_ranges is present only with --map. The value of \"fincore\" is the version of this
+format; later programs may add keys without changing it.
 
-Exit status: 0 all could be said; 1 some could not, and what was is said on standard error or, for
-residency that is unknown, in the last lines; 2 wrong usage.")]
+Exit status:
+  0  success
+  1  some files failed (each failure is reported on standard error), or the
+     residency of some files is unknown (the last lines give the reasons)
+  2  wrong usage")]
 pub struct Args {
     #[command(flatten)]
     paths: Paths,
@@ -88,16 +97,16 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Draw where in each file its cached pages are
+    /// Draw a strip that shows which parts of each file are cached
     #[arg(long)]
     map: bool,
 
-    /// Show only the N files with the most cached memory, the largest first; 0 shows the total alone
+    /// Show only the N files with the most cached memory, largest first. 0 shows only the total
     #[arg(long, value_name = "N")]
     top: Option<usize>,
 }
 
-/// Between two looks at the progress.
+/// The progress is updated after this many files.
 const STEP: u64 = 256;
 
 /// Runs the verb.
@@ -118,7 +127,7 @@ fn show(args: &Args) -> Result<ExitCode, Problem> {
     let mut totals = Totals::default();
     let mut top = args.top.map(Top::new);
     let mut report = Report::begin(Output::new(terminal), args.json)?;
-    // Rows that come by are progress enough.
+    // Rows printed to a terminal show the progress.
     let rows_come_by = terminal.watched && top.is_none();
     args.paths.look(
         &remarks,

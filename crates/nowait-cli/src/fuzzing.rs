@@ -1,4 +1,4 @@
-//! What the fuzz targets in `fuzz/` call: the parsers, beside what they must agree with.
+//! The checks that the fuzz targets in `fuzz/` call: they compare the parsers with simple models.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,19 +14,19 @@ use crate::proc::{self, Hierarchy, Mapping, Version};
 /// One file of a snapshot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Noted {
-    /// Any bytes.
+    /// The path. It may be any bytes.
     pub path: Vec<u8>,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Seconds and nanoseconds.
+    /// The modification time: seconds and nanoseconds.
     pub mtime: (i64, u32),
-    /// Its number.
+    /// The inode number.
     pub inode: u64,
-    /// Of bytes.
+    /// The byte ranges.
     pub ranges: Vec<Range<u64>>,
 }
 
-/// All entries of a snapshot, and how many lines were left out; `None` if it is refused.
+/// All entries of a snapshot, and the number of skipped lines; `None` if the snapshot is refused.
 fn parse(text: &[u8]) -> Option<(Vec<Noted>, u64)> {
     let name = "snapshot";
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
@@ -70,7 +70,7 @@ fn write(entries: &[Noted]) -> Vec<u8> {
     writer.end().unwrap()
 }
 
-/// Whether a snapshot may have it, said as simply as possible.
+/// Returns true if a snapshot may have this entry. This is a simple model of the parser's checks.
 fn makes_sense(entry: &Noted) -> bool {
     let path = Path::new(OsStr::from_bytes(&entry.path));
     let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
@@ -90,7 +90,8 @@ fn makes_sense(entry: &Noted) -> bool {
         && i64::try_from(entry.size).is_ok()
 }
 
-/// Of any bytes: what is taken from them makes sense, and is the same once it is written and read again.
+/// Checks any bytes: all entries read from them are valid, and are equal after they are written and read
+/// again.
 pub fn snapshot_of_bytes(text: &[u8]) {
     let Some((entries, _)) = parse(text) else {
         return;
@@ -101,20 +102,20 @@ pub fn snapshot_of_bytes(text: &[u8]) {
     assert_eq!(parse(&write(&entries)), Some((entries, 0)));
 }
 
-/// Of any entries: those that make sense are read as they were written, and the others are left out.
+/// Checks any entries: valid entries are read as they were written, and the others are skipped.
 pub fn snapshot_of_entries(entries: Vec<Noted>) {
     let text = write(&entries);
     let total = entries.len() as u64;
     let good: Vec<Noted> = entries.into_iter().filter(makes_sense).collect();
     let bad = total - good.len() as u64;
     assert_eq!(parse(&text), Some((good, bad)));
-    // Cut off anywhere, it is refused; without its last newline it is whole.
+    // A truncated snapshot is refused, but the last newline may be missing.
     for len in [text.len() / 3, text.len() / 2, text.len() - 2] {
         assert_eq!(parse(&text[..len]), None);
     }
 }
 
-/// Of any bytes, as a file of /proc: words and numbers beside a parser that knows no lines.
+/// Checks any bytes as a file of /proc: compares words and numbers with a parser that does not split lines.
 pub fn values(text: &[u8], word: &str) {
     if word.is_empty() || word.contains(|c: char| c.is_ascii_whitespace()) {
         return;
@@ -150,7 +151,7 @@ pub fn values(text: &[u8], word: &str) {
     }
 }
 
-/// As the kernel's `mangle_path` writes it.
+/// A path as the kernel's `mangle_path` writes it.
 fn escaped(path: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
     for byte in path {
@@ -162,14 +163,14 @@ fn escaped(path: &[u8]) -> Vec<u8> {
     text
 }
 
-/// A path that a mount may have.
+/// The path of a possible mount.
 fn path_of(bytes: &[u8]) -> Vec<u8> {
     let mut path = b"/".to_vec();
     path.extend(bytes.iter().filter(|b| **b != 0));
     path
 }
 
-/// A line of mountinfo and one of cgroup, made of these parts: the same parts are read.
+/// Checks that a line of mountinfo and a line of cgroup made of these parts are parsed to the same parts.
 pub fn mounts(two: bool, root: &[u8], point: &[u8], group: &[u8], tags: u8, number: u32) {
     let (root, point) = (path_of(root), path_of(point));
     let mut line = format!("30 23 0:{number} ").into_bytes();
@@ -192,7 +193,7 @@ pub fn mounts(two: bool, root: &[u8], point: &[u8], group: &[u8], tags: u8, numb
     let source = nowait::fuzzing::source_of(&line, &format!("0:{number}"));
     assert_eq!(source, Some(&b"/dev/x"[..]));
 
-    // The kernel makes no cgroup with a newline in its name.
+    // The kernel does not allow a newline in the name of a cgroup.
     let group: Vec<u8> = path_of(group).into_iter().filter(|b| *b != b'\n').collect();
     let mut line = if two {
         b"0::".to_vec()
@@ -214,7 +215,7 @@ pub fn mounts(two: bool, root: &[u8], point: &[u8], group: &[u8], tags: u8, numb
     }
 }
 
-/// A line of maps, made of these parts: the same parts are read.
+/// Checks that a line of maps made of these parts is parsed to the same parts.
 pub fn mapping(range: (u64, u64), device: (u32, u32), inode: u64, path: &[u8], locked: bool) {
     let path = path_of(path);
     let path = Path::new(OsStr::from_bytes(&path));

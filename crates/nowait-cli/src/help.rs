@@ -1,9 +1,9 @@
-//! The texts behind the options in `--help`, as any width takes them: their lines are broken in the
-//! source, and clap, which wraps lines, knows of no paragraphs.
+//! Reflows the text that follows the options in `--help`. The source breaks its lines, and clap wraps
+//! each line by itself, so the lines of a paragraph are joined before clap wraps them.
 
 use clap::Command;
 
-/// Has a verb and those below it say their texts in paragraphs.
+/// Joins the lines of each paragraph in the help of a verb and its subcommands.
 pub fn in_paragraphs(mut command: Command) -> Command {
     if let Some(text) = command.get_after_help().map(ToString::to_string) {
         command = command.after_help(joined(&text));
@@ -14,8 +14,8 @@ pub fn in_paragraphs(mut command: Command) -> Command {
     command.mut_subcommands(in_paragraphs)
 }
 
-/// Makes one line of the lines of each paragraph. Lines that begin with a space are of a list or of
-/// an example, and stay as they are.
+/// Joins the lines of each paragraph to one line. Lines that begin with a space belong to a list or an
+/// example and are kept.
 fn joined(text: &str) -> String {
     let flows = |line: &str| !line.is_empty() && !line.starts_with(' ');
     let mut joined = String::with_capacity(text.len());

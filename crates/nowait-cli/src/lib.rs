@@ -1,7 +1,7 @@
-//! The program `nowait`: shows and measures what the page cache, the kernel and the disk do with
-//! your reads. One file per verb; this one only parses and dispatches.
+//! The program `nowait`: tools for the page cache, asynchronous file I/O and directory trees. Each verb
+//! has a file of its own; this file parses the command line and calls the verb.
 //!
-//! It is a library, with nothing in it for others, so that the fuzz targets can reach its parsers.
+//! The program is a library so that the fuzz targets can call its parsers. It has no stable API.
 
 mod bench;
 mod bring;
@@ -37,7 +37,7 @@ use clap::{Parser, Subcommand};
 
 use deferred::Deferred;
 
-/// File I/O that does not make you wait: look at it, measure it.
+/// Tools for the Linux page cache, asynchronous file I/O and directory trees.
 #[derive(Parser)]
 #[command(name = "nowait", version, max_term_width = 100)]
 struct Cli {
@@ -47,25 +47,25 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// What kernel, sandbox and filesystem allow here, what calls cost, and what follows.
+    /// Reports what the kernel, the sandbox and a filesystem support, and what calls cost.
     Doctor(Deferred<doctor::Args>),
     /// Measures reads beside what people use today.
     Bench(Deferred<bench::Args>),
-    /// Shows how much of files is in the page cache. Reads none of them.
+    /// Shows how much of each file is in the page cache, without reading the files.
     Fincore(Deferred<fincore::Args>),
-    /// Takes files out of the page cache, and says what stayed and why.
+    /// Removes files from the page cache, and reports what stayed and why.
     Evict(Deferred<evict::Args>),
-    /// Brings files into the page cache: only what is missing, and no more than stays there.
+    /// Reads the missing parts of files into the page cache, within a memory budget.
     Warm(Deferred<warm::Args>),
-    /// Notes which ranges of files are in the page cache, and brings them back later.
+    /// Saves which ranges of files are in the page cache, and restores them later.
     Cache(Deferred<cache::Args>),
     /// Lists directories.
     Ls(Deferred<ls::Args>),
-    /// Shows how much space directories take, with all that is in them.
+    /// Shows the disk space used by directories and everything below them.
     Du(Deferred<du::Args>),
 }
 
-/// The program, from its arguments to its exit code.
+/// Parses the arguments, runs the verb and returns the exit code.
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().verb {
         Verb::Doctor(args) => doctor::run(&args),
@@ -96,7 +96,7 @@ mod tests {
         let mut whole = Cli::command();
         whole.build();
         let mut verbs = compare(&listed, &whole);
-        // A second time, now that the benches are listed.
+        // The benches are deferred, too: compare them once they are listed.
         let mut bench = whole.find_subcommand("bench").unwrap().clone();
         bench.build();
         let benches = <bench::Args as clap::Args>::augment_args(Command::new("bench"));
@@ -132,7 +132,7 @@ mod tests {
 
     const NARROW: usize = 80;
 
-    /// Shows every verb that is to be seen, and those below it.
+    /// Calls `show` with every visible verb and its visible subcommands.
     fn each_verb(verb: Command, show: &mut impl FnMut(&mut Command)) {
         let mut verb = verb.term_width(NARROW);
         verb.build();
@@ -143,8 +143,8 @@ mod tests {
         }
     }
 
-    /// Whether a line of a paragraph ends before it is full. Paragraphs begin where options do or
-    /// where their descriptions do; what is between is lists and examples.
+    /// Returns true if a line of a paragraph ends although the next word would fit. Paragraphs are
+    /// indented like options or like their descriptions; other indentations are lists and examples.
     fn is_ragged(line: &str, next: &str) -> bool {
         let indent = |line: &str| line.len() - line.trim_start().len();
         let begins = |with: &str| next.trim_start().starts_with(with);
@@ -156,7 +156,7 @@ mod tests {
         same && !line.trim().is_empty() && line.width() + 1 + word.width() <= NARROW
     }
 
-    /// Compares the subcommands that are to be seen; says how many those are.
+    /// Compares the visible subcommands and returns their number.
     fn compare(listed: &Command, whole: &Command) -> usize {
         let seen = listed.get_subcommands().filter(|verb| !verb.is_hide_set());
         let compared = seen.map(|verb| {

@@ -1,4 +1,4 @@
-//! Files that were met already: one that has several names counts once.
+//! The files that were seen already, so that a file with several names is counted once.
 
 use std::collections::HashSet;
 
@@ -6,15 +6,15 @@ use rustix::fs::Stat;
 
 use crate::tree::Paths;
 
-/// Remembers files by device and inode, but only those that can be met again: memory does not grow
-/// with a tree of ordinary files.
+/// The seen files, by device and inode number. Only files that can be seen again are stored, so memory
+/// does not grow with the number of files that have one name.
 pub struct Met {
     any_can_be: bool,
     seen: HashSet<(u64, u64)>,
 }
 
 impl Met {
-    /// Nothing was met yet.
+    /// An empty set for the files of these paths.
     pub fn new(paths: &Paths) -> Met {
         Met {
             any_can_be: paths.may_overlap(),
@@ -22,7 +22,7 @@ impl Met {
         }
     }
 
-    /// Whether this file is met for the first time.
+    /// Returns true if this file is seen for the first time.
     pub fn first(&mut self, file: &Stat) -> bool {
         let again = self.any_can_be || file.st_nlink > 1;
         !again || self.seen.insert((file.st_dev, file.st_ino))

@@ -1,4 +1,4 @@
-//! A file's name as people and as programs can read it, whatever bytes it is made of.
+//! File names for people and for programs. A file name may contain any bytes.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use std::path::Path;
 pub use nowait::Shown;
 use serde::Serialize;
 
-/// A path for programs: `"path"`, and where that is not the whole truth also `"path_hex"`, its bytes.
+/// A path in JSON: `"path"`, and `"path_hex"` with its bytes if the path is not UTF-8.
 #[derive(Serialize)]
 pub struct Name<'a> {
     path: Cow<'a, str>,
@@ -17,18 +17,18 @@ pub struct Name<'a> {
 }
 
 impl<'a> Name<'a> {
-    /// Of this path.
+    /// The name of this path.
     pub fn of(path: &'a Path) -> Name<'a> {
         let (path, path_hex) = told(path.as_os_str().as_bytes());
         Name { path, path_hex }
     }
 }
 
-/// Bytes for programs: as text, and where that is not the whole truth also in hexadecimal digits.
+/// Bytes as text, and in hexadecimal digits if they are not UTF-8.
 pub fn told(bytes: &[u8]) -> (Cow<'_, str>, Option<String>) {
     let hex = || {
         bytes.iter().fold(String::new(), |mut hex, byte| {
-            // Writing to a string can't fail.
+            // Writing to a string cannot fail.
             let _ = write!(hex, "{byte:02x}");
             hex
         })
@@ -39,7 +39,7 @@ pub fn told(bytes: &[u8]) -> (Cow<'_, str>, Option<String>) {
     }
 }
 
-/// A count of something.
+/// A count and its noun, which is singular for 1 and plural otherwise.
 pub fn plural(count: u64, what: &str) -> String {
     match (count, what.ends_with('s')) {
         (1, _) => format!("1 {what}"),

@@ -1,15 +1,15 @@
-//! Standard output that grows while there is more to say, and a reader that may have had enough.
+//! Standard output, written piece by piece. The reader may close it early.
 
 use std::io::{self, BufWriter, Write};
 
 use crate::problem::Problem;
 use crate::terminal::Terminal;
 
-/// Standard output: line by line for somebody who watches, in large pieces for a program.
+/// Standard output: line-buffered on a terminal, otherwise written in pieces of 64 KiB.
 pub struct Output(Box<dyn Write>);
 
 impl Output {
-    /// Opens it.
+    /// Standard output, buffered as `terminal` requires.
     pub fn new(terminal: Terminal) -> Output {
         Output(match terminal.watched {
             true => Box::new(io::stdout()),

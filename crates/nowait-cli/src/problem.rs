@@ -1,31 +1,31 @@
-//! Why a verb stops before its end, and the exit code of each reason.
+//! The reasons for which a verb stops early, and the exit code of each.
 
 use std::fmt::Display;
 use std::process::ExitCode;
 
-/// What keeps a verb from going on.
+/// The reason why a verb stopped early.
 #[derive(Debug)]
 pub enum Problem {
-    /// What was asked for makes no sense: exit code 2.
+    /// Wrong usage: exit code 2.
     Usage(String),
-    /// Something failed: exit code 1.
+    /// An operation failed: exit code 1.
     Failed(String),
     /// Ctrl-C, before anything was done: exit code 130.
     Interrupted,
-    /// Whoever reads standard output has read enough: exit code 0, and nothing is said.
+    /// The reader of standard output closed it: exit code 0, without a message.
     Closed,
 }
 
-/// The exit code of an interrupted verb, as shells have it: 128 + SIGINT.
+/// The exit code of an interrupted verb, as in shells: 128 + SIGINT.
 pub const INTERRUPTED: u8 = 130;
 
 impl Problem {
-    /// A failure of an operation on something.
+    /// An operation that failed: `what` is the operation or its object.
     pub fn of(what: impl Display, error: impl Display) -> Problem {
         Problem::Failed(format!("{what}: {error}"))
     }
 
-    /// Says it on standard error.
+    /// Prints the message on standard error and returns the exit code.
     pub fn report(&self) -> ExitCode {
         let (message, code) = match self {
             Problem::Usage(message) => (message.as_str(), 2),

@@ -1,23 +1,24 @@
-//! What /proc says, line by line. All of it is bytes: names of processes, mounts and files may be any.
+//! Parsers for files of /proc. They work on bytes, because names of processes, mounts and files may contain
+//! any bytes.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The bytes of a file of /proc; none if it can't be read.
+/// The bytes of a file of /proc; empty if it cannot be read.
 pub fn read(path: impl AsRef<Path>) -> Vec<u8> {
     std::fs::read(path).unwrap_or_default()
 }
 
-/// Lines without their ends.
+/// The lines of a text without their newlines.
 pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.strip_suffix(b"\n")
         .unwrap_or(text)
         .split(|byte| *byte == b'\n')
 }
 
-/// What follows a word at the beginning of a line, without the blanks around it: of /proc/meminfo,
-/// /proc/vmstat, /proc/PID/status, and memory.stat of a cgroup.
+/// The rest of the line that begins with a word, trimmed. The format is that of /proc/meminfo,
+/// /proc/vmstat, /proc/PID/status and a cgroup's memory.stat.
 pub fn value_of<'a>(text: &'a [u8], word: &str) -> Option<&'a [u8]> {
     lines(text).find_map(|line| {
         let rest = line.strip_prefix(word.as_bytes())?;
@@ -26,7 +27,7 @@ pub fn value_of<'a>(text: &'a [u8], word: &str) -> Option<&'a [u8]> {
     })
 }
 
-/// The number that follows a word at the beginning of a line, its unit left aside.
+/// The number after the word at the beginning of a line, without its unit.
 pub fn number_of(text: &[u8], word: &str) -> Option<u64> {
     number(
         value_of(text, word)?
@@ -35,28 +36,29 @@ pub fn number_of(text: &[u8], word: &str) -> Option<u64> {
     )
 }
 
-/// Bytes that the kernel thinks it could give without swapping (/proc/meminfo).
+/// The memory in bytes that the kernel estimates to be available without swapping (MemAvailable of
+/// /proc/meminfo).
 pub fn available_memory() -> Option<u64> {
     let kib = number_of(&read("/proc/meminfo"), "MemAvailable:")?;
     kib.checked_mul(1 << 10)
 }
 
-/// Decimal digits alone.
+/// Parses decimal digits. A sign is not accepted.
 pub fn number(digits: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(digits).ok()?;
-    // Rust would take a sign.
+    // `parse` accepts a sign.
     digits.parse().ok().filter(|_| !digits.starts_with('+'))
 }
 
-/// Which cgroups (cgroups(7)).
+/// The version of cgroups (cgroups(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     One,
     Two,
 }
 
-/// The hierarchy with the memory controller that a line of /proc/PID/cgroup is about, and the group in
-/// it; `None` for other lines.
+/// Parses a line of /proc/PID/cgroup. Returns the version of the hierarchy that has the memory controller,
+/// and the path of the group in it; `None` for other lines.
 pub fn memory_group(line: &[u8]) -> Option<(Version, &Path)> {
     // 4:cpu,memory:/user.slice, or 0::/user.slice
     let mut fields = line.splitn(3, |byte| *byte == b':');
@@ -72,14 +74,14 @@ pub fn memory_group(line: &[u8]) -> Option<(Version, &Path)> {
 #[derive(Debug)]
 pub struct Hierarchy {
     pub version: Version,
-    /// The group that the mount shows as its top.
+    /// The group at the root of the mount.
     pub root: PathBuf,
-    /// Where it is mounted.
+    /// The mount point.
     pub point: PathBuf,
 }
 
 impl Hierarchy {
-    /// Of a line of /proc/PID/mountinfo (proc_pid_mountinfo(5)); `None` for other mounts.
+    /// Parses a line of /proc/PID/mountinfo (proc_pid_mountinfo(5)); `None` for other mounts.
     pub fn of(line: &[u8]) -> Option<Hierarchy> {
         // 32 24 0:28 ROOT MOUNTPOINT options [tags] - TYPE source OPTIONS
         let mut words = line.split(|byte| *byte == b' ');
@@ -98,8 +100,8 @@ impl Hierarchy {
         })
     }
 
-    /// A group of this hierarchy as a directory. In a container the mount may begin at our own group,
-    /// or show nothing of it: then it is the mount's top.
+    /// The directory of a group of this hierarchy. In a container the mount's root may be the process's own
+    /// group, or the group may be outside the mount. The mount point is returned then.
     pub fn directory(&self, group: &Path) -> PathBuf {
         let below = group.strip_prefix(&self.root).unwrap_or(Path::new(""));
         let leaves = below.components().any(|part| part.as_os_str() == "..");
@@ -107,13 +109,14 @@ impl Hierarchy {
     }
 }
 
-/// Whether a list with commas has a word.
+/// Returns true if a comma-separated list contains a word.
 fn has(list: &[u8], word: &str) -> bool {
     list.split(|byte| *byte == b',')
         .any(|one| one == word.as_bytes())
 }
 
-/// A path of mountinfo: blanks, newlines and backslashes are written as three octal digits.
+/// Decodes a path of mountinfo, where blanks, newlines and backslashes are written as a backslash and three
+/// octal digits.
 pub fn unescaped(escaped: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(escaped.len());
     let mut rest = escaped;
@@ -136,18 +139,18 @@ pub fn unescaped(escaped: &[u8]) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// A mapping of a file, of a line of /proc/PID/maps or smaps (proc_pid_maps(5)).
+/// The mapping of a file in a line of /proc/PID/maps or smaps (proc_pid_maps(5)).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mapping {
     pub inode: u64,
-    /// Major and minor number.
+    /// The major and minor number of the device.
     pub device: (u32, u32),
-    /// As it is written there: see [`in_maps`].
+    /// The path as it is written in the file; see [`in_maps`].
     pub path: Vec<u8>,
 }
 
 impl Mapping {
-    /// `None` for memory without a file, and for what smaps says between.
+    /// Parses a line; `None` for memory without a file and for other lines of smaps.
     pub fn of(line: &[u8]) -> Option<Mapping> {
         // 7f00-7f01 r--p 00000000 fd:1a 2097164      /a dir/it's.so
         let mut words = line.splitn(6, |byte| *byte == b' ');
@@ -168,7 +171,7 @@ impl Mapping {
     }
 }
 
-/// A path as maps has it: of all bytes only newlines are written as octal digits.
+/// Encodes a path as in /proc/PID/maps: newlines are written as octal digits, other bytes unchanged.
 pub fn in_maps(path: &Path) -> Vec<u8> {
     let mut written = Vec::new();
     for byte in path.as_os_str().as_bytes() {
@@ -180,13 +183,13 @@ pub fn in_maps(path: &Path) -> Vec<u8> {
     written
 }
 
-/// Whether a line of smaps begins a mapping: the others begin with a word and a colon.
+/// Returns true if a line of smaps begins a mapping. Other lines begin with a word and a colon.
 pub fn begins_mapping(line: &[u8]) -> bool {
     let first = line.split(|byte| *byte == b' ').next().unwrap_or_default();
     first.last() != Some(&b':')
 }
 
-/// Whether a line of smaps says that its mapping is locked.
+/// Returns true if a line of smaps has the VmFlags of a locked mapping.
 pub fn says_locked(line: &[u8]) -> bool {
     line.strip_prefix(b"VmFlags:")
         .is_some_and(|flags| flags.split(|byte| *byte == b' ').any(|flag| flag == b"lo"))

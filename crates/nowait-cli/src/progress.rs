@@ -1,11 +1,11 @@
-//! A bar on standard error, for people who have waited for more than a second. It is drawn only
-//! when told to, never by a thread of its own: that would be measured too.
+//! A progress bar on standard error, shown after one second. It is drawn only by calls of
+//! [`Progress::at`]: a drawing thread would disturb measurements.
 
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// The bar; it goes when this is dropped.
+/// A progress bar. Dropping it clears it from the terminal.
 pub struct Progress {
     bar: ProgressBar,
     since: Instant,
@@ -13,7 +13,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For so many bytes.
+    /// A bar for `total` bytes.
     pub fn of_bytes(total: u64) -> Progress {
         Progress::new(
             total,
@@ -21,12 +21,12 @@ impl Progress {
         )
     }
 
-    /// For files of which nobody knows how many there are.
+    /// A counter of files whose total number is unknown.
     pub fn of_files() -> Progress {
         Progress::of_unknown("{pos} files {per_sec} {msg}")
     }
 
-    /// For inodes, the same.
+    /// A counter of inodes whose total number is unknown.
     pub fn of_inodes() -> Progress {
         Progress::of_unknown("{pos} inodes {per_sec} {msg}")
     }
@@ -37,7 +37,7 @@ impl Progress {
         progress
     }
 
-    /// For so many turns.
+    /// A bar for `total` turns.
     pub fn of_turns(total: u64) -> Progress {
         Progress::new(total, "[{bar:30}] {pos}/{len} {msg}")
     }
@@ -54,7 +54,7 @@ impl Progress {
         }
     }
 
-    /// So much is done, and this comes next.
+    /// Sets the position and the message, and draws the bar if it is shown.
     pub fn at(&mut self, done: u64, message: String) {
         if !self.shown && self.since.elapsed() > Duration::from_secs(1) {
             self.shown = true;
@@ -65,7 +65,7 @@ impl Progress {
         self.bar.set_message(message);
     }
 
-    /// A second handle, by which remarks make room for themselves.
+    /// A second handle to the bar, used to clear it while a message is printed.
     pub fn bar(&self) -> ProgressBar {
         self.bar.clone()
     }

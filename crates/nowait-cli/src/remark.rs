@@ -1,5 +1,5 @@
-//! What could not be done with single files: said on standard error while the rest goes on, and
-//! the exit code that follows from it.
+//! Messages about single files. They are printed on standard error while the verb continues with the
+//! other files. Failures among them make the exit code 1.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -13,15 +13,15 @@ use rustix::io::Errno;
 use crate::name::Shown;
 use crate::progress::Progress;
 
-/// Takes remarks, from any thread.
+/// Prints messages from any thread and counts failures.
 pub struct Remarks {
-    /// Makes room on the terminal while something is said.
+    /// Cleared from the terminal while a message is printed.
     bar: ProgressBar,
     failures: AtomicU64,
 }
 
 impl Remarks {
-    /// Remarks that are said beside a progress bar.
+    /// Messages for a verb that shows this progress bar.
     pub fn beside(progress: &Progress) -> Remarks {
         Remarks {
             bar: progress.bar(),
@@ -29,14 +29,14 @@ impl Remarks {
         }
     }
 
-    /// Something that was asked for can't be done; the exit code will say so.
+    /// Reports a failure. The exit code becomes 1.
     pub fn failure(&self, path: &Path, why: impl Display) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         self.note(path, why);
     }
 
-    /// What the library could not do, at `path` if it does not say where. What is not there any
-    /// more, or is something else now, is a failure only if it was `named`.
+    /// Reports an error of the library. `path` is used if the error has no path. A file that was removed
+    /// or replaced is a failure only if it was `named` on the command line.
     pub fn error(&self, path: &Path, named: bool, error: &nowait::Error) {
         let path = error.path().unwrap_or(path);
         let errno = error.errno().map(Errno::from_raw_os_error);
@@ -44,42 +44,42 @@ impl Remarks {
             (Some(Errno::NOENT | Errno::NOTDIR), _) if !named => {
                 self.note(path, "vanished meanwhile");
             }
-            // A link has taken its place.
+            // A symbolic link has replaced it.
             (Some(Errno::LOOP), _) if !named && error.operation() == "open" => {
                 self.note(path, "vanished meanwhile");
             }
             (Some(errno), _) => self.failure(path, errno),
             (None, ErrorKind::Repeats) => self.failure(
                 path,
-                "its listing goes round in a circle and was ended: its filesystem is broken",
+                "the filesystem returns the same entries again and again; the listing was stopped",
             ),
             (None, ErrorKind::Cycle) => self.cycle(path),
             (None, _) => self.failure(path, error),
         }
     }
 
-    /// A directory that would lead round in a circle.
+    /// Reports a directory that is its own ancestor.
     pub fn cycle(&self, path: &Path) {
-        self.failure(path, "is one of its own ancestors: not entered again");
+        self.failure(path, "is one of its own ancestors; it is not listed again");
     }
 
-    /// Something that a reader should know and that nobody has asked for by name.
+    /// Prints a message that is not a failure.
     pub fn note(&self, path: &Path, why: impl Display) {
         let shown = Shown(path);
         self.aside(|| eprintln!("nowait: {shown}: {why}"));
     }
 
-    /// Says something on standard output, which may be the terminal that the bar is drawn on.
+    /// Runs `say`, which prints, while the progress bar is cleared from the terminal.
     pub fn aside<T>(&self, say: impl FnOnce() -> T) -> T {
         self.bar.suspend(say)
     }
 
-    /// How much could not be done.
+    /// The number of failures.
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// 0 if all was done, 1 if something could not be.
+    /// The exit code: 0 without failures, otherwise 1.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(u8::from(self.failures() > 0))
     }

@@ -1,4 +1,4 @@
-//! Sizes as people write them: 512, 4K, 256M, 4G.
+//! Sizes in bytes with an optional unit: 512, 4K, 256M, 4G. Units are powers of 1024.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,11 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Size, String> {
-        let wrong = || format!("`{text}` is no size: write bytes, or a number and K, M, G or T");
+        let wrong = || {
+            format!(
+                "`{text}` is not a size: write a number of bytes, or a number with K, M, G or T"
+            )
+        };
         let upper = text.trim().to_ascii_uppercase();
         let bare = upper.strip_suffix('B').unwrap_or(&upper);
         let bare = bare.strip_suffix('I').unwrap_or(bare);
@@ -23,9 +27,9 @@ impl FromStr for Size {
             .unwrap_or((bare, 0));
         let number: u64 = digits.parse().map_err(|_| wrong())?;
         match number.checked_mul(1 << shift) {
-            Some(0) => Err("a size of 0 is of no use".into()),
+            Some(0) => Err("a size must be greater than 0".into()),
             Some(bytes) if bytes <= i64::MAX as u64 => Ok(Size(bytes)),
-            _ => Err(format!("`{text}` is more than a file can hold")),
+            _ => Err(format!("`{text}` is larger than the largest possible file")),
         }
     }
 }

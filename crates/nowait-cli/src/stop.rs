@@ -1,4 +1,5 @@
-//! Ctrl-C: the first one asks a verb to end and to say what it has, the second one ends it.
+//! Ctrl-C: the first one asks the verb to stop and to print its results so far, the second one ends the
+//! process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,19 +13,19 @@ use signal_hook::flag;
 
 use crate::problem::{INTERRUPTED, Problem};
 
-/// How often it is looked at whether what is waited for is to be cancelled.
+/// The interval at which a waiting verb checks for a stop request.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Whether somebody wants the verb to end.
+/// A request to stop the verb. Clones share the request.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// From now on SIGINT and SIGTERM ask for the end; a second one ends the process at once.
+    /// Makes SIGINT and SIGTERM request a stop. A second signal ends the process immediately.
     pub fn on_signals() -> Result<Stop, Problem> {
         let stop = Stop::default();
         for signal in [SIGINT, SIGTERM] {
-            // The order matters: the shutdown looks at the flag before this signal raises it.
+            // The order matters: the shutdown must check the flag before this signal sets it.
             flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), stop.0.clone())
                 .and_then(|_| flag::register(signal, stop.0.clone()))
                 .map_err(|e| Problem::of("cannot catch Ctrl-C", e))?;
@@ -32,12 +33,12 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Does something, and cancels it when the verb is to end: this thread may be waiting for it.
+    /// Runs `work`, and calls `canceller` from another thread if a stop is requested meanwhile.
     pub fn or_cancel<T>(&self, canceller: &Canceller, work: impl FnOnce() -> T) -> T {
         thread::scope(|scope| {
             let (working, over) = mpsc::channel::<()>();
             scope.spawn(move || {
-                // Until the other end goes, with the work's end.
+                // Ends when the sender is dropped, after the work.
                 while over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
                     if self.asked() {
                         return canceller.cancel();
@@ -50,7 +51,7 @@ impl Stop {
         })
     }
 
-    /// Whether the verb is to end.
+    /// Returns true if a stop was requested.
     pub fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,26 +1,26 @@
-//! What standard output can show: how wide it is, whether in colour, whether more than ASCII.
+//! The properties of standard output: its width, colours and characters beyond ASCII.
 
 use std::io::IsTerminal;
 
-/// How text for people is to look.
+/// The properties of standard output that decide how text is printed.
 #[derive(Clone, Copy, Debug)]
 pub struct Terminal {
-    /// Columns.
+    /// The width in columns.
     pub width: usize,
-    /// Whether somebody watches.
+    /// True if standard output is a terminal.
     pub watched: bool,
-    /// Whether escape sequences for colours are wanted: NO_COLOR, set to anything but nothing, says
-    /// no (no-color.org).
+    /// True if colours are printed: on a terminal, unless NO_COLOR is set to a non-empty value
+    /// (no-color.org).
     pub colour: bool,
-    /// Whether block characters can be shown.
+    /// True if the locale is UTF-8, so that block characters can be shown.
     pub unicode: bool,
 }
 
-/// Where nobody says how wide it is.
+/// The width if neither the terminal nor COLUMNS gives one.
 const WIDTH: usize = 80;
 
 impl Terminal {
-    /// As standard output and the environment have it.
+    /// Looks at standard output and the environment.
     pub fn look() -> Terminal {
         let watched = std::io::stdout().is_terminal();
         Terminal {
@@ -41,7 +41,8 @@ fn width() -> usize {
     }
 }
 
-/// The first of these that is set decides, as in setlocale(3).
+/// Returns true if the locale is UTF-8. The first of these variables that is set decides, as in
+/// setlocale(3).
 fn is_utf8() -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
     locale.is_some_and(|name| {
@@ -50,7 +51,7 @@ fn is_utf8() -> bool {
     })
 }
 
-/// A variable that is set to something.
+/// The value of an environment variable, if it is not empty.
 fn set(name: &str) -> Option<String> {
     let value = std::env::var_os(name)?.to_string_lossy().into_owned();
     (!value.is_empty()).then_some(value)

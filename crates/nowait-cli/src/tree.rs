@@ -1,12 +1,12 @@
-//! From the paths of a command line to files: named ones, lists of names, directories with all that
-//! is below them. What is no file becomes a remark, and the rest goes on.
+//! The files that a command line names: paths, lists of paths, and with -r the regular files below
+//! directories. Anything else is reported on standard error, and the other files are still visited.
 //!
 //! ```text
 //!  Paths ─► visit: one file after the other ─────────────────────────────────► each
 //!             └─ look: batches ─► threads: look(file) ─► in the order of visit ─► take
 //! ```
-//! Trees are walked by the library. Memory does not grow with the number of files: what is kept are the
-//! walk's window, the directories that it has yet to open, and a bounded number of batches.
+//! The library walks trees. Memory does not grow with the number of files: it holds the walk's window,
+//! the directories that are not yet open, and a bounded number of batches.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -29,45 +29,45 @@ pub use found::{Found, Unopened};
 
 use found::{Root, failed};
 
-/// The words by which every verb takes its files.
+/// The arguments with which every verb takes its files.
 #[derive(Debug, clap::Args)]
 pub struct Paths {
-    /// Files, and with -r directories; symbolic links given here are followed
+    /// Files, and with -r directories. Symbolic links given here are followed
     #[arg(value_name = "PATH", required_unless_present = "files0_from")]
     paths: Vec<PathBuf>,
 
-    /// Take directories with all that is below them; symbolic links in there are not followed
+    /// Process all regular files below directories. Symbolic links below them are not followed
     #[arg(short, long)]
     recursive: bool,
 
-    /// With -r: stay on the filesystem of each PATH
+    /// With -r: skip directories on other filesystems than their PATH
     #[arg(short = 'x', long)]
     one_file_system: bool,
 
-    /// Take the paths from FILE, each ended by a NUL byte (as `find -print0` writes them); `-` is
+    /// Read the paths from FILE, each terminated by a NUL byte, as `find -print0` writes them. `-` is
     /// standard input
     #[arg(long, value_name = "FILE", conflicts_with = "paths")]
     files0_from: Option<PathBuf>,
 }
 
-/// What a path that was given leads to.
+/// The file or directory at a given path.
 pub enum Named<'a> {
     File(Found),
-    /// With -r.
+    /// A directory, only with -r.
     Directory(&'a Path),
 }
 
-/// No path that the kernel takes is longer, NUL included.
+/// PATH_MAX of the kernel: the longest path in bytes, including its NUL.
 const PATH_MAX: u64 = 4096;
 
 impl Paths {
-    /// Whether a file could be met twice without having two names.
+    /// Returns true if a file with one name could be visited twice.
     pub fn may_overlap(&self) -> bool {
         self.files0_from.is_some() || self.paths.len() > 1
     }
 
-    /// Calls `each` for every file, one after the other, until it returns an error: named files and
-    /// trees in the order of their names, and the files of a tree as a walk finds them.
+    /// Calls `each` for every file, one after the other, until it returns an error. Paths are visited in
+    /// the given order, and the files of a tree in the order of the walk.
     pub fn visit<E>(
         &self,
         remarks: &Remarks,
@@ -79,7 +79,7 @@ impl Paths {
         })
     }
 
-    /// Calls `each` for every file whose path was given, and with -r for every directory.
+    /// Calls `each` for every given path: files, and with -r directories.
     pub fn named<E>(
         &self,
         remarks: &Remarks,
@@ -94,12 +94,12 @@ impl Paths {
         }
     }
 
-    /// How trees are walked.
+    /// The options for walking trees.
     pub fn walking(&self) -> walk::Options {
         walk::Options::new().one_filesystem(self.one_file_system)
     }
 
-    /// All paths of a list, as they come.
+    /// Visits all paths of a list, in its order.
     fn list<E>(
         &self,
         list: &Path,
@@ -115,7 +115,7 @@ impl Paths {
         let mut names = match open() {
             Ok(input) => BufReader::new(input),
             Err(e) => {
-                remarks.failure(list, format_args!("cannot read this list: {e}"));
+                remarks.failure(list, format_args!("cannot read the list: {e}"));
                 return Ok(());
             }
         };
@@ -125,10 +125,10 @@ impl Paths {
             match (&mut names).take(PATH_MAX).read_until(0, &mut name) {
                 Ok(0) => break,
                 Ok(_) if name.last() == Some(&0) => _ = name.pop(),
-                // A last name may do without its NUL.
+                // The last name may lack its NUL.
                 Ok(n) if (n as u64) < PATH_MAX => {}
                 Ok(_) => {
-                    let why = format_args!("name {number} is longer than any path: left out");
+                    let why = format_args!("name {number} is longer than any path; it is skipped");
                     remarks.failure(list, why);
                     if names.skip_until(0).is_err() {
                         break;
@@ -136,12 +136,12 @@ impl Paths {
                     continue;
                 }
                 Err(e) => {
-                    remarks.failure(list, format_args!("cannot read on: {e}"));
+                    remarks.failure(list, format_args!("cannot read the rest of the list: {e}"));
                     break;
                 }
             }
             if name.is_empty() {
-                remarks.failure(list, format_args!("name {number} is empty: left out"));
+                remarks.failure(list, format_args!("name {number} is empty; it is skipped"));
                 continue;
             }
             self.look_at(Path::new(OsStr::from_bytes(&name)), remarks, each)?;
@@ -149,7 +149,7 @@ impl Paths {
         Ok(())
     }
 
-    /// A path that somebody has written.
+    /// Visits one given path.
     fn look_at<E>(
         &self,
         path: &Path,
@@ -171,9 +171,9 @@ impl Paths {
             return each(Named::Directory(path));
         }
         let what = if kind.is_dir() {
-            "is a directory: -r takes all that is below it"
+            "is a directory; use -r for the files below it"
         } else if kind.is_fifo() {
-            "is a fifo, not a regular file"
+            "is a FIFO, not a regular file"
         } else if kind.is_socket() {
             "is a socket, not a regular file"
         } else {
@@ -183,7 +183,7 @@ impl Paths {
         Ok(())
     }
 
-    /// All files below a directory.
+    /// Visits all regular files below a directory.
     fn tree<E>(
         &self,
         root: &Path,
@@ -197,7 +197,7 @@ impl Paths {
                 return Ok(());
             }
         };
-        // Open as long as the walk lasts.
+        // The root stays open during the walk.
         let (tree, _open) = match Root::open(root) {
             Ok(opened) => opened,
             Err(why) => {
@@ -215,7 +215,7 @@ impl Paths {
             };
             for entry in found.batch().iter() {
                 let path = found.place().path().join(entry.file_name());
-                // Links are not followed here, and nobody has asked for fifos by name.
+                // Links are not followed here. Other types of files are skipped without a message.
                 if kind(&entry, &path, remarks) == FileType::File {
                     each(Found::of(&tree, path, entry.ino()))?;
                 }
@@ -225,7 +225,7 @@ impl Paths {
     }
 }
 
-/// What an entry is: not every filesystem lists it.
+/// The type of an entry. It is queried where the filesystem does not list it.
 fn kind(entry: &DirEntry, path: &Path, remarks: &Remarks) -> FileType {
     match entry.file_type() {
         FileType::Unknown => match rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {

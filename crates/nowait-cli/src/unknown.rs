@@ -1,23 +1,23 @@
-//! Files of which nobody can say what is cached, gathered by the reason.
+//! Files whose residency is unknown, grouped by the reason.
 
 use nowait::residency::Reason;
 use serde::Serialize;
 
-/// Those of one visit.
+/// The files of unknown residency that one run has found.
 #[derive(Debug, Default)]
 pub struct Unknowns(pub Vec<Unknown>);
 
-/// Those with one reason.
+/// The files with the same reason.
 #[derive(Clone, Debug)]
 pub struct Unknown {
     pub why: Reason,
     pub files: u64,
-    /// Bytes of all of them.
+    /// The total size of the files in bytes.
     pub size: u64,
 }
 
 impl Unknowns {
-    /// One more file, of so many bytes.
+    /// Adds a file of `size` bytes.
     pub fn add(&mut self, why: Reason, size: u64) {
         match self.0.iter_mut().find(|unknown| unknown.why == why) {
             Some(unknown) => {
@@ -32,7 +32,7 @@ impl Unknowns {
         }
     }
 
-    /// For programs.
+    /// The groups, for JSON.
     pub fn why(&self) -> Vec<Why> {
         let why = |unknown: &Unknown| Why {
             why: unknown.why.to_string(),
@@ -43,7 +43,7 @@ impl Unknowns {
     }
 }
 
-/// The same for programs.
+/// One group, for JSON.
 #[derive(Serialize)]
 pub struct Why {
     why: String,

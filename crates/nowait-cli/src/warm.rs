@@ -1,4 +1,4 @@
-//! `nowait warm`: brings what is missing of files into the page cache, and no more than stays there.
+//! `nowait warm` reads the missing parts of files into the page cache, within a memory budget.
 
 mod metadata;
 
@@ -12,7 +12,7 @@ use crate::remark::Remarks;
 use crate::stop::Stop;
 use crate::tree::Paths;
 
-/// Brings files into the page cache: only what is missing, and no more than stays there.
+/// Reads the missing parts of files into the page cache, within a memory budget.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!(
     "{AFTER}\n\nJSON (--json): {{\"warm\": 1, {SHAPE}\n\nWith --metadata: {}\n\n{CODES}",
@@ -25,24 +25,27 @@ pub struct Args {
     #[command(flatten)]
     limits: Limits,
 
-    /// Bring inodes into the caches, and no data
+    /// Load inodes into the kernel's caches instead of data
     #[arg(long, conflicts_with_all = ["depth", "rate", "budget", "dry_run"])]
     metadata: bool,
 
-    /// With --metadata: extended attributes, too
+    /// With --metadata: load extended attributes, too
     #[arg(long, requires = "metadata")]
     xattr: bool,
 }
 
 const AFTER: &str = "\
-Only what is missing is read: cached ranges and holes are not. Where nobody can say what is cached
-(files of others that one may not write), all is read. While it works it looks at whether what it
-brought first is still there and how much memory is left, and stops before it evicts itself. In the
-end it counts what is cached. Access times stay as they are for files that one owns.";
+Only missing ranges are read; cached ranges and holes are not. The residency of files that you neither own
+nor may write is unknown; they are read completely. During the run, the program checks how much memory is
+available and if the first files are still cached. It stops before new data evicts earlier data. At the
+end it counts the cached bytes. The access times of your own files are not changed.";
 
 const CODES: &str = "\
-Exit codes: 0 all is cached, 1 something could not be read or was left out, 2 usage, 130 interrupted
-(what was done is printed).";
+Exit status:
+  0    all files are cached
+  1    some files failed, or were not read because of the budget
+  2    wrong usage
+  130  interrupted; the results so far are printed";
 
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
@@ -64,7 +67,7 @@ fn warm(args: &Args) -> Result<ExitCode, Problem> {
         &mut progress,
         &stop,
     )?;
-    // An end that somebody wants is in the summary.
+    // The summary reports a stop request.
     let _: Result<(), Stopped> = args
         .paths
         .visit(&remarks, |found| bringer.take(Wish { found, only: None }));

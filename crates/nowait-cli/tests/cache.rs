@@ -150,10 +150,10 @@ fn changed_files_are_skipped_and_said_and_the_rest_is_done() {
     assert_eq!(said.code, Some(1), "{said:?}");
     for part in [
         "longer: skipped: its size",
-        "touched: skipped: it was changed",
+        "touched: skipped: it was modified",
         "replaced: skipped: it is another file",
         "gone: No such file",
-        "fifo: skipped: it is no regular file",
+        "fifo: skipped: not a regular file",
     ] {
         assert!(said.err.contains(part), "{part}: {said:?}");
     }
@@ -193,27 +193,24 @@ fn what_is_no_snapshot_is_refused_before_anything_is_read() {
     let after = |rest: &str| format!("{HEADER}\n{good}\n{rest}\n").into_bytes();
     let latin = [HEADER.as_bytes(), b"\n{\"path\":\"/x\xff\"}\n"].concat();
     for (content, part) in [
-        (b"".to_vec(), "no snapshot"),
-        (b"\n".to_vec(), "no snapshot"),
-        (b"PK\x03\x04\0\0\0".to_vec(), "no snapshot"),
+        (b"".to_vec(), "not a snapshot"),
+        (b"\n".to_vec(), "not a snapshot"),
+        (b"PK\x03\x04\0\0\0".to_vec(), "not a snapshot"),
         (
             b"{\"format\":\"nowait cache\",\"version\":2}\n".to_vec(),
             "version 2",
         ),
         (
             b"{\"format\":\"other\",\"version\":1}\n".to_vec(),
-            "format is another",
+            "another format",
         ),
-        (after("{"), "no snapshot"),
-        (after(r#"{"path":"/x","size":1e999999}"#), "no snapshot"),
-        (after(&line(&file, "[[0,1,2]]")), "no snapshot"),
-        (latin, "no snapshot"),
-        (after(&" ".repeat(5 << 20)), "longer than any"),
-        (after(r#"{"end":{"files":7}}"#), "says that it has 7"),
-        (
-            after("{\"end\":{\"files\":1}}\n{}"),
-            "something after its end",
-        ),
+        (after("{"), "not a snapshot"),
+        (after(r#"{"path":"/x","size":1e999999}"#), "not a snapshot"),
+        (after(&line(&file, "[[0,1,2]]")), "not a snapshot"),
+        (latin, "not a snapshot"),
+        (after(&" ".repeat(5 << 20)), "too long"),
+        (after(r#"{"end":{"files":7}}"#), "last line says 7"),
+        (after("{\"end\":{\"files\":1}}\n{}"), "data after the end"),
     ] {
         fs::write(&snapshot, &content).unwrap();
         let said = restore(&snapshot);
@@ -244,10 +241,16 @@ fn an_entry_that_makes_no_sense_costs_only_itself() {
         (other(&format!("{parent}/./x")), "`..`"),
         (other("/a!b").replace('!', "\\u0000"), "NUL"),
         (other(&"/long".repeat(1000)), "longer"),
-        (line(&file, "[[4096,8192],[0,4096]]"), "not behind"),
-        (line(&file, "[[0,8192],[4096,12288]]"), "not behind"),
-        (line(&file, "[[0,9999999]]"), "beyond its size"),
-        (line(&file, "[[0,18446744073709551615]]"), "beyond its size"),
+        (
+            line(&file, "[[4096,8192],[0,4096]]"),
+            "not after the previous",
+        ),
+        (
+            line(&file, "[[0,8192],[4096,12288]]"),
+            "not after the previous",
+        ),
+        (line(&file, "[[0,9999999]]"), "beyond the size"),
+        (line(&file, "[[0,18446744073709551615]]"), "beyond the size"),
         (line(&file, "[[5,5]]"), "empty"),
         (line(&file, "[[7,5]]"), "empty"),
         (line(&file, "[[-1,5]]"), "invalid"),
@@ -268,7 +271,7 @@ fn an_entry_that_makes_no_sense_costs_only_itself() {
         fs::write(&snapshot, whole(&[bad, good.clone()])).unwrap();
         let said = restore(&snapshot);
         assert_eq!(said.code, Some(1), "{part}: {said:?}");
-        assert!(said.err.contains("line 2 is left out"), "{part}: {said:?}");
+        assert!(said.err.contains("line 2 is skipped"), "{part}: {said:?}");
         assert!(said.err.contains(part), "{part}: {said:?}");
         assert_eq!(said.json()["skipped"], 1, "{part}: {said:?}");
         assert_eq!(cached_bytes(&file), 5 * MIB, "{part}: {said:?}");
@@ -294,7 +297,7 @@ fn a_huge_snapshot_takes_little_memory() {
     };
     let said = limited();
     assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.err.contains("longer than any"), "{said:?}");
+    assert!(said.err.contains("too long"), "{said:?}");
     let ranges = vec!["[0,1]"; 500_000].join(",");
     let text = format!(r#"{{"path":"/x","size":1,"mtime":[0,0],"inode":1,"ranges":[{ranges}]}}"#);
     fs::write(&snapshot, whole(&[text])).unwrap();
@@ -369,16 +372,16 @@ fn no_file_is_replaced_but_a_snapshot_by_force() {
     let content = |name: &str| fs::read(at(name)).unwrap();
     let snapshot = content("snapshot");
     for (name, plain, by_force) in [
-        ("notes", "--force", "is not a snapshot"),
-        ("empty", "--force", "is not a snapshot"),
-        ("cut off", "--force", "is not a snapshot"),
-        ("read-only", "--force", "is not a snapshot"),
+        ("notes", "--force", "is not a complete snapshot"),
+        ("empty", "--force", "is not a complete snapshot"),
+        ("cut off", "--force", "is not a complete snapshot"),
+        ("read-only", "--force", "is not a complete snapshot"),
         ("directory", "not a regular file", "not a regular file"),
         ("fifo", "not a regular file", "not a regular file"),
         ("link", "not a regular file", "not a regular file"),
         ("broken", "not a regular file", "not a regular file"),
         ("/dev/null", "not a regular file", "not a regular file"),
-        ("file", "--force", "is not a snapshot"),
+        ("file", "--force", "is not a complete snapshot"),
     ] {
         for (words, part) in [(&[][..], plain), (&["--force"], by_force)] {
             let said = save(&at(name), &[words, &[word(&file)]].concat());
@@ -473,7 +476,7 @@ fn a_budget_holds_for_a_restore_too() {
         word(&snapshot),
     ]));
     assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.text().contains("left out 2M"), "{said:?}");
+    assert!(said.text().contains("not read: 2M"), "{said:?}");
     assert_eq!(cached(&file), [(MIB, 2 * MIB)]);
 }
 

@@ -228,7 +228,7 @@ fn text_fits_80_columns_and_has_no_colour_in_a_pipe() {
         "False end of file",
         "Costs in ns",
         "Break-even hit rate",
-        "What nowait does here",
+        "Decisions of nowait",
     ] {
         assert!(text.lines().any(|line| line == heading), "{heading}");
     }

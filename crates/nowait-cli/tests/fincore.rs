@@ -86,7 +86,10 @@ fn on_an_overlay_pages_are_counted_and_dirty_ones_are_unknown() {
     assert_eq!(seen["dirty_bytes"], Value::Null);
     assert_eq!(said["total"]["dirty_unknown"], 1);
     let said = fincore(&[], &[&path]).done();
-    assert!(said.text().contains("mincore can't tell"), "{said:?}");
+    assert!(
+        said.text().contains("mincore does not report them"),
+        "{said:?}"
+    );
 }
 
 #[test]
@@ -228,7 +231,7 @@ fn lists_with_nuls_are_read() {
     }
 
     let missing = fincore(&["--files0-from"], &[&dir.path().join("none")]).in_part();
-    assert!(missing.err.contains("cannot read this list"), "{missing:?}");
+    assert!(missing.err.contains("cannot read the list"), "{missing:?}");
     assert_eq!(fincore(&[], &[]).code, Some(2));
     assert_eq!(fincore(&["--files0-from", "-"], &[&a]).code, Some(2));
 }
@@ -246,7 +249,7 @@ fn what_is_no_file_is_remarked_on_and_the_rest_is_done() {
     assert_eq!(said.json()["total"]["failed"], 4);
     let remarks: Vec<_> = said.err.lines().collect();
     assert_eq!(remarks.len(), 4, "{said:?}");
-    let why = ["No such file", "is a fifo", "is a device", "-r takes all"];
+    let why = ["No such file", "is a FIFO", "is a device", "use -r"];
     for (remark, why) in remarks.iter().zip(why) {
         assert!(
             remark.starts_with("nowait: /") && remark.contains(why),

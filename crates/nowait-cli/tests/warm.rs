@@ -141,7 +141,7 @@ fn a_budget_is_kept_and_what_was_left_out_is_said() {
     }
     evict(&file);
     let said = run(&mut nowait(["warm", "--budget", "0%", word(&file)]));
-    assert!(said.text().contains("left out 4M of 1 file"), "{said:?}");
+    assert!(said.text().contains("not read: 4M of 1 file"), "{said:?}");
     assert!(said.text().contains("--budget"), "{said:?}");
 }
 
@@ -230,7 +230,7 @@ fn the_limit_of_a_cgroup_is_never_filled() {
         } else {
             let why = report["left_out"]["why"].as_str().unwrap();
             assert!(
-                why.contains("available") || why.contains("leaving"),
+                why.contains("available") || why.contains("evicted again"),
                 "{said:?}"
             );
         }
@@ -270,11 +270,11 @@ fn an_interrupt_does_not_take_what_was_looked_at_for_the_whole_file() {
     signal(&child, rustix::process::Signal::INT);
     let said = Said::of(&child.wait_with_output().unwrap());
     assert_eq!(said.code, Some(130), "{said:?}");
-    let begin = "1 file, of which 256M were looked at; 0 were cached before\n";
+    let begin = "1 file, of which 256M were examined; 0 were cached before\n";
     assert!(said.text().starts_with(begin), "{said:?}");
     assert!(
         said.text()
-            .ends_with("interrupted: the rest was not done\n"),
+            .ends_with("interrupted: the rest was not processed\n"),
         "{said:?}"
     );
 }
@@ -320,8 +320,8 @@ fn what_can_not_be_read_is_said_and_the_rest_is_done() {
     assert_eq!(said.code, Some(1), "{said:?}");
     for part in [
         "missing: No such file",
-        "is a fifo",
-        "-r takes all",
+        "is a FIFO",
+        "use -r",
         "is a device",
     ] {
         assert!(said.err.contains(part), "{part}: {said:?}");
@@ -342,7 +342,7 @@ fn a_failing_device_is_heard_of_and_not_counted_as_cached() {
     disk.inject(Fault::eio(place).reads_only());
     let said = warm(&["-r", word(mount.path())]);
     assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.err.contains("bad: reading at byte"), "{said:?}");
+    assert!(said.err.contains("bad: read at byte"), "{said:?}");
     let report = said.json();
     assert_eq!(report["failed"], 1);
     assert_eq!(report["cached_after"], report["brought"], "{said:?}");
@@ -398,7 +398,7 @@ fn a_file_that_shrinks_or_goes_meanwhile_stops_nothing() {
         .unwrap();
     let said = Said::of(&child.wait_with_output().unwrap());
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.err.contains("first: it shrank"), "{said:?}");
+    assert!(said.err.contains("first: the file shrank"), "{said:?}");
     assert_eq!(cached_bytes(&last), 20_000);
 }
 

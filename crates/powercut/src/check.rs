@@ -40,7 +40,7 @@ pub(crate) fn check(directory: &Path, log: &Path) -> Result<(), Box<dyn std::err
     Err(lost.join("\n").into())
 }
 
-/// Says what stands in the place of a record that is not there.
+/// Describes the bytes in the place of a missing record.
 fn number_of(face: &str, number: u64, found: &[u8]) -> &'static str {
     match number.checked_sub(ROOM) {
         Some(before) if found == bytes(face, before) => "is the one before it",

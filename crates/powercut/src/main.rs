@@ -1,9 +1,9 @@
-//! A writer that says which of its records are durable, and a check of a disk after the power was cut.
+//! A writer that reports its durable records, and a check of the disk after a power cut.
 //!
 //! `powercut write DIR` runs in a guest, which `scripts/test-powercut.sh` kills. Each face of nowait
-//! writes records to a file of its own, and a line `ACK FACE NUMBER` on standard output says that a
-//! record and all before it are durable. `powercut check DIR LOG` runs on the host: it
-//! compares the files with the guest's lines, and fails if an acknowledged record is missing or torn.
+//! writes records to its own file. A line `ACK FACE NUMBER` on standard output means that a record and all
+//! records before it are durable. `powercut check DIR LOG` runs on the host. It compares the files with the
+//! guest's lines, and fails if an acknowledged record is missing or torn.
 
 mod aio;
 mod check;

@@ -1,4 +1,4 @@
-//! Where a disk's bytes are kept: a sparse file in memory or in a directory.
+//! The storage of a disk's bytes: a sparse file in memory or in a directory.
 
 use std::fs::File;
 use std::io;
@@ -15,13 +15,13 @@ pub(crate) struct Backing {
 }
 
 impl Backing {
-    /// In memory; only what was written takes space.
+    /// Storage in memory. Only written ranges use memory.
     pub(crate) fn memory(size: u64) -> io::Result<Self> {
         let file = File::from(memfd_create("slowdisk", MemfdFlags::CLOEXEC)?);
         Backing::sized(file, size)
     }
 
-    /// An unnamed sparse file in `dir`.
+    /// Storage in an unnamed sparse file in `dir`.
     pub(crate) fn file(dir: &Path, size: u64) -> io::Result<Self> {
         Backing::sized(tempfile::tempfile_in(dir)?, size)
     }
@@ -43,7 +43,7 @@ impl Backing {
         self.file.write_all_at(data, offset)
     }
 
-    /// Makes a range read as zeros, and gives its space back.
+    /// Makes a range read as zeros, and frees its space.
     pub(crate) fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(fallocate(&self.file, flags, offset, len)?)

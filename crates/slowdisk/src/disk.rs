@@ -25,13 +25,14 @@ use crate::scratch::Scratch;
 use crate::server::{FILE_NAME, Server};
 use crate::sys;
 
-/// Threads that answer requests: while one copies data, the other keeps the time.
+/// The number of threads that answer requests. While one copies data, the other waits for the next due time.
 const ANSWERING: usize = 2;
-/// Threads that take requests in. More for a file, whose reads may wait for a real disk.
+/// The number of threads that receive requests. A file needs more, because its reads may wait for a real
+/// disk.
 const RECEIVING_MEMORY: usize = 2;
 const RECEIVING_FILE: usize = 8;
 
-/// What a disk is to be like; from [`SlowDisk::builder`].
+/// The options of a disk; from [`SlowDisk::builder`].
 #[derive(Clone, Debug)]
 pub struct Builder {
     size: u64,
@@ -43,49 +44,49 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Bytes, rounded up to 4 KiB. Default: 512 MiB, enough for each [`Filesystem`](crate::Filesystem).
+    /// Sets the size in bytes, rounded up to 4 KiB. Default: 512 MiB, which is enough for each
+    /// [`Filesystem`](crate::Filesystem).
     pub fn size(mut self, bytes: u64) -> Self {
         self.size = bytes.next_multiple_of(4096);
         self
     }
 
-    /// How long a request is in service. Default: none.
+    /// Sets the time that a request is in service. Default: zero.
     pub fn latency(mut self, latency: Duration) -> Self {
         self.pace.latency = latency;
         self
     }
 
-    /// What a request takes in addition if it does not begin where the one that went into service
-    /// before it ends; the same for every distance. Default: nothing.
+    /// Sets the additional time of a request that does not begin at the end of the previous request in
+    /// service. It is the same for every distance. Default: zero.
     pub fn seek(mut self, cost: Duration) -> Self {
         self.pace.seek = cost;
         self
     }
 
-    /// How many requests are in service at once; the others wait their turn, in the order in which
-    /// they came. Default: 32, and at least 1.
+    /// Sets the maximum number of requests in service. Further requests wait in the order of their arrival.
+    /// Default: 32. Minimum: 1.
     pub fn queue(mut self, places: usize) -> Self {
         self.queue = places.max(1);
         self
     }
 
-    /// Keeps the bytes in an unnamed sparse file in `dir` instead of in memory.
+    /// Stores the bytes in an unnamed sparse file in `dir` instead of in memory.
     ///
-    /// Reads then take no less than that file's do, which matters after
-    /// [`drop_caches`](crate::drop_caches): it makes the file cold as well.
+    /// A read then takes at least as long as a read of that file.
+    /// [`drop_caches`](crate::drop_caches) evicts that file, too.
     pub fn backing_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.backing_dir = Some(dir.into());
         self
     }
 
-    /// Where to make the directory of the FUSE mount. Default: where temporary files go.
+    /// Sets the parent of the mount directory. Default: the directory for temporary files.
     pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.dir = Some(dir.into());
         self
     }
 
-    /// Whether requests are logged. Default: yes; each takes 64 bytes until
-    /// [`SlowDisk::take_log`].
+    /// Sets if requests are logged. Default: true. An entry uses 64 bytes until [`SlowDisk::take_log`].
     pub fn record(mut self, record: bool) -> Self {
         self.record = record;
         self
@@ -95,7 +96,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// When something is missing (see [`available`](crate::available)), or the mount fails.
+    /// If a requirement is missing (see [`available`](crate::available)) or the mount fails.
     pub fn build(self) -> Result<SlowDisk> {
         missing::available()?;
         let scratch = Scratch::new(self.dir.as_deref())?;
@@ -124,17 +125,17 @@ impl Builder {
             }),
         };
         started.recv().unwrap_or_else(|_| {
-            let cause = io::Error::other("its thread has ended");
+            let cause = io::Error::other("the disk's thread has ended");
             Err(Error::new("starting the disk", cause))
         })?;
         Ok(disk)
     }
 }
 
-/// A disk with latency, queue depth, seek cost and faults of our choosing.
+/// A disk with configurable latency, queue depth, seek cost and faults.
 ///
-/// Seen from outside it is one file, [`SlowDisk::path`], for a loop device. A clone is another
-/// handle to the same disk, which ends with the last of them.
+/// The disk is one file, [`SlowDisk::path`], for a loop device. A clone is another handle to the same disk.
+/// The disk ends with its last handle.
 #[derive(Clone, Debug)]
 pub struct SlowDisk {
     inner: Arc<Inner>,
@@ -152,7 +153,7 @@ struct Inner {
 }
 
 impl SlowDisk {
-    /// A disk of 512 MiB in memory, with 32 places and without latency, to be changed.
+    /// The default options: 512 MiB in memory, 32 places, no latency.
     pub fn builder() -> Builder {
         Builder {
             size: 512 << 20,
@@ -167,77 +168,77 @@ impl SlowDisk {
         }
     }
 
-    /// The file that is the disk.
+    /// The path of the disk's file.
     pub fn path(&self) -> &Path {
         &self.inner.path
     }
 
-    /// Bytes.
+    /// The size in bytes.
     pub fn size(&self) -> u64 {
         self.inner.size
     }
 
-    /// Changes the latency of requests that go into service from now on.
+    /// Changes the latency for requests that enter service after this call.
     pub fn set_latency(&self, latency: Duration) {
         self.inner.queue.set_pace(|pace| pace.latency = latency);
     }
 
-    /// Changes the seek cost of requests that go into service from now on.
+    /// Changes the seek cost for requests that enter service after this call.
     pub fn set_seek(&self, cost: Duration) {
         self.inner.queue.set_pace(|pace| pace.seek = cost);
     }
 
-    /// Serves requests without latency or seek cost, those in service included, until the result
-    /// is dropped: for preparing files. Faults stay in force.
+    /// Serves requests without latency and seek cost until the result is dropped, including those in
+    /// service. This is for preparing files. Faults still apply.
     #[must_use = "the disk is slow again when this is dropped"]
     pub fn full_speed(&self) -> FullSpeed {
         self.inner.queue.hurry();
         FullSpeed { disk: self.clone() }
     }
 
-    /// Puts a fault in force, for requests that go into service from now on.
+    /// Injects a fault for requests that enter service after this call.
     pub fn inject(&self, fault: Fault) -> FaultId {
         self.inner.queue.inject(fault)
     }
 
-    /// Ends a fault; requests that it stalled go on. Does nothing when it has ended already.
+    /// Releases a fault. The requests that it stalled continue. Does nothing if it was already released.
     pub fn release(&self, fault: FaultId) {
         self.inner.queue.release(fault);
     }
 
-    /// Ends all faults.
+    /// Releases all faults.
     pub fn release_all(&self) {
         self.inner.queue.release_all();
     }
 
-    /// How many requests are stalled at this moment.
+    /// The number of requests that are stalled now.
     pub fn stalled(&self) -> usize {
         self.inner.queue.stalled()
     }
 
-    /// The requests answered so far.
+    /// The log of answered requests.
     pub fn log(&self) -> Vec<Entry> {
         self.inner.queue.log()
     }
 
-    /// The requests answered since the log was last taken. Counters go on.
+    /// Returns the log and empties it. Counters are not reset.
     pub fn take_log(&self) -> Vec<Entry> {
         self.inner.queue.take_log()
     }
 
-    /// The flushes since the log was last taken: how many requests of the log had been answered when
-    /// each of them came.
+    /// The flushes since the log was last taken. Each is given as the number of requests in the log at the
+    /// time of the flush.
     pub fn flushes(&self) -> Vec<usize> {
         self.inner.queue.flushes()
     }
 
-    /// How much was asked of the disk.
+    /// The counters.
     pub fn counters(&self) -> Counters {
         self.inner.queue.counters()
     }
 }
 
-/// While it lives the disk has no latency; from [`SlowDisk::full_speed`].
+/// A guard: the disk has no latency until it is dropped; from [`SlowDisk::full_speed`].
 #[derive(Debug)]
 pub struct FullSpeed {
     disk: SlowDisk,
@@ -255,7 +256,7 @@ impl Drop for Inner {
         self.queue.hurry();
         take_down(&self.mount_point);
         if let Some(service) = self.service.take() {
-            // A panic there has been printed; here we only clean up.
+            // A panic of the thread was already printed.
             let _ = service.join();
         }
     }
@@ -270,14 +271,14 @@ impl fmt::Debug for Inner {
     }
 }
 
-/// The disk's thread: mounts, says so, and serves until the mount is gone.
+/// The disk's thread: mounts, reports the result, and serves requests until the mount is gone.
 fn serve(
     builder: Builder,
     queue: &Arc<Queue>,
     mount_point: &Path,
     ready: &mpsc::SyncSender<Result<()>>,
 ) {
-    // All descriptors of the disk are opened, used and closed by this thread and those it starts.
+    // Only this thread and the threads that it starts open, use and close the disk's descriptors.
     let receiving = match builder.backing_dir {
         Some(_) => RECEIVING_FILE,
         None => RECEIVING_MEMORY,
@@ -293,14 +294,14 @@ fn serve(
         }
     };
     thread::scope(|scope| {
-        // On the way out, by a panic as well: an answer left over must not be dropped elsewhere.
+        // Also on a panic: pending answers must be dropped by a thread of this scope.
         let _close = CloseOnDrop(queue);
         for _ in 0..ANSWERING {
             scope.spawn(|| queue.serve());
         }
-        // Whoever waits for it has not gone away.
+        // The receiver is waiting for this message.
         let _ = ready.send(Ok(()));
-        // Ends when the mount is gone; how it went is of no use any more.
+        // Ends when the mount is gone. The result is not needed then.
         let _ = session.run();
     });
 }
@@ -339,7 +340,7 @@ fn start_session(
         "fd={},rootmode=40000,user_id=0,group_id=0,allow_other",
         device.as_raw_fd()
     );
-    let options = CString::new(options).expect("no zero byte in it");
+    let options = CString::new(options).expect("the options have no NUL byte");
     let flags = MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOATIME;
     mount(
         "slowdisk",

@@ -1,9 +1,9 @@
-//! Errors that say what was being done, and to what.
+//! Errors with the failed operation and its object.
 
 use std::fmt;
 use std::io;
 
-/// What went wrong while a rig was set up, changed or taken down.
+/// A failure of setting up, changing or taking down a device or mount.
 #[derive(Debug)]
 pub struct Error {
     doing: String,
@@ -21,13 +21,12 @@ impl Error {
         }
     }
 
-    /// The kind of the underlying error; [`io::ErrorKind::Unsupported`] when something is missing
-    /// that the rig needs.
+    /// The kind of the underlying error; [`io::ErrorKind::Unsupported`] if a requirement is missing.
     pub fn kind(&self) -> io::ErrorKind {
         self.cause.kind()
     }
 
-    /// The error number, when the operating system gave one.
+    /// The errno, if the operating system returned one.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.cause.raw_os_error()
     }
@@ -57,7 +56,7 @@ impl From<io::Error> for Error {
     }
 }
 
-/// Says what was being done when an I/O call failed.
+/// Adds the operation to the error of an I/O call.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
 }

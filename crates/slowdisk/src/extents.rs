@@ -1,4 +1,4 @@
-//! Where on the disk the bytes of a file are.
+//! The location of a file's bytes on the disk.
 
 use std::fs::File;
 use std::ops::Range;
@@ -9,10 +9,10 @@ use crate::sys;
 
 const FIEMAP_EXTENT_LAST: u32 = 1;
 
-/// Byte ranges of the device that hold the file's data, in file order.
+/// The byte ranges of the device that hold the file's data, in the file's order.
 ///
-/// The file is written back first. On ext4 and xfs these are the ranges to inject a
-/// [`Fault`](crate::Fault) on; btrfs gives addresses of its own that need not be the device's.
+/// The file is written back first. On ext4 and xfs a [`Fault`](crate::Fault) can be injected on these
+/// ranges. btrfs returns logical addresses, which may differ from those of the device.
 pub fn extents(file: &File) -> Result<Vec<Range<u64>>> {
     let mut found = Vec::new();
     let mut start = 0;

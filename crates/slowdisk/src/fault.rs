@@ -1,13 +1,13 @@
-//! Faults: byte ranges of the disk where requests fail or get stuck.
+//! Faults: byte ranges of the disk where requests fail or stall.
 
 use std::ops::Range;
 
 use crate::log::Op;
 
-/// Bytes of the disk where requests fail or stall, until released.
+/// A byte range of the disk where requests fail or stall until the fault is released.
 ///
-/// A request that touches one byte of the range is affected as a whole. Where faults overlap, the
-/// one injected first counts.
+/// A request that touches a byte of the range is affected as a whole. If faults overlap, the one that was
+/// injected first applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     kind: Kind,
@@ -16,36 +16,36 @@ pub struct Fault {
     writes: bool,
 }
 
-/// What a request that meets a fault suffers.
+/// The effect of a fault on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Eio,
     Stall,
 }
 
-/// A fault in force, for [`SlowDisk::release`](crate::SlowDisk::release).
+/// The identifier of an injected fault, for [`SlowDisk::release`](crate::SlowDisk::release).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FaultId(pub(crate) u64);
 
 impl Fault {
-    /// Requests fail with EIO, after the usual latency.
+    /// A fault that makes requests fail with EIO after the usual latency.
     pub fn eio(range: Range<u64>) -> Self {
         Fault::new(Kind::Eio, range)
     }
 
-    /// Requests are held, each in its place of the disk's queue, until the fault is released; then
-    /// they take the usual latency.
+    /// A fault that stalls requests until it is released. They then take the usual latency. A stalled
+    /// request occupies a place of the disk's queue.
     pub fn stall(range: Range<u64>) -> Self {
         Fault::new(Kind::Stall, range)
     }
 
-    /// Writes are left alone.
+    /// Restricts the fault to reads.
     pub fn reads_only(mut self) -> Self {
         self.writes = false;
         self
     }
 
-    /// Reads are left alone.
+    /// Restricts the fault to writes.
     pub fn writes_only(mut self) -> Self {
         self.reads = false;
         self

@@ -1,4 +1,4 @@
-//! The filesystems a test may want, and how each is made.
+//! The supported filesystems, and the commands that make them.
 
 use std::fmt;
 use std::io;
@@ -25,7 +25,7 @@ pub enum Filesystem {
 }
 
 impl Filesystem {
-    /// All of them, for tests that go through them.
+    /// All filesystems.
     pub const ALL: [Filesystem; 5] = [
         Filesystem::Ext4,
         Filesystem::Xfs,
@@ -34,7 +34,7 @@ impl Filesystem {
         Filesystem::Overlay,
     ];
 
-    /// The kernel's name for it.
+    /// The kernel's name of the filesystem.
     pub fn name(self) -> &'static str {
         match self {
             Filesystem::Ext4 => "ext4",
@@ -45,8 +45,8 @@ impl Filesystem {
         }
     }
 
-    /// Whether it can be made and mounted here, on an image; for a
-    /// [`SlowDisk`](crate::SlowDisk) see [`available`](crate::available) as well.
+    /// Returns `Ok` if the filesystem can be made and mounted on an image here. A
+    /// [`SlowDisk`](crate::SlowDisk) also needs [`available`](crate::available).
     pub fn available(self) -> Result<(), Missing> {
         missing::privileged()?;
         for (name, package) in [
@@ -68,7 +68,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The program that makes it, and the Debian package that has the program.
+    /// The program that makes the filesystem, and its Debian package.
     fn mkfs(self) -> Option<(&'static str, &'static str)> {
         match self {
             Filesystem::Ext4 => Some(("mkfs.ext4", "e2fsprogs")),
@@ -78,7 +78,7 @@ impl Filesystem {
         }
     }
 
-    /// Makes it on `device`, which must be new and read as zeros.
+    /// Makes the filesystem on `device`, which must read as zeros.
     pub(crate) fn make(self, device: &Path, more: &[String]) -> Result<()> {
         let Some((name, package)) = self.mkfs() else {
             let cause = io::Error::from(io::ErrorKind::InvalidInput);
@@ -86,7 +86,7 @@ impl Filesystem {
         };
         let program = missing::program(name, package)?;
         let quiet: &[&str] = match self {
-            // The device reads as zeros: nothing to initialise, now or (see mount_options) later.
+            // The device reads as zeros, so nothing is initialised now or later (see mount_options).
             Filesystem::Ext4 => &[
                 "-q",
                 "-F",
@@ -106,17 +106,17 @@ impl Filesystem {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr);
-        // mkfs.xfs goes on to explain all its options.
+        // mkfs.xfs prints its usage after the error.
         let said = said.split("\nUsage:").next().unwrap_or_default();
         let said = said.trim().to_owned();
         let doing = format!("{name} {}", device.display());
         Err(Error::new(doing, io::Error::other(said)))
     }
 
-    /// Options it is always mounted with.
+    /// The mount options that are always used.
     pub(crate) fn mount_options(self) -> &'static str {
         match self {
-            // No thread that writes inode tables behind a test's back.
+            // Prevents a kernel thread from writing inode tables during a test.
             Filesystem::Ext4 => "noinit_itable",
             _ => "",
         }
@@ -138,7 +138,7 @@ impl FromStr for Filesystem {
             .find(|filesystem| filesystem.name() == name)
             .ok_or_else(|| {
                 let known = Filesystem::ALL.map(Filesystem::name).join(", ");
-                format!("no filesystem {name:?} here, but {known}")
+                format!("unknown filesystem {name:?}; use {known}")
             })
     }
 }

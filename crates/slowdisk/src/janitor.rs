@@ -1,13 +1,12 @@
-//! The janitor: a shell that outlives this process and undoes what the process could not.
+//! The janitor: a shell that outlives this process and does the clean-ups that the process could not do.
 //!
-//! A clean-up is claimed before the thing it undoes is made, and forgotten after the thing was
-//! undone in the ordinary way. The shell learns of both through a pipe. When the pipe closes
-//! because the process is gone, however it went, the shell runs the clean-ups that are left, the
-//! newest first.
+//! A clean-up is registered before its object is made, and removed after the object was undone in the
+//! ordinary way. The process reports both to the shell through a pipe. When the process ends for any reason,
+//! the pipe is closed, and the shell runs the remaining clean-ups, newest first.
 //!
-//! The pipe's end is held by a thread with a descriptor table of its own. The process's table stays
-//! open as long as one of its threads is stuck in uninterruptible I/O, which may be I/O that only
-//! the clean-up can end; and a forked child would keep a copy.
+//! The write end of the pipe is held by a thread with its own descriptor table. The process's table stays
+//! open while one of its threads is in uninterruptible I/O, and that may be I/O that only the clean-up can
+//! end. A forked child would also keep a copy of the process's table.
 
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -27,8 +26,8 @@ trap '' INT TERM HUP QUIT PIPE TSTP
 PATH=$PATH:/usr/sbin:/usr/bin:/sbin:/bin
 owner=$1 todo= nl='
 '
-# -c: the path is taken as it is, since looking at a dead FUSE mount fails.
-# -f ends the requests of a FUSE mount that nobody serves any more.
+# -c: the path is not canonicalized, because stat(2) fails on a FUSE mount without a server.
+# -f ends the requests of a FUSE mount without a server.
 unmount() { umount -c "$1" || umount -c -f -l "$1"; }
 detach() {
     [ "$(cat "/sys/block/${1#/dev/}/loop/backing_file")" = "$2" ] && losetup -d "$1"
@@ -44,7 +43,7 @@ while IFS= read -r line; do
 done
 exec </dev/null
 
-# A mount(2) that was under way when the owner was killed may still succeed: let it end first.
+# A mount(2) that was in progress when the owner was killed may still succeed. Wait for it first.
 tries=0
 while [ "${todo#$nl}" ] && [ $tries -lt 50 ] &&
     grep -qs '^State:[[:space:]]*[^XZ]' "/proc/$owner/task/"*/status; do
@@ -59,30 +58,30 @@ for line in $todo; do
 done
 "#;
 
-/// A clean-up that the janitor will do if this process dies; dropped, it is forgotten.
+/// A clean-up that the janitor does if this process dies. Drop removes the clean-up.
 #[derive(Debug)]
 pub(crate) struct Claim {
     id: u64,
 }
 
 impl Claim {
-    /// Will unmount whatever is mounted at `path`.
+    /// Registers: unmount the filesystem at `path`.
     pub(crate) fn unmount(path: &Path) -> Result<Self> {
         Claim::new(&format!("unmount {}", quoted(path)?))
     }
 
-    /// Will detach the loop device, if it still has that backing file.
+    /// Registers: detach the loop device, if it still has that backing file.
     pub(crate) fn detach(device: &Path, backing: &Path) -> Result<Self> {
         let (device, backing) = (quoted(device)?, quoted(backing)?);
         Claim::new(&format!("detach {device} {backing}"))
     }
 
-    /// Will remove the directory and all in it, on its own filesystem.
+    /// Registers: remove the directory and its contents, without crossing to other filesystems.
     pub(crate) fn discard(dir: &Path) -> Result<Self> {
         Claim::new(&format!("discard {}", quoted(dir)?))
     }
 
-    /// Will reset the zram device of this number, and remove it.
+    /// Registers: reset and remove the zram device with this number.
     pub(crate) fn remove_zram(number: u32) -> Result<Self> {
         Claim::new(&format!("remove_zram {number}"))
     }
@@ -97,12 +96,12 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // A janitor that is gone has nothing to forget.
+        // If the janitor is gone, there is nothing to remove.
         let _ = tell(format!("-{}\n", self.id));
     }
 }
 
-/// A line for the janitor, and where to say that it has been handed over.
+/// A line for the janitor, and the channel that reports that it was written.
 struct Message {
     line: String,
     done: mpsc::SyncSender<io::Result<()>>,
@@ -112,7 +111,7 @@ fn tell(line: String) -> io::Result<()> {
     static JANITOR: OnceLock<mpsc::Sender<Message>> = OnceLock::new();
     let janitor = JANITOR.get_or_init(|| {
         let (sender, receiver) = mpsc::channel();
-        // When the thread cannot be started, the receiver is gone and sending fails.
+        // If the thread cannot be started, the receiver is dropped and sending fails.
         let _ = thread::Builder::new()
             .name("janitor".into())
             .spawn(move || relay(&receiver));
@@ -125,7 +124,7 @@ fn tell(line: String) -> io::Result<()> {
     handed_over.recv().map_err(|_| gone())?
 }
 
-/// The janitor's thread: starts the shell, and writes to it for as long as the process lives.
+/// The janitor's thread: starts the shell, and writes to it until the process ends.
 fn relay(messages: &mpsc::Receiver<Message>) {
     let mut shell = sys::leave_descriptor_table().and_then(|()| start());
     for message in messages {
@@ -133,13 +132,13 @@ fn relay(messages: &mpsc::Receiver<Message>) {
             Ok((_, pipe)) => pipe.write_all(message.line.as_bytes()),
             Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
         };
-        // Whoever asked may have given up waiting.
+        // The sender may not wait any more.
         let _ = message.done.send(written);
     }
 }
 
 fn start() -> io::Result<(Child, ChildStdin)> {
-    // A session of its own: neither Ctrl-C nor a signal to the process group reaches it.
+    // In its own session, so that neither Ctrl-C nor a signal to the process group reaches the shell.
     let mut child =
         Command::new(missing::program("setsid", "util-linux").map_err(io::Error::other)?)
             .arg(missing::program("sh", "dash").map_err(io::Error::other)?)
@@ -154,7 +153,7 @@ fn start() -> io::Result<(Child, ChildStdin)> {
     Ok((child, pipe))
 }
 
-/// `path` as one word of a shell command that fits on one line.
+/// Quotes `path` as one word of a one-line shell command.
 fn quoted(path: &Path) -> Result<String> {
     let unfit = |why| {
         let cause = io::Error::new(io::ErrorKind::InvalidInput, why);

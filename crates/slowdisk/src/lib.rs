@@ -1,15 +1,15 @@
-//! A disk of our choosing, for tests and benchmarks of file I/O.
+//! A block device with configurable latency, queue depth and faults, for tests and benchmarks of file I/O.
 //!
 //! ```text
 //!   test ── ext4, xfs, btrfs ── /dev/loopN ── one FUSE file ── queue ── backing
 //!           TestMount           LoopDevice    server.rs        queue.rs  memory or a sparse file
 //! ```
 //!
-//! A [`SlowDisk`] is one file on a FUSE mount served by this process. Each request waits for one of
-//! the disk's places, takes the latency asked for, and may fail or stall ([`Fault`]). A
-//! [`LoopDevice`] with direct I/O makes a block device of it, a [`TestMount`] a mounted filesystem.
-//! A [`Zram`] is a block device in memory, for what should not wait at all.
-//! Everything is undone on drop, and by the [`janitor`](#when-the-process-dies) when there is no drop.
+//! A [`SlowDisk`] is one file on a FUSE mount that this process serves. Each request waits for one of the
+//! disk's places, takes the configured latency, and may fail or stall ([`Fault`]). A [`LoopDevice`] with
+//! direct I/O makes the file a block device. A [`TestMount`] makes and mounts a filesystem on it. A
+//! [`Zram`] is a block device in memory, without delays. Drop undoes everything. If the process is killed,
+//! the [janitor](#when-the-process-dies) does.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -24,33 +24,32 @@
 //! std::fs::write(mount.path().join("file"), b"bytes")?;
 //!
 //! let stall = disk.inject(Fault::stall(0..disk.size()).reads_only());
-//! // ... start a read, look at who waits ...
+//! // ... start a read, check which threads wait ...
 //! disk.release(stall);
 //! # Ok::<(), slowdisk::Error>(())
 //! ```
 //!
 //! # When the process dies
 //!
-//! The FUSE descriptor lives in a descriptor table that only the rig's own threads share, so it is
-//! closed as soon as they are killed, even while other threads of the process sit in
-//! uninterruptible I/O on the very disk: that I/O then fails, and the process can end. A shell
-//! child in a session of its own notices in the same way and unmounts, detaches and removes what
-//! was left, whatever killed the process.
+//! The FUSE descriptor is in a descriptor table that only the threads of this crate share. It is closed as
+//! soon as they are killed, even while other threads of the process are in uninterruptible I/O on the disk.
+//! Their I/O then fails, and the process can end. The janitor is a shell child in its own session, which
+//! detects the end of the process in the same way. It then unmounts, detaches and removes what is left.
 //!
-//! # What it needs
+//! # Requirements
 //!
 //! Root (CAP_SYS_ADMIN), `/dev/fuse`, `/dev/loop-control`, a shell, util-linux, and the `mkfs`
-//! program of the filesystem. [`available`] says what is missing; [`require!`] skips a test then.
+//! program of the filesystem. [`available`] reports what is missing; [`require!`] then skips a test.
 //!
 //! # Limits
 //!
-//! - Waking up, FUSE and the loop device add some 50 to 150 µs to the latency asked for; the log
-//!   has it without the way through the kernel, 25 to 50 µs above what was asked for.
-//! - The loop device admits 128 requests at once.
-//! - A request of more than 1 MiB arrives as several.
-//! - The disk is served by the process that uses it. A page fault in a mapping of one of its files
-//!   can hold the process's memory lock while it waits; don't stall such reads.
-//! - After `fork` without `exec` the child must not drop what the parent made.
+//! - Wake-ups, FUSE and the loop device add about 50 to 150 µs to the configured latency. The log's
+//!   latencies do not include the time in the kernel; they are 25 to 50 µs above the configured latency.
+//! - The loop device has at most 128 requests in flight.
+//! - A request of more than 1 MiB arrives as several requests.
+//! - The process that uses the disk also serves it. A page fault in a mapping of one of its files can hold
+//!   the process's memory lock while it waits. Do not stall such reads.
+//! - After `fork` without `exec`, the child must not drop values that the parent made.
 
 mod backing;
 mod cache;

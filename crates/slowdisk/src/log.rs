@@ -1,9 +1,9 @@
-//! What the disk was asked for, and how long it took.
+//! The log of requests, and counters.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What a request does.
+/// The type of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// A read.
@@ -21,38 +21,38 @@ impl fmt::Display for Op {
     }
 }
 
-/// One request, as the disk saw it. Entries are in the order in which requests were answered.
+/// One request. The log's entries are in the order in which requests were answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When it arrived, since the disk was made.
+    /// The time of its arrival, since the disk was made.
     pub time: Duration,
-    /// Read or write.
+    /// The type.
     pub op: Op,
-    /// First byte.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// Bytes asked for.
+    /// The requested number of bytes.
     pub len: u32,
-    /// From arrival until it was about to be answered: waiting for a place, seek, latency, stall.
+    /// The time from its arrival to its answer. It includes the wait for a place, seek, latency and stall.
     pub latency: Duration,
-    /// Whether it was answered with EIO.
+    /// True if it was answered with EIO.
     pub failed: bool,
 }
 
-/// Requests answered so far. Flushes and discards are answered at once and not
-/// counted; [`SlowDisk::flushes`](crate::SlowDisk::flushes) tells when there was a flush.
+/// The numbers of answered requests. Flushes and discards are answered immediately and are not counted;
+/// [`SlowDisk::flushes`](crate::SlowDisk::flushes) returns the flushes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Reads, those that failed included.
+    /// The number of reads, including failed ones.
     pub reads: u64,
-    /// Writes, those that failed included.
+    /// The number of writes, including failed ones.
     pub writes: u64,
-    /// Bytes asked for by reads.
+    /// The number of bytes that reads requested.
     pub bytes_read: u64,
-    /// Bytes carried by writes.
+    /// The number of bytes in writes.
     pub bytes_written: u64,
-    /// Requests answered with EIO.
+    /// The number of requests that were answered with EIO.
     pub failed: u64,
-    /// The most requests that were in service at the same moment.
+    /// The maximum number of requests that were in service at the same time.
     pub deepest: usize,
 }
 

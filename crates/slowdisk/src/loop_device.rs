@@ -1,4 +1,4 @@
-//! Loop devices: a file as a block device, detached on drop.
+//! Loop devices: block devices on files, detached on drop.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,30 +18,30 @@ use crate::sys;
 
 /// The major number of loop devices.
 const LOOP_MAJOR: u32 = 7;
-/// How often to look for another device when somebody else was faster.
+/// The number of attempts to get a free device, which another process may take first.
 const ATTEMPTS: usize = 200;
 
-/// A block device that is a file underneath.
+/// A block device whose storage is a file.
 #[derive(Debug)]
 pub struct LoopDevice {
     number: u32,
     path: PathBuf,
     backing: PathBuf,
     device: File,
-    /// Kept alive, and let go on drop, so that detaching does not wait for stalled requests.
+    /// The disk below. Its faults are released on drop, so that detaching does not wait for stalled requests.
     disk: Option<SlowDisk>,
-    /// Forgotten after the device is detached.
+    /// Dropped after the device is detached.
     _claim: Claim,
 }
 
 impl LoopDevice {
-    /// Makes a block device of an ordinary file, with direct I/O where the file's filesystem has it.
+    /// Makes a block device on a regular file, with direct I/O if the file's filesystem supports it.
     pub fn attach(file: impl AsRef<Path>) -> Result<Self> {
         LoopDevice::attach_with_sectors(file, 0)
     }
 
-    /// As [`attach`](LoopDevice::attach), with sectors of so many bytes: a power of two from 512 to a
-    /// page. 0: as the kernel likes.
+    /// As [`attach`](LoopDevice::attach), with sectors of `sector` bytes: a power of two from 512 to the
+    /// page size, or 0 for the kernel's default.
     pub fn attach_with_sectors(file: impl AsRef<Path>, sector: u32) -> Result<Self> {
         let file = file.as_ref();
         match LoopDevice::configured(file, true, sector, None) {
@@ -52,7 +52,7 @@ impl LoopDevice {
         }
     }
 
-    /// Makes a block device of a slow disk, with direct I/O: a loop device without it serves one
+    /// Makes a block device on a slow disk, with direct I/O. A loop device without direct I/O serves one
     /// request at a time.
     pub fn on(disk: &SlowDisk) -> Result<Self> {
         let device = LoopDevice::configured(disk.path(), true, 0, Some(disk.clone()))?;
@@ -66,7 +66,7 @@ impl LoopDevice {
     fn configured(file: &Path, direct: bool, sector: u32, disk: Option<SlowDisk>) -> Result<Self> {
         missing::privileged()?;
         missing::loop_devices()?;
-        // As the kernel will show it, for the janitor to compare.
+        // The path as sysfs shows it. The janitor compares it.
         let backing = file.canonicalize().doing(|| file.display().to_string())?;
         let source = read_write(&backing).doing(|| format!("opening {}", backing.display()))?;
         let control = read_write(Path::new("/dev/loop-control"))
@@ -82,8 +82,8 @@ impl LoopDevice {
             });
             match configured.map_err(|error| (error.raw_os_error(), error)) {
                 Ok(writable) => {
-                    // A kernel may refuse to mount a device that is open for writing; the first
-                    // descriptor is closed only after the second is there to keep it attached.
+                    // A kernel may refuse to mount a device that is open for writing. A second descriptor
+                    // is opened before the first is closed, because it keeps the device attached.
                     let device =
                         File::open(&path).doing(|| format!("opening {}", path.display()))?;
                     drop(writable);
@@ -96,7 +96,7 @@ impl LoopDevice {
                         _claim: claim,
                     });
                 }
-                // Somebody took the device, or removed it, since it was free.
+                // Another process has taken or removed the device meanwhile.
                 Err((Some(libc::EBUSY | libc::ENXIO | libc::ENODEV | libc::ENOENT), _)) => {
                     thread::sleep(Duration::from_millis(1));
                 }
@@ -115,15 +115,15 @@ impl LoopDevice {
         &self.path
     }
 
-    /// How far the kernel reads ahead in files of a filesystem on this device, in KiB. The kernel's
-    /// default follows from the device's largest request, and may be megabytes.
+    /// Sets the kernel's readahead in KiB for files on this device. The kernel's default follows from the
+    /// device's largest request and may be megabytes.
     ///
-    /// A filesystem takes it from the device when it is mounted or, on most, as it changes.
+    /// A filesystem copies the value when it is mounted. Most filesystems also follow later changes.
     pub fn set_read_ahead_kb(&self, kib: u32) -> Result<()> {
         self.set_queue("read_ahead_kb", kib)
     }
 
-    /// How many requests the block layer has in flight on this device: at most 128, its default,
+    /// Sets the maximum number of requests in flight on this device. The default and the maximum are 128,
     /// unless the module was loaded with another `hw_queue_depth`.
     pub fn set_nr_requests(&self, requests: u32) -> Result<()> {
         self.set_queue("nr_requests", requests)
@@ -151,9 +151,9 @@ impl Drop for LoopDevice {
             disk.release_all();
             disk.full_speed()
         });
-        // It fails if somebody detached the device already.
+        // Fails if the device was already detached.
         let _ = sys::clear_loop(&self.device);
-        // Detached for good when the last descriptor is closed: replace ours to close it now.
+        // The device is detached when its last descriptor is closed. Replacing the field closes this one.
         if let Ok(null) = File::open("/dev/null") {
             self.device = null;
         }
@@ -168,7 +168,7 @@ fn read_write(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(path)
 }
 
-/// In a container with its own /dev, a device that the kernel made has no node.
+/// Makes the device node. It is missing in a container with its own /dev.
 fn make_node(path: &Path, number: u32) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|node| node.file_type().is_block_device()) {
         return Ok(());

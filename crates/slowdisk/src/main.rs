@@ -1,4 +1,4 @@
-//! The program `slowdisk`: a filesystem on a slow disk, until Ctrl-C.
+//! The program `slowdisk` mounts a filesystem on a slow disk until Ctrl-C.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -13,37 +13,37 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use slowdisk::{Error, Filesystem, LoopDevice, Result, SlowDisk, TestMount};
 
-/// A disk with latency, queue depth and seek cost of your choosing, and a filesystem on it.
+/// Makes a disk with configurable latency, queue depth and seek cost, and mounts a filesystem on it.
 ///
-/// Ctrl-C takes everything down again.
+/// Prints the device and the mount point. Ctrl-C removes everything.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// Bytes, with K, M, G or T for powers of 1024
+    /// Size in bytes, or with a unit K, M, G or T (powers of 1024)
     #[arg(long, default_value = "1G", value_parser = bytes)]
     size: u64,
-    /// How long each request takes: a number with us, ms or s
+    /// Time that each request takes: a number with us, ms or s
     #[arg(long, default_value = "1ms", value_parser = duration)]
     latency: Duration,
-    /// What a request takes in addition if it does not follow on from the one before
+    /// Additional time of a request that does not begin at the end of the previous one
     #[arg(long, default_value = "0ms", value_parser = duration)]
     seek: Duration,
-    /// How many requests are served at once
+    /// Maximum number of requests in service
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     queue: u16,
-    /// ext4, xfs, btrfs or overlay; "none" for the loop device alone
+    /// Filesystem: ext4, xfs, btrfs or overlay; "none" makes only the loop device
     #[arg(long, default_value = "ext4", value_parser = filesystem)]
     fs: Wanted,
-    /// Read-ahead of the device in KiB
+    /// Readahead of the device in KiB
     #[arg(long)]
     read_ahead: Option<u32>,
-    /// Keep the disk's bytes in a sparse file in this directory instead of in memory
+    /// Store the disk's bytes in a sparse file in DIR instead of in memory
     #[arg(long, value_name = "DIR")]
     backing: Option<PathBuf>,
-    /// Write every request to this file: time_us,op,offset,len,latency_us
+    /// Log every request to FILE: time_us,op,offset,len,latency_us
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Where to mount; a fresh directory if not given
+    /// Mount point [default: a new temporary directory]
     mountpoint: Option<PathBuf>,
 }
 
@@ -53,7 +53,7 @@ enum Wanted {
     Filesystem(Filesystem),
 }
 
-/// What was made, in either case.
+/// The made device or mount.
 enum Made {
     Device(LoopDevice),
     Filesystem(TestMount),
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<()> {
-    // From here on a signal waits until there is something to take down.
+    // From here on signals are collected. They are handled after the disk is made.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let mut log = match &args.log {
         Some(path) => Some(BufWriter::new(File::create(path)?)),
@@ -121,7 +121,7 @@ fn make(args: &Args, disk: &SlowDisk) -> Result<Made> {
     }
 }
 
-/// Writes what the disk has logged once a second, and a last time when told to stop.
+/// Writes the disk's log once a second, and a last time when it is told to stop.
 fn write_log(
     log: &mut impl Write,
     disk: &SlowDisk,
@@ -168,7 +168,7 @@ fn filesystem(name: &str) -> Result<Wanted, String> {
         return Ok(Wanted::Device);
     }
     match name.parse()? {
-        Filesystem::Tmpfs => Err("a tmpfs has no disk".into()),
+        Filesystem::Tmpfs => Err("tmpfs does not use a disk".into()),
         filesystem => Ok(Wanted::Filesystem(filesystem)),
     }
 }

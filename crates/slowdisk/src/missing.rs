@@ -1,4 +1,4 @@
-//! What the rig needs and this machine may lack; how a test says so.
+//! Checks for the requirements of this crate, and functions to skip tests that lack them.
 
 use std::env;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::error::Error;
 
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// Something the rig needs that is not here, and how to get it.
+/// A missing requirement, and how to get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     what: String,
@@ -40,7 +40,7 @@ impl From<Missing> for Error {
     }
 }
 
-/// Whether a [`SlowDisk`](crate::SlowDisk) under a [`LoopDevice`](crate::LoopDevice) can be made
+/// Returns `Ok` if a [`SlowDisk`](crate::SlowDisk) and a [`LoopDevice`](crate::LoopDevice) on it can be made
 /// here. For a filesystem on it see [`Filesystem::available`](crate::Filesystem::available).
 pub fn available() -> Result<(), Missing> {
     privileged()?;
@@ -61,12 +61,11 @@ pub fn available() -> Result<(), Missing> {
     Ok(())
 }
 
-/// Says on standard error that a test is skipped, and what is missing. Panics instead when the
-/// environment has `NOWAIT_TEST_ALL=1`.
+/// Prints on standard error that a test is skipped, and what is missing.
 ///
 /// # Panics
 ///
-/// With `NOWAIT_TEST_ALL=1`, where a skip is a failure.
+/// If the environment has `NOWAIT_TEST_ALL=1`: a skip is then a failure.
 pub fn skip_or_fail(missing: impl fmt::Display) {
     if env::var_os("NOWAIT_TEST_ALL").is_some_and(|v| v == "1") {
         panic!("NOWAIT_TEST_ALL=1 and {missing}");
@@ -74,8 +73,8 @@ pub fn skip_or_fail(missing: impl fmt::Display) {
     eprintln!("skipped: {missing}");
 }
 
-/// The value of an `Ok`; on `Err` says what is missing and returns from the test
-/// (see [`skip_or_fail`]).
+/// The value of an `Ok`. On `Err`, prints what is missing and returns from the test (see
+/// [`skip_or_fail`]).
 ///
 /// ```no_run
 /// fn reads_past_a_bad_block() {
@@ -119,9 +118,9 @@ pub(crate) fn loop_devices() -> Result<(), Missing> {
     ))
 }
 
-/// Where the program `name` is; `package` is the Debian package that has it.
+/// The path of the program `name`; `package` is its Debian package.
 pub(crate) fn program(name: &str, package: &str) -> Result<PathBuf, Missing> {
-    // mkfs programs live in /usr/sbin, which a plain PATH may lack.
+    // mkfs programs are in /usr/sbin, which a user's PATH may lack.
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)
         .chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from))
@@ -130,7 +129,7 @@ pub(crate) fn program(name: &str, package: &str) -> Result<PathBuf, Missing> {
         .ok_or_else(|| Missing::new(format!("{name} is missing (Debian package {package})")))
 }
 
-/// Whether the kernel has the filesystem `name`, loading its module if need be.
+/// Returns `Ok` if the kernel has the filesystem `name`. Loads its module if necessary.
 pub(crate) fn kernel_filesystem(name: &str) -> Result<(), Missing> {
     let known = || {
         fs::read_to_string("/proc/filesystems")
@@ -139,13 +138,11 @@ pub(crate) fn kernel_filesystem(name: &str) -> Result<(), Missing> {
             .any(|line| line.split_whitespace().next_back() == Some(name))
     };
     if !known() {
-        // Its outcome shows in /proc/filesystems.
+        // The result is read from /proc/filesystems.
         let _ = Command::new("modprobe").args(["-q", name]).status();
     }
     if known() {
         return Ok(());
     }
-    Err(Missing::new(format!(
-        "this kernel has no {name} filesystem"
-    )))
+    Err(Missing::new(format!("this kernel does not support {name}")))
 }

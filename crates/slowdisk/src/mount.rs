@@ -1,4 +1,4 @@
-//! One mount, undone on drop.
+//! A mount that is unmounted on drop.
 
 use std::ffi::CString;
 use std::io;
@@ -12,23 +12,23 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use crate::error::{Doing, Error, Result};
 use crate::janitor::Claim;
 
-/// How long to wait for a mount that is busy: a loop device lets go of its file a little late.
+/// The time to wait for a busy mount. A loop device closes its file with a small delay.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A mount that ends on drop. If it is busy even then, it is detached and ends with its last user.
+/// A mount that is unmounted on drop. A busy mount is detached and ends with its last user.
 #[derive(Debug)]
 pub struct Mount {
     path: PathBuf,
     source: PathBuf,
     filesystem: String,
     options: CString,
-    /// Forgotten after the mount is gone.
+    /// Dropped after the mount is gone.
     _claim: Claim,
 }
 
 impl Mount {
-    /// Mounts `source` on the directory `path`, with the filesystem's own options in
-    /// mount(8)'s notation (`noquota,sunit=8`); flags like `noatime` are not among them.
+    /// Mounts `source` on the directory `path`. `options` are the filesystem's own options in mount(8)'s
+    /// notation (`noquota,sunit=8`), without flags like `noatime`.
     pub fn new(
         source: impl AsRef<Path>,
         path: impl AsRef<Path>,
@@ -40,10 +40,10 @@ impl Mount {
             let (source, path) = (source.display(), path.display());
             format!("mounting {source} ({filesystem}) on {path}")
         };
-        // The janitor and the kernel's list need it whole.
+        // The janitor and the kernel's list of mounts use the canonical path.
         let path = path.canonicalize().doing(doing)?;
         let options = CString::new(options).map_err(|_| {
-            let cause = io::Error::new(io::ErrorKind::InvalidInput, "zero byte in the options");
+            let cause = io::Error::new(io::ErrorKind::InvalidInput, "NUL byte in the options");
             Error::new(doing(), cause)
         })?;
         let claim = Claim::unmount(&path)?;
@@ -58,17 +58,17 @@ impl Mount {
         Ok(mounted)
     }
 
-    /// Unmounts it and mounts it again: the kernel has nothing of it in its caches then.
+    /// Unmounts the filesystem and mounts it again, so that the kernel's caches are empty.
     ///
     /// # Errors
     ///
-    /// If somebody uses it, after a moment of patience; then it stays as it was.
+    /// If the mount is still busy after a short wait. It then stays mounted.
     pub fn renew(&self) -> Result<()> {
         let doing = || format!("mounting {} again", self.path.display());
         match unmount_patiently(&self.path) {
             Err(Errno::BUSY) => Err(Error::new(
                 doing(),
-                io::Error::other("somebody uses it: let go of its files and directories"),
+                io::Error::other("the mount is busy: close its files and leave its directories"),
             )),
             other => other
                 .map_err(io::Error::from)
@@ -89,7 +89,7 @@ impl Mount {
         )?)
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -101,13 +101,12 @@ impl Drop for Mount {
     }
 }
 
-/// Unmounts `path`, by force if it stays busy: requests to a FUSE mount then fail, and any mount is
-/// detached.
+/// Unmounts `path`. If it stays busy, requests to a FUSE mount are made to fail, and the mount is detached.
 pub(crate) fn take_down(path: &Path) {
     if unmount_patiently(path) == Err(Errno::BUSY) {
         // Force ends the requests of a FUSE mount, whatever it returns.
         let _ = unmount(path, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE);
-        // It fails if that was enough.
+        // Fails if the mount is already gone.
         let _ = unmount(path, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
     }
 }

@@ -1,16 +1,16 @@
-//! The device's queue: who is served, for how long, and in what order requests are answered.
+//! The disk's queue: the order in which requests are served, and the time that each takes.
 //!
 //! ```text
 //!   submit ─► waiting ─► (a place is free) ─┬─► due, by time ─► answered
 //!                                           └─► stalled ─release─┘
 //! ```
 //!
-//! A request in `due` or `stalled` occupies one of the places. Two threads in [`Queue::serve`]
-//! answer: the leader sleeps until the next request is due; when it has taken one it hands the
-//! lead to the other and answers outside the lock.
+//! A request in `due` or `stalled` occupies one of the places. Two threads in [`Queue::serve`] answer
+//! requests. The leader sleeps until the next request is due. It then takes the request, hands the lead to
+//! the other thread, and answers outside the lock.
 //!
-//! Answers are given in [`Queue::submit`], [`Queue::serve`] and [`Queue::close`] alone, which only
-//! the rig's own threads call: nobody else has the descriptor that an answer is written to.
+//! Only [`Queue::submit`], [`Queue::serve`] and [`Queue::close`] call answers, and only the disk's own
+//! threads call these functions. Other threads do not have the descriptor to which an answer is written.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -24,17 +24,17 @@ use rustix::thread::set_current_timer_slack;
 use crate::fault::{Fault, FaultId, Kind};
 use crate::log::{Counters, Entry, Op};
 
-/// How long requests take.
+/// The time that requests take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) latency: Duration,
     pub(crate) seek: Duration,
 }
 
-/// Does the work of a request and answers it; with `false`, answers with EIO and does nothing.
+/// Does the work of a request and answers it. With `false`, it does no work and answers with EIO.
 pub(crate) type Answer = Box<dyn FnOnce(bool) + Send>;
 
-/// One request of the kernel.
+/// A request from the kernel.
 pub(crate) struct Request {
     pub(crate) op: Op,
     pub(crate) offset: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Request {
 /// A request in service.
 struct Due {
     at: Instant,
-    /// Breaks ties, so that requests due at the same moment are answered as they came.
+    /// The order of requests that are due at the same time.
     turn: u64,
     failed: bool,
     request: Request,
@@ -54,9 +54,9 @@ struct Due {
 
 pub(crate) struct Queue {
     state: Mutex<State>,
-    /// The leader waits here for what is due.
+    /// The leader waits on this for the next due request.
     lead: Condvar,
-    /// The other threads wait here for the lead.
+    /// The other threads wait on this for the lead.
     follow: Condvar,
 }
 
@@ -64,7 +64,7 @@ struct State {
     made: Instant,
     places: usize,
     pace: Pace,
-    /// How many want requests served without latency for now.
+    /// The number of calls of [`Queue::hurry`] without a call of [`Queue::calm`].
     hurried: usize,
     faults: Vec<(FaultId, Fault)>,
     next_fault: u64,
@@ -72,13 +72,13 @@ struct State {
     stalled: Vec<Request>,
     due: BinaryHeap<Due>,
     turn: u64,
-    /// Where the request that last went into service ends.
+    /// The end offset of the request that entered service last.
     head: u64,
     led: bool,
     closed: bool,
     record: bool,
     log: Vec<Entry>,
-    /// How long the log was at each flush.
+    /// The length of the log at each flush.
     flushes: Vec<usize>,
     counters: Counters,
 }
@@ -110,7 +110,7 @@ impl Queue {
         }
     }
 
-    /// Takes a request; answers it at once if it costs nothing.
+    /// Takes a request. Answers it immediately if it takes no time.
     pub(crate) fn submit(&self, request: Request) {
         let mut state = self.lock();
         if state.closed {
@@ -137,7 +137,7 @@ impl Queue {
 
     /// Answers requests when they are due, until the queue is closed.
     pub(crate) fn serve(&self) {
-        // The default slack of 50 µs would be added to every wait; without the call we are only late.
+        // The default timer slack of 50 µs would be added to every wait. If the call fails, answers are late.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let mut state = self.lock();
         loop {
@@ -171,7 +171,7 @@ impl Queue {
         }
     }
 
-    /// Fails every request that is not answered yet, and those to come.
+    /// Fails all pending requests, and all later requests.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -219,7 +219,7 @@ impl Queue {
         change(&mut self.lock().pace);
     }
 
-    /// Serves everything at once, what is in service included, until [`Queue::calm`].
+    /// Serves requests without latency, including those in service, until [`Queue::calm`].
     pub(crate) fn hurry(&self) {
         let mut state = self.lock();
         state.hurried += 1;
@@ -245,7 +245,7 @@ impl Queue {
         mem::take(&mut state.log)
     }
 
-    /// Notes a flush. It is answered at once: what was written is on the medium already.
+    /// Logs a flush. It is answered immediately, because written data is already stored.
     pub(crate) fn flush(&self) {
         let mut state = self.lock();
         if state.record {
@@ -263,7 +263,7 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No invariant of the state spans a call that could panic.
+        // A panic cannot leave the state inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -282,7 +282,7 @@ impl State {
         }
     }
 
-    /// Puts a request into a place that is free.
+    /// Puts a request into a free place.
     fn start(&mut self, request: Request) {
         let (op, offset, len) = (request.op, request.offset, u64::from(request.len));
         let fault = self
@@ -315,7 +315,7 @@ impl State {
         self.counters.deepest = self.counters.deepest.max(self.in_service());
     }
 
-    /// Takes the request that is due first out of service and notes it; the next gets its place.
+    /// Removes the first due request, logs it, and gives its place to the next request.
     fn retire(&mut self, now: Instant) -> Option<(Answer, bool)> {
         let Due {
             failed, request, ..
@@ -341,7 +341,7 @@ fn wait<'a>(condvar: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, S
     condvar.wait(state).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The greatest in the heap is what is due first.
+/// The greatest element of the heap is the request that is due first.
 impl Ord for Due {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.turn).cmp(&(self.at, self.turn))

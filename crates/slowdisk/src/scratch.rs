@@ -1,4 +1,4 @@
-//! Temporary directories that are removed even when the process is killed.
+//! Temporary directories that are removed even if the process is killed.
 
 use std::path::{Path, PathBuf};
 
@@ -7,16 +7,16 @@ use tempfile::TempDir;
 use crate::error::{Doing, Result};
 use crate::janitor::Claim;
 
-/// A fresh directory, removed with all in it on drop.
+/// A new directory. Drop removes it with its contents.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     dir: TempDir,
-    /// Forgotten after the directory is gone.
+    /// Dropped after the directory is removed.
     _claim: Claim,
 }
 
 impl Scratch {
-    /// In `parent`, or where temporary files go.
+    /// Makes a directory in `parent`, or in the default directory for temporary files.
     pub(crate) fn new(parent: Option<&Path>) -> Result<Self> {
         let parent = parent.map_or_else(std::env::temp_dir, PathBuf::from);
         let dir = tempfile::Builder::new()
@@ -31,7 +31,7 @@ impl Scratch {
         self.dir.path()
     }
 
-    /// A fresh directory in it.
+    /// Makes a subdirectory.
     pub(crate) fn subdir(&self, name: &str) -> Result<PathBuf> {
         let path = self.path().join(name);
         std::fs::create_dir(&path).doing(|| format!("making {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! The FUSE filesystem: a directory with one file, whose reads and writes go to the queue.
+//! The FUSE filesystem: a directory with one file. Its reads and writes go to the queue.
 
 use std::ffi::OsStr;
 use std::io;
@@ -19,7 +19,7 @@ use crate::queue::{Queue, Request};
 pub(crate) const FILE_NAME: &str = "disk";
 
 const FILE: INodeNo = INodeNo(2);
-/// The kernel takes no more in one request.
+/// The maximum size of one request in bytes.
 const MAX_WRITE: u32 = 1 << 20;
 /// Names and sizes never change.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
@@ -60,11 +60,11 @@ impl Server {
 
 impl Filesystem for Server {
     fn init(&mut self, _: &FuseRequest, config: &mut KernelConfig) -> io::Result<()> {
-        // Requests of the loop device are asynchronous direct I/O, which counts as background; the
-        // queue, not FUSE, is to say how many are in service.
+        // Requests of the loop device are asynchronous direct I/O, which FUSE counts as background. The
+        // limit must come from the queue, not from FUSE.
         config
             .add_capabilities(InitFlags::FUSE_ASYNC_DIO)
-            .map_err(|_| io::Error::other("FUSE lacks asynchronous direct I/O here"))?;
+            .map_err(|_| io::Error::other("FUSE does not support asynchronous direct I/O here"))?;
         let background = u16::try_from(self.places.saturating_mul(4)).unwrap_or(u16::MAX);
         let background = background.max(1024);
         let refused = |nearest| io::Error::other(format!("FUSE takes no more than {nearest}"));
@@ -112,7 +112,8 @@ impl Filesystem for Server {
     }
 
     fn open(&self, _: &FuseRequest, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Nothing may be cached above the disk, and writes must not take turns at the inode's lock.
+        // The page cache must not be used above the disk, and writes must not be serialized by the inode's
+        // lock.
         let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         reply.opened(FileHandle(0), flags);
     }
@@ -129,7 +130,7 @@ impl Filesystem for Server {
         reply: ReplyData,
     ) {
         let arrived = Instant::now();
-        // Read now: should the backing be slow, that is part of the latency, not added to it.
+        // The data is read now, so that the time of a slow backing file is part of the latency.
         let data = self.backing.read(offset, size);
         self.queue.submit(Request {
             op: Op::Read,
@@ -167,7 +168,7 @@ impl Filesystem for Server {
             offset,
             len,
             arrived,
-            // Written only now: a write that failed or is stalled has not reached the medium.
+            // The data is written now, so that a failed or stalled write does not change the disk.
             answer: Box::new(move |ok| {
                 if ok && backing.write(offset, &data).is_ok() {
                     reply.written(len);
@@ -197,7 +198,7 @@ impl Filesystem for Server {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        // How the loop device discards, and how it writes zeros.
+        // The loop device uses this to discard and to write zeros.
         if mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) == 0 {
             return reply.error(Errno::EOPNOTSUPP);
         }

@@ -1,4 +1,4 @@
-//! The calls that have no safe form: ioctls of loop devices and files, residency, and descriptor
+//! System calls without a safe wrapper elsewhere: ioctls of loop devices and files, mincore, and descriptor
 //! tables.
 #![allow(unsafe_code)]
 
@@ -17,14 +17,14 @@ const FS_IOC_FIEMAP: Opcode = opcode::read_write::<FiemapHeader>(b'f', 11);
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
-/// Gives the calling thread a descriptor table of its own that holds standard input, output and
-/// error alone. Threads that it starts share the new table.
+/// Gives the calling thread its own descriptor table, which has only standard input, output and error.
+/// Threads that it starts share the new table.
 ///
-/// Descriptors opened from then on must be used and closed by those threads alone.
+/// Only those threads may use and close descriptors that are opened after this call.
 pub(crate) fn leave_descriptor_table() -> io::Result<()> {
     // SAFETY: close_range with CLOSE_RANGE_UNSHARE closes copies in a table made for this thread.
-    // Assumption: the thread owns no open file, as it does when it has only just been started; the
-    // objects of other threads refer to their own table, where nothing is closed.
+    // Assumption: the thread owns no open file, because it was just started. Objects of other threads
+    // refer to their own table, in which nothing is closed.
     let done = unsafe {
         libc::syscall(
             libc::SYS_close_range,
@@ -40,14 +40,15 @@ pub(crate) fn leave_descriptor_table() -> io::Result<()> {
     }
 }
 
-/// `LOOP_CTL_GET_FREE`: the number of a loop device that is free, made if there was none.
+/// `LOOP_CTL_GET_FREE`: the number of a free loop device. The kernel adds one if there is none.
 pub(crate) fn free_loop_device(control: &File) -> io::Result<u32> {
     // SAFETY: LOOP_CTL_GET_FREE takes no argument and touches no memory of the process.
     let number = unsafe { ioctl::ioctl(control, ReturnedNumber::<LOOP_CTL_GET_FREE>)? };
     u32::try_from(number).map_err(io::Error::other)
 }
 
-/// `LOOP_CONFIGURE`: attaches `backing` to the loop device, to be detached with its last user.
+/// `LOOP_CONFIGURE`: attaches `backing` to the loop device. It is detached when the last user closes the
+/// device.
 pub(crate) fn configure_loop(
     device: &File,
     backing: &File,
@@ -79,14 +80,14 @@ pub(crate) fn configure_loop(
     Ok(())
 }
 
-/// `LOOP_CLR_FD`: detaches the backing file, when the last user has closed the device.
+/// `LOOP_CLR_FD`: detaches the backing file when the last user has closed the device.
 pub(crate) fn clear_loop(device: &File) -> io::Result<()> {
     // SAFETY: LOOP_CLR_FD takes no argument and touches no memory of the process.
     unsafe { ioctl::ioctl(device, ReturnedNumber::<LOOP_CLR_FD>)? };
     Ok(())
 }
 
-/// `FS_IOC_FIEMAP`: up to [`FIEMAP_BATCH`] extents of a file from byte `start` on.
+/// `FS_IOC_FIEMAP`: at most [`FIEMAP_BATCH`] extents of a file from byte `start` on.
 pub(crate) fn fiemap(file: BorrowedFd<'_>, start: u64) -> io::Result<Vec<FiemapExtent>> {
     const FIEMAP_FLAG_SYNC: u32 = 1;
     let mut map = Fiemap {
@@ -107,9 +108,9 @@ pub(crate) fn fiemap(file: BorrowedFd<'_>, start: u64) -> io::Result<Vec<FiemapE
     Ok(map.extents[..found.min(FIEMAP_BATCH)].to_vec())
 }
 
-/// mincore(2): whether a page of the file is in the page cache.
+/// mincore(2): returns true if a page of the file is in the page cache.
 pub(crate) fn any_resident(file: &File) -> io::Result<bool> {
-    /// Asked about at a time, in bytes.
+    /// The number of bytes for each call.
     const PIECE: u64 = 1 << 30;
     let len = file.metadata()?.len();
     let page = rustix::param::page_size();
@@ -142,7 +143,7 @@ pub(crate) fn any_resident(file: &File) -> io::Result<bool> {
     Ok(false)
 }
 
-/// How many extents one call of [`fiemap`] gives at most.
+/// The maximum number of extents that one call of [`fiemap`] returns.
 pub(crate) const FIEMAP_BATCH: usize = 64;
 
 /// `struct fiemap_extent`.

@@ -1,4 +1,4 @@
-//! A whole filesystem under test in one call: image or slow disk, loop device, mkfs, mount.
+//! A mounted filesystem for tests, made in one call: image or slow disk, loop device, mkfs, mount.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,11 +11,11 @@ use crate::loop_device::LoopDevice;
 use crate::mount::Mount;
 use crate::scratch::Scratch;
 
-/// The smallest round size that xfs takes, with room for files.
+/// The default size of an image in bytes: enough for xfs (at least 300 MiB) and for files.
 const IMAGE_SIZE: u64 = 512 << 20;
 
-/// A fresh filesystem, mounted on a directory of its own. Dropped, everything is taken down; the
-/// disk's faults are released first, so that nothing waits for them.
+/// A new filesystem, mounted on its own directory. Drop undoes everything. It first releases the disk's
+/// faults, so that it does not wait for them.
 ///
 /// Fields are dropped in this order.
 #[derive(Debug)]
@@ -25,12 +25,12 @@ pub struct TestMount {
     base: Option<Box<TestMount>>,
     device: Option<LoopDevice>,
     disk: Option<SlowDisk>,
-    /// From the start of the drop to its end.
+    /// Full speed from the start of drop to its end.
     speed: Option<FullSpeed>,
     _scratch: Scratch,
 }
 
-/// How a filesystem under test is to be made; from [`TestMount::builder`].
+/// The options of a filesystem; from [`TestMount::builder`].
 #[derive(Clone, Debug)]
 pub struct TestMountBuilder {
     filesystem: Filesystem,
@@ -43,13 +43,13 @@ pub struct TestMountBuilder {
 }
 
 impl TestMount {
-    /// Mounts a fresh `filesystem`, where need be on a sparse image of 512 MiB.
+    /// Mounts a new `filesystem`, on a sparse image of 512 MiB if it needs a device.
     pub fn new(filesystem: Filesystem) -> Result<Self> {
         TestMount::builder(filesystem).build()
     }
 
-    /// Mounts a fresh `filesystem` on a slow disk. The disk is at full speed meanwhile, and its log
-    /// is empty afterwards.
+    /// Mounts a new `filesystem` on a slow disk. The disk runs at full speed meanwhile, and its log is empty
+    /// afterwards.
     ///
     /// # Errors
     ///
@@ -58,13 +58,13 @@ impl TestMount {
         TestMount::builder(filesystem).on(disk)
     }
 
-    /// Mounts an overlay whose lower and upper directories are on `base`. Files that `base` has in
-    /// `lower/` are in the overlay.
+    /// Mounts an overlay whose lower and upper directories are on `base`. The overlay shows the files in
+    /// `lower/` of `base`.
     pub fn overlay(base: TestMount) -> Result<Self> {
         TestMount::builder(Filesystem::Overlay).overlay_on(base)
     }
 
-    /// A fresh `filesystem`, to be described further.
+    /// The options for a new `filesystem`.
     pub fn builder(filesystem: Filesystem) -> TestMountBuilder {
         TestMountBuilder {
             filesystem,
@@ -77,12 +77,12 @@ impl TestMount {
         }
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         self.mount.path()
     }
 
-    /// Writes all its dirty data and metadata back.
+    /// Writes all dirty data and metadata of the filesystem back.
     pub fn sync(&self) -> Result<()> {
         let path = self.path();
         let doing = || format!("syncing {}", path.display());
@@ -90,17 +90,20 @@ impl TestMount {
         rustix::fs::syncfs(root).doing(doing)
     }
 
-    /// Mounts it anew, so that the kernel has nothing of it in its caches: no pages, no inodes, no
-    /// names. A slow disk is at full speed meanwhile, and its log is empty afterwards. Other
-    /// filesystems keep their caches, which [`drop_caches`](crate::drop_caches) would take.
+    /// Unmounts and mounts the filesystem, so that the kernel caches none of its pages, inodes and names. A
+    /// slow disk runs at full speed meanwhile, and its log is empty afterwards. The caches of other
+    /// filesystems are kept, unlike with [`drop_caches`](crate::drop_caches).
     ///
     /// # Errors
     ///
-    /// If somebody uses it; for a filesystem that has no device, whose content would be lost.
+    /// If the filesystem is in use, or has no device, because its content would be lost.
     pub fn remount(&self) -> Result<()> {
         if self.device.is_none() {
             let cause = io::Error::from(io::ErrorKind::InvalidInput);
-            return Err(Error::new("mounting again what has no device", cause));
+            return Err(Error::new(
+                "mounting a filesystem without a device again",
+                cause,
+            ));
         }
         let speed = self.disk.as_ref().map(SlowDisk::full_speed);
         self.mount.renew()?;
@@ -109,14 +112,14 @@ impl TestMount {
         Ok(())
     }
 
-    /// The loop device that it is on, or that its lower filesystem is on.
+    /// The loop device of the filesystem, or of its lower filesystem.
     pub fn device(&self) -> Option<&LoopDevice> {
         let base = || self.base.as_ref()?.device();
         self.device.as_ref().or_else(base)
     }
 
-    /// Of an overlay: the lower directory, on its own filesystem. Change it before, not while, the
-    /// overlay shows the file.
+    /// The lower directory of an overlay, on its own filesystem. Change a file there only before it is used
+    /// through the overlay.
     pub fn lower(&self) -> Option<&Path> {
         self.lower.as_deref()
     }
@@ -132,44 +135,45 @@ impl Drop for TestMount {
 }
 
 impl TestMountBuilder {
-    /// Bytes of the image, or of the tmpfs. Without effect on a slow disk, which has its own.
+    /// Sets the size in bytes of the image or the tmpfs. It has no effect on a slow disk.
     pub fn size(mut self, bytes: u64) -> Self {
         self.size = bytes;
         self
     }
 
-    /// Bytes of a sector of the image's device, a power of two from 512 to a page. Without effect on a
-    /// slow disk.
+    /// Sets the sector size in bytes of the image's device: a power of two from 512 to the page size. It has
+    /// no effect on a slow disk.
     pub fn sector(mut self, bytes: u32) -> Self {
         self.sector = bytes;
         self
     }
 
-    /// One more argument for the mkfs program.
+    /// Adds an argument for the mkfs program.
     pub fn mkfs_arg(mut self, arg: impl Into<String>) -> Self {
         self.mkfs_args.push(arg.into());
         self
     }
 
-    /// One more mount option of the filesystem's own (see [`Mount::new`]).
+    /// Adds a mount option of the filesystem (see [`Mount::new`]).
     pub fn option(mut self, option: impl Into<String>) -> Self {
         self.options.push(option.into());
         self
     }
 
-    /// Where to make the image and the directory to mount on. Default: where temporary files go.
+    /// Sets the parent directory of the image and the mount point. Default: the directory for temporary
+    /// files.
     pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.dir = Some(dir.into());
         self
     }
 
-    /// Mounts on this directory instead of on a fresh one.
+    /// Sets the mount point. Default: a new directory.
     pub fn at(mut self, mount_point: impl Into<PathBuf>) -> Self {
         self.at = Some(mount_point.into());
         self
     }
 
-    /// Makes and mounts it, where need be on a sparse image.
+    /// Makes and mounts the filesystem, on a sparse image if it needs a device.
     pub fn build(self) -> Result<TestMount> {
         self.filesystem.available()?;
         match self.filesystem {
@@ -190,18 +194,18 @@ impl TestMountBuilder {
         }
     }
 
-    /// Makes and mounts it on a slow disk, an overlay's base likewise.
+    /// Makes and mounts the filesystem, or an overlay's base, on a slow disk.
     ///
     /// # Errors
     ///
-    /// For a filesystem that has no device, when something is missing, or when a step fails.
+    /// If the filesystem does not use a device, a requirement is missing, or a step fails.
     pub fn on(self, disk: &SlowDisk) -> Result<TestMount> {
         self.filesystem.available()?;
         let speed = disk.full_speed();
         let mounted = match self.filesystem {
             Filesystem::Tmpfs => {
                 let cause = io::Error::from(io::ErrorKind::InvalidInput);
-                return Err(Error::new("tmpfs has no device to be on", cause));
+                return Err(Error::new("tmpfs does not use a device", cause));
             }
             Filesystem::Overlay => {
                 let base = self.base().on(disk)?;
@@ -219,7 +223,8 @@ impl TestMountBuilder {
         Ok(mounted)
     }
 
-    /// The ext4 below an overlay. Options and mount point are the overlay's, the rest is the base's.
+    /// The options of the ext4 below an overlay. Mount options and mount point apply to the overlay, the
+    /// others to the base.
     fn base(&self) -> TestMountBuilder {
         TestMountBuilder {
             filesystem: Filesystem::Ext4,
@@ -263,7 +268,7 @@ impl TestMountBuilder {
         })
     }
 
-    /// Mounts an overlay with these options on `base`, as [`TestMount::overlay`] does.
+    /// Mounts an overlay with these options on `base`; see [`TestMount::overlay`].
     pub fn overlay_on(mut self, base: TestMount) -> Result<TestMount> {
         let root = base.path().to_owned();
         for name in ["lower", "upper", "work"] {
@@ -300,7 +305,7 @@ impl TestMountBuilder {
     }
 }
 
-/// A path as overlayfs takes it: commas and colons mean something there.
+/// A path in overlayfs's notation, which escapes commas and colons.
 fn overlay_word(path: &Path) -> String {
     let mut word = String::new();
     for c in path.to_string_lossy().chars() {

@@ -1,5 +1,5 @@
-//! A block device in compressed memory, gone on drop: zram, of the kernel's block devices in memory
-//! the one that is built into most and needs no file below it.
+//! zram: a block device in compressed memory, removed on drop. It is available in most kernels and needs no
+//! backing file.
 
 use std::fs;
 use std::io;
@@ -18,23 +18,23 @@ use crate::missing::{self, Missing};
 
 const CONTROL: &str = "/sys/class/zram-control";
 
-/// A zram device of our own. It serves every request within its submission, in blocks of a page. A
-/// page that was never written, or all words of which are the same, takes no memory.
+/// A new zram device. It completes every request during its submission, in blocks of a page. A page that was
+/// never written, or whose words are all equal, uses no memory.
 #[derive(Debug)]
 pub struct Zram {
     number: u32,
     path: PathBuf,
-    /// Forgotten after the device is gone.
+    /// Dropped after the device is removed.
     _claim: Claim,
 }
 
 impl Zram {
-    /// Whether one can be made here. Loads the kernel's module if need be.
+    /// Returns `Ok` if a zram device can be made here. Loads the kernel's module if necessary.
     pub fn available() -> Result<(), Missing> {
         missing::privileged()?;
         let there = || Path::new(CONTROL).join("hot_add").exists();
         if !there() {
-            // A module whose devices are made by the control file alone.
+            // With num_devices=0, devices are made only through the control file.
             let _ = Command::new("modprobe")
                 .args(["zram", "num_devices=0"])
                 .stdout(Stdio::null())
@@ -48,7 +48,7 @@ impl Zram {
         }
     }
 
-    /// Makes one of so many bytes.
+    /// Makes a device of `size` bytes.
     pub fn new(size: u64) -> Result<Zram> {
         Zram::available()?;
         let hot_add = Path::new(CONTROL).join("hot_add");
@@ -56,7 +56,7 @@ impl Zram {
             fs::read_to_string(&hot_add).doing(|| format!("reading {}", hot_add.display()))?;
         let number: u32 = number.trim().parse().map_err(|_| {
             let cause = io::Error::from(io::ErrorKind::InvalidData);
-            Error::new(format!("{} said {number:?}", hot_add.display()), cause)
+            Error::new(format!("{} returned {number:?}", hot_add.display()), cause)
         })?;
         let path = PathBuf::from(format!("/dev/zram{number}"));
         let zram = Zram {
@@ -81,7 +81,7 @@ impl Zram {
         PathBuf::from(format!("/sys/block/zram{}/{name}", self.number))
     }
 
-    /// In a container with its own /dev, a device that the kernel made has no node.
+    /// Makes the device node. It is missing in a container with its own /dev.
     fn make_node(&self) -> io::Result<()> {
         if fs::metadata(&self.path).is_ok_and(|node| node.file_type().is_block_device()) {
             return Ok(());
@@ -107,7 +107,7 @@ impl Zram {
 
 impl Drop for Zram {
     fn drop(&mut self) {
-        // Busy as long as somebody has it open: udev may be looking.
+        // The device is busy while a process has it open, for example udev.
         let give_up = Instant::now() + Duration::from_secs(1);
         while fs::write(self.sysfs("reset"), "1")
             .is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))

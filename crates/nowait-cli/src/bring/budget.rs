@@ -1,9 +1,9 @@
-//! How much may be brought, so that it does not evict itself: a share of the memory that this
-//! process could still fill, looked at again while it works.
+//! The number of bytes that may be read into the page cache without evicting each other: a share of the
+//! memory that this process can still fill. The share is computed again during the work.
 //!
-//! What is available counts clean cached pages, and so also what was brought before: the rule is
-//! *brought ≤ share × available*, now and at every later look. In a cgroup the least of its limits
-//! and those of its parents counts, less what is used there and can't be dropped.
+//! Available memory includes clean cached pages, so it includes the bytes that were read before. The rule
+//! is *bytes read ≤ share × available*, at every check. In a cgroup, the lowest limit of the group and its
+//! parents applies, minus the used memory that the kernel cannot drop.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,12 +12,12 @@ use std::str::FromStr;
 use crate::proc::{self, Hierarchy, Version};
 use crate::size::Size;
 
-/// What somebody allows: bytes, or a share of what is available.
+/// The budget that the user gave: bytes, or a share of the available memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allowed {
-    /// So many bytes, but no more than are available.
+    /// A number of bytes, but not more than are available.
     Bytes(u64),
-    /// So many hundredths of what is available.
+    /// A percentage of the available memory.
     Percent(u8),
 }
 
@@ -28,7 +28,7 @@ impl FromStr for Allowed {
         if let Some(percent) = text.strip_suffix('%') {
             return match percent.parse() {
                 Ok(percent @ 0..=100) => Ok(Allowed::Percent(percent)),
-                _ => Err(format!("`{text}` is no share: write 0% to 100%")),
+                _ => Err(format!("`{text}` is not a percentage: write 0% to 100%")),
             };
         }
         if text == "0" {
@@ -47,17 +47,17 @@ impl fmt::Display for Allowed {
     }
 }
 
-/// The limit as it was at the last look.
+/// The budget as computed at the last check.
 #[derive(Debug)]
 pub struct Budget {
     allowed: Allowed,
     memory: Memory,
-    /// Bytes that could be filled at the last look.
+    /// The available memory at the last check, in bytes.
     available: u64,
 }
 
 impl Budget {
-    /// Looks at the memory for the first time.
+    /// Computes the budget for the first time.
     pub fn new(allowed: Allowed) -> Budget {
         let memory = Memory::here();
         Budget {
@@ -67,12 +67,12 @@ impl Budget {
         }
     }
 
-    /// Looks again: what other programs have taken meanwhile is not ours to fill.
+    /// Computes the budget again, because other programs may have used memory meanwhile.
     pub fn look_again(&mut self) {
         self.available = self.memory.available();
     }
 
-    /// How many bytes may be brought in all.
+    /// The total number of bytes that may be read.
     pub fn most(&self) -> u64 {
         match self.allowed {
             Allowed::Bytes(bytes) => bytes.min(self.available),
@@ -82,7 +82,7 @@ impl Budget {
         }
     }
 
-    /// Whether fewer bytes than were asked for may be brought, because no more are available.
+    /// Returns true if the user's number of bytes exceeds the available memory.
     pub fn is_cut(&self) -> bool {
         matches!(self.allowed, Allowed::Bytes(bytes) if bytes > self.available)
     }
@@ -93,24 +93,24 @@ impl fmt::Display for Budget {
         let (limit, available) = (Size(self.most()), Size(self.available));
         match self.allowed {
             Allowed::Bytes(_) if self.is_cut() => {
-                write!(f, "the {limit} of memory that are available")
+                write!(f, "the available memory of {limit}")
             }
             Allowed::Bytes(_) => write!(f, "the budget of {limit}"),
             Allowed::Percent(percent) => write!(
                 f,
-                "the budget of {limit} ({percent}% of the {available} of memory that are available)"
+                "the budget of {limit} ({percent}% of {available} available memory)"
             ),
         }
     }
 }
 
-/// Where limits of memory are to be read: /proc/meminfo and the cgroups that we are in.
+/// The sources of memory limits: /proc/meminfo and the cgroups of this process.
 #[derive(Debug)]
 struct Memory {
     groups: Vec<Group>,
 }
 
-/// A cgroup with files of the memory controller.
+/// A cgroup with the memory controller's files.
 #[derive(Debug)]
 struct Group {
     directory: PathBuf,
@@ -118,7 +118,7 @@ struct Group {
 }
 
 impl Memory {
-    /// Of this process, its cgroup and that one's parents.
+    /// The sources for this process: its cgroup and the group's parents.
     fn here() -> Memory {
         Memory {
             groups: groups(
@@ -128,8 +128,8 @@ impl Memory {
         }
     }
 
-    /// Bytes that could be filled without swapping or a limit being met. Without any answer 0:
-    /// where nobody says what is available, nothing is.
+    /// The number of bytes that can be used without swapping and without reaching a limit; 0 if it is
+    /// unknown.
     fn available(&self) -> u64 {
         self.groups
             .iter()
@@ -139,13 +139,13 @@ impl Memory {
 }
 
 impl Group {
-    /// Bytes up to its limit, and what of its use the kernel would drop to make room; `None`
-    /// without a limit.
+    /// The bytes up to the group's limit, including used memory that the kernel can drop; `None` without
+    /// a limit.
     fn available(&self) -> Option<u64> {
         let read = |name: &str| proc::read(self.directory.join(name));
         let number = |name: &str| proc::number(read(name).trim_ascii());
         let (limit, used, prefix) = match self.version {
-            // Without a limit the files say "max".
+            // Without a limit the files contain "max".
             Version::Two => {
                 let limits = [number("memory.max"), number("memory.high")];
                 (
@@ -169,8 +169,8 @@ impl Group {
     }
 }
 
-/// The cgroups with a memory controller that a process is in, and their parents as far as they can
-/// be seen: from /proc/self/cgroup and /proc/self/mountinfo.
+/// The cgroups with a memory controller that contain a process, and their visible parents. The arguments
+/// are the contents of /proc/self/cgroup and /proc/self/mountinfo.
 fn groups(cgroup: &[u8], mountinfo: &[u8]) -> Vec<Group> {
     let mut groups = Vec::new();
     for (version, path) in proc::lines(cgroup).filter_map(proc::memory_group) {
@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    /// A directory with the files of a cgroup.
+    /// A directory with the given files of a cgroup.
     fn group(version: Version, files: &[(&str, &str)]) -> (tempfile::TempDir, Group) {
         let directory = tempfile::tempdir().unwrap();
         for (name, content) in files {

@@ -1,12 +1,11 @@
-//! One open file that is being brought into the page cache: which pieces of it are still to be
-//! read.
+//! One open file that is being read into the page cache, and the pieces that are still to be read.
 //!
 //! ```text
 //!  wanted ranges ─► windows ─► without holes ─► what is not cached ─► pieces
 //! ```
-//! A window is looked at when half of the one before is gone: so a file of any size and any
-//! fragmentation takes little memory, and what the kernel has read ahead was counted as missing
-//! before it came.
+//! The residency of a window is queried when half of the previous window is processed. Memory is therefore
+//! small for files of any size and fragmentation, and pages that the kernel reads ahead are counted as
+//! missing before they arrive.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,45 +17,45 @@ use rustix::io::Errno;
 
 use super::wish::Wish;
 
-/// How much of a file is asked about at once.
+/// The size of a window in bytes.
 const WINDOW: u64 = 256 << 20;
 
-/// A file whose pieces are on their way.
+/// An open file and its pieces.
 #[derive(Debug)]
 pub struct Job {
     pub wish: Wish,
     pub handle: Handle,
     pub size: u64,
-    /// What nobody has looked at yet, in order.
+    /// The wanted ranges that were not queried yet, in order.
     wanted: VecDeque<Range<u64>>,
-    /// Where what was looked at ends.
+    /// The end of the last queried window.
     looked: u64,
     pieces: VecDeque<Piece>,
-    /// Whether it may have holes.
+    /// True if the file may have holes.
     sparse: bool,
-    /// Reads that the engine has.
+    /// The number of reads in flight.
     pub in_flight: usize,
     /// The first piece that was read.
     pub first: Option<Range<u64>>,
     pub sums: Sums,
-    /// It is given up: what is left of it is not read.
+    /// True if the rest of the file is not to be read, for example after an error.
     pub over: bool,
-    /// It has become shorter meanwhile.
+    /// True if the file became shorter meanwhile.
     pub shrank: bool,
 }
 
-/// What is known of one file's bytes.
+/// The numbers of bytes of one file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sums {
-    /// Of the ranges that were asked for, without holes.
+    /// In the wanted ranges, without holes.
     pub data: u64,
-    /// In holes: there is nothing to be read.
+    /// In holes of the wanted ranges. They are not read.
     pub holes: u64,
-    /// Not cached before, or nobody knows.
+    /// Not cached before, or of unknown residency.
     pub missing: u64,
     /// Read into the page cache.
     pub brought: u64,
-    /// Beyond the budget.
+    /// Not read because of the budget.
     pub left_out: u64,
 }
 
@@ -64,7 +63,7 @@ pub struct Sums {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     pub range: Range<u64>,
-    /// Bytes of it that are not cached. The others lie in between, and cost a copy.
+    /// The number of bytes that are not cached. The cached bytes between them are read, too.
     pub missing: u64,
 }
 
@@ -73,8 +72,8 @@ impl Piece {
         self.range.end - self.range.start
     }
 
-    /// Cuts off what is beyond the first `most` bytes, at the end of a page. A piece with cached
-    /// parts stays whole.
+    /// Shortens the piece to at most `most` bytes, so that it ends at a page boundary, and returns the rest.
+    /// Returns `None` if the piece is short enough, contains cached bytes, or would become empty.
     fn split(&mut self, most: u64) -> Option<Piece> {
         let at = self.range.start + most;
         let at = at - at % page_size();
@@ -92,7 +91,7 @@ impl Piece {
 }
 
 impl Job {
-    /// Of a file with this size and so many bytes of space.
+    /// The job for a file with this size and this number of allocated bytes.
     pub fn new(wish: Wish, handle: Handle, size: u64, allocated: u64) -> Job {
         let wanted = match &wish.only {
             Some(only) => only.ranges.iter().cloned().collect(),
@@ -114,23 +113,23 @@ impl Job {
         }
     }
 
-    /// Whether all of the file is wanted, and none of it is a hole.
+    /// Returns true if the whole file is wanted and has no holes.
     pub fn is_all_data(&self) -> bool {
         let all = 0..self.size;
         !self.sparse && self.wanted.iter().eq([&all])
     }
 
-    /// Has the kernel read nothing but what it is asked for.
+    /// Disables the kernel's readahead for the file.
     pub fn read_exactly(&self) {
-        // Where the advice means nothing, no more can be done.
+        // There is no other way if the filesystem ignores the advice.
         let _ = rustix::fs::fadvise(&self.handle, 0, None, Advice::Random);
     }
 
-    /// The next piece to read, at most `most` bytes unless parts of it are cached; `None` when all
-    /// of them are gone.
+    /// The next piece to read, at most `most` bytes unless parts of it are cached; `None` if no piece is
+    /// left.
     ///
     /// # Errors
-    /// If nobody can be asked any more.
+    /// If the residency query fails.
     pub fn next(&mut self, most: u64, largest: u64) -> nowait::Result<Option<Piece>> {
         while !self.over && self.looks_no_further() {
             let Some(window) = self.next_window() else {
@@ -151,18 +150,18 @@ impl Job {
         Ok(Some(piece))
     }
 
-    /// Takes back a piece that is not read yet.
+    /// Puts back a piece that was not read.
     pub fn give_back(&mut self, piece: Piece) {
         self.pieces.push_front(piece);
     }
 
-    /// Whether there is nothing left to read, and nothing on its way.
+    /// Returns true if nothing is left to read and no read is in flight.
     pub fn is_done(&self) -> bool {
         let drained = self.pieces.is_empty() && self.wanted.is_empty();
         self.in_flight == 0 && (self.over || drained)
     }
 
-    /// Bytes of the wanted ranges that are cached now, holes left aside.
+    /// The number of bytes of the wanted ranges that are cached now, without holes.
     pub fn cached_now(&self) -> nowait::Result<Answer<u64>> {
         let whole = 0..self.size;
         let ranges = match &self.wish.only {
@@ -184,8 +183,7 @@ impl Job {
                 }
             }
         }
-        // Holes that somebody has read are cached as well; and a page that could not be read is
-        // there, without its content.
+        // Pages of holes may be cached, too, and so may be pages whose read failed. They do not count.
         let most = if self.over {
             self.sums.data - self.sums.missing + self.sums.brought
         } else {
@@ -197,8 +195,8 @@ impl Job {
         })
     }
 
-    /// Whether the first piece that was read has left the page cache again: most of it, for the
-    /// kernel may take back single pages at any time.
+    /// Returns true if at least half of the first piece was evicted again. The kernel may evict single
+    /// pages at any time.
     pub fn loses(&self) -> bool {
         let Some(first) = &self.first else {
             return false;
@@ -207,13 +205,13 @@ impl Job {
             .is_ok_and(|answer| answer.known().is_some_and(|r| r.cached <= r.pages / 2))
     }
 
-    /// Whether the next piece is close to the end of what was looked at.
+    /// Returns true if the next piece begins in the last half of the queried window, or there is no piece.
     fn looks_no_further(&self) -> bool {
         let next = self.pieces.front();
         next.is_none_or(|piece| self.looked - piece.range.start < WINDOW / 2)
     }
 
-    /// The next stretch without holes, no longer than a window.
+    /// The next range without holes, at most [`WINDOW`] long.
     fn next_window(&mut self) -> Option<Range<u64>> {
         while let Some(wanted) = self.wanted.front_mut() {
             if self.sparse {
@@ -238,7 +236,7 @@ impl Job {
         None
     }
 
-    /// Makes pieces of what is not cached.
+    /// Queries a window and makes pieces of its missing ranges.
     fn look(&mut self, window: Range<u64>, largest: u64) -> nowait::Result<()> {
         let len = window.end - window.start;
         let others = self.pieces.len();
@@ -254,7 +252,7 @@ impl Job {
                     self.add(run.range, largest, others);
                 }
             }
-            // All of it, then.
+            // All of the window is treated as missing.
             Answer::Unknown(_) => {
                 self.sums.data += len;
                 self.add(window, largest, others);
@@ -263,9 +261,9 @@ impl Job {
         Ok(())
     }
 
-    /// Adds what is missing: to the last piece if that stays small enough, else as new ones. What
-    /// lies between two missing ranges of one window is cached; so the pieces of `others` are left
-    /// as they are.
+    /// Adds a missing range: to the last piece if it stays at most `largest` bytes long, otherwise as new
+    /// pieces. The range between two missing ranges of one window is cached. The first `others` pieces
+    /// belong to other windows and are not extended.
     fn add(&mut self, missing: Range<u64>, largest: u64, others: usize) {
         let len = missing.end - missing.start;
         self.sums.missing += len;
@@ -279,7 +277,7 @@ impl Job {
         }
         let mut start = missing.start;
         while start < missing.end {
-            // The next ones begin where large folios may.
+            // The next pieces are aligned like large folios.
             let aligned = (start + largest) - (start + largest) % largest;
             let end = missing.end.min(aligned);
             self.pieces.push_back(Piece {
@@ -291,8 +289,8 @@ impl Job {
     }
 }
 
-/// The first byte with data from this one on; the largest number there is if none follows. A
-/// filesystem that can't say has data everywhere.
+/// The first data byte at or after `from`; `u64::MAX` if there is none; `from` if the filesystem does not
+/// support the query.
 fn data_from(handle: &Handle, from: u64) -> u64 {
     match rustix::fs::seek(handle, SeekFrom::Data(from)) {
         Ok(at) => at,
@@ -301,7 +299,7 @@ fn data_from(handle: &Handle, from: u64) -> u64 {
     }
 }
 
-/// The first byte of the next hole; the end of the file is one.
+/// The first byte of the next hole. The end of the file counts as a hole.
 fn hole_from(handle: &Handle, from: u64) -> u64 {
     match rustix::fs::seek(handle, SeekFrom::Hole(from)) {
         Ok(at) if at > from => at,

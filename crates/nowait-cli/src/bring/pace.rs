@@ -1,24 +1,24 @@
-//! A limit of bytes a second: a piece may go when what went before is paid for.
+//! A rate limit in bytes per second. A piece may start when the time for the previous pieces has passed.
 
 use std::time::{Duration, Instant};
 
-/// The limit, and what is owed.
+/// The rate limit, and the time at which the started pieces are within it.
 #[derive(Debug)]
 pub struct Pace {
     rate: Option<u64>,
-    /// When the last piece will be paid for.
+    /// The time at which the next piece is within the rate.
     free_at: Instant,
 }
 
-/// So many pieces a second are aimed at, so that what is read comes evenly.
+/// The intended number of pieces per second. It keeps the reads even.
 const PIECES: u64 = 8;
 
-/// A piece goes so long before the ones before it are paid for: who is woken comes a little late, and
-/// of a rate beyond the device's nothing would be under way otherwise.
+/// A piece may start this long before its time. Wake-ups are a little late, and if the rate exceeds the
+/// device's, several reads must be in flight.
 const AHEAD: Duration = Duration::from_millis(10);
 
 impl Pace {
-    /// So many bytes a second, or as many as come.
+    /// A limit of `rate` bytes per second, or no limit.
     pub fn new(rate: Option<u64>) -> Pace {
         Pace {
             rate,
@@ -26,13 +26,13 @@ impl Pace {
         }
     }
 
-    /// How long the next piece has to wait.
+    /// The time until the next piece may start.
     pub fn wait(&self) -> Duration {
         let ahead = Instant::now() + AHEAD;
         self.free_at.saturating_duration_since(ahead)
     }
 
-    /// The largest piece that keeps the pace: whole pages, at most `most` bytes.
+    /// The largest piece for this rate: whole pages, at most `most` bytes.
     pub fn piece(&self, most: u64, page: u64) -> u64 {
         self.rate.map_or(most, |rate| {
             let even = rate / PIECES;
@@ -40,12 +40,12 @@ impl Pace {
         })
     }
 
-    /// A piece of so many bytes goes now.
+    /// Counts a piece of this size that starts now.
     pub fn goes(&mut self, bytes: u64) {
         if let Some(rate) = self.rate {
             let cost = Duration::try_from_secs_f64(bytes as f64 / rate as f64);
             let now = self.free_at.max(Instant::now());
-            // A cost beyond what a clock can say is "never".
+            // A time beyond the range of the clock becomes NEVER.
             self.free_at = now
                 .checked_add(cost.unwrap_or(NEVER))
                 .unwrap_or(now + NEVER);

@@ -1,23 +1,23 @@
-//! What came of it, for people and as JSON.
+//! The summary of a run, as text and as JSON.
 //!
-//! # The JSON shape, version 1 (keys may be added within it)
+//! # The JSON format, version 1 (keys may be added)
 //! ```text
 //! {
-//!   "warm" | "restore": 1,            version of this shape
+//!   "warm" | "restore": 1,            version of this format
 //!   "version": "0.1.0",               of nowait
 //!   "dry_run", "interrupted",
-//!   "files",                          that were opened and dealt with
-//!   "other_names",                    of files that were dealt with under another
-//!   "skipped",                        changed since a snapshot, or no entry of one
-//!   "failed",                         what was said on standard error, and makes exit code 1
-//!   "bytes",                          wanted, holes left aside; as is every count of bytes here
-//!   "hole_bytes",                     nothing to read
-//!   "cached_before", "cached_after",  of the files of which that is known
-//!   "brought",                        read because they were missing, or nobody knew; of a dry
-//!                                     run: to be read
-//!   "unknown": [{"why", "files", "size"}],   nobody can say what of them is cached; all was read
-//!   "left_out": {"files", "bytes", "why"},   why: null if nothing was
-//!   "stayed": {"files", "pages_then", "pages_now"},   files looked at again in the end
+//!   "files",                          opened and processed files
+//!   "other_names",                    further names of processed files
+//!   "skipped",                        files that changed since the snapshot, and invalid entries
+//!   "failed",                         failures reported on standard error; the exit code is 1
+//!   "bytes",                          wanted bytes without holes, like all byte counts here
+//!   "hole_bytes",                     wanted bytes in holes; they are not read
+//!   "cached_before", "cached_after",  of the files of known residency
+//!   "brought",                        missing or unknown bytes that were read; in a dry run: that
+//!                                     would be read
+//!   "unknown": [{"why", "files", "size"}],   files of unknown residency; they were read completely
+//!   "left_out": {"files", "bytes", "why"},   not read because of the budget; why: null if none
+//!   "stayed": {"files", "pages_then", "pages_now"},   files that were examined again at the end
 //!   "seconds", "bytes_per_s",
 //!   "backend"                         of the engine: uring or threads
 //! }
@@ -39,23 +39,23 @@ use crate::remark::Remarks;
 use crate::size::Size;
 use crate::unknown::Unknowns;
 
-/// Sums over all files. Bytes are those of the ranges that were asked for.
+/// The totals over all files. Bytes are counted in the wanted ranges.
 #[derive(Debug)]
 pub struct Summary {
-    /// Files that were opened and dealt with.
+    /// The number of processed files.
     pub files: u64,
-    /// Files that were not what they had been.
+    /// The number of files that changed since the snapshot, and of invalid entries.
     pub skipped: u64,
-    /// Further names of files that were dealt with.
+    /// The number of further names of processed files.
     pub other_names: u64,
-    /// In holes: nothing to read.
+    /// Bytes in holes. They are not read.
     holes: u64,
     data: u64,
     cached_before: u64,
     pub brought: u64,
-    /// Cached when a file was done with.
+    /// Bytes that were cached when their file was finished.
     cached_after: u64,
-    /// Nobody can say what of these is cached; all of them was read.
+    /// The files of unknown residency. They were read completely.
     unknown: Unknowns,
     left_out_files: u64,
     left_out_bytes: u64,
@@ -67,20 +67,20 @@ pub struct Summary {
     backend: &'static str,
 }
 
-/// What the JSON of a summary is, for `--help`: its keys, and what they mean.
+/// The description of the JSON format for `--help`: the keys and their meaning.
 pub const SHAPE: &str = "\
 \"version\", \"dry_run\", \"interrupted\", \"files\", \"other_names\", \"skipped\", \"failed\", \"bytes\", \
 \"hole_bytes\", \"cached_before\", \"brought\", \"cached_after\", \"unknown\": [{\"why\", \"files\", \"size\"}], \
 \"left_out\": {\"files\", \"bytes\", \"why\"}, \"stayed\": {\"files\", \"pages_then\", \"pages_now\"}, \
-\"seconds\", \"bytes_per_s\", \"backend\"}. Sizes are bytes of the files, without their holes (hole_bytes); \
-of an interrupted run, of what was looked at until then. other_names are of files that were met before. \
-brought is what was missing and was read, in a dry run what would be; cached_before and cached_after \
-are of the files of which that is known; stayed is about files that were looked at again in the end; \
-why is null if nothing was left out. The verb's own key is the version of this shape; keys may be added \
-within it.";
+\"seconds\", \"bytes_per_s\", \"backend\"}. Sizes are in bytes and do not include holes, which are in \
+hole_bytes. In an interrupted run, sizes cover the part that was processed. other_names counts further \
+names of processed files. brought is the number of missing bytes that were read, or in a dry run would be \
+read. cached_before and cached_after cover only files of known residency. stayed covers a sample of files \
+that were examined again at the end. why is null if nothing was left out. The value of the first key is \
+the version of this format; later programs may add keys without changing it.";
 
 impl Summary {
-    /// Of nothing yet.
+    /// An empty summary.
     pub fn new(engine: &LocalEngine, limits: &Limits) -> Summary {
         Summary {
             files: 0,
@@ -103,7 +103,7 @@ impl Summary {
         }
     }
 
-    /// Adds one file, with what of it is cached now.
+    /// Adds one file, with the number of its bytes that are cached now.
     pub fn add(&mut self, sums: &Sums, cached: Answer<u64>) {
         self.files += 1;
         self.holes += sums.holes;
@@ -120,18 +120,18 @@ impl Summary {
         self.left_out_bytes += sums.left_out;
     }
 
-    /// From now on nothing more is brought; the first reason counts.
+    /// Records that nothing more is to be read. The first reason is kept.
     pub fn left_out_because(&mut self, why: impl FnOnce() -> String) {
         self.left_out_why.get_or_insert_with(why);
     }
 
-    /// Whether nothing more is to be brought.
+    /// Returns true if nothing more is to be read.
     pub fn is_full(&self) -> bool {
         self.left_out_why.is_some()
     }
 
-    /// Prints it, and says how the verb ends: 130 if interrupted, 1 if something could not be done
-    /// or was left out.
+    /// Prints the summary and returns the exit code: 130 if interrupted, 1 if there were failures or bytes
+    /// were left out, otherwise 0.
     pub fn print(
         &self,
         verb: &'static str,
@@ -145,7 +145,7 @@ impl Summary {
             self.for_people(&mut out)
         };
         match printed.and_then(|()| out.flush()) {
-            // Whoever closed the pipe has read enough.
+            // The reader may close the pipe early.
             Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(e.into()),
             _ => {}
         }
@@ -210,8 +210,8 @@ impl Summary {
         }
         match self.interrupted {
             false => write!(out, ", {looked_at}")?,
-            // Of a file that was begun, no more is known than that.
-            true => write!(out, ", of which {looked_at} were looked at")?,
+            // The rest of a file in progress was not examined.
+            true => write!(out, ", of which {looked_at} were examined")?,
         }
         let unknown: u64 = self.unknown.0.iter().map(|unknown| unknown.files).sum();
         let some_known = unknown < self.files;
@@ -220,10 +220,10 @@ impl Summary {
         }
         writeln!(out)?;
         if self.dry_run {
-            writeln!(out, "would bring {}", size(self.brought))?;
+            writeln!(out, "would read {}", size(self.brought))?;
         } else {
             let (brought, rate) = (size(self.brought), size(self.rate()));
-            writeln!(out, "brought {brought} in {:.1} s ({rate}/s)", self.seconds)?;
+            writeln!(out, "read {brought} in {:.1} s ({rate}/s)", self.seconds)?;
         }
         if some_known && !self.dry_run {
             writeln!(out, "cached now {}", size(self.cached_after))?;
@@ -242,12 +242,12 @@ impl Summary {
                 size(self.left_out_bytes),
             );
             let why = self.left_out_why.as_deref().unwrap_or("");
-            writeln!(out, "left out {bytes} of {files}: {why}; see --budget")?;
+            writeln!(out, "not read: {bytes} of {files}: {why}; see --budget")?;
         }
         if self.skipped > 0 {
             writeln!(
                 out,
-                "skipped {}: not what was noted",
+                "skipped {}: changed since the snapshot, or invalid entries",
                 plural(self.skipped, "file")
             )?;
         }
@@ -255,14 +255,13 @@ impl Summary {
             let Look { files, then, now } = self.stayed;
             writeln!(
                 out,
-                "of {then} pages of {} that were looked at again, {} have left the page cache \
-                 meanwhile",
-                plural(files, "file"),
-                then - now
+                "evicted again meanwhile: {} of {then} pages in a sample of {}",
+                then - now,
+                plural(files, "file")
             )?;
         }
         if self.interrupted {
-            writeln!(out, "interrupted: the rest was not done")?;
+            writeln!(out, "interrupted: the rest was not processed")?;
         }
         Ok(())
     }

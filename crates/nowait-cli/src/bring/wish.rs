@@ -1,4 +1,4 @@
-//! What is wanted in the page cache: a file, or ranges of one as it was when they were noted.
+//! A file or ranges of a file that are wanted in the page cache.
 
 use std::ops::Range;
 
@@ -6,33 +6,33 @@ use rustix::fs::Stat;
 
 use crate::tree::Found;
 
-/// A file, and what of it is wanted.
+/// A file, and its wanted ranges.
 #[derive(Debug)]
 pub struct Wish {
     pub found: Found,
-    /// `None`: all of it.
+    /// The wanted ranges; `None` for the whole file.
     pub only: Option<Only>,
 }
 
-/// Ranges of a file, if it is still the same.
+/// Wanted ranges, valid only if the file still has this stamp.
 #[derive(Debug)]
 pub struct Only {
-    /// In order, none empty, none beyond the file's end.
+    /// The ranges in order. None is empty, and none extends beyond the end of the file.
     pub ranges: Vec<Range<u64>>,
     pub stamp: Stamp,
 }
 
-/// By which a file is known to be the same, and unchanged.
+/// The properties that show that a file is the same and unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     pub size: u64,
-    /// When its content was last changed: seconds since 1970, and nanoseconds.
+    /// The modification time: seconds since 1970, and nanoseconds.
     pub mtime: (i64, u32),
     pub inode: u64,
 }
 
 impl Stamp {
-    /// Of a file as it is.
+    /// The stamp of a file with this metadata.
     pub fn of(stat: &Stat) -> Stamp {
         Stamp {
             size: stat.st_size as u64,
@@ -41,14 +41,14 @@ impl Stamp {
         }
     }
 
-    /// What differs, in words; `None` if it is the same.
+    /// A description of the first difference; `None` if the stamps are equal.
     pub fn difference(&self, now: &Stamp) -> Option<&'static str> {
         if self.inode != now.inode {
-            Some("it is another file now (its inode differs)")
+            Some("it is another file now (different inode)")
         } else if self.size != now.size {
             Some("its size has changed")
         } else if self.mtime != now.mtime {
-            Some("it was changed since (its modification time differs)")
+            Some("it was modified since (different modification time)")
         } else {
             None
         }

@@ -1,5 +1,5 @@
-//! What of files was wished for before: a snapshot may list a file by several of its names, or
-//! twice. What is wished for twice is brought, paid for from the budget and counted once.
+//! The ranges that were already taken. A snapshot may list a file twice, or under several of its
+//! names. Ranges that are listed twice are read once and counted once, also in the budget.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,12 +13,13 @@ pub struct Wished(HashMap<(u64, u64), Before>);
 #[derive(Debug, Default)]
 struct Before {
     several_names: bool,
-    /// In order, none touches another.
+    /// The ranges in order. No two of them overlap or touch.
     ranges: Vec<Range<u64>>,
 }
 
 impl Wished {
-    /// What of these ranges, which are in order, nobody has wished for before; now somebody has.
+    /// Returns the parts of `ranges` that were not taken before, and adds `ranges`, which must be in
+    /// order.
     pub fn not_yet(&mut self, file: &Stat, ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
         let before = self.0.entry((file.st_dev, file.st_ino)).or_default();
         before.several_names = file.st_nlink > 1;
@@ -27,14 +28,14 @@ impl Wished {
         fresh
     }
 
-    /// Forgets files with one name: they are not expected again, and memory does not grow with a
-    /// snapshot of ordinary files.
+    /// Forgets files with one name. They are not expected again, and memory does not grow with the number
+    /// of such files.
     pub fn forget_ordinary(&mut self) {
         self.0.retain(|_, before| before.several_names);
     }
 }
 
-/// What is left of ranges without the others; both are in order.
+/// The parts of `ranges` that are not in `others`. Both are in order.
 fn without(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut left = Vec::with_capacity(ranges.len());
     let mut others = others.iter().peekable();
@@ -58,7 +59,7 @@ fn without(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
     left
 }
 
-/// The bytes of both.
+/// The union of two lists of ranges.
 fn union(mut ranges: Vec<Range<u64>>, others: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.extend(others);
     ranges.sort_unstable_by_key(|range| range.start);
@@ -78,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// Ranges in order, as a snapshot may have them, among so many bytes.
+    /// Ordered ranges within 40 bytes, as a snapshot may have them.
     fn ranges() -> impl Strategy<Value = Vec<Range<u64>>> {
         prop::collection::vec(0..40u64, 0..12).prop_map(|mut bounds| {
             bounds.sort_unstable();
@@ -99,7 +100,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_byte_is_where_it_belongs(a in ranges(), b in ranges()) {
-            // What was wished for is always a union.
+            // The remembered ranges are always a union.
             let b = union(Vec::new(), b);
             let (left, both) = (without(&a, &b), union(b.clone(), a.clone()));
             prop_assert!(in_order(&left) && in_order(&both), "{left:?} {both:?}");

@@ -1,4 +1,4 @@
-//! Whether what was brought stays: files that were finished early, looked at again.
+//! Checks if the files that were read stay cached. A sample of the finished files is examined again.
 
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -8,20 +8,20 @@ use nowait::residency::residency;
 
 use crate::tree::Found;
 
-/// So many files are kept in mind, spread evenly over all that were finished.
+/// The maximum number of sampled files. They are spread evenly over all finished files.
 const MOST: usize = 1024;
 
-/// So much of each is looked at, from where it was first read on.
+/// The number of bytes of each file that are examined, from the first read byte on.
 const EACH: u64 = 16 << 20;
 
-/// So many of the earliest are looked at while the work goes on.
+/// The number of the earliest sampled files that are examined during the work.
 const EARLY: usize = 16;
 
-/// Finished files, and how much of each was cached.
+/// A sample of the finished files, and how much of each was cached.
 #[derive(Debug, Default)]
 pub struct Witnesses {
     kept: Vec<Witness>,
-    /// One finished file in so many is kept.
+    /// One of this many finished files is sampled.
     stride: usize,
     finished: usize,
 }
@@ -30,11 +30,11 @@ pub struct Witnesses {
 struct Witness {
     found: Found,
     range: Range<u64>,
-    /// Pages of the range, when it was finished.
+    /// The number of cached pages in the range when the file was finished.
     cached: u64,
 }
 
-/// What a look at them came to, in pages.
+/// The result of examining sampled files, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     pub files: u64,
@@ -43,14 +43,14 @@ pub struct Look {
 }
 
 impl Look {
-    /// Whether more has gone than readers of the files would drop by chance.
+    /// Returns true if more than a sixteenth of the pages was evicted. Fewer may be dropped by chance.
     pub fn shows_eviction(&self) -> bool {
         self.now < self.then - self.then / 16
     }
 }
 
 impl Witnesses {
-    /// A file was finished, of which something was read from `first` on.
+    /// Adds a finished file whose first read began at byte `first`, if it belongs to the sample.
     pub fn finished(&mut self, found: Found, handle: &Handle, first: u64) {
         self.stride = self.stride.max(1);
         self.finished += 1;
@@ -60,7 +60,7 @@ impl Witnesses {
         let range = first..first.saturating_add(EACH);
         if let Some(cached) = count(handle, &range) {
             if self.kept.len() == MOST {
-                // Every second one makes room, and from now on half as many come.
+                // Removes every second file, and samples half as many from now on.
                 let mut keep = false;
                 self.kept.retain(|_| {
                     keep = !keep;
@@ -76,18 +76,18 @@ impl Witnesses {
         }
     }
 
-    /// Looks at the earliest ones.
+    /// Examines the earliest sampled files.
     pub fn early(&self) -> Look {
         look(&self.kept[..self.kept.len().min(EARLY)])
     }
 
-    /// Looks at all of them.
+    /// Examines all sampled files.
     pub fn all(&self) -> Look {
         look(&self.kept)
     }
 }
 
-/// Files that are gone, or can't be asked about any more, testify to nothing.
+/// Examines files. Files that were removed or cannot be queried are not counted.
 fn look(witnesses: &[Witness]) -> Look {
     let mut sum = Look::default();
     for witness in witnesses {
@@ -104,7 +104,7 @@ fn look(witnesses: &[Witness]) -> Look {
     sum
 }
 
-/// Cached pages, where that is known.
+/// The number of cached pages in a range, if it is known.
 fn count(file: &impl AsFd, range: &Range<u64>) -> Option<u64> {
     let answer = residency(file, range.clone()).ok()?;
     answer.known().map(|residency| residency.cached)

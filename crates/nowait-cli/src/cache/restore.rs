@@ -1,4 +1,4 @@
-//! `nowait cache restore`: brings back what a snapshot says was cached.
+//! `nowait cache restore` reads the ranges of a snapshot into the page cache.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,14 +14,14 @@ use crate::remark::Remarks;
 use crate::size::Size;
 use crate::stop::Stop;
 
-/// Brings back exactly the ranges that a snapshot says were cached.
+/// Reads the ranges of a snapshot into the page cache.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!(
     "{AFTER}\n\n{}\n\nJSON (--json): {{\"restore\": 1, {SHAPE}\n\n{CODES}",
     super::SHAPE
 ))]
 pub struct Args {
-    /// The snapshot; `-` is standard input
+    /// The snapshot. `-` is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -30,12 +30,16 @@ pub struct Args {
 }
 
 const AFTER: &str = "\
-A snapshot that is not whole, or is of another version, is refused before anything is read. A file
-that is not the one that was noted, or was changed since (inode, size, modification time), is skipped.";
+An incomplete snapshot or one of another version is refused before any file is read. A file whose inode
+number, size or modification time differs from the snapshot is skipped.";
 
 const CODES: &str = "\
-Exit codes: 0 all is cached again, 1 something was skipped, left out or could not be read, 2 usage,
-130 interrupted (what was done is printed).";
+Exit status:
+  0    all ranges are cached again
+  1    some files failed, were skipped, or were not read because of the
+       budget
+  2    wrong usage
+  130  interrupted; the results so far are printed";
 
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<ExitCode, Problem> {
@@ -48,13 +52,13 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let mut snapshot = Snapshot::check(open(&args.file, &name)?, name)?;
     let mut progress = Progress::of_files();
     let remarks = Remarks::beside(&progress);
-    // A file with many ranges has several entries: to be met again is no reason to leave one out.
+    // A file with many ranges has several entries, so files that were seen before are not skipped.
     let mut bringer = Bringer::new(args.limits.clone(), None, &remarks, &mut progress, &stop)?;
     snapshot.each(|entry| match entry {
         Ok(wish) => bringer.take(wish),
         Err(Bad { line, why }) => {
             bringer.skip();
-            remarks.failure(&args.file, format_args!("line {line} is left out: {why}"));
+            remarks.failure(&args.file, format_args!("line {line} is skipped: {why}"));
             Ok(())
         }
     })?;
@@ -63,10 +67,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     summary.print("restore", args.limits.json, &remarks)
 }
 
-/// More than this is not taken from a pipe: it has to be kept somewhere, to be read twice.
+/// The largest snapshot in bytes that is read from a pipe. It is copied to a temporary file, because it
+/// is read twice.
 const MOST_PIPED: u64 = 256 << 20;
 
-/// The snapshot as a file that can be read twice.
+/// Opens the snapshot as a file that can be read twice.
 fn open(file: &Path, name: &str) -> Result<File, Problem> {
     let failed = |e: io::Error| Problem::of(format_args!("cannot read {name}"), e);
     let input: Box<dyn Read> = if file.as_os_str() == "-" {
@@ -86,7 +91,7 @@ fn open(file: &Path, name: &str) -> Result<File, Problem> {
     let copied = io::copy(&mut input.take(MOST_PIPED + 1), &mut copy).map_err(failed)?;
     if copied > MOST_PIPED {
         return Err(Problem::Failed(format!(
-            "{name} has more than the {} that are taken from a pipe: put it into a file",
+            "{name} is larger than {}, the limit for a pipe: use a regular file",
             Size(MOST_PIPED)
         )));
     }

@@ -1,4 +1,4 @@
-//! `nowait cache save`: notes which ranges of files are cached.
+//! `nowait cache save` writes a snapshot of which ranges of files are cached.
 
 use std::fs::{self, Permissions};
 use std::io::{self, BufWriter, Write};
@@ -21,15 +21,15 @@ use crate::size::Size;
 use crate::stop::Stop;
 use crate::tree::{Found, Paths, Unopened};
 
-/// Notes which ranges of files are in the page cache.
+/// Saves which ranges of files are in the page cache.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{AFTER}\n\n{}\n\n{CODES}", super::SHAPE))]
 pub struct Args {
-    /// Where to write it; `-` is standard output
+    /// The snapshot to write. `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
-    /// Replace FILE if it is a snapshot
+    /// Replace FILE if it is a complete snapshot
     #[arg(long)]
     force: bool,
 
@@ -38,21 +38,24 @@ pub struct Args {
 }
 
 const AFTER: &str = "\
-FILE appears when the snapshot is whole. A file that exists is not replaced; with --force it is, if it
-is a snapshot, and nothing else. Files of which nothing is cached are not noted, and a file with several
-names is noted by the one that is met first.";
+FILE is created when the snapshot is complete. An existing FILE is not replaced, except with --force,
+which replaces only a complete snapshot. Files without cached pages are not listed. A file with several
+names is listed under the first one found.";
 
 const CODES: &str = "\
-Exit codes: 0 all noted, 1 something could not be, 2 usage or a FILE that is not to be replaced, 130
-interrupted (FILE stays as it was).";
+Exit status:
+  0    success
+  1    some files failed; each failure is reported on standard error
+  2    wrong usage, or FILE must not be replaced
+  130  interrupted; FILE is unchanged";
 
-/// What keeps a visit from going on.
+/// The reason why the visit ended early.
 enum Ended {
     Stopped,
     Failed(io::Error),
 }
 
-/// What there is to note of one file, or why there is nothing.
+/// The metadata and cached ranges of one file, or the reason why they are unknown.
 type Told = Result<(Stat, PageMap), String>;
 
 /// Runs the verb.
@@ -66,7 +69,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     }
     let failed = |e: io::Error| Problem::of(format_args!("cannot write {}", Shown(name)), e);
     let target = Target::new(name, args.force)?;
-    // As a file that is made in the ordinary way: the umask decides who may read it.
+    // The mode of an ordinary new file, which the umask restricts.
     let file = tempfile::Builder::new()
         .prefix(".nowait-cache-")
         .permissions(Permissions::from_mode(0o666))
@@ -76,27 +79,27 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let (saved, code) = save(args, file, own, &stop)?;
     saved.out.as_file().sync_all().map_err(failed)?;
     target.put(saved.out)?;
-    // Whoever closed the pipe does not want to know.
+    // The reader may have closed the pipe.
     let _ = writeln!(io::stdout(), "{}", saved.sums);
     Ok(code)
 }
 
-/// Where the snapshot is to be.
+/// The file to which the snapshot is written.
 struct Target<'a> {
-    /// As it was given.
+    /// The path as given.
     name: &'a Path,
-    /// In the directory that the name leads to now.
+    /// The path with its directory resolved at the start.
     path: PathBuf,
     force: bool,
 }
 
 impl<'a> Target<'a> {
-    /// A file that is not there; or by force a snapshot.
+    /// Checks that the file does not exist, or with `force` is a snapshot.
     fn new(name: &'a Path, force: bool) -> Result<Target<'a>, Problem> {
         let failed = |e: io::Error| Problem::of(format_args!("cannot write {}", Shown(name)), e);
         let last = name
             .file_name()
-            .ok_or_else(|| Problem::Usage(format!("{} has no name of a file", Shown(name))))?;
+            .ok_or_else(|| Problem::Usage(format!("{} is not a file name", Shown(name))))?;
         let directory = std::path::absolute(name).map_err(failed)?;
         let directory = directory.parent().unwrap_or(Path::new("/"));
         let directory = fs::canonicalize(directory).map_err(failed)?;
@@ -113,7 +116,7 @@ impl<'a> Target<'a> {
         self.path.parent().unwrap_or(Path::new("/"))
     }
 
-    /// Refuses what is not to be replaced.
+    /// Fails if the path has a file that must not be replaced.
     fn check(&self) -> Result<(), Problem> {
         let failed = |e| Problem::of(format_args!("cannot write {}", Shown(self.name)), e);
         match fs::symlink_metadata(&self.path) {
@@ -127,19 +130,20 @@ impl<'a> Target<'a> {
         }
         let beside = "remove it, or name another file";
         let snapshot = match Found::named(self.path.clone(), 0).open() {
-            Ok((file, _)) => Snapshot::check(file, "it".into()),
+            Ok((file, _)) => Snapshot::check(file, "its".into()),
             Err(why) => return Err(self.refused(&format!("cannot be read: {why}"), beside)),
         };
         match snapshot {
             Ok(_) => Ok(()),
             Err(Problem::Failed(why)) => {
-                Err(self.refused(&format!("is not a snapshot that is whole ({why})"), beside))
+                Err(self.refused(&format!("is not a complete snapshot ({why})"), beside))
             }
             Err(problem) => Err(problem),
         }
     }
 
-    /// Gives the snapshot its name. What has appeared there meanwhile is replaced only as before.
+    /// Renames the snapshot to its path. A file that was created there meanwhile is replaced under the
+    /// same conditions.
     fn put(&self, file: NamedTempFile) -> Result<(), Problem> {
         let put = if self.force {
             self.check()?;
@@ -160,7 +164,7 @@ impl<'a> Target<'a> {
     fn exists(&self) -> Problem {
         self.refused(
             "exists",
-            "name another file, or replace a snapshot with --force",
+            "name another file, or use --force to replace a snapshot",
         )
     }
 
@@ -169,13 +173,13 @@ impl<'a> Target<'a> {
     }
 }
 
-/// A snapshot that is whole.
+/// A complete snapshot.
 struct Saved<W> {
     out: W,
     sums: String,
 }
 
-/// Writes the snapshot, without the files that it is itself made of.
+/// Writes the snapshot. The files in `own`, to which it is written, are not listed.
 fn save<W: Write>(
     args: &Args,
     out: W,
@@ -211,7 +215,7 @@ fn save<W: Write>(
     }
     let (bytes, noted, files) = (Size(saver.bytes), saver.noted, saver.files);
     let out = saver.writer.end().map_err(failed)?;
-    let mut sums = format!("noted {bytes} in {noted} of {files} files");
+    let mut sums = format!("saved {bytes} in {noted} of {files} files");
     if saver.other_names > 0 {
         sums += &format!(" ({})", plural(saver.other_names, "more name"));
     }
@@ -222,30 +226,30 @@ fn save<W: Write>(
     Ok((saved, remarks.exit_code()))
 }
 
-/// Notes one file after the other.
+/// Writes the entries, file by file.
 struct Saver<'a, W: Write> {
     writer: Writer<BufWriter<W>>,
     remarks: &'a Remarks,
     met: Met,
-    /// Files that the snapshot itself is in.
+    /// The files to which the snapshot is written.
     own: Vec<PathBuf>,
     files: u64,
     noted: u64,
     bytes: u64,
-    /// Of files that were noted, or looked at, by their first one.
+    /// The number of further names of processed files.
     other_names: u64,
 }
 
 impl<W: Write> Saver<'_, W> {
-    /// Notes one file.
+    /// Writes the entries of one file.
     ///
     /// # Errors
-    /// If it can't be written; what is wrong with the file is a remark.
+    /// If the snapshot cannot be written. A failure of the file itself is reported on standard error.
     fn take(&mut self, found: &Found, told: Result<Told, Unopened>) -> io::Result<()> {
         let (stat, map) = match told {
             Ok(Ok(told)) => told,
             Ok(Err(why)) => {
-                let why = format_args!("not noted: {why}");
+                let why = format_args!("not saved: {why}");
                 self.remarks.failure(&found.path, why);
                 return Ok(());
             }
@@ -283,7 +287,7 @@ impl<W: Write> Saver<'_, W> {
     }
 }
 
-/// What is cached of a file.
+/// Queries the cached ranges of a file.
 fn look(found: &Found) -> Result<Told, Unopened> {
     let (file, stat) = found.open()?;
     Ok(match page_map(&file, 0..u64::MAX) {

@@ -1,8 +1,7 @@
-//! The snapshot of a page cache: its shape, how it is written, and how one is read that anybody may
-//! have written.
+//! The snapshot format, its writer, and its reader. The reader does not trust its input.
 //!
-//! It is read line by line and never held as a whole. What is no snapshot, or not all of one, is
-//! refused before anything is done; an entry that makes no sense costs only itself.
+//! A snapshot is read line by line and is never held in memory as a whole. A file that is not a complete
+//! snapshot is refused before any entry is used. An invalid entry is skipped.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -22,11 +21,11 @@ use crate::tree::Found;
 const FORMAT: &str = "nowait cache";
 const VERSION: u64 = 1;
 
-/// Ranges on one line; a file with more has several lines.
+/// The maximum number of ranges on one line. A file with more ranges has several lines.
 pub const MOST_RANGES: usize = 65_536;
-/// Longer than any line that is written: every range takes at most 42 bytes.
+/// The maximum length of a line in bytes. Written lines are shorter: a range takes at most 42 bytes.
 const MOST_BYTES: u64 = 4 << 20;
-/// No path that the kernel takes is longer, its NUL left aside.
+/// The longest path in bytes that the kernel accepts, without its NUL.
 const PATH_MAX: usize = 4095;
 
 #[derive(Serialize, Deserialize)]
@@ -35,7 +34,7 @@ struct Header {
     version: u64,
 }
 
-/// One file, as it is written.
+/// The entry of one file, as it is written.
 #[derive(Serialize)]
 struct Noted<'a> {
     #[serde(flatten)]
@@ -51,7 +50,7 @@ struct End {
     files: u64,
 }
 
-/// Any line but the first, as it is read.
+/// Any line except the first, as it is read.
 #[derive(Deserialize)]
 struct Line {
     end: Option<End>,
@@ -70,7 +69,7 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins one.
+    /// Writes the header.
     pub fn new(out: W) -> io::Result<Writer<W>> {
         let mut writer = Writer { out, lines: 0 };
         let header = Header {
@@ -81,7 +80,7 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Notes some ranges of one file, at most [`MOST_RANGES`].
+    /// Writes ranges of one file, at most [`MOST_RANGES`].
     pub fn note(&mut self, path: &Path, stamp: &Stamp, ranges: &[(u64, u64)]) -> io::Result<()> {
         self.lines += 1;
         self.line(&Noted {
@@ -93,7 +92,7 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Ends it; gives back what it was written to.
+    /// Writes the end and returns the underlying writer.
     pub fn end(mut self) -> io::Result<W> {
         let files = self.lines;
         self.line(&serde_json::json!({ "end": End { files } }))?;
@@ -107,7 +106,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// A snapshot that was read to its end once, and is whole.
+/// A snapshot that was checked to be complete.
 #[derive(Debug)]
 pub struct Snapshot {
     file: File,
@@ -115,15 +114,15 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Reads all of a snapshot without keeping it.
+    /// Reads a snapshot to its end and checks that it is complete.
     pub fn check(file: File, name: String) -> Result<Snapshot, Problem> {
         let mut snapshot = Snapshot { file, name };
         snapshot.each(|_| Ok::<(), std::convert::Infallible>(()))?;
         Ok(snapshot)
     }
 
-    /// Calls `each` with every entry, from the first on: what is wished for, or what is wrong with
-    /// that one line. An error from `each` ends it, and is no problem.
+    /// Calls `each` with every entry, in order: a wish, or an error for an invalid line. An error from
+    /// `each` ends the iteration, and the result is then `Ok`.
     pub fn each<E>(
         &mut self,
         mut each: impl FnMut(Result<Wish, Bad>) -> Result<(), E>,
@@ -139,7 +138,7 @@ impl Snapshot {
         let mut entries = 0;
         loop {
             let number = entries + 2;
-            let cut_off = "it is cut off: the line that ends a snapshot is missing; save it again";
+            let cut_off = "the snapshot is cut off: its last line is missing; save it again";
             read_line(&mut input, &mut text).map_err(|e| refuse(number, &e))?;
             if text.is_empty() {
                 return Err(refuse(number, &cut_off));
@@ -149,8 +148,8 @@ impl Snapshot {
                 Ok(Line { end: Some(end), .. }) => {
                     if end.files != entries {
                         let why = format!(
-                            "it ends after {entries} entries and says that it has {}: some are \
-                             missing; save it again",
+                            "the snapshot has {entries} entries, and its last line says {}; save it \
+                             again",
                             end.files
                         );
                         return Err(refuse(number, &why));
@@ -159,13 +158,13 @@ impl Snapshot {
                     if text.is_empty() {
                         return Ok(());
                     }
-                    return Err(refuse(number + 1, &"there is something after its end"));
+                    return Err(refuse(number + 1, &"there is data after the end"));
                 }
                 Ok(line) => line.wish(),
-                // Well-formed, and no entry.
+                // Well-formed JSON that is not an entry.
                 Err(e) if e.is_data() => Err(e.to_string()),
                 Err(_) if !text.ends_with(b"\n") => return Err(refuse(number, &cut_off)),
-                Err(e) => return Err(refuse(number, &format_args!("this is no snapshot: {e}"))),
+                Err(e) => return Err(refuse(number, &format_args!("not a snapshot: {e}"))),
             };
             entries += 1;
             let entry = entry.map_err(|why| Bad { line: number, why });
@@ -176,34 +175,33 @@ impl Snapshot {
     }
 }
 
-/// A line that is no entry that could be restored.
+/// An invalid entry.
 #[derive(Debug)]
 pub struct Bad {
     pub line: u64,
     pub why: String,
 }
 
-/// Reads one line with its end, up to the longest that there may be; nothing at the end.
+/// Reads one line, including its newline, of less than [`MOST_BYTES`] bytes. `line` is empty at the end
+/// of the file.
 fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
     input.take(MOST_BYTES).read_until(b'\n', line)?;
     if line.len() as u64 == MOST_BYTES {
-        return Err(io::Error::other(
-            "this is no snapshot: the line is longer than any that is written",
-        ));
+        return Err(io::Error::other("not a snapshot: the line is too long"));
     }
     Ok(())
 }
 
 fn check_header(line: &[u8]) -> Result<(), String> {
     let header: Header = serde_json::from_slice(line)
-        .map_err(|_| "this is no snapshot: its first line does not say so".to_owned())?;
+        .map_err(|_| "not a snapshot: the first line is not a snapshot's header".to_owned())?;
     if header.format != FORMAT {
-        return Err("this is no snapshot: its format is another".into());
+        return Err("not a snapshot: the header names another format".into());
     }
     if header.version != VERSION {
         return Err(format!(
-            "this snapshot has version {}, and this program knows version {VERSION}: save it again, \
+            "the snapshot has version {}, and this program supports version {VERSION}: save it again, \
              or restore it with the program that wrote it",
             header.version
         ));
@@ -212,11 +210,14 @@ fn check_header(line: &[u8]) -> Result<(), String> {
 }
 
 impl Line {
-    /// What it wishes for, if that makes sense.
+    /// The wish of this entry.
+    ///
+    /// # Errors
+    /// A description, if the entry is not valid.
     fn wish(self) -> Result<Wish, String> {
-        let missing = |what: &str| format!("it has no {what}");
+        let missing = |what: &str| format!("the entry has no {what}");
         let path = match (self.path, self.path_hex) {
-            (_, Some(hex)) => bytes_of(&hex).ok_or("its path_hex is no hexadecimal number")?,
+            (_, Some(hex)) => bytes_of(&hex).ok_or("path_hex is not hexadecimal")?,
             (Some(path), None) => path.into_bytes(),
             (None, None) => return Err(missing("path")),
         };
@@ -228,7 +229,7 @@ impl Line {
             inode: self.inode.ok_or_else(|| missing("inode"))?,
         };
         if stamp.size > i64::MAX as u64 {
-            return Err("its size is more than a file can have".into());
+            return Err("the size is larger than the largest possible file".into());
         }
         let ranges = self.ranges.ok_or_else(|| missing("ranges"))?;
         Ok(Wish {
@@ -241,40 +242,40 @@ impl Line {
     }
 }
 
-/// An absolute path that says itself where it leads.
+/// Checks that a path is absolute and has no `.` or `..`.
 fn check_path(path: &Path) -> Result<(), String> {
     let bytes = path.as_os_str().as_bytes();
     let dots = |part: &[u8]| part == b"." || part == b"..";
     if !path.is_absolute() {
-        Err("its path is not absolute".into())
+        Err("the path is not absolute".into())
     } else if bytes.len() > PATH_MAX {
-        Err("its path is longer than any".into())
+        Err(format!("the path is longer than {PATH_MAX} bytes"))
     } else if bytes.contains(&0) {
-        Err("there is a NUL byte in its path".into())
+        Err("the path contains a NUL byte".into())
     } else if bytes.split(|&b| b == b'/').any(dots) {
-        Err("there is `.` or `..` in its path".into())
+        Err("the path contains `.` or `..`".into())
     } else {
         Ok(())
     }
 }
 
-/// Ranges in order, none empty, none over another, all within the file.
+/// Checks that ranges are in order, not empty, do not overlap, and end within the file.
 fn check_ranges(ranges: &[(u64, u64)], size: u64) -> Result<Vec<Range<u64>>, String> {
     if ranges.len() > MOST_RANGES {
-        return Err(format!("it has more than {MOST_RANGES} ranges"));
+        return Err(format!("the entry has more than {MOST_RANGES} ranges"));
     }
     let mut before = 0;
     let mut checked = Vec::with_capacity(ranges.len());
     for &(from, to) in ranges {
-        let range = format_args!("its range {from} to {to}").to_string();
+        let range = format_args!("range {from} to {to}").to_string();
         if from >= to {
             return Err(format!("{range} is empty"));
         }
         if to > size {
-            return Err(format!("{range} is beyond its size {size}"));
+            return Err(format!("{range} is beyond the size {size}"));
         }
         if from < before {
-            return Err(format!("{range} is not behind the one before"));
+            return Err(format!("{range} is not after the previous range"));
         }
         before = to;
         checked.push(from..to);

@@ -1,8 +1,8 @@
-//! What each call costs here: the table of the fincore() thread of 2015, and the ways of today.
+//! Measures the cost of each call: the calls of the fincore() thread of 2015, and today's calls.
 //!
-//! A sample is the mean of a few calls in a row, so that reading the clock weighs little; misses
-//! and handoffs, which take long and vary, are timed one by one. Hits are hits of one page. Misses
-//! are of pages that were evicted, each read once, without readahead beyond what is asked.
+//! A sample is the mean of several successive calls, so that reading the clock has little weight. Misses
+//! and handoffs take longer and vary more; they are timed one by one. A hit reads one cached page. A miss
+//! reads an evicted page, each page once and without readahead.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -21,21 +21,21 @@ use super::subject::Subject;
 use super::trial::{Trials, evict};
 use super::verdict::Engines;
 
-/// Samples of each.
+/// The number of samples of each row.
 const SAMPLES: usize = 300;
-/// Calls in a sample of a quick call.
+/// The number of calls in one sample of a quick call.
 const QUICK: u32 = 16;
-/// The most time that one row may take.
+/// The maximum time for one row.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The read that most rows are about, in bytes.
+/// The length in bytes of the read in most rows.
 const LEN: usize = 4096;
-/// Operations in a batch.
+/// The number of operations in a batch.
 const BATCH: usize = 32;
 
-/// Samples in nanoseconds, or why there are none.
+/// Samples in nanoseconds, or the reason why there are none.
 type Samples = Result<Vec<f64>, &'static str>;
 
-/// The table, and what follows from it.
+/// Measures the table, and computes the break-even hit rates.
 pub fn measure(subject: &Subject, trials: &Trials, engines: &Engines) -> (CostTable, BreakEven) {
     let mut table = CostTable::default();
     let null = quick(|_| rustix::process::getppid().is_some());
@@ -57,7 +57,7 @@ pub fn measure(subject: &Subject, trials: &Trials, engines: &Engines) -> (CostTa
     (table, break_even)
 }
 
-/// Where trying begins to pay, with handoffs by this backend.
+/// The hit rates at which a NOWAIT try begins to pay, with the handoff cost of this backend.
 fn break_even(table: &CostTable, backend: Option<Backend>) -> BreakEven {
     let nowait = (table.median("nowait_4k_hit")).zip(table.median("nowait_4k_miss"));
     let ask_miss = (table.median("cachestat_miss")).or(table.median("mincore_miss"));
@@ -67,12 +67,12 @@ fn break_even(table: &CostTable, backend: Option<Backend>) -> BreakEven {
         Some(Backend::Threads) => table.median("handoff_worker_read_4k"),
         None => None,
     };
-    // Where NOWAIT is refused, asking is the try.
+    // Where NOWAIT reads are refused, the residency query takes the place of the try.
     let trying = nowait
         .or(ask)
         .zip(handoff)
         .map(|((hit, miss), handoff)| Costs { hit, miss, handoff });
-    // What asking first adds to a hit, against what it saves of a miss.
+    // Compares what a query before the read adds to a hit with what it saves on a miss.
     let asking = nowait
         .zip(ask)
         .map(|((hit, miss), (ask_hit, ask_miss))| Costs {
@@ -86,14 +86,14 @@ fn break_even(table: &CostTable, backend: Option<Backend>) -> BreakEven {
     }
 }
 
-const NO_FILE: &str = "there is no file to try";
+const NO_FILE: &str = "there is no file for trials";
 
-/// What it costs to find nothing.
+/// Measures the rows of misses.
 fn misses(table: &mut CostTable, subject: &Subject, trials: &Trials) {
     let cold = |what: &str, why| match subject.file() {
         None => Err(NO_FILE),
-        Some((_, false)) => Err("the file is not ours to evict"),
-        Some(_) if !trials.works("eviction") => Err("nothing can be evicted here"),
+        Some((_, false)) => Err("a user's file is not evicted"),
+        Some(_) if !trials.works("eviction") => Err("pages cannot be evicted here"),
         Some(_) if !trials.works(what) => Err(why),
         Some((file, true)) => Ok(file),
     };
@@ -120,20 +120,20 @@ fn misses(table: &mut CostTable, subject: &Subject, trials: &Trials) {
     );
 }
 
-const NO_CACHESTAT: &str = "cachestat tells nothing here";
-const NO_MINCORE: &str = "mincore tells nothing here";
+const NO_CACHESTAT: &str = "cachestat is not usable here";
+const NO_MINCORE: &str = "mincore is not usable here";
 const NO_NOWAIT: &str = "NOWAIT reads are refused here";
 
-/// The file with the page in the cache that everybody reads.
+/// Returns the file, after reading its first page into the page cache.
 fn warmed(subject: &Subject) -> Result<&File, &'static str> {
     let (file, _) = subject.file().ok_or(NO_FILE)?;
     match rustix::io::pread(file, &mut [0; LEN], 0) {
         Ok(LEN) => Ok(file),
-        _ => Err("the file is shorter than 4 KiB or can't be read"),
+        _ => Err("the file is shorter than 4 KiB or cannot be read"),
     }
 }
 
-/// What it costs to find everything.
+/// Measures the rows of hits.
 fn hits(table: &mut CostTable, file: Result<&File, &'static str>, trials: &Trials) {
     let with = |what: &str, why| match file {
         Ok(_) if !trials.works(what) => Err(why),
@@ -166,7 +166,7 @@ fn hits(table: &mut CostTable, file: Result<&File, &'static str>, trials: &Trial
     let asked = match (stat, core) {
         (Ok(file), _) => asking_and(Source::Cachestat, file, true, |buf| self::pread(file, buf)),
         (_, Ok(file)) => asking_and(Source::Mincore, file, true, |buf| self::pread(file, buf)),
-        (Err(_), Err(_)) => file.and(Err("neither cachestat nor mincore tells anything here")),
+        (Err(_), Err(_)) => file.and(Err("neither cachestat nor mincore is usable here")),
     };
     let label = "fincore + pread 4 KiB, hit";
     table.row("ask_pread_4k_hit", label, Some(1755), asked);
@@ -182,7 +182,7 @@ fn preadv(file: &File, buf: &mut [u8]) -> bool {
     rustix::io::preadv(file, &mut [IoSliceMut::new(buf)], 0) == Ok(len)
 }
 
-/// What it costs to have somebody else do it, and to be told.
+/// Measures the handoff to a worker or an owner, including the wait for the completion.
 fn handoffs(table: &mut CostTable, handle: &Result<Handle, &'static str>) {
     let rows = [
         (
@@ -203,8 +203,8 @@ fn handoffs(table: &mut CostTable, handle: &Result<Handle, &'static str>) {
         let engine = Options::new().backend(backend).build();
         let engine = match &engine {
             Ok(engine) if engine.backend() == backend => Ok(engine),
-            Ok(_) => Err("NOWAIT_BACKEND insists on the other backend"),
-            Err(_) => Err("such an engine can't be had here"),
+            Ok(_) => Err("NOWAIT_BACKEND selects the other backend"),
+            Err(_) => Err("this backend is not available here"),
         };
         let through = |load: &Load<'_>| {
             let engine = engine?;
@@ -223,11 +223,11 @@ fn handoffs(table: &mut CostTable, handle: &Result<Handle, &'static str>) {
     }
 }
 
-/// What it costs to use a ring oneself.
+/// Measures a local engine, which is driven by this thread.
 fn ring(table: &mut CostTable, handle: &Result<Handle, &'static str>) {
     let engine = match LocalEngine::new() {
         Ok(engine) if engine.backend() == Backend::Uring => Ok(RefCell::new(engine)),
-        Ok(_) | Err(_) => Err("there is no ring here"),
+        Ok(_) | Err(_) => Err("io_uring is not available here"),
     };
     let through = |load: &Load<'_>, batch: usize| {
         let mut engine = engine.as_ref().map_err(|why| *why)?.borrow_mut();
@@ -262,9 +262,9 @@ fn ring(table: &mut CostTable, handle: &Result<Handle, &'static str>) {
     );
 }
 
-/// What an engine is given to do: nothing, or a cached read. Buffers are used again.
+/// The operation to measure: a no-op or a cached read. Buffers are reused.
 ///
-/// The read is a `Readv`: a `Read` might be served before it gets to where it is to be measured.
+/// The read is a `Readv`, because a `Read` may be completed in the calling thread before the handoff.
 struct Load<'a> {
     handle: Option<&'a Handle>,
     spare: RefCell<Vec<Vec<nowait::buffer::Buffer>>>,
@@ -294,7 +294,7 @@ impl<'a> Load<'a> {
         Readv::new(handle, buffers, 0).into()
     }
 
-    /// Whether all went well.
+    /// Takes the buffers back. Returns true if all operations succeeded.
     fn took(&self, done: impl IntoIterator<Item = nowait::Completion>) -> bool {
         let want = if self.handle.is_some() { LEN } else { 0 };
         done.into_iter().all(|completion| {
@@ -306,41 +306,41 @@ impl<'a> Load<'a> {
     }
 }
 
-/// Asking this source, ready to be asked, whether the page is there: as strict reads ask. Only a yes
-/// of cachestat's is a lone system call, the rest look at the file's size as well.
+/// Measures the residency query of strict reads with this source. A positive answer of cachestat takes one
+/// system call; other answers query the file's size, too.
 fn asking(source: Source, file: &File, want: bool) -> Samples {
     asking_and(source, file, want, |_| true)
 }
 
-/// The same, and then something else.
+/// Measures the residency query followed by another call.
 fn asking_and(
     source: Source,
     file: &File,
     want: bool,
     then: impl Fn(&mut [u8; LEN]) -> bool,
 ) -> Samples {
-    let probe = Probe::only(source, file).map_err(|_| "the file can't be asked about")?;
+    let probe = Probe::only(source, file).map_err(|_| "the file cannot be queried")?;
     quick(|buf| {
         let answer = probe.is_resident(0, LEN as u64);
         matches!(answer, Ok(Answer::Known { value, .. }) if value == want) && then(buf)
     })
 }
 
-/// NOWAIT reads of pages that are not there, each of another page, and each with an idle device:
-/// what the last one started has come in.
+/// Measures NOWAIT reads of pages that are not cached. Each read is of another page and begins with an idle
+/// device, because the readahead of the previous try has completed.
 fn nowait_misses(file: &File) -> Samples {
     let page = rustix::param::page_size() as u64;
     let pages = file.metadata().map_or(0, |meta| meta.len()) / page;
     let begun = Instant::now();
     let mut samples = Vec::new();
     let mut buf = [0; LEN];
-    // An odd stride meets each page of a power of two once, never the next one.
+    // The number of pages is a power of two. An odd stride visits each page once and no successive pages.
     for i in 0..pages {
         let offset = (i * 77 % pages) * page;
         let start = Instant::now();
         let got = read::with_flags(file, &mut buf, offset, RwFlags::NOWAIT);
         let ns = ns(start);
-        // Only those that found nothing: a fast device brings some in time.
+        // Only misses are counted. A fast device may have delivered the page in time.
         if got.is_err_and(|e| e.errno() == Some(Errno::AGAIN.raw_os_error())) {
             samples.push(ns);
         }
@@ -352,15 +352,15 @@ fn nowait_misses(file: &File) -> Samples {
     enough(samples)
 }
 
-/// Samples of a call that takes less than some microseconds: each the mean of several. The call
-/// may use the memory it is given.
+/// Samples of a call that takes at most some microseconds. A sample is the mean of [`QUICK`] calls. The
+/// call is given a buffer.
 fn quick(call: impl Fn(&mut [u8; LEN]) -> bool) -> Samples {
     let mut buf = [0; LEN];
     let samples = single(|| (0..QUICK).all(|_| call(&mut buf)))?;
     Ok(samples.iter().map(|ns| ns / f64::from(QUICK)).collect())
 }
 
-/// Samples of something that is timed as a whole.
+/// Samples of an action that is timed as a whole.
 fn single(mut act: impl FnMut() -> bool) -> Samples {
     let begun = Instant::now();
     let mut samples = Vec::with_capacity(SAMPLES);
@@ -370,7 +370,7 @@ fn single(mut act: impl FnMut() -> bool) -> Samples {
         let went_well = act();
         let ns = ns(start);
         if !went_well {
-            return Err("it did not work when it was measured");
+            return Err("a call failed during the measurement");
         }
         if i >= warmup {
             samples.push(ns);
@@ -382,10 +382,10 @@ fn single(mut act: impl FnMut() -> bool) -> Samples {
     enough(samples)
 }
 
-/// A median of a handful says nothing.
+/// Returns the samples if there are enough for a median.
 fn enough(samples: Vec<f64>) -> Samples {
     if samples.len() < 20 {
-        Err("too slow, or too few were what was to be measured")
+        Err("too slow, or too few calls had the result to be measured")
     } else {
         Ok(samples)
     }

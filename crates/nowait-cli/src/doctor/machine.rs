@@ -1,4 +1,4 @@
-//! The machine, and what its kernel and this process's sandbox allow.
+//! The machine, and the features that its kernel and this process's sandbox allow.
 
 use nowait::buffer::BufferPool;
 use nowait::capability::Kernel;
@@ -9,7 +9,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::report::{Fact, Facts, Machine};
 
-/// Information, none of which decides anything.
+/// The machine's properties. They are shown but not used for decisions.
 pub fn machine() -> Machine {
     let uname = rustix::system::uname();
     let sysctl = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
@@ -24,7 +24,7 @@ pub fn machine() -> Machine {
     }
 }
 
-/// Every call that the library builds on, tried.
+/// Tries every system call that the library uses.
 pub fn kernel() -> Facts {
     let known = Kernel::get();
     let statx = rustix::fs::statx(CWD, ".", AtFlags::empty(), StatxFlags::BASIC_STATS);
@@ -58,7 +58,7 @@ fn ring_facts(ring: &Ring) -> Vec<Fact> {
             Fact::no(
                 key,
                 label,
-                "not in this kernel; engines use no ring without",
+                "not in this kernel; without it engines do not use a ring",
             )
         }
     };
@@ -75,8 +75,8 @@ fn ring_facts(ring: &Ring) -> Vec<Fact> {
         ),
         feature("io_uring_ext_arg", "  EXT_ARG", ring.ext_arg),
         feature("io_uring_nodrop", "  NODROP", ring.nodrop),
-        capability("io_uring_sqpoll", "  SQPOLL", ring.sqpoll).noting("never used unasked"),
-        capability("io_uring_iopoll", "  IOPOLL", ring.iopoll).noting("a ring can be made with it"),
+        capability("io_uring_sqpoll", "  SQPOLL", ring.sqpoll).noting("used only on request"),
+        capability("io_uring_iopoll", "  IOPOLL", ring.iopoll).noting("used only on request"),
     ];
     facts.extend(engine_facts());
     facts.extend(ring.operations.iter().map(|&(name, has)| {
@@ -84,13 +84,13 @@ fn ring_facts(ring: &Ring) -> Vec<Fact> {
         if has {
             Fact::yes(key, name)
         } else {
-            Fact::no(key, name, "not in this kernel's ring; workers do it")
+            Fact::no(key, name, "not in this kernel's io_uring; done by workers")
         }
     }));
     facts
 }
 
-/// What engines get of what a ring can offer, learnt from small ones that ask for it.
+/// The optional ring features, found by building small engines that request them.
 fn engine_facts() -> Vec<Fact> {
     let plain = Options::new().depth(2).backend(Backend::Uring);
     let asking = match BufferPool::new(1, 4096) {
@@ -104,7 +104,7 @@ fn engine_facts() -> Vec<Fact> {
         match known.as_ref().map(|known| known.get(feature)) {
             Ok(Availability::Available) => Fact::yes(key, label),
             Ok(Availability::Lacking(why)) => Fact::no(key, label, why),
-            Ok(_) => Fact::untried(key, label, "nothing asked for it"),
+            Ok(_) => Fact::untried(key, label, "not requested"),
             Err(why) => Fact::no(key, label, why),
         }
     };
@@ -115,7 +115,7 @@ fn engine_facts() -> Vec<Fact> {
             Feature::HybridPolled,
             &hybrid,
         )
-        .noting("a ring can be made with it"),
+        .noting("used only on request"),
         fact(
             "registered_ring",
             "  registered ring",
@@ -145,7 +145,7 @@ fn engine_facts() -> Vec<Fact> {
     ]
 }
 
-/// What an engine with these options has, and a set of files asked of it; or why there is none.
+/// The features of an engine with these options and a set of registered files, or the error of building it.
 fn features(options: &Options) -> Result<Features, String> {
     let mut engine = options.build_local().map_err(|e| e.to_string())?;
     let _ = engine.file_set(1);

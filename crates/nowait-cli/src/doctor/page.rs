@@ -1,16 +1,16 @@
-//! The report as text for people: at most 80 columns, short sections, colour only on request.
+//! The report as text: at most 80 columns, in sections, with colours if requested.
 
 use std::fmt::{self, Display, Write};
 
 use super::report::{Fact, FalseEnds, Filesystem, Lacking, Report, SEED_BREAK_EVEN};
 
-/// Text is at most this wide.
+/// The maximum width of the text.
 const WIDTH: usize = 80;
-/// Where answers begin.
+/// The column at which answers begin.
 const INDENT: usize = 22;
 
 impl Report {
-    /// For people.
+    /// The report as text.
     pub fn text(&self, style: Style) -> String {
         let mut page = Page {
             text: String::new(),
@@ -26,13 +26,13 @@ impl Report {
     }
 }
 
-/// How text is to look.
+/// The style of the text.
 #[derive(Clone, Copy)]
 pub struct Style {
     pub colour: bool,
 }
 
-/// Text being written. Writing to a `String` can't fail.
+/// Text that is being written. Writing to a `String` cannot fail.
 struct Page {
     text: String,
     style: Style,
@@ -61,7 +61,7 @@ impl Page {
         }
     }
 
-    /// A label and text beside it, broken at words.
+    /// Writes a label and a text beside it. The text is wrapped at words.
     fn beside(&mut self, label: &str, answer: Option<(&str, &str)>, text: &str) {
         let _ = write!(self.text, "  {label:<width$}", width = INDENT - 2);
         let mut column = INDENT.max(label.len() + 3);
@@ -127,9 +127,10 @@ impl Page {
                 .map(|op| op.label.as_str())
                 .collect();
             let (answer, text) = if lacking.is_empty() {
-                ((GREEN, "yes"), format!("all {} that nowait has", ops.len()))
+                let text = format!("all {} that nowait uses", ops.len());
+                ((GREEN, "yes"), text)
             } else {
-                let text = format!("workers do {}", lacking.join(", "));
+                let text = format!("done by workers: {}", lacking.join(", "));
                 ((YELLOW, "no"), text)
             };
             self.beside("  operations", Some(answer), &text);
@@ -137,9 +138,9 @@ impl Page {
         let m = &report.machine;
         if let Some(sysctl) = m.io_uring_disabled {
             let meaning = match sysctl {
-                0 => "0: anybody may",
-                1 => "1: only kernel.io_uring_group and CAP_SYS_ADMIN may",
-                _ => "2: nobody may",
+                0 => "0: all processes may use io_uring",
+                1 => "1: only kernel.io_uring_group and CAP_SYS_ADMIN may use it",
+                _ => "2: disabled for all processes",
             };
             self.beside("io_uring_disabled", None, meaning);
         }
@@ -152,7 +153,7 @@ impl Page {
         self.heading(format_args!("Filesystem of {}", fs.path));
         let name = fs.name.unwrap_or("unknown kind");
         let device = fs.device.as_deref().unwrap_or("unknown");
-        self.beside("it is", None, &format!("{name}, device {device}"));
+        self.beside("type", None, &format!("{name}, device {device}"));
         let why = fs.why.as_deref();
         match (&fs.tried_on, why) {
             (Some(on), None) => self.beside("tried on", None, on),
@@ -172,14 +173,14 @@ impl Page {
             }
             (Some(tested), Some(lies)) => {
                 let text = format!(
-                    "  THIS KERNEL LIES: {lies} of {tested} cold NOWAIT reads said \"end of file\""
+                    "  KERNEL BUG: {lies} of {tested} cold NOWAIT reads returned 0 before the end of file"
                 );
                 let painted = self.painted(RED, text);
                 self.line(painted);
                 self.line(
-                    "  before the end. nowait checks the file's size and is not misled; other",
+                    "  nowait checks the file size and is not affected. Other programs that use",
                 );
-                self.line("  programs that use RWF_NOWAIT here may lose data. Get another kernel.");
+                self.line("  RWF_NOWAIT may lose data with this kernel. Use another kernel.");
             }
             _ => {
                 let why = ends.why.as_deref().unwrap_or("");
@@ -221,20 +222,20 @@ impl Page {
             Some(rate) => self.beside(
                 &percent(rate),
                 None,
-                "By these costs, trying the page cache pays for files that hit it more often than \
-                 this; for others, handing off at once.",
+                "With a higher hit rate, trying the page cache first costs less than an immediate \
+                 handoff to the engine. With a lower one, it costs more.",
             ),
-            None => self.beside("none", None, "what it needs could not be measured"),
+            None => self.beside("unknown", None, "the necessary costs were not measured"),
         }
         if let Some(rate) = report.ask_first_break_even {
             let seed = percent(SEED_BREAK_EVEN);
             let text = format!(
-                "Above this, just trying is cheaper than asking for residency first ({seed} on \
-                 the kernel list in 2015)."
+                "With a higher hit rate, a NOWAIT try costs less than querying residency before a \
+                 read ({seed} on the kernel mailing list in 2015)."
             );
             self.beside(&percent(rate), None, &text);
         }
-        self.heading("What nowait does here");
+        self.heading("Decisions of nowait");
         let backend = report.backend.name.unwrap_or("none");
         let text = format!("{backend}: {}", report.backend.why);
         self.beside("backend", None, &text);
@@ -254,7 +255,7 @@ impl Page {
 }
 
 impl Lacking {
-    /// Labels by reason, in order of first appearance.
+    /// The labels grouped by reason, in the order of their first appearance.
     fn by_reason(&self) -> Vec<(&str, Vec<&str>)> {
         let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
         for (_, label, why) in &self.0 {
@@ -271,7 +272,7 @@ fn percent(rate: f64) -> String {
     format!("{:.0} %", rate * 100.0)
 }
 
-/// A size as people write it; `None` is unlimited.
+/// A size with a unit; `None` is unlimited.
 struct Bytes(Option<u64>);
 
 impl Display for Bytes {
@@ -307,11 +308,7 @@ mod tests {
             false_ends: Some(3),
             why: None,
         });
-        assert!(
-            page.text.contains("THIS KERNEL LIES: 3 of 64"),
-            "{}",
-            page.text
-        );
+        assert!(page.text.contains("KERNEL BUG: 3 of 64"), "{}", page.text);
         assert!(page.text.lines().all(|line| line.len() <= WIDTH));
     }
 

@@ -1,15 +1,15 @@
-//! A spinner on standard error, for people who have waited for more than a second.
+//! A spinner on standard error, shown after one second.
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
 
-/// The spinner; it goes when this is dropped.
+/// A spinner. Dropping it clears it from the terminal.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Hidden at first, and for good if nobody watches.
+    /// A spinner that is hidden for one second, and always if standard error is not a terminal.
     pub fn start() -> Progress {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden())
             .with_style(indicatif::ProgressStyle::default_spinner());
@@ -26,7 +26,7 @@ impl Progress {
         Progress(bar)
     }
 
-    /// What is being done now.
+    /// Sets the message.
     pub fn now(&self, what: &'static str) {
         self.0.set_message(what);
     }

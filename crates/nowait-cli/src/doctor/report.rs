@@ -1,4 +1,4 @@
-//! What was found, in the shapes that become JSON. [`super::page`] makes text of them.
+//! The results, in types that are serialized to JSON. [`super::page`] formats them as text.
 
 use nowait::capability::Capability;
 use rustix::io::Errno;
@@ -7,12 +7,12 @@ use serde::{Serialize, Serializer};
 use super::subject::{On, Subject};
 use super::trial::Trials;
 
-/// Version of the JSON shape.
+/// The version of the JSON format.
 const SHAPE: u32 = 1;
-/// fincore()+pread() against preadv2(), on the kernel list in 2015.
+/// The break-even hit rate of fincore() + pread() and preadv2(), from the kernel mailing list in 2015.
 pub const SEED_BREAK_EVEN: f64 = 0.3;
 
-/// Everything.
+/// All results.
 #[derive(Serialize)]
 pub struct Report {
     pub doctor: u32,
@@ -30,7 +30,7 @@ pub struct Report {
     pub plan: Plans,
 }
 
-/// The machine, for information.
+/// The machine's properties.
 #[derive(Serialize)]
 pub struct Machine {
     pub release: String,
@@ -42,16 +42,16 @@ pub struct Machine {
     pub io_uring_disabled: Option<u32>,
 }
 
-/// One question and its answer.
+/// The result of one trial.
 #[derive(Serialize)]
 pub struct Fact {
     #[serde(skip)]
     pub key: String,
     #[serde(skip)]
     pub label: String,
-    /// `None`: not tried.
+    /// True if it works; `None` if it was not tried.
     pub ok: Option<bool>,
-    /// The reason, or a remark on a "yes".
+    /// The reason, or an additional note if it works.
     pub why: Option<String>,
 }
 
@@ -87,21 +87,21 @@ impl Fact {
         }
     }
 
-    /// It was refused with this errno.
+    /// It failed with this errno.
     pub fn refused(key: impl Into<String>, label: impl Into<String>, errno: i32) -> Fact {
         let why = match Errno::from_raw_os_error(errno) {
             Errno::NOSYS => "not in this kernel, or hidden by a sandbox (ENOSYS)".to_owned(),
             Errno::PERM => "denied by the kernel, a sandbox or a sysctl (EPERM)".to_owned(),
             Errno::ACCESS => "denied (EACCES)".to_owned(),
             Errno::OPNOTSUPP => "refused by this filesystem or kernel (EOPNOTSUPP)".to_owned(),
-            Errno::INVAL => "not known to this kernel, or not for this file (EINVAL)".to_owned(),
-            Errno::NOMEM => "not enough lockable memory, see RLIMIT_MEMLOCK (ENOMEM)".to_owned(),
+            Errno::INVAL => "not supported by this kernel or for this file (EINVAL)".to_owned(),
+            Errno::NOMEM => "not enough lockable memory: see RLIMIT_MEMLOCK (ENOMEM)".to_owned(),
             _ => std::io::Error::from_raw_os_error(errno).to_string(),
         };
         Fact::no(key, label, why)
     }
 
-    /// What a system call gave.
+    /// The result of a system call.
     pub fn tried<T>(key: &str, label: &str, tried: Result<T, Errno>) -> Fact {
         match tried {
             Ok(_) => Fact::yes(key, label),
@@ -109,7 +109,7 @@ impl Fact {
         }
     }
 
-    /// What the library learnt.
+    /// A capability that the library has found.
     pub fn capability(key: &str, label: &str, capability: Capability) -> Fact {
         match capability {
             Capability::Yes => Fact::yes(key, label),
@@ -117,7 +117,7 @@ impl Fact {
         }
     }
 
-    /// With a remark, if it works.
+    /// Adds a note if it works.
     pub fn noting(self, remark: impl Into<String>) -> Fact {
         match self.ok {
             Some(true) => Fact {
@@ -129,7 +129,7 @@ impl Fact {
     }
 }
 
-/// Facts in the order they are shown in; in JSON an object with their keys.
+/// Facts in the order in which they are shown. In JSON they are an object with their keys.
 #[derive(Default)]
 pub struct Facts(pub Vec<Fact>);
 
@@ -159,17 +159,17 @@ pub struct Filesystem {
     pub facts: Facts,
 }
 
-/// What O_DIRECT asks of memory and offsets, in bytes.
+/// The alignment in bytes that O_DIRECT requires for memory and offsets.
 #[derive(Serialize)]
 pub struct Alignment {
     pub memory: u32,
     pub offset: u32,
 }
 
-/// NOWAIT reads that said "end of file" before the end.
+/// The NOWAIT reads that returned 0 before the end of the file.
 #[derive(Default, Serialize)]
 pub struct FalseEnds {
-    /// Reads that found nothing cached.
+    /// The number of reads that were misses.
     pub tested: Option<u64>,
     pub false_ends: Option<u64>,
     pub why: Option<String>,
@@ -185,7 +185,7 @@ impl FalseEnds {
     }
 }
 
-/// What one call costs, in nanoseconds.
+/// The cost of one call in nanoseconds.
 #[derive(Clone, Copy, Serialize)]
 pub struct Spread {
     pub median: f64,
@@ -197,28 +197,28 @@ pub struct Spread {
 pub struct Row {
     pub key: &'static str,
     pub label: &'static str,
-    /// What the fincore() thread of 2015 has for it.
+    /// The cost in nanoseconds in the fincore() thread of 2015.
     pub seed: Option<u32>,
     pub spread: Result<Spread, &'static str>,
 }
 
-/// The table of costs; in JSON an object of what was measured.
+/// The table of costs. In JSON it is an object with the measured rows.
 #[derive(Default)]
 pub struct CostTable {
     pub rows: Vec<Row>,
 }
 
-/// Hit rates at which two ways cost the same.
+/// Hit rates at which two methods cost the same.
 #[derive(Clone, Copy)]
 pub struct BreakEven {
-    /// Trying, and handing off at once.
+    /// A NOWAIT try, and an immediate handoff.
     pub trying: Option<f64>,
-    /// Trying, and asking for residency first.
+    /// A NOWAIT try, and a residency query before the read.
     pub asking: Option<f64>,
 }
 
 impl CostTable {
-    /// Adds a row: samples in nanoseconds, or why there are none.
+    /// Adds a row: samples in nanoseconds, or the reason why there are none.
     pub fn row(
         &mut self,
         key: &'static str,
@@ -243,7 +243,7 @@ impl CostTable {
         });
     }
 
-    /// The median of a row that was measured.
+    /// The median of a measured row.
     pub fn median(&self, key: &str) -> Option<f64> {
         let row = self.rows.iter().find(|row| row.key == key)?;
         Some(row.spread.as_ref().ok()?.median)
@@ -265,7 +265,7 @@ impl Serialize for CostTable {
     }
 }
 
-/// What was not measured, and why.
+/// The key, label and reason of each row that was not measured.
 pub struct Lacking(pub Vec<(&'static str, &'static str, &'static str)>);
 
 impl Serialize for Lacking {
@@ -274,7 +274,7 @@ impl Serialize for Lacking {
     }
 }
 
-/// What carries an engine's operations.
+/// The backend of an engine with default options, and why it was chosen.
 #[derive(Serialize)]
 pub struct Backend {
     pub name: Option<&'static str>,
@@ -287,13 +287,13 @@ pub struct Plans {
     pub eager: Option<String>,
     pub strict: Option<String>,
     pub why: String,
-    /// The reason for each alone.
+    /// The reason for the eager plan and the reason for the strict plan.
     #[serde(skip)]
     pub whys: [Option<&'static str>; 2],
 }
 
 impl Report {
-    /// All that was found, put together.
+    /// The report of these results.
     pub fn new(
         machine: Machine,
         kernel: Facts,
@@ -307,7 +307,7 @@ impl Report {
         let (tried_on, why) = match &subject.on {
             On::Temporary(_, dir) => (Some(format!("a temporary file in {}", dir.display())), None),
             On::Itself(why) => (
-                Some("the file itself, read only".to_owned()),
+                Some("the file itself, read-only".to_owned()),
                 Some(why.clone()),
             ),
             On::Nothing(why) => (None, Some(why.clone())),

@@ -1,5 +1,5 @@
-//! The file that things are tried on: a temporary one where the user's files are, or, where none
-//! can be made, the user's own file, which is then only read.
+//! The file for the trials: a temporary file in the user's directory. If it cannot be created, the user's
+//! file is used, and it is only read.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,44 +9,47 @@ use std::path::{Path, PathBuf};
 use nowait::filesystem::Filesystem;
 use rustix::fs::{Advice, AtFlags, CWD, Mode, OFlags, StatxFlags};
 
-/// How many pages a temporary file has: enough for some hundred cold reads, few enough to write
-/// within a moment.
+/// The number of pages of a temporary file: enough for some hundred cold reads, and few enough to be
+/// written quickly.
 const PAGES: u64 = 512;
 
-/// What is examined.
+/// The examined path, and the file for the trials.
 pub struct Subject {
-    /// As the user named it.
+    /// The path as the user gave it.
     pub path: PathBuf,
-    /// The path itself, open for reading if it may be.
+    /// The file at the path, if it could be opened for reading.
     given: Option<File>,
-    /// What things are tried on.
+    /// The file for the trials.
     pub on: On,
     handle: Option<nowait::Handle>,
 }
 
-/// What things are tried on.
+/// The file for the trials.
 pub enum On {
-    /// A temporary file of ours: it may be written and evicted.
+    /// A temporary file, and its directory. The file may be written and evicted.
     Temporary(File, PathBuf),
-    /// The path itself, and why no temporary file.
+    /// The file at the path, and the reason why there is no temporary file.
     Itself(String),
-    /// Nothing, and why.
+    /// No file, and the reason.
     Nothing(String),
 }
 
 impl Subject {
-    /// Finds out what can be tried for `path`. Fails if there is no such file or directory.
+    /// Finds the file for the trials of `path`.
+    ///
+    /// # Errors
+    /// If there is no file or directory at `path`.
     pub fn find(path: &Path) -> Result<Subject, String> {
         let real = path.canonicalize().map_err(|e| {
             let hint = match e.kind() {
                 std::io::ErrorKind::NotFound => "name a file or directory that exists",
-                _ => "name one that you may reach",
+                _ => "name one that you may access",
             };
             format!("{}: {e}; {hint}", path.display())
         })?;
         let meta = real
             .metadata()
-            .map_err(|e| format!("{}: {e}; name one that you may reach", path.display()))?;
+            .map_err(|e| format!("{}: {e}; name one that you may access", path.display()))?;
         if !meta.is_file() && !meta.is_dir() {
             return Err(format!(
                 "{}: neither a file nor a directory; name one of those",
@@ -61,19 +64,19 @@ impl Subject {
         let given = File::open(&real);
         let temporary = if same_mount(&real, dir) {
             temporary(dir)
-                .map_err(|e| format!("no temporary file can be made in {}: {e}", dir.display()))
+                .map_err(|e| format!("cannot create a temporary file in {}: {e}", dir.display()))
         } else {
-            Err("it is mounted by itself, its directory lies elsewhere".into())
+            Err("the file is a mount point, and its directory is on another mount".into())
         };
         let on = match (temporary, &given) {
             (Ok(file), _) => On::Temporary(file, dir.to_owned()),
             (Err(why), Ok(_)) if meta.is_file() => On::Itself(why),
             (Err(why), Err(e)) if meta.is_file() => {
-                On::Nothing(format!("{why}; and {} can't be read: {e}", path.display()))
+                On::Nothing(format!("{why}; cannot read {}: {e}", path.display()))
             }
-            (Err(why), _) => On::Nothing(format!("{why}; name a file there that you may read")),
+            (Err(why), _) => On::Nothing(format!("{why}; name a readable file in it instead")),
         };
-        // To know where a path lies one need not be allowed to read it.
+        // O_PATH finds the filesystem of a path without read permission.
         let identity = match &on {
             On::Temporary(file, _) => file.try_clone().ok().map(OwnedFd::from),
             _ => rustix::fs::open(&real, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok(),
@@ -86,7 +89,7 @@ impl Subject {
         })
     }
 
-    /// The file to try things on, and whether it is ours to write and evict.
+    /// The file for the trials, and true if it may be written and evicted.
     pub fn file(&self) -> Option<(&File, bool)> {
         match &self.on {
             On::Temporary(file, _) => Some((file, true)),
@@ -95,7 +98,7 @@ impl Subject {
         }
     }
 
-    /// The file whose reads the library is to plan: the user's own, if it is one.
+    /// The file whose reads the library plans: the user's file, otherwise the file for the trials.
     pub fn planned(&self) -> Option<&File> {
         let given = self.given.as_ref();
         given
@@ -103,13 +106,13 @@ impl Subject {
             .or(self.file().map(|(file, _)| file))
     }
 
-    /// What the library knows of its filesystem.
+    /// The library's description of the path's filesystem.
     pub fn filesystem(&self) -> Option<&Filesystem> {
         self.handle.as_ref().map(nowait::Handle::filesystem)
     }
 }
 
-/// A file without a name, full of what no filesystem compresses, on its device.
+/// An unnamed file with incompressible data, written to its device.
 fn temporary(dir: &Path) -> std::io::Result<File> {
     let mut file = tempfile::tempfile_in(dir)?;
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -124,13 +127,13 @@ fn temporary(dir: &Path) -> std::io::Result<File> {
         file.write_all(&page)?;
     }
     file.sync_data()?;
-    // One read is to bring one page, so that many cold ones can be made.
+    // Disables readahead, so that each read brings one page and many reads are cold.
     let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
     Ok(file)
 }
 
-/// Whether two paths lie on the same mount (a container may mount a single file). Kernels that do
-/// not say are taken at the device number's word.
+/// Returns true if two paths are on the same mount. A container may mount a single file. On kernels that do
+/// not report the mount ID, the device numbers are compared.
 fn same_mount(one: &Path, other: &Path) -> bool {
     let ask = |path| rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID);
     match (ask(one), ask(other)) {

@@ -1,7 +1,7 @@
-//! What the filesystem does with each flag and question, tried on the subject.
+//! Tries the flags and queries of the filesystem on the subject's file.
 //!
-//! Order matters: residency is asked of pages that were just written, then the file is evicted,
-//! then cold reads look for false ends; what changes the file comes last.
+//! The order matters: residency is queried for pages that were just written, then the file is evicted, and
+//! then cold reads are checked for a false end of file. Trials that change the file come last.
 
 use std::fs::File;
 
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::report::{Alignment, Fact, Facts, FalseEnds};
 use super::subject::{On, Subject};
 
-/// What came out.
+/// The results of the trials.
 #[derive(Default)]
 pub struct Trials {
     pub facts: Facts,
@@ -22,7 +22,7 @@ pub struct Trials {
 }
 
 impl Trials {
-    /// Whether a thing is known to work.
+    /// Returns true if the trial with this key succeeded.
     pub fn works(&self, key: &str) -> bool {
         self.facts
             .get(key)
@@ -30,12 +30,12 @@ impl Trials {
     }
 }
 
-/// How many cold reads look for a false end of file.
+/// The number of cold reads that are checked for a false end of file.
 const COLD_READS: u64 = 64;
-/// What O_DIRECT memory is aligned to at most, here.
+/// The alignment in bytes of the memory for O_DIRECT trials.
 const ALIGN: usize = 65_536;
 
-/// Everything.
+/// Does all trials.
 pub fn all(subject: &Subject) -> Trials {
     let Some((file, ours)) = subject.file() else {
         let On::Nothing(why) = &subject.on else {
@@ -58,9 +58,9 @@ pub fn all(subject: &Subject) -> Trials {
     };
     let evicts = residency[0].ok == Some(true);
     let false_ends = match (ours, nowait_works, evicts) {
-        (false, ..) => FalseEnds::untested("nothing is evicted of a file that is not ours"),
+        (false, ..) => FalseEnds::untested("a user's file is not evicted"),
         (_, false, _) => FalseEnds::untested("NOWAIT reads are refused"),
-        (_, _, false) => FalseEnds::untested("nothing can be evicted"),
+        (_, _, false) => FalseEnds::untested("pages cannot be evicted"),
         _ => false_ends(file, size),
     };
     if ours {
@@ -90,31 +90,31 @@ fn nowait_read(file: &File) -> Fact {
     match read::with_flags(file, &mut [0; 64], 0, RwFlags::NOWAIT) {
         Ok(_) => fact(None),
         Err(e) => match e.errno() {
-            // "Not now" is an answer.
+            // EAGAIN means that the flag is supported.
             Some(errno) if errno == Errno::AGAIN.raw_os_error() => fact(None),
             errno => fact(Some(errno.unwrap_or_default())),
         },
     }
 }
 
-/// Over pages that are in the cache.
+/// Tries a NOWAIT write to cached pages.
 fn nowait_write(file: &File) -> Fact {
     let fact = Fact::yes("nowait_write", "NOWAIT write");
     match write::with_flags(file, &[1; 64], 0, RwFlags::NOWAIT) {
         Ok(_) => fact,
-        Err(e) if e.errno() == Some(Errno::AGAIN.raw_os_error()) => fact.noting("said \"not now\""),
+        Err(e) if e.errno() == Some(Errno::AGAIN.raw_os_error()) => fact.noting("returned EAGAIN"),
         Err(e) => Fact::refused(fact.key, fact.label, e.errno().unwrap_or_default()),
     }
 }
 
-/// Eviction, cachestat and mincore on a file of ours whose pages were just written.
+/// Tries eviction, cachestat and mincore on a temporary file whose pages were just written.
 fn own_residency(file: &File, size: u64) -> [Fact; 3] {
     let pages = size / page();
     let count = || [Source::Cachestat, Source::Mincore].map(|source| counted(source, file, size));
     let warm = count();
     evict(file);
     let cold = count();
-    // Whichever of the two saw pages go is believed; where both are blind a cold read tells.
+    // Eviction works if one of the two calls saw pages disappear, or if a read is then a miss.
     let seen_going = |i: usize| matches!((warm[i], cold[i]), (Ok(1..), Ok(0)));
     let misses = || {
         read::with_flags(file, &mut [0; 64], size / 2, RwFlags::NOWAIT)
@@ -127,7 +127,7 @@ fn own_residency(file: &File, size: u64) -> [Fact; 3] {
         Fact::no(
             "eviction",
             "eviction",
-            "pages stay after FADV_DONTNEED: no cold read can be made",
+            "pages stay after FADV_DONTNEED, so no cold read is possible",
         )
     };
     let truth = |key, i: usize| match (warm[i], cold[i]) {
@@ -135,25 +135,25 @@ fn own_residency(file: &File, size: u64) -> [Fact; 3] {
         (Ok(warm), _) if warm < pages => Fact::no(
             key,
             key,
-            format!("not true: counts {warm} of {pages} pages just written"),
+            format!("wrong: counts {warm} of {pages} pages just written"),
         ),
-        (_, Ok(1..)) if !evicts => Fact::yes(key, key).noting("pages written are counted"),
+        (_, Ok(1..)) if !evicts => Fact::yes(key, key).noting("counts written pages"),
         (_, Ok(cold @ 1..)) => Fact::no(
             key,
             key,
-            format!("not true: counts {cold} of {pages} pages evicted"),
+            format!("wrong: counts {cold} of {pages} evicted pages"),
         ),
-        _ => Fact::yes(key, key).noting("true of pages written and evicted"),
+        _ => Fact::yes(key, key).noting("correct for written and for evicted pages"),
     };
     [eviction, truth("cachestat", 0), truth("mincore", 1)]
 }
 
-/// The same of somebody's file, which is read in one place and never evicted.
+/// Tries cachestat and mincore on a user's file, of which one page is read and none is evicted.
 fn their_residency(file: &File) -> [Fact; 3] {
-    let eviction = Fact::untried("eviction", "eviction", "the file is not ours to evict");
+    let eviction = Fact::untried("eviction", "eviction", "a user's file is not evicted");
     let read = rustix::io::pread(file, &mut [0; 1], 0);
     if !matches!(read, Ok(1)) {
-        let why = "the file is empty or can't be read";
+        let why = "the file is empty or cannot be read";
         return [
             eviction,
             Fact::untried("cachestat", "cachestat", why),
@@ -162,18 +162,18 @@ fn their_residency(file: &File) -> [Fact; 3] {
     }
     let counts = match counted(Source::Cachestat, file, 1) {
         Err(Errno::PERM) => {
-            let why = "denied for a file that one may not write (EPERM)";
+            let why = "denied for a file that you may not write (EPERM)";
             Fact::no("cachestat", "cachestat", why)
         }
         Err(errno) => Fact::refused("cachestat", "cachestat", errno.raw_os_error()),
         Ok(0) => Fact::no(
             "cachestat",
             "cachestat",
-            "not true: misses a page just read",
+            "wrong: does not count a page just read",
         ),
         Ok(_) => Fact::yes("cachestat", "cachestat").noting("counts a page just read"),
     };
-    // No page far beyond the end can be there.
+    // A page far beyond the end of the file cannot be resident.
     let lies = Probe::only(Source::Mincore, file).and_then(|probe| probe.is_untrustworthy());
     let sees = counted(Source::Mincore, file, 1);
     let told = match (lies.map_err(|e| errno_of(&e)), sees) {
@@ -183,22 +183,29 @@ fn their_residency(file: &File) -> [Fact; 3] {
         (Ok(true), _) => Fact::no(
             "mincore",
             "mincore",
-            "not true: for a file that one may not write it calls every page resident",
+            "wrong: reports every page of a file that you may not write as resident",
         ),
-        (_, Ok(0)) => Fact::no("mincore", "mincore", "not true: misses a page just read"),
-        _ => Fact::yes("mincore", "mincore").noting("sees a page just read, none past the end"),
+        (_, Ok(0)) => Fact::no(
+            "mincore",
+            "mincore",
+            "wrong: does not count a page just read",
+        ),
+        _ => Fact::yes("mincore", "mincore")
+            .noting("counts a page just read, and none beyond the end"),
     };
     [eviction, counts, told]
 }
 
-/// How many pages of the first `len` bytes this source counts, whether it is to be believed or not.
+/// The number of pages that this source counts in the first `len` bytes, even if the source is not
+/// trustworthy.
 fn counted(source: Source, file: &File, len: u64) -> Result<u64, Errno> {
     let asked = Probe::only(source, file).and_then(|probe| probe.residency(0..len));
     let answer = asked.map_err(|e| errno_of(&e))?;
     answer.known().map(|sum| sum.cached).ok_or(Errno::NOSYS)
 }
 
-/// A NOWAIT read that finds nothing must not say "end of file" before the end (5.9, 5.10 do).
+/// Checks that a NOWAIT read that is a miss does not return 0 before the end of the file. Linux 5.9 and
+/// 5.10 do.
 fn false_ends(file: &File, size: u64) -> FalseEnds {
     evict(file);
     let stride = (size / page() / COLD_READS).max(1);
@@ -210,7 +217,7 @@ fn false_ends(file: &File, size: u64) -> FalseEnds {
         }
         match read::with_flags(file, &mut [0; 4096], offset, RwFlags::NOWAIT) {
             Ok(0) => (tested, ends) = (tested + 1, ends + 1),
-            // Brought in by its neighbour, or by a device faster than the question.
+            // A hit: a read nearby brought the page, or the device was faster than the read.
             Ok(_) => {}
             Err(_) => tested += 1,
         }
@@ -222,7 +229,7 @@ fn false_ends(file: &File, size: u64) -> FalseEnds {
     }
 }
 
-/// O_DIRECT: one aligned read, and what alignment the kernel asks for where it says so (6.1).
+/// Tries an aligned O_DIRECT read, and queries the required alignment (statx, 6.1).
 fn direct(file: &File) -> (Fact, Option<Alignment>) {
     let fact = Fact::yes("direct", "O_DIRECT");
     let asked = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
@@ -247,16 +254,16 @@ fn direct(file: &File) -> (Fact, Option<Alignment>) {
             );
             (fact.noting(note), alignment)
         }
-        (Ok(_), None) => (fact.noting("the kernel names no alignment"), None),
+        (Ok(_), None) => (fact.noting("the kernel does not report an alignment"), None),
     }
 }
 
-/// Does something with O_DIRECT set on the file.
+/// Runs `act` with O_DIRECT set on the file.
 fn directly<T>(file: &File, act: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     with_status(file, OFlags::DIRECT, act)
 }
 
-/// Does something with a status flag set on the file.
+/// Runs `act` with a status flag set on the file.
 fn with_status<T>(
     file: &File,
     flag: OFlags,
@@ -269,7 +276,7 @@ fn with_status<T>(
     done
 }
 
-/// Whether a read takes a flag; with O_DIRECT if that is where the flag means something.
+/// Tries a read with a flag, with O_DIRECT if `direct`.
 fn read_flag(file: &File, flag: RwFlags, direct: bool) -> Fact {
     let mut memory = Aligned::new();
     let mut act = || errno(read::with_flags(file, memory.first(4096), 0, flag));
@@ -277,7 +284,7 @@ fn read_flag(file: &File, flag: RwFlags, direct: bool) -> Fact {
     flag_fact("read", flag, tried.map(drop), direct)
 }
 
-/// Whether writes take each flag, and do what it says where that shows.
+/// Tries writes with each flag, and checks the effect if it can be observed.
 fn write_flags(file: &File, size: u64, direct: bool) -> Vec<Fact> {
     let mut memory = Aligned::new();
     let len = atomic_unit(file).unwrap_or(4096).min(ALIGN);
@@ -313,7 +320,7 @@ fn write_flags(file: &File, size: u64, direct: bool) -> Vec<Fact> {
     facts
 }
 
-/// The smallest write that the file takes as an atomic one (statx, 6.11).
+/// The smallest atomic write that the file supports, in bytes (statx, 6.11).
 fn atomic_unit(file: &File) -> Option<usize> {
     /// `STATX_WRITE_ATOMIC`.
     const WRITE_ATOMIC: StatxFlags = StatxFlags::from_bits_retain(0x1_0000);
@@ -322,11 +329,11 @@ fn atomic_unit(file: &File) -> Option<usize> {
     told.then_some(statx.stx_atomic_write_unit_min as usize)
 }
 
-/// For a flag whose effect can be seen.
+/// The fact for a flag whose effect can be observed.
 fn shown(flag: RwFlags, tried: Result<bool, Errno>) -> Fact {
     let fact = flag_fact("write", flag, tried.map(drop), false);
     match tried {
-        Ok(false) => Fact::no(fact.key, fact.label, "taken, and ignored"),
+        Ok(false) => Fact::no(fact.key, fact.label, "accepted but ignored"),
         _ => fact,
     }
 }
@@ -342,16 +349,16 @@ fn flag_fact(call: &str, flag: RwFlags, tried: Result<(), Errno>, direct: bool) 
     }
 }
 
-/// Makes every page of a file of ours leave the page cache, as far as the filesystem lets go.
+/// Evicts the pages of a temporary file, as far as the filesystem allows.
 pub fn evict(file: &File) {
-    // A page under I/O stays, and one that a processor has queued: a second time gets those.
+    // Pages under I/O and pages in a processor's queue stay. The second call evicts them.
     for _ in 0..2 {
         let _ = rustix::fs::fdatasync(file);
         let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
     }
 }
 
-/// Memory that O_DIRECT takes.
+/// Memory that is aligned for O_DIRECT.
 struct Aligned(Vec<u8>);
 
 impl Aligned {

@@ -1,4 +1,4 @@
-//! What the library makes of it all: its own engine's backend, its own plan for a file.
+//! The library's decisions: the backend of an engine, and the plans for a file.
 
 use nowait::engine::{Engine, Options};
 use nowait::read::{Plan, Reason};
@@ -7,17 +7,17 @@ use nowait::{File, Mode, Result};
 use super::report::{Backend, Plans};
 use super::subject::Subject;
 
-/// The length of the read that is planned.
+/// The length in bytes of the planned read.
 const LEN: usize = 4096;
 
-/// An engine of each mode, as a program would get it.
+/// An engine of each mode with otherwise default options.
 pub struct Engines {
     pub eager: Result<Engine>,
     strict: Result<Engine>,
 }
 
 impl Engines {
-    /// Starts them.
+    /// Starts the engines.
     pub fn start() -> Engines {
         let start = |mode| Options::new().mode(mode).build();
         Engines {
@@ -42,7 +42,7 @@ pub fn decide(engines: &Engines, subject: &Subject) -> (Backend, Plans) {
     let plan = |engine: &Result<Engine>| {
         let file = subject.planned()?.try_clone().ok()?;
         let file = File::from_fd(file, engine.as_ref().ok()?).ok()?;
-        // What a filesystem refuses is learnt by the first read.
+        // The first read finds out which flags the filesystem refuses.
         let _ = pollster::block_on(file.read_at(vec![0; 1], 0));
         Some(file.plan(LEN))
     };
@@ -52,8 +52,8 @@ pub fn decide(engines: &Engines, subject: &Subject) -> (Backend, Plans) {
         (Some(eager), Some(strict)) => {
             format!("eager: {}; strict: {}", reason(eager), reason(strict))
         }
-        _ if backend.name.is_none() => "no engine can be had".to_owned(),
-        _ => "there is no file to ask about".to_owned(),
+        _ if backend.name.is_none() => "no engine is available".to_owned(),
+        _ => "there is no file to plan for".to_owned(),
     };
     let name = |plan: Option<Plan>| plan.map(|plan| format!("{plan:?}"));
     let plans = Plans {
@@ -65,28 +65,31 @@ pub fn decide(engines: &Engines, subject: &Subject) -> (Backend, Plans) {
     (backend, plans)
 }
 
-/// A plan, and its reason, in words.
+/// A description of a plan and its reason.
 fn reason(plan: Plan) -> &'static str {
     match plan {
         Plan::CacheFirst => {
-            "NOWAIT reads work here, so the caller tries the page cache; the rest goes to the engine"
+            "the calling thread tries a NOWAIT read of the page cache; the rest goes to the engine"
         }
         Plan::AskFirst => {
-            "residency can be asked here, and the caller reads only what is there; the rest goes \
-             to the engine"
+            "the calling thread queries residency and reads only resident pages; the rest goes to \
+             the engine"
         }
-        Plan::Inline => "its files live in memory: a plain read in the caller waits for no device",
+        Plan::Inline => {
+            "the filesystem stores its files in memory, so a read in the calling thread does not \
+             wait for a device"
+        }
         Plan::Queue(Reason::CannotTell) => {
-            "nothing here tells whether a read would wait, so all reads go to the engine"
+            "no call tells here if a read would wait for a device, so all reads go to the engine"
         }
         Plan::Queue(Reason::LowHitRate) => {
-            "few reads of this file find anything cached, so all go to the engine"
+            "few reads of this file are hits, so all reads go to the engine"
         }
         Plan::Queue(Reason::Direct) => {
-            "O_DIRECT reads have no cache to try, so all go to the engine"
+            "O_DIRECT reads do not use the page cache, so all reads go to the engine"
         }
         Plan::Queue(Reason::Batch | Reason::Large | Reason::Special) => {
-            "such reads are the engine's"
+            "reads of this kind go to the engine"
         }
     }
 }

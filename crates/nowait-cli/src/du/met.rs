@@ -1,5 +1,5 @@
-//! What was counted already: a file with several names counts once, and so does what lies below two
-//! of the paths that were given.
+//! The files and directories that were counted. A file with several names counts once, and so does a file
+//! below two of the given paths.
 
 use std::collections::HashSet;
 use std::fs;
@@ -8,8 +8,8 @@ use std::path::Path;
 
 use nowait::Metadata;
 
-/// Remembers only what can be met again. Of ordinary files that is none: they are met again with
-/// their directories, which are remembered if there are several paths.
+/// The counted files and directories that can be found again. Files with one name are not stored: they
+/// can be found again only through their directories, which are stored if several paths were given.
 pub struct Met {
     several: bool,
     any_named: bool,
@@ -17,11 +17,11 @@ pub struct Met {
     directories: HashSet<Id>,
 }
 
-/// Major and minor number of the device, and the inode's.
+/// The device number and the inode number.
 type Id = (u64, u64);
 
 impl Met {
-    /// Nothing yet; whether several paths were given.
+    /// An empty set. `several` is true if several paths were given.
     pub fn new(several: bool) -> Met {
         Met {
             several,
@@ -31,7 +31,7 @@ impl Met {
         }
     }
 
-    /// Whether something that was found is met for the first time.
+    /// Returns true if an entry of a tree is found for the first time.
     pub fn first(&mut self, stat: &Metadata, is_directory: bool) -> bool {
         let id = (stat.dev(), stat.ino());
         if is_directory {
@@ -43,7 +43,7 @@ impl Met {
         }
     }
 
-    /// Whether something whose path was given is.
+    /// Returns true if the file at a given path is found for the first time.
     pub fn first_named(&mut self, path: &Path, stat: &Metadata, is_directory: bool) -> bool {
         if is_directory {
             return self.first(stat, true);

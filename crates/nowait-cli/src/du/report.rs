@@ -1,4 +1,4 @@
-//! What is printed: a line for each directory, or one JSON object that grows.
+//! The output: a line for each directory, or a JSON object printed entry by entry.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -10,27 +10,27 @@ use crate::output::Output;
 use crate::size::Size;
 use crate::terminal::Terminal;
 
-/// A report that has begun.
+/// A report whose beginning is printed.
 pub struct Report {
     out: Output,
     json: bool,
-    /// Sizes are for people.
+    /// True if sizes are rounded, on a terminal.
     rounded: bool,
     lines: u64,
 }
 
-/// Sums over all paths.
+/// The totals over all paths.
 #[derive(Default, Serialize)]
 pub struct Totals {
     pub bytes: u64,
     pub files: u64,
     pub directories: u64,
-    /// Names of files that had been counted.
+    /// The number of further names of counted files.
     pub other_names: u64,
 }
 
 impl Totals {
-    /// One more file or directory.
+    /// Adds a file or directory.
     pub fn count(&mut self, bytes: u64, is_directory: bool) {
         self.bytes += bytes;
         self.directories += u64::from(is_directory);
@@ -53,7 +53,7 @@ struct Sum<'a> {
 }
 
 impl Report {
-    /// Begins it.
+    /// Prints the beginning.
     pub fn begin(terminal: Terminal, json: bool, apparent: bool) -> io::Result<Report> {
         let mut out = Output::new(terminal);
         if json {
@@ -71,7 +71,7 @@ impl Report {
         })
     }
 
-    /// One directory, or file.
+    /// Prints one directory or file.
     pub fn line(&mut self, path: &Path, bytes: u64) -> io::Result<()> {
         self.lines += 1;
         if self.json {
@@ -88,7 +88,7 @@ impl Report {
         }
     }
 
-    /// The end.
+    /// Prints the end.
     pub fn end(mut self, totals: &Totals, failed: u64) -> io::Result<()> {
         if self.json {
             write!(self.out, "\n], \"total\": ")?;

@@ -1,12 +1,13 @@
-//! The directories of a tree whose sums are not known yet.
+//! The directories of a tree whose totals are not complete.
 //!
 //! ```text
-//!  entries of a directory ─► its record: a sum, and the directories in it that were not begun
-//!  nobody has its place any more ─► over: shown, and added to the one that it is in
+//!  entries of a directory ─► its record: a sum, and its subdirectories without a record
+//!  its place has no owner left ─► complete: printed, and added to its parent
 //! ```
-//! A walk mixes directories and does not say when one is over. But it has a directory's [`Place`] for as
-//! long as something of it, or below it, is still to come: when nobody has it any more, all that is in
-//! it was handed out. So what is held is little more than what the walk itself holds.
+//! A walk returns batches of several directories in turns and does not report when a directory is complete.
+//! The walk holds a directory's [`Place`] as long as entries of the directory or below it are to come. When
+//! the place has no owner left, all entries were returned. Memory therefore holds little more than the walk
+//! itself does.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -16,45 +17,46 @@ use std::sync::{Arc, Weak};
 
 use nowait::walk::Place;
 
-/// As many records are no burden: in smaller trees all directories come in order in the end.
+/// The number of records below which complete directories are not searched for. In a tree with fewer
+/// directories, all are printed at the end, sorted.
 const FEW: usize = 4096;
 
-/// The directories that are not over.
+/// The directories that are not complete.
 pub struct Tree {
     root: PathBuf,
-    /// Of the root by itself.
+    /// The size of the root directory alone.
     bytes: u64,
-    /// The deepest that are shown; what is below them is added to them.
+    /// The depth of the deepest shown directories. Entries below are added to these directories.
     depth: usize,
     records: HashMap<Key, Record>,
-    /// Directories that were counted elsewhere.
+    /// Directories that were counted in another tree.
     skipped: HashSet<PathBuf>,
-    /// How many records are looked through for those that are over.
+    /// The number of records from which complete directories are searched for.
     many: usize,
 }
 
-/// Where a directory's place is in memory. As long as a `Weak` is held, no other one is there.
+/// The address of a directory's place. It is not reused as long as the record holds a `Weak`.
 type Key = *const Place;
 
-/// A directory that has been begun.
+/// A directory of which entries were returned.
 struct Record {
     place: Weak<Place>,
     path: PathBuf,
     depth: usize,
     above: Option<Key>,
     bytes: u64,
-    /// Directories in it that have not been begun, and what they take by themselves.
+    /// The names of subdirectories without a record, and the size of each alone.
     below: HashMap<OsString, u64>,
 }
 
-/// A directory that is over.
+/// A complete directory.
 pub struct Over {
     pub path: PathBuf,
-    /// With all that is in it.
+    /// The total of the directory and everything below it.
     pub bytes: u64,
 }
 
-/// What is found of one directory.
+/// Adds the entries of one directory to the record that counts them.
 pub struct Sum<'a> {
     record: &'a mut Record,
     skipped: &'a mut HashSet<PathBuf>,
@@ -63,7 +65,7 @@ pub struct Sum<'a> {
 }
 
 impl Tree {
-    /// Of a root that takes so many bytes by itself.
+    /// The tree of a root directory. `bytes` is the size of the root directory alone.
     pub fn new(root: &Path, bytes: u64, depth: usize) -> Tree {
         Tree {
             root: root.to_owned(),
@@ -75,7 +77,7 @@ impl Tree {
         }
     }
 
-    /// Where to add what was found in a directory; `None` if it is not to be counted.
+    /// The sum for the entries of a directory; `None` if the directory is not to be counted.
     pub fn directory<'a>(&'a mut self, place: &'a Arc<Place>) -> Option<Sum<'a>> {
         if !self.skipped.is_empty() && self.is_skipped(place) {
             return None;
@@ -98,7 +100,7 @@ impl Tree {
         above.any(|place| self.skipped.contains(&**place.path()))
     }
 
-    /// Makes a record of a directory, if there is none.
+    /// Adds a record for a directory, if there is none.
     fn begin(&mut self, place: &Arc<Place>) {
         let key = Arc::as_ptr(place);
         if self.records.contains_key(&key) {
@@ -107,7 +109,7 @@ impl Tree {
         let above = place.parent().map(Arc::as_ptr);
         let bytes = match above {
             None => self.bytes,
-            // One that has taken another's place meanwhile may have been in no batch.
+            // A directory that has replaced another one meanwhile may not have been in a batch.
             Some(above) => {
                 let above = self.records.get_mut(&above);
                 let name = place.path().file_name();
@@ -128,7 +130,8 @@ impl Tree {
         self.records.insert(key, record);
     }
 
-    /// Now and then: directories that are over. Each comes after those in it.
+    /// Removes and returns complete directories if there are many records. A directory comes after its
+    /// subdirectories.
     pub fn over(&mut self) -> Vec<Over> {
         if self.records.len() < self.many {
             return Vec::new();
@@ -138,10 +141,10 @@ impl Tree {
         over
     }
 
-    /// At the end: all that are left.
+    /// All remaining directories, at the end of the walk.
     pub fn rest(mut self) -> Vec<Over> {
         let mut over = self.take(|_| true);
-        // A root that is empty was in no batch.
+        // An empty root was not in a batch.
         if over.last().is_none_or(|last| last.path != self.root) {
             over.push(Over {
                 path: self.root,
@@ -155,7 +158,7 @@ impl Tree {
         let taken = self.records.extract_if(|_, record| is_over(record));
         let mut taken: HashMap<Key, Record> = taken.collect();
         let mut keys: Vec<(usize, Key)> = taken.iter().map(|(key, r)| (r.depth, *key)).collect();
-        // The deepest first: what they take is added to those that they are in.
+        // The deepest directories first, because their totals are added to their parents.
         keys.sort_unstable_by(|a, b| b.cmp(a));
         let mut over = Vec::with_capacity(keys.len());
         for (_, key) in keys {
@@ -186,12 +189,12 @@ impl Tree {
 }
 
 impl Sum<'_> {
-    /// A file.
+    /// Adds a file.
     pub fn add(&mut self, bytes: u64) {
         self.record.bytes += bytes;
     }
 
-    /// A directory, and what it takes by itself.
+    /// Adds a subdirectory. `bytes` is the size of that directory alone.
     pub fn add_directory(&mut self, name: &OsStr, bytes: u64) {
         if self.place.depth() >= self.depth {
             self.record.bytes += bytes;
@@ -200,13 +203,13 @@ impl Sum<'_> {
         }
     }
 
-    /// A directory that was counted elsewhere, with all that is in it.
+    /// Skips a subdirectory that was counted in another tree, and everything below it.
     pub fn skip(&mut self, name: &OsStr) {
         self.skipped.insert(self.place.path().join(name));
     }
 }
 
-/// By name, and a directory after what is in it.
+/// The order by path, except that a directory comes after everything below it.
 fn outwards(a: &Path, b: &Path) -> Ordering {
     match a.cmp(b) {
         Ordering::Less if b.starts_with(a) => Ordering::Greater,

@@ -1,4 +1,4 @@
-//! One file taken out of the page cache: counted before, advised, counted after.
+//! Evicts one file: counts its cached pages, gives the advice, and counts again.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,28 +8,28 @@ use rustix::fs::{Advice, Stat};
 use crate::met::Met;
 use crate::tree::{Found, Unopened};
 
-/// What is to be done with each file.
+/// The action for each file.
 #[derive(Clone, Copy)]
 pub enum How {
-    /// Nothing: it is only looked at.
+    /// No action: its pages are only counted.
     Look,
-    /// FADV_DONTNEED, after its dirty pages were written if that is wanted.
+    /// FADV_DONTNEED. With `flush`, dirty pages are written first.
     Advise { flush: bool },
 }
 
-/// A file that was dealt with.
+/// The result for one file.
 pub struct Done {
     pub stat: Stat,
     pub before: Answer<Residency>,
     pub after: Answer<Residency>,
-    /// Whether it lies in memory; asked only if something stayed.
+    /// True if pages stayed and the filesystem stores its files in memory.
     pub in_memory: bool,
 }
 
-/// Does it; nothing if the file was done under another name.
+/// Evicts a file. Returns `None` if the file was already processed under another name.
 pub fn evict(found: &Found, how: How, met: &Mutex<Met>) -> Result<Option<Done>, Unopened> {
     let (file, stat) = found.open()?;
-    // What a panic of another thread leaves behind is whole.
+    // A panic of another thread cannot leave the set inconsistent.
     let mut seen = met.lock().unwrap_or_else(PoisonError::into_inner);
     if !seen.first(&stat) {
         return Ok(None);
@@ -60,7 +60,7 @@ pub fn evict(found: &Found, how: How, met: &Mutex<Met>) -> Result<Option<Done>, 
     }))
 }
 
-/// Whether there may be something to write: also where nobody can tell.
+/// Returns true if the file may have pages to write, also if that is unknown.
 fn may_be_dirty(before: Answer<Residency>) -> bool {
     before.known().is_none_or(|known| {
         let clean = known.dirty == Some(0) && known.writeback == Some(0);

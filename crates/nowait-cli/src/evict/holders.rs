@@ -1,5 +1,4 @@
-//! Who maps a file: `/proc/PID/maps` of every process that we may look at, read once, when a first
-//! file asks.
+//! The processes that map a file. `/proc/PID/maps` of every process is read once, on the first query.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,21 +14,21 @@ use crate::proc::{self, Mapping};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Holder {
     pub pid: u32,
-    /// Its name, as far as it is known.
+    /// The process's name; `?` if it is unknown.
     pub command: String,
-    /// Whether it has locked the mapping in memory (mlock(2)).
+    /// True if the process has locked the mapping with mlock(2).
     pub locked: bool,
 }
 
-/// Everybody who maps something.
+/// All processes that map files; `None` before the first query.
 #[derive(Default)]
 pub struct Holders(Option<Known>);
 
 #[derive(Default)]
 struct Known {
-    /// By inode number: the mappings of it.
+    /// The mappings, by inode number.
     mapped: HashMap<u64, Vec<Mapped>>,
-    /// How many processes could not be looked at.
+    /// The number of processes whose maps may not be read.
     unseen: u64,
 }
 
@@ -40,14 +39,14 @@ struct Mapped {
 }
 
 impl Holders {
-    /// Who maps this file.
+    /// The processes that map this file.
     pub fn of(&mut self, file: &Stat, path: &Path) -> Vec<Holder> {
         let known = self.0.get_or_insert_with(Known::look);
         let Some(mapped) = known.mapped.get(&file.st_ino) else {
             return Vec::new();
         };
         let device = (major(file.st_dev), minor(file.st_dev));
-        // btrfs and overlayfs give a file another device here than in stat(2): there the path tells.
+        // On btrfs and overlayfs the device in maps differs from stat(2); the path is compared there.
         let canonical = proc::in_maps(&fs::canonicalize(path).unwrap_or_default());
         let same = |mapped: &&Mapped| mapped.device == device || mapped.path == canonical;
         mapped
@@ -57,7 +56,7 @@ impl Holders {
             .collect()
     }
 
-    /// How many processes could not be looked at; nothing if nobody had to be.
+    /// The number of processes whose maps may not be read; `None` without a query.
     pub fn unseen(&self) -> Option<u64> {
         self.0.as_ref().map(|known| known.unseen)
     }
@@ -70,7 +69,7 @@ impl Known {
         for process in processes {
             let name = process.file_name();
             if let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) {
-                // A process that has ended meanwhile maps nothing.
+                // Other errors mean that the process has ended. It maps nothing.
                 match known.process(pid, &process.path()) {
                     Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => known.unseen += 1,
                     _ => {}
@@ -81,7 +80,7 @@ impl Known {
     }
 
     fn process(&mut self, pid: u32, directory: &Path) -> std::io::Result<()> {
-        // smaps is much dearer than maps, and differs only where something is locked.
+        // Reading smaps costs much more than maps. It is read only for processes with locked memory.
         let status = fs::read(directory.join("status"))?;
         let locks = proc::number_of(&status, "VmLck:").is_some_and(|kib| kib > 0);
         let name = proc::value_of(&status, "Name:").unwrap_or(b"?");

@@ -1,4 +1,4 @@
-//! The parts of the JSON object; its shape is described in [`super`].
+//! The parts of the JSON object. The format is described in [`super`].
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -30,7 +30,7 @@ struct Why<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Of this file.
+    /// The entry for this file.
     pub fn of(row: &'a Row) -> Entry<'a> {
         let counted = row.counted.ok();
         Entry {
@@ -53,7 +53,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// All files.
+/// The totals over all files.
 #[derive(Serialize)]
 pub struct Sum {
     files: u64,
@@ -68,7 +68,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Of all that was counted, and of how many could not be.
+    /// The totals, the number of processes whose maps may not be read, and the number of failures.
     pub fn of(totals: &Totals, unseen: Option<u64>, failed: u64) -> Sum {
         let stayed = totals.by_reason.iter();
         Sum {

@@ -1,4 +1,4 @@
-//! Why pages stayed.
+//! The reasons why pages stayed.
 
 use std::path::PathBuf;
 
@@ -7,16 +7,16 @@ use nowait::residency::{Answer, Reason};
 use super::act::Done;
 use super::holders::{Holder, Holders};
 
-/// A file as it is shown.
+/// One shown file.
 pub struct Row {
     pub path: PathBuf,
     pub size: u64,
-    /// What was counted, in bytes.
+    /// The counts, or the reason why they are unknown.
     pub counted: Result<Counted, Reason>,
     pub why: Vec<Why>,
 }
 
-/// Memory of a file.
+/// A file's memory in the page cache, in bytes.
 #[derive(Clone, Copy)]
 pub struct Counted {
     pub before: u64,
@@ -24,15 +24,15 @@ pub struct Counted {
     pub stayed: u64,
 }
 
-/// One reason, for so many bytes.
+/// One reason, and the number of bytes that stayed for it.
 pub struct Why {
     pub kind: Kind,
     pub bytes: u64,
-    /// Who maps the file, where that is the reason.
+    /// The processes that map the file, if that is the reason.
     pub by: Vec<Holder>,
 }
 
-/// The reasons that there are.
+/// A reason why pages stayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Dirty,
@@ -44,7 +44,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// A stable word.
+    /// The name of the reason in JSON and in the total. It does not change between versions.
     pub fn word(self) -> &'static str {
         match self {
             Kind::Dirty => "dirty",
@@ -56,25 +56,25 @@ impl Kind {
         }
     }
 
-    /// For people, with what one can do about it.
+    /// A description, with the option that helps.
     pub fn text(self) -> &'static str {
         match self {
             Kind::Dirty => "dirty: --flush writes it first",
             Kind::Writeback => "being written: --flush waits for that",
             Kind::Mapped => "mapped by",
-            Kind::Memory => "lies in memory: there is no other place for it",
+            Kind::Memory => "stored in memory only (tmpfs)",
             Kind::Held => {
-                "held: in use by the kernel, read again, or mapped by a process that is not yours to see"
+                "held: used by the kernel, read again, or mapped by a process whose maps you may not read"
             }
             Kind::Mixed => {
-                "dirty, being written or in use: here they can't be told apart; try --flush"
+                "dirty, being written or in use (cannot be told apart without cachestat): try --flush"
             }
         }
     }
 }
 
 impl Row {
-    /// What there is to say of a file. In a dry run, of what would stay.
+    /// The row for a file. In a dry run it predicts what would stay.
     pub fn new(path: PathBuf, done: &Done, dry_run: bool, holders: &mut Holders) -> Row {
         let size = done.stat.st_size as u64;
         let (before, after) = match (done.before, done.after) {
@@ -133,7 +133,7 @@ impl Row {
         }
     }
 
-    /// Whether something stayed, or nobody can say.
+    /// Returns true if pages stayed or the residency is unknown.
     pub fn is_news(&self) -> bool {
         self.counted.map_or(true, |counted| counted.stayed > 0)
     }

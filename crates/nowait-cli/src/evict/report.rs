@@ -1,4 +1,4 @@
-//! What is printed: text, or one JSON object that grows file by file.
+//! The output: text or a JSON object, printed file by file.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use crate::output::Output;
 use crate::size::Size;
 use crate::unknown::Unknowns;
 
-/// The sum over files, in bytes.
+/// The totals over all files. Sizes are in bytes.
 #[derive(Default)]
 pub struct Totals {
     pub files: u64,
@@ -23,7 +23,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// One more file.
+    /// Adds a file.
     pub fn add(&mut self, row: &Row) {
         self.files += 1;
         match row.counted {
@@ -41,7 +41,7 @@ impl Totals {
     }
 }
 
-/// A report that has begun.
+/// A report whose beginning is printed.
 pub struct Report {
     out: Output,
     json: bool,
@@ -50,7 +50,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Begins it.
+    /// Prints the beginning.
     pub fn begin(mut out: Output, json: bool, dry_run: bool) -> io::Result<Report> {
         if json {
             let version = env!("CARGO_PKG_VERSION");
@@ -67,7 +67,7 @@ impl Report {
         })
     }
 
-    /// The next file.
+    /// Prints the next file.
     pub fn row(&mut self, row: &Row) -> io::Result<()> {
         let path = Shown(&row.path);
         if self.json {
@@ -91,21 +91,21 @@ impl Report {
         Ok(())
     }
 
-    /// One reason, below its file.
+    /// Prints one reason below its file.
     fn why(&mut self, why: &Why) -> io::Result<()> {
         let (bytes, text) = (Size(why.bytes).to_string(), why.kind.text());
         write!(self.out, "{bytes:>10} {text}")?;
         for (i, holder) in why.by.iter().enumerate() {
             let comma = if i > 0 { "," } else { "" };
             let locked = if holder.locked { ", locked" } else { "" };
-            // A process can call itself anything.
+            // A process's name may contain any bytes.
             let command = Shown(holder.command.as_ref());
             write!(self.out, "{comma} {command} ({}{locked})", holder.pid)?;
         }
         writeln!(self.out)
     }
 
-    /// The end: the sum over all files, and what nobody can say.
+    /// Prints the total, and what is unknown.
     pub fn end(mut self, totals: &Totals, unseen: Option<u64>, failed: u64) -> io::Result<()> {
         if self.json {
             write!(self.out, "\n], \"total\": ")?;
@@ -137,7 +137,10 @@ impl Report {
             && totals.by_reason.contains_key(&Kind::Held)
         {
             let processes = plural(unseen, "process");
-            writeln!(self.out, "not seen: what {processes} may have mapped of it")?;
+            writeln!(
+                self.out,
+                "not examined: the maps of {processes}, which may map held pages"
+            )?;
         }
         self.out.flush()
     }

@@ -1,4 +1,4 @@
-//! The parts of the JSON object; its shape is described in [`super`].
+//! The parts of the JSON object. The format is described in [`super`].
 
 use nowait::residency::Answer;
 use serde::Serialize;
@@ -32,7 +32,7 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Of this file.
+    /// The entry for this file.
     pub fn of(row: &'a Row) -> Entry<'a> {
         let looked = &row.looked;
         let (known, source, unknown) = match looked.answer {
@@ -56,13 +56,13 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// One after the other: a file can have a million of them.
+/// Serializes ranges one by one, because a file can have a million of them.
 fn ranges<S: Serializer>(picture: &Picture, to: S) -> Result<S::Ok, S::Error> {
     let ranges = picture.ranges().into_iter().flatten();
     to.collect_seq(ranges.map(|range| [range.start, range.end]))
 }
 
-/// All files.
+/// The totals over all files.
 #[derive(Serialize)]
 pub struct Sum {
     files: u64,
@@ -79,7 +79,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Of all that was counted, and of how many could not be.
+    /// The totals, and the number of failures.
     pub fn of(totals: &Totals, failed: u64) -> Sum {
         Sum {
             files: totals.files,

@@ -1,4 +1,4 @@
-//! A line of the table.
+//! One line of the table.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::row::{Looked, bytes};
 use super::totals::Totals;
 use crate::size::Size;
 
-/// The cells of a line, but for the path.
+/// The cells of a line without the path.
 pub struct Line {
     size: String,
     cached: String,
@@ -21,7 +21,7 @@ pub struct Line {
 const UNKNOWN: &str = "?";
 
 impl Line {
-    /// What the columns are.
+    /// The names of the columns.
     pub fn heading() -> Line {
         let [size, cached, share, dirty, writeback, source] =
             ["SIZE", "CACHED", "%", "DIRTY", "WRITEBACK", "SOURCE"].map(String::from);
@@ -35,7 +35,7 @@ impl Line {
         }
     }
 
-    /// Of one file.
+    /// The line for one file.
     pub fn of(looked: &Looked) -> Line {
         let size = Size(looked.size()).to_string();
         let Answer::Known { value, source } = looked.answer else {
@@ -59,9 +59,9 @@ impl Line {
         }
     }
 
-    /// Of all files together, as far as it is known.
+    /// The line for the total of all files.
     pub fn of_all(totals: &Totals) -> Line {
-        // What is known of some files is not known of all, but more than nothing.
+        // If only some files have known dirty pages, the sum is a lower bound.
         let at_least = |pages| match totals.dirty_unknown {
             0 => memory(Some(pages)),
             _ if totals.dirty_unknown == totals.files => memory(None),
@@ -95,12 +95,12 @@ impl fmt::Display for Line {
     }
 }
 
-/// The memory of so many pages.
+/// The memory of a number of pages; `None` is unknown.
 fn memory(pages: Option<u64>) -> String {
     pages.map_or(UNKNOWN.into(), |pages| Size(bytes(pages)).to_string())
 }
 
-/// Never 100% of what is not whole, nor 0% of what is not nothing.
+/// The share in percent. 100% means all pages and 0% means none; other shares are not rounded to them.
 fn share(cached: u64, pages: u64) -> String {
     match (cached, pages) {
         (_, 0) => "-".into(),

@@ -1,4 +1,4 @@
-//! What is printed: a table that grows file by file, or one JSON object that does.
+//! The output: a table or a JSON object, printed file by file.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use crate::name::{Shown, plural};
 use crate::output::Output;
 use crate::size::Size;
 
-/// A report that has begun.
+/// A report whose beginning is printed.
 pub struct Report {
     out: Output,
     json: bool,
@@ -18,7 +18,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Begins it.
+    /// Prints the beginning.
     pub fn begin(mut out: Output, json: bool) -> io::Result<Report> {
         if json {
             let (version, page) = (env!("CARGO_PKG_VERSION"), bytes(1));
@@ -30,7 +30,7 @@ impl Report {
         Ok(Report { out, json, rows: 0 })
     }
 
-    /// The next file.
+    /// Prints the next file.
     pub fn row(&mut self, row: &Row) -> io::Result<()> {
         if self.json {
             let comma = if self.rows > 0 { "," } else { "" };
@@ -47,7 +47,7 @@ impl Report {
         Ok(())
     }
 
-    /// The end: the sum over all files, and what is not in it.
+    /// Prints the total, and what is not included in it.
     pub fn end(mut self, totals: &Totals, failed: u64) -> io::Result<()> {
         if self.json {
             write!(self.out, "\n], \"total\": ")?;
@@ -69,22 +69,19 @@ impl Report {
             let files = plural(totals.dirty_unknown, "file");
             writeln!(
                 self.out,
-                "not counted: dirty pages of {files}: mincore can't tell"
+                "not counted: dirty pages of {files}: mincore does not report them"
             )?;
         }
         if totals.unasked > 0 {
             let size = Size(bytes(totals.unasked));
             writeln!(
                 self.out,
-                "not asked: {size} of large holes, taken as not cached"
+                "not queried: {size} of large holes, counted as not cached"
             )?;
         }
         if totals.other_names > 0 {
             let names = plural(totals.other_names, "other name");
-            writeln!(
-                self.out,
-                "not in the total: {names} of files counted before"
-            )?;
+            writeln!(self.out, "not in the total: {names} of counted files")?;
         }
         self.out.flush()
     }

@@ -1,4 +1,4 @@
-//! One file: what was asked about it, and what was said.
+//! The residency of one file.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -10,22 +10,22 @@ use super::strip;
 use crate::terminal::Terminal;
 use crate::tree::{Found, Unopened};
 
-/// A file as it is shown.
+/// One shown file.
 pub struct Row {
     pub path: PathBuf,
-    /// Whether it is met for the first time.
+    /// False if the file was already counted under another name.
     pub counted: bool,
     pub looked: Looked,
 }
 
-/// What a look at a file brought.
+/// The result of querying one file.
 pub struct Looked {
     pub stat: Stat,
     pub answer: Answer<Residency>,
     pub picture: Picture,
 }
 
-/// Whether and how it is to be shown where the cached pages are.
+/// The form in which cached ranges are shown.
 #[derive(Clone, Copy)]
 pub enum Drawing {
     None,
@@ -33,7 +33,7 @@ pub enum Drawing {
     Ranges,
 }
 
-/// Where the cached pages are.
+/// The cached ranges of a file, as they are shown.
 pub enum Picture {
     None,
     Strip(String),
@@ -46,19 +46,19 @@ impl Looked {
         self.stat.st_size as u64
     }
 
-    /// Memory that the file has in the page cache, in bytes; 0 if nobody knows.
+    /// The file's memory in the page cache in bytes; 0 if it is unknown.
     pub fn cached_bytes(&self) -> u64 {
         self.answer.known().map_or(0, |known| bytes(known.cached))
     }
 }
 
 impl Picture {
-    /// Whether there are no ranges to be shown.
+    /// Returns true if there are no ranges to show.
     pub fn has_no_ranges(&self) -> bool {
         !matches!(self, Picture::Ranges(_))
     }
 
-    /// The cached byte ranges, if they were asked for and are known.
+    /// The cached byte ranges, if they were requested and are known.
     pub fn ranges(&self) -> Option<impl Iterator<Item = Range<u64>> + '_> {
         match self {
             Picture::Ranges(map) => Some(map.resident()),
@@ -67,7 +67,7 @@ impl Picture {
     }
 }
 
-/// Opens a file and asks about all of it.
+/// Opens a file and queries the residency of all its pages.
 pub fn look(found: &Found, drawing: Drawing) -> Result<Looked, Unopened> {
     let (file, stat) = found.open()?;
     let probe = Probe::new(&file)?;
@@ -87,7 +87,7 @@ pub fn look(found: &Found, drawing: Drawing) -> Result<Looked, Unopened> {
     })
 }
 
-/// The memory of so many pages.
+/// The size of a number of pages in bytes.
 pub fn bytes(pages: u64) -> u64 {
     pages * rustix::param::page_size() as u64
 }

@@ -1,10 +1,10 @@
-//! A file's residency as a strip: from its first byte to its last, as wide as the terminal.
+//! Draws a file's residency as a strip that is as wide as the terminal.
 
 use nowait::residency::PageMap;
 
 use crate::terminal::Terminal;
 
-/// Of none, less than a third, less than two thirds, less than all, all.
+/// The characters for a cached share of: none, less than a third, less than two thirds, less than all, all.
 const BLOCKS: [char; 5] = ['·', '░', '▒', '▓', '█'];
 const ASCII: [char; 5] = ['.', '-', '=', '+', '#'];
 
@@ -13,7 +13,7 @@ const YELLOW: &str = "33";
 const GREEN: &str = "32";
 const COLOURS: [&str; 5] = [DIM, YELLOW, YELLOW, YELLOW, GREEN];
 
-/// Draws it, without a line break.
+/// Returns the strip without a line break.
 pub fn draw(map: &PageMap, terminal: Terminal) -> String {
     // The brackets take two columns.
     let levels = levels(map, terminal.width.max(3) - 2);
@@ -34,10 +34,11 @@ pub fn draw(map: &PageMap, terminal: Terminal) -> String {
     strip
 }
 
-/// How much of each of so many equal parts of the file is cached: 0 none of it, 4 all of it.
+/// The levels of the file's parts: the file is divided into `cells` equal parts, and the level of a part
+/// is an index of [`BLOCKS`], 0 if no byte of it is cached and 4 if all are.
 fn levels(map: &PageMap, cells: usize) -> Vec<usize> {
-    // In units of which a byte of the file has as many as there are cells, and a cell as many as
-    // the file has bytes: so each boundary is a whole number.
+    // A unit is chosen so that a byte has as many units as there are cells, and a cell has as many units
+    // as the file has bytes. All boundaries are then whole numbers.
     let per_byte = cells as u128;
     let per_cell = u128::from(map.range().end);
     let mut covered = vec![0; cells];

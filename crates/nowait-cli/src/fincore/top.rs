@@ -1,18 +1,18 @@
-//! The files with the most cached memory, of any number of files.
+//! Selects the files with the most cached memory.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use super::row::Row;
 
-/// Keeps so many rows and no more.
+/// The rows with the most cached memory, at most `most` of them.
 pub struct Top {
     most: usize,
     heap: BinaryHeap<Reverse<Ranked>>,
 }
 
 impl Top {
-    /// For this many.
+    /// An empty selection of at most `most` rows.
     pub fn new(most: usize) -> Top {
         Top {
             most,
@@ -20,8 +20,8 @@ impl Top {
         }
     }
 
-    /// Keeps a file if it is among the first. A file's second name is not, nor one of which nothing
-    /// is known to be cached.
+    /// Keeps a row if it is among the first. Rows with another name of a counted file, and rows without
+    /// cached memory, are never kept.
     pub fn consider(&mut self, row: Row) {
         let row = Ranked(row);
         if !row.0.counted || row.0.looked.cached_bytes() == 0 {
@@ -36,15 +36,15 @@ impl Top {
         }
     }
 
-    /// What was kept, the file with the most first.
+    /// The kept rows, in descending order of cached memory.
     pub fn into_rows(self) -> impl Iterator<Item = Row> {
-        // Ascending in what is reversed.
+        // Ascending order of reversed rows is descending order of rows.
         self.heap.into_sorted_vec().into_iter().map(|row| row.0.0)
     }
 }
 
-/// A row in the order of cached memory; among equals the path that sorts first is the greater, so
-/// that the answer does not depend on the order of files.
+/// A row, ordered by its cached memory. Among equal rows the path that sorts first is the greater one, so
+/// that the result does not depend on the order of the files.
 struct Ranked(Row);
 
 impl Ord for Ranked {

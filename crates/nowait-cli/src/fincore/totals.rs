@@ -1,11 +1,11 @@
-//! The sum over files. What is unknown is summed apart, with its reason.
+//! The totals over all files. Files of unknown residency are summed separately, by reason.
 
 use nowait::residency::Answer;
 
 use super::row::{Row, bytes};
 use crate::unknown::Unknowns;
 
-/// What was counted.
+/// The totals. Sizes are in bytes; cached, dirty and writeback are in pages.
 #[derive(Default)]
 pub struct Totals {
     pub files: u64,
@@ -14,16 +14,16 @@ pub struct Totals {
     pub cached: u64,
     pub dirty: u64,
     pub writeback: u64,
-    /// Files whose dirty pages nobody can count.
+    /// The number of files whose dirty pages are unknown.
     pub dirty_unknown: u64,
     pub unasked: u64,
     pub unknown: Unknowns,
-    /// Names of files that had been counted.
+    /// The number of further names of counted files.
     pub other_names: u64,
 }
 
 impl Totals {
-    /// Counts a file, if it was not counted before.
+    /// Adds a file, unless it is another name of a counted file.
     pub fn add(&mut self, row: &Row) {
         if !row.counted {
             self.other_names += 1;
@@ -45,7 +45,7 @@ impl Totals {
         }
     }
 
-    /// Memory of all that is known to be cached.
+    /// The cached memory of all files in bytes.
     pub fn cached_bytes(&self) -> u64 {
         bytes(self.cached)
     }

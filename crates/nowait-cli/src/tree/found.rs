@@ -1,11 +1,11 @@
-//! A regular file that was found, and how it is opened. Nothing else is ever opened: a fifo's writer
-//! would be woken, and a device may act.
+//! A regular file that was found, and the code that opens it. Other types of files are never opened:
+//! opening a FIFO wakes its writer, and opening a device may have an effect.
 //!
 //! ```text
 //!  O_PATH: opens nothing ─► fstat: a regular file? ─► the same file for reading, by /proc/self/fd
 //! ```
-//! A file of a tree is opened below the tree's root, through no link: a directory may be replaced by
-//! one after it was listed.
+//! A file of a tree is opened relative to the tree's root, and no symbolic link is followed: a directory
+//! may be replaced by a link after it was listed.
 
 use std::fmt;
 use std::fs::File;
@@ -21,22 +21,22 @@ use rustix::path::DecInt;
 
 use crate::remark::Remarks;
 
-/// A regular file that was found. It may be gone, or be something else, when it is opened.
+/// A regular file that was found. It may be removed or replaced before it is opened.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// As people would write it: below the path of the command line.
+    /// The path as it is shown: it begins with a path of the command line.
     pub path: PathBuf,
-    /// Its inode's number, for whoever wants to go by that; two filesystems may share one.
+    /// The inode number. Files of two filesystems may have the same one.
     pub inode: u64,
-    /// The tree it was found in; `None` if its very path was given.
+    /// The tree in which the file was found; `None` if its path was given.
     tree: Option<Arc<Root>>,
 }
 
-/// Why a file was not opened.
+/// The reason why a file was not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unopened {
     Os(Errno),
-    /// It is something else by now.
+    /// It is not a regular file any more.
     NotRegular,
 }
 
@@ -56,19 +56,19 @@ impl fmt::Display for Unopened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Unopened::Os(errno) => errno.fmt(f),
-            Unopened::NotRegular => f.write_str("it is no regular file any more"),
+            Unopened::NotRegular => f.write_str("not a regular file any more"),
         }
     }
 }
 
-/// For reading; a lease on the file is not waited for.
+/// The flags for opening a file to read. O_NONBLOCK: the open does not wait for a lease to be released.
 const READING: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
 impl Found {
-    /// A file whose very path was given. Links in it are followed.
+    /// A file whose path was given. Symbolic links in the path are followed.
     pub fn named(path: PathBuf, inode: u64) -> Found {
         Found {
             path,
@@ -77,7 +77,7 @@ impl Found {
         }
     }
 
-    /// A file of a tree, with a path below that of the tree's root.
+    /// A file of a tree. `path` begins with the path of the tree's root.
     pub fn of(tree: &Arc<Root>, path: PathBuf, inode: u64) -> Found {
         Found {
             path,
@@ -86,14 +86,14 @@ impl Found {
         }
     }
 
-    /// Opens it for reading, and leaves the access time as it is where it may. Gives its metadata too.
+    /// Opens the file for reading, with O_NOATIME if that is allowed. Returns its metadata, too.
     pub fn open(&self) -> Result<(File, Stat), Unopened> {
         let held = self.resolve(OFlags::PATH | OFlags::CLOEXEC)?;
         let stat = rustix::fs::fstat(&held)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Unopened::NotRegular);
         }
-        // O_NOATIME is for the file's owner alone.
+        // Only the file's owner may use O_NOATIME.
         let file = match self.for_reading(&held, &stat, READING | OFlags::NOATIME) {
             Err(Unopened::Os(Errno::PERM)) => self.for_reading(&held, &stat, READING),
             other => other,
@@ -101,7 +101,7 @@ impl Found {
         Ok((file.into(), stat))
     }
 
-    /// Opens what its path leads to.
+    /// Opens the path.
     fn resolve(&self, flags: OFlags) -> Result<OwnedFd, Unopened> {
         Ok(match &self.tree {
             None => rustix::fs::open(&self.path, flags, Mode::empty())?,
@@ -109,7 +109,7 @@ impl Found {
         })
     }
 
-    /// Opens the file that is held once more.
+    /// Opens the file of an O_PATH descriptor with other flags.
     fn for_reading(&self, held: &OwnedFd, stat: &Stat, flags: OFlags) -> Result<OwnedFd, Unopened> {
         static DESCRIPTORS: OnceLock<Option<OwnedFd>> = OnceLock::new();
         let descriptors = DESCRIPTORS.get_or_init(|| {
@@ -125,7 +125,7 @@ impl Found {
                 Mode::empty(),
             )?);
         }
-        // Without /proc there is only the path, which may lead elsewhere by now.
+        // Without /proc the path is resolved again. It may lead to another file now.
         let file = self.resolve(flags)?;
         let now = rustix::fs::fstat(&file)?;
         if (now.st_dev, now.st_ino) != (stat.st_dev, stat.st_ino) {
@@ -134,8 +134,8 @@ impl Found {
         Ok(file)
     }
 
-    /// Its path from the root directory on, through no link: what is noted must mean the same wherever
-    /// it is read.
+    /// The absolute path without symbolic links. A snapshot needs it, because it may be restored in another
+    /// working directory.
     pub fn absolute(&self) -> io::Result<PathBuf> {
         match &self.tree {
             None => std::fs::canonicalize(&self.path),
@@ -143,14 +143,14 @@ impl Found {
         }
     }
 
-    /// Remarks on why it could not be dealt with: what vanishes below a directory is no failure.
+    /// Reports why this file was not processed. A file of a tree that has vanished is not a failure.
     pub fn failed(&self, remarks: &Remarks, why: Unopened) {
         failed(remarks, &self.path, self.tree.is_none(), why);
     }
 }
 
-/// Remarks on a path that could not be dealt with. What is not there any more, or is something else
-/// now, is a failure only if it was asked for by its name.
+/// Reports why a path was not processed. A file that was removed or replaced is a failure only if it was
+/// `named` on the command line.
 pub fn failed(remarks: &Remarks, path: &Path, named: bool, why: Unopened) {
     match why {
         Unopened::Os(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) | Unopened::NotRegular
@@ -162,19 +162,20 @@ pub fn failed(remarks: &Remarks, path: &Path, named: bool, why: Unopened) {
     }
 }
 
-/// The root of a tree of which files are opened.
+/// The root of a tree whose files are opened.
 #[derive(Debug)]
 pub struct Root {
     path: PathBuf,
-    /// Device and inode number.
+    /// Device and inode number of the root.
     id: (u64, u64),
-    /// Open as long as it is used: files wait by the thousand, of many trees.
+    /// The open directory, closed when no user is left: thousands of files of many trees may wait to be
+    /// opened.
     open: Mutex<Weak<OwnedFd>>,
     absolute: OnceLock<PathBuf>,
 }
 
 impl Root {
-    /// Opens it.
+    /// Opens the directory at `path` as a root.
     pub fn open(path: &Path) -> Result<(Arc<Root>, Arc<OwnedFd>), Errno> {
         let (opened, id) = directory(path)?;
         let opened = Arc::new(opened);
@@ -187,9 +188,12 @@ impl Root {
         Ok((Arc::new(root), opened))
     }
 
-    /// The open directory; opened again if it is closed, and if it is still the same.
+    /// The open directory. It is opened again if it was closed.
+    ///
+    /// # Errors
+    /// ENOENT if the path now leads to another directory.
     fn descriptor(&self) -> Result<Arc<OwnedFd>, Errno> {
-        // What a panic of another thread leaves behind is whole.
+        // A panic of another thread cannot leave the value inconsistent.
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(opened) = open.upgrade() {
             return Ok(opened);
@@ -211,13 +215,13 @@ impl Root {
         Ok(self.absolute.get_or_init(|| absolute))
     }
 
-    /// A file's path below it.
+    /// The path of a file relative to this root.
     fn below<'a>(&self, found: &'a Found) -> &'a Path {
         found.path.strip_prefix(&self.path).unwrap_or(&found.path)
     }
 }
 
-/// A directory to open others from, and which one it is.
+/// Opens a directory with O_PATH. Returns it with its device and inode number.
 fn directory(path: &Path) -> Result<(OwnedFd, (u64, u64)), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::openat(CWD, path, flags, Mode::empty())?;

@@ -1,12 +1,12 @@
-//! Files of a visit looked at by several threads, and taken in the visit's order.
+//! Processes the files of a visit on several threads, and returns the results in the visit's order.
 //!
 //! ```text
 //!  visit ─► batch ─► work queue ─► threads: look ─► the batch's own channel ─► take
 //!             └─ in order of making: at most AHEAD of them ──────────────────────┘
 //! ```
-//! The caller's thread lists directories and takes what comes back. Threads start when it has looked
-//! at files for a while: a few are sooner done without. A batch is as large as can be looked at in
-//! about that while.
+//! The calling thread lists directories and takes the results. Threads are started after the calling
+//! thread has processed files for [`WHILE`], because a few files take less time without threads. The
+//! size of batches is adapted so that a batch takes about [`WHILE`].
 
 use std::collections::VecDeque;
 use std::num::NonZero;
@@ -18,31 +18,31 @@ use std::time::{Duration, Instant};
 use super::{Found, Paths};
 use crate::remark::Remarks;
 
-/// How long the caller looks at files alone, and a thread at a batch: handing it over costs a
-/// hundredth of that.
+/// The time that the calling thread processes files alone, and the intended time for a batch. Handing a
+/// batch to a thread costs a hundredth of it.
 const WHILE: Duration = Duration::from_millis(1);
 
-/// A batch has no more files, for the sake of memory and of whoever waits for the first of them.
+/// The maximum number of files in a batch. It bounds memory and the delay of the batch's first result.
 const MOST: usize = 64;
 
-/// How many batches may be under way for each thread.
+/// The maximum number of pending batches for each thread.
 const AHEAD: usize = 4;
 
-/// Files on their way to a thread, and where the answers go.
+/// Files for a thread to process, and the channel for the results.
 struct Batch<T> {
     files: Vec<Found>,
     answers: Sender<Answers<T>>,
 }
 
-/// What was said of the files of a batch.
+/// The results for the files of a batch.
 struct Answers<T> {
     said: Vec<(Found, T)>,
     took: Duration,
 }
 
 impl Paths {
-    /// Calls `look` for every file, in several threads, and `take` with what it said, in the
-    /// caller's thread and in the order of [`visit`](Paths::visit), until that returns an error.
+    /// Calls `look` for every file, on several threads, and `take` with each result, on the calling thread
+    /// and in the order of [`visit`](Paths::visit), until `take` returns an error.
     pub fn look<T: Send, E>(
         &self,
         remarks: &Remarks,
@@ -56,7 +56,7 @@ impl Paths {
                 scope,
                 look: &look,
                 queue: &queue,
-                // Moved in here, so that it goes first and the threads come to their end.
+                // Moved into this scope, so that it is dropped first and the threads end.
                 work,
                 threads: 0,
                 pending: VecDeque::new(),
@@ -85,7 +85,7 @@ impl Paths {
     }
 }
 
-/// The threads of one visit, and the batches that they have.
+/// The threads of one visit, and their pending batches.
 struct Crew<'scope, 'env, T, L> {
     scope: &'scope Scope<'scope, 'env>,
     look: &'scope L,
@@ -93,7 +93,7 @@ struct Crew<'scope, 'env, T, L> {
     work: Sender<Batch<T>>,
     threads: usize,
     pending: VecDeque<Receiver<Answers<T>>>,
-    /// How many files make a batch.
+    /// The number of files in the next batch.
     size: usize,
 }
 
@@ -102,7 +102,7 @@ where
     T: Send + 'scope,
     L: Fn(&Found) -> T + Sync,
 {
-    /// Brings the threads.
+    /// Starts the threads.
     fn start(&mut self) {
         self.threads = thread::available_parallelism()
             .map_or(2, NonZero::get)
@@ -120,11 +120,11 @@ where
         }
         let (answers, pending) = mpsc::channel();
         self.pending.push_back(pending);
-        // Can't fail: the queue lives longer than this.
+        // Cannot fail: the receiver outlives the crew.
         let _ = self.work.send(Batch { files, answers });
     }
 
-    /// Takes the oldest batches until no more than `most` are under way.
+    /// Takes the oldest batches until at most `most` are pending.
     fn take_beyond<E>(
         &mut self,
         most: usize,
@@ -133,7 +133,7 @@ where
         while self.pending.len() > most {
             let batch = self.pending.pop_front();
             let Some(answers) = batch.and_then(|batch| batch.recv().ok()) else {
-                // A thread has panicked, and so will this one at the end of its scope.
+                // A thread has panicked. This thread panics, too, at the end of the scope.
                 return Ok(());
             };
             let count = answers.said.len();
@@ -150,10 +150,10 @@ where
     }
 }
 
-/// The life of a thread: batch after batch, until there are no more to come.
+/// Processes batches until the sender is dropped.
 fn work<T>(look: &impl Fn(&Found) -> T, queue: &Mutex<Receiver<Batch<T>>>) {
     loop {
-        // Nobody panics while holding the lock.
+        // No thread panics while it holds the lock.
         let next = queue.lock().map(|queue| queue.recv());
         let Ok(Ok(batch)) = next else { return };
         let begin = Instant::now();
@@ -163,7 +163,7 @@ fn work<T>(look: &impl Fn(&Found) -> T, queue: &Mutex<Receiver<Batch<T>>>) {
         });
         let said = said.collect();
         let took = begin.elapsed();
-        // A caller that has had enough takes no more of them.
+        // Fails if the calling thread has stopped early. Its results are not needed then.
         let _ = batch.answers.send(Answers { said, took });
     }
 }

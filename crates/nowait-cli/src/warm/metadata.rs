@@ -1,5 +1,5 @@
-//! `nowait warm --metadata`: inodes, and on request extended attributes, brought into the kernel's
-//! caches by asking about them. Nothing is read.
+//! `nowait warm --metadata` loads inodes, and optionally extended attributes, into the kernel's caches by
+//! querying them. It reads no file data.
 
 use std::io::Write;
 use std::path::Path;
@@ -20,32 +20,32 @@ use crate::stop::Stop;
 use crate::terminal::Terminal;
 use crate::tree::{Named, Paths};
 
-/// What the JSON is, for `--help`.
+/// The JSON format, for `--help`.
 pub const SHAPE: &str = "\
 {\"warm\": 1, \"version\", \"metadata\": true, \"interrupted\", \"inodes\", \"directories\", \"xattrs\", \"failed\", \"seconds\"}";
 
-/// What came of it.
+/// The summary of a run.
 #[derive(Serialize)]
 struct Summary {
-    /// The version of this shape.
+    /// The version of this JSON format.
     warm: u32,
     version: &'static str,
     metadata: bool,
     interrupted: bool,
-    /// That were asked about, the paths that were given among them.
+    /// The number of queried inodes, including those of the given paths.
     inodes: u64,
-    /// Of those, directories that were listed.
+    /// The number of listed directories.
     directories: u64,
-    /// Extended attributes that were read.
+    /// The number of extended attributes that were read.
     xattrs: u64,
     failed: u64,
     seconds: f64,
 }
 
-/// Somebody wants the end.
+/// A stop was requested.
 struct Stopped;
 
-/// Brings the inodes of files, and of trees.
+/// Loads the inodes of files and trees.
 pub fn warm(paths: &Paths, xattrs: bool, json: bool) -> Result<ExitCode, Problem> {
     let stop = Stop::on_signals()?;
     let begun = Instant::now();
@@ -96,7 +96,7 @@ struct Warmer<'a> {
 }
 
 impl Warmer<'_> {
-    /// A file that was named: looking at it has brought its inode.
+    /// Counts a given file, whose inode is already loaded, and loads its extended attributes if requested.
     fn file(&mut self, path: &Path, remarks: &Remarks) {
         self.inodes += 1;
         if self.xattrs == Xattrs::None {
@@ -109,7 +109,7 @@ impl Warmer<'_> {
     }
 
     fn tree(&mut self, root: &Path, remarks: &Remarks) -> Result<(), Stopped> {
-        // Not in this thread: who wants the end must not wait for the device.
+        // This thread must not wait for the device, so that it can handle a stop request.
         let options = self
             .paths
             .walking()
@@ -180,7 +180,7 @@ impl Summary {
             }
             writeln!(out, ": {:.1} s ({rate}/s)", self.seconds)?;
             if self.interrupted {
-                writeln!(out, "interrupted: the rest was not done")?;
+                writeln!(out, "interrupted: the rest was not processed")?;
             }
         }
         Ok(out.flush()?)
