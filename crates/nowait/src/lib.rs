@@ -1,8 +1,8 @@
-//! File I/O on Linux that does not make you wait.
+//! File I/O on Linux that does not block the caller.
 //!
-//! What the page cache holds is served at once, in the caller; what it does not goes to an
-//! asynchronous engine: io_uring, or threads where a container denies it. User space only, on
-//! stock kernels. Every result says where its bytes came from.
+//! [`File::read_at`] returns data in the page cache immediately, in the calling thread. Reads that need
+//! the device go to an asynchronous engine: an io_uring ring, or threads where io_uring is not available.
+//! Each result reports how many bytes came from the page cache and how many from the device.
 //!
 //! ```
 //! let file = nowait::File::blocking_open("Cargo.toml")?;
@@ -13,24 +13,57 @@
 //! # Ok::<(), nowait::Error>(())
 //! ```
 //!
-//! # The nouns
-//! - [`File`]: positional reads and writes on one open file, as futures that any executor can poll
-//!   and as blocking calls. [`Handle`] is what it holds: the descriptor and what was learnt of it.
-//! - [`engine::Engine`], [`engine::LocalEngine`]: what accepts operations ([`op::Op`]) and delivers
-//!   [`Completion`]s, on an `io_uring` ring or on threads.
-//! - [`read::cached`]: one page-cache-only read of any descriptor, without any engine.
-//! - [`read::Plan`]: the decision how one read will be served. [`cost::Costs`] is what it rests on.
-//! - [`Scan`]: the entries of a directory, with metadata; [`Walk`]: those of a tree;
-//!   [`scan::readahead`]: a directory's inodes brought into the kernel's caches.
-//! - [`residency`]: which pages of a file are in the page cache.
-//! - [`capability::Kernel`]: what kernel and sandbox allow. [`stats::Stats`]: what was done.
+//! The futures need no runtime. Any executor can poll them.
 //!
-//! # The order of calls
-//! ```text
-//!  File::read_at ─► read::start ─► plan ─► cached::attempt ─ all ─► Completion
-//!                                              └ rest ─► Engine ─► uring | threads ─► Completion
-//!  Scan, Walk ─► Crew ─► the caller | the engine's workers: list ─► sort ─► ask ─► batches
-//! ```
+//! # Modules
+//! - [`File`]: positional reads and writes of one open file, as futures and as blocking calls.
+#![cfg_attr(feature = "tokio", doc = "- [`tokio`]: the API of `tokio::fs`.")]
+#![cfg_attr(
+    not(feature = "tokio"),
+    doc = "- `tokio` (feature `tokio`): the API of `tokio::fs`."
+)]
+//! - [`engine`]: engines take operations ([`op`]) and return [`Completion`]s.
+//!   [`Engine::run`] runs one operation as a future.
+//! - [`Scan`] and [`Walk`]: the entries of a directory and of a tree, with metadata and extended attributes.
+//!   [`scan::readahead`] brings the inodes of a directory into the kernel's caches.
+//! - [`residency`]: which pages of a file are in the page cache.
+//! - [`read::cached`]: one read of the page cache alone, of any descriptor, without an engine.
+//! - [`buffer`]: the buffers that operations own.
+//! - [`capability`], [`filesystem`], [`cost`], [`stats`]: what the kernel allows, what the filesystem
+//!   supports, what a hit and a miss cost, and what was done.
+//!
+//! `File` does not implement the `AsyncRead`, `AsyncWrite` and `AsyncSeek` traits of `futures`: use
+//! `nowait::tokio::File` with `tokio_util::compat`.
+//!
+//! # Eager and strict mode
+//! In *eager mode* ([`Mode::Eager`], the default) a read tries the page cache first, by preadv2(2) with
+//! `RWF_NOWAIT`. Since about Linux 6.12 a try that fails has submitted readahead before it returns: the
+//! read starts early, and the calling thread pays for the submission. In *strict mode*
+//! ([`Mode::Strict`]) a read asks for residency first, and the calling thread does not touch the device.
+//!
+//! # Features
+//! | feature | default | content |
+//! |---|---|---|
+//! | `tokio` | no | [`nowait::tokio`](https://docs.rs/nowait), and with it tokio's `io-util` traits |
+//! | `bytes` | yes | `Bytes` and `BytesMut` as buffers |
+//!
+//! # Platforms
+//! Linux on 64-bit machines. Tests run on x86-64. The library asks for each system call by trying it, and
+//! parses no kernel version. Linux 6.1, 6.12 and the kernel of the test machine are tested.
+//!
+//! | Linux | adds |
+//! |---|---|
+//! | 4.14 | cached reads (`RWF_NOWAIT`); on ext4, xfs and others |
+//! | 5.11 | io_uring engines |
+//! | 5.12 | opening cached paths in the calling thread |
+//! | 5.19 | registered files |
+//! | 6.5 | residency by cachestat(2); before that mincore(2) |
+//! | 6.12 | [`Wait::Batch`](engine::Wait::Batch) in one system call |
+//!
+//! # Versions
+//! Rust 1.88 or newer. A newer minimum is a minor release. Before 1.0, releases with a new minor version may
+//! change the interface. The text of errors, the plan of a read, the choice of a thread and the numbers in
+//! [`stats`] are not part of the interface.
 
 #![deny(
     clippy::cast_possible_truncation,
