@@ -1,4 +1,4 @@
-//! What the fuzz targets in `fuzz/` call.
+//! The functions that the fuzz targets in `fuzz/` call.
 
 pub use crate::scan::exactly_once;
 

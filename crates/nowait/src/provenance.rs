@@ -5,6 +5,7 @@ use crate::sys::process::page_size;
 /// The origin of a read's bytes, as far as it is known. The three counts add up to the number of
 /// bytes read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Provenance {
     /// Bytes returned by the page cache without a wait. In eager mode they include bytes of a fast
     /// device, if the readahead that the `NOWAIT` read started finished before that read returned

@@ -18,7 +18,8 @@ use std::os::fd::AsFd;
 
 pub use crate::history::{CacheDecision, History, NowaitPolicy, Recent};
 pub use cached::{Cached, cached};
-pub use plan::{Facts, Plan, Reason, Request, plan};
+pub(crate) use plan::{Facts, Request, plan};
+pub use plan::{Plan, Reason};
 
 pub(crate) use start::{Rest, Route, Start};
 

@@ -159,10 +159,8 @@ impl Future for Reading<'_> {
             let len = buffer.len() as u64;
             if matches!(file.is_resident(offset, len), Ok(answer) if answer.known() == Some(true)) {
                 let result = file.blocking_read_at(&mut buffer[..], offset);
-                let provenance = Provenance {
-                    cached: buffer.len(),
-                    ..Provenance::default()
-                };
+                let mut provenance = Provenance::default();
+                provenance.cached = buffer.len();
                 return Poll::Ready((result, buffer, provenance));
             }
             *self = Reading::Library(file.read_at(buffer, offset));

@@ -88,8 +88,7 @@ fn reason(plan: Plan) -> &'static str {
         Plan::Queue(Reason::Direct) => {
             "O_DIRECT reads do not use the page cache, so all reads go to the engine"
         }
-        Plan::Queue(Reason::Batch | Reason::Large | Reason::Special) => {
-            "reads of this kind go to the engine"
-        }
+        // Plans of other reads than the one that was asked about.
+        _ => "reads of this kind go to the engine",
     }
 }

@@ -153,12 +153,12 @@ impl Core {
 
     /// The number of operations in flight on a shared engine.
     pub(super) fn in_flight(&self) -> usize {
-        self.places.iter().map(Semaphore::taken).sum()
+        self.places.iter().map(Semaphore::in_use).sum()
     }
 
     /// Returns true if no operation that needs a device is in flight on a shared engine.
     pub(crate) fn is_idle(&self) -> bool {
-        self.places(Class::File).taken() == 0
+        self.places(Class::File).in_use() == 0
     }
 
     /// Returns an error in a forked child, which has neither the threads nor the ring of the

@@ -43,7 +43,7 @@ impl Unwanted {
     pub(crate) fn discard(self, core: &Core) {
         foreign::discard(self.completion);
         if let Some(class) = self.place {
-            core.places(class).give_back(1);
+            core.places(class).release(1);
         }
     }
 }
@@ -54,7 +54,7 @@ impl Reply {
         match self {
             Reply::Local => None,
             Reply::Ahead => {
-                core.aheads.give_back(1);
+                core.aheads.release(1);
                 None
             }
             Reply::OpState(op_state, class) => {
@@ -62,7 +62,7 @@ impl Reply {
                 if Arc::strong_count(&op_state) == 1 {
                     return unwanted(completion, Some(class));
                 }
-                core.places(class).give_back(1);
+                core.places(class).release(1);
                 op_state.complete(completion);
                 // The future may have been dropped since.
                 unwanted(Arc::into_inner(op_state)?.into_completion()?, None)

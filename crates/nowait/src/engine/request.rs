@@ -151,7 +151,7 @@ impl Request {
     /// Makes a request for a readahead by a worker. Returns `None` if the engine's limit of
     /// readaheads is reached, or in a forked child.
     pub(crate) fn ahead(core: &Core, op: Op, ticket: Ticket) -> Option<Request> {
-        if !core.process.is_here() || !core.aheads.try_take(1) {
+        if !core.process.is_here() || !core.aheads.try_acquire(1) {
             return None;
         }
         core.policy.counters.count(Count::Aheads);

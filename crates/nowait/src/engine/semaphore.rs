@@ -95,7 +95,7 @@ impl Semaphore {
     }
 
     /// Takes `count` places, or none.
-    pub(crate) fn try_take(&self, count: usize) -> bool {
+    pub(crate) fn try_acquire(&self, count: usize) -> bool {
         let permits = u32::try_from(count).ok();
         let permits = permits.and_then(|count| self.places.try_acquire_many(count).ok());
         permits.map(|permits| permits.forget()).is_some()
@@ -103,8 +103,8 @@ impl Semaphore {
 
     /// Takes a place and returns true, or enters `waiter` into the queue. `waker` is woken when
     /// `waiter` has a place.
-    pub(crate) fn poll_take(&self, waker: &Waker, waiter: &mut Option<Waiter>) -> bool {
-        if waiter.is_none() && self.try_take(1) {
+    pub(crate) fn poll_acquire(&self, waker: &Waker, waiter: &mut Option<Waiter>) -> bool {
+        if waiter.is_none() && self.try_acquire(1) {
             return true;
         }
         let ours = Waker::from(Arc::new(Forward(waker.clone())));
@@ -129,8 +129,8 @@ impl Semaphore {
     /// Takes a place and returns true, or has `waker` woken when a place becomes free that no
     /// future in the queue has taken.
     #[cfg(feature = "tokio")]
-    pub(crate) fn poll_take_or_watch(&self, waker: &Waker, watch: &mut Option<Watch>) -> bool {
-        while !self.try_take(1) {
+    pub(crate) fn poll_acquire_or_watch(&self, waker: &Waker, watch: &mut Option<Watch>) -> bool {
+        while !self.try_acquire(1) {
             let ours = Waker::from(Arc::new(Forward(waker.clone())));
             let watch = watch.get_or_insert_with(|| {
                 self.watching.fetch_add(1, SeqCst);
@@ -146,7 +146,7 @@ impl Semaphore {
             match notified.as_mut().poll(&mut Context::from_waker(&ours)) {
                 Poll::Ready(()) => watch.notified = None,
                 // A place may have become free before the waker was registered.
-                Poll::Pending if self.try_take(1) => break,
+                Poll::Pending if self.try_acquire(1) => break,
                 Poll::Pending => return false,
             }
         }
@@ -155,7 +155,7 @@ impl Semaphore {
     }
 
     /// Gives `count` places back.
-    pub(crate) fn give_back(&self, count: usize) {
+    pub(crate) fn release(&self, count: usize) {
         self.places.add_permits(count);
         #[cfg(feature = "tokio")]
         if self.watching.load(SeqCst) > 0 {
@@ -164,7 +164,7 @@ impl Semaphore {
     }
 
     /// The number of places taken.
-    pub(crate) fn taken(&self) -> usize {
+    pub(crate) fn in_use(&self) -> usize {
         self.depth.saturating_sub(self.places.available_permits())
     }
 
@@ -231,7 +231,7 @@ mod model {
     const SCHEDULES: usize = 10_000;
 
     async fn take(places: &Semaphore, waiter: &mut Option<Waiter>) {
-        let take = |cx: &mut Context<'_>| match places.poll_take(cx.waker(), waiter) {
+        let take = |cx: &mut Context<'_>| match places.poll_acquire(cx.waker(), waiter) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         };
@@ -242,26 +242,26 @@ mod model {
     /// place.
     fn all_get_their_turn() {
         let places = Arc::new(Semaphore::new(1));
-        assert!(places.try_take(1));
+        assert!(places.try_acquire(1));
         let waiting: Vec<_> = (0..2)
             .map(|_| {
                 let places = places.clone();
                 shuttle::thread::spawn(move || {
                     shuttle::future::block_on(take(&places, &mut None));
                     crate::sync::yield_now();
-                    places.give_back(1);
+                    places.release(1);
                 })
             })
             .collect();
         let mut waiter = None;
         let waker = Waker::noop();
-        let taken = places.poll_take(waker, &mut waiter);
-        places.give_back(1);
+        let taken = places.poll_acquire(waker, &mut waiter);
+        places.release(1);
         crate::sync::yield_now();
         drop(waiter);
         assert!(!taken, "the place was taken all the time");
         waiting.into_iter().for_each(|t| t.join().unwrap());
-        assert_eq!(places.taken(), 0);
+        assert_eq!(places.in_use(), 0);
     }
 
     #[test]

@@ -265,7 +265,7 @@ impl Engine {
             }),
             Begun::Rest(rest) => {
                 let class = Class::of(&op.kind);
-                if !self.core().places(class).try_take(1) {
+                if !self.core().places(class).try_acquire(1) {
                     self.policy().counters.count(Count::Full);
                     return Submit::Full(op);
                 }
@@ -297,7 +297,7 @@ impl Engine {
         let mut rest = std::mem::take(ops).into_iter();
         for mut op in rest.by_ref() {
             let class = Class::of(&op.kind);
-            if !self.core().places(class).try_take(1) {
+            if !self.core().places(class).try_acquire(1) {
                 self.policy().counters.count(Count::Full);
                 ops.push(op);
                 break;
@@ -306,7 +306,7 @@ impl Engine {
             self.shared().completions.expect(1);
             let completions = &self.shared().completions;
             // The operation has its own place already.
-            let alone = || self.core().places(Class::File).taken() <= 1;
+            let alone = || self.core().places(Class::File).in_use() <= 1;
             let (begun, ahead) = begin(self.policy(), &mut op, batch, alone);
             ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
             match begun {
@@ -350,7 +350,7 @@ impl Engine {
         // All members take places of the class that may wait longest.
         let classes = chain.0.iter().map(|op| Class::of(&op.kind));
         let class = classes.max().unwrap_or_default();
-        if !self.core().places(class).try_take(chain.len()) {
+        if !self.core().places(class).try_acquire(chain.len()) {
             self.policy().counters.count(Count::Full);
             let error = Error::new("submit_chain", ErrorKind::Full);
             return Err(RefusedChain { error, chain });
@@ -407,7 +407,7 @@ impl Engine {
         // The operation has its own place already. If many such writes are in flight, the ring does
         // them: one kernel worker does all writes of a file, while several workers of the pool
         // would wait for each other.
-        let alone = || shared.core.places(class).taken() == 1;
+        let alone = || shared.core.places(class).in_use() == 1;
         let sooner_here = request.op.kind.is_put_off_by_ring() && alone();
         shared.core.policy.counters.count(Count::Handoffs);
         match (&shared.inbox, route) {
@@ -457,7 +457,7 @@ impl Engine {
     #[cfg(feature = "tokio")]
     pub(crate) fn reserve(&self, file: &Handle, waker: &Waker, watch: &mut Option<Watch>) -> bool {
         let places = self.core().places(Class::of_handle(file));
-        let taken = places.poll_take_or_watch(waker, watch);
+        let taken = places.poll_acquire_or_watch(waker, watch);
         if !taken {
             self.policy().counters.count(Count::Full);
         }
@@ -465,7 +465,7 @@ impl Engine {
     }
 
     fn take_place(&self, class: Class, waker: &Waker, waiter: &mut Option<Waiter>) -> bool {
-        let taken = self.core().places(class).poll_take(waker, waiter);
+        let taken = self.core().places(class).poll_acquire(waker, waiter);
         if !taken {
             self.policy().counters.count(Count::Full);
         }
@@ -482,7 +482,7 @@ impl Engine {
         // Cloning a waker runs code of the program. The place is given back if that panics.
         let op_state = catch_unwind(AssertUnwindSafe(|| Arc::new(OpState::new(waker))));
         let op_state = op_state.unwrap_or_else(|panic| {
-            self.core().places(class).give_back(1);
+            self.core().places(class).release(1);
             resume_unwind(panic)
         });
         let stoppable = class == Class::Unbounded && op.kind.can_be_stopped();
@@ -525,7 +525,7 @@ impl Engine {
         let taken = |taken: Taken| {
             for (class, count) in Class::ALL.into_iter().zip(taken) {
                 if count > 0 {
-                    self.core().places(class).give_back(count);
+                    self.core().places(class).release(count);
                 }
             }
         };

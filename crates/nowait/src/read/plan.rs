@@ -7,6 +7,7 @@ use crate::mode::Mode;
 
 /// The decision how one read is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Plan {
     /// Make a cached read (`RWF_NOWAIT`) in the calling thread. The engine reads the rest.
     CacheFirst,
@@ -20,6 +21,7 @@ pub enum Plan {
 
 /// The reason why a read is handed to the engine immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reason {
     /// The file is open with O_DIRECT: a cached read would do device I/O in the calling thread.
     Direct,
@@ -38,7 +40,7 @@ pub enum Reason {
 
 /// The properties of a read.
 #[derive(Clone, Copy, Debug)]
-pub struct Request {
+pub(crate) struct Request {
     /// The length in bytes.
     pub len: usize,
     /// The `RWF_*` flags of the request.
@@ -53,7 +55,7 @@ pub struct Request {
 
 /// The facts about a file.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// The file was opened with O_DIRECT.
     pub direct: bool,
     /// The file is in memory (tmpfs, ramfs).
@@ -69,7 +71,7 @@ pub struct Facts {
 /// Decides how a read is served.
 ///
 /// `most` is the maximum length, in bytes, of a read that is copied in the calling thread.
-pub fn plan(
+pub(crate) fn plan(
     request: Request,
     facts: Facts,
     mode: Mode,
