@@ -16,8 +16,8 @@ pub struct Provenance {
     /// counted with mincore(2). That takes some microseconds, on a read that waits for the device.
     pub device: usize,
     /// Bytes of unknown origin. mincore(2) does not report the true residency of files that the
-    /// process neither owns nor may write to. Resident pages of reads that were submitted in a
-    /// batch are not counted.
+    /// process neither owns nor may write to. Resident pages are not counted for reads of several
+    /// pages that were submitted in a batch.
     pub unknown: usize,
     /// The thread that made the last system call of the read.
     pub served_by: ServedBy,
