@@ -51,7 +51,7 @@ impl Completion {
 
 /// The result of a read or write of a [`File`](crate::File), and the buffer.
 ///
-/// The buffer comes back whether the call succeeded or failed.
+/// The buffer is returned whether the call succeeded or failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct BufResult<B> {

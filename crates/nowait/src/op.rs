@@ -114,7 +114,7 @@ impl Op {
         self.kind.name()
     }
 
-    /// Returns the buffer of a [`Read`].
+    /// Returns the buffer of a [`Read`]. `None` for other operations.
     #[inline]
     pub fn into_buffer(self) -> Option<Buffer> {
         match self.kind {
@@ -123,7 +123,7 @@ impl Op {
         }
     }
 
-    /// Returns the source of a [`Write`].
+    /// Returns the source of a [`Write`]. `None` for other operations.
     #[inline]
     pub fn into_source(self) -> Option<Source> {
         match self.kind {
@@ -323,8 +323,8 @@ impl Kind {
         matches!(self, Kind::Write(_) | Kind::Writev(_)) && self.handle().is_some_and(put_off)
     }
 
-    /// Returns true if the ring's form has the same effect as the system call. It differs in these
-    /// cases:
+    /// Returns true if the ring's form has the same effect as the system call. The effect differs in
+    /// these cases:
     /// - Offset −1 means the file's own position, which the ring uses without the kernel's lock for
     ///   it.
     /// - The ring ignores offsets on pipes and sockets, and may wait despite O_NONBLOCK.

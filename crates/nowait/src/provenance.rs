@@ -16,9 +16,9 @@ pub struct Provenance {
     /// Before a read of several pages that is not a hit goes to the engine, its resident pages are
     /// counted with mincore(2). That takes some microseconds, on a read that waits for the device.
     pub device: usize,
-    /// Bytes of unknown origin. mincore(2) gives no true answer for files that the process neither
-    /// owns nor may write to. Reads of several pages that were submitted in a batch are not
-    /// counted.
+    /// Bytes of unknown origin. mincore(2) does not report the true residency of files that the
+    /// process neither owns nor may write to. Resident pages are not counted for reads of several
+    /// pages that were submitted in a batch.
     pub unknown: usize,
     /// The thread that made the last system call of the read.
     pub served_by: ServedBy,
