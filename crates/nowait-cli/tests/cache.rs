@@ -494,7 +494,7 @@ fn a_file_with_several_names_is_noted_once() {
         (&["-r", word(&tree), word(&file)], "2 more names"),
     ] {
         let said = save(&snapshot, &[&["--force"], words].concat()).done();
-        let sums = format!("noted 1M in 1 of 1 files ({more})\n");
+        let sums = format!("saved 1M in 1 of 1 files ({more})\n");
         assert_eq!(said.text(), sums);
         let text = fs::read_to_string(&snapshot).unwrap();
         assert_eq!(text.lines().count(), 3, "{text}");
