@@ -13,7 +13,7 @@
 //! handoff.
 //!
 //! ```
-//! use nowait::scan::{self, StatxMask};
+//! use nowait::{StatxMask, scan};
 //!
 //! let scan = scan::Options::new().metadata(StatxMask::BASIC_STATS).blocking_open("src")?;
 //! let mut bytes = 0;

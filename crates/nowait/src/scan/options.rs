@@ -15,7 +15,8 @@ use crate::task_group::{Job, TaskGroup};
 /// Options for a scan.
 ///
 /// ```
-/// use nowait::scan::{Options, Order, StatxMask, Xattrs};
+/// use nowait::StatxMask;
+/// use nowait::scan::{Options, Order, Xattrs};
 /// let scan = Options::new()
 ///     .metadata(StatxMask::BASIC_STATS)
 ///     .xattrs(Xattrs::Names)
