@@ -11,11 +11,14 @@ mod ring;
 
 use std::fmt;
 
+use io_uring::IoUring;
 use once_cell::race::OnceBox;
 
 pub use filesystem::Filesystem;
 pub use ring::Ring;
 
+#[cfg(fuzzing)]
+pub(crate) use filesystem::source_of;
 pub(crate) use filesystem::{FUSE, HUGETLBFS, OVERLAY};
 pub(crate) use learnt::Learnt;
 
@@ -109,7 +112,7 @@ impl Kernel {
             preadv2: Capability::from_probe(sys::rw::probe_preadv2()),
             pwritev2: Capability::from_probe(sys::rw::probe_pwritev2()),
             cachestat: Capability::from_probe(sys::residency::probe_cachestat()),
-            io_uring: Capability::from_io(io_uring::IoUring::new(2).map(drop)),
+            io_uring: Capability::from_io(sys::ring::build(&IoUring::builder(), 2).map(drop)),
         }
     }
 }

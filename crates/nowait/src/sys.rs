@@ -7,11 +7,13 @@
 compile_error!("nowait is for 64-bit Linux");
 
 pub(crate) mod limit;
+#[cfg(miri)]
+mod miri;
 pub(crate) mod process;
 pub(crate) mod residency;
 pub(crate) mod ring;
 pub(crate) mod rw;
-#[cfg(not(shuttle))]
+#[cfg(not(any(shuttle, miri)))]
 pub(crate) mod spawn;
 pub(crate) mod stat;
 pub(crate) mod thread;

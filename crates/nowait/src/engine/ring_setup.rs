@@ -123,7 +123,7 @@ fn build(
     if let Some(cpu) = options.sqpoll_cpu {
         builder.setup_sqpoll_cpu(cpu);
     }
-    builder.build(entries)
+    sys::ring::build(&builder, entries)
 }
 
 /// As `build`, with hybrid polling, for which the builder has no setter. A forked child has this

@@ -1,6 +1,7 @@
 //! What io_uring offers here.
 
 use super::Capability;
+use crate::sys;
 
 /// What io_uring offers here: learnt from rings that were made for the question and closed again.
 #[derive(Clone, Debug)]
@@ -33,13 +34,13 @@ impl Ring {
     /// }
     /// ```
     pub fn probe() -> Option<Ring> {
-        let ring = io_uring::IoUring::new(2).ok()?;
+        let ring = sys::ring::build(&io_uring::IoUring::builder(), 2).ok()?;
         let mut known = io_uring::Probe::new();
         let probed = ring.submitter().register_probe(&mut known).is_ok();
         let with = |set: fn(&mut io_uring::Builder)| {
             let mut builder = io_uring::IoUring::builder();
             set(&mut builder);
-            Capability::from_io(builder.build(2).map(drop))
+            Capability::from_io(sys::ring::build(&builder, 2).map(drop))
         };
         Some(Ring {
             single_issuer: with(|b| {

@@ -353,6 +353,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no huge pages")]
     fn huge_pages_or_others_hold_the_same_bytes() {
         let pool = BufferPool::huge(4, 1 << 20).unwrap();
         let mut buffer = pool.take().unwrap();

@@ -367,3 +367,133 @@ pub(crate) fn start_into_read_buf(
     dst.advance(filled);
     started
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::completion::Provenance;
+    use crate::engine::Route;
+    use crate::op::buffer::{IoBufExt, Limit, downcast};
+    use crate::read::{Rest, Start};
+
+    fn this_file() -> (Handle, Vec<u8>) {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let file = std::fs::File::open(path).unwrap();
+        (Handle::new(file).unwrap(), std::fs::read(path).unwrap())
+    }
+
+    /// Carries a read out in pieces that the kernel makes as short as it likes.
+    fn carried_out(mut read: Read, bytes: &[u8], shortest: usize) -> (usize, Buffer) {
+        loop {
+            let (start, len, at) = read.next();
+            let from = (at.unwrap() as usize).min(bytes.len());
+            let n = len.min(shortest).min(bytes.len() - from);
+            // SAFETY: the operation named so much room.
+            unsafe { start.copy_from_nonoverlapping(bytes[from..].as_ptr(), n) };
+            // It is the engine's to move between two entries.
+            let mut moved = Box::new(read);
+            match moved.settle(Ok(n)) {
+                Step::Again => read = *moved,
+                Step::Done(n) => return (n.unwrap(), moved.into_buffer()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_buffer_is_told_of_the_bytes_that_were_read_and_of_no_other() {
+        let (handle, bytes) = this_file();
+        let end = bytes.len();
+        for (offset, room) in [(0, 100), (7, end), (end - 3, 100), (end, 10), (end + 1, 1)] {
+            for shortest in [1, 30, usize::MAX] {
+                let buffer = Vec::<u8>::with_capacity(room);
+                let read = Read::new(&handle, Box::new(buffer.limit(room)), offset as u64);
+                let (n, buffer) = carried_out(read, &bytes, shortest);
+                let Ok(limited) = downcast::<Limit<Vec<u8>>>(buffer) else {
+                    panic!("another type")
+                };
+                let there = &bytes[offset.min(end)..];
+                assert_eq!(limited.into_inner(), there[..room.min(there.len())]);
+                assert_eq!(n, room.min(there.len()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_read_goes_on_behind_what_its_caller_brought() {
+        let (handle, bytes) = this_file();
+        let mut read = Read::new(&handle, Box::new(Vec::<u8>::with_capacity(50).limit(50)), 4);
+        let begun = read.start(|_, space| {
+            let mut part = space.skip(0).first(20);
+            let n = fill_space(&handle, &mut part, 4).unwrap();
+            Start::Rest(Rest {
+                done: n,
+                provenance: Provenance::default(),
+                missed: true,
+                route: Route::Ring,
+            })
+        });
+        assert!(matches!(begun, Start::Rest(rest) if rest.done == 20));
+        let (n, buffer) = carried_out(read, &bytes, 7);
+        let Ok(limited) = downcast::<Limit<Vec<u8>>>(buffer) else {
+            panic!("another type")
+        };
+        assert_eq!((n, &limited.into_inner()[..]), (50, &bytes[4..54]));
+    }
+
+    #[test]
+    fn an_error_leaves_no_byte_that_can_be_seen() {
+        let (handle, bytes) = this_file();
+        let mut read = Read::new(&handle, Box::new(Vec::<u8>::with_capacity(50)), 0);
+        let (start, ..) = read.next();
+        // SAFETY: there is room for 50.
+        unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), 10) };
+        assert!(matches!(read.settle(Ok(10)), Step::Again));
+        assert!(matches!(
+            read.settle(Err(Errno::IO)),
+            Step::Done(Err(Errno::IO))
+        ));
+        assert_eq!(downcast::<Vec<u8>>(read.into_buffer()).unwrap(), []);
+    }
+
+    #[test]
+    fn borrowed_memory_is_filled_to_the_end_of_the_file() {
+        let (handle, bytes) = this_file();
+        let mut room = vec![std::mem::MaybeUninit::uninit(); bytes.len() + 10];
+        let n = fill_space(&handle, &mut Space::from(&mut room[..]), 3).unwrap();
+        assert_eq!(n, bytes.len() - 3);
+        // SAFETY: so many were read.
+        let read = room[..n].iter().map(|byte| unsafe { byte.assume_init() });
+        assert!(read.eq(bytes[3..].iter().copied()));
+    }
+
+    #[cfg(feature = "tokio")]
+    #[test]
+    fn a_read_buf_is_told_of_what_was_read_before_the_rest() {
+        let (handle, bytes) = this_file();
+        let mut room = [std::mem::MaybeUninit::uninit(); 40];
+        let mut dst = ::tokio::io::ReadBuf::uninit(&mut room);
+        dst.put_slice(b"before");
+        let mut read = |most, part: usize, rest: bool| {
+            start_into_read_buf(&mut dst, most, |space| {
+                let mut space = space.skip(0).first(part);
+                let n = fill_space(&handle, &mut space, 0).unwrap();
+                let provenance = Provenance::default();
+                if !rest {
+                    return Start::Done(n, provenance);
+                }
+                Start::Rest(Rest {
+                    done: n,
+                    provenance,
+                    missed: true,
+                    route: Route::Ring,
+                })
+            })
+        };
+        assert!(matches!(read(30, 10, true), Start::Rest(_)));
+        assert!(matches!(read(5, 10, false), Start::Done(5, _)));
+        let failed = start_into_read_buf(&mut dst, 1, |_| Start::Failed(Errno::IO));
+        assert!(matches!(failed, Start::Failed(_)));
+        let expected = [b"before", &bytes[..10], &bytes[..5]].concat();
+        assert_eq!((dst.filled(), dst.initialized().len()), (&expected[..], 21));
+    }
+}

@@ -44,6 +44,9 @@ pub(crate) fn cachestat(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Cac
 
 /// What cachestat(2) says of a descriptor that can't exist: EBADF means that the call is there.
 pub(crate) fn probe_cachestat() -> Errno {
+    if cfg!(miri) {
+        return Errno::NOSYS;
+    }
     let range = Range { offset: 0, len: 1 };
     let mut out = Cachestat::default();
     // SAFETY: as in `cachestat`.

@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use io_uring::IoUring;
 use io_uring::types::SubmitArgs;
 
 use super::{Errno, check};
@@ -23,6 +24,14 @@ pub(crate) mod flag {
 
 const REGISTER_RING_FDS: libc::c_uint = 20;
 const UNREGISTER_RING_FDS: libc::c_uint = 21;
+
+/// Makes a ring. Miri has none.
+pub(crate) fn build(builder: &io_uring::Builder, entries: u32) -> std::io::Result<IoUring> {
+    if cfg!(miri) {
+        return Err(std::io::Error::from_raw_os_error(libc::ENOSYS));
+    }
+    builder.build(entries)
+}
 
 /// io_uring_enter(2) with `IORING_ENTER_EXT_ARG`, if there are arguments. `ring` is a descriptor, or
 /// with `IORING_ENTER_REGISTERED_RING` in `flags` the number it was registered under.

@@ -179,6 +179,9 @@ pub(crate) fn sync_file_range(
 
 /// What preadv2(2) says of a descriptor that can't exist: EBADF means that the call is there.
 pub(crate) fn probe_preadv2() -> Errno {
+    if cfg!(miri) {
+        return Errno::NOSYS;
+    }
     // SAFETY: descriptor −1 fails before any memory is looked at.
     let ret = unsafe { libc::syscall(libc::SYS_preadv2, -1, 0, 0, 0, 0, 0) };
     check(ret).err().unwrap_or(Errno::IO)
@@ -186,6 +189,9 @@ pub(crate) fn probe_preadv2() -> Errno {
 
 /// What pwritev2(2) says of a descriptor that can't exist.
 pub(crate) fn probe_pwritev2() -> Errno {
+    if cfg!(miri) {
+        return Errno::NOSYS;
+    }
     // SAFETY: as above.
     let ret = unsafe { libc::syscall(libc::SYS_pwritev2, -1, 0, 0, 0, 0, 0) };
     check(ret).err().unwrap_or(Errno::IO)
