@@ -6,6 +6,17 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("nowait is for 64-bit Linux");
 
+/// Makes a system call by number. Miri makes none.
+macro_rules! syscall {
+    ($($argument:expr),* $(,)?) => {{
+        #[cfg(not(miri))]
+        let returned = libc::syscall($($argument),*);
+        #[cfg(miri)]
+        let returned = $crate::sys::miri::no_such_call(($($argument),*));
+        returned
+    }};
+}
+
 pub(crate) mod limit;
 #[cfg(miri)]
 mod miri;

@@ -340,11 +340,11 @@ mod tests {
             let memory = WriteMemory::new(source);
             let (start, len) = memory.skip(1);
             let given = Given(start.cast_mut(), len);
-            let mut moved = Box::new(memory);
+            let moved = Box::new(memory);
             let kernel = std::thread::spawn(move || given.gives(b"ytes"));
             assert_eq!(moved.piece().1, 5);
             assert_eq!(format!("{moved:?}"), "WriteMemory(5 bytes)");
-            moved = Box::new(*moved);
+            let moved = *moved;
             kernel.join().unwrap();
             moved.into_source()
         }

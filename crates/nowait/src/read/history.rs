@@ -288,7 +288,7 @@ mod tests {
                 scope.spawn(move || {
                     for i in 0..answers {
                         // Long runs of each, so that both ends are met; never in step.
-                        if (i / (answers / 100) + thread) % 2 == 0 {
+                        if (i / (answers / 100) + thread).is_multiple_of(2) {
                             h.hit();
                         } else {
                             h.miss();

@@ -1,9 +1,8 @@
 //! Functions of the C library that Miri does not implement. With them Miri runs the library's tests on the
 //! threads backend.
 //!
-//! Each fails as on a kernel without the call, or returns values that no test depends on. A system call by
-//! number needs no function here: the library tries such a call before it uses it, and under Miri the try
-//! fails.
+//! Each fails as on a kernel without the call, or returns values that no test depends on. System calls by
+//! number fail too.
 
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -11,11 +10,11 @@ use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd;
 use std::os::unix::fs::MetadataExt;
 
-/// Fails with ENOSYS.
-fn no_such_call() -> c_int {
+/// Fails with ENOSYS, whatever the arguments are.
+pub(super) fn no_such_call<A, R: From<i32>>(_: A) -> R {
     // SAFETY: the errno of this thread.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
-    -1
+    R::from(-1)
 }
 
 #[unsafe(no_mangle)]
@@ -29,7 +28,7 @@ extern "C" fn fstat64(fd: c_int, stat: *mut libc::stat64) -> c_int {
     // SAFETY: the caller lends its descriptor, which `ManuallyDrop` never closes.
     let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
     let Ok(metadata) = file.metadata() else {
-        return no_such_call();
+        return no_such_call(());
     };
     // SAFETY: the caller's memory, for which zeroes are a value.
     unsafe {
@@ -51,5 +50,5 @@ extern "C" fn fstatfs64(_: c_int, statfs: *mut libc::statfs64) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn getrlimit64(_: libc::__rlimit_resource_t, _: *mut libc::rlimit64) -> c_int {
-    no_such_call()
+    no_such_call(())
 }

@@ -52,7 +52,7 @@ pub(crate) unsafe fn enter(
     let arg: *const libc::c_void = arg;
     // SAFETY: the caller's; `args` is as large as said.
     check(unsafe {
-        libc::syscall(
+        syscall!(
             libc::SYS_io_uring_enter,
             ring,
             to_submit,
@@ -75,7 +75,7 @@ struct Update {
 fn register(ring: BorrowedFd<'_>, what: libc::c_uint, update: &mut Update) -> Result<(), Errno> {
     // SAFETY: one `update`, which the kernel reads and writes within the call.
     check(unsafe {
-        libc::syscall(
+        syscall!(
             libc::SYS_io_uring_register,
             ring.as_raw_fd(),
             what,
@@ -126,7 +126,7 @@ pub(crate) struct Params {
 pub(crate) fn setup(entries: u32, params: &mut Params) -> Result<OwnedFd, Errno> {
     // SAFETY: the kernel reads and writes one `io_uring_params` within the call.
     let fd = check(unsafe {
-        libc::syscall(
+        syscall!(
             libc::SYS_io_uring_setup,
             entries,
             std::ptr::from_mut(params),

@@ -86,7 +86,7 @@ pub(crate) unsafe fn preadv2_all(
         check(match (flags, offset) {
             (0, Some(at)) => libc::preadv(raw, iov, count, at.cast_signed()) as libc::c_long,
             (0, None) => libc::readv(raw, iov, count) as libc::c_long,
-            _ => libc::syscall(
+            _ => syscall!(
                 libc::SYS_preadv2,
                 raw,
                 iov,
@@ -149,7 +149,7 @@ pub(crate) unsafe fn pwritev2_all(
         check(match (flags, offset) {
             (0, Some(at)) => libc::pwritev(raw, iov, count, at.cast_signed()) as libc::c_long,
             (0, None) => libc::writev(raw, iov, count) as libc::c_long,
-            _ => libc::syscall(
+            _ => syscall!(
                 libc::SYS_pwritev2,
                 raw,
                 iov,
@@ -179,21 +179,15 @@ pub(crate) fn sync_file_range(
 
 /// What preadv2(2) says of a descriptor that can't exist: EBADF means that the call is there.
 pub(crate) fn probe_preadv2() -> Errno {
-    if cfg!(miri) {
-        return Errno::NOSYS;
-    }
     // SAFETY: descriptor −1 fails before any memory is looked at.
-    let ret = unsafe { libc::syscall(libc::SYS_preadv2, -1, 0, 0, 0, 0, 0) };
+    let ret = unsafe { syscall!(libc::SYS_preadv2, -1, 0, 0, 0, 0, 0) };
     check(ret).err().unwrap_or(Errno::IO)
 }
 
 /// What pwritev2(2) says of a descriptor that can't exist.
 pub(crate) fn probe_pwritev2() -> Errno {
-    if cfg!(miri) {
-        return Errno::NOSYS;
-    }
     // SAFETY: as above.
-    let ret = unsafe { libc::syscall(libc::SYS_pwritev2, -1, 0, 0, 0, 0, 0) };
+    let ret = unsafe { syscall!(libc::SYS_pwritev2, -1, 0, 0, 0, 0, 0) };
     check(ret).err().unwrap_or(Errno::IO)
 }
 

@@ -62,6 +62,7 @@ pub fn forked_as_process_one(what: &str, body: impl FnOnce()) {
 }
 
 /// Each test has a process of its own: no other test's threads hold locks while it forks.
+#[allow(dead_code, reason = "not every test binary needs it")]
 pub fn alone(test: &str, body: impl FnOnce()) {
     match role() {
         None => drop(in_child(test, "alone")),
