@@ -42,7 +42,16 @@ fi
 rustup component add --toolchain nightly miri rust-src 2>/dev/null ||
     missing "Miri and the standard library's source can't be installed"
 
-target=$(rustc +nightly --version --verbose | sed -n 's/^host: //p')
+# The tests in tests/fork.rs and tests/fork_load.rs are not among them: ThreadSanitizer starts no thread in a
+# child of a process with threads, and a child that ends by _exit(2) is not looked at for leaks.
+address=(hostile dropped_future cancel queue_full)
+thread=(many_threads dropped_future cancel)
+if [[ ! $short ]]; then
+    address+=(bytes many_threads denied_ring tokio_ours tokio_differential)
+    thread+=(hostile queue_full tokio_ours tokio_differential)
+fi
+
+host=$(rustc +nightly --version --verbose | sed -n 's/^host: //p')
 directory=${CARGO_TARGET_DIR:-target}
 
 # Miri interprets the library on the threads backend: it knows no ring, no system call by number and none
@@ -53,16 +62,40 @@ run_miri() {
         cargo +nightly miri test -p nowait --lib --all-features --target-dir "$directory/miri"
 }
 
-# What the kernel reads and writes is not seen: memory that it fills counts as it was before, and neither
-# finds a ring that writes to freed memory. What the library does with that memory around it is seen.
+# What the kernel reads and writes is not seen: neither tool notices a ring that writes to freed memory, or
+# a read in another thread that races with the kernel's write. What the library itself does with that memory
+# is seen.
 run_sanitizer() {
-    local tool=$1 tests=("${@:2}") build=(-Zbuild-std)
-    # The standard library as it is distributed is no hindrance to AddressSanitizer, and saves its build.
+    local tool=$1 build=(-Zbuild-std) flags="-Zsanitizer=$1" test
+    local arguments=()
+    for test in "${@:2}"; do arguments+=(--test "$test"); done
+    # The standard library as it is distributed is no hindrance to AddressSanitizer, and spares its build.
     # ThreadSanitizer has to see the locks and atomics in it.
     if [[ $short && $tool == address ]]; then
         build=()
     fi
-    RUSTFLAGS="-Zsanitizer=$tool ${RUSTFLAGS:-}" \
-        cargo +nightly test "${build[@]}" --target "$target" --target-dir "$directory/$tool" \
-        -p nowait --all-features "${tests[@]/#/--test=}"
+    # ThreadSanitizer knows descriptors by libc's functions, which rustix does not call if not told to.
+    [[ $tool == thread ]] && flags+=" --cfg rustix_use_libc"
+    # By frame pointers the stacks of allocations are whole, and suppressions find the test's name in them.
+    RUSTFLAGS="$flags -Cforce-frame-pointers=yes" \
+        ASAN_OPTIONS=detect_stack_use_after_return=1 \
+        LSAN_OPTIONS=suppressions=$PWD/scripts/lsan.supp \
+        TSAN_OPTIONS=suppressions=$PWD/scripts/tsan.supp \
+        cargo +nightly test "${build[@]}" --target "$host" --target-dir "$directory/$tool" \
+        -p nowait --all-features --no-fail-fast "${arguments[@]}"
 }
+
+failed=()
+for tool in "${tools[@]}"; do
+    started=$SECONDS
+    case $tool in
+        miri) run_miri ;;
+        address) run_sanitizer address "${address[@]}" ;;
+        thread) run_sanitizer thread "${thread[@]}" ;;
+    esac || failed+=("$tool")
+    echo "sanitizers: $tool: $((SECONDS - started)) s"
+done
+if ((${#failed[@]})); then
+    echo "sanitizers: FAILED: ${failed[*]}" >&2
+    exit 1
+fi

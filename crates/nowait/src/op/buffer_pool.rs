@@ -336,11 +336,11 @@ mod tests {
         let whole: usize = pieces.iter().map(ExactSizeIterator::len).sum();
         assert_eq!(whole, 4 * size.next_multiple_of(page_size()));
         assert!(pieces.iter().all(|p| p.len() <= MOST_AT_ONCE));
-        while let Some(buffer) = pool.take() {
+        let all: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
+        for buffer in all {
             let from = buffer.as_ptr().addr();
             let within = |p: &Range<usize>| p.start <= from && from + size <= p.end;
             assert!(pieces.iter().any(within));
-            std::mem::forget(buffer);
         }
     }
 
