@@ -3,8 +3,8 @@
 target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 
-.PHONY: help demo test soak check minimal-versions model bench-tokio bench-smoke fuzz test-kernels \
-	test-kernels-short test-iopoll test-powercut test-powercut-short clean
+.PHONY: help demo test soak check minimal-versions model bench-tokio bench-smoke fuzz sanitizers \
+	sanitizers-short test-kernels test-kernels-short test-iopoll test-powercut test-powercut-short clean
 
 help: ## this list
 	@awk -F ': *## *' '/^[a-z-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
@@ -62,6 +62,12 @@ bench-smoke: ## that bench runs: lints, and each peer once on a small file
 
 fuzz: ## each fuzz target for SECONDS (60), all at the same time; needs nightly Rust
 	scripts/fuzz.sh $(or $(SECONDS),60)
+
+sanitizers: ## the library's tests under Miri, AddressSanitizer and ThreadSanitizer; needs nightly Rust
+	scripts/sanitize.sh
+
+sanitizers-short: ## the same with fewer tests
+	scripts/sanitize.sh --short
 
 test-kernels: ## the library's tests on Linux 6.1 and 6.12, in QEMU
 	scripts/install-deps.sh --kernels

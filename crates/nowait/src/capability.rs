@@ -7,6 +7,7 @@
 
 use std::fmt;
 
+use io_uring::IoUring;
 use once_cell::race::OnceBox;
 
 use crate::sys::{self, Errno};
@@ -99,7 +100,7 @@ impl Kernel {
             preadv2: Capability::from_probe(sys::rw::probe_preadv2()),
             pwritev2: Capability::from_probe(sys::rw::probe_pwritev2()),
             cachestat: Capability::from_probe(sys::residency::probe_cachestat()),
-            io_uring: Capability::from_io(io_uring::IoUring::new(2).map(drop)),
+            io_uring: Capability::from_io(sys::ring::build(&IoUring::builder(), 2).map(drop)),
         }
     }
 }

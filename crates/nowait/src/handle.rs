@@ -78,7 +78,7 @@ impl Handle {
     pub(crate) fn with(fd: OwnedFd, path: Option<Arc<Path>>, mode: Option<Mode>) -> Result<Handle> {
         let failed = |errno| Error::os("open", errno).on(path.as_ref());
         let identity = sys::stat::identity(fd.as_fd()).map_err(failed)?;
-        let flags = rustix::fs::fcntl_getfl(&fd).map_err(failed)?;
+        let flags = sys::stat::flags(fd.as_fd()).map_err(failed)?;
         Ok(Handle::known(fd, identity, flags, path, mode))
     }
 
@@ -87,7 +87,7 @@ impl Handle {
     #[cfg(feature = "tokio")]
     pub(crate) fn of_any(fd: OwnedFd) -> Handle {
         let identity = sys::stat::identity(fd.as_fd()).unwrap_or_default();
-        let flags = rustix::fs::fcntl_getfl(&fd).unwrap_or(OFlags::empty());
+        let flags = sys::stat::flags(fd.as_fd()).unwrap_or(OFlags::empty());
         Handle::known(fd, identity, flags, None, None)
     }
 
@@ -186,7 +186,7 @@ impl Handle {
 
     /// Returns true if O_NONBLOCK is set now. Every holder of the open file can change it.
     pub(crate) fn is_nonblocking(&self) -> bool {
-        rustix::fs::fcntl_getfl(self).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
+        sys::stat::flags(self.as_fd()).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
     }
 
     /// The path by which the file was opened, if it was.

@@ -255,6 +255,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "millions of calls")]
     fn each_of_several_calls_in_a_row_is_timed_now_and_then() {
         for calls in [1, 2, 3, 64] {
             let mut timed = vec![0; calls];

@@ -68,15 +68,20 @@ pub(crate) fn wait_timeout<'a, T>(
     }
 }
 
-/// Starts a thread of an engine, with all signals blocked.
+/// Starts a thread of an engine, with all signals blocked. Miri has no signals, and only the standard
+/// library can set the attributes of a thread there.
 pub(crate) fn spawn(
     name: &'static std::ffi::CStr,
     body: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<()> {
-    #[cfg(not(shuttle))]
+    #[cfg(not(any(shuttle, miri)))]
     return crate::sys::spawn::spawn_without_signals(name, body);
     #[cfg(shuttle)]
-    return shuttle::thread::Builder::new()
+    use shuttle::thread::Builder;
+    #[cfg(all(miri, not(shuttle)))]
+    use std::thread::Builder;
+    #[cfg(any(shuttle, miri))]
+    return Builder::new()
         .name(name.to_string_lossy().into_owned())
         .spawn(body)
         .map(drop);

@@ -6,13 +6,26 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("nowait is for 64-bit Linux");
 
+/// Makes a system call by number. Miri makes none.
+macro_rules! syscall {
+    ($($argument:expr),* $(,)?) => {{
+        #[cfg(not(miri))]
+        let returned = libc::syscall($($argument),*);
+        #[cfg(miri)]
+        let returned = $crate::sys::miri::no_such_call(($($argument),*));
+        returned
+    }};
+}
+
 pub(crate) mod eventfd;
 pub(crate) mod limit;
+#[cfg(miri)]
+mod miri;
 pub(crate) mod process;
 pub(crate) mod residency;
 pub(crate) mod ring;
 pub(crate) mod rw;
-#[cfg(not(shuttle))]
+#[cfg(not(any(shuttle, miri)))]
 pub(crate) mod spawn;
 pub(crate) mod stat;
 pub(crate) mod thread;

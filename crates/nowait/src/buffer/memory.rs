@@ -182,3 +182,177 @@ impl fmt::Debug for WriteMemory {
         write!(f, "WriteMemory({} bytes)", self.len)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::{BufferPool, IoBufExt, Limit, PoolBuffer, downcast, downcast_source};
+
+    /// An address that the kernel was given.
+    struct Given(*mut u8, usize);
+
+    // SAFETY: the operation that owns the memory stays alive meanwhile.
+    unsafe impl Send for Given {}
+
+    impl Given {
+        /// Writes `bytes` there in another thread, as the kernel does.
+        fn receives(self, bytes: &[u8]) {
+            assert!(bytes.len() <= self.1);
+            let bytes = bytes.to_vec();
+            let write = move |Given(start, _)| {
+                // SAFETY: there is room for as much.
+                unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+            };
+            std::thread::spawn(move || write(self)).join().unwrap();
+        }
+
+        /// Reads what is there.
+        fn gives(self, bytes: &[u8]) {
+            // SAFETY: so many bytes are there.
+            assert_eq!(unsafe { std::slice::from_raw_parts(self.0, self.1) }, bytes);
+        }
+    }
+
+    /// Fills the buffer as a read does: a first byte in the caller, the others by the kernel, in two parts,
+    /// while the operation is moved, shared and shown. The last `short` bytes are left as they are.
+    fn filled(buffer: Buffer, short: usize) -> Buffer {
+        let mut memory = ReadMemory::new(buffer);
+        let n = memory.len() - short;
+        if let Space::Uninit(space) = memory.space() {
+            space[0].write(1);
+        }
+        let (start, room) = memory.skip(1);
+        let given = Given(start, room);
+        let memory = Box::new(memory);
+        std::thread::scope(|s| {
+            s.spawn(move || given.receives(&[2, 3]));
+            assert_eq!(
+                format!("{memory:?}"),
+                format!("ReadMemory({} bytes)", room + 1)
+            );
+        });
+        let mut memory = *memory;
+        let (start, room) = memory.skip(3);
+        let rest: Vec<u8> = (4..=n as u8).collect();
+        Given(start, room).receives(&rest);
+        // SAFETY: as many bytes were just written.
+        unsafe { memory.fill(n) };
+        memory.into_buffer()
+    }
+
+    #[test]
+    fn a_buffer_holds_what_was_written_while_its_operation_moved() {
+        let bytes: Vec<u8> = (1..=20).collect();
+        let vector = filled(Box::new(Vec::<u8>::with_capacity(24).limit(24)), 4);
+        let Ok(vector) = downcast::<Limit<Vec<u8>>>(vector) else {
+            panic!("another type")
+        };
+        assert_eq!(vector.into_inner(), bytes);
+
+        let slice: Box<[u8]> = Box::new([9; 24]);
+        let slice = downcast::<Box<[u8]>>(filled(Box::new(slice), 4)).unwrap();
+        assert_eq!(slice[..20], bytes);
+        assert_eq!(slice[20..], [9; 4]);
+
+        let array = downcast::<Box<[u8; 24]>>(filled(Box::new(Box::new([9; 24])), 4)).unwrap();
+        assert_eq!(array[..20], bytes);
+
+        let pool = BufferPool::new(1, 24).unwrap();
+        let pooled = filled(Box::new(pool.take().unwrap()), 4);
+        let pooled = downcast::<PoolBuffer>(pooled).unwrap();
+        assert_eq!(pooled[..20], bytes);
+        drop(pooled);
+        assert_eq!(pool.free(), 1);
+    }
+
+    /// Its memory lies within itself.
+    struct Within {
+        told: usize,
+        bytes: [MaybeUninit<u8>; 24],
+    }
+
+    impl IoBufMut for Within {
+        fn space(&mut self) -> Space<'_> {
+            Space::Uninit(&mut self.bytes)
+        }
+
+        unsafe fn set_filled(&mut self, n: usize) {
+            self.told = n;
+        }
+    }
+
+    #[test]
+    fn memory_within_a_buffer_stays_where_it_is() {
+        let within = Within {
+            told: 0,
+            bytes: [MaybeUninit::uninit(); 24],
+        };
+        let Ok(within) = downcast::<Within>(filled(Box::new(within), 4)) else {
+            panic!("another type")
+        };
+        // SAFETY: so many were written.
+        let bytes = within.bytes[..within.told]
+            .iter()
+            .map(|byte| unsafe { byte.assume_init() });
+        assert!(bytes.eq(1..=20));
+    }
+
+    /// Names other memory each time, and frees what it named before.
+    struct Fickle(Vec<u8>);
+
+    impl IoBufMut for Fickle {
+        fn space(&mut self) -> Space<'_> {
+            self.0 = Vec::with_capacity(24);
+            Space::Uninit(&mut self.0.spare_capacity_mut()[..24])
+        }
+
+        unsafe fn set_filled(&mut self, n: usize) {
+            // SAFETY: the caller's promise, of the memory named last.
+            unsafe { self.0.set_len(n) };
+        }
+    }
+
+    #[test]
+    fn a_buffer_that_names_other_memory_each_time_is_asked_once() {
+        let fickle = filled(Box::new(Fickle(Vec::new())), 4);
+        let Ok(fickle) = downcast::<Fickle>(fickle) else {
+            panic!("another type")
+        };
+        assert!(fickle.0.into_iter().eq(1..=20));
+    }
+
+    #[test]
+    fn what_was_not_filled_or_not_taken_back_is_freed() {
+        let unfilled = ReadMemory::new(Box::new(vec![7u8; 10])).into_buffer();
+        assert_eq!(downcast::<Vec<u8>>(unfilled).unwrap(), []);
+        let mut dropped = ReadMemory::new(Box::new(Vec::<u8>::with_capacity(10)));
+        // SAFETY: no byte at all.
+        unsafe { dropped.fill(0) };
+        let (start, room) = dropped.skip(0);
+        Given(start, room).receives(&[1]);
+        drop(dropped);
+        drop(WriteMemory::new(Box::new("bytes")));
+    }
+
+    #[test]
+    fn bytes_to_be_written_can_be_read_while_their_operation_moves() {
+        fn written(source: Source) -> Source {
+            let memory = WriteMemory::new(source);
+            let (start, len) = memory.skip(1);
+            let given = Given(start.cast_mut(), len);
+            let moved = Box::new(memory);
+            let kernel = std::thread::spawn(move || given.gives(b"ytes"));
+            assert_eq!(moved.piece().1, 5);
+            assert_eq!(format!("{moved:?}"), "WriteMemory(5 bytes)");
+            let moved = *moved;
+            kernel.join().unwrap();
+            moved.into_source()
+        }
+        let vector = written(Box::new(b"bytes".to_vec()));
+        assert_eq!(downcast_source::<Vec<u8>>(vector).unwrap(), b"bytes");
+        let array = written(Box::new(*b"bytes"));
+        assert_eq!(downcast_source::<[u8; 5]>(array).unwrap(), *b"bytes");
+        written(Box::new("bytes"));
+        written(Box::new("bytes and more".to_owned().limit(5)));
+    }
+}

@@ -81,3 +81,69 @@ impl Drop for Window {
         unsafe { dealloc(self.memory.as_ptr(), self.layout) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads a file of `size` bytes through a window, as an operation does.
+    fn through(needed: Alignment, size: u64, offset: u64, len: usize) -> Vec<u8> {
+        let byte_at = |at: u64| (at % 251) as u8;
+        let window = Window::new(needed, len).unwrap();
+        let mut bytes = vec![0xee; len];
+        let mut done = 0;
+        while done < len {
+            let at = offset + done as u64;
+            let (memory, room, from) = window.over(at, offset + len as u64);
+            assert!(memory.addr().is_multiple_of(needed.memory as usize));
+            assert!(from.is_multiple_of(u64::from(needed.read_offset)));
+            assert!(room.is_multiple_of(needed.read_offset as usize));
+            let n = to_usize(size.saturating_sub(from)).min(room);
+            for i in 0..n {
+                // SAFETY: within the room that the window named.
+                unsafe { memory.add(i).write(byte_at(from + i as u64)) };
+            }
+            let left = len - done;
+            // SAFETY: the rest of the vector is so long, and `n` bytes were written.
+            let got = unsafe { window.hand_out(n, at, bytes.as_mut_ptr().add(done), left) };
+            assert_eq!(got, window.wanted(n, at, left));
+            done += got;
+            if got == 0 {
+                break;
+            }
+        }
+        bytes.truncate(done);
+        let there = (offset..size).take(len).map(byte_at);
+        assert!(there.eq(bytes.iter().copied()), "{offset} {len}");
+        bytes
+    }
+
+    #[test]
+    fn a_window_brings_what_is_wanted_and_nothing_that_was_not_read() {
+        let needed = Alignment {
+            memory: 512,
+            read_offset: 512,
+            ..Alignment::SAFE
+        };
+        let size = 2000;
+        for offset in [0, 1, 511, 512, 513, 1999, 2000, 3000] {
+            for len in [1, 511, 512, 513, 1100, 4000] {
+                through(needed, size, offset, len);
+            }
+        }
+    }
+
+    #[test]
+    fn a_window_is_moved_over_what_is_larger() {
+        let needed = Alignment {
+            memory: 4096,
+            read_offset: 4096,
+            ..Alignment::SAFE
+        };
+        // Every byte is looked at, which takes Miri its time.
+        let most = if cfg!(miri) { 1 << 10 } else { MAX_WINDOW };
+        let size = 2 * most + 5000;
+        let read = through(needed, size as u64, 5, size);
+        assert_eq!(read.len(), size - 5);
+    }
+}

@@ -170,3 +170,52 @@ fn own_buffer<B: IoBufMut>(completion: Completion) -> Option<BufResult<B>> {
     let buf = downcast(op.into_buffer()?).ok()?;
     Some(BufResult::new(result, buf, provenance))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Backend, Options};
+    use crate::file::{File, OpenOptions};
+
+    /// A file whose reads are made by workers where nothing can be tried in the caller: under Miri.
+    fn file() -> (File, Vec<u8>) {
+        let options = Options::new().backend(Backend::Threads).workers(2);
+        let engine = options.build().unwrap();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let file = OpenOptions::new()
+            .read(true)
+            .engine(&engine)
+            .blocking_open(path)
+            .unwrap();
+        (file, std::fs::read(path).unwrap())
+    }
+
+    #[test]
+    fn reads_of_several_threads_bring_the_files_bytes() {
+        let (file, bytes) = file();
+        let reads = &|at: usize| {
+            let read = pollster::block_on(file.read_at(Vec::with_capacity(100), at as u64));
+            let n = read.result.unwrap();
+            assert_eq!(read.buf[..100], bytes[at..at + 100]);
+            assert_eq!(n, read.buf.len());
+            let boxed = pollster::block_on(file.read_at(Box::new([0; 9]), at as u64));
+            assert_eq!(boxed.buf[..], bytes[at..at + 9]);
+        };
+        std::thread::scope(|s| {
+            for at in [0, 7, 50] {
+                s.spawn(move || reads(at));
+            }
+        });
+    }
+
+    #[test]
+    fn a_read_may_be_dropped_on_its_way_and_its_file_and_engine_too() {
+        let (file, _) = file();
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        for _ in 0..3 {
+            let mut read = file.read_at(vec![0; 100], 0);
+            let _ = Pin::new(&mut read).poll(&mut cx);
+        }
+        drop(file);
+    }
+}

@@ -107,3 +107,24 @@ impl Operation for Getxattr {
         Step::Done(result)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_as_long_as_the_kernel_says() {
+        let asked = |room| Getxattr::path(c"/".into(), c"user.key".into(), room);
+        let mut op = asked(10);
+        let value = op.value.as_mut_ptr();
+        let mut moved = Box::new(op);
+        // SAFETY: there is room for ten bytes.
+        unsafe { value.copy_from_nonoverlapping(b"value".as_ptr(), 5) };
+        assert!(matches!(moved.settle(Ok(5)), Step::Done(Ok(5))));
+        assert_eq!(moved.into_value(), b"value");
+        // With no room, only the size is told.
+        let mut sized = asked(0);
+        assert!(matches!(sized.settle(Ok(5)), Step::Done(Ok(5))));
+        assert_eq!(sized.into_value(), b"");
+    }
+}

@@ -269,3 +269,83 @@ impl Operation for Read {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::{IoBufExt, Limit, downcast};
+
+    fn this_file() -> (Handle, Vec<u8>) {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let file = std::fs::File::open(path).unwrap();
+        (Handle::new(file).unwrap(), std::fs::read(path).unwrap())
+    }
+
+    /// Carries a read out in pieces that the kernel makes as short as it likes.
+    fn carried_out(mut read: Read, bytes: &[u8], shortest: usize) -> (usize, Buffer) {
+        loop {
+            let (start, len, at) = read.next();
+            let from = (at.unwrap() as usize).min(bytes.len());
+            let n = len.min(shortest).min(bytes.len() - from);
+            // SAFETY: the operation named so much room.
+            unsafe { start.copy_from_nonoverlapping(bytes[from..].as_ptr(), n) };
+            // It is the engine's to move between two entries.
+            let mut moved = Box::new(read);
+            match moved.settle(Ok(n)) {
+                Step::Again => read = *moved,
+                Step::Done(n) => return (n.unwrap(), moved.into_buffer()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_buffer_is_told_of_the_bytes_that_were_read_and_of_no_other() {
+        let (handle, bytes) = this_file();
+        let end = bytes.len();
+        for (offset, room) in [(0, 100), (7, end), (end - 3, 100), (end, 10), (end + 1, 1)] {
+            for shortest in [1, 30, usize::MAX] {
+                let buffer = Vec::<u8>::with_capacity(room);
+                let read = Read::new(&handle, Box::new(buffer.limit(room)), offset as u64);
+                let (n, buffer) = carried_out(read, &bytes, shortest);
+                let Ok(limited) = downcast::<Limit<Vec<u8>>>(buffer) else {
+                    panic!("another type")
+                };
+                let there = &bytes[offset.min(end)..];
+                assert_eq!(limited.into_inner(), there[..room.min(there.len())]);
+                assert_eq!(n, room.min(there.len()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_read_goes_on_behind_what_its_caller_brought() {
+        let (handle, bytes) = this_file();
+        let mut read = Read::new(&handle, Box::new(Vec::<u8>::with_capacity(50).limit(50)), 4);
+        let done = read.with_space(|handle, space| {
+            let mut part = space.skip(0).first(20);
+            rw::preadv2(handle.as_fd(), &mut part, Some(4), 0).unwrap()
+        });
+        assert_eq!(done, 20);
+        read.have(done);
+        let (n, buffer) = carried_out(read, &bytes, 7);
+        let Ok(limited) = downcast::<Limit<Vec<u8>>>(buffer) else {
+            panic!("another type")
+        };
+        assert_eq!((n, &limited.into_inner()[..]), (50, &bytes[4..54]));
+    }
+
+    #[test]
+    fn an_error_leaves_no_byte_that_can_be_seen() {
+        let (handle, bytes) = this_file();
+        let mut read = Read::new(&handle, Box::new(Vec::<u8>::with_capacity(50)), 0);
+        let (start, ..) = read.next();
+        // SAFETY: there is room for 50.
+        unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), 10) };
+        assert!(matches!(read.settle(Ok(10)), Step::Again));
+        assert!(matches!(
+            read.settle(Err(Errno::IO)),
+            Step::Done(Err(Errno::IO))
+        ));
+        assert_eq!(downcast::<Vec<u8>>(read.into_buffer()).unwrap(), []);
+    }
+}

@@ -65,3 +65,25 @@ pub(crate) fn fill_space(
 fn piece(space: &mut Space<'_>) -> std::iter::Once<(usize, usize)> {
     std::iter::once((space.as_mut_ptr().addr(), space.len()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn this_file() -> (Handle, Vec<u8>) {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let file = std::fs::File::open(path).unwrap();
+        (Handle::new(file).unwrap(), std::fs::read(path).unwrap())
+    }
+
+    #[test]
+    fn borrowed_memory_is_filled_to_the_end_of_the_file() {
+        let (handle, bytes) = this_file();
+        let mut room = vec![std::mem::MaybeUninit::uninit(); bytes.len() + 10];
+        let n = fill_space(&handle, &mut Space::from(&mut room[..]), 3).unwrap();
+        assert_eq!(n, bytes.len() - 3);
+        // SAFETY: so many were read.
+        let read = room[..n].iter().map(|byte| unsafe { byte.assume_init() });
+        assert!(read.eq(bytes[3..].iter().copied()));
+    }
+}

@@ -233,6 +233,7 @@ mod tests {
 
     /// Compares both ways if the kernel has both. A kernel without the calls has only one.
     #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no extended attributes")]
     fn both_ways_of_naming_an_entry_say_the_same() {
         // Beside the test program: the filesystem for temporary files may have no attributes.
         let program = std::env::current_exe().unwrap();

@@ -32,7 +32,7 @@ pub(crate) fn cachestat(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Cac
     let mut out = Cachestat::default();
     // SAFETY: both structs have the kernel's layout and are valid during the call.
     check(unsafe {
-        libc::syscall(
+        syscall!(
             SYS_CACHESTAT,
             fd.as_raw_fd(),
             &raw const range,
@@ -48,7 +48,7 @@ pub(crate) fn probe_cachestat() -> Errno {
     let range = Range { offset: 0, len: 1 };
     let mut out = Cachestat::default();
     // SAFETY: the same as in `cachestat`.
-    let ret = unsafe { libc::syscall(SYS_CACHESTAT, -1, &raw const range, &raw mut out, 0) };
+    let ret = unsafe { syscall!(SYS_CACHESTAT, -1, &raw const range, &raw mut out, 0) };
     check(ret).err().unwrap_or(Errno::IO)
 }
 
@@ -67,6 +67,9 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `len` bytes from the page-aligned `offset` on.
     pub(crate) fn new(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Mapping, Errno> {
+        if cfg!(miri) {
+            return Err(Errno::NOSYS);
+        }
         // SAFETY: a new mapping at an address that the kernel chooses aliases no other memory.
         let addr = unsafe {
             rustix::mm::mmap(

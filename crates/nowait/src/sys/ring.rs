@@ -4,6 +4,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use io_uring::IoUring;
 use io_uring::types::SubmitArgs;
 
 use super::{Errno, check};
@@ -25,6 +26,14 @@ pub(crate) mod flag {
 const REGISTER_RING_FDS: libc::c_uint = 20;
 const UNREGISTER_RING_FDS: libc::c_uint = 21;
 
+/// Makes a ring. Miri has none.
+pub(crate) fn build(builder: &io_uring::Builder, entries: u32) -> std::io::Result<IoUring> {
+    if cfg!(miri) {
+        return Err(std::io::Error::from_raw_os_error(libc::ENOSYS));
+    }
+    builder.build(entries)
+}
+
 /// io_uring_enter(2), with `IORING_ENTER_EXT_ARG` if there are arguments. `ring` is a descriptor,
 /// or the registered number if `flags` has `IORING_ENTER_REGISTERED_RING`.
 ///
@@ -44,7 +53,7 @@ pub(crate) unsafe fn enter(
     let arg: *const libc::c_void = arg;
     // SAFETY: the caller's obligation. `args` has the size that is passed.
     check(unsafe {
-        libc::syscall(
+        syscall!(
             libc::SYS_io_uring_enter,
             ring,
             to_submit,
@@ -67,7 +76,7 @@ struct Update {
 fn register(ring: BorrowedFd<'_>, what: libc::c_uint, update: &mut Update) -> Result<(), Errno> {
     // SAFETY: one `update`, which the kernel reads and writes during the call.
     check(unsafe {
-        libc::syscall(
+        syscall!(
             libc::SYS_io_uring_register,
             ring.as_raw_fd(),
             what,
@@ -118,7 +127,7 @@ pub(crate) struct Params {
 pub(crate) fn setup(entries: u32, params: &mut Params) -> Result<OwnedFd, Errno> {
     // SAFETY: the kernel reads and writes one `io_uring_params` during the call.
     let fd = check(unsafe {
-        libc::syscall(
+        syscall!(
             libc::SYS_io_uring_setup,
             entries,
             std::ptr::from_mut(params),

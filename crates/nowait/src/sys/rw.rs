@@ -114,7 +114,7 @@ pub(crate) unsafe fn preadv2_vectored(
         check(match (flags, offset) {
             (0, Some(at)) => libc::preadv(raw, iov, count, at.cast_signed()) as libc::c_long,
             (0, None) => libc::readv(raw, iov, count) as libc::c_long,
-            _ => libc::syscall(
+            _ => syscall!(
                 libc::SYS_preadv2,
                 raw,
                 iov,
@@ -178,7 +178,7 @@ pub(crate) unsafe fn pwritev2_vectored(
         check(match (flags, offset) {
             (0, Some(at)) => libc::pwritev(raw, iov, count, at.cast_signed()) as libc::c_long,
             (0, None) => libc::writev(raw, iov, count) as libc::c_long,
-            _ => libc::syscall(
+            _ => syscall!(
                 libc::SYS_pwritev2,
                 raw,
                 iov,
@@ -209,14 +209,14 @@ pub(crate) fn sync_file_range(
 /// The errno of preadv2(2) for an invalid descriptor. EBADF means that the call is available.
 pub(crate) fn probe_preadv2() -> Errno {
     // SAFETY: descriptor −1 fails before any memory is accessed.
-    let ret = unsafe { libc::syscall(libc::SYS_preadv2, -1, 0, 0, 0, 0, 0) };
+    let ret = unsafe { syscall!(libc::SYS_preadv2, -1, 0, 0, 0, 0, 0) };
     check(ret).err().unwrap_or(Errno::IO)
 }
 
 /// The errno of pwritev2(2) for an invalid descriptor.
 pub(crate) fn probe_pwritev2() -> Errno {
     // SAFETY: as above.
-    let ret = unsafe { libc::syscall(libc::SYS_pwritev2, -1, 0, 0, 0, 0, 0) };
+    let ret = unsafe { syscall!(libc::SYS_pwritev2, -1, 0, 0, 0, 0, 0) };
     check(ret).err().unwrap_or(Errno::IO)
 }
 

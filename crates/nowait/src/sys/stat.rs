@@ -48,6 +48,14 @@ pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<Identity, Errno> {
     })
 }
 
+/// The file status flags of a descriptor (fcntl(2), `F_GETFL`). Miri does not implement it for files.
+pub(crate) fn flags(fd: BorrowedFd<'_>) -> Result<OFlags, Errno> {
+    if cfg!(miri) {
+        return Ok(OFlags::empty());
+    }
+    rustix::fs::fcntl_getfl(fd)
+}
+
 impl FilesystemId {
     /// Makes the identifier for a file with this `st_dev`.
     pub(crate) fn new(dev: u64, statfs: &rustix::fs::StatFs) -> FilesystemId {
@@ -115,7 +123,11 @@ pub(crate) fn shape(fd: BorrowedFd<'_>) -> Result<Shape, Errno> {
         kind,
         size,
         allocated: stat.st_blocks.cast_unsigned().saturating_mul(512),
-        changed: (stat.st_ctime, stat.st_ctime_nsec.cast_signed()),
+        // rustix's type of the nanoseconds depends on how it makes its calls.
+        changed: (
+            stat.st_ctime,
+            i64::try_from(stat.st_ctime_nsec).unwrap_or(0),
+        ),
     })
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn listxattrat(
 ) -> Result<usize, Errno> {
     // SAFETY: `name` is a C string, and the kernel writes at most `room.len()` bytes to `room`.
     check(unsafe {
-        libc::syscall(
+        syscall!(
             SYS_LISTXATTRAT,
             directory.as_raw_fd(),
             name.as_ptr(),
@@ -62,7 +62,7 @@ pub(crate) fn getxattrat(
     // SAFETY: both names are C strings, `args` has the kernel's layout, and the kernel writes at
     // most `args.size` bytes to `room`.
     check(unsafe {
-        libc::syscall(
+        syscall!(
             SYS_GETXATTRAT,
             directory.as_raw_fd(),
             name.as_ptr(),

@@ -24,3 +24,40 @@ pub(crate) fn start_into_read_buf(
     dst.advance(filled);
     started
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::provenance::Provenance;
+    use crate::read::{Rest, Route};
+    use crate::sys::{Errno, rw};
+
+    #[test]
+    fn a_read_buf_is_told_of_what_was_read_before_the_rest() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let file = std::fs::File::open(path).unwrap();
+        let bytes = std::fs::read(path).unwrap();
+        let mut room = [std::mem::MaybeUninit::uninit(); 40];
+        let mut dst = ::tokio::io::ReadBuf::uninit(&mut room);
+        dst.put_slice(b"before");
+        let mut read = |most, part: usize, rest: bool| {
+            start_into_read_buf(&mut dst, most, |space| {
+                let mut space = space.skip(0).first(part);
+                let n = rw::preadv2(file.as_fd(), &mut space, Some(0), 0).unwrap();
+                if rest {
+                    Start::Rest(Rest::of(n, true, Route::Ring))
+                } else {
+                    Start::Done(n, Provenance::default())
+                }
+            })
+        };
+        assert!(matches!(read(30, 10, true), Start::Rest(_)));
+        assert!(matches!(read(5, 10, false), Start::Done(5, _)));
+        let failed = start_into_read_buf(&mut dst, 1, |_| Start::Failed(Errno::IO));
+        assert!(matches!(failed, Start::Failed(_)));
+        let expected = [b"before", &bytes[..10], &bytes[..5]].concat();
+        assert_eq!((dst.filled(), dst.initialized().len()), (&expected[..], 21));
+    }
+}

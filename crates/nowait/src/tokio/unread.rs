@@ -50,3 +50,28 @@ impl fmt::Debug for Unread {
         write!(f, "{} bytes", self.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_given_once_and_in_order_to_whoever_has_room() {
+        let mut unread = Unread::new(b"unread bytes".to_vec());
+        let mut room = [std::mem::MaybeUninit::uninit(); 12];
+        let mut dst = ReadBuf::uninit(&mut room);
+        for (n, left) in [(5, 7), (0, 7), (7, 0), (0, 0)] {
+            let mut part = dst.take(n);
+            assert_eq!(unread.give(&mut part), n);
+            let filled = part.filled().to_vec();
+            dst.put_slice(&filled);
+            assert_eq!((unread.len(), unread.is_empty()), (left, left == 0));
+        }
+        assert_eq!(dst.filled(), b"unread bytes");
+        let room = unread.take_room();
+        assert!(room.is_empty() && room.capacity() >= 12 && unread.is_empty());
+        let mut unread = Unread::new(vec![1, 2, 3]);
+        unread.forget();
+        assert!(unread.is_empty() && unread.take_room().capacity() >= 3);
+    }
+}

@@ -1,6 +1,7 @@
 //! The io_uring capabilities of this kernel and sandbox.
 
 use crate::capability::Capability;
+use crate::sys;
 
 /// The io_uring capabilities of this kernel and sandbox. They are found by making rings, which are
 /// closed again.
@@ -36,13 +37,13 @@ impl RingCapabilities {
     /// }
     /// ```
     pub fn probe() -> Option<RingCapabilities> {
-        let ring = io_uring::IoUring::new(2).ok()?;
+        let ring = sys::ring::build(&io_uring::IoUring::builder(), 2).ok()?;
         let mut known = io_uring::Probe::new();
         let probed = ring.submitter().register_probe(&mut known).is_ok();
         let with = |set: fn(&mut io_uring::Builder)| {
             let mut builder = io_uring::IoUring::builder();
             set(&mut builder);
-            Capability::from_io(builder.build(2).map(drop))
+            Capability::from_io(sys::ring::build(&builder, 2).map(drop))
         };
         Some(RingCapabilities {
             single_issuer: with(|b| {

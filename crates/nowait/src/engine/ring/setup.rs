@@ -135,7 +135,7 @@ fn build(
     if let Some(cpu) = options.sqpoll_cpu {
         builder.setup_sqpoll_cpu(cpu);
     }
-    builder.build(entries)
+    sys::ring::build(&builder, entries)
 }
 
 /// Like `build`, with hybrid polling, for which the builder has no method. A forked child has the

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Runs the library's tests under Miri, AddressSanitizer and ThreadSanitizer. Needs nightly Rust, and adds
+# the components that are missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage() {
+    cat <<'USAGE'
+usage: scripts/sanitize.sh [--short] [miri|address|thread]...
+
+Runs the library's tests under the tools named, or under all of them. --short runs fewer tests, in less
+than 6 minutes on two processors.
+
+  miri      unit tests of nowait: undefined behaviour, memory that is used uninitialised, aliasing, leaks
+  address   tests of nowait under AddressSanitizer, with LeakSanitizer at their end
+  thread    tests of nowait under ThreadSanitizer
+USAGE
+}
+
+short=
+tools=()
+for argument; do
+    case $argument in
+        -h | --help) usage; exit 0 ;;
+        --short) short=yes ;;
+        miri | address | thread) tools+=("$argument") ;;
+        *) usage >&2; exit 2 ;;
+    esac
+done
+((${#tools[@]})) || tools=(miri address thread)
+
+# Where CI runs, what can't be run is a failure.
+missing() {
+    echo "skipped: sanitizers, $*" >&2
+    [[ -z ${NOWAIT_TEST_ALL:-} ]]
+    exit
+}
+
+if ! rustup run nightly rustc --version >/dev/null 2>&1; then
+    rustup toolchain install nightly --profile minimal || missing "nightly Rust can't be installed"
+fi
+rustup component add --toolchain nightly miri rust-src 2>/dev/null ||
+    missing "Miri and the standard library's source can't be installed"
+
+# The tests of forks are not among them: ThreadSanitizer starts no thread in a child of a process with threads,
+# and a child that ends by _exit(2) is not looked at for leaks. Programs of tests/, then modules in them.
+programs=(--test engine)
+address=(hostile:: dropped_future:: cancel:: queue_full::)
+thread=(many_threads:: dropped_future:: cancel::)
+if [[ ! $short ]]; then
+    programs+=(--test read --test process --test tokio)
+    address+=(bytes:: many_threads:: denied_ring:: ours::)
+    thread+=(hostile:: queue_full:: ours::)
+fi
+
+host=$(rustc +nightly --version --verbose | sed -n 's/^host: //p')
+directory=${CARGO_TARGET_DIR:-target}
+
+# Miri interprets the library on the threads backend: it knows no ring, no system call by number and none
+# of the rarer calls of libc, whose stand-ins are in crates/nowait/src/sys/miri.rs. Tests that need more are
+# marked there. -Zmiri-disable-isolation lets it open files and have the time.
+run_miri() {
+    MIRIFLAGS="-Zmiri-strict-provenance -Zmiri-disable-isolation ${MIRIFLAGS:-}" \
+        cargo +nightly miri test -p nowait --lib --all-features --target-dir "$directory/miri"
+}
+
+# What the kernel reads and writes is not seen: neither tool notices a ring that writes to freed memory, or
+# a read in another thread that races with the kernel's write. What the library itself does with that memory
+# is seen.
+run_sanitizer() {
+    local tool=$1 build=(-Zbuild-std) flags="-Zsanitizer=$1"
+    # The standard library as it is distributed is no hindrance to AddressSanitizer, and spares its build.
+    # ThreadSanitizer has to see the locks and atomics in it.
+    if [[ $short && $tool == address ]]; then
+        build=()
+    fi
+    # ThreadSanitizer knows descriptors by libc's functions, which rustix does not call if not told to.
+    [[ $tool == thread ]] && flags+=" --cfg rustix_use_libc"
+    # By frame pointers the stacks of allocations are whole, and suppressions find the test's name in them.
+    RUSTFLAGS="$flags -Cforce-frame-pointers=yes" \
+        ASAN_OPTIONS=detect_stack_use_after_return=1 \
+        LSAN_OPTIONS=suppressions=$PWD/scripts/lsan.supp \
+        TSAN_OPTIONS=suppressions=$PWD/scripts/tsan.supp \
+        cargo +nightly test "${build[@]}" --target "$host" --target-dir "$directory/$tool" \
+        -p nowait --all-features --no-fail-fast "${programs[@]}" -- "${@:2}"
+}
+
+failed=()
+for tool in "${tools[@]}"; do
+    started=$SECONDS
+    case $tool in
+        miri) run_miri ;;
+        address) run_sanitizer address "${address[@]}" ;;
+        thread) run_sanitizer thread "${thread[@]}" ;;
+    esac || failed+=("$tool")
+    echo "sanitizers: $tool: $((SECONDS - started)) s"
+done
+if ((${#failed[@]})); then
+    echo "sanitizers: FAILED: ${failed[*]}" >&2
+    exit 1
+fi
