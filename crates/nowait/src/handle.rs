@@ -256,7 +256,11 @@ impl Handle {
     pub(crate) fn resident_bytes(&self, offset: u64, len: usize) -> Option<u32> {
         let cacheable = self.0.regular && !self.0.direct && !self.0.filesystem.is_memory();
         cacheable
-            .then(|| self.0.residency.count(self.as_fd(), offset, len))
+            .then(|| {
+                self.0
+                    .residency
+                    .count(self.as_fd(), offset, len, self.0.filesystem.is_overlay())
+            })
             .flatten()
             .and_then(|bytes| u32::try_from(bytes).ok())
     }

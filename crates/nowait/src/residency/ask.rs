@@ -10,6 +10,7 @@ use super::choice::{SourceChoice, choose, choose_mincore};
 use super::mapped::Mapped;
 use super::pages::{page_size, pages};
 use crate::cast::to_usize;
+use crate::support::Support;
 use crate::sys::residency::cachestat;
 use crate::sys::{Errno, stat};
 
@@ -31,9 +32,8 @@ pub(crate) enum Coverage {
 #[derive(Debug, Default)]
 pub(crate) struct SourceCache {
     choice: OnceBox<SourceChoice>,
-    /// A mapping of the file for mincore(2), if [`count`](SourceCache::count) was called and mincore is
-    /// correct for the file.
-    mapped: OnceBox<Option<Mapped>>,
+    /// mincore(2) is correct for the file: tried by the first [`count`](SourceCache::count).
+    mincore: Support,
 }
 
 impl SourceCache {
@@ -57,20 +57,49 @@ impl SourceCache {
     }
 
     /// The bytes of `offset..offset + len` that are in the page cache: those of resident pages, as far as
-    /// they lie within the file. `None` if mincore(2) is wrong for the file.
+    /// they lie within the file. `None` if mincore(2) is wrong for the file. `layered` is true if it lies on
+    /// overlayfs.
     ///
     /// mincore does not count pages that are being read. cachestat(2) does, and so would count the
     /// readahead that a failed `RWF_NOWAIT` read has started.
-    pub(crate) fn count(&self, fd: BorrowedFd<'_>, offset: u64, len: usize) -> Option<usize> {
-        let mapped = match self.choice(fd) {
-            SourceChoice::Mincore(mapped) => mapped,
-            SourceChoice::Unavailable(_) => return None,
-            SourceChoice::Cachestat => {
-                let map = || stat::shape(fd).ok().and_then(|s| choose_mincore(fd, &s));
-                self.mapped.get_or_init(|| Box::new(map())).as_ref()?
-            }
+    ///
+    /// The range is mapped for this call alone: a process may have few mappings (`vm.max_map_count`), and
+    /// many files.
+    pub(crate) fn count(
+        &self,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        layered: bool,
+    ) -> Option<usize> {
+        let choice = match layered {
+            true => Some(self.choice(fd)),
+            false => self.choice.get(),
         };
-        resident_bytes(fd, mapped, offset, len as u64).ok()
+        let len = len as u64;
+        match choice {
+            Some(SourceChoice::Mincore(mapped)) => resident_bytes(fd, mapped, offset, len).ok(),
+            Some(SourceChoice::Unavailable(_)) => None,
+            Some(SourceChoice::Cachestat) | None => {
+                if !self.mincore_is_correct(fd) {
+                    return None;
+                }
+                let first = offset / page_size();
+                let mapped = Mapped::of_pages(fd, first..first + pages(offset, len)).ok()?;
+                resident_bytes(fd, &mapped, offset, len).ok()
+            }
+        }
+    }
+
+    fn mincore_is_correct(&self, fd: BorrowedFd<'_>) -> bool {
+        if !self.mincore.works() && !self.mincore.is_refused() {
+            let shape = stat::shape(fd).ok();
+            match shape.and_then(|shape| choose_mincore(fd, &shape)) {
+                Some(_) => self.mincore.worked(),
+                None => self.mincore.refused(),
+            }
+        }
+        self.mincore.works()
     }
 }
 

@@ -61,6 +61,15 @@ impl Mapped {
         })
     }
 
+    /// Maps some pages of a file that does not lie on overlayfs.
+    pub(super) fn of_pages(fd: BorrowedFd<'_>, pages: Range<u64>) -> Result<Mapped, Errno> {
+        let bytes = pages.start * page_size()..pages.end * page_size();
+        Ok(Mapped {
+            window: Window::new(fd, &bytes, false)?,
+            layer: None,
+        })
+    }
+
     /// Returns true if mincore(2) reports every page as resident, as it does for files that the caller
     /// neither owns nor may write. It then also does so for a page far beyond the end of the file, which
     /// cannot be resident.
