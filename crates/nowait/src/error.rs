@@ -270,6 +270,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has texts of its own for errors")]
     fn an_error_of_the_kernel_keeps_its_kind_and_its_text() {
         let path: Arc<Path> = Path::new("/x").into();
         let error = Error::os("open", Errno::NOENT).on(Some(&path));

@@ -134,3 +134,34 @@ pub use provenance::{Provenance, ServedBy};
 pub use scan::Scan;
 pub use shown::Shown;
 pub use walk::Walk;
+
+#[cfg(test)]
+mod test_file {
+    //! A file for unit tests. Miri and old kernels' guests run them without the sources.
+
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A file with known bytes, which is removed with this value.
+    pub(crate) struct TestFile {
+        pub(crate) path: PathBuf,
+        pub(crate) bytes: Vec<u8>,
+    }
+
+    impl TestFile {
+        pub(crate) fn new() -> TestFile {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            let path = std::env::temp_dir().join(format!("nowait-unit-{process}-{number}"));
+            let bytes: Vec<u8> = (0..1500u32).map(|i| (i * 7 + i / 251) as u8).collect();
+            std::fs::write(&path, &bytes).unwrap();
+            TestFile { path, bytes }
+        }
+    }
+
+    impl Drop for TestFile {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}

@@ -176,18 +176,19 @@ mod tests {
     use super::*;
     use crate::engine::{Backend, Options};
     use crate::file::{File, OpenOptions};
+    use crate::test_file::TestFile;
 
     /// A file whose reads are made by workers where nothing can be tried in the caller: under Miri.
     fn file() -> (File, Vec<u8>) {
         let options = Options::new().backend(Backend::Threads).workers(2);
         let engine = options.build().unwrap();
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let mut test = TestFile::new();
         let file = OpenOptions::new()
             .read(true)
             .engine(&engine)
-            .blocking_open(path)
+            .blocking_open(&test.path)
             .unwrap();
-        (file, std::fs::read(path).unwrap())
+        (file, std::mem::take(&mut test.bytes))
     }
 
     #[test]

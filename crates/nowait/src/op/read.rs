@@ -274,11 +274,13 @@ impl Operation for Read {
 mod tests {
     use super::*;
     use crate::buffer::{IoBufExt, Limit, downcast};
+    use crate::read::blocking::fill_space;
+    use crate::test_file::TestFile;
 
     fn this_file() -> (Handle, Vec<u8>) {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-        let file = std::fs::File::open(path).unwrap();
-        (Handle::new(file).unwrap(), std::fs::read(path).unwrap())
+        let mut test = TestFile::new();
+        let file = std::fs::File::open(&test.path).unwrap();
+        (Handle::new(file).unwrap(), std::mem::take(&mut test.bytes))
     }
 
     /// Carries a read out in pieces that the kernel makes as short as it likes.
@@ -323,7 +325,7 @@ mod tests {
         let mut read = Read::new(&handle, Box::new(Vec::<u8>::with_capacity(50).limit(50)), 4);
         let done = read.with_space(|handle, space| {
             let mut part = space.skip(0).first(20);
-            rw::preadv2(handle.as_fd(), &mut part, Some(4), 0).unwrap()
+            fill_space(handle, &mut part, 4).unwrap()
         });
         assert_eq!(done, 20);
         read.have(done);

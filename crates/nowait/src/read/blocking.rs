@@ -69,11 +69,12 @@ fn piece(space: &mut Space<'_>) -> std::iter::Once<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_file::TestFile;
 
     fn this_file() -> (Handle, Vec<u8>) {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-        let file = std::fs::File::open(path).unwrap();
-        (Handle::new(file).unwrap(), std::fs::read(path).unwrap())
+        let mut test = TestFile::new();
+        let file = std::fs::File::open(&test.path).unwrap();
+        (Handle::new(file).unwrap(), std::mem::take(&mut test.bytes))
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //!
 //! Each fails as on a kernel without the call, or returns values that no test depends on. System calls by
 //! number fail too.
+#![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -11,7 +12,10 @@ use std::os::fd::FromRawFd;
 use std::os::unix::fs::MetadataExt;
 
 /// Fails with ENOSYS, whatever the arguments are.
-pub(super) fn no_such_call<A, R: From<i32>>(_: A) -> R {
+///
+/// # Safety
+/// As safe as any function. It is unsafe because the call that it stands for is.
+pub(super) unsafe fn no_such_call<A, R: From<i32>>(_: A) -> R {
     // SAFETY: the errno of this thread.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
     R::from(-1)
@@ -28,7 +32,8 @@ extern "C" fn fstat64(fd: c_int, stat: *mut libc::stat64) -> c_int {
     // SAFETY: the caller lends its descriptor, which `ManuallyDrop` never closes.
     let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
     let Ok(metadata) = file.metadata() else {
-        return no_such_call(());
+        // SAFETY: it makes no call.
+        return unsafe { no_such_call(()) };
     };
     // SAFETY: the caller's memory, for which zeroes are a value.
     unsafe {
@@ -50,5 +55,6 @@ extern "C" fn fstatfs64(_: c_int, statfs: *mut libc::statfs64) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn getrlimit64(_: libc::__rlimit_resource_t, _: *mut libc::rlimit64) -> c_int {
-    no_such_call(())
+    // SAFETY: it makes no call.
+    unsafe { no_such_call(()) }
 }

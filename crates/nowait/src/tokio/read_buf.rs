@@ -27,25 +27,26 @@ pub(crate) fn start_into_read_buf(
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::*;
+    use crate::handle::Handle;
     use crate::provenance::Provenance;
+    use crate::read::blocking::fill_space;
     use crate::read::{Rest, Route};
-    use crate::sys::{Errno, rw};
+    use crate::sys::Errno;
+    use crate::test_file::TestFile;
 
     #[test]
     fn a_read_buf_is_told_of_what_was_read_before_the_rest() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-        let file = std::fs::File::open(path).unwrap();
-        let bytes = std::fs::read(path).unwrap();
+        let test = TestFile::new();
+        let handle = Handle::new(std::fs::File::open(&test.path).unwrap()).unwrap();
+        let bytes = &test.bytes;
         let mut room = [std::mem::MaybeUninit::uninit(); 40];
         let mut dst = ::tokio::io::ReadBuf::uninit(&mut room);
         dst.put_slice(b"before");
         let mut read = |most, part: usize, rest: bool| {
             start_into_read_buf(&mut dst, most, |space| {
                 let mut space = space.skip(0).first(part);
-                let n = rw::preadv2(file.as_fd(), &mut space, Some(0), 0).unwrap();
+                let n = fill_space(&handle, &mut space, 0).unwrap();
                 if rest {
                     Start::Rest(Rest::of(n, true, Route::Ring))
                 } else {
