@@ -12,7 +12,8 @@ help: ## this list
 demo: ## the main job on a real file: what this machine allows, then random reads beside what else one could use
 	cargo build --release -p nowait-cli
 	$(target)/release/nowait doctor .
-	$(target)/release/nowait bench randread --file $(target)/nowait-demo.dat --size 256M --ops 20000 --rounds 3
+	cargo build --release --manifest-path bench/Cargo.toml --target-dir bench/target
+	bench/target/release/nowait-bench randread --file $(target)/nowait-demo.dat --size 256M --ops 20000 --rounds 3
 
 test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test fails)
 	scripts/install-deps.sh
@@ -28,7 +29,6 @@ soak: ## much of everything for long, bytes checked, nothing left behind (MINUTE
 check: ## format, lints, documentation, dependencies, musl, manual pages
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path bench/Cargo.toml
-	cargo fmt --check --manifest-path bench/ring/Cargo.toml
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --workspace --all-targets --all-features -- -D warnings -D clippy::undocumented_unsafe_blocks
 	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace --all-features
@@ -53,11 +53,11 @@ bench-tokio: ## nowait for tokio beside tokio::fs, tokio-uring, compio and more:
 	cargo build --release --manifest-path bench/Cargo.toml --target-dir bench/target
 	RUSTFLAGS="--cfg tokio_unstable" cargo build --release --features tokio-ring \
 		--manifest-path bench/Cargo.toml --target-dir bench/target/ring
-	bench/target/release/nowait-bench --file $(target)/nowait-bench.dat $(ARGS)
+	bench/target/release/nowait-bench runtimes --file $(target)/nowait-bench.dat $(ARGS)
 
-bench-smoke: ## that bench runs: lints, and each peer once on a small file
+bench-smoke: ## lints and tests of nowait-bench: each contender reads a small file
 	cargo clippy --manifest-path bench/Cargo.toml --target-dir bench/target --all-targets -- -D warnings
-	cargo clippy --manifest-path bench/ring/Cargo.toml --target-dir bench/ring/target --all-targets -- -D warnings
+	cargo build -p nowait-aio
 	cargo test --manifest-path bench/Cargo.toml --target-dir bench/target
 
 fuzz: ## each fuzz target for SECONDS (60), all at the same time; needs nightly Rust
@@ -91,4 +91,4 @@ test-iopoll: ## polled completions, on Linux 6.12 in QEMU with an NVMe drive tha
 
 clean: ## remove everything built, kernels too
 	cargo clean
-	rm -rf bench/target bench/ring/target fuzz/target
+	rm -rf bench/target fuzz/target

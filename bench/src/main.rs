@@ -1,43 +1,42 @@
-//! nowait for tokio beside what else one could read a file with: peers take turns on one file.
+//! `nowait-bench`: measures nowait beside the interfaces and libraries that programs use today.
 //!
-//! `run` is the whole bench: for each cell, for each round, each peer once, in a process of its own
-//! (`turn.rs`), after the page cache was put into the cell's state (`cache.rs`). Who reads how is in
-//! `peers/`, one file each; `cell.rs` says what is measured, `report.rs` what comes of it.
+//! ```text
+//! areas/       one module for each area: the page cache, directories, operations per second, …
+//! contenders/  how each contender reads a file
+//! harness/     plans, rounds, cache states, ratios, charts, reports
+//! ```
 
-mod args;
-mod bench;
-mod cache;
-mod cell;
-mod file;
-mod gate;
-mod machine;
-mod peer;
-mod peers;
-mod places;
-mod plot;
-mod ratio;
-mod report;
-mod round;
-#[path = "../../crates/nowait-cli/src/bench/sign_test.rs"]
-mod sign_test;
-mod tape;
-mod tick;
-mod turn;
+mod areas;
+mod contenders;
+mod harness;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
+/// Measures nowait beside the interfaces and libraries that programs use today.
+#[derive(Parser)]
+#[command(name = "nowait-bench", version, max_term_width = 100, after_help = areas::AFTER)]
+struct Cli {
+    #[command(subcommand)]
+    area: areas::Area,
+}
+
 fn main() -> ExitCode {
-    let done = match args::Command::parse().verb {
-        Some(args::Verb::Turn) => turn::take(),
-        None => bench::run(&args::Command::parse().run),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("nowait-bench: {error}");
-            ExitCode::FAILURE
-        }
+    let outcome = Cli::parse().area.run();
+    outcome.unwrap_or_else(|problem| problem.report())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_valid() {
+        let mut command = Cli::command();
+        command.build();
+        command.debug_assert();
     }
 }

@@ -3,32 +3,29 @@
 //!
 //! The program is a library so that the fuzz targets can call its parsers. It has no stable API.
 
-mod bench;
 mod bring;
 mod cache;
-mod deferred;
-mod doctor;
+pub mod deferred;
+pub mod doctor;
 mod du;
 mod evict;
 mod fincore;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-mod help;
+pub mod help;
 mod ls;
 mod met;
 mod name;
 mod output;
-mod plot;
-mod problem;
-mod proc;
-mod progress;
+pub mod problem;
+pub mod proc;
+pub mod progress;
 mod remark;
-mod size;
-mod stop;
-mod terminal;
+pub mod size;
+pub mod stop;
+pub mod terminal;
 mod tree;
 mod unknown;
-mod usage;
 mod warm;
 
 use std::process::ExitCode;
@@ -49,8 +46,6 @@ struct Cli {
 enum Verb {
     /// Reports what the kernel, the sandbox and a filesystem support, and what calls cost.
     Doctor(Deferred<doctor::Args>),
-    /// Measures reads beside what people use today.
-    Bench(Deferred<bench::Args>),
     /// Shows how much of each file is in the page cache, without reading the files.
     Fincore(Deferred<fincore::Args>),
     /// Removes files from the page cache, and reports what stayed and why.
@@ -69,7 +64,6 @@ enum Verb {
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().verb {
         Verb::Doctor(args) => doctor::run(&args),
-        Verb::Bench(args) => bench::run(&args),
         Verb::Fincore(args) => fincore::run(&args),
         Verb::Evict(args) => evict::run(&args),
         Verb::Warm(args) => warm::run(&args),
@@ -95,13 +89,7 @@ mod tests {
         let listed = Cli::command();
         let mut whole = Cli::command();
         whole.build();
-        let mut verbs = compare(&listed, &whole);
-        // The benches are deferred, too: compare them once they are listed.
-        let mut bench = whole.find_subcommand("bench").unwrap().clone();
-        bench.build();
-        let benches = <bench::Args as clap::Args>::augment_args(Command::new("bench"));
-        verbs += compare(&benches, &bench);
-        assert_eq!(verbs, 8 + 9);
+        assert_eq!(compare(&listed, &whole), 7);
     }
 
     #[test]
@@ -127,7 +115,7 @@ mod tests {
                 }
             }
         });
-        assert_eq!(verbs, 1 + 8 + 2 + 9);
+        assert_eq!(verbs, 1 + 7 + 2);
     }
 
     const NARROW: usize = 80;

@@ -53,7 +53,9 @@ pub fn number(digits: &[u8]) -> Option<u64> {
 /// The version of cgroups (cgroups(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
+    /// cgroup v1.
     One,
+    /// cgroup v2.
     Two,
 }
 
@@ -73,6 +75,7 @@ pub fn memory_group(line: &[u8]) -> Option<(Version, &Path)> {
 /// A mounted hierarchy that may have the memory controller.
 #[derive(Debug)]
 pub struct Hierarchy {
+    /// The version of the hierarchy.
     pub version: Version,
     /// The group at the root of the mount.
     pub root: PathBuf,
@@ -142,6 +145,7 @@ pub fn unescaped(escaped: &[u8]) -> PathBuf {
 /// The mapping of a file in a line of /proc/PID/maps or smaps (proc_pid_maps(5)).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mapping {
+    /// The number of the inode.
     pub inode: u64,
     /// The major and minor number of the device.
     pub device: (u32, u32),

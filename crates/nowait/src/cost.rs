@@ -8,7 +8,7 @@
 //! returns. That time is not lost: the read must be started anyway, and the sooner the better. Only the
 //! look-up counts as the cost of a failed try, and it takes no longer than a hit. With the full time of a
 //! failed try, the break-even rate was 30 to 80 %, while reads with and without trying took equally long at
-//! 0 to 20 % (`nowait bench hitrate`). A read that is alone on its engine tries without regard to the
+//! 0 to 20 % (`nowait-bench hitrate`). A read that is alone on its engine tries without regard to the
 //! costs: see `read/plan.rs`.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

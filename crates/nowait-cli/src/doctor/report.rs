@@ -205,6 +205,7 @@ pub struct Row {
 /// The table of costs. In JSON it is an object with the measured rows.
 #[derive(Default)]
 pub struct CostTable {
+    /// The measured costs.
     pub rows: Vec<Row>,
 }
 

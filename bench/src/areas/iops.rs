@@ -1,0 +1,333 @@
+//! `nowait-bench iops`: operations per second past the page cache, one thread, on a device that costs as
+//! little as may be. The three tables of the io_uring patches of January 2019.
+//!
+//! ```text
+//!  Args ─► ground: a file, the user's devices, or devices in memory that are made and taken down
+//!       ─► cells: table × depth, each with all who can take part
+//!       ─► for each round, cell and contender: a turn ─► report
+//! ```
+//! Every contender gets the same places, depth and batches (`load`).
+
+mod aio;
+mod contender;
+mod engine;
+mod ground;
+mod libaio;
+mod load;
+mod psync;
+mod report;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use crate::harness::contender::{Fit, once_each};
+use crate::harness::machine::Machine;
+use crate::harness::offsets::{Order, mix};
+use crate::harness::report::print;
+use crate::harness::round::Round;
+use crate::harness::settings::{Advice, Amount, positive};
+use crate::harness::turn::Turn;
+use contender::{Contender, Name};
+use ground::{Ground, Memory};
+use load::Load;
+use nowait_cli::problem::{INTERRUPTED, Problem};
+use nowait_cli::progress::Progress;
+use nowait_cli::size::Size;
+use nowait_cli::stop::Stop;
+use report::{Absent, Report};
+use table::Table;
+
+/// Operations per second past the page cache: the tables that io_uring was proposed with
+///
+/// Root has devices made in memory, which are gone at the end, so that what is measured is the
+/// interface. Without root files are read, made in the current directory and removed at the end.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Read this file; if it is not there it is made and kept. With --count above 1 these are PATH-0,
+    /// PATH-1, …
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["device", "memory"])]
+    file: Option<PathBuf>,
+
+    /// Read these block devices
+    #[arg(long, value_name = "PATH,…", value_delimiter = ',',
+          conflicts_with_all = ["memory", "count", "size"])]
+    device: Vec<PathBuf>,
+
+    /// What devices in memory to make (needs root); if not said loop
+    #[arg(long, value_enum)]
+    memory: Option<Memory>,
+
+    /// How many devices or files to make, for the table of one core: the others use the first
+    #[arg(long, value_name = "N", default_value_t = 4,
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    count: u32,
+
+    /// How large they are, all together
+    #[arg(long, default_value = "256M")]
+    size: Size,
+
+    /// Write instead of reading. Overwrites random blocks of each --device, which must not be in use
+    #[arg(long)]
+    write: bool,
+
+    /// Which tables
+    #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',',
+          default_values = ["latency", "peak", "per-core"])]
+    tables: Vec<Table>,
+
+    /// Only these depths of the tables
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    depths: Vec<usize>,
+
+    /// Who takes part; if not said, all that can
+    #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
+    contenders: Vec<Name>,
+
+    /// How long each runs in each round
+    #[arg(long, value_name = "S", default_value = "0.5", value_parser = positive)]
+    seconds: f64,
+
+    /// How many rounds; ratios need 3, a range that covers 95 % needs 6
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+
+    /// The seed of the random places
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Print JSON instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `nowait-bench iops --help` ends with.
+pub const AFTER: &str = "\
+Contenders take turns within each round, at the same places (fio draws its own), with the same depth
+and batches: one at a time in the table of latencies, a quarter of the depth in the others. Files are
+open with O_DIRECT. The thread that submits stays on one core, and so does what it starts (but for the
+thread of SQPOLL, which is why the table of one core has none); CPU is what the process used on all of
+them, without the kernel's own threads, such as those of a loop device. fio's latencies are its own; in
+the table of one core it takes none.
+
+A loop device's own threads are the limit before the interface is. Where the kernel has null_blk, that
+costs less, and can be polled:
+  modprobe null_blk poll_queues=1 nr_devices=4
+  nowait-bench iops --device /dev/nullb0,/dev/nullb1,/dev/nullb2,/dev/nullb3
+
+Ctrl-C prints what was measured and takes everything down; a second one ends at once, and what was
+made is taken down then too.
+
+JSON (--json): {\"bench\", \"version\", \"machine\", \"settings\", \"interrupted\", \"notes\", \"tables\":
+[{\"table\": \"latency\"|\"peak\"|\"per-core\", \"block\", \"devices\", \"rows\": [{\"interface\", \"qd\",
+\"polled\": bool, \"rounds\": [ROUND], \"median\": ROUND, \"spread\": {\"ops_per_s\", \"cpu_us_per_op\"}}],
+\"absent\": [{\"interface\", \"polled\", \"why\"}], \"ratios\": {\"A/B@QD\": {\"median\", \"low95\",
+\"high95\", \"cpu\": {…}, \"rounds\", \"coverage\"}}}]}; ROUND is as in `bench randread`. B is libaio, and
+fio's engine with the same options; 2 means twice as many operations per second, and of cpu twice as
+much processor time for each.
+
+Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
+
+/// One operation in so many is timed.
+const TIMED: u64 = 16;
+
+/// Contenders beside each other.
+struct Cell {
+    table: Table,
+    block: u64,
+    depth: usize,
+    /// Places in the bench's list.
+    contenders: Vec<usize>,
+    /// `[contender][round]`
+    rounds: Vec<Vec<Round>>,
+}
+
+/// The bench, from its devices to its tables.
+pub fn run(args: &Args) -> Result<ExitCode, Problem> {
+    let tables = once_each(&args.tables);
+    let stop = Stop::on_signals()?;
+    let smallest = tables
+        .iter()
+        .map(|table| table.block())
+        .min()
+        .unwrap_or(4096);
+    let ground = Ground::prepare(args, smallest, &stop)?;
+    let machine = Machine::look(&ground.first.paths[0])?;
+    let mut bench = Bench {
+        args,
+        contenders: Vec::new(),
+        cells: Vec::new(),
+        absent: Vec::new(),
+        notes: ground.notes.clone(),
+        core: load::last_core()?,
+        stop,
+        ground,
+    };
+    for table in tables {
+        bench.take_in(table)?;
+    }
+    bench.play()?;
+    let interrupted = bench.stop.asked();
+    let settings = bench.settings();
+    let report = Report::new(machine, settings, interrupted, &bench).ok_or(Problem::Interrupted)?;
+    print(&report, args.json, |paint| report.text(paint))?;
+    Ok(if interrupted {
+        ExitCode::from(INTERRUPTED)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// A bench under way.
+struct Bench<'a> {
+    args: &'a Args,
+    contenders: Vec<Contender>,
+    cells: Vec<Cell>,
+    absent: Vec<(Table, Absent)>,
+    notes: Vec<String>,
+    core: usize,
+    stop: Stop,
+    ground: Ground,
+}
+
+impl Bench<'_> {
+    /// Finds who can take part in a table, and makes its cells.
+    fn take_in(&mut self, table: Table) -> Result<(), Problem> {
+        let block = self.block(table)?;
+        let files = self.ground.files_for(block, table.per_core());
+        let asked_for = !self.args.contenders.is_empty();
+        let names = match asked_for {
+            true => once_each(&self.args.contenders),
+            false => <Name as clap::ValueEnum>::value_variants().to_vec(),
+        };
+        let mut there = Vec::new();
+        for name in names {
+            match name.fits(files, block) {
+                Fit::No(why) => {
+                    self.absent.push((table, Absent { name, why }));
+                    continue;
+                }
+                Fit::With(note) if !self.notes.contains(&note) => self.notes.push(note),
+                Fit::With(_) | Fit::Yes => {}
+            }
+            let known = self.contenders.iter().position(|c| c.name == name);
+            there.push(known.unwrap_or_else(|| {
+                self.contenders.push(Contender::new(name));
+                self.contenders.len() - 1
+            }));
+        }
+        let wanted =
+            |depth: &&usize| self.args.depths.is_empty() || self.args.depths.contains(depth);
+        for &depth in table.depths().iter().filter(wanted) {
+            let has = |at: &usize| table.has(self.contenders[*at].name, depth);
+            let contenders: Vec<usize> = there.iter().copied().filter(has).collect();
+            self.cells.push(Cell {
+                table,
+                block,
+                depth,
+                rounds: vec![Vec::new(); contenders.len()],
+                contenders,
+            });
+        }
+        Ok(())
+    }
+
+    /// The bytes of one operation: as the table wants it, if the device has blocks that small.
+    fn block(&mut self, table: Table) -> Result<u64, Problem> {
+        let wanted = table.block();
+        let files = self.ground.files_for(wanted, table.per_core());
+        let handle = nowait::Handle::new(load::open(&files.paths[0], false)?)?;
+        let least = handle
+            .alignment()
+            .map_or(wanted, |needed| u64::from(needed.read_offset));
+        if least > wanted {
+            self.notes.push(format!(
+                "{}: blocks of {}, for these take none of {}",
+                table.word(),
+                Size(least),
+                Size(wanted)
+            ));
+        }
+        Ok(wanted.max(least))
+    }
+
+    /// All rounds; each begins with the next contender.
+    fn play(&mut self) -> Result<(), Problem> {
+        let rounds = self.args.rounds as usize;
+        let turns: usize = self.cells.iter().map(|cell| cell.contenders.len()).sum();
+        let mut progress = Progress::of_turns((turns * rounds) as u64);
+        let mut done = 0;
+        for round in 0..rounds {
+            for cell in 0..self.cells.len() {
+                let n = self.cells[cell].contenders.len();
+                for i in (0..n).map(|i| (i + round) % n) {
+                    let Cell {
+                        table,
+                        depth,
+                        contenders,
+                        ..
+                    } = &self.cells[cell];
+                    let name = self.contenders[contenders[i]].name.word();
+                    let at = format!(
+                        "round {}: {} {name}, depth {depth}",
+                        round + 1,
+                        table.word()
+                    );
+                    progress.at(done, at);
+                    done += 1;
+                    let figures = self.turn(cell, i, round)?;
+                    // A turn cut short says little beside whole ones.
+                    if self.stop.asked() {
+                        return Ok(());
+                    }
+                    self.cells[cell].rounds[i].push(figures);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn turn(&self, cell: usize, i: usize, round: usize) -> Result<Round, Problem> {
+        let cell = &self.cells[cell];
+        let contender = &self.contenders[cell.contenders[i]];
+        let depth = contender.name.depth(cell.depth);
+        contender.play(&Load {
+            turn: Turn {
+                files: self.ground.files_for(cell.block, cell.table.per_core()),
+                block: cell.block,
+                depth,
+                threads: 1,
+                amount: Amount::Seconds(self.args.seconds),
+                advice: Advice::Normal,
+                order: Order::Any,
+                timed: TIMED,
+                seed: mix(self.args.seed.wrapping_add(round as u64)),
+                stop: &self.stop,
+            },
+            batch: cell.table.batch(depth),
+            write: self.args.write,
+            core: self.core,
+            latencies: !cell.table.per_core(),
+        })
+    }
+
+    fn settings(&self) -> Value {
+        let args = self.args;
+        let names: Vec<&str> = self.contenders.iter().map(|c| c.name.word()).collect();
+        json!({
+            "on": self.ground.what,
+            "files": self.ground.all,
+            "write": args.write,
+            "seconds": args.seconds,
+            "rounds": args.rounds,
+            "contenders": names,
+            "seed": args.seed,
+            "timed": format!("1 operation in {TIMED}"),
+            "order": "contenders take turns within a round; each round begins with the next one",
+            "interval": "order statistics of the paired ratios (sign test); see coverage",
+        })
+    }
+}

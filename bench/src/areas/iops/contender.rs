@@ -1,0 +1,208 @@
+//! Who takes part in `bench iops`, with what, and who is beside whom.
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use super::engine::Kind;
+use super::load::Load;
+use super::{libaio, psync};
+use crate::contenders::fio::{self, Fio};
+use crate::harness::contender::Fit;
+use crate::harness::files::Files;
+use crate::harness::round::Round;
+use nowait_cli::problem::Problem;
+
+/// Who can take part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Name {
+    /// nowait's LocalEngine as it is
+    Local,
+    /// The same with registered files and buffers
+    LocalFixed,
+    /// The same with completions polled for
+    LocalPolled,
+    /// Registered, and a thread of the kernel's takes submissions
+    LocalSqpoll,
+    /// nowait's Engine: submitted to by one thread, driven by another
+    Shared,
+    /// Linux's old asynchronous interface: io_submit(2), io_getevents(2)
+    Libaio,
+    /// A loop of pread(2): one at a time
+    Psync,
+    /// fio with its engine io_uring
+    #[value(name = "fio-io_uring")]
+    #[serde(rename = "fio-io_uring")]
+    FioIoUring,
+    /// The same with registered files and buffers
+    #[value(name = "fio-io_uring-fixed")]
+    #[serde(rename = "fio-io_uring-fixed")]
+    FioIoUringFixed,
+    /// The same with completions polled for
+    #[value(name = "fio-io_uring-polled")]
+    #[serde(rename = "fio-io_uring-polled")]
+    FioIoUringPolled,
+    /// Registered, and a thread of the kernel's takes submissions
+    #[value(name = "fio-io_uring-sqpoll")]
+    #[serde(rename = "fio-io_uring-sqpoll")]
+    FioIoUringSqpoll,
+    /// fio with its engine libaio
+    FioLibaio,
+    /// SPDK: never run
+    Spdk,
+}
+
+impl Name {
+    /// A stable word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Name::Local => "local",
+            Name::LocalFixed => "local-fixed",
+            Name::LocalPolled => "local-polled",
+            Name::LocalSqpoll => "local-sqpoll",
+            Name::Shared => "shared",
+            Name::Libaio => "libaio",
+            Name::Psync => "psync",
+            Name::FioIoUring => "fio-io_uring",
+            Name::FioIoUringFixed => "fio-io_uring-fixed",
+            Name::FioIoUringPolled => "fio-io_uring-polled",
+            Name::FioIoUringSqpoll => "fio-io_uring-sqpoll",
+            Name::FioLibaio => "fio-libaio",
+            Name::Spdk => "spdk",
+        }
+    }
+
+    /// Whether completions are polled for.
+    pub fn polled(self) -> bool {
+        matches!(
+            self,
+            Name::LocalPolled | Name::FioIoUringPolled | Name::Spdk
+        )
+    }
+
+    /// fio's that does the same with the same options.
+    pub fn beside(self) -> Option<Name> {
+        match self {
+            Name::Local => Some(Name::FioIoUring),
+            Name::LocalFixed => Some(Name::FioIoUringFixed),
+            Name::LocalPolled => Some(Name::FioIoUringPolled),
+            Name::LocalSqpoll => Some(Name::FioIoUringSqpoll),
+            Name::Libaio => Some(Name::FioLibaio),
+            _ => None,
+        }
+    }
+
+    /// How many it has in flight, if it may have so many.
+    pub fn depth(self, depth: usize) -> usize {
+        if self == Name::Psync { 1 } else { depth }
+    }
+
+    fn kind(self) -> Option<Kind> {
+        let (fixed, polled) = (true, true);
+        let plain = Kind::default();
+        match self {
+            Name::Local => Some(plain),
+            Name::LocalFixed => Some(Kind { fixed, ..plain }),
+            Name::LocalPolled => Some(Kind {
+                fixed,
+                polled,
+                ..plain
+            }),
+            Name::LocalSqpoll => Some(Kind {
+                fixed,
+                sqpoll: true,
+                ..plain
+            }),
+            Name::Shared => Some(Kind {
+                shared: true,
+                ..plain
+            }),
+            _ => None,
+        }
+    }
+
+    /// fio's engine, and its options beside the common ones.
+    fn fio(self) -> Option<(&'static str, &'static [&'static str])> {
+        const FIXED: [&str; 2] = ["--registerfiles=1", "--fixedbufs=1"];
+        match self {
+            Name::FioIoUring => Some(("io_uring", &[])),
+            Name::FioIoUringFixed => Some(("io_uring", &FIXED)),
+            Name::FioIoUringPolled => Some(("io_uring", &[FIXED[0], FIXED[1], "--hipri=1"])),
+            Name::FioIoUringSqpoll => {
+                Some(("io_uring", &[FIXED[0], FIXED[1], "--sqthread_poll=1"]))
+            }
+            Name::FioLibaio => Some(("libaio", &[])),
+            _ => None,
+        }
+    }
+
+    /// Whether it can take part on these files.
+    pub fn fits(self, files: &Files, block: u64) -> Fit {
+        if let Some(kind) = self.kind() {
+            return kind.fits(files, block);
+        }
+        match self {
+            Name::Spdk => Fit::No(
+                "it needs a raw NVMe device unbound from the kernel, which is not done here".into(),
+            ),
+            Name::Libaio => libaio::fits(),
+            Name::FioIoUringPolled => match Name::LocalPolled.fits(files, block) {
+                Fit::No(why) => Fit::No(why),
+                Fit::Yes | Fit::With(_) => fio::fits("io_uring"),
+            },
+            _ => self.fio().map_or(Fit::Yes, |(engine, _)| fio::fits(engine)),
+        }
+    }
+}
+
+/// One that takes part.
+pub struct Contender {
+    pub name: Name,
+    fio: Option<Fio>,
+}
+
+impl Contender {
+    pub fn new(name: Name) -> Contender {
+        Contender {
+            name,
+            fio: name.fio().map(|(engine, _)| Fio::new(engine)),
+        }
+    }
+
+    /// Its turn.
+    pub fn play(&self, load: &Load<'_>) -> Result<Round, Problem> {
+        if let (Some(fio), Some((_, options))) = (&self.fio, self.name.fio()) {
+            let common = fio_options(load);
+            let all = common
+                .iter()
+                .map(String::as_str)
+                .chain(options.iter().copied());
+            let all: Vec<&str> = all.collect();
+            return fio.play(&load.turn, &all);
+        }
+        match (self.name, self.name.kind()) {
+            (_, Some(kind)) => kind.play(load),
+            (Name::Libaio, _) => libaio::play(load),
+            _ => psync::play(load),
+        }
+    }
+}
+
+/// What makes fio do as the others do.
+fn fio_options(load: &Load<'_>) -> Vec<String> {
+    let mut options = vec![
+        "--direct=1".into(),
+        format!("--iodepth_batch={}", load.batch),
+        format!("--iodepth_batch_complete_min={}", load.batch),
+        format!("--iodepth_batch_complete_max={}", load.turn.depth),
+    ];
+    match load.write {
+        true => options.push("--rw=randwrite".into()),
+        false => options.extend(["--rw=randread".into(), "--readonly".into()]),
+    }
+    options.push(format!("--cpus_allowed={}", load.core));
+    if !load.latencies {
+        options.push("--gtod_reduce=1".into());
+    }
+    options
+}

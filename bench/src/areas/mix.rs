@@ -1,0 +1,328 @@
+//! `nowait-bench mix`: three classes of reads at once through one event loop; the workload with
+//! which preadv2's RWF_NONBLOCK was proposed. Does a cached request wait behind uncached ones?
+
+use clap::ValueEnum;
+use nowait::Mode;
+use nowait::engine::Backend;
+use serde::Serialize;
+
+use crate::contenders::future::Asked;
+use crate::contenders::local::Refill;
+use crate::contenders::{future, local, pool};
+use crate::harness::cache::Cache;
+use crate::harness::class::Class;
+use crate::harness::contender::{Cell, Contender, Fit, Label, Way, once_each};
+use crate::harness::draws::{CLASSES, Mix};
+use crate::harness::machine::Machine;
+use crate::harness::offsets::Order;
+use crate::harness::plan::{Drawing, Plan};
+use crate::harness::plot::{Axis, Chart, Line, Stroke, Svg};
+use crate::harness::report::Table;
+use crate::harness::round::Round;
+use crate::harness::settings::{Common, check_blocks};
+use crate::harness::turn::histogram;
+use nowait_cli::problem::Problem;
+use nowait_cli::size::Size;
+
+/// A database's reads at once: mostly cached, mostly not, sequential; pools, a ring, nowait
+///
+/// One thread, as a server's event loop, keeps --depth requests in flight. Each is drawn by
+/// --weights from three files: f1, random by popularity (zipf), mostly cached; f2, random and
+/// uniform, mostly not cached; f3, sequential. Of --size f1 has 1/12, f2 8/12 and f3 3/12; with
+/// --file PATH they are PATH-0, PATH-1 and PATH-2. --advice is for f1 and f2; f3 is left to the
+/// kernel's readahead. No block of f2 and f3 is read twice in a turn.
+///
+/// The loop is closed: what one class gets follows from what all get, so rates of classes differ
+/// by their weights, and latencies tell who waits for whom.
+#[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("size", |a| a.default_value("6G")))]
+pub struct Args {
+    #[command(flatten)]
+    pub common: Common,
+
+    /// How much one read asks for
+    #[arg(long, value_name = "SIZE", default_value = "16K")]
+    pub block: Size,
+
+    /// How often f1, f2 and f3 are drawn, beside each other
+    #[arg(long, value_name = "F1,F2,F3", value_delimiter = ',', num_args = 1,
+          default_values = ["73", "18", "9"])]
+    pub weights: Vec<u32>,
+
+    /// How unequal f1's blocks are: the one of popularity rank r is drawn in proportion to
+    /// r^-THETA (0: all alike; databases see 0.9 to 1.2)
+    #[arg(long, value_name = "THETA", default_value = "1.1", value_parser = exponent)]
+    pub theta: f64,
+
+    /// Per cent of f1's reads whose blocks are cached when a turn begins: the most popular ones. With
+    /// less than 99 one read in 100 has to go to the device, and f1's p99 says how long that takes
+    /// and nothing of who waits for whom
+    #[arg(long, value_name = "%", default_value = "99.5", value_parser = per_cent)]
+    pub f1_hits: f64,
+
+    /// Per cent of f2's blocks that are cached when a turn begins
+    #[arg(long, value_name = "%", default_value = "2", value_parser = per_cent)]
+    pub f2_hits: f64,
+
+    /// Threads of `pool` and `pool+nowait`. Programs have 4 (libuv) to 100 (Samba); 16 at a depth
+    /// of 32 are enough for an ordinary disk, and let some requests wait, as pools do
+    #[arg(long, value_name = "N", default_value_t = 16,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub pool_threads: u32,
+
+    #[command(flatten)]
+    pub svg: Svg,
+
+    /// Who takes part; if not said, all that can
+    #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
+    pub contenders: Vec<Name>,
+}
+
+/// What `nowait-bench mix --help` ends with.
+pub const AFTER: &str = "\
+`hits` is the share of reads that the page cache served by the contender's own account: provenance
+for the ring and nowait (eager and strict), the tries of pool+nowait. `book` is the share whose
+blocks were warmed or had been read before; of f3 nobody keeps book, the kernel reads ahead.
+`hit p99` is of the reads that are in the book: what a cached request waits.
+
+JSON (--json) is as of every bench, and ROUND has \"classes\": {\"f1\" | \"f2\" | \"f3\": {\"ops\",
+\"ops_per_s\", \"mb_per_s\", \"hits\", \"booked\" (shares, 0 to 1, or null), \"under_20us\", \"lat_us\",
+\"booked_lat_us\", \"buckets\": {\"usec\": {\"2\" … \"1000\"}, \"msec\": {\"2\" … \">=2000\"}}}}; ratios have
+\"classes\": {…: {\"median\", \"low95\", \"high95\" (of ops_per_s), \"p50\", \"p99\"}}.
+
+Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
+
+fn per_cent(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=100.0).contains(&share) => Ok(share),
+        _ => Err("per cent: a number from 0 to 100".into()),
+    }
+}
+
+fn exponent(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(theta) if (0.0..=10.0).contains(&theta) => Ok(theta),
+        _ => Err("an exponent: a number from 0 to 10".into()),
+    }
+}
+
+/// Who can take part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Name {
+    /// A plain pool of threads: every read is queued
+    Pool,
+    /// The same pool, and preadv2(RWF_NOWAIT) in the event loop before a read is queued
+    #[value(name = "pool+nowait")]
+    #[serde(rename = "pool+nowait")]
+    PoolNowait,
+    /// nowait's LocalEngine: every read goes to an io_uring ring that the event loop drives
+    Ring,
+    /// nowait's futures, eager, on a ring
+    EagerUring,
+    /// nowait's futures, eager, on worker threads
+    EagerThreads,
+    /// nowait's futures, strict (the event loop never touches the device), on a ring
+    StrictUring,
+    /// nowait's futures, strict, on worker threads
+    StrictThreads,
+}
+
+impl Name {
+    fn word(self) -> &'static str {
+        match self {
+            Name::Pool => "pool",
+            Name::PoolNowait => "pool+nowait",
+            Name::Ring => "ring",
+            Name::EagerUring => "eager-uring",
+            Name::EagerThreads => "eager-threads",
+            Name::StrictUring => "strict-uring",
+            Name::StrictThreads => "strict-threads",
+        }
+    }
+
+    /// What a contender that is futures asks of its engine.
+    fn asked(self) -> Option<Asked> {
+        let asked = |mode, backend| {
+            Some(Asked {
+                mode,
+                backend: Some(backend),
+                ..Asked::default()
+            })
+        };
+        match self {
+            Name::Pool | Name::PoolNowait | Name::Ring => None,
+            Name::EagerUring => asked(Mode::Eager, Backend::Uring),
+            Name::EagerThreads => asked(Mode::Eager, Backend::Threads),
+            Name::StrictUring => asked(Mode::Strict, Backend::Uring),
+            Name::StrictThreads => asked(Mode::Strict, Backend::Threads),
+        }
+    }
+
+    fn way(self, threads: usize) -> Way {
+        match (self, self.asked()) {
+            (_, Some(asked)) => Box::new(move |turn| future::many(turn, asked)),
+            (Name::Ring, _) => Box::new(|turn| local::batches(turn, Refill::Always)),
+            _ => Box::new(move |turn| pool::pool(turn, threads, self == Name::PoolNowait)),
+        }
+    }
+
+    fn fits(self) -> Fit {
+        match (self, self.asked()) {
+            (_, Some(asked)) => asked.fits(self.word()),
+            (Name::Ring, _) => local::fits(self.word()),
+            _ => Fit::Yes,
+        }
+    }
+}
+
+impl Args {
+    /// What is to be done.
+    pub fn plan(&self) -> Result<Plan<'_>, Problem> {
+        check_blocks(&[self.block], self.common.depth)?;
+        let mix = self.mix()?;
+        let mut notes = vec![format!(
+            "pool and pool+nowait have {} threads (--pool-threads); nowait starts as many as it \
+             needs, up to its default of 64",
+            self.pool_threads
+        )];
+        let mut contenders = Vec::new();
+        let (names, asked_for) = match &self.contenders[..] {
+            [] => (Name::value_variants().to_vec(), false),
+            names => (once_each(names), true),
+        };
+        for name in names {
+            match name.fits() {
+                Fit::Yes => {}
+                Fit::With(note) => notes.push(note),
+                Fit::No(why) if asked_for => return Err(Problem::Failed(why)),
+                Fit::No(why) => {
+                    notes.push(format!("`{}` is left out: {why}", name.word()));
+                    continue;
+                }
+            }
+            contenders.push(Contender {
+                name: name.word(),
+                way: name.way(self.pool_threads as usize),
+            });
+        }
+        Ok(Plan {
+            bench: "mix",
+            common: &self.common,
+            shares: vec![1, 8, 3],
+            blocks: vec![self.block.0],
+            cache: Cache::Mixed {
+                mix,
+                block: self.block.0,
+                drop_all: self.common.drop_caches,
+            },
+            order: Order::Mix(mix),
+            timed: 1,
+            cells: vec![Cell {
+                label: Label::default(),
+                contenders,
+                block: self.block.0,
+                threads: 1,
+                state: None,
+            }],
+            bases: &[],
+            drawing: Some(Drawing {
+                svg: &self.svg,
+                charts,
+            }),
+            tables: &[Table::TOTAL, Table::F1, Table::F2, Table::F3],
+            notes,
+        })
+    }
+
+    fn mix(&self) -> Result<Mix, Problem> {
+        let Ok(weights) = <[u32; 3]>::try_from(&self.weights[..]) else {
+            return Err(Problem::Usage(format!(
+                "--weights has {} numbers: give three, of f1, f2 and f3, such as 73,18,9",
+                self.weights.len()
+            )));
+        };
+        if weights == [0; 3] {
+            return Err(Problem::Usage(
+                "--weights are all 0, so nothing would be read: give at least one class more than 0"
+                    .into(),
+            ));
+        }
+        Ok(Mix {
+            weights,
+            theta: self.theta,
+            f1_hits: self.f1_hits / 100.0,
+            f2_hits: self.f2_hits / 100.0,
+        })
+    }
+}
+
+/// One chart of each class: which share of its reads took no longer than so many microseconds.
+fn charts(cell: &Cell, rounds: &[Vec<Round>], machine: &Machine) -> Vec<(&'static str, Chart)> {
+    let chart = |class: &'static str, what: &str| {
+        let lines = cell
+            .contenders
+            .iter()
+            .zip(rounds)
+            .map(|(contender, rounds)| Line {
+                name: contender.name.into(),
+                points: distribution(rounds.iter().filter_map(|round| round.classes.get(class))),
+                stroke: match contender.name.ends_with("threads") {
+                    true => Stroke::Dashed,
+                    false => Stroke::Solid,
+                },
+            });
+        let chart = Chart {
+            title: format!("{class}: {what}"),
+            subtitle: format!("reads of {} on {machine}", Size(cell.block)),
+            x: Axis {
+                label: "latency, us".into(),
+                log: true,
+            },
+            y: Axis {
+                label: "reads that took no longer, %".into(),
+                log: false,
+            },
+            lines: lines.collect(),
+            marks: Vec::new(),
+        };
+        (class, chart)
+    };
+    let whats = [
+        "random by popularity, mostly cached",
+        "random, mostly not cached",
+        "sequential",
+    ];
+    CLASSES
+        .into_iter()
+        .zip(whats)
+        .map(|(class, what)| chart(class, what))
+        .filter(|(_, chart)| chart.lines.iter().any(|line| !line.points.is_empty()))
+        .collect()
+}
+
+/// Points of a curve in each tenfold of time.
+const POINTS: i32 = 40;
+
+/// The latencies of all rounds: microseconds, and per cent of the reads that took no longer.
+fn distribution<'a>(rounds: impl Iterator<Item = &'a Class>) -> Vec<(f64, f64)> {
+    let mut all = histogram();
+    for class in rounds {
+        // Both have the same bounds.
+        let _ = all.add(&class.latency);
+    }
+    if all.is_empty() {
+        return Vec::new();
+    }
+    // From half a microsecond to as long as a read may take.
+    (0..)
+        .map(|i| 500.0 * 10f64.powf(f64::from(i) / f64::from(POINTS)))
+        .map(|ns| (ns / 1e3, all.percentile_below(ns as u64)))
+        .skip_while(|&(_, share)| share == 0.0)
+        .scan(false, |full, point| {
+            let go_on = !*full;
+            *full = point.1 >= 100.0;
+            go_on.then_some(point)
+        })
+        .collect()
+}

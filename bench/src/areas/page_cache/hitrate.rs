@@ -1,0 +1,542 @@
+//! `nowait-bench hitrate`: what a read costs at each hit rate: trying the page cache always, never,
+//! after asking for residency, in strict mode, and as the library decides by itself.
+//!
+//! # What its JSON has beyond that of every bench (keys may be added)
+//! ```text
+//! "break_even": f | null,             hit rate from which trying pays, by doctor's costs of this
+//!                                     machine (one read at a time)
+//! "ask_first_break_even": f | null,   hit rate from which trying beats asking first, likewise
+//! "seed_break_even": 0.3,             the latter, on the kernel list in 2015
+//! "curves": [{"block", "order",
+//!             "always_never": [f],    hit rates at which the two curves cross
+//!             "ask_always": [f],
+//!             "adaptive": [{"rate", "better", "time", "low95", "high95", "cpu"}],
+//!             "turn_over": {"to_misses", "to_hits", "of"} | null}]
+//! ```
+//! `adaptive` is adaptive's time per read in that of the better of always and never (`better`), at
+//! each rate: the median of the ratios within rounds, and its range; `cpu` is the median of their
+//! processor time per read. `turn_over` says after how
+//! many reads adaptive decides like the better way (9 of 10 in a window of 100) when a file's hit
+//! rate falls from 100 % to 0, and rises again; null: not within `of` reads. Contenders have
+//! `block`, `order` and `rate` in percent; keys of ratios end in `@BLOCK-ORDER-RATE`.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use nowait::Mode;
+use nowait::engine::Backend;
+use nowait::read::NowaitPolicy;
+use serde_json::{Map, Value, json};
+
+use super::crossing::{Curve, crossings};
+use super::turnover::{self, Better, TurnOver};
+use crate::contenders::future::{self, Asked};
+use crate::harness::cache::Cache;
+use crate::harness::contender::{Cell, Contender, Fit, Label, Way, once_each};
+use crate::harness::offsets;
+use crate::harness::plan::{Measured, Plan, measure};
+use crate::harness::plot::{Axis, Chart, Line, Mark, Stroke, Svg};
+use crate::harness::ratio::Ratio;
+use crate::harness::report::Table;
+use crate::harness::round::Round;
+use crate::harness::settings::{Common, backend, check_blocks};
+use crate::harness::sign_test::middle;
+use nowait_cli::doctor::{self, BreakEven, SEED_BREAK_EVEN};
+use nowait_cli::problem::Problem;
+use nowait_cli::size::Size;
+
+/// What a read costs at each hit rate: trying the page cache always, never, and as nowait decides
+///
+/// Before each turn the file is evicted, and the share of the blocks that the turn will read is
+/// cached that is to be hits. Each block is read once, so with --advice random, which keeps
+/// readahead away, the rate stays what it is to be.
+#[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("size", |a| a.default_value("512M")),
+          mut_arg("rounds", |a| a.default_value("7")),
+          mut_arg("ops", |a| a.help("How many reads each contender makes in each round [default: 8000]")),
+          mut_arg("seconds", |a| a.default_value(None::<&str>)))]
+pub struct Args {
+    #[command(flatten)]
+    common: Common,
+
+    /// How much one read asks for
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_values = ["4K", "64K"])]
+    block: Vec<Size>,
+
+    /// In what order the blocks are read
+    #[arg(long, value_enum, value_name = "A,B", value_delimiter = ',',
+          default_values = ["random", "linear"])]
+    order: Vec<Order>,
+
+    /// Percent of the reads that find their block cached
+    #[arg(long, value_name = "N,…", value_delimiter = ',',
+          default_values = ["0", "10", "20", "30", "40", "50", "60", "70", "80", "90", "100"],
+          value_parser = clap::value_parser!(u32).range(0..=100))]
+    rates: Vec<u32>,
+
+    /// Who takes part
+    #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',',
+          default_values = ["always", "never", "ask", "strict", "adaptive"])]
+    contenders: Vec<Name>,
+
+    /// How many threads read, each with --depth reads in flight [default: as many as processors].
+    /// With fewer a processor is idle, and to hand a copy to a worker on it looks cheaper than to
+    /// make it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    callers: Option<u32>,
+
+    /// What carries what the caller does not do: uring or threads [default: as a program gets it]
+    #[arg(long, value_parser = backend)]
+    backend: Option<Backend>,
+
+    #[command(flatten)]
+    svg: Svg,
+}
+
+/// The order of a turn's reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Order {
+    /// Each block once, in a random order
+    Random,
+    /// Each block once, from the first one on
+    Linear,
+}
+
+/// Who can take part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Name {
+    /// Every read tries the page cache in its caller
+    Always,
+    /// No read does: all go to the engine at once
+    Never,
+    /// The caller asks for residency (cachestat(2)); what is there it reads by pread(2), the rest
+    /// goes to the engine
+    Ask,
+    /// nowait's strict mode: asks, and tries what is there
+    Strict,
+    /// nowait as a program gets it: decides by the file's history
+    Adaptive,
+}
+
+/// The help of its JSON, and of what is common.
+pub const AFTER: &str = "\
+All contenders are futures on a shared engine, polled by --callers threads that have --depth in flight
+each; they take turns within each round, at the same places with the same blocks cached. After the
+table of each hit rate come the rates at which curves cross, how far adaptive is from the better of
+always and never, and after how many reads it follows a file that turns from hits to misses and back.
+Ctrl-C ends a bench and prints what it has; a second one ends it at once.
+
+JSON (--json): as every bench with contenders (see `nowait-bench cached --help`), which here have
+\"block\", \"order\" and \"rate\", by which ratios are named (\"A/B@4096-random-30\"); and \"break_even\", \"ask_first_break_even\", \"seed_break_even\",
+\"curves\": [{\"block\", \"order\", \"always_never\": [rates], \"ask_always\": [rates], \"adaptive\":
+[{\"rate\", \"better\", \"time\", \"low95\", \"high95\", \"cpu\"}], \"turn_over\": {\"to_misses\",
+\"to_hits\", \"of\"} | null}].
+
+Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
+
+impl Order {
+    fn word(self) -> &'static str {
+        match self {
+            Order::Random => "random",
+            Order::Linear => "linear",
+        }
+    }
+
+    fn places(self) -> offsets::Order {
+        match self {
+            Order::Random => offsets::Order::Once,
+            Order::Linear => offsets::Order::Rising,
+        }
+    }
+}
+
+impl Name {
+    fn word(self) -> &'static str {
+        match self {
+            Name::Always => "always",
+            Name::Never => "never",
+            Name::Ask => "ask",
+            Name::Strict => "strict",
+            Name::Adaptive => "adaptive",
+        }
+    }
+
+    fn asked(self, backend: Option<Backend>) -> Asked {
+        let asked = Asked {
+            backend,
+            ..Asked::default()
+        };
+        match self {
+            Name::Always => Asked {
+                trying: NowaitPolicy::Always,
+                ..asked
+            },
+            Name::Never => Asked {
+                trying: NowaitPolicy::Never,
+                ..asked
+            },
+            Name::Ask => Asked {
+                trying: NowaitPolicy::Never,
+                caller_asks: true,
+                ..asked
+            },
+            Name::Strict => Asked {
+                mode: Mode::Strict,
+                ..asked
+            },
+            Name::Adaptive => asked,
+        }
+    }
+}
+
+impl Args {
+    fn plan(&self) -> Result<Plan<'_>, Problem> {
+        check_blocks(&self.block, self.common.depth)?;
+        if self.common.drop_caches {
+            return Err(Problem::Usage(
+                "--drop-caches makes no sense for a bench of which a part is cached".into(),
+            ));
+        }
+        let names = once_each(&self.contenders);
+        let mut notes = Vec::new();
+        for name in &names {
+            match name.asked(self.backend).fits(name.word()) {
+                Fit::Yes => {}
+                Fit::With(note) => notes.push(note),
+                Fit::No(why) => return Err(Problem::Failed(why)),
+            }
+        }
+        let mut rates = once_each(&self.rates);
+        rates.sort_unstable();
+        let mut cells = Vec::new();
+        for (Size(block), order) in self.curves() {
+            for &rate in &rates {
+                let way = |name: &Name| -> Way {
+                    let asked = name.asked(self.backend);
+                    Box::new(move |turn| future::many(turn, asked))
+                };
+                let contenders = names.iter().map(|name| Contender {
+                    name: name.word(),
+                    way: way(name),
+                });
+                cells.push(Cell {
+                    label: Label {
+                        block: Some(block),
+                        order: Some(order.word()),
+                        rate: Some(rate),
+                        ..Label::default()
+                    },
+                    contenders: contenders.collect(),
+                    block,
+                    threads: self.callers(),
+                    state: Some((Cache::Part(rate), order.places())),
+                });
+            }
+        }
+        Ok(Plan {
+            bench: "hitrate",
+            common: &self.common,
+            shares: vec![1],
+            blocks: self.block.iter().map(|b| b.0).collect(),
+            cache: Cache::Part(0),
+            order: offsets::Order::Once,
+            timed: 1,
+            cells,
+            bases: &["always"],
+            drawing: None,
+            tables: &[Table::EACH],
+            notes,
+        })
+    }
+
+    fn callers(&self) -> usize {
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.callers.map_or_else(processors, |n| n as usize)
+    }
+
+    /// Every block size in every order.
+    fn curves(&self) -> Vec<(Size, Order)> {
+        let orders = once_each(&self.order);
+        once_each(&self.block)
+            .into_iter()
+            .flat_map(|block| orders.iter().map(move |order| (block, *order)))
+            .collect()
+    }
+}
+
+/// The bench, from its files to its report.
+pub fn run(args: &Args) -> Result<ExitCode, Problem> {
+    args.svg.prepare().map_err(Problem::Failed)?;
+    let mut measured = measure(args.plan()?)?;
+    let costs = doctor::Bench::prepare(&measured.files.paths[0]).map(|bench| bench.costs().1);
+    let costs = costs.map_err(Problem::Failed)?;
+    let mut curves = Vec::new();
+    for (block, order) in args.curves() {
+        let mut found = Found::of(&measured, block, order);
+        if !measured.stop.asked() {
+            found.turn_over = found.turn_over(args, &measured)?;
+        }
+        let name = format!("hitrate-{block}-{}", order.word());
+        let chart = found.chart(&measured, costs);
+        if let Some(path) = args.svg.draw(&name, &chart).map_err(Problem::Failed)? {
+            let note = format!("drawn: {}", path.display());
+            measured.plan.notes.push(note);
+        }
+        curves.push(found);
+    }
+    let mut text = said_of(costs);
+    curves.iter().for_each(|found| found.say(&mut text));
+    let findings = Map::from_iter([
+        ("break_even".to_owned(), json!(costs.trying)),
+        ("ask_first_break_even".to_owned(), json!(costs.asking)),
+        ("seed_break_even".to_owned(), json!(SEED_BREAK_EVEN)),
+        (
+            "curves".to_owned(),
+            curves.iter().map(Found::json).collect::<Value>(),
+        ),
+    ]);
+    measured.conclude(findings, text)
+}
+
+/// What was found for one block size in one order.
+struct Found {
+    block: Size,
+    order: Order,
+    /// Microseconds per read, by contender.
+    curves: Vec<(&'static str, Curve)>,
+    adaptive: Vec<Beside>,
+    turn_over: Option<TurnOver>,
+}
+
+/// Adaptive beside the better of always and never, at one rate.
+struct Beside {
+    rate: u32,
+    better: &'static str,
+    /// Adaptive's time in the better's: the median over rounds, and its range.
+    time: f64,
+    low95: f64,
+    high95: f64,
+    /// Likewise of the processor time, the median.
+    cpu: f64,
+}
+
+impl Found {
+    fn of(measured: &Measured<'_>, block: Size, order: Order) -> Found {
+        let mut curves: Vec<(&'static str, Curve)> = Vec::new();
+        let mut adaptive = Vec::new();
+        for (cell, of_cell) in measured.plan.cells.iter().zip(&measured.rounds) {
+            let label = cell.label;
+            let (Some(rate), true) = (
+                label.rate,
+                label.block == Some(block.0) && label.order == Some(order.word()),
+            ) else {
+                continue;
+            };
+            for (contender, rounds) in cell.contenders.iter().zip(of_cell) {
+                let Some(cost) = time(rounds) else { continue };
+                let point = (f64::from(rate), cost);
+                match curves.iter_mut().find(|(name, _)| *name == contender.name) {
+                    Some((_, curve)) => curve.push(point),
+                    None => curves.push((contender.name, vec![point])),
+                }
+            }
+            let rounds = |name: &str| {
+                let at = cell.contenders.iter().position(|c| c.name == name)?;
+                Some(&of_cell[at][..])
+            };
+            adaptive.extend(beside(rate, rounds));
+        }
+        Found {
+            block,
+            order,
+            curves,
+            adaptive,
+            turn_over: None,
+        }
+    }
+
+    fn curve(&self, name: &str) -> Option<&Curve> {
+        let (_, curve) = self.curves.iter().find(|(of, _)| *of == name)?;
+        Some(curve)
+    }
+
+    fn crossings(&self, one: &str, other: &str) -> Vec<f64> {
+        match (self.curve(one), self.curve(other)) {
+            (Some(one), Some(other)) => crossings(one, other),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Turns a file over, if it is known what is better at its two ends.
+    fn turn_over(&self, args: &Args, measured: &Measured<'_>) -> Result<Option<TurnOver>, Problem> {
+        let tries = |rate: u32| {
+            let beside = self.adaptive.iter().find(|beside| beside.rate == rate)?;
+            Some(beside.better == Name::Always.word())
+        };
+        let (Some(at_hits), Some(at_misses), Order::Random) = (tries(100), tries(0), self.order)
+        else {
+            return Ok(None);
+        };
+        let asked = Name::Adaptive.asked(args.backend);
+        turnover::measure(
+            &measured.files,
+            self.block.0,
+            (asked, args.common.depth as usize),
+            Better { at_hits, at_misses },
+            args.common.seed,
+        )
+    }
+
+    fn worst(&self) -> Option<&Beside> {
+        self.adaptive
+            .iter()
+            .max_by(|a, b| a.time.total_cmp(&b.time))
+    }
+
+    fn json(&self) -> Value {
+        let adaptive = self.adaptive.iter().map(|beside| {
+            json!({"rate": beside.rate, "better": beside.better, "time": beside.time,
+                   "low95": beside.low95, "high95": beside.high95, "cpu": beside.cpu})
+        });
+        json!({
+            "block": self.block.0,
+            "order": self.order.word(),
+            "always_never": self.crossings("always", "never"),
+            "ask_always": self.crossings("ask", "always"),
+            "adaptive": adaptive.collect::<Vec<_>>(),
+            "turn_over": self.turn_over,
+        })
+    }
+
+    /// For people.
+    fn say(&self, text: &mut String) {
+        let _ = writeln!(text, "\n{} {}", self.block, self.order.word());
+        for (one, other) in [("always", "never"), ("ask", "always")] {
+            if self.curve(one).is_some() && self.curve(other).is_some() {
+                let at: Vec<String> = self
+                    .crossings(one, other)
+                    .iter()
+                    .map(|rate| format!("{rate:.0} %"))
+                    .collect();
+                let _ = match at.as_slice() {
+                    [] => writeln!(text, "  {one} and {other} do not cross"),
+                    all => writeln!(text, "  {one} and {other} cross at {}", all.join(", ")),
+                };
+            }
+        }
+        if let Some(worst) = self.worst() {
+            let _ = writeln!(
+                text,
+                "  adaptive takes at most {:.2} ({:.2}-{:.2}) times as long as the better of always \
+                 and never\n  (at {} % hits, where that is {}; with {:.2} times its processor time)",
+                worst.time, worst.low95, worst.high95, worst.rate, worst.better, worst.cpu,
+            );
+        }
+        if let Some(turn) = self.turn_over {
+            let after = |reads: Option<u64>| match reads {
+                Some(reads) => format!("after {reads} reads"),
+                None => format!("not within {} reads", turn.of),
+            };
+            let _ = writeln!(
+                text,
+                "  adaptive follows a file that turns from hits to misses {}, and back {}",
+                after(turn.to_misses),
+                after(turn.to_hits),
+            );
+        }
+    }
+
+    fn chart(&self, measured: &Measured<'_>, costs: BreakEven) -> Chart {
+        let percent = |rate: f64, what: &str| Mark {
+            at: 100.0 * rate,
+            label: format!("{what} {:.0} %", 100.0 * rate),
+        };
+        let mut marks = vec![percent(SEED_BREAK_EVEN, "2015, asking or trying:")];
+        marks.extend(
+            costs
+                .trying
+                .map(|rate| percent(rate, "trying pays, computed:")),
+        );
+        for (one, other) in [("always", "never"), ("ask", "always")] {
+            let crossings = self.crossings(one, other);
+            marks.extend(
+                crossings
+                    .iter()
+                    .map(|rate| percent(rate / 100.0, &format!("{one} = {other}:"))),
+            );
+        }
+        let common = measured.plan.common;
+        Chart {
+            title: format!("Time per read, {} {}", self.block, self.order.word()),
+            subtitle: format!(
+                "callers {}, depth {}, rounds {}, {}",
+                measured.plan.cells[0].threads, common.depth, common.rounds, measured.machine
+            ),
+            x: Axis {
+                label: "hit rate in %".into(),
+                log: false,
+            },
+            y: Axis {
+                label: "microseconds".into(),
+                log: true,
+            },
+            lines: self
+                .curves
+                .iter()
+                .map(|(name, points)| Line {
+                    name: (*name).into(),
+                    points: points.clone(),
+                    stroke: match *name == Name::Adaptive.word() {
+                        true => Stroke::Dashed,
+                        false => Stroke::Solid,
+                    },
+                })
+                .collect(),
+            marks,
+        }
+    }
+}
+
+/// Microseconds per read, the median over rounds.
+fn time(rounds: &[Round]) -> Option<f64> {
+    let mut each: Vec<f64> = rounds.iter().map(|r| 1e6 / r.ops_per_s).collect();
+    (!each.is_empty()).then(|| middle(&mut each))
+}
+
+/// Adaptive beside the better of the two by their medians, if all three have their rounds.
+fn beside<'r>(rate: u32, rounds: impl Fn(&str) -> Option<&'r [Round]>) -> Option<Beside> {
+    let (always, never) = (Name::Always.word(), Name::Never.word());
+    let better = if time(rounds(always)?)? <= time(rounds(never)?)? {
+        always
+    } else {
+        never
+    };
+    // Of rates: the better's in adaptive's is adaptive's time in the better's.
+    let adaptive = rounds(Name::Adaptive.word())?;
+    let time = Ratio::of(rounds(better)?, adaptive)?.ops;
+    let cpu = Ratio::of(adaptive, rounds(better)?)?.cpu;
+    Some(Beside {
+        rate,
+        better,
+        time: time.median,
+        low95: time.low95,
+        high95: time.high95,
+        cpu: cpu.median,
+    })
+}
+
+/// The break-evens, for people.
+fn said_of(costs: BreakEven) -> String {
+    let shown = |rate: Option<f64>| match rate {
+        Some(rate) => format!("{:.0} %", 100.0 * rate),
+        None => "not known".to_owned(),
+    };
+    format!(
+        "\nBy doctor's costs of this machine, one read at a time, trying pays from a hit rate of \
+         {}; it\nbeats asking first from {} ({} on the kernel list in 2015).\n",
+        shown(costs.trying),
+        shown(costs.asking),
+        shown(Some(SEED_BREAK_EVEN)),
+    )
+}

@@ -1,0 +1,191 @@
+//! `nowait-bench randread`: random reads of a cold file, many in flight; the test that the
+//! asynchronous buffered reads of io_uring were proposed with (4K reads of 4G on ext4, depth 32).
+
+use clap::ValueEnum;
+use nowait::Mode;
+use nowait::engine::Backend;
+use serde::Serialize;
+
+use crate::contenders::future::Asked;
+use crate::contenders::local::Refill;
+use crate::contenders::{blocking, fio, future, local};
+use crate::harness::cache::Cache;
+use crate::harness::contender::{Cell, Contender, Fit, Label, Way, once_each};
+use crate::harness::offsets::Order;
+use crate::harness::plan::Plan;
+use crate::harness::report::Table;
+use crate::harness::settings::{Common, check_blocks};
+use nowait_cli::problem::Problem;
+use nowait_cli::size::Size;
+
+/// Random reads of a cold file, many in flight: preadv, threads, io_uring and nowait side by side
+///
+/// The original test, 4 GiB in 4 KiB reads at depth 32, is `--size 4G --ops 1048576`. Every block
+/// is read at most once until all have been, so no contender is served by its own earlier reads.
+#[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("size", |a| a.default_value("1G")))]
+pub struct Args {
+    #[command(flatten)]
+    pub common: Common,
+
+    /// How much one read asks for
+    #[arg(long, value_name = "SIZE", default_value = "4K")]
+    pub block: Size,
+
+    /// Spread the reads over so many files; with --file PATH they are PATH-0, PATH-1, …
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub files: u32,
+
+    /// Who takes part; if not said preadv, threads, uring, nowait and local, as far as they can
+    #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
+    pub contenders: Vec<Name>,
+}
+
+const DEFAULT: [Name; 5] = [
+    Name::Preadv,
+    Name::Threads,
+    Name::Uring,
+    Name::Nowait,
+    Name::Local,
+];
+
+/// Who can take part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Name {
+    /// A loop of pread(2): one read at a time
+    Pread,
+    /// A loop of preadv(2): one read at a time
+    Preadv,
+    /// nowait's futures on worker threads
+    Threads,
+    /// nowait's futures on an io_uring ring
+    Uring,
+    /// nowait's futures as a program gets them that asks for nothing
+    Nowait,
+    /// The same in strict mode: the caller never touches the device
+    NowaitStrict,
+    /// nowait's LocalEngine: batches, driven by the reading thread
+    Local,
+    /// fio with its engine io_uring
+    #[value(name = "fio-io_uring")]
+    #[serde(rename = "fio-io_uring")]
+    FioIoUring,
+    /// fio with its engine psync: one read at a time
+    FioPsync,
+    /// fio with its engine posixaio
+    FioPosixaio,
+}
+
+impl Name {
+    fn word(self) -> &'static str {
+        match self {
+            Name::Pread => "pread",
+            Name::Preadv => "preadv",
+            Name::Threads => "threads",
+            Name::Uring => "uring",
+            Name::Nowait => "nowait",
+            Name::NowaitStrict => "nowait-strict",
+            Name::Local => "local",
+            Name::FioIoUring => "fio-io_uring",
+            Name::FioPsync => "fio-psync",
+            Name::FioPosixaio => "fio-posixaio",
+        }
+    }
+
+    fn asked(self) -> Asked {
+        match self {
+            Name::Threads => Asked {
+                backend: Some(Backend::Threads),
+                ..Asked::default()
+            },
+            Name::Uring => Asked {
+                backend: Some(Backend::Uring),
+                ..Asked::default()
+            },
+            Name::NowaitStrict => Asked {
+                mode: Mode::Strict,
+                ..Asked::default()
+            },
+            _ => Asked::default(),
+        }
+    }
+
+    fn way(self) -> Way {
+        let asked = self.asked();
+        match self {
+            Name::Pread => Box::new(blocking::pread),
+            Name::Preadv => Box::new(blocking::preadv),
+            Name::Threads | Name::Uring | Name::Nowait | Name::NowaitStrict => {
+                Box::new(move |turn| future::many(turn, asked))
+            }
+            Name::Local => Box::new(|turn| local::batches(turn, Refill::Always)),
+            Name::FioIoUring => fio::way("io_uring"),
+            Name::FioPsync => fio::way("psync"),
+            Name::FioPosixaio => fio::way("posixaio"),
+        }
+    }
+
+    fn fits(self) -> Fit {
+        match self {
+            Name::Pread | Name::Preadv | Name::Local => Fit::Yes,
+            Name::Threads | Name::Uring | Name::Nowait | Name::NowaitStrict => {
+                self.asked().fits(self.word())
+            }
+            Name::FioIoUring => fio::fits("io_uring"),
+            Name::FioPsync => fio::fits("psync"),
+            Name::FioPosixaio => fio::fits("posixaio"),
+        }
+    }
+}
+
+impl Args {
+    /// What is to be done.
+    pub fn plan(&self) -> Result<Plan<'_>, Problem> {
+        check_blocks(&[self.block], self.common.depth)?;
+        let mut notes = Vec::new();
+        let mut contenders = Vec::new();
+        let (names, asked_for) = match &self.contenders[..] {
+            [] => (DEFAULT.to_vec(), false),
+            names => (once_each(names), true),
+        };
+        for name in names {
+            match name.fits() {
+                Fit::Yes => {}
+                Fit::With(note) => notes.push(note),
+                Fit::No(why) if asked_for => return Err(Problem::Failed(why)),
+                Fit::No(why) => {
+                    notes.push(format!("`{}` is left out: {why}", name.word()));
+                    continue;
+                }
+            }
+            contenders.push(Contender {
+                name: name.word(),
+                way: name.way(),
+            });
+        }
+        Ok(Plan {
+            bench: "randread",
+            common: &self.common,
+            shares: vec![1; self.files as usize],
+            blocks: vec![self.block.0],
+            cache: Cache::Cold {
+                drop_all: self.common.drop_caches,
+            },
+            order: Order::Once,
+            timed: 1,
+            cells: vec![Cell {
+                label: Label::default(),
+                contenders,
+                block: self.block.0,
+                threads: 1,
+                state: None,
+            }],
+            bases: &["preadv", "pread"],
+            tables: &[Table::DEVICE, Table::TIMES],
+            drawing: None,
+            notes,
+        })
+    }
+}

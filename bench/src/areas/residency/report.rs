@@ -1,0 +1,648 @@
+//! What `bench race` prints: its JSON (the shape is in the verb's help), tables for people, a chart,
+//! and the answer in words.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::cell::{Cell, Outcome, Paid, Place, Strict, Tally, Turn, Way};
+use super::pressure::Pressure;
+use super::share::{Count, Share};
+use crate::harness::delay::Delay;
+use crate::harness::machine::Machine;
+use crate::harness::plot::{Axis, Chart, Line, Stroke};
+use crate::harness::report::{Paint, remark, wrapped};
+use crate::harness::sign_test::middle;
+use nowait_cli::size::Size;
+
+/// All that was measured under one pressure.
+pub struct Pressed {
+    pub pressure: Pressure,
+    /// Bytes that its cgroup allowed, where it had one; the last round's.
+    pub limit: Option<u64>,
+    /// Which turn, in which round, and what came of it.
+    pub outcomes: Vec<(usize, usize, Outcome)>,
+}
+
+impl Pressed {
+    pub fn new(pressure: Pressure) -> Pressed {
+        Pressed {
+            pressure,
+            limit: None,
+            outcomes: Vec::new(),
+        }
+    }
+}
+
+/// All that came of the bench.
+#[derive(Serialize)]
+pub struct Report {
+    bench: &'static str,
+    version: &'static str,
+    machine: Machine,
+    settings: Value,
+    interrupted: bool,
+    notes: Vec<String>,
+    answer: String,
+    pressures: Vec<Limit>,
+    cells: Vec<Row<Cell>>,
+    /// All kinds of questions together.
+    by_delay: Vec<Row<AllKinds>>,
+    ways: Vec<Costs>,
+    strict: Vec<StrictRow>,
+}
+
+/// How memory was made short.
+#[derive(Serialize)]
+struct Limit {
+    pressure: Pressure,
+    /// Bytes that a cgroup allowed; `null` without one.
+    limit: Option<u64>,
+}
+
+/// What tells a row of `by_delay` from the others of its pressure.
+#[derive(Clone, Copy, PartialEq, Serialize)]
+struct AllKinds {
+    delay_us: Delay,
+}
+
+/// What came of questions of one kind, over the rounds.
+#[derive(Serialize)]
+struct Row<K> {
+    pressure: Pressure,
+    #[serde(flatten)]
+    kind: K,
+    #[serde(flatten)]
+    figures: Figures,
+}
+
+/// Sums, the share of races with its range, and medians of the rounds' medians.
+#[derive(Serialize)]
+struct Figures {
+    asked: u64,
+    yes: u64,
+    races: u64,
+    at_touch: u64,
+    early: Option<u64>,
+    #[serde(flatten)]
+    share: Option<Share>,
+    /// The same of races but the early ones.
+    gone: Option<Share>,
+    waited_us: Option<f64>,
+    cost_ns: CostNs,
+    rounds: Vec<InRound>,
+}
+
+#[derive(Serialize)]
+struct CostNs {
+    ask_yes: Option<f64>,
+    ask_no: Option<f64>,
+    read_all: Option<f64>,
+    read_short: Option<f64>,
+}
+
+/// The counts of one round.
+#[derive(Clone, Default, Serialize)]
+struct InRound {
+    asked: u64,
+    yes: u64,
+    races: u64,
+    early: Option<u64>,
+}
+
+/// What a way to read cost.
+#[derive(Serialize)]
+struct Costs {
+    pressure: Pressure,
+    #[serde(flatten)]
+    place: Place,
+    way: Way,
+    #[serde(flatten)]
+    paid: Paid,
+}
+
+/// What the library counted.
+#[derive(Serialize)]
+struct StrictRow {
+    pressure: Pressure,
+    #[serde(flatten)]
+    strict: Strict,
+    /// Of hits and races: of what the library was told is there.
+    #[serde(flatten)]
+    share: Option<Share>,
+}
+
+impl Figures {
+    /// Of turns and the rounds that they were in; `None` of none.
+    fn of(tallies: &[(usize, &Tally)]) -> Option<Figures> {
+        let last = tallies.iter().map(|(round, _)| *round).max()?;
+        let mut rounds = vec![InRound::default(); last + 1];
+        for (round, tally) in tallies {
+            let sum = &mut rounds[*round];
+            sum.asked += tally.asked;
+            sum.yes += tally.yes;
+            sum.races += tally.races;
+            sum.early = match (sum.early, tally.early) {
+                (a, None) => a,
+                (a, Some(b)) => Some(a.unwrap_or(0) + b),
+            };
+        }
+        let share = |races: fn(&InRound) -> Option<u64>| {
+            let of = |round: &InRound| {
+                Some(Count {
+                    of: round.yes,
+                    happened: races(round)?,
+                })
+            };
+            let played = rounds.iter().filter(|round| round.asked > 0);
+            let counts: Option<Vec<Count>> = played.map(of).collect();
+            Share::of(&counts?)
+        };
+        let sum = |figure: fn(&Tally) -> u64| tallies.iter().map(|(_, t)| figure(t)).sum();
+        let median = |figure: fn(&Tally) -> Option<f64>| {
+            let mut figures: Vec<f64> = tallies.iter().filter_map(|(_, t)| figure(t)).collect();
+            (!figures.is_empty()).then(|| middle(&mut figures))
+        };
+        Some(Figures {
+            asked: sum(|t| t.asked),
+            yes: sum(|t| t.yes),
+            races: sum(|t| t.races),
+            at_touch: sum(|t| t.at_touch),
+            early: tallies
+                .iter()
+                .filter_map(|(_, t)| t.early)
+                .reduce(|a, b| a + b),
+            share: share(|round| Some(round.races)),
+            gone: share(|round| Some(round.races - round.early?)),
+            waited_us: median(|t| t.waited_us),
+            cost_ns: CostNs {
+                ask_yes: median(|t| t.ask_yes_ns),
+                ask_no: median(|t| t.ask_no_ns),
+                read_all: median(|t| t.read_all_ns),
+                read_short: median(|t| t.read_short_ns),
+            },
+            rounds,
+        })
+    }
+}
+
+impl Pressed {
+    /// Turns of questions of this kind, with their rounds.
+    fn tallies(&self, turns: &[Turn], is: impl Fn(&Cell) -> bool) -> Vec<(usize, &Tally)> {
+        self.outcomes
+            .iter()
+            .filter_map(
+                |(number, round, outcome)| match (&turns[*number], outcome) {
+                    (Turn::Race(cell), Outcome::Race(tally)) if is(cell) => Some((*round, tally)),
+                    _ => None,
+                },
+            )
+            .collect()
+    }
+
+    fn row<K>(&self, turns: &[Turn], kind: K, is: impl Fn(&Cell) -> bool) -> Option<Row<K>> {
+        Some(Row {
+            pressure: self.pressure,
+            kind,
+            figures: Figures::of(&self.tallies(turns, is))?,
+        })
+    }
+
+    fn paid(&self, turn: usize) -> Option<Paid> {
+        let paid: Vec<&Paid> = self
+            .outcomes
+            .iter()
+            .filter_map(|(number, _, outcome)| match outcome {
+                Outcome::Cost(paid) if *number == turn => Some(paid),
+                _ => None,
+            })
+            .collect();
+        let sum = |figure: fn(&Paid) -> u64| paid.iter().map(|p| figure(p)).sum();
+        let median = |figure: fn(&Paid) -> Option<f64>| {
+            let mut figures: Vec<f64> = paid.iter().filter_map(|p| figure(p)).collect();
+            (!figures.is_empty()).then(|| middle(&mut figures))
+        };
+        (!paid.is_empty()).then(|| Paid {
+            hits: sum(|p| p.hits),
+            misses: sum(|p| p.misses),
+            races: sum(|p| p.races),
+            hit_ns: median(|p| p.hit_ns),
+            hit_p99_ns: median(|p| p.hit_p99_ns),
+            miss_ns: median(|p| p.miss_ns),
+        })
+    }
+
+    fn strict(&self) -> Option<StrictRow> {
+        let rounds: Vec<&Strict> = self
+            .outcomes
+            .iter()
+            .filter_map(|(_, _, outcome)| match outcome {
+                Outcome::Strict(strict) => Some(strict),
+                _ => None,
+            })
+            .collect();
+        let counts: Vec<Count> = rounds
+            .iter()
+            .map(|s| Count {
+                of: s.hits + s.races,
+                happened: s.races,
+            })
+            .collect();
+        let sum = |figure: fn(&Strict) -> u64| rounds.iter().map(|s| figure(s)).sum();
+        (!rounds.is_empty()).then(|| StrictRow {
+            pressure: self.pressure,
+            strict: Strict {
+                reads: sum(|s| s.reads),
+                hits: sum(|s| s.hits),
+                misses: sum(|s| s.misses),
+                races: sum(|s| s.races),
+            },
+            share: Share::of(&counts),
+        })
+    }
+}
+
+impl Report {
+    /// Of all that was measured; `None` if no question was answered.
+    pub fn new(
+        machine: Machine,
+        settings: Value,
+        notes: Vec<String>,
+        interrupted: bool,
+        turns: &[Turn],
+        pressed: Vec<Pressed>,
+    ) -> Option<Report> {
+        let mut cells = Vec::new();
+        let mut by_delay: Vec<Row<AllKinds>> = Vec::new();
+        let mut ways = Vec::new();
+        for pressed in &pressed {
+            for (number, turn) in turns.iter().enumerate() {
+                match *turn {
+                    Turn::Race(cell) => {
+                        cells.extend(pressed.row(turns, cell, |other| *other == cell));
+                        let kind = AllKinds {
+                            delay_us: cell.delay_us,
+                        };
+                        let known = by_delay
+                            .iter()
+                            .any(|row| row.pressure == pressed.pressure && row.kind == kind);
+                        if !known {
+                            let all = |other: &Cell| other.delay_us == cell.delay_us;
+                            by_delay.extend(pressed.row(turns, kind, all));
+                        }
+                    }
+                    Turn::Cost(place, way) => ways.extend(pressed.paid(number).map(|paid| Costs {
+                        pressure: pressed.pressure,
+                        place,
+                        way,
+                        paid,
+                    })),
+                    Turn::Strict => {}
+                }
+            }
+        }
+        Some(Report {
+            bench: "race",
+            version: env!("CARGO_PKG_VERSION"),
+            machine,
+            settings,
+            interrupted,
+            notes,
+            answer: answer(&by_delay)?,
+            pressures: pressed
+                .iter()
+                .map(|p| Limit {
+                    pressure: p.pressure,
+                    limit: p.limit,
+                })
+                .collect(),
+            strict: pressed.iter().filter_map(Pressed::strict).collect(),
+            cells,
+            by_delay,
+            ways,
+        })
+    }
+
+    /// For people.
+    pub fn tables(&self, paint: Paint) -> String {
+        let mut text = format!(
+            "nowait-bench {} race on {}\n{} of file, {} rounds of {} s for each kind of question\n",
+            self.version,
+            self.machine,
+            Size(self.settings["size"].as_u64().unwrap_or_default()),
+            self.settings["rounds"],
+            self.settings["seconds"],
+        );
+        for limit in &self.pressures {
+            let rows: Vec<_> = of(&self.by_delay, limit.pressure).collect();
+            if rows.is_empty() {
+                continue;
+            }
+            let (word, allowed) = (limit.pressure.word(), limit.limit.map(Size));
+            let how = match (limit.pressure, allowed) {
+                (Pressure::None, _) => "all of the file stays cached".into(),
+                (Pressure::Evict, _) => {
+                    "a thread evicts parts of the file and reads them back".into()
+                }
+                (_, Some(size)) => {
+                    format!("a memory cgroup of {size}, and a thread that takes some of it")
+                }
+                (_, None) => "a thread that takes memory; see the note".into(),
+            };
+            let _ = writeln!(text, "\n{}", paint.bold(&format!("{word}: {how}")));
+            delays(&mut text, &rows);
+            let cells: Vec<_> = of(&self.cells, limit.pressure).collect();
+            kinds(&mut text, &cells);
+        }
+        text.push('\n');
+        self.costs(&mut text, paint);
+        self.library(&mut text, paint);
+        text.push_str(
+            "\nraces: residency said yes and the NOWAIT read (or the touch) came short; early: of \
+             these, pages on\ntheir way in, whose content was not there yet; the others had gone. \
+             Ranges: 95 %. ns and us: medians.\n",
+        );
+        for note in &self.notes {
+            remark(&mut text, paint, note);
+        }
+        if self.interrupted {
+            remark(&mut text, paint, "interrupted; this is what was measured");
+        }
+        let _ = write!(text, "\n{}", paint.bold("Answer:"));
+        wrapped(&mut text, 7, &self.answer);
+        text
+    }
+
+    fn costs(&self, text: &mut String, paint: Paint) {
+        let head = format!(
+            "{:<20}{:>26}{:>26}{:>26}",
+            "ns, hit / miss", "fincore + pread", "NOWAIT alone", "fincore + NOWAIT"
+        );
+        let _ = writeln!(text, "{}", paint.bold(&head));
+        let mut rest = &self.ways[..];
+        while let Some(first) = rest.first() {
+            let same = |row: &&Costs| row.pressure == first.pressure && row.place == first.place;
+            let (row, more) = rest.split_at(rest.iter().take_while(same).count());
+            rest = more;
+            let mut line = format!(
+                "{:<20}",
+                format!("{}, {}", first.pressure.word(), first.place)
+            );
+            for way in [Way::Ask, Way::Try, Way::Both] {
+                let paid = row.iter().find(|costs| costs.way == way);
+                let shown = paid.map_or("-".into(), |costs| {
+                    pair(costs.paid.hit_ns, costs.paid.miss_ns)
+                });
+                let _ = write!(line, "{shown:>26}");
+            }
+            let _ = writeln!(text, "{line}");
+        }
+    }
+
+    fn library(&self, text: &mut String, paint: Paint) {
+        let head = format!(
+            "\n{:<20}{:>12}{:>12}{:>12}{:>10}  % of yes",
+            "strict, seeky 4K", "reads", "hits", "misses", "races"
+        );
+        let _ = writeln!(text, "{}", paint.bold(&head));
+        for StrictRow {
+            pressure,
+            strict,
+            share,
+        } in &self.strict
+        {
+            let _ = writeln!(
+                text,
+                "{:<20}{:>12}{:>12}{:>12}{:>10}  {}",
+                pressure.word(),
+                strict.reads,
+                strict.hits,
+                strict.misses,
+                strict.races,
+                share.as_ref().map_or("-".into(), ranged),
+            );
+        }
+    }
+
+    /// The share of races against the delay, a line for each pressure: of all, and of those whose
+    /// page had gone.
+    pub fn charts(&self) -> [(&'static str, Chart); 2] {
+        let all = "Residency said yes, and the NOWAIT read came short";
+        let gone = "Residency said yes, and the page had gone before the NOWAIT read";
+        [
+            ("race", self.chart(all, |figures| figures.share)),
+            ("race-gone", self.chart(gone, |figures| figures.gone)),
+        ]
+    }
+
+    fn chart(&self, title: &str, share: fn(&Figures) -> Option<Share>) -> Chart {
+        let lines = self.pressures.iter().map(|limit| {
+            let shares: Vec<(f64, Share)> = of(&self.by_delay, limit.pressure)
+                .filter_map(|row| Some((row.figures.waited_us?, share(&row.figures)?)))
+                .collect();
+            let word = limit.pressure.word();
+            // Of what never happened a log axis shows only how often it may have.
+            let never = shares.iter().all(|(_, share)| share.share == 0.0);
+            Line {
+                name: if never {
+                    format!("{word}: less than")
+                } else {
+                    word.into()
+                },
+                points: shares
+                    .iter()
+                    .map(|(us, s)| (*us, 100.0 * if never { s.high95 } else { s.share }))
+                    .collect(),
+                stroke: if never { Stroke::Dashed } else { Stroke::Solid },
+            }
+        });
+        Chart {
+            title: title.into(),
+            subtitle: format!(
+                "{}, {} of file; points at 0 are not shown",
+                self.machine,
+                Size(self.settings["size"].as_u64().unwrap_or_default())
+            ),
+            x: Axis {
+                label: "us from the answer to the read (median)".into(),
+                log: true,
+            },
+            y: Axis {
+                label: "% of the yeses".into(),
+                log: true,
+            },
+            lines: lines.collect(),
+            marks: Vec::new(),
+        }
+    }
+}
+
+fn of<K>(rows: &[Row<K>], pressure: Pressure) -> impl Iterator<Item = &Row<K>> {
+    rows.iter().filter(move |row| row.pressure == pressure)
+}
+
+/// Counts, shares and costs against the delay.
+fn delays(text: &mut String, rows: &[&Row<AllKinds>]) {
+    let _ = writeln!(
+        text,
+        "{:<8}{:>10}{:>10}{:>9}{:>25}{:>8}{:>11}{:>11}{:>13}",
+        "delay",
+        "asked",
+        "yes",
+        "races",
+        "% of yes",
+        "early",
+        "waited us",
+        "ask y/n ns",
+        "read y/n ns"
+    );
+    for row in rows {
+        let f = &row.figures;
+        let line = format!(
+            "{:<8}{:>10}{:>10}{:>9}{:>25}{:>8}{:>11}{:>11}{:>13}",
+            row.kind.delay_us.to_string(),
+            f.asked,
+            f.yes,
+            f.races,
+            f.share.as_ref().map_or("-".into(), ranged),
+            f.early.map_or("-".into(), |n| n.to_string()),
+            f.waited_us.map_or("-".into(), figures),
+            pair(f.cost_ns.ask_yes, f.cost_ns.ask_no),
+            pair(f.cost_ns.read_all, f.cost_ns.read_short),
+        );
+        let _ = writeln!(text, "{line}");
+    }
+}
+
+/// Shares of the yeses whose page had gone, by kind of question and delay.
+fn kinds(text: &mut String, cells: &[&Row<Cell>]) {
+    let mut rest = cells;
+    let mut headed = false;
+    while let Some(first) = rest.first() {
+        let alike = |row: &&&Row<Cell>| {
+            row.kind.place == first.kind.place && row.kind.touch == first.kind.touch
+        };
+        let (kind, more) = rest.split_at(rest.iter().take_while(alike).count());
+        rest = more;
+        if !headed {
+            headed = true;
+            let _ = write!(text, "{:<22}", "% of yes gone");
+            for row in kind {
+                let _ = write!(text, "{:>13}", row.kind.delay_us.to_string());
+            }
+            text.push('\n');
+        }
+        let _ = write!(text, "{:<22}", first.kind.to_string());
+        for row in kind {
+            let shown = match row.figures.gone.or(row.figures.share) {
+                None => "-".into(),
+                Some(s) if s.share == 0.0 => format!("<{}", percent(s.high95)),
+                Some(s) => percent(s.share),
+            };
+            let _ = write!(text, "{shown:>13}");
+        }
+        text.push('\n');
+    }
+}
+
+/// What was asked for, in one sentence for shortage of memory and one for each other pressure.
+fn answer(rows: &[Row<AllKinds>]) -> Option<String> {
+    let short = |p: Pressure| matches!(p, Pressure::Light | Pressure::Heavy);
+    let groups: [(&str, &dyn Fn(Pressure) -> bool); 3] = [
+        ("when memory was short", &short),
+        ("without pressure", &|p| p == Pressure::None),
+        ("while the file was being evicted", &|p| {
+            p == Pressure::Evict
+        }),
+    ];
+    let mut sentences = Vec::new();
+    for (when, belongs) in groups {
+        let rows: Vec<_> = rows.iter().filter(|row| belongs(row.pressure)).collect();
+        let sum =
+            |figure: fn(&Figures) -> u64| rows.iter().map(|r| figure(&r.figures)).sum::<u64>();
+        let (races, yes, early) = (
+            sum(|f| f.races),
+            sum(|f| f.yes),
+            sum(|f| f.early.unwrap_or(0)),
+        );
+        if yes == 0 {
+            continue;
+        }
+        let begin = if sentences.is_empty() {
+            "The race happened"
+        } else {
+            "It happened"
+        };
+        let mut sentence = format!("{begin} {races} times in {yes} yeses {when}");
+        if early > 0 {
+            let gone = races - early;
+            let _ = write!(
+                sentence,
+                " ({gone} times the page had gone, {early} times it was on its way in and not \
+                 there yet)"
+            );
+        }
+        let most = rows
+            .iter()
+            .filter_map(|row| Some((row, row.figures.share?)))
+            .filter(|(_, share)| share.share > 0.0)
+            .max_by(|a, b| a.1.share.total_cmp(&b.1.share));
+        if let Some((row, share)) = most {
+            let _ = write!(
+                sentence,
+                "; most under `{}` with {} in between: {} % of the yeses",
+                row.pressure.word(),
+                row.kind.delay_us,
+                ranged(&share)
+            );
+        }
+        sentences.push(sentence + ".");
+    }
+    (!sentences.is_empty()).then(|| sentences.join(" "))
+}
+
+fn ranged(share: &Share) -> String {
+    format!(
+        "{} ({}-{})",
+        percent(share.share),
+        percent(share.low95),
+        percent(share.high95)
+    )
+}
+
+/// A share of 1 as a percentage, with two digits that count.
+fn percent(share: f64) -> String {
+    figures(100.0 * share)
+}
+
+fn figures(x: f64) -> String {
+    match x {
+        0.0 => "0".into(),
+        x if x >= 9.95 => format!("{x:.0}"),
+        x => {
+            let decimals = (1.0 - x.log10().floor()).max(0.0) as usize;
+            format!("{x:.decimals$}")
+        }
+    }
+}
+
+/// Two whole numbers.
+fn pair(a: Option<f64>, b: Option<f64>) -> String {
+    let one = |x: Option<f64>| x.map_or("-".into(), |x| format!("{x:.0}"));
+    format!("{}/{}", one(a), one(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_two_digits_that_count() {
+        let shown = [0.0, 0.000_012_3, 0.0456, 0.5, 3.21, 12.3, 100.0].map(figures);
+        assert_eq!(
+            shown,
+            ["0", "0.000012", "0.046", "0.50", "3.2", "12", "100"]
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! One turn of a cell: ask, let some time pass, read, and count what came short.
+//!
+//! ```text
+//!   ask ─ no ──► another thread brings the page
+//!    └─ yes ─► (is its content there?) ─► (touch) ─ short ─► race
+//!                                            └─► delay ─► NOWAIT read ─ short ─► race
+//! ```
+//! Other questions are asked during the delay, evenly spaced: a delay of 10 ms would else be a
+//! hundred questions a second. Each has its own delay; what it really came to is reported.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use nowait::residency::Probe;
+
+use super::cell::{Cell, Tally};
+use super::ground::{Ground, Refill, read_now, resident};
+use super::times::Times;
+use nowait_cli::problem::Problem;
+
+/// How many questions wait for their read at the same time, at most.
+const WAITING: u32 = 64;
+/// Less than this is not slept but spun: a sleep ends late.
+const SPUN: Duration = Duration::from_micros(100);
+
+/// A question that was answered yes.
+struct Asked {
+    offset: u64,
+    /// When it was answered.
+    since: Instant,
+    took: Duration,
+    /// Whether the content was there; `None` where nobody can tell.
+    ready: Option<bool>,
+    /// Whether the touch came short.
+    gone: bool,
+}
+
+/// Asks for as long as a turn takes.
+pub fn run(ground: &Ground, cell: Cell) -> Result<Tally, Problem> {
+    let block = cell.place.block;
+    let file = ground.open(cell.place.pattern)?;
+    let probe = Probe::new(&file)?;
+    let ready = ground.ready(&file)?;
+    let mut refill = Refill::start(ground.open(cell.place.pattern)?, block);
+    let mut buffer = vec![0; block as usize];
+    let mut count = Counter::new(ready.is_some());
+    let delay = cell.delay_us.time();
+    let gap = delay / WAITING;
+
+    let begun = Instant::now() + ground.settling();
+    let end = begun + ground.time;
+    let mut waiting: VecDeque<Asked> = VecDeque::new();
+    let mut next = Instant::now();
+    let mut number = 0;
+    loop {
+        let now = Instant::now();
+        if now >= end {
+            return Ok(count.tally());
+        }
+        let due = waiting.front().map(|asked| asked.since + delay);
+        if due.is_some_and(|due| now >= due) {
+            let Some(asked) = waiting.pop_front() else {
+                continue;
+            };
+            let whole = if asked.gone {
+                None
+            } else {
+                Some(read_now(&file, &mut buffer, asked.offset)?)
+            };
+            let took = now.elapsed();
+            if whole != Some(true) {
+                refill.bring(asked.offset);
+            }
+            if asked.since >= begun {
+                count.read(&asked, whole, now, took);
+            }
+        } else if now >= next && refill.has_room() {
+            next = now + gap;
+            let offset = ground.offset(cell.place, number);
+            number += 1;
+            let yes = resident(&probe, offset, block)?;
+            let since = Instant::now();
+            let took = since - now;
+            if yes {
+                let ready = match &ready {
+                    Some(ready) => Some(resident(ready, offset, block)?),
+                    None => None,
+                };
+                let gone = cell.touch && !read_now(&file, &mut buffer[..1], offset)?;
+                waiting.push_back(Asked {
+                    offset,
+                    since,
+                    took,
+                    ready,
+                    gone,
+                });
+            } else {
+                refill.bring(offset);
+                if since >= begun {
+                    count.no(took);
+                }
+            }
+        } else {
+            rest(now, next, due.unwrap_or(end), &mut refill);
+        }
+    }
+}
+
+/// Until a read is due, or the next question; and that one only if there is room for its miss.
+fn rest(now: Instant, next: Instant, due: Instant, refill: &mut Refill) {
+    let has_room = refill.has_room();
+    let until = if has_room { due.min(next) } else { due };
+    let left = until.saturating_duration_since(now);
+    if left <= SPUN {
+        std::hint::spin_loop();
+    } else if has_room {
+        std::thread::sleep(left - SPUN / 2);
+    } else {
+        refill.wait(left - SPUN / 2);
+    }
+}
+
+/// What a turn has come to so far.
+struct Counter {
+    tally: Tally,
+    waited: Times,
+    ask_yes: Times,
+    ask_no: Times,
+    read_all: Times,
+    read_short: Times,
+}
+
+impl Counter {
+    fn new(can_tell: bool) -> Counter {
+        Counter {
+            tally: Tally {
+                early: can_tell.then_some(0),
+                ..Tally::default()
+            },
+            waited: Times::new(),
+            ask_yes: Times::new(),
+            ask_no: Times::new(),
+            read_all: Times::new(),
+            read_short: Times::new(),
+        }
+    }
+
+    fn no(&mut self, took: Duration) {
+        self.tally.asked += 1;
+        self.ask_no.add(took);
+    }
+
+    /// A question that was answered yes is counted when it is known what came of it: `whole` is
+    /// nothing if the touch came short already.
+    fn read(&mut self, asked: &Asked, whole: Option<bool>, at: Instant, took: Duration) {
+        let tally = &mut self.tally;
+        tally.asked += 1;
+        tally.yes += 1;
+        self.ask_yes.add(asked.took);
+        match whole {
+            Some(true) => self.read_all.add(took),
+            Some(false) => self.read_short.add(took),
+            None => tally.at_touch += 1,
+        }
+        if whole.is_some() {
+            self.waited.add(at - asked.since);
+        }
+        if whole != Some(true) {
+            tally.races += 1;
+            if asked.ready == Some(false) {
+                tally.early = tally.early.map(|n| n + 1);
+            }
+        }
+    }
+
+    fn tally(self) -> Tally {
+        Tally {
+            waited_us: self.waited.at(0.5).map(|ns| ns / 1e3),
+            ask_yes_ns: self.ask_yes.at(0.5),
+            ask_no_ns: self.ask_no.at(0.5),
+            read_all_ns: self.read_all.at(0.5),
+            read_short_ns: self.read_short.at(0.5),
+            ..self.tally
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Who takes part, and what each does for a read and for a write.
+
+use serde::{Deserialize, Serialize};
+
+use crate::areas::runtimes::cell::Cell;
+use crate::areas::runtimes::gate::Gate;
+use crate::areas::runtimes::peers::{blocking, compio, nowait, pread, tokio_fs, tokio_uring};
+
+/// One way to use a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Peer {
+    /// Threads that call pread(2) and pwrite(2)
+    Pread,
+    /// std's read_at and write_at in tokio's spawn_blocking
+    SpawnBlocking,
+    /// tokio::fs::File: seek, then read or write
+    TokioFs,
+    /// The same, built so that tokio reads on a ring of its own (tokio_unstable)
+    TokioFsRing,
+    /// tokio-uring: a runtime with a ring on each thread
+    TokioUring,
+    /// compio: a runtime with a ring on each thread
+    Compio,
+    /// nowait::tokio::File: read_at and write_at
+    Nowait,
+    /// The same in strict mode
+    NowaitStrict,
+    /// The same without a ring
+    NowaitThreads,
+    /// nowait::tokio::File: seek, then read or write, as with tokio::fs
+    NowaitStream,
+}
+
+impl Peer {
+    pub const ALL: [Peer; 10] = [
+        Peer::Pread,
+        Peer::SpawnBlocking,
+        Peer::TokioFs,
+        Peer::TokioFsRing,
+        Peer::TokioUring,
+        Peer::Compio,
+        Peer::Nowait,
+        Peer::NowaitStrict,
+        Peer::NowaitThreads,
+        Peer::NowaitStream,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Peer::Pread => "pread",
+            Peer::SpawnBlocking => "spawn-blocking",
+            Peer::TokioFs => "tokio-fs",
+            Peer::TokioFsRing => "tokio-fs-ring",
+            Peer::TokioUring => "tokio-uring",
+            Peer::Compio => "compio",
+            Peer::Nowait => "nowait",
+            Peer::NowaitStrict => "nowait-strict",
+            Peer::NowaitThreads => "nowait-threads",
+            Peer::NowaitStream => "nowait-stream",
+        }
+    }
+
+    /// Ours, which are compared with the others.
+    pub fn is_ours(self) -> bool {
+        matches!(
+            self,
+            Peer::Nowait | Peer::NowaitStrict | Peer::NowaitThreads | Peer::NowaitStream
+        )
+    }
+
+    /// Whether there is something of its own to measure: modes are about reads, and tokio's ring
+    /// writes nothing.
+    pub fn takes_part(self, cell: &Cell) -> bool {
+        !cell.is_write() || !matches!(self, Peer::NowaitStrict | Peer::TokioFsRing)
+    }
+
+    /// Does a turn's work, all tasks of it, and returns when they are done.
+    pub fn work(self, gate: &'static Gate) -> std::io::Result<()> {
+        match self {
+            Peer::Pread => pread::work(gate),
+            Peer::SpawnBlocking => blocking::work(gate),
+            Peer::TokioFs | Peer::TokioFsRing => tokio_fs::work(gate),
+            Peer::TokioUring => tokio_uring::work(gate),
+            Peer::Compio => compio::work(gate),
+            Peer::Nowait | Peer::NowaitStrict | Peer::NowaitThreads => nowait::positional(gate),
+            Peer::NowaitStream => nowait::stream(gate),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn names_are_one_everywhere() {
+        for peer in Peer::ALL {
+            let option = peer.to_possible_value().unwrap();
+            assert_eq!(option.get_name(), peer.name());
+            assert_eq!(serde_json::to_value(peer).unwrap(), peer.name());
+        }
+    }
+}

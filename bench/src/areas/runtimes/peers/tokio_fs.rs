@@ -1,0 +1,17 @@
+//! tokio::fs::File: a file for each task, for each has one position; seek, then read or write.
+
+use std::io;
+
+use tokio::fs::File;
+
+use super::on_tokio;
+use super::stream::Stream;
+use crate::areas::runtimes::gate::Gate;
+
+pub fn work(gate: &'static Gate) -> io::Result<()> {
+    let turn = &gate.turn;
+    on_tokio::run(gate, |task| {
+        let source = Stream::new(turn, File::from_std(turn.open()?));
+        Ok(gate.drive(task, source))
+    })
+}

@@ -1,0 +1,199 @@
+//! Contenders with a plain pool of threads, as servers have beside their event loop (Samba, libuv,
+//! POSIX AIO in glibc): one queue, first come, first served. With a cached read first, or without.
+//!
+//! ```text
+//!  dispatcher ─ draw ─[ preadv2(NOWAIT) ─all─► done ]─► queue ─► thread: pread ─► finished ─┐
+//!       ▲                                                                                   │
+//!       └───────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//! Nothing here is nowait's: it is what one writes without it.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Instant;
+
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::harness::offsets::Place;
+use crate::harness::round::Round;
+use crate::harness::turn::{Lane, Turn};
+use nowait_cli::problem::Problem;
+
+/// One read on its way through the pool.
+struct Job {
+    place: Place,
+    buffer: Vec<u8>,
+    /// How much of it is there already.
+    done: usize,
+    began: Instant,
+    result: Result<usize, Errno>,
+}
+
+/// A list with a lock, and threads that wait for what comes.
+#[derive(Default)]
+struct Line {
+    jobs: Mutex<VecDeque<Job>>,
+    news: Condvar,
+    /// To look without the lock.
+    len: AtomicUsize,
+}
+
+impl Line {
+    fn push(&self, job: Job) {
+        let mut jobs = lock(&self.jobs);
+        jobs.push_back(job);
+        self.len.store(jobs.len(), Relaxed);
+        drop(jobs);
+        self.news.notify_one();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len.load(Relaxed) == 0
+    }
+
+    /// Waits until something is there.
+    fn wait(&self) -> MutexGuard<'_, VecDeque<Job>> {
+        let jobs = lock(&self.jobs);
+        self.news
+            .wait_while(jobs, |jobs| jobs.is_empty())
+            .unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn take_all(&self, into: &mut Vec<Job>, wait: bool) {
+        let mut jobs = if wait { self.wait() } else { lock(&self.jobs) };
+        into.extend(jobs.drain(..));
+        self.len.store(0, Relaxed);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// The pool: what is to be read, and what has been.
+#[derive(Default)]
+struct Pool {
+    queue: Line,
+    finished: Line,
+}
+
+impl Pool {
+    /// A thread's life. A job without a buffer ends it.
+    fn work(&self, files: &[File]) {
+        loop {
+            let job = self.queue.wait().pop_front();
+            match job {
+                Some(mut job) if !job.buffer.is_empty() => {
+                    job.result = read(&files[job.place.file], &mut job);
+                    self.finished.push(job);
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Reads what is not there yet.
+fn read(file: &File, job: &mut Job) -> Result<usize, Errno> {
+    let from = job.place.offset + job.done as u64;
+    rustix::io::pread(file, &mut job.buffer[job.done..], from).map(|n| job.done + n)
+}
+
+/// What of it the page cache has: preadv2(2) with RWF_NOWAIT.
+fn try_cache(file: &File, job: &mut Job) -> Result<usize, Errno> {
+    let vector = &mut [IoSliceMut::new(&mut job.buffer)];
+    match rustix::io::preadv2(file, vector, job.place.offset, ReadWriteFlags::NOWAIT) {
+        Err(Errno::AGAIN | Errno::OPNOTSUPP) => Ok(0),
+        other => other,
+    }
+}
+
+/// A pool of so many threads; `first` tries the cache in the dispatcher before it queues.
+pub fn pool(turn: &Turn<'_>, threads: usize, first: bool) -> Result<Round, Problem> {
+    let files = turn.files.open()?;
+    for (number, file) in files.iter().enumerate() {
+        turn.advise(number, file)?;
+    }
+    let pool = Pool::default();
+    turn.run(|lane| {
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| pool.work(&files));
+            }
+            let outcome = dispatch(turn, lane, &files, &pool, first);
+            for _ in 0..threads {
+                pool.queue.push(Job {
+                    place: Place::default(),
+                    buffer: Vec::new(),
+                    done: 0,
+                    began: Instant::now(),
+                    result: Ok(0),
+                });
+            }
+            outcome
+        })
+    })
+}
+
+/// The event loop: takes what is finished, and begins as much as the depth allows.
+fn dispatch(
+    turn: &Turn<'_>,
+    lane: &mut Lane<'_>,
+    files: &[File],
+    pool: &Pool,
+    first: bool,
+) -> Result<(), Problem> {
+    let block = turn.block;
+    let mut buffers: Vec<Vec<u8>> = (0..turn.depth).map(|_| vec![1u8; block as usize]).collect();
+    let mut finished = Vec::with_capacity(turn.depth);
+    let (mut away, mut more) = (0, true);
+    lane.begin();
+    while away > 0 || more {
+        let idle = buffers.is_empty() || !more;
+        if idle || !pool.finished.is_empty() {
+            pool.finished.take_all(&mut finished, idle);
+        }
+        for job in finished.drain(..) {
+            away -= 1;
+            // Without a try nobody knows where it came from; after one, it was not all cached.
+            let hit = first.then_some(false);
+            lane.landed(job.place, job.began.elapsed(), hit);
+            lane.done(job.result.map_err(|e| Problem::of("read", e))?, block)?;
+            buffers.push(job.buffer);
+        }
+        let Some(buffer) = buffers.pop() else {
+            continue;
+        };
+        let Some(place) = lane.next() else {
+            more = false;
+            continue;
+        };
+        let began = Instant::now();
+        let mut job = Job {
+            place,
+            buffer,
+            done: 0,
+            began,
+            result: Ok(0),
+        };
+        if first {
+            job.done =
+                try_cache(&files[place.file], &mut job).map_err(|e| Problem::of("read", e))?;
+        }
+        if job.done as u64 == block {
+            let time = began.elapsed();
+            lane.tape.stall(time);
+            lane.landed(place, time, Some(true));
+            lane.done(job.done, block)?;
+            buffers.push(job.buffer);
+        } else {
+            away += 1;
+            pool.queue.push(job);
+            lane.tape.stall(began.elapsed());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,296 @@
+//! The page cache, put into the state that a bench says it measures, before every turn.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use nowait::read::{Cached, cached};
+use nowait::residency::{page_size, residency};
+use rustix::fs::Advice;
+
+use super::draws::{F1, F3, Mix};
+use super::files::Files;
+use super::offsets::{Offsets, Order, picked};
+use super::turn::Turn;
+use nowait_cli::problem::Problem;
+
+/// What the page cache is to have of the files.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cache {
+    /// Nothing.
+    Cold {
+        /// Nor of anything else.
+        drop_all: bool,
+    },
+    /// Everything.
+    Warm,
+    /// The popular blocks of f1, some of f2, and nothing else.
+    Mixed {
+        mix: Mix,
+        block: u64,
+        /// Nor of anything else.
+        drop_all: bool,
+    },
+    /// Of the blocks that a turn will read so many percent, drawn anew for each round, and nothing
+    /// else.
+    Part(u32),
+}
+
+/// How many blocks are looked at to see whether it worked.
+const SAMPLES: usize = 16;
+
+/// About as much memory as a turn of a mix takes for what is read ahead, in bytes.
+const TOUCHED: u64 = 512 << 20;
+
+impl Cache {
+    /// How it is done, for the report.
+    pub fn how(self) -> &'static str {
+        match self {
+            Cache::Cold { drop_all: false } => {
+                "cold: fdatasync(2) once, POSIX_FADV_DONTNEED on the files before each turn"
+            }
+            Cache::Cold { drop_all: true } => {
+                "cold: fdatasync(2) once, POSIX_FADV_DONTNEED on the files and 3 into \
+                 /proc/sys/vm/drop_caches before each turn"
+            }
+            Cache::Warm => "warm: the files are read through before each turn",
+            Cache::Mixed { .. } => {
+                "mixed: before each turn 512M of f3 are read, all is evicted, f1's popular blocks and some \
+                 of f2's read"
+            }
+            Cache::Part(_) => {
+                "in part: POSIX_FADV_DONTNEED before each turn, then its hits are read, without \
+                 readahead"
+            }
+        }
+    }
+
+    /// Once, before the first turn. Says what can't be.
+    pub fn begin(self, files: &Files) -> Result<Option<String>, Problem> {
+        match self {
+            Cache::Cold { .. } | Cache::Mixed { .. } | Cache::Part(_) => {
+                for file in files.open()? {
+                    rustix::fs::fdatasync(&file).map_err(|e| Problem::of("fdatasync", e))?;
+                }
+                let handle = nowait::Handle::new(files.open()?.swap_remove(0))?;
+                Ok(handle.filesystem().is_memory().then(|| {
+                    "the file lies in memory: it is never cold; name a --file on a disk".into()
+                }))
+            }
+            Cache::Warm => {
+                let total = files.total();
+                match nowait_cli::proc::available_memory() {
+                    Some(memory) if total > memory / 2 => Err(Problem::Failed(format!(
+                        "{} to read, {} of memory free: they would not stay in the page cache; \
+                         choose a smaller --size or --file",
+                        nowait_cli::size::Size(total),
+                        nowait_cli::size::Size(memory),
+                    ))),
+                    _ => Ok(None),
+                }
+            }
+        }
+    }
+
+    /// Before a turn. Says if it did not come true.
+    pub fn prepare(self, turn: &Turn<'_>) -> Result<Option<String>, Problem> {
+        let (files, seed) = (turn.files, turn.seed);
+        let open = files.open()?;
+        match self {
+            Cache::Cold { drop_all } => {
+                drop_pages(&open)?;
+                drop_caches(drop_all)?;
+                let there = sample(files, &open, seed)?;
+                // The look itself may have begun to read.
+                drop_pages(&open)?;
+                // A fast device can bring a page while it is asked for, so a few are no news.
+                Ok(there.filter(|&n| n > SAMPLES / 2).map(|_| {
+                    "not cold: most of the blocks looked at stayed in the page cache after \
+                     POSIX_FADV_DONTNEED (another program maps or holds the file, or its \
+                     filesystem ignores the advice)"
+                        .into()
+                }))
+            }
+            Cache::Warm => {
+                for (file, size) in open.iter().zip(&files.sizes) {
+                    read_through(file, *size)?;
+                }
+                let there = sample(files, &open, seed)?;
+                Ok(there.filter(|&n| n < SAMPLES).map(|_| {
+                    "not warm: some blocks had left the page cache again before a turn: \
+                     choose a smaller --size"
+                        .into()
+                }))
+            }
+            Cache::Mixed {
+                mix,
+                block,
+                drop_all,
+            } => {
+                drop_caches(drop_all)?;
+                touch_memory(&open[F3])?;
+                evict(&open)?;
+                let warm = mix.warm(&files.blocks(block), seed);
+                for (file, blocks) in open.iter().zip(&warm) {
+                    warm_blocks(file, blocks, block)?;
+                }
+                let there = count(
+                    &open[F1],
+                    &warm[F1][warm[F1].len().saturating_sub(SAMPLES)..],
+                    block,
+                )?;
+                Ok(there.filter(|&n| n < SAMPLES.min(warm[F1].len())).map(|_| {
+                    "not warm: some of f1's popular blocks had left the page cache again before a \
+                     turn: choose a smaller --size"
+                        .into()
+                }))
+            }
+            Cache::Part(percent) => {
+                evict(&open)?;
+                let hits = turn.reads() * u64::from(percent) / 100;
+                let places = turn.places().zip(0..);
+                let places = places.filter(|&(_, i)| picked(i, turn.reads(), hits, seed));
+                let blocks: Vec<u64> = places.map(|(place, _)| place.offset / turn.block).collect();
+                warm_blocks(&open[0], &blocks, turn.block)?;
+                let there = resident(&open);
+                let off = there.map(|there| there.abs_diff(hits * turn.block));
+                let most = (turn.reads() * turn.block / 100).max(2 * turn.block);
+                Ok(off.filter(|&off| off > most).map(|_| {
+                    "the page cache did not have what it was to have before a turn, by more than \
+                     1 % of the reads (is the file used by others, or memory short?)"
+                        .into()
+                }))
+            }
+        }
+    }
+}
+
+/// Has the page cache forget these files for good: what an earlier turn had the kernel read ahead
+/// may still be coming in.
+pub fn evict(files: &[File]) -> Result<(), Problem> {
+    for _ in 0..20 {
+        drop_pages(files)?;
+        if resident(files).is_none_or(|there| there == 0) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// Has the kernel take memory for a file's pages, as readahead will.
+///
+/// A virtual machine may tell its host of free memory, which takes it: the next touch of each page
+/// then waits for the host, some microseconds of the reader's time and a multiple of the device's. It
+/// would meet whichever contender's turn it is, those with large readahead first. Memory that was in
+/// use a moment ago is still there.
+fn touch_memory(file: &File) -> Result<(), Problem> {
+    let mut buffer = vec![0; 1 << 20];
+    for at in (0..TOUCHED).step_by(buffer.len()) {
+        if file
+            .read_at(&mut buffer, at)
+            .map_err(|e| Problem::of("read", e))?
+            == 0
+        {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// How many bytes of the files the page cache has, in whole pages; `None` where nobody can say.
+pub fn resident(files: &[File]) -> Option<u64> {
+    let pages = |file| Some(residency(file, 0..u64::MAX).ok()?.known()?.cached);
+    let pages: Option<u64> = files.iter().map(pages).sum();
+    Some(pages? * page_size())
+}
+
+/// Reads a file, so that the page cache has it.
+pub fn read_through(file: &File, size: u64) -> Result<(), Problem> {
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < size {
+        match file.read_at(&mut buffer, at) {
+            Ok(0) => break,
+            Ok(n) => at += n as u64,
+            Err(e) => return Err(Problem::of("read", e)),
+        }
+    }
+    Ok(())
+}
+
+fn drop_pages(files: &[File]) -> Result<(), Problem> {
+    for file in files {
+        rustix::fs::fadvise(file, 0, None, Advice::DontNeed)
+            .map_err(|e| Problem::of("fadvise DONTNEED", e))?;
+    }
+    Ok(())
+}
+
+/// Has the kernel drop all its clean caches.
+fn drop_caches(wanted: bool) -> Result<(), Problem> {
+    if wanted {
+        std::fs::write("/proc/sys/vm/drop_caches", "3")
+            .map_err(|e| Problem::of("cannot write /proc/sys/vm/drop_caches", e))?;
+    }
+    Ok(())
+}
+
+/// Brings these blocks into the page cache and no others.
+pub fn warm_blocks(file: &File, blocks: &[u64], block: u64) -> Result<(), Problem> {
+    rustix::fs::fadvise(file, 0, None, Advice::Random).map_err(|e| Problem::of("fadvise", e))?;
+    let mut blocks = blocks.to_vec();
+    blocks.sort_unstable();
+    // So that the device has many at a time; neighbours as one, up to what the kernel reads ahead at
+    // once on an ordinary device.
+    let most = usize::try_from((128 << 10) / block).unwrap_or(1).max(1);
+    let runs = blocks.chunk_by(|one, next| one + 1 == *next);
+    for run in runs.flat_map(|run| run.chunks(most)) {
+        let len = std::num::NonZeroU64::new(run.len() as u64 * block);
+        rustix::fs::fadvise(file, run[0] * block, len, Advice::WillNeed)
+            .map_err(|e| Problem::of("fadvise WILLNEED", e))?;
+    }
+    let mut buffer = vec![0; block as usize];
+    for at in blocks {
+        file.read_exact_at(&mut buffer, at * block)
+            .map_err(|e| Problem::of("read", e))?;
+    }
+    Ok(())
+}
+
+/// How many of these blocks are in the page cache; `None` where nobody can say.
+fn count(file: &File, blocks: &[u64], block: u64) -> Result<Option<usize>, Problem> {
+    let mut buffer = vec![0; block as usize];
+    let mut there = 0;
+    for at in blocks {
+        match cached(file, &mut buffer, at * block)? {
+            Cached::All(_) => there += 1,
+            Cached::Prefix(_) | Cached::Nothing => {}
+            Cached::Unsupported(_) => return Ok(None),
+        }
+    }
+    Ok(Some(there))
+}
+
+/// How many of a few random pages are in the page cache; `None` where nobody can say.
+fn sample(files: &Files, open: &[File], seed: u64) -> Result<Option<usize>, Problem> {
+    let least = files.sizes.iter().copied().min().unwrap_or(0);
+    let size = least.min(4096);
+    let blocks = vec![least / size; open.len()];
+    let mut offsets = Offsets::new(Order::Any, (&blocks, size), !seed, (0, 1));
+    let mut buffer = vec![0; size as usize];
+    let mut there = 0;
+    for file in open {
+        // So that a look at what is not there brings one page and no more.
+        rustix::fs::fadvise(file, 0, None, Advice::Random)
+            .map_err(|e| Problem::of("fadvise", e))?;
+    }
+    for place in std::iter::from_fn(|| offsets.place()).take(SAMPLES) {
+        match cached(&open[place.file], &mut buffer, place.offset)? {
+            Cached::All(_) => there += 1,
+            Cached::Prefix(_) | Cached::Nothing => {}
+            Cached::Unsupported(_) => return Ok(None),
+        }
+    }
+    Ok(Some(there))
+}

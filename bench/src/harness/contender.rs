@@ -1,0 +1,119 @@
+//! What a bench compares: contenders, in cells within which they are beside each other.
+
+use serde::Serialize;
+
+use super::cache::Cache;
+use super::offsets::Order;
+use super::round::Round;
+use super::turn::Turn;
+use nowait_cli::problem::Problem;
+use nowait_cli::size::Size;
+
+/// How a contender does its turn.
+pub type Way = Box<dyn Fn(&Turn<'_>) -> Result<Round, Problem>>;
+
+/// One contender in one cell.
+pub struct Contender {
+    /// A stable word.
+    pub name: &'static str,
+    pub way: Way,
+}
+
+/// Contenders that do the same thing: only these make ratios.
+pub struct Cell {
+    pub label: Label,
+    pub contenders: Vec<Contender>,
+    pub block: u64,
+    pub threads: usize,
+    /// What the page cache has for it and in what order it reads, where that is not as in its
+    /// bench's other cells.
+    pub state: Option<(Cache, Order)>,
+}
+
+/// What tells a cell from the others of its bench; empty if there is but one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Label {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<&'static str>,
+    /// Percent of hits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u32>,
+}
+
+impl Label {
+    /// For a key: `@4096x2`, `@4096-random-30`.
+    pub fn suffix(&self) -> String {
+        let block = self.block.map(|b| b.to_string()).unwrap_or_default();
+        let threads = self.threads.map(|t| format!("x{t}")).unwrap_or_default();
+        let order = self.order.map(|o| format!("-{o}")).unwrap_or_default();
+        let rate = self.rate.map(|r| format!("-{r}")).unwrap_or_default();
+        let all = block + &threads + &order + &rate;
+        if all.is_empty() {
+            all
+        } else {
+            format!("@{all}")
+        }
+    }
+
+    /// For people: `4K x 2 threads`, `4K random, 30 % hits`.
+    pub fn title(&self) -> String {
+        let mut words = Vec::new();
+        words.extend(self.block.map(|block| Size(block).to_string()));
+        words.extend(self.threads.map(|threads| match threads {
+            1 => "x 1 thread".into(),
+            more => format!("x {more} threads"),
+        }));
+        words.extend(self.order.map(|order| format!("{order},")));
+        words.extend(self.rate.map(|rate| format!("{rate} % hits")));
+        words.join(" ")
+    }
+}
+
+/// A list without what came before in it.
+pub fn once_each<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {
+    let mut once = Vec::new();
+    for item in list {
+        if !once.contains(item) {
+            once.push(*item);
+        }
+    }
+    once
+}
+
+/// Whether a contender can take part.
+pub enum Fit {
+    Yes,
+    /// It can, but a reader should know this.
+    With(String),
+    /// It can't; what to do about it.
+    No(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_cells() {
+        assert_eq!(Label::default().suffix(), "");
+        let threads = Label {
+            block: Some(4096),
+            threads: Some(2),
+            ..Label::default()
+        };
+        assert_eq!(threads.suffix(), "@4096x2");
+        assert_eq!(threads.title(), "4K x 2 threads");
+        let rates = Label {
+            threads: None,
+            order: Some("random"),
+            rate: Some(30),
+            ..threads
+        };
+        assert_eq!(rates.suffix(), "@4096-random-30");
+        assert_eq!(rates.title(), "4K random, 30 % hits");
+    }
+}

@@ -1,0 +1,91 @@
+//! The machine and the filesystem that figures were taken on.
+
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+use serde::Serialize;
+
+use nowait_cli::problem::Problem;
+
+/// What a reader of the figures wants to know; nothing is decided by it.
+#[derive(Debug, Serialize)]
+pub struct Machine {
+    pub kernel: String,
+    pub arch: String,
+    pub cores: usize,
+    pub filesystem: Option<&'static str>,
+    /// The block device's name, where the filesystem has just one.
+    pub device: Option<String>,
+    pub read_ahead_kb: Option<u64>,
+    pub rotational: Option<bool>,
+    pub scheduler: Option<String>,
+}
+
+impl Machine {
+    /// The one that this runs on, with the device that this is, or that has this file or directory.
+    pub fn look(path: &Path) -> Result<Machine, Problem> {
+        let uname = rustix::system::uname();
+        let handle = nowait::Handle::new(super::files::open(path)?)?;
+        let stat = rustix::fs::stat(path).map_err(|e| Problem::of(path.display(), e))?;
+        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
+        let device = device(match is_device {
+            true => stat.st_rdev,
+            false => handle.filesystem().device(),
+        });
+        let queue = |name: &str| {
+            let path = device.as_ref()?.join("queue").join(name);
+            Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
+        };
+        Ok(Machine {
+            kernel: uname.release().to_string_lossy().into_owned(),
+            arch: uname.machine().to_string_lossy().into_owned(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            filesystem: match is_device {
+                true => Some("no filesystem"),
+                false => handle.filesystem().name(),
+            },
+            read_ahead_kb: queue("read_ahead_kb").and_then(|kb| kb.parse().ok()),
+            rotational: queue("rotational").map(|flag| flag == "1"),
+            scheduler: queue("scheduler").map(|all| chosen(&all)),
+            device: device
+                .as_deref()
+                .and_then(Path::file_name)
+                .map(|name| name.to_string_lossy().into_owned()),
+        })
+    }
+}
+
+impl std::fmt::Display for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let filesystem = self.filesystem.unwrap_or("a filesystem unknown here");
+        write!(
+            f,
+            "Linux {}, {} cores, {filesystem}",
+            self.kernel, self.cores
+        )?;
+        match (&self.device, self.read_ahead_kb) {
+            (Some(device), Some(kb)) => write!(f, " on {device} (read_ahead_kb {kb})"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The directory in /sys of the disk with this device number; a partition has none of its own
+/// queue, its disk has.
+fn device(number: u64) -> Option<PathBuf> {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let path = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    if path.join("queue").exists() {
+        Some(path)
+    } else {
+        path.parent().map(Path::to_path_buf)
+    }
+}
+
+/// The one in brackets.
+fn chosen(all: &str) -> String {
+    let inside = all
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'));
+    inside.map_or(all, |(name, _)| name).to_owned()
+}

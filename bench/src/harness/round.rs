@@ -1,0 +1,208 @@
+//! The figures of one contender in one round, and their medians over rounds.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::class::Class;
+use super::sign_test::middle;
+use crate::harness::usage::Usage;
+
+/// One contender in one round.
+#[derive(Clone, Debug, Serialize)]
+pub struct Round {
+    pub ops: u64,
+    pub seconds: f64,
+    pub ops_per_s: f64,
+    pub mb_per_s: f64,
+    pub user_s: f64,
+    pub sys_s: f64,
+    /// Of one processor.
+    pub cpu_percent: f64,
+    pub cpu_us_per_op: f64,
+    pub switches_voluntary: u64,
+    pub switches_involuntary: u64,
+    pub switches_per_op: f64,
+    /// From submission to completion.
+    pub lat_us: Option<Percentiles>,
+    /// How long calls that promise not to block kept their caller; of a blocking call, the call.
+    pub stall_us: Option<Percentiles>,
+    /// Percent of the reads that came whole from the page cache, where completions tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hits_percent: Option<f64>,
+    /// What the engine did, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine: Option<EngineFacts>,
+    /// The figures of each class, in a mix.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub classes: BTreeMap<&'static str, Class>,
+    /// Cut short by Ctrl-C.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cut_short: bool,
+}
+
+/// Microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Percentiles {
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub max: f64,
+}
+
+impl Percentiles {
+    /// Of a histogram of nanoseconds; `None` if it is empty.
+    pub fn of(histogram: &Histogram<u64>) -> Option<Percentiles> {
+        let at = |q| histogram.value_at_quantile(q) as f64 / 1e3;
+        (!histogram.is_empty()).then(|| Percentiles {
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: histogram.max() as f64 / 1e3,
+        })
+    }
+}
+
+/// What an engine says of itself after a turn.
+#[derive(Clone, Debug, Serialize)]
+pub struct EngineFacts {
+    pub backend: &'static str,
+    pub why: String,
+    pub hits: u64,
+    pub misses: u64,
+    pub skipped: u64,
+    pub handoffs: u64,
+    pub ring: u64,
+    pub ring_hits: u64,
+    pub workers: u64,
+    /// What it has observed, in nanoseconds.
+    pub costs: Costs,
+}
+
+/// The three costs that decide whether trying pays.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Costs {
+    pub hit: f64,
+    pub miss: f64,
+    pub handoff: f64,
+}
+
+impl From<nowait::cost::Costs> for Costs {
+    fn from(costs: nowait::cost::Costs) -> Costs {
+        Costs {
+            hit: costs.hit,
+            miss: costs.miss,
+            handoff: costs.handoff,
+        }
+    }
+}
+
+impl EngineFacts {
+    /// Of an engine's own words and counters.
+    pub fn new(
+        backend: nowait::engine::Backend,
+        why: &str,
+        stats: &nowait::stats::Stats,
+        costs: nowait::cost::Costs,
+    ) -> EngineFacts {
+        EngineFacts {
+            backend: backend.name(),
+            why: why.into(),
+            hits: stats.hits,
+            misses: stats.misses,
+            skipped: stats.skipped,
+            handoffs: stats.handoffs,
+            ring: stats.ring,
+            ring_hits: stats.ring_hits,
+            workers: stats.workers,
+            costs: costs.into(),
+        }
+    }
+}
+
+impl Round {
+    /// The figures that follow from how much was done, in which time, with which means.
+    pub fn new(ops: u64, block: u64, seconds: f64, used: Usage) -> Round {
+        let seconds = seconds.max(1e-9);
+        let per_op = |x: f64| if ops == 0 { 0.0 } else { x / ops as f64 };
+        Round {
+            ops,
+            seconds,
+            ops_per_s: ops as f64 / seconds,
+            mb_per_s: (ops * block) as f64 / seconds / 1e6,
+            user_s: used.user,
+            sys_s: used.system,
+            cpu_percent: 100.0 * used.cpu() / seconds,
+            cpu_us_per_op: per_op(1e6 * used.cpu()),
+            switches_voluntary: used.voluntary,
+            switches_involuntary: used.involuntary,
+            switches_per_op: per_op((used.voluntary + used.involuntary) as f64),
+            lat_us: None,
+            stall_us: None,
+            hits_percent: None,
+            engine: None,
+            classes: BTreeMap::new(),
+            cut_short: false,
+        }
+    }
+}
+
+/// From where to where the rates and the processor time of some rounds reach.
+pub fn spread(values: &[Value]) -> Value {
+    let of = |key: &str| {
+        let all = || values.iter().filter_map(|v| v[key].as_f64());
+        json!({
+            "min": all().fold(f64::INFINITY, f64::min),
+            "max": all().fold(0.0, f64::max),
+        })
+    };
+    json!({
+        "ops_per_s": of("ops_per_s"),
+        "cpu_us_per_op": of("cpu_us_per_op"),
+    })
+}
+
+/// The median of each figure on its own, in the shape of the values it is taken of. What is no
+/// figure stays if it is the same everywhere.
+pub fn median(values: &[Value]) -> Value {
+    match values.first() {
+        Some(Value::Object(first)) => {
+            let mut all = Map::new();
+            for key in first.keys() {
+                let each: Vec<Value> = values.iter().filter_map(|v| v.get(key).cloned()).collect();
+                all.insert(key.clone(), median(&each));
+            }
+            Value::Object(all)
+        }
+        Some(Value::Number(_)) => {
+            let mut figures: Vec<f64> = values.iter().filter_map(Value::as_f64).collect();
+            middle(&mut figures).into()
+        }
+        Some(other) if values.iter().all(|v| v == other) => other.clone(),
+        _ => Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn medians_keep_the_shape() {
+        let rounds = [
+            json!({"a": 1, "b": {"c": 9.0}, "s": "x"}),
+            json!({"a": 5, "b": {"c": 1.0}, "s": "x"}),
+            json!({"a": 3, "b": {"c": 2.0}, "s": "x"}),
+        ];
+        let want = json!({"a": 3.0, "b": {"c": 2.0}, "s": "x"});
+        assert_eq!(median(&rounds), want);
+        assert_eq!(median(&rounds[..2])["a"], 3.0);
+        assert_eq!(median(&[]), Value::Null);
+    }
+}

@@ -1,0 +1,310 @@
+//! `nowait-bench iops`: what it says, what it leaves behind, what it refuses. Nothing here
+//! looks at how fast anything is.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use slowdisk::{Filesystem, LoopDevice, TestMount, Zram, require};
+
+use crate::common::{PROGRAM, Said, directory, nowait_bench, run};
+
+fn iops(dir: &Path, args: &str) -> std::process::Command {
+    let mut command = nowait_bench(["iops"]);
+    command
+        .args(args.split_whitespace())
+        .current_dir(dir)
+        .env_remove("NOWAIT_BACKEND");
+    command
+}
+
+fn report(dir: &Path, args: &str) -> Value {
+    let said = run(iops(dir, args).arg("--json"));
+    assert_eq!(said.code, Some(0), "{said:?}");
+    said.json()
+}
+
+fn refused(dir: &Path, args: &str) -> Said {
+    let said = run(&mut iops(dir, args));
+    assert_eq!(said.code, Some(2), "{said:?}");
+    said
+}
+
+fn interfaces(table: &Value) -> Vec<(String, u64)> {
+    let rows = table["rows"].as_array().unwrap().iter();
+    rows.map(|row| {
+        let name = row["interface"].as_str().unwrap().to_owned();
+        (name, row["qd"].as_u64().unwrap())
+    })
+    .collect()
+}
+
+/// The files that loop devices are over, and the zram devices.
+fn devices() -> Vec<String> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir("/sys/block").unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        all.extend(fs::read_to_string(entry.path().join("loop/backing_file")).ok());
+        all.extend(name.starts_with("zram").then_some(name));
+    }
+    all
+}
+
+const SHORT: &str = "--seconds 0.02 --rounds 3 --size 16M";
+
+#[test]
+fn a_file_is_read_by_everybody_and_the_ratios_are_there() {
+    let dir = directory();
+    let all = report(
+        dir.path(),
+        &format!(
+            "{SHORT} --file data --count 2 --tables latency,per-core --depths 2,128 \
+             --contenders local,local-fixed,shared,libaio,psync,spdk"
+        ),
+    );
+    assert_eq!(
+        (&all["bench"], &all["interrupted"]),
+        (&"iops".into(), &false.into())
+    );
+    assert_eq!(all["settings"]["on"], "files");
+    let tables = all["tables"].as_array().unwrap();
+    assert_eq!(tables.len(), 2);
+    let (latency, per_core) = (&tables[0], &tables[1]);
+    assert_eq!(
+        (&latency["devices"], &per_core["devices"]),
+        (&1.into(), &2.into())
+    );
+    let names = |depth, list: &[&str]| -> Vec<(String, u64)> {
+        list.iter()
+            .map(|name| ((*name).to_owned(), depth))
+            .collect()
+    };
+    assert_eq!(
+        interfaces(latency),
+        names(2, &["local", "local-fixed", "shared", "libaio"])
+    );
+    let mut expected = names(128, &["local", "local-fixed", "shared", "libaio"]);
+    expected.extend(names(1, &["psync"]));
+    assert_eq!(interfaces(per_core), expected);
+    for row in tables
+        .iter()
+        .flat_map(|table| table["rows"].as_array().unwrap())
+    {
+        assert_eq!(row["rounds"].as_array().unwrap().len(), 3, "{row}");
+        assert!(row["median"]["ops"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(
+            row["median"]["lat_us"]["p50"].as_f64().unwrap() > 0.0,
+            "{row}"
+        );
+    }
+    let ratio = &per_core["ratios"]["local-fixed/libaio@128"];
+    assert!(ratio["median"].as_f64().unwrap() > 0.0, "{per_core}");
+    assert_eq!(per_core["absent"][0]["interface"], "spdk");
+    assert!(
+        dir.path().join("data-1").exists(),
+        "what the user named is kept"
+    );
+}
+
+#[test]
+fn without_ratios_it_says_what_they_need() {
+    let dir = directory();
+    for (contenders, rounds, why) in [
+        ("local,psync", 3, Some("there is nobody to compare with")),
+        ("local,libaio", 2, Some("they need 3 rounds")),
+        ("local,libaio", 3, None),
+    ] {
+        let args = format!(
+            "--seconds 0.02 --rounds {rounds} --size 16M --file data --tables latency --depths 1 \
+             --contenders {contenders}"
+        );
+        let said = run(&mut iops(dir.path(), &args));
+        assert_eq!(said.code, Some(0), "{said:?}");
+        match why {
+            Some(why) => assert!(
+                said.text().contains(&format!("No ratios: {why}.")),
+                "{said:?}"
+            ),
+            None => assert!(!said.text().contains("No ratios"), "{said:?}"),
+        }
+    }
+}
+
+#[test]
+fn devices_in_memory_are_made_and_taken_down() {
+    require!(Filesystem::Tmpfs.available());
+    let dir = directory();
+    let all = report(
+        dir.path(),
+        &format!(
+            "{SHORT} --tables peak,per-core --depths 4,128 --contenders local,libaio,local-polled"
+        ),
+    );
+    assert_eq!(all["settings"]["on"], "loop");
+    let peak = &all["tables"][0];
+    assert_eq!(peak["block"], 512);
+    let absent = &peak["absent"][0];
+    assert_eq!(absent["interface"], "local-polled");
+    let why = absent["why"].as_str().unwrap();
+    assert!(why.contains("poll"), "{why}");
+    for path in all["settings"]["files"]["paths"].as_array().unwrap() {
+        let name = path.as_str().unwrap().strip_prefix("/dev/").unwrap();
+        let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
+        let backing = fs::read_to_string(backing).unwrap_or_default();
+        assert!(
+            !backing.contains("disk-0"),
+            "{name} is still there: {backing}"
+        );
+    }
+}
+
+#[test]
+fn zram_has_no_small_blocks_and_goes_too() {
+    require!(Zram::available());
+    let dir = directory();
+    let all = report(
+        dir.path(),
+        &format!(
+            "{SHORT} --memory zram --tables peak,per-core --depths 4,128 --contenders libaio,local --write"
+        ),
+    );
+    assert_eq!(
+        (&all["settings"]["on"], &all["settings"]["write"]),
+        (&"zram".into(), &true.into())
+    );
+    for path in all["settings"]["files"]["paths"].as_array().unwrap() {
+        let name = path.as_str().unwrap().strip_prefix("/dev/").unwrap();
+        assert!(!Path::new("/sys/block").join(name).exists(), "{name}");
+    }
+}
+
+#[test]
+fn interrupted_it_says_what_it_has_and_takes_everything_down() {
+    require!(Filesystem::Tmpfs.available());
+    let dir = directory();
+    let tmp = directory();
+    let mut child = iops(
+        dir.path(),
+        "--tables per-core --contenders local --seconds 0.02 --rounds 1000 --size 8M --json",
+    )
+    .env("TMPDIR", tmp.path())
+    .stdout(Stdio::piped())
+    .spawn()
+    .unwrap();
+    let mine = || {
+        let all = devices().into_iter();
+        let below = tmp.path().to_str().unwrap();
+        all.filter(|backing| backing.contains(below)).count()
+    };
+    let end = Instant::now() + Duration::from_secs(30);
+    while mine() < 4 {
+        assert!(Instant::now() < end, "no devices: {:?}", devices());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+    assert_eq!(mine(), 0, "{:?}", devices());
+    assert_eq!(fs::read_dir(tmp.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_device_in_use_is_not_written_to() {
+    require!(Filesystem::Ext4.available());
+    let mount = TestMount::new(Filesystem::Ext4).expect("a fresh filesystem");
+    let dir = directory();
+    let device = mount.device().unwrap().path().to_str().unwrap();
+    let said = refused(
+        dir.path(),
+        &format!("{SHORT_DEVICE} --write --device {device}"),
+    );
+    assert!(
+        said.err.contains("is in use") && said.err.contains("Unmount"),
+        "{said:?}"
+    );
+    // Reading it is no harm.
+    let all = report(dir.path(), &format!("{SHORT_DEVICE} --device {device}"));
+    assert_eq!(all["settings"]["on"], "devices");
+}
+
+const SHORT_DEVICE: &str =
+    "--seconds 0.02 --rounds 1 --tables latency --depths 1 --contenders local";
+
+#[test]
+fn only_a_device_that_is_to_be_written_to_is() {
+    require!(Filesystem::Tmpfs.available());
+    let dir = directory();
+    let (image, before) = (dir.path().join("image"), vec![7u8; 4 << 20]);
+    fs::write(&image, &before).unwrap();
+    let device = LoopDevice::attach(&image).unwrap();
+    let path = device.path().to_str().unwrap();
+    report(dir.path(), &format!("{SHORT_DEVICE} --device {path}"));
+    assert!(fs::read(path).unwrap() == before, "it was only to be read");
+    let said =
+        run(iops(dir.path(), &format!("{SHORT_DEVICE} --device {path}"))
+            .args(["--write", "--json"]));
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(
+        said.err.contains("overwrites") && said.err.contains(path),
+        "{said:?}"
+    );
+    assert!(fs::read(path).unwrap() != before);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_what_to_do() {
+    let dir = directory();
+    fs::write(dir.path().join("mine"), vec![7u8; 1 << 20]).unwrap();
+    let said = refused(dir.path(), "--write --count 1 --file mine");
+    assert!(said.err.contains("there already"), "{said:?}");
+    assert!(fs::read(dir.path().join("mine")).unwrap() == vec![7u8; 1 << 20]);
+    let said = refused(dir.path(), "--device mine");
+    assert!(
+        said.err.contains("no block device") && said.err.contains("--file"),
+        "{said:?}"
+    );
+    let said = refused(dir.path(), "--file a --device /dev/loop0");
+    assert!(said.err.contains("cannot be used with"), "{said:?}");
+}
+
+#[test]
+fn without_root_files_are_read_and_it_says_so() {
+    require!(slowdisk::available());
+    // Somewhere that nobody may enter and write.
+    let dir: PathBuf = tempfile::tempdir_in("/var/tmp").unwrap().keep();
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
+    let program = dir.join("nowait");
+    // By another process: a child that is started meanwhile would hold the copy open for writing.
+    let copied = std::process::Command::new("cp")
+        .args([Path::new(PROGRAM), &program])
+        .status();
+    assert!(copied.unwrap().success());
+    let unprivileged = |args: &str| {
+        use std::os::unix::process::CommandExt;
+        let mut command = std::process::Command::new(&program);
+        command
+            .args(["iops"])
+            .args(args.split_whitespace())
+            .current_dir(&dir)
+            .uid(65534)
+            .gid(65534);
+        run(&mut command)
+    };
+    let said = unprivileged(&format!("{SHORT_DEVICE} --size 16M"));
+    let refused = unprivileged("--memory loop");
+    fs::remove_dir_all(&dir).unwrap();
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let words = said.text().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains("no root") && words.contains("sudo"),
+        "{words}"
+    );
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.err.contains("sudo"), "{refused:?}");
+}

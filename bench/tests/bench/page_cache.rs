@@ -1,0 +1,822 @@
+//! `nowait-bench randread`, `cached`, `hitrate`, `syscalls`, `mix` and `aio`: what it prints, what it refuses, how it ends. Nothing here looks at
+//! how fast anything is.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::{PROGRAM, directory};
+
+fn nowait(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(args)
+        .current_dir(dir)
+        .env_remove("NOWAIT_BACKEND");
+    command
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| {
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        panic!("{e}: {out}\n{err}")
+    })
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn names(report: &Value) -> Vec<&str> {
+    let all = report["contenders"].as_array().unwrap();
+    all.iter().map(|c| c["name"].as_str().unwrap()).collect()
+}
+
+/// Whether io_uring is to be had here; if not, and the tests are to be complete, that is a failure.
+fn has_ring() -> bool {
+    let ring = nowait::capability::Kernel::get().io_uring;
+    if !ring.is_yes() {
+        assert!(
+            std::env::var_os("NOWAIT_TEST_ALL").is_none(),
+            "NOWAIT_TEST_ALL: needs io_uring: {ring}"
+        );
+        eprintln!("skipped: needs io_uring: {ring}");
+    }
+    ring.is_yes()
+}
+
+const RANDREAD: [&str; 7] = [
+    "pread",
+    "preadv",
+    "threads",
+    "uring",
+    "nowait",
+    "nowait-strict",
+    "local",
+];
+const CACHED: [&str; 6] = [
+    "pread",
+    "preadv2",
+    "nowait",
+    "nowait-future",
+    "local-1",
+    "local",
+];
+
+#[test]
+fn randread_prints_the_shape_that_it_promises() {
+    let dir = directory();
+    let args = "randread --size 8M --ops 300 --rounds 3 --contenders preadv,nowait,local --json";
+    let args: Vec<&str> = args.split(' ').collect();
+    let output = nowait(dir.path(), &args).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report = json(&output);
+    assert_eq!(report["bench"], "randread");
+    assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
+    assert!(report["machine"]["kernel"].is_string());
+    assert!(report["machine"]["cores"].is_u64());
+    for key in ["filesystem", "read_ahead_kb"] {
+        assert!(report["machine"].get(key).is_some(), "{key}");
+    }
+    let settings = &report["settings"];
+    assert_eq!(settings["size"], 8 << 20);
+    assert_eq!(settings["block"][0], 4096);
+    assert_eq!(
+        (&settings["depth"], &settings["ops"]),
+        (&32.into(), &300.into())
+    );
+    assert_eq!(settings["advice"], "random");
+    assert!(settings["cache"].as_str().unwrap().contains("DONTNEED"));
+    assert_eq!(report["interrupted"], false);
+
+    assert_eq!(names(&report), ["preadv", "nowait", "local"]);
+    for contender in report["contenders"].as_array().unwrap() {
+        assert_eq!(contender["rounds"].as_array().unwrap().len(), 3);
+        for round in contender["rounds"].as_array().unwrap() {
+            assert_eq!(round["ops"], 300);
+        }
+        for key in [
+            "ops_per_s",
+            "cpu_us_per_op",
+            "cpu_percent",
+            "user_s",
+            "sys_s",
+        ] {
+            assert!(contender["median"][key].is_f64(), "{key}");
+        }
+        for histogram in ["lat_us", "stall_us"] {
+            for key in ["p50", "p90", "p99", "p999", "max"] {
+                assert!(contender["median"][histogram][key].is_f64(), "{key}");
+            }
+        }
+        assert!(contender["spread"]["ops_per_s"]["min"].is_f64());
+    }
+    let ratios = report["ratios"].as_object().unwrap();
+    assert_eq!(ratios.len(), 6);
+    let ratio = &ratios["nowait/preadv"];
+    let (low, median, high) = (&ratio["low95"], &ratio["median"], &ratio["high95"]);
+    assert!(low.as_f64() <= median.as_f64() && median.as_f64() <= high.as_f64());
+    assert_eq!(ratio["coverage"], 0.75);
+    let left = fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(left, 0, "the file it made is gone");
+}
+
+#[test]
+fn every_contender_runs_on_both_backends() {
+    let dir = directory();
+    let file = dir.path().join("data");
+    fs::write(&file, vec![7u8; 8 << 20]).unwrap();
+    let file = file.to_str().unwrap();
+    for backend in ["uring", "threads"] {
+        if backend == "uring" && !has_ring() {
+            continue;
+        }
+        let contenders: Vec<&str> = RANDREAD
+            .into_iter()
+            .filter(|name| *name != "uring" || backend == "uring" || has_ring())
+            .collect();
+        let list = contenders.join(",");
+        let args = [
+            "randread", "--file", file, "--ops", "200", "--rounds", "1", "--json",
+        ];
+        let output = nowait(dir.path(), &args)
+            .args(["--contenders", &list])
+            .env("NOWAIT_BACKEND", backend)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report = json(&output);
+        assert_eq!(names(&report), contenders);
+        for contender in report["contenders"].as_array().unwrap() {
+            if let Some(engine) = contender["rounds"][0].get("engine") {
+                assert_eq!(engine["backend"], backend);
+            }
+        }
+        // The environment beats what a contender asks for, and the report says so.
+        let other = if backend == "uring" {
+            "threads"
+        } else {
+            "uring"
+        };
+        if contenders.contains(&other) {
+            let note = format!("`{other}` ran on {backend}");
+            assert!(
+                report["notes"].to_string().contains(&note),
+                "{}",
+                report["notes"]
+            );
+        }
+
+        let args = [
+            "cached", "--file", file, "--ops", "200", "--rounds", "1", "--json",
+        ];
+        let output = nowait(dir.path(), &args)
+            .env("NOWAIT_BACKEND", backend)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report = json(&output);
+        // Four blocks, on one and two threads.
+        let want: Vec<&str> = CACHED.into_iter().cycle().take(8 * CACHED.len()).collect();
+        assert_eq!(names(&report), want);
+        let last = report["contenders"].as_array().unwrap().last().unwrap();
+        assert_eq!(
+            (&last["block"], &last["threads"]),
+            (&(1 << 20).into(), &2.into())
+        );
+        assert_eq!(
+            report["ratios"].as_object().unwrap().len(),
+            0,
+            "one round, no ratio"
+        );
+    }
+}
+
+#[test]
+fn ratios_of_cells_are_keyed_by_block_and_threads() {
+    let dir = directory();
+    let args = "cached --size 8M --ops 500 --block 512,4K --threads 2 \
+                --contenders pread,nowait-future --json";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let report = json(&nowait(dir.path(), &args).output().unwrap());
+    let keys: Vec<&String> = report["ratios"].as_object().unwrap().keys().collect();
+    assert_eq!(
+        keys,
+        [
+            "pread/nowait-future@512x2",
+            "nowait-future/pread@512x2",
+            "pread/nowait-future@4096x2",
+            "nowait-future/pread@4096x2",
+        ]
+    );
+}
+
+#[test]
+fn without_ratios_it_says_what_they_need() {
+    let dir = directory();
+    for (contenders, rounds, why) in [
+        ("pread", "9", "No ratios: there is nobody to compare with."),
+        ("pread", "1", "No ratios: there is nobody to compare with."),
+        ("pread,preadv2", "2", "No ratios: they need 3 rounds."),
+        ("pread,preadv2", "3", "Ratios: median"),
+    ] {
+        let args = "cached --size 1M --ops 100 --block 512,4K --threads 1 --contenders";
+        let args = args.split(' ').chain([contenders, "--rounds", rounds]);
+        let args: Vec<&str> = args.collect();
+        let output = nowait(dir.path(), &args).output().unwrap();
+        let said = text(&output.stdout);
+        assert!(said.contains(why), "{contenders}, {rounds}: {said}");
+    }
+}
+
+#[test]
+fn reads_are_spread_over_files_that_stay_if_named() {
+    let dir = directory();
+    let args = "randread --file here --files 3 --size 9M --ops 500 --rounds 1 \
+                --contenders pread,nowait,local";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let output = nowait(dir.path(), &args).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let table = text(&output.stdout);
+    assert!(table.contains("in 3 files"), "{table}");
+    assert!(!table.contains('\x1b'), "colour is for terminals");
+    assert!(
+        table.lines().all(|line| line.chars().count() <= 105),
+        "{table}"
+    );
+    for i in 0..3 {
+        let data = fs::read(dir.path().join(format!("here-{i}"))).unwrap();
+        assert_eq!(data.len(), 3 << 20);
+        let zeroes = data.iter().filter(|b| **b == 0).count();
+        assert!(zeroes < data.len() / 200, "random bytes are rarely zero");
+    }
+}
+
+#[test]
+fn an_existing_file_is_only_read() {
+    let dir = directory();
+    let file = dir.path().join("mine");
+    fs::write(&file, vec![9u8; 100_000]).unwrap();
+    let before = fs::metadata(&file).unwrap();
+    let args = [
+        "randread", "--file", "mine", "--size", "8M", "--ops", "20", "--rounds", "1",
+    ];
+    let output = nowait(dir.path(), &args)
+        .args(["--contenders", "pread,local", "--json"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    // Its own size counts, in whole blocks.
+    assert_eq!(json(&output)["settings"]["size"], 100_000 / 4096 * 4096);
+    let after = fs::metadata(&file).unwrap();
+    assert_eq!(before.modified().unwrap(), after.modified().unwrap());
+    assert_eq!(fs::read(&file).unwrap(), vec![9u8; 100_000]);
+}
+
+/// Runs it, expects this exit code, and each of these words in what it says on standard error.
+fn refused(args: &[&str], code: i32, words: &[&str]) {
+    let dir = directory();
+    fs::write(dir.path().join("tiny"), [0; 100]).unwrap();
+    let output = nowait(dir.path(), args).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+    for word in words {
+        assert!(said.contains(word), "{args:?}: no `{word}` in: {said}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_what_does() {
+    refused(
+        &["randread", "--contenders", "preadv,fast"],
+        2,
+        &[
+            "fast",
+            "possible values",
+            "preadv",
+            "nowait-strict",
+            "fio-io_uring",
+        ],
+    );
+    refused(
+        &["cached", "--contenders", "uring"],
+        2,
+        &["nowait-future", "local-1"],
+    );
+    refused(&["randread", "--size", "4Q"], 2, &["4Q", "K, M, G or T"]);
+    refused(&["randread", "--size", "2K"], 2, &["--size 2K", "raise"]);
+    refused(
+        &["randread", "--ops", "5", "--seconds", "1"],
+        2,
+        &["--seconds"],
+    );
+    refused(
+        &["randread", "--size", "1M", "--ops", "257"],
+        2,
+        &["256 blocks", "--size"],
+    );
+    refused(&["cached", "--drop-caches"], 2, &["--drop-caches"]);
+    refused(&[], 2, &["randread", "cached", "syscalls"]);
+}
+
+#[test]
+fn what_fails_says_what_to_do() {
+    refused(
+        &["randread", "--file", "tiny"],
+        1,
+        &["tiny", "100 bytes", "--block"],
+    );
+    refused(
+        &["cached", "--file", "/dev/null"],
+        1,
+        &["not a regular file"],
+    );
+    refused(&["randread", "--file", "."], 1, &["not a regular file"]);
+    refused(&["randread", "--size", "4000T"], 1, &["no space", "--size"]);
+    refused(&["randread", "--file", "not/there"], 1, &["not"]);
+}
+
+#[test]
+fn syscalls_prints_doctors_table_with_spread() {
+    let dir = directory();
+    let args = ["syscalls", "--rounds", "2", "--json"];
+    let output = nowait(dir.path(), &args).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = json(&output);
+    assert_eq!(report["bench"], "syscalls");
+    assert_eq!(
+        (&report["rounds"], &report["interrupted"]),
+        (&2.into(), &false.into())
+    );
+    // On a busy machine a handoff may be too slow to be measured.
+    for key in ["null_call", "pread_4k_hit"] {
+        let row = &report["costs_ns"][key];
+        let of = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{key}: {row}"));
+        assert!(0.0 < of("min") && of("min") <= of("median") && of("median") <= of("max"));
+        assert_eq!(row["rounds"].as_array().map(Vec::len), Some(2), "{key}");
+    }
+    assert_eq!(report["seed_break_even"], 0.3);
+    let rate = report["ask_first_break_even"]["median"].as_f64();
+    assert!(rate.is_none_or(|rate| (0.0..=1.0).contains(&rate)));
+
+    let output = nowait(dir.path(), &args[..3]).output().unwrap();
+    let table = text(&output.stdout);
+    assert!(
+        table.contains("null call") && table.contains("2015*"),
+        "{table}"
+    );
+    assert!(
+        table.lines().all(|line| line.chars().count() <= 110),
+        "{table}"
+    );
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+
+    refused(&["syscalls", "--rounds", "0"], 2, &["1..=1000"]);
+    refused(&["syscalls", "not/there"], 1, &["not/there", "that exists"]);
+}
+
+const MIX: [&str; 7] = [
+    "pool",
+    "pool+nowait",
+    "ring",
+    "eager-uring",
+    "eager-threads",
+    "strict-uring",
+    "strict-threads",
+];
+
+/// A number of JSON.
+#[track_caller]
+fn number(value: &Value) -> f64 {
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+#[test]
+fn mix_gives_the_figures_of_each_class_for_every_contender() {
+    if !has_ring() {
+        return;
+    }
+    let dir = directory();
+    let args = "mix --file here --size 24M --ops 400 --rounds 3 --pool-threads 3 --depth 8 --json \
+                --svg charts/deep";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let output = nowait(dir.path(), &args).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report = json(&output);
+    assert_eq!(
+        (&report["bench"], names(&report)),
+        (&"mix".into(), MIX.to_vec())
+    );
+    let settings = &report["settings"];
+    assert_eq!(settings["block"][0], 16 << 10);
+    assert_eq!(settings["mix"]["weights"], serde_json::json!([73, 18, 9]));
+    assert_eq!(settings["mix"]["f1_hits"], 0.995);
+    for (i, mib) in [2, 16, 6].into_iter().enumerate() {
+        assert_eq!(settings["files"]["sizes"][i], mib << 20);
+        let file = fs::metadata(dir.path().join(format!("here-{i}"))).unwrap();
+        assert_eq!(file.len(), mib << 20);
+    }
+    // All contenders of a round have the same draws.
+    let drawn = |contender: &Value, round: usize| -> Vec<Value> {
+        let classes = &contender["rounds"][round]["classes"];
+        ["f1", "f2", "f3"]
+            .map(|class| classes[class]["ops"].clone())
+            .to_vec()
+    };
+    let contenders = report["contenders"].as_array().unwrap();
+    for contender in contenders {
+        let name = contender["name"].as_str().unwrap();
+        for (i, round) in contender["rounds"].as_array().unwrap().iter().enumerate() {
+            assert_eq!(drawn(contender, i), drawn(&contenders[0], i), "{name}");
+            let classes = round["classes"].as_object().unwrap();
+            let ops: f64 = classes.values().map(|class| number(&class["ops"])).sum();
+            assert_eq!((ops, &round["ops"]), (400.0, &400.into()), "{name}");
+            for (class, figures) in classes {
+                let shares: f64 = ["usec", "msec"]
+                    .iter()
+                    .flat_map(|unit| figures["buckets"][unit].as_object().unwrap().values())
+                    .map(number)
+                    .sum();
+                assert!((shares - 100.0).abs() < 1e-6, "{name} {class}: {shares}");
+                let fast: f64 = ["2", "4", "10", "20"]
+                    .iter()
+                    .map(|end| number(&figures["buckets"]["usec"][end]))
+                    .sum();
+                assert!((fast / 100.0 - number(&figures["under_20us"])).abs() < 1e-9);
+                let rates = number(&figures["ops_per_s"]) / number(&round["ops_per_s"]);
+                assert!((rates - number(&figures["ops"]) / 400.0).abs() < 1e-6);
+                let lat = &figures["lat_us"];
+                assert!(number(&lat["p50"]) <= number(&lat["p99"]), "{name} {class}");
+                assert_eq!(figures["booked"].is_null(), class == "f3", "{name}");
+                assert_eq!(figures["hits"].is_null(), name == "pool", "{name}");
+            }
+            assert!(
+                number(&classes["f1"]["booked"]) > 0.7,
+                "{name}: f1 was warmed"
+            );
+            assert!(number(&classes["f2"]["booked"]) < 0.2, "{name}: f2 was not");
+            assert!(round["stall_us"]["p99"].is_f64());
+        }
+    }
+    let ratio = &report["ratios"]["eager-uring/pool"]["classes"]["f1"];
+    for key in ["median", "low95", "high95"] {
+        for figure in [ratio, &ratio["p50"], &ratio["p99"]] {
+            assert!(number(&figure[key]) > 0.0, "{key}");
+        }
+    }
+    for class in ["f1", "f2", "f3"] {
+        let chart = dir.path().join(format!("charts/deep/{class}.svg"));
+        let chart = fs::read_to_string(chart).unwrap();
+        for name in MIX {
+            assert!(chart.contains(name), "{class}: {name}");
+        }
+    }
+}
+
+#[test]
+fn mix_tables_fit_a_terminal_and_a_class_without_weight_is_not_read() {
+    let dir = directory();
+    let args = "mix --size 24M --ops 300 --rounds 3 --weights 3,1,0 --contenders \
+                pool,pool+nowait,eager-threads,strict-threads";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let output = nowait(dir.path(), &args).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let table = text(&output.stdout);
+    assert!(
+        table.lines().all(|line| line.chars().count() <= 110),
+        "{table}"
+    );
+    for word in [
+        "f1",
+        "f2",
+        "<20us %",
+        "hit p99",
+        "p99 x pool",
+        "lat (usec): ",
+    ] {
+        assert!(table.contains(word), "no `{word}` in: {table}");
+    }
+    assert!(!table.lines().any(|line| line.starts_with("f3")), "{table}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_mix_that_runs_out_of_file_says_so() {
+    let dir = directory();
+    let args = "mix --size 3M --ops 4000 --rounds 1 --json --contenders pool";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let report = json(&nowait(dir.path(), &args).output().unwrap());
+    assert!(
+        report["notes"].to_string().contains("a larger --size"),
+        "{}",
+        report["notes"]
+    );
+    // f3 has 768 KiB, and each block of it was read once.
+    assert_eq!(
+        report["contenders"][0]["rounds"][0]["classes"]["f3"]["ops"],
+        48
+    );
+}
+
+#[test]
+fn a_mix_that_makes_no_sense_is_refused_with_what_does() {
+    refused(
+        &["mix", "--weights", "0,0,0"],
+        2,
+        &["--weights", "all 0", "more than 0"],
+    );
+    refused(
+        &["mix", "--weights", "1,2"],
+        2,
+        &["--weights", "three", "73,18,9"],
+    );
+    refused(&["mix", "--weights", "1,-2,3"], 2, &["--weights"]);
+    refused(&["mix", "--f1-hits", "101"], 2, &["--f1-hits", "0 to 100"]);
+    refused(&["mix", "--theta", "much"], 2, &["--theta", "0 to 10"]);
+    refused(
+        &["mix", "--contenders", "uring"],
+        2,
+        &["pool+nowait", "eager-threads"],
+    );
+    refused(&["mix", "--size", "96K"], 2, &["--size 96K", "raise"]);
+    refused(
+        &["mix", "--size", "24M", "--block", "8M"],
+        2,
+        &["one block of 8M", "raise --size"],
+    );
+    refused(&["mix", "--file", "not/there"], 1, &["not"]);
+    refused(&["mix", "--svg", "tiny/charts"], 1, &["--svg", "directory"]);
+    let dir = directory();
+    for i in 0..3 {
+        fs::write(dir.path().join(format!("small-{i}")), [1; 20_000]).unwrap();
+    }
+    let args = ["mix", "--file", "small", "--block", "32K"];
+    let output = nowait(dir.path(), &args).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("smaller --block"), "{said}");
+}
+
+#[test]
+fn fio_takes_part_if_asked_and_its_absence_names_the_package() {
+    let dir = directory();
+    let args = [
+        "randread", "--size", "8M", "--ops", "200", "--rounds", "1", "--json",
+    ];
+    let mut command = nowait(dir.path(), &args);
+    command.args(["--contenders", "fio-psync,pread"]);
+    let output = command.output().unwrap();
+    if Command::new("fio").arg("--version").output().is_ok() {
+        let report = json(&output);
+        assert_eq!(names(&report), ["fio-psync", "pread"]);
+        let round = &report["contenders"][0]["rounds"][0];
+        assert_eq!(round["ops"], 200);
+        assert!(round["lat_us"]["p99"].as_f64() > Some(0.0));
+    } else {
+        assert!(
+            std::env::var_os("NOWAIT_TEST_ALL").is_none(),
+            "NOWAIT_TEST_ALL: needs fio"
+        );
+    }
+    let output = command.env("PATH", dir.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("package `fio`"));
+}
+
+#[test]
+fn an_interrupt_in_the_middle_prints_what_was_measured() {
+    let dir = directory();
+    let file = dir.path().join("data");
+    fs::write(&file, vec![7u8; 8 << 20]).unwrap();
+    let args = [
+        "cached",
+        "--file",
+        "data",
+        "--block",
+        "4K",
+        "--threads",
+        "1",
+        "--json",
+    ];
+    let mut command = nowait(dir.path(), &args);
+    command
+        .args(["--seconds", "0.5", "--rounds", "1000"])
+        .args(["--contenders", "pread,nowait-future"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    std::thread::sleep(Duration::from_secs(2));
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+    let report = json(&output);
+    assert_eq!(report["interrupted"], true);
+    assert_eq!(names(&report)[0], "pread");
+    let rounds = report["contenders"][0]["rounds"].as_array().unwrap();
+    assert!(!rounds.is_empty() && rounds.len() < 1000);
+}
+
+#[test]
+fn an_interrupt_while_a_file_is_made_leaves_nothing() {
+    let dir = directory();
+    let args = ["randread", "--file", "big", "--size", "2G"];
+    let mut command = nowait(dir.path(), &args);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    std::thread::sleep(Duration::from_millis(100));
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn hitrate_reads_at_the_rates_asked_for_and_says_where_curves_cross() {
+    let dir = directory();
+    let args = "hitrate --size 16M --ops 1000 --rounds 3 --rates 100,0,30,30 --block 4K \
+                --order random --svg charts/of/it --json";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let backends = ["uring", "threads"];
+    for backend in backends
+        .into_iter()
+        .filter(|b| *b == "threads" || has_ring())
+    {
+        let output = nowait(dir.path(), &args)
+            .args(["--backend", backend, "--force"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report = json(&output);
+        let all = ["always", "never", "ask", "strict", "adaptive"];
+        assert_eq!(names(&report), all.repeat(3), "rates once each, rising");
+        for contender in report["contenders"].as_array().unwrap() {
+            let (rate, name) = (&contender["rate"], &contender["name"]);
+            for round in contender["rounds"].as_array().unwrap() {
+                assert_eq!(round["ops"], 1000);
+                assert_eq!(round["engine"]["backend"], backend);
+                // A fast device can bring a block within the try for it; none that was cached
+                // may be missed.
+                let hits = round["hits_percent"].as_f64();
+                if name == "ask" || name == "always" {
+                    // What workers bring nobody knows the origin of.
+                    let hits = hits.unwrap_or_default();
+                    assert!(hits + 0.5 >= rate.as_f64().unwrap(), "{hits} at {rate}");
+                }
+                let tried = &round["engine"]["hits"];
+                if name == "never" {
+                    assert_eq!(tried, 0, "at {rate}");
+                } else if name == "always" && rate == 100 {
+                    assert_eq!(tried, 1000);
+                }
+            }
+        }
+        assert!(report["ratios"]["adaptive/always@4096-random-30"]["median"].is_f64());
+        assert_eq!(report["seed_break_even"], 0.3);
+        let curve = &report["curves"][0];
+        assert_eq!(
+            (&curve["block"], &curve["order"]),
+            (&4096.into(), &"random".into())
+        );
+        assert!(curve["always_never"].is_array() && curve["ask_always"].is_array());
+        let rates: Vec<_> = curve["adaptive"].as_array().unwrap().iter().collect();
+        assert_eq!(rates.len(), 3);
+        for at in rates {
+            assert!(at["better"] == "always" || at["better"] == "never");
+            assert!(at["low95"].as_f64() <= at["time"].as_f64());
+        }
+        assert_eq!(curve["turn_over"]["of"], 1365);
+        let chart = dir.path().join("charts/of/it/hitrate-4K-random.svg");
+        let chart = fs::read_to_string(chart).unwrap();
+        assert!(chart.starts_with("<svg") && chart.contains("adaptive"));
+    }
+}
+
+#[test]
+fn hitrate_tables_fit_and_linear_reads_go_upwards() {
+    let dir = directory();
+    let args = "hitrate --size 16M --ops 500 --rounds 3 --rates 0,100 --depth 1 --order linear";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let output = nowait(dir.path(), &args)
+        .args(["--block", "4K", "--contenders", "always,never,adaptive"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let table = text(&output.stdout);
+    for words in [
+        "4K linear, 100 % hits",
+        "hit %",
+        "in 2015",
+        "at most",
+        "cross",
+    ] {
+        assert!(table.contains(words), "{words}: {table}");
+    }
+    let fit = |line: &str| line.chars().count() <= 110;
+    assert!(table.lines().all(fit), "{table}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn hitrate_refuses_what_makes_no_sense() {
+    refused(&["hitrate", "--rates", "0,101"], 2, &["101", "0..=100"]);
+    refused(&["hitrate", "--order", "up"], 2, &["random", "linear"]);
+    refused(&["hitrate", "--backend", "fast"], 2, &["uring or threads"]);
+    refused(&["hitrate", "--contenders", "pread"], 2, &["always", "ask"]);
+    refused(&["hitrate", "--drop-caches"], 2, &["--drop-caches"]);
+    refused(
+        &["hitrate", "--ops", "5", "--seconds", "1"],
+        2,
+        &["--seconds"],
+    );
+    refused(
+        &["hitrate", "--size", "1M", "--ops", "257"],
+        2,
+        &["blocks", "--size"],
+    );
+    refused(
+        &["hitrate", "--svg", "tiny"],
+        1,
+        &["--svg tiny", "name a directory"],
+    );
+}
+
+#[test]
+fn aio_runs_its_jobs_with_and_without_the_drop_in() {
+    if Command::new("fio").arg("--version").output().is_err() {
+        assert!(
+            std::env::var_os("NOWAIT_TEST_ALL").is_none(),
+            "NOWAIT_TEST_ALL: needs fio"
+        );
+        eprintln!("skipped: needs fio");
+        return;
+    }
+    let dir = directory();
+    // Tests lie in target/PROFILE/deps, and so does what they depend on.
+    let test = std::env::current_exe().unwrap();
+    let library = test.with_file_name("libnowait_aio.so");
+    let library = library.to_str().unwrap();
+    let rows = "random-warm-1,random-cold-32,mixed,mixed-paced,sequential,seed-cold,seed-warm";
+    let mut command = nowait(dir.path(), &["aio", "--size", "32M", "--seconds", "0.2"]);
+    command.args(["--rounds", "3", "--rows", rows, "--library", library]);
+    command.arg("--json");
+    let stats = dir.path().join("stats");
+    command.env("NOWAIT_AIO_STATS", &stats);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report = json(&output);
+    assert_eq!(report["bench"], "aio");
+    let all = report["rows"].as_array().unwrap();
+    let names: Vec<&str> = all.iter().map(|r| r["row"].as_str().unwrap()).collect();
+    assert_eq!(names.join(","), rows);
+    for (row, parts) in all.iter().zip([
+        &["random"][..],
+        &["random"],
+        &["cold", "hot"],
+        &["cold", "hot"],
+        &["sequential"],
+        &["f1", "f2", "f3"],
+        &["f1", "f2", "f3"],
+    ]) {
+        for name in ["glibc", "nowait"] {
+            let of = row["contenders"][name].as_object().unwrap();
+            assert_eq!(of.keys().collect::<Vec<_>>(), parts);
+            for part in parts {
+                assert_eq!(of[*part]["rounds"].as_array().unwrap().len(), 3);
+                assert!(of[*part]["median"]["iops"].as_f64().unwrap() > 0.0);
+            }
+        }
+        for part in parts {
+            assert!(row["ratios"]["nowait"][part]["p99"]["median"].is_f64());
+        }
+    }
+    // The drop-in was there, and only where it was to be: one line of each of its runs.
+    let lines = fs::read_to_string(stats).unwrap();
+    assert_eq!(lines.lines().count(), 7 * 3, "{lines}");
+
+    let mut command = nowait(dir.path(), &["aio", "--size", "32M", "--seconds", "0.1"]);
+    command.args(["--rounds", "1", "--rows", "seed-warm", "--library", library]);
+    let said = text(&command.output().unwrap().stdout);
+    assert!(said.contains(" f1:\n    bw (KB /s): min="), "{said}");
+    assert!(said.contains("lat (usec): "), "{said}");
+}
+
+#[test]
+fn aio_says_where_to_find_the_drop_in() {
+    let dir = directory();
+    let output = nowait(dir.path(), &["aio", "--library", "nowhere.so"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("nowhere.so") && said.contains("--library") || said.contains("fio"),
+        "{said}"
+    );
+}

@@ -1,0 +1,125 @@
+//! The bench runs, all of it, and its JSON has the shape that `report.rs` says. What the figures are is
+//! nobody's business here.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// All peers that this build has.
+const PEERS: [&str; 9] = [
+    "pread",
+    "spawn-blocking",
+    "tokio-fs",
+    "tokio-uring",
+    "compio",
+    "nowait",
+    "nowait-strict",
+    "nowait-threads",
+    "nowait-stream",
+];
+
+/// A directory of this test's own.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    fn bench(&self, args: &[&str]) -> (bool, String, String) {
+        let output = Command::new(env!("CARGO_BIN_EXE_nowait-bench"))
+            .current_dir(&self.0)
+            .args([
+                "runtimes", "--file", "data", "--size", "8M", "--rounds", "1",
+            ])
+            .args(["--seconds", "0.005", "--ring-build", "none"])
+            .args(args)
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        (output.status.success(), out, err)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn every_peer_does_every_cell() {
+    let scratch = Scratch::new("smoke");
+    let (done, out, err) = scratch.bench(&["--json", "--svg", "svg"]);
+    assert!(done, "{err}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["bench"], "tokio");
+    for key in ["kernel", "arch", "cores"] {
+        assert!(!report["machine"][key].is_null(), "{key}");
+    }
+    assert_eq!(report["settings"]["rounds"], 1);
+    let notes = report["notes"].as_array().unwrap();
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(
+        notes[0]
+            .as_str()
+            .unwrap()
+            .starts_with("tokio-fs-ring is left out")
+    );
+    let cells = report["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 25);
+    for cell in cells {
+        let write = cell["name"].as_str().unwrap().starts_with("write");
+        let peers: Vec<&str> = PEERS
+            .into_iter()
+            .filter(|peer| !write || *peer != "nowait-strict")
+            .collect();
+        let measured = cell["peers"].as_array().unwrap();
+        let names: Vec<&str> = measured
+            .iter()
+            .map(|peer| peer["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, peers, "{}", cell["name"]);
+        for peer in measured {
+            let figures = peer["figures"].as_object().unwrap();
+            let ticks = peer["name"] != "pread";
+            assert_eq!(figures.len(), if ticks { 9 } else { 6 }, "{figures:?}");
+            let ops = &figures["ops_per_s"];
+            assert!(ops["median"].as_f64().unwrap() > 0.0, "{peer}");
+            assert_eq!(ops["rounds"].as_array().unwrap().len(), 1);
+        }
+        let ratio = &cell["ratios"]["nowait/tokio-fs"]["ops_per_s"];
+        for key in ["median", "low95", "high95"] {
+            assert!(ratio[key].as_f64().unwrap() > 0.0, "{ratio}");
+        }
+    }
+    for name in ["throughput", "p50", "p99", "tick"] {
+        let svg = std::fs::read_to_string(scratch.0.join(format!("svg/mixed-{name}.svg"))).unwrap();
+        assert!(svg.starts_with("<svg") && svg.contains("nowait-stream"));
+    }
+    assert!(!scratch.0.join("data.write").exists());
+}
+
+#[test]
+fn tables_name_who_is_there_and_what_is_asked_wrongly_is_said() {
+    let scratch = Scratch::new("tables");
+    let (done, out, err) = scratch.bench(&["--cells", "cached-4K-1", "--peers", "pread,nowait"]);
+    assert!(done, "{err}");
+    assert!(
+        out.contains("cached-4K-1") && out.contains("pread") && !out.contains("compio"),
+        "{out}"
+    );
+    let (done, _, err) = scratch.bench(&["--cells", "lukewarm"]);
+    assert!(
+        !done && err.contains("no cell is called lukewarm; there are: cached-4K-1"),
+        "{err}"
+    );
+    std::fs::write(scratch.0.join("data"), b"short").unwrap();
+    let (done, _, err) = scratch.bench(&[]);
+    assert!(!done && err.contains("smaller than --size"), "{err}");
+}
