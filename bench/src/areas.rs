@@ -69,12 +69,12 @@ and the page cache is put into the same state before each turn. Ratios are taken
 Ctrl-C ends a bench and prints what it has; a second one ends it at once, and then a file that is
 removed at the end stays.
 
-JSON (--json), the same for every bench with contenders: {\"bench\", \"version\", \"machine\", \"settings\",
-\"interrupted\", \"notes\", \"contenders\": [{\"name\", \"rounds\": [ROUND], \"median\": ROUND, \"spread\"}],
-\"ratios\": {\"A/B\": {\"median\", \"low95\", \"high95\", \"cpu\", \"rounds\", \"coverage\"}}}; ROUND has ops, seconds,
-ops_per_s, cpu_us_per_op, cpu_percent, switches_per_op, lat_us and stall_us {p50 … max}, and more.
-Contenders of `cached` have \"block\" and \"threads\" too, and its ratios are named by them:
-\"pread/preadv2@512x1\" is of blocks of 512 bytes and 1 thread.
+JSON (--json), the same for every area: {\"area\", \"version\", \"command\", \"machine\", \"settings\",
+\"interrupted\", \"notes\", \"cells\": [{\"name\", \"parameters\", \"contenders\": [{\"name\", \"ours\",
+\"rounds\": [ROUND], \"median\": ROUND, \"spread\"}], \"absent\": [{\"name\", \"why\"}], \"ratios\": {\"A/B\":
+{\"rounds\", \"coverage\", FIGURE: {\"median\", \"low95\", \"high95\"}}}}], \"findings\", \"tables\", \"charts\"};
+ROUND has the area's figures, for example ops, seconds, ops_per_s, cpu_us_per_op, lat_us {p50 … max}.
+A figure below an object is named by its path, for example \"lat_us/p99\".
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
@@ -86,7 +86,7 @@ impl Area {
             Area::Randread(args) => args.plan().and_then(conduct),
             Area::Cached(args) => args.plan().and_then(conduct),
             Area::Hitrate(args) => hitrate::run(args),
-            Area::Mix(args) => args.plan().and_then(conduct),
+            Area::Mix(args) => mix::run(args),
             Area::Syscalls(args) => syscalls::run(args),
             Area::Race(args) => residency::run(args),
             Area::Dir(args) => directories::run(args),

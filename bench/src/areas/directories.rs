@@ -22,21 +22,20 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use slowdisk::Filesystem;
 
 use crate::harness::contender::once_each;
 use crate::harness::delay::Delay;
 use crate::harness::machine::Machine;
-use crate::harness::plot::Svg;
-use crate::harness::report::print;
+use crate::harness::output::Output;
 use contender::{Contender, Name};
 use count::Count;
 use ground::Ground;
-use nowait_cli::problem::{INTERRUPTED, Problem};
+use nowait_cli::problem::Problem;
 use nowait_cli::progress::Progress;
 use nowait_cli::stop::Stop;
-use report::{Report, Seeks, Table, Turn};
+use report::{Directory, Seeks, Turn};
 use window::Window;
 
 /// Listing a directory and asking about every entry: scan, readahead, ls, find, bfs, du
@@ -83,12 +82,8 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
 
-    /// Print JSON instead of tables
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    svg: Svg,
+    output: Output,
 }
 
 /// What kind of slow disk is wanted.
@@ -123,17 +118,14 @@ pub struct Slow {
 /// What `nowait-bench dir --help` ends with.
 pub const AFTER: &str = "\
 Contenders take turns within each round; a turn is a process from its start to its end, our own ways
-included, and its output goes to /dev/null. `beside` is how many times as fast as the best program
-(of those others: ls, find, bfs, du), by the median of the ratios within rounds. `cpu` is processor
-time of the process, without what disk and kernel threads take. Ctrl-C prints what was measured and
+included, and its output goes to /dev/null. Ratios say how many times as fast a contender is as the
+fastest program of ls, find, bfs and du. CPU is processor time of the process, without the time of
+disk and kernel threads. Ctrl-C prints what was measured and
 takes everything down; a second one ends at once, and then a directory that was made here stays.
 
-JSON (--json): {\"bench\", \"version\", \"machine\", \"settings\", \"interrupted\", \"notes\", \"tables\":
-[{\"files\", \"best\": NAME|null, \"contenders\": [{\"name\", \"rounds\": [TURN], \"median\": TURN,
-\"spread\": {\"seconds\": {\"min\", \"max\"}}}], \"ratios\": {\"A/B\": {\"median\", \"low95\", \"high95\",
-\"cpu\", \"rounds\", \"coverage\"}}}]}; TURN has seconds, cpu_s; of a slow disk reads, bytes_read and
-deepest (most at once); of our own ways entries, failed, peak_kib and workers. B is `best` and
-getdents+stat; 2 means twice as fast, and of cpu twice as much of it.
+JSON (--json): as of every area (nowait-bench --help). A cell has the parameters \"files\" and \"best\", the
+fastest program. A round has seconds, files_per_s and cpu_s; of a slow disk reads, bytes_read and
+deepest (most at once); of our own ways entries, failed, peak_kib and workers.
 
 --svg draws time against the number of files (of two and more --files), and of a slow disk where the
 requests of the first round went: offset against time, of the largest directory.
@@ -143,11 +135,11 @@ Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is pri
 /// The bench, from its directories to its report.
 pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     args.check()?;
-    args.svg.prepare().map_err(Problem::Failed)?;
+    args.output.prepare()?;
     let stop = Stop::on_signals()?;
     let ground = Ground::prepare(args, &stop)?;
     let machine = Machine::look(&ground.directories[0].path)?;
-    let (contenders, mut notes) = contender::choose(
+    let (contenders, notes) = contender::choose(
         &args.contenders,
         &args.windows,
         args.xattr,
@@ -158,7 +150,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
         tables: ground
             .directories
             .iter()
-            .map(|directory| Table::new(directory.files, &contenders))
+            .map(|directory| Directory::new(directory.files, &contenders))
             .collect(),
         ground,
         contenders,
@@ -166,21 +158,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
         stop,
     };
     bench.play()?;
-    let interrupted = bench.stop.asked();
-    let settings = bench.settings();
-    let Bench { tables, seeks, .. } = bench;
-    let report = Report::new(machine, settings, interrupted, tables).ok_or(Problem::Interrupted)?;
-    for (name, chart) in report.charts(&seeks) {
-        let drawn = args.svg.draw(&name, &chart).map_err(Problem::Failed)?;
-        notes.extend(drawn.map(|path| format!("drawn: {}", path.display())));
-    }
-    let report = report.with_notes(notes);
-    print(&report, args.json, |paint| report.text(paint))?;
-    Ok(if interrupted {
-        ExitCode::from(INTERRUPTED)
-    } else {
-        ExitCode::SUCCESS
-    })
+    let mut run = report::run(machine, bench.settings(), &bench.tables, &bench.seeks);
+    run.interrupted = bench.stop.asked();
+    notes.into_iter().for_each(|note| run.note(note));
+    args.output.finish(run)
 }
 
 impl Args {
@@ -207,7 +188,7 @@ struct Bench<'a> {
     args: &'a Args,
     ground: Ground,
     contenders: Vec<Contender>,
-    tables: Vec<Table>,
+    tables: Vec<Directory>,
     seeks: Vec<Seeks>,
     stop: Stop,
 }
@@ -272,17 +253,33 @@ impl Bench<'_> {
         let log = self.ground.take_log();
         let turn = Turn::new(contender, directory.files, &ended, log.as_deref())?;
         let last = size + 1 == self.tables.len();
-        let first = self.tables[size].take(i, turn) == 1;
+        let first = self.tables[size].add(i, turn) == 1;
         if let Some(log) = log.filter(|_| first && last && contender.is_drawn()) {
             self.seeks.push(Seeks::new(&contender.name, &log));
         }
         Ok(true)
     }
 
-    fn settings(&self) -> Value {
+    fn settings(&self) -> Map<String, Value> {
         let args = self.args;
         let names: Vec<&str> = self.contenders.iter().map(|c| c.name.as_str()).collect();
-        json!({
+        let disk = args.slow.as_ref().map(|slow| {
+            let seek = match slow.seek.time() {
+                time if time.is_zero() => String::new(),
+                _ => format!(", {} more for a seek", slow.seek),
+            };
+            let (latency, queue) = (slow.latency, slow.queue);
+            format!("a slow disk: {latency} a request{seek}, {queue} at once")
+        });
+        let about = [
+            disk.clone(),
+            Some(format!("rounds: {}", args.rounds)),
+            args.xattr.then(|| "with extended attributes".into()),
+        ];
+        let about: Vec<String> = about.into_iter().flatten().collect();
+        let settings = json!({
+            "about": about.join("; "),
+            "disk": disk,
             "dir": args.dir.as_ref().map(|path| path.display().to_string()),
             "files": self.tables.iter().map(|table| table.files).collect::<Vec<_>>(),
             "slow_disk": args.slow.as_ref().map(|slow| json!({
@@ -301,6 +298,13 @@ impl Bench<'_> {
             "rounds": args.rounds,
             "order": "contenders take turns within a round; each round begins with the next one",
             "interval": "order statistics of the paired ratios (sign test); see coverage",
-        })
+            "legend": "Medians over rounds; ms: from the start of the process to its end; CPU: processor time \
+                       of the process; reads: requests of the slow disk; MiB: the most memory of the process; \
+                       ratios: times as fast as the fastest program.",
+        });
+        match settings {
+            Value::Object(settings) => settings,
+            _ => Map::new(),
+        }
     }
 }

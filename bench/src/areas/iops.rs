@@ -26,18 +26,17 @@ use serde_json::{Value, json};
 use crate::harness::contender::{Fit, once_each};
 use crate::harness::machine::Machine;
 use crate::harness::offsets::{Order, mix};
-use crate::harness::report::print;
+use crate::harness::output::Output;
 use crate::harness::round::Round;
 use crate::harness::settings::{Advice, Amount, positive};
 use crate::harness::turn::Turn;
 use contender::{Contender, Name};
 use ground::{Ground, Memory};
 use load::Load;
-use nowait_cli::problem::{INTERRUPTED, Problem};
+use nowait_cli::problem::Problem;
 use nowait_cli::progress::Progress;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
-use report::{Absent, Report};
 use table::Table;
 
 /// Operations per second past the page cache: the tables that io_uring was proposed with
@@ -99,9 +98,8 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Print JSON instead of tables
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// What `nowait-bench iops --help` ends with.
@@ -121,13 +119,8 @@ costs less, and can be polled:
 Ctrl-C prints what was measured and takes everything down; a second one ends at once, and what was
 made is taken down then too.
 
-JSON (--json): {\"bench\", \"version\", \"machine\", \"settings\", \"interrupted\", \"notes\", \"tables\":
-[{\"table\": \"latency\"|\"peak\"|\"per-core\", \"block\", \"devices\", \"rows\": [{\"interface\", \"qd\",
-\"polled\": bool, \"rounds\": [ROUND], \"median\": ROUND, \"spread\": {\"ops_per_s\", \"cpu_us_per_op\"}}],
-\"absent\": [{\"interface\", \"polled\", \"why\"}], \"ratios\": {\"A/B@QD\": {\"median\", \"low95\",
-\"high95\", \"cpu\": {…}, \"rounds\", \"coverage\"}}}]}; ROUND is as in `bench randread`. B is libaio, and
-fio's engine with the same options; 2 means twice as many operations per second, and of cpu twice as
-much processor time for each.
+JSON (--json): as of every area (nowait-bench --help). A cell has the parameters \"table\" (\"latency\" |
+\"peak\" | \"per-core\"), \"block\", \"devices\" and \"depth\".
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
@@ -148,6 +141,7 @@ struct Cell {
 /// The bench, from its devices to its tables.
 pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let tables = once_each(&args.tables);
+    args.output.prepare()?;
     let stop = Stop::on_signals()?;
     let smallest = tables
         .iter()
@@ -170,15 +164,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
         bench.take_in(table)?;
     }
     bench.play()?;
-    let interrupted = bench.stop.asked();
-    let settings = bench.settings();
-    let report = Report::new(machine, settings, interrupted, &bench).ok_or(Problem::Interrupted)?;
-    print(&report, args.json, |paint| report.text(paint))?;
-    Ok(if interrupted {
-        ExitCode::from(INTERRUPTED)
-    } else {
-        ExitCode::SUCCESS
-    })
+    let results = report::run(&bench, machine, bench.settings());
+    args.output.finish(results)
 }
 
 /// A bench under way.
@@ -186,7 +173,7 @@ struct Bench<'a> {
     args: &'a Args,
     contenders: Vec<Contender>,
     cells: Vec<Cell>,
-    absent: Vec<(Table, Absent)>,
+    absent: Vec<(Table, (Name, String))>,
     notes: Vec<String>,
     core: usize,
     stop: Stop,
@@ -207,7 +194,7 @@ impl Bench<'_> {
         for name in names {
             match name.fits(files, block) {
                 Fit::No(why) => {
-                    self.absent.push((table, Absent { name, why }));
+                    self.absent.push((table, (name, why)));
                     continue;
                 }
                 Fit::With(note) if !self.notes.contains(&note) => self.notes.push(note),
@@ -318,6 +305,7 @@ impl Bench<'_> {
         let args = self.args;
         let names: Vec<&str> = self.contenders.iter().map(|c| c.name.word()).collect();
         json!({
+            "about": format!("{} s a turn, rounds: {}", args.seconds, args.rounds),
             "on": self.ground.what,
             "files": self.ground.all,
             "write": args.write,
@@ -327,6 +315,7 @@ impl Bench<'_> {
             "seed": args.seed,
             "timed": format!("1 operation in {TIMED}"),
             "order": "contenders take turns within a round; each round begins with the next one",
+            "legend": "Medians over rounds; CPU: processor time of one operation; ratios are of operations per second.",
             "interval": "order statistics of the paired ratios (sign test); see coverage",
         })
     }

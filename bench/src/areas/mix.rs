@@ -1,6 +1,8 @@
 //! `nowait-bench mix`: three classes of reads at once through one event loop; the workload with
 //! which preadv2's RWF_NONBLOCK was proposed. Does a cached request wait behind uncached ones?
 
+use std::process::ExitCode;
+
 use clap::ValueEnum;
 use nowait::Mode;
 use nowait::engine::Backend;
@@ -15,12 +17,14 @@ use crate::harness::contender::{Cell, Contender, Fit, Label, Way, once_each};
 use crate::harness::draws::{CLASSES, Mix};
 use crate::harness::machine::Machine;
 use crate::harness::offsets::Order;
-use crate::harness::plan::{Drawing, Plan};
-use crate::harness::plot::{Axis, Chart, Line, Stroke, Svg};
-use crate::harness::report::Table;
+use crate::harness::plan::{Plan, measure};
+use crate::harness::plot::{Axis, Chart, Line, Stroke};
 use crate::harness::round::Round;
+use crate::harness::run as results;
 use crate::harness::settings::{Common, check_blocks};
+use crate::harness::table::{Entry, Table};
 use crate::harness::turn::histogram;
+use crate::harness::view::View;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
 
@@ -70,9 +74,6 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub pool_threads: u32,
 
-    #[command(flatten)]
-    pub svg: Svg,
-
     /// Who takes part; if not said, all that can
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
     pub contenders: Vec<Name>,
@@ -85,10 +86,10 @@ for the ring and nowait (eager and strict), the tries of pool+nowait. `book` is 
 blocks were warmed or had been read before; of f3 nobody keeps book, the kernel reads ahead.
 `hit p99` is of the reads that are in the book: what a cached request waits.
 
-JSON (--json) is as of every bench, and ROUND has \"classes\": {\"f1\" | \"f2\" | \"f3\": {\"ops\",
-\"ops_per_s\", \"mb_per_s\", \"hits\", \"booked\" (shares, 0 to 1, or null), \"under_20us\", \"lat_us\",
-\"booked_lat_us\", \"buckets\": {\"usec\": {\"2\" … \"1000\"}, \"msec\": {\"2\" … \">=2000\"}}}}; ratios have
-\"classes\": {…: {\"median\", \"low95\", \"high95\" (of ops_per_s), \"p50\", \"p99\"}}.
+JSON (--json): as of every area (nowait-bench --help); each round has \"classes\": {\"f1\" | \"f2\" | \"f3\":
+{\"ops\", \"ops_per_s\", \"mb_per_s\", \"hits\", \"booked\" (shares, 0 to 1, or null), \"under_20us\",
+\"lat_us\", \"booked_lat_us\", \"buckets\": {\"usec\": {\"2\" … \"1000\"}, \"msec\": {\"2\" … \">=2000\"}}}};
+ratios have figures such as \"classes/f1/lat_us/p99\".
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
@@ -177,8 +178,7 @@ impl Name {
 }
 
 impl Args {
-    /// What is to be done.
-    pub fn plan(&self) -> Result<Plan<'_>, Problem> {
+    fn plan(&self) -> Result<Plan<'_>, Problem> {
         check_blocks(&[self.block], self.common.depth)?;
         let mix = self.mix()?;
         let mut notes = vec![format!(
@@ -203,6 +203,7 @@ impl Args {
             }
             contenders.push(Contender {
                 name: name.word(),
+                ours: !matches!(name, Name::Pool | Name::PoolNowait),
                 way: name.way(self.pool_threads as usize),
             });
         }
@@ -226,11 +227,8 @@ impl Args {
                 state: None,
             }],
             bases: &[],
-            drawing: Some(Drawing {
-                svg: &self.svg,
-                charts,
-            }),
-            tables: &[Table::TOTAL, Table::F1, Table::F2, Table::F3],
+            charts: Some(charts),
+            views: &[View::TOTAL, View::F1, View::F2, View::F3],
             notes,
         })
     }
@@ -257,8 +255,55 @@ impl Args {
     }
 }
 
+/// Measures the mix and prints the results.
+pub fn run(args: &Args) -> Result<ExitCode, Problem> {
+    let mut run = measure(args.plan()?)?.into_run();
+    for class in CLASSES {
+        let tables = run.cells.iter().filter_map(|cell| latencies(cell, class));
+        let tables: Vec<Table> = tables.collect();
+        run.tables.extend(tables);
+    }
+    args.common.output.finish(run)
+}
+
+/// The latencies of a class in fio's buckets: per cent of the reads that took less than each limit, and
+/// no less than the one before.
+fn latencies(cell: &results::Cell, class: &str) -> Option<Table> {
+    let read: Vec<_> = cell
+        .contenders
+        .iter()
+        .filter(|c| c.figure(&format!("classes/{class}/ops")) > Some(0.0))
+        .collect();
+    let buckets = &read.first()?.median["classes"][class]["buckets"];
+    let mut rows = Vec::new();
+    for (unit, shown) in [("usec", "us"), ("msec", "ms")] {
+        for limit in buckets[unit].as_object()?.keys() {
+            let path = format!("classes/{class}/buckets/{unit}/{limit}");
+            let shares = || read.iter().map(|c| c.figure(&path).unwrap_or(0.0));
+            if shares().any(|share| share > 0.0) {
+                let below = match limit.strip_prefix(">=") {
+                    Some(limit) => format!(">= {limit} {shown}"),
+                    None => format!("< {limit} {shown}"),
+                };
+                let entries = shares().map(|share| match share {
+                    0.0 => Entry::default(),
+                    share => format!("{:.2}", share.max(0.01)).into(),
+                });
+                rows.push(std::iter::once(below.into()).chain(entries).collect());
+            }
+        }
+    }
+    let names = read.iter().map(|contender| contender.name.clone());
+    Some(Table {
+        title: format!("{class}, % in"),
+        columns: std::iter::once(String::new()).chain(names).collect(),
+        rows,
+        ..Table::default()
+    })
+}
+
 /// One chart of each class: which share of its reads took no longer than so many microseconds.
-fn charts(cell: &Cell, rounds: &[Vec<Round>], machine: &Machine) -> Vec<(&'static str, Chart)> {
+fn charts(cell: &Cell, rounds: &[Vec<Round>], machine: &Machine) -> Vec<Chart> {
     let chart = |class: &'static str, what: &str| {
         let lines = cell
             .contenders
@@ -272,7 +317,8 @@ fn charts(cell: &Cell, rounds: &[Vec<Round>], machine: &Machine) -> Vec<(&'stati
                     false => Stroke::Solid,
                 },
             });
-        let chart = Chart {
+        Chart {
+            name: class.into(),
             title: format!("{class}: {what}"),
             subtitle: format!("reads of {} on {machine}", Size(cell.block)),
             x: Axis {
@@ -285,8 +331,7 @@ fn charts(cell: &Cell, rounds: &[Vec<Round>], machine: &Machine) -> Vec<(&'stati
             },
             lines: lines.collect(),
             marks: Vec::new(),
-        };
-        (class, chart)
+        }
     };
     let whats = [
         "random by popularity, mostly cached",
@@ -297,7 +342,7 @@ fn charts(cell: &Cell, rounds: &[Vec<Round>], machine: &Machine) -> Vec<(&'stati
         .into_iter()
         .zip(whats)
         .map(|(class, what)| chart(class, what))
-        .filter(|(_, chart)| chart.lines.iter().any(|line| !line.points.is_empty()))
+        .filter(|chart| chart.lines.iter().any(|line| !line.points.is_empty()))
         .collect()
 }
 

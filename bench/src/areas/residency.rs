@@ -36,7 +36,7 @@ use crate::harness::files::{Files, Wanted};
 use crate::harness::machine::Machine;
 use crate::harness::offsets::mix;
 use crate::harness::plot::Svg;
-use crate::harness::report::print;
+use crate::harness::print::print;
 use crate::harness::settings::positive;
 use cell::{Cell, Pattern, Place, Turn, Way};
 use cgroup::Cgroup;

@@ -21,7 +21,7 @@ use std::time::Duration;
 use nowait_cli::problem::Problem;
 
 use crate::areas::runtimes::ratio::ratio;
-use crate::harness::sign_test::{Interval, middle};
+use crate::harness::interval::{Interval, middle};
 
 /// nowait's LocalEngine beside the crate io-uring, and beside liburing (--features liburing)
 #[derive(Clone, Debug, clap::Args)]

@@ -16,6 +16,8 @@ pub type Way = Box<dyn Fn(&Turn<'_>) -> Result<Round, Problem>>;
 pub struct Contender {
     /// A stable word.
     pub name: &'static str,
+    /// True for nowait.
+    pub ours: bool,
     pub way: Way,
 }
 
@@ -45,18 +47,13 @@ pub struct Label {
 }
 
 impl Label {
-    /// For a key: `@4096x2`, `@4096-random-30`.
-    pub fn suffix(&self) -> String {
+    /// The name of the cell: `4096x2`, `4096-random-30`.
+    pub fn name(&self) -> String {
         let block = self.block.map(|b| b.to_string()).unwrap_or_default();
         let threads = self.threads.map(|t| format!("x{t}")).unwrap_or_default();
         let order = self.order.map(|o| format!("-{o}")).unwrap_or_default();
         let rate = self.rate.map(|r| format!("-{r}")).unwrap_or_default();
-        let all = block + &threads + &order + &rate;
-        if all.is_empty() {
-            all
-        } else {
-            format!("@{all}")
-        }
+        block + &threads + &order + &rate
     }
 
     /// For people: `4K x 2 threads`, `4K random, 30 % hits`.
@@ -99,13 +96,13 @@ mod tests {
 
     #[test]
     fn keys_of_cells() {
-        assert_eq!(Label::default().suffix(), "");
+        assert_eq!(Label::default().name(), "");
         let threads = Label {
             block: Some(4096),
             threads: Some(2),
             ..Label::default()
         };
-        assert_eq!(threads.suffix(), "@4096x2");
+        assert_eq!(threads.name(), "4096x2");
         assert_eq!(threads.title(), "4K x 2 threads");
         let rates = Label {
             threads: None,
@@ -113,7 +110,7 @@ mod tests {
             rate: Some(30),
             ..threads
         };
-        assert_eq!(rates.suffix(), "@4096-random-30");
+        assert_eq!(rates.name(), "4096-random-30");
         assert_eq!(rates.title(), "4K random, 30 % hits");
     }
 }

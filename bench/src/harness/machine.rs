@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use nowait_cli::problem::Problem;
 
 /// What a reader of the figures wants to know; nothing is decided by it.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
     pub kernel: String,
     pub arch: String,
     pub cores: usize,
-    pub filesystem: Option<&'static str>,
+    pub filesystem: Option<String>,
     /// The block device's name, where the filesystem has just one.
     pub device: Option<String>,
     pub read_ahead_kb: Option<u64>,
@@ -41,8 +41,8 @@ impl Machine {
             arch: uname.machine().to_string_lossy().into_owned(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             filesystem: match is_device {
-                true => Some("no filesystem"),
-                false => handle.filesystem().name(),
+                true => Some("no filesystem".into()),
+                false => handle.filesystem().name().map(str::to_owned),
             },
             read_ahead_kb: queue("read_ahead_kb").and_then(|kb| kb.parse().ok()),
             rotational: queue("rotational").map(|flag| flag == "1"),
@@ -57,7 +57,10 @@ impl Machine {
 
 impl std::fmt::Display for Machine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let filesystem = self.filesystem.unwrap_or("a filesystem unknown here");
+        let filesystem = self
+            .filesystem
+            .as_deref()
+            .unwrap_or("a filesystem unknown here");
         write!(
             f,
             "Linux {}, {} cores, {filesystem}",

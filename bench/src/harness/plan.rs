@@ -8,21 +8,23 @@
 
 use std::process::ExitCode;
 
-use nowait_cli::problem::{INTERRUPTED, Problem};
+use nowait_cli::problem::Problem;
 use nowait_cli::progress::Progress;
+use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 use super::cache::Cache;
 use super::contender::Cell;
 use super::files::{Files, Wanted};
 use super::machine::Machine;
 use super::offsets::{Order, mix};
-use super::plot::{Chart, Svg};
-use super::report::{Report, Table};
+use super::plot::Chart;
 use super::round::Round;
+use super::run::{self, Run};
 use super::settings::{Amount, Common};
 use super::turn::Turn;
+use super::view::View;
 
 /// What one bench is to do.
 pub struct Plan<'a> {
@@ -38,19 +40,13 @@ pub struct Plan<'a> {
     pub cells: Vec<Cell>,
     /// What the tables compare with: the first of these that takes part, else the first contender.
     pub bases: &'static [&'static str],
-    pub tables: &'static [Table],
-    pub drawing: Option<Drawing<'a>>,
+    pub views: &'static [View],
+    pub charts: Option<Charts>,
     pub notes: Vec<String>,
 }
 
-/// The charts of a bench, if the user wants them.
-pub struct Drawing<'a> {
-    pub svg: &'a Svg,
-    pub charts: Charts,
-}
-
-/// Makes the charts of one cell's contenders from their rounds, each with the name of its file.
-pub type Charts = fn(&Cell, &[Vec<Round>], &Machine) -> Vec<(&'static str, Chart)>;
+/// Makes the charts of one cell's contenders from their rounds.
+pub type Charts = fn(&Cell, &[Vec<Round>], &Machine) -> Vec<Chart>;
 
 impl Plan<'_> {
     /// What the page cache has for a cell, and in what order that reads.
@@ -69,17 +65,16 @@ pub struct Measured<'a> {
     pub stop: Stop,
 }
 
-/// One bench from its files to its report.
+/// Measures a plan and prints the results.
 pub fn conduct(plan: Plan<'_>) -> Result<ExitCode, Problem> {
-    measure(plan)?.conclude(Map::new(), String::new())
+    let output = plan.common.output.clone();
+    output.finish(measure(plan)?.into_run())
 }
 
 /// One bench from its files to its figures.
 pub fn measure(mut plan: Plan<'_>) -> Result<Measured<'_>, Problem> {
     plan.common.check()?;
-    if let Some(drawing) = &plan.drawing {
-        drawing.svg.prepare().map_err(Problem::Failed)?;
-    }
+    plan.common.output.prepare()?;
     let stop = Stop::on_signals()?;
     let wanted = Wanted {
         path: plan.common.file.as_deref(),
@@ -100,15 +95,6 @@ pub fn measure(mut plan: Plan<'_>) -> Result<Measured<'_>, Problem> {
     if rounds.iter().flatten().all(Vec::is_empty) {
         return Err(Problem::Interrupted);
     }
-    if let Some(Drawing { svg, charts }) = plan.drawing.take() {
-        for (cell, of_cell) in plan.cells.iter().zip(&rounds) {
-            for (name, chart) in charts(cell, of_cell, &machine) {
-                let drawn = svg.draw(name, &chart).map_err(Problem::Failed)?;
-                plan.notes
-                    .extend(drawn.map(|path| format!("drawn: {}", path.display())));
-            }
-        }
-    }
     Ok(Measured {
         plan,
         files,
@@ -119,30 +105,91 @@ pub fn measure(mut plan: Plan<'_>) -> Result<Measured<'_>, Problem> {
 }
 
 impl Measured<'_> {
-    /// Prints the report, with what follows from all cells together.
-    pub fn conclude(
-        mut self,
-        findings: Map<String, Value>,
-        found: String,
-    ) -> Result<ExitCode, Problem> {
-        let interrupted = self.stop.asked();
-        let json = self.plan.common.json;
-        let mut said = std::collections::HashSet::new();
-        self.plan.notes.retain(|note| said.insert(note.clone()));
-        Report::new(
-            self.plan,
-            &self.files,
-            self.machine,
-            self.rounds,
-            interrupted,
-        )
-        .with_findings(findings, found)
-        .print(json)?;
-        Ok(if interrupted {
-            ExitCode::from(INTERRUPTED)
-        } else {
-            ExitCode::SUCCESS
-        })
+    /// The results of all cells, with their tables and charts.
+    pub fn into_run(self) -> Run {
+        let plan = &self.plan;
+        let mut run = Run::new(plan.bench, self.machine.clone(), self.settings());
+        run.interrupted = self.stop.asked();
+        plan.notes.iter().for_each(|note| run.note(note));
+        for (cell, rounds) in plan.cells.iter().zip(&self.rounds) {
+            let mut results = run::Cell {
+                name: cell.label.name(),
+                ..run::Cell::default()
+            };
+            if let Value::Object(parameters) = json!(cell.label) {
+                results.parameters = parameters;
+            }
+            for (contender, rounds) in cell.contenders.iter().zip(rounds) {
+                results.add(contender.name, contender.ours, rounds);
+            }
+            let figures = View::compared(&results);
+            let figures: Vec<&str> = figures.iter().map(String::as_str).collect();
+            let bases = plan
+                .views
+                .iter()
+                .map(|view| view.base(&results, plan.bases));
+            let bases: Vec<String> = bases.map(str::to_owned).collect();
+            results.compare(&figures, &bases);
+            let title = cell.label.title();
+            let tables = plan.views.iter();
+            run.tables
+                .extend(tables.filter_map(|view| view.table(&results, &title, plan.bases)));
+            if let Some(charts) = plan.charts {
+                run.charts.extend(charts(cell, rounds, &self.machine));
+            }
+            run.cells.push(results);
+        }
+        run
+    }
+
+    fn settings(&self) -> Value {
+        let Measured { plan, files, .. } = self;
+        let common = plan.common;
+        let mut threads: Vec<usize> = plan.cells.iter().map(|cell| cell.threads).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        let (ops, seconds) = match common.amount() {
+            Amount::Ops(ops) => (Some(ops), None),
+            Amount::Seconds(seconds) => (None, Some(seconds)),
+        };
+        let amount = match (ops, seconds) {
+            (Some(ops), _) => format!("{ops} reads"),
+            (_, seconds) => format!("{} s", seconds.unwrap_or_default()),
+        };
+        let blocks: Vec<String> = plan.blocks.iter().map(|b| Size(*b).to_string()).collect();
+        let mut settings = json!({
+            "about": format!(
+                "reads of {} in {} in {} file{}, depth {}, {amount} a turn, rounds: {}, advice {}",
+                blocks.join(", "),
+                Size(files.total()),
+                files.paths.len(),
+                if files.paths.len() == 1 { "" } else { "s" },
+                common.depth,
+                common.rounds,
+                json!(common.advice).as_str().unwrap_or_default(),
+            ),
+            "files": files,
+            "size": files.total(),
+            "block": plan.blocks,
+            "threads": threads,
+            "depth": common.depth,
+            "ops": ops,
+            "seconds": seconds,
+            "rounds": common.rounds,
+            "advice": common.advice,
+            "cache": plan.state(&plan.cells[0]).0.how(),
+            "order": "contenders take turns within a round; each round begins with the next one",
+            "seed": common.seed,
+            "timed": format!("1 read in {}", plan.timed),
+            "interval": "order statistics of the paired ratios (sign test); see coverage",
+            "legend": "Medians over rounds; us: microseconds; stall99: 99 % of the calls that promise \
+                       not to block kept their caller no longer (of a blocking call: the call); cs: \
+                       context switches.",
+        });
+        if let Order::Mix(mix) = plan.order {
+            settings["mix"] = json!(mix);
+        }
+        settings
     }
 }
 
@@ -191,9 +238,12 @@ fn play(plan: &mut Plan<'_>, files: &Files, stop: &Stop) -> Result<Vec<Vec<Vec<R
             let n = cell.contenders.len();
             for i in (0..n).map(|i| (i + number) % n) {
                 let contender = &cell.contenders[i];
-                let suffix = cell.label.suffix();
+                let cell_name = cell.label.name();
                 let round = number + 1;
-                progress.at(done, format!("round {round}: {}{suffix}", contender.name));
+                progress.at(
+                    done,
+                    format!("round {round}: {} {cell_name}", contender.name),
+                );
                 done += 1;
                 let (cache, order) = plan.state(cell);
                 let turn = Turn {

@@ -15,6 +15,7 @@ use kuva::render::layout::{ComputedLayout, Layout, TickFormat};
 use kuva::render::plots::Plot;
 use kuva::render::render::{Primitive, Scene, TextAnchor, render_multiple};
 use kuva::render::theme::Theme;
+use serde::{Deserialize, Serialize};
 
 /// The option of every verb that can draw.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -85,8 +86,10 @@ fn exists(path: &Path) -> String {
 }
 
 /// One chart.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Chart {
+    /// The name of its file, without the extension.
+    pub name: String,
     pub title: String,
     /// Under what circumstances: machine, settings.
     pub subtitle: String,
@@ -97,7 +100,7 @@ pub struct Chart {
 }
 
 /// One axis.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Axis {
     /// What it counts, with the unit.
     pub label: String,
@@ -106,7 +109,7 @@ pub struct Axis {
 }
 
 /// One line through points of growing x.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
     pub name: String,
     pub points: Vec<(f64, f64)>,
@@ -114,7 +117,8 @@ pub struct Line {
 }
 
 /// How a line's points are joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Stroke {
     Solid,
     Dashed,
@@ -123,7 +127,7 @@ pub enum Stroke {
 }
 
 /// A vertical line with words at it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Mark {
     pub at: f64,
     pub label: String,
@@ -326,6 +330,7 @@ mod tests {
             stroke,
         };
         Chart {
+            name: "one".into(),
             title: "Time per read & hit rate".into(),
             subtitle: "a machine".into(),
             x: Axis {

@@ -1,14 +1,12 @@
-//! The figures of one contender in one round, and their medians over rounds.
+//! The figures of one contender in one round.
 
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
 
 use super::class::Class;
-use super::sign_test::middle;
-use crate::harness::usage::Usage;
+use super::usage::Usage;
 
 /// One contender in one round.
 #[derive(Clone, Debug, Serialize)]
@@ -16,6 +14,7 @@ pub struct Round {
     pub ops: u64,
     pub seconds: f64,
     pub ops_per_s: f64,
+    pub us_per_op: f64,
     pub mb_per_s: f64,
     pub user_s: f64,
     pub sys_s: f64,
@@ -133,6 +132,7 @@ impl Round {
             ops,
             seconds,
             ops_per_s: ops as f64 / seconds,
+            us_per_op: per_op(1e6 * seconds),
             mb_per_s: (ops * block) as f64 / seconds / 1e6,
             user_s: used.user,
             sys_s: used.system,
@@ -148,61 +148,5 @@ impl Round {
             classes: BTreeMap::new(),
             cut_short: false,
         }
-    }
-}
-
-/// From where to where the rates and the processor time of some rounds reach.
-pub fn spread(values: &[Value]) -> Value {
-    let of = |key: &str| {
-        let all = || values.iter().filter_map(|v| v[key].as_f64());
-        json!({
-            "min": all().fold(f64::INFINITY, f64::min),
-            "max": all().fold(0.0, f64::max),
-        })
-    };
-    json!({
-        "ops_per_s": of("ops_per_s"),
-        "cpu_us_per_op": of("cpu_us_per_op"),
-    })
-}
-
-/// The median of each figure on its own, in the shape of the values it is taken of. What is no
-/// figure stays if it is the same everywhere.
-pub fn median(values: &[Value]) -> Value {
-    match values.first() {
-        Some(Value::Object(first)) => {
-            let mut all = Map::new();
-            for key in first.keys() {
-                let each: Vec<Value> = values.iter().filter_map(|v| v.get(key).cloned()).collect();
-                all.insert(key.clone(), median(&each));
-            }
-            Value::Object(all)
-        }
-        Some(Value::Number(_)) => {
-            let mut figures: Vec<f64> = values.iter().filter_map(Value::as_f64).collect();
-            middle(&mut figures).into()
-        }
-        Some(other) if values.iter().all(|v| v == other) => other.clone(),
-        _ => Value::Null,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn medians_keep_the_shape() {
-        let rounds = [
-            json!({"a": 1, "b": {"c": 9.0}, "s": "x"}),
-            json!({"a": 5, "b": {"c": 1.0}, "s": "x"}),
-            json!({"a": 3, "b": {"c": 2.0}, "s": "x"}),
-        ];
-        let want = json!({"a": 3.0, "b": {"c": 2.0}, "s": "x"});
-        assert_eq!(median(&rounds), want);
-        assert_eq!(median(&rounds[..2])["a"], 3.0);
-        assert_eq!(median(&[]), Value::Null);
     }
 }

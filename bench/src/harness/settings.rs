@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use nowait::engine::Backend;
 use serde::Serialize;
 
+use super::output::Output;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
 
@@ -57,9 +58,8 @@ pub struct Common {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 
-    /// Print JSON instead of tables
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// A backend by its name.

@@ -34,13 +34,10 @@ fn refused(dir: &Path, args: &str) -> Said {
     said
 }
 
-fn interfaces(table: &Value) -> Vec<(String, u64)> {
-    let rows = table["rows"].as_array().unwrap().iter();
-    rows.map(|row| {
-        let name = row["interface"].as_str().unwrap().to_owned();
-        (name, row["qd"].as_u64().unwrap())
-    })
-    .collect()
+fn contenders(cell: &Value) -> Vec<&str> {
+    let all = cell["contenders"].as_array().unwrap().iter();
+    all.map(|contender| contender["name"].as_str().unwrap())
+        .collect()
 }
 
 /// The files that loop devices are over, and the zram devices.
@@ -68,43 +65,43 @@ fn a_file_is_read_by_everybody_and_the_ratios_are_there() {
         ),
     );
     assert_eq!(
-        (&all["bench"], &all["interrupted"]),
+        (&all["area"], &all["interrupted"]),
         (&"iops".into(), &false.into())
     );
     assert_eq!(all["settings"]["on"], "files");
-    let tables = all["tables"].as_array().unwrap();
-    assert_eq!(tables.len(), 2);
-    let (latency, per_core) = (&tables[0], &tables[1]);
-    assert_eq!(
-        (&latency["devices"], &per_core["devices"]),
-        (&1.into(), &2.into())
-    );
-    let names = |depth, list: &[&str]| -> Vec<(String, u64)> {
-        list.iter()
-            .map(|name| ((*name).to_owned(), depth))
-            .collect()
+    let cells = all["cells"].as_array().unwrap();
+    let [latency, per_core] = &cells[..] else {
+        panic!("{cells:?}");
     };
-    assert_eq!(
-        interfaces(latency),
-        names(2, &["local", "local-fixed", "shared", "libaio"])
-    );
-    let mut expected = names(128, &["local", "local-fixed", "shared", "libaio"]);
-    expected.extend(names(1, &["psync"]));
-    assert_eq!(interfaces(per_core), expected);
-    for row in tables
-        .iter()
-        .flat_map(|table| table["rows"].as_array().unwrap())
-    {
-        assert_eq!(row["rounds"].as_array().unwrap().len(), 3, "{row}");
-        assert!(row["median"]["ops"].as_f64().unwrap() > 0.0, "{row}");
-        assert!(
-            row["median"]["lat_us"]["p50"].as_f64().unwrap() > 0.0,
-            "{row}"
-        );
+    for (cell, name, depth, devices) in [
+        (latency, "latency-2", 2, 1),
+        (per_core, "per-core-128", 128, 2),
+    ] {
+        assert_eq!(cell["name"], name);
+        assert_eq!(cell["parameters"]["depth"], depth);
+        assert_eq!(cell["parameters"]["devices"], devices);
+        for contender in cell["contenders"].as_array().unwrap() {
+            assert_eq!(contender["rounds"].as_array().unwrap().len(), 3);
+            let figure = |pointer| contender["median"].pointer(pointer).unwrap().as_f64();
+            assert!(figure("/ops") > Some(0.0), "{contender}");
+            assert!(figure("/lat_us/p50") > Some(0.0), "{contender}");
+        }
+        assert_eq!(cell["absent"][0]["name"], "spdk");
     }
-    let ratio = &per_core["ratios"]["local-fixed/libaio@128"];
-    assert!(ratio["median"].as_f64().unwrap() > 0.0, "{per_core}");
-    assert_eq!(per_core["absent"][0]["interface"], "spdk");
+    let all_but_psync = ["local", "local-fixed", "shared", "libaio"];
+    assert_eq!(contenders(latency), all_but_psync);
+    assert_eq!(
+        contenders(per_core),
+        [&all_but_psync[..], &["psync"]].concat()
+    );
+    let ratio = &per_core["ratios"]["local-fixed/libaio"]["ops_per_s"];
+    assert!(ratio["median"].as_f64() > Some(0.0), "{per_core}");
+    // The row of psync says how many operations it has in flight.
+    let row = all["tables"][1]["rows"].as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (&row[0]["text"], &row[1]["text"]),
+        (&"psync".into(), &"1".into())
+    );
     assert!(
         dir.path().join("data-1").exists(),
         "what the user named is kept"
@@ -115,7 +112,7 @@ fn a_file_is_read_by_everybody_and_the_ratios_are_there() {
 fn without_ratios_it_says_what_they_need() {
     let dir = directory();
     for (contenders, rounds, why) in [
-        ("local,psync", 3, Some("there is nobody to compare with")),
+        ("local", 3, Some("there is one contender")),
         ("local,libaio", 2, Some("they need 3 rounds")),
         ("local,libaio", 3, None),
     ] {
@@ -146,10 +143,10 @@ fn devices_in_memory_are_made_and_taken_down() {
         ),
     );
     assert_eq!(all["settings"]["on"], "loop");
-    let peak = &all["tables"][0];
-    assert_eq!(peak["block"], 512);
+    let peak = &all["cells"][0];
+    assert_eq!(peak["parameters"]["block"], 512);
     let absent = &peak["absent"][0];
-    assert_eq!(absent["interface"], "local-polled");
+    assert_eq!(absent["name"], "local-polled");
     let why = absent["why"].as_str().unwrap();
     assert!(why.contains("poll"), "{why}");
     for path in all["settings"]["files"]["paths"].as_array().unwrap() {

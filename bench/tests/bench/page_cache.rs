@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::common::{PROGRAM, directory};
 
@@ -19,7 +19,7 @@ fn nowait(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-fn json(output: &Output) -> Value {
+fn parsed(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| {
         let (out, err) = (text(&output.stdout), text(&output.stderr));
         panic!("{e}: {out}\n{err}")
@@ -30,9 +30,15 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// The contenders of all cells.
+fn contenders(report: &Value) -> impl Iterator<Item = &Value> {
+    let cells = report["cells"].as_array().unwrap().iter();
+    cells.flat_map(|cell| cell["contenders"].as_array().unwrap())
+}
+
 fn names(report: &Value) -> Vec<&str> {
-    let all = report["contenders"].as_array().unwrap();
-    all.iter().map(|c| c["name"].as_str().unwrap()).collect()
+    let names = contenders(report).map(|contender| contender["name"].as_str().unwrap());
+    names.collect()
 }
 
 /// Whether io_uring is to be had here; if not, and the tests are to be complete, that is a failure.
@@ -73,8 +79,8 @@ fn randread_prints_the_shape_that_it_promises() {
     let args: Vec<&str> = args.split(' ').collect();
     let output = nowait(dir.path(), &args).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let report = json(&output);
-    assert_eq!(report["bench"], "randread");
+    let report = parsed(&output);
+    assert_eq!(report["area"], "randread");
     assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
     assert!(report["machine"]["kernel"].is_string());
     assert!(report["machine"]["cores"].is_u64());
@@ -93,7 +99,7 @@ fn randread_prints_the_shape_that_it_promises() {
     assert_eq!(report["interrupted"], false);
 
     assert_eq!(names(&report), ["preadv", "nowait", "local"]);
-    for contender in report["contenders"].as_array().unwrap() {
+    for contender in contenders(&report) {
         assert_eq!(contender["rounds"].as_array().unwrap().len(), 3);
         for round in contender["rounds"].as_array().unwrap() {
             assert_eq!(round["ops"], 300);
@@ -114,12 +120,27 @@ fn randread_prints_the_shape_that_it_promises() {
         }
         assert!(contender["spread"]["ops_per_s"]["min"].is_f64());
     }
-    let ratios = report["ratios"].as_object().unwrap();
-    assert_eq!(ratios.len(), 6);
+    let ratios = report["cells"][0]["ratios"].as_object().unwrap();
+    let keys: Vec<&String> = ratios.keys().collect();
+    assert_eq!(
+        keys,
+        [
+            "local/nowait",
+            "local/preadv",
+            "nowait/local",
+            "nowait/preadv"
+        ]
+    );
     let ratio = &ratios["nowait/preadv"];
-    let (low, median, high) = (&ratio["low95"], &ratio["median"], &ratio["high95"]);
-    assert!(low.as_f64() <= median.as_f64() && median.as_f64() <= high.as_f64());
-    assert_eq!(ratio["coverage"], 0.75);
+    assert_eq!(
+        (&ratio["coverage"], &ratio["rounds"]),
+        (&0.75.into(), &3.into())
+    );
+    for figure in ["ops_per_s", "cpu_us_per_op", "lat_us/p99"] {
+        let [low, median, high] =
+            ["low95", "median", "high95"].map(|key| ratio[figure][key].as_f64());
+        assert!(low.is_some() && low <= median && median <= high, "{ratio}");
+    }
     let left = fs::read_dir(dir.path()).unwrap().count();
     assert_eq!(left, 0, "the file it made is gone");
 }
@@ -134,11 +155,11 @@ fn every_contender_runs_on_both_backends() {
         if backend == "uring" && !has_ring() {
             continue;
         }
-        let contenders: Vec<&str> = RANDREAD
+        let all: Vec<&str> = RANDREAD
             .into_iter()
             .filter(|name| *name != "uring" || backend == "uring" || has_ring())
             .collect();
-        let list = contenders.join(",");
+        let list = all.join(",");
         let args = [
             "randread", "--file", file, "--ops", "200", "--rounds", "1", "--json",
         ];
@@ -148,9 +169,9 @@ fn every_contender_runs_on_both_backends() {
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
-        let report = json(&output);
-        assert_eq!(names(&report), contenders);
-        for contender in report["contenders"].as_array().unwrap() {
+        let report = parsed(&output);
+        assert_eq!(names(&report), all);
+        for contender in contenders(&report) {
             if let Some(engine) = contender["rounds"][0].get("engine") {
                 assert_eq!(engine["backend"], backend);
             }
@@ -161,7 +182,7 @@ fn every_contender_runs_on_both_backends() {
         } else {
             "uring"
         };
-        if contenders.contains(&other) {
+        if all.contains(&other) {
             let note = format!("`{other}` ran on {backend}");
             assert!(
                 report["notes"].to_string().contains(&note),
@@ -178,48 +199,37 @@ fn every_contender_runs_on_both_backends() {
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
-        let report = json(&output);
+        let report = parsed(&output);
         // Four blocks, on one and two threads.
         let want: Vec<&str> = CACHED.into_iter().cycle().take(8 * CACHED.len()).collect();
         assert_eq!(names(&report), want);
-        let last = report["contenders"].as_array().unwrap().last().unwrap();
-        assert_eq!(
-            (&last["block"], &last["threads"]),
-            (&(1 << 20).into(), &2.into())
-        );
-        assert_eq!(
-            report["ratios"].as_object().unwrap().len(),
-            0,
-            "one round, no ratio"
-        );
+        let last = report["cells"].as_array().unwrap().last().unwrap();
+        assert_eq!(last["parameters"], json!({"block": 1 << 20, "threads": 2}));
+        assert_eq!(last["ratios"], json!({}), "one round, no ratio");
     }
 }
 
 #[test]
-fn ratios_of_cells_are_keyed_by_block_and_threads() {
+fn cells_are_named_by_block_and_threads() {
     let dir = directory();
     let args = "cached --size 8M --ops 500 --block 512,4K --threads 2 \
                 --contenders pread,nowait-future --json";
     let args: Vec<&str> = args.split_whitespace().collect();
-    let report = json(&nowait(dir.path(), &args).output().unwrap());
-    let keys: Vec<&String> = report["ratios"].as_object().unwrap().keys().collect();
-    assert_eq!(
-        keys,
-        [
-            "pread/nowait-future@512x2",
-            "nowait-future/pread@512x2",
-            "pread/nowait-future@4096x2",
-            "nowait-future/pread@4096x2",
-        ]
-    );
+    let report = parsed(&nowait(dir.path(), &args).output().unwrap());
+    for (i, name) in ["512x2", "4096x2"].into_iter().enumerate() {
+        let cell = &report["cells"][i];
+        assert_eq!(cell["name"], name);
+        let ratios = cell["ratios"].as_object().unwrap();
+        assert_eq!(ratios.keys().collect::<Vec<_>>(), ["nowait-future/pread"]);
+    }
 }
 
 #[test]
 fn without_ratios_it_says_what_they_need() {
     let dir = directory();
     for (contenders, rounds, why) in [
-        ("pread", "9", "No ratios: there is nobody to compare with."),
-        ("pread", "1", "No ratios: there is nobody to compare with."),
+        ("pread", "9", "No ratios: there is one contender."),
+        ("pread", "1", "No ratios: there is one contender."),
         ("pread,preadv2", "2", "No ratios: they need 3 rounds."),
         ("pread,preadv2", "3", "Ratios: median"),
     ] {
@@ -270,7 +280,7 @@ fn an_existing_file_is_only_read() {
         .unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     // Its own size counts, in whole blocks.
-    assert_eq!(json(&output)["settings"]["size"], 100_000 / 4096 * 4096);
+    assert_eq!(parsed(&output)["settings"]["size"], 100_000 / 4096 * 4096);
     let after = fs::metadata(&file).unwrap();
     assert_eq!(before.modified().unwrap(), after.modified().unwrap());
     assert_eq!(fs::read(&file).unwrap(), vec![9u8; 100_000]);
@@ -345,7 +355,7 @@ fn syscalls_prints_doctors_table_with_spread() {
     let args = ["syscalls", "--rounds", "2", "--json"];
     let output = nowait(dir.path(), &args).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let report = json(&output);
+    let report = parsed(&output);
     assert_eq!(report["bench"], "syscalls");
     assert_eq!(
         (&report["rounds"], &report["interrupted"]),
@@ -407,9 +417,9 @@ fn mix_gives_the_figures_of_each_class_for_every_contender() {
     let args: Vec<&str> = args.split_whitespace().collect();
     let output = nowait(dir.path(), &args).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let report = json(&output);
+    let report = parsed(&output);
     assert_eq!(
-        (&report["bench"], names(&report)),
+        (&report["area"], names(&report)),
         (&"mix".into(), MIX.to_vec())
     );
     let settings = &report["settings"];
@@ -428,11 +438,11 @@ fn mix_gives_the_figures_of_each_class_for_every_contender() {
             .map(|class| classes[class]["ops"].clone())
             .to_vec()
     };
-    let contenders = report["contenders"].as_array().unwrap();
-    for contender in contenders {
+    let all: Vec<&Value> = contenders(&report).collect();
+    for contender in &all {
         let name = contender["name"].as_str().unwrap();
         for (i, round) in contender["rounds"].as_array().unwrap().iter().enumerate() {
-            assert_eq!(drawn(contender, i), drawn(&contenders[0], i), "{name}");
+            assert_eq!(drawn(contender, i), drawn(all[0], i), "{name}");
             let classes = round["classes"].as_object().unwrap();
             let ops: f64 = classes.values().map(|class| number(&class["ops"])).sum();
             assert_eq!((ops, &round["ops"]), (400.0, &400.into()), "{name}");
@@ -463,10 +473,11 @@ fn mix_gives_the_figures_of_each_class_for_every_contender() {
             assert!(round["stall_us"]["p99"].is_f64());
         }
     }
-    let ratio = &report["ratios"]["eager-uring/pool"]["classes"]["f1"];
+    let ratio = &report["cells"][0]["ratios"]["eager-uring/pool"];
     for key in ["median", "low95", "high95"] {
-        for figure in [ratio, &ratio["p50"], &ratio["p99"]] {
-            assert!(number(&figure[key]) > 0.0, "{key}");
+        for figure in ["ops_per_s", "lat_us/p50", "lat_us/p99"] {
+            let figure = format!("classes/f1/{figure}");
+            assert!(number(&ratio[&figure][key]) > 0.0, "{figure} {key}");
         }
     }
     for class in ["f1", "f2", "f3"] {
@@ -497,7 +508,8 @@ fn mix_tables_fit_a_terminal_and_a_class_without_weight_is_not_read() {
         "<20us %",
         "hit p99",
         "p99 x pool",
-        "lat (usec): ",
+        "f1, % in",
+        "< 20 us",
     ] {
         assert!(table.contains(word), "no `{word}` in: {table}");
     }
@@ -510,17 +522,15 @@ fn a_mix_that_runs_out_of_file_says_so() {
     let dir = directory();
     let args = "mix --size 3M --ops 4000 --rounds 1 --json --contenders pool";
     let args: Vec<&str> = args.split_whitespace().collect();
-    let report = json(&nowait(dir.path(), &args).output().unwrap());
+    let report = parsed(&nowait(dir.path(), &args).output().unwrap());
     assert!(
         report["notes"].to_string().contains("a larger --size"),
         "{}",
         report["notes"]
     );
     // f3 has 768 KiB, and each block of it was read once.
-    assert_eq!(
-        report["contenders"][0]["rounds"][0]["classes"]["f3"]["ops"],
-        48
-    );
+    let contender = contenders(&report).next().unwrap();
+    assert_eq!(contender["rounds"][0]["classes"]["f3"]["ops"], 48);
 }
 
 #[test]
@@ -572,9 +582,9 @@ fn fio_takes_part_if_asked_and_its_absence_names_the_package() {
     command.args(["--contenders", "fio-psync,pread"]);
     let output = command.output().unwrap();
     if Command::new("fio").arg("--version").output().is_ok() {
-        let report = json(&output);
+        let report = parsed(&output);
         assert_eq!(names(&report), ["fio-psync", "pread"]);
-        let round = &report["contenders"][0]["rounds"][0];
+        let round = &contenders(&report).next().unwrap()["rounds"][0];
         assert_eq!(round["ops"], 200);
         assert!(round["lat_us"]["p99"].as_f64() > Some(0.0));
     } else {
@@ -615,10 +625,11 @@ fn an_interrupt_in_the_middle_prints_what_was_measured() {
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
-    let report = json(&output);
+    let report = parsed(&output);
     assert_eq!(report["interrupted"], true);
     assert_eq!(names(&report)[0], "pread");
-    let rounds = report["contenders"][0]["rounds"].as_array().unwrap();
+    let rounds = &report["cells"][0]["contenders"][0]["rounds"];
+    let rounds = rounds.as_array().unwrap();
     assert!(!rounds.is_empty() && rounds.len() < 1000);
 }
 
@@ -653,11 +664,15 @@ fn hitrate_reads_at_the_rates_asked_for_and_says_where_curves_cross() {
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
-        let report = json(&output);
+        let report = parsed(&output);
         let all = ["always", "never", "ask", "strict", "adaptive"];
         assert_eq!(names(&report), all.repeat(3), "rates once each, rising");
-        for contender in report["contenders"].as_array().unwrap() {
-            let (rate, name) = (&contender["rate"], &contender["name"]);
+        let cells = report["cells"].as_array().unwrap().iter();
+        for (cell, contender) in cells.flat_map(|cell| {
+            let contenders = cell["contenders"].as_array().unwrap().iter();
+            contenders.map(move |contender| (cell, contender))
+        }) {
+            let (rate, name) = (&cell["parameters"]["rate"], &contender["name"]);
             for round in contender["rounds"].as_array().unwrap() {
                 assert_eq!(round["ops"], 1000);
                 assert_eq!(round["engine"]["backend"], backend);
@@ -677,9 +692,11 @@ fn hitrate_reads_at_the_rates_asked_for_and_says_where_curves_cross() {
                 }
             }
         }
-        assert!(report["ratios"]["adaptive/always@4096-random-30"]["median"].is_f64());
-        assert_eq!(report["seed_break_even"], 0.3);
-        let curve = &report["curves"][0];
+        let cell = &report["cells"][1];
+        assert_eq!(cell["name"], "4096-random-30");
+        assert!(cell["ratios"]["adaptive/always"]["ops_per_s"]["median"].is_f64());
+        assert_eq!(report["findings"]["seed_break_even"], 0.3);
+        let curve = &report["findings"]["curves"][0];
         assert_eq!(
             (&curve["block"], &curve["order"]),
             (&4096.into(), &"random".into())
@@ -714,7 +731,7 @@ fn hitrate_tables_fit_and_linear_reads_go_upwards() {
         "hit %",
         "in 2015",
         "at most",
-        "cross",
+        "beats asking from",
     ] {
         assert!(table.contains(words), "{words}: {table}");
     }
@@ -770,7 +787,7 @@ fn aio_runs_its_jobs_with_and_without_the_drop_in() {
     command.env("NOWAIT_AIO_STATS", &stats);
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let report = json(&output);
+    let report = parsed(&output);
     assert_eq!(report["bench"], "aio");
     let all = report["rows"].as_array().unwrap();
     let names: Vec<&str> = all.iter().map(|r| r["row"].as_str().unwrap()).collect();

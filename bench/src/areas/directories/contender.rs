@@ -134,7 +134,12 @@ fn word(name: Name) -> String {
 }
 
 impl Contender {
-    /// Whether it is a program of somebody else.
+    /// True for nowait.
+    pub fn is_ours(&self) -> bool {
+        matches!(self.who, Who::Own(way, _) if way != Way::Getdents)
+    }
+
+    /// True for the programs that are not ours.
     pub fn is_program(&self) -> bool {
         matches!(self.who, Who::Program(..))
     }

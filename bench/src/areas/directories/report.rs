@@ -1,7 +1,5 @@
-//! What `bench dir` prints: its JSON (the shape is in the verb's help), a table for each number of
-//! files, and charts.
-
-use std::fmt::Write as _;
+//! The results: a table for each number of files, the time against the number of files, and where the
+//! reads of a slow disk went.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -12,24 +10,33 @@ use super::contender::Contender;
 use super::inside::Said;
 use crate::harness::machine::Machine;
 use crate::harness::plot::{Axis, Chart, Line, Stroke};
-use crate::harness::ratio::{self, Ratio};
-use crate::harness::report::{Paint, remark};
-use crate::harness::round::{Round, median};
-use crate::harness::sign_test::middle;
-use crate::harness::usage::Usage;
+use crate::harness::run::{Cell, Run};
+use crate::harness::table::{Column, Table};
 use nowait_cli::problem::Problem;
+
+/// The figures whose ratios are taken.
+const COMPARED: [&str; 3] = ["files_per_s", "seconds", "cpu_s"];
+
+/// The columns of the tables.
+const COLUMNS: [Column; 6] = [
+    Column::Median("ms", "seconds", 1e3),
+    Column::Range("seconds", 1e3),
+    Column::Median("CPU ms", "cpu_s", 1e3),
+    Column::Whole("reads", "reads"),
+    Column::Median("MiB", "peak_kib", 1.0 / 1024.0),
+    Column::Ratio("", "files_per_s"),
+];
 
 /// One turn of a contender.
 #[derive(Clone, Debug, Serialize)]
 pub struct Turn {
-    pub seconds: f64,
+    seconds: f64,
+    files_per_s: f64,
     cpu_s: f64,
     #[serde(flatten)]
     disk: Option<Disk>,
     #[serde(flatten)]
     said: Option<Said>,
-    #[serde(skip)]
-    used: Usage,
 }
 
 /// What was asked of a slow disk.
@@ -63,10 +70,10 @@ impl Turn {
         }
         Ok(Turn {
             seconds: ended.seconds,
+            files_per_s: files as f64 / ended.seconds.max(1e-9),
             cpu_s: ended.used.cpu(),
             disk: log.map(Disk::of),
             said,
-            used: ended.used,
         })
     }
 }
@@ -92,24 +99,48 @@ impl Disk {
 }
 
 /// The turns of all contenders in one directory.
-pub struct Table {
+pub struct Directory {
     pub files: u64,
     rows: Vec<(Contender, Vec<Turn>)>,
 }
 
-impl Table {
-    pub fn new(files: u64, contenders: &[Contender]) -> Table {
-        Table {
+impl Directory {
+    pub fn new(files: u64, contenders: &[Contender]) -> Directory {
+        Directory {
             files,
             rows: contenders.iter().map(|c| (c.clone(), Vec::new())).collect(),
         }
     }
 
-    /// Takes a contender's next turn. Says how many it has now.
-    pub fn take(&mut self, contender: usize, turn: Turn) -> usize {
+    /// Adds a contender's next turn. Returns the number of its turns.
+    pub fn add(&mut self, contender: usize, turn: Turn) -> usize {
         let turns = &mut self.rows[contender].1;
         turns.push(turn);
         turns.len()
+    }
+
+    /// The results of the directory, and the fastest program: the base of the ratios.
+    fn results(&self) -> (Cell, String) {
+        let mut cell = Cell {
+            name: self.files.to_string(),
+            ..Cell::default()
+        };
+        for (contender, turns) in &self.rows {
+            cell.add(&contender.name, contender.is_ours(), turns);
+        }
+        let rate = |name: &str| cell.contender(name)?.figure("files_per_s");
+        let programs = self.rows.iter().map(|(contender, _)| contender);
+        let fastest = programs
+            .filter(|contender| contender.is_program())
+            .filter_map(|contender| Some((rate(&contender.name)?, &contender.name)))
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .map(|(_, name)| name.clone());
+        if let Value::Object(parameters) = json!({"files": self.files, "best": fastest}) {
+            cell.parameters = parameters;
+        }
+        let best = fastest.unwrap_or_default();
+        cell.compare(&COMPARED, &[best.clone(), "getdents+stat".into()]);
+        (cell, best)
     }
 }
 
@@ -137,335 +168,99 @@ impl Seeks {
             points: reads().step_by(one_in).map(point).collect(),
         }
     }
-}
 
-/// All that came of the bench.
-#[derive(Serialize)]
-pub struct Report {
-    bench: &'static str,
-    version: &'static str,
-    machine: Machine,
-    settings: Value,
-    interrupted: bool,
-    notes: Vec<String>,
-    tables: Vec<Shown>,
-}
-
-/// One directory.
-#[derive(Serialize)]
-struct Shown {
-    files: u64,
-    /// The fastest of the others' programs.
-    best: Option<String>,
-    contenders: Vec<Row>,
-    ratios: Map<String, Value>,
-}
-
-#[derive(Serialize)]
-struct Row {
-    name: String,
-    rounds: Vec<Turn>,
-    median: Value,
-    spread: Value,
-    #[serde(skip)]
-    beside: Option<Ratio>,
-    #[serde(skip)]
-    stroke: Stroke,
-}
-
-impl Shown {
-    fn new(table: Table) -> Option<Shown> {
-        let Table { files, mut rows } = table;
-        rows.retain(|(_, turns)| !turns.is_empty());
-        let seconds = |turns: &[Turn]| {
-            let mut all: Vec<f64> = turns.iter().map(|turn| turn.seconds).collect();
-            middle(&mut all)
-        };
-        let best = rows
-            .iter()
-            .enumerate()
-            .filter(|(_, (contender, _))| contender.is_program())
-            .min_by(|(_, a), (_, b)| seconds(&a.1).total_cmp(&seconds(&b.1)))
-            .map(|(i, _)| i);
-        let rounds: Vec<Vec<Round>> = rows
-            .iter()
-            .map(|(_, turns)| {
-                turns
-                    .iter()
-                    .map(|t| Round::new(files, 0, t.seconds, t.used))
-                    .collect()
-            })
-            .collect();
-        let plain = rows
-            .iter()
-            .position(|(contender, _)| contender.name == "getdents+stat");
-        let mut ratios = Map::new();
-        for base in [best, plain].into_iter().flatten() {
-            for i in (0..rows.len()).filter(|&i| i != base) {
-                let key = format!("{}/{}", rows[i].0.name, rows[base].0.name);
-                if let Some(ratio) = Ratio::of(&rounds[i], &rounds[base]) {
-                    ratios.insert(key, json!(ratio));
-                }
-            }
-        }
-        let name = best.map(|best| rows[best].0.name.clone());
-        // One that is alone does not stand beside itself.
-        let beside = best.filter(|_| rows.len() > 1);
-        let contenders: Vec<Row> = rows
-            .into_iter()
-            .zip(&rounds)
-            .map(|((contender, turns), own)| Row {
-                beside: beside.and_then(|best| Ratio::of(own, &rounds[best])),
-                ..Row::new(&contender, turns)
-            })
-            .collect();
-        (!contenders.is_empty()).then_some(Shown {
-            files,
-            best: name,
-            contenders,
-            ratios,
-        })
-    }
-}
-
-impl Shown {
-    /// Whether there is a program to stand beside, and somebody who does.
-    fn has_rivals(&self) -> bool {
-        self.best.is_some() && self.contenders.len() > 1
-    }
-}
-
-impl Row {
-    fn new(contender: &Contender, turns: Vec<Turn>) -> Row {
-        let values: Vec<Value> = turns.iter().map(|turn| json!(turn)).collect();
-        let seconds = || turns.iter().map(|turn| turn.seconds);
-        Row {
-            name: contender.name.clone(),
-            median: median(&values),
-            spread: json!({"seconds": {
-                "min": seconds().fold(f64::INFINITY, f64::min),
-                "max": seconds().fold(0.0, f64::max),
-            }}),
-            stroke: contender.stroke(),
-            beside: None,
-            rounds: turns,
-        }
-    }
-
-    fn figure(&self, key: &str) -> Option<f64> {
-        self.median[key].as_f64()
-    }
-}
-
-impl Report {
-    /// Of all that was measured; `None` if no turn has ended.
-    pub fn new(
-        machine: Machine,
-        settings: Value,
-        interrupted: bool,
-        tables: Vec<Table>,
-    ) -> Option<Report> {
-        let tables: Vec<Shown> = tables.into_iter().filter_map(Shown::new).collect();
-        (!tables.is_empty()).then_some(Report {
-            bench: "dir",
-            version: env!("CARGO_PKG_VERSION"),
-            machine,
-            settings,
-            interrupted,
-            notes: Vec::new(),
-            tables,
-        })
-    }
-
-    /// The same, with what a reader should know.
-    pub fn with_notes(self, notes: Vec<String>) -> Report {
-        Report { notes, ..self }
-    }
-
-    /// For people.
-    pub fn text(&self, paint: Paint) -> String {
-        let mut text = format!(
-            "nowait-bench {} dir on {}\n{}\n",
-            self.version,
-            self.machine,
-            self.circumstances()
-        );
-        let mut coverage = None;
-        for table in &self.tables {
-            let beside = match &table.best {
-                Some(best) => format!("beside {best}"),
-                None => String::new(),
-            };
-            let head = format!(
-                "\n{:<28}{:>9}{:>15}{:>22}{:>9}{:>9}{:>9}",
-                format!("{} files", table.files),
-                "s",
-                "min-max",
-                beside,
-                "cpu s",
-                "reads",
-                "peak M"
-            );
-            let _ = writeln!(text, "{}", paint.bold(head.trim_end()));
-            for row in &table.contenders {
-                coverage = coverage.or(row.beside.as_ref().map(|ratio| ratio.coverage));
-                let _ = writeln!(text, "{}", line(row).trim_end());
-            }
-        }
-        let _ = match coverage {
-            Some(coverage) => writeln!(
-                text,
-                "\nbeside: times as fast; the range holds the true median with {:.0} %{}.",
-                100.0 * coverage,
-                if coverage < 0.95 {
-                    " (95 %: --rounds 6)"
-                } else {
-                    ""
-                }
-            ),
-            None => writeln!(
-                text,
-                "\n{}",
-                ratio::none(self.tables.iter().any(Shown::has_rivals))
-            ),
-        };
-        for note in &self.notes {
-            remark(&mut text, paint, note);
-        }
-        if self.interrupted {
-            remark(&mut text, paint, "interrupted; this is what was measured");
-        }
-        text
-    }
-
-    fn circumstances(&self) -> String {
-        let cache = self.settings["cache"].as_str().unwrap_or_default();
-        let xattr = match self.settings["xattr"].as_bool() {
-            Some(true) => ", with extended attributes",
-            _ => "",
-        };
-        format!(
-            "{}{cache}{xattr}",
-            self.disk().map_or(String::new(), |disk| disk + "; ")
-        )
-    }
-
-    /// The slow disk in words.
-    fn disk(&self) -> Option<String> {
-        let disk = &self.settings["slow_disk"];
-        let ms = |key: &str| disk[key].as_f64().map(|us| us / 1e3);
-        let latency = ms("latency_us")?;
-        let seek = match ms("seek_us") {
-            Some(seek) if seek > 0.0 => format!(", {seek} ms more for a seek"),
-            _ => String::new(),
-        };
-        Some(format!(
-            "a slow disk: {latency} ms a request{seek}, {} at once",
-            disk["queue"]
-        ))
-    }
-
-    /// Time against the number of files, and where the reads went.
-    pub fn charts(&self, seeks: &[Seeks]) -> Vec<(String, Chart)> {
-        let subtitle = match self.disk() {
-            Some(disk) => {
-                let filesystem = self.machine.filesystem.unwrap_or_default();
-                format!("{} cores, {filesystem}; {disk}", self.machine.cores)
-            }
-            None => self.machine.to_string(),
-        };
-        let mut charts = Vec::new();
-        if self.tables.len() > 1 {
-            charts.push(("dir".into(), self.times(&subtitle)));
-        }
-        let most = self.tables.last().map_or(0, |table| table.files);
-        for Seeks { name, points } in seeks {
-            let chart = Chart {
-                title: format!("{name}: where its reads went, {most} files"),
-                subtitle: subtitle.clone(),
-                x: Axis {
-                    label: "s from the first read".into(),
-                    log: false,
-                },
-                y: Axis {
-                    label: "offset on the disk, MiB".into(),
-                    log: false,
-                },
-                lines: vec![Line {
-                    name: "reads".into(),
-                    points: points.clone(),
-                    stroke: Stroke::Dots,
-                }],
-                marks: Vec::new(),
-            };
-            charts.push((format!("dir-seeks-{}", name.replace('+', "-")), chart));
-        }
-        charts
-    }
-
-    fn times(&self, subtitle: &str) -> Chart {
-        let all = &self.tables[0].contenders;
-        let lines = all.iter().map(|row| Line {
-            name: match row.stroke {
-                Stroke::Dashed => format!("{} (dashed)", row.name),
-                _ => row.name.clone(),
-            },
-            points: self
-                .tables
-                .iter()
-                .filter_map(|table| {
-                    let same = table
-                        .contenders
-                        .iter()
-                        .find(|other| other.name == row.name)?;
-                    Some((table.files as f64, same.figure("seconds")?))
-                })
-                .collect(),
-            stroke: row.stroke,
-        });
+    /// The offset of each read against time.
+    fn chart(&self, files: u64, subtitle: &str) -> Chart {
         Chart {
-            title: "List a directory and ask about every entry".into(),
+            name: format!("dir-seeks-{}", self.name.replace('+', "-")),
+            title: format!("{}: where its reads went, {files} files", self.name),
             subtitle: subtitle.into(),
             x: Axis {
-                label: "files".into(),
-                log: true,
+                label: "s from the first read".into(),
+                log: false,
             },
             y: Axis {
-                label: "s".into(),
-                log: true,
+                label: "offset on the disk, MiB".into(),
+                log: false,
             },
-            lines: lines.collect(),
+            lines: vec![Line {
+                name: "reads".into(),
+                points: self.points.clone(),
+                stroke: Stroke::Dots,
+            }],
             marks: Vec::new(),
         }
     }
 }
 
-fn line(row: &Row) -> String {
-    let beside = row.beside.as_ref().map(|ratio| {
-        let ops = &ratio.ops;
-        format!("{:.2} ({:.2}-{:.2})", ops.median, ops.low95, ops.high95)
-    });
-    let spread = &row.spread["seconds"];
-    let range = ["min", "max"].map(|key| spread[key].as_f64().map_or("-".into(), digits));
-    let whole = |x: Option<f64>| x.map_or(String::new(), |x| format!("{x:.0}"));
-    format!(
-        "{:<28}{:>9}{:>15}{:>22}{:>9}{:>9}{:>9}",
-        row.name,
-        row.figure("seconds").map_or("-".into(), digits),
-        range.join("-"),
-        beside.unwrap_or_default(),
-        row.figure("cpu_s").map_or("-".into(), digits),
-        whole(row.figure("reads")),
-        whole(row.figure("peak_kib").map(|kib| kib / 1024.0)),
-    )
+/// The results of all directories.
+pub fn run(
+    machine: Machine,
+    settings: Map<String, Value>,
+    directories: &[Directory],
+    seeks: &[Seeks],
+) -> Run {
+    let subtitle = match settings["disk"].as_str() {
+        Some(disk) => {
+            let filesystem = machine.filesystem.as_deref().unwrap_or_default();
+            format!("{} cores, {filesystem}; {disk}", machine.cores)
+        }
+        None => machine.to_string(),
+    };
+    let mut run = Run::new("dir", machine, Value::Object(settings));
+    for directory in directories {
+        let (cell, best) = directory.results();
+        if !cell.contenders.is_empty() {
+            let title = format!("{} files", directory.files);
+            run.tables
+                .push(Table::of(&title, &cell, &best, "", &COLUMNS));
+            run.cells.push(cell);
+        }
+    }
+    if run.cells.len() > 1 {
+        run.charts
+            .push(times(&run.cells, &directories[0], &subtitle));
+    }
+    let most = directories.last().map_or(0, |directory| directory.files);
+    run.charts
+        .extend(seeks.iter().map(|seeks| seeks.chart(most, &subtitle)));
+    run
 }
 
-/// Seconds, with three digits that count, and no more than milliseconds.
-fn digits(seconds: f64) -> String {
-    match seconds {
-        s if s < 9.9995 => format!("{s:.3}"),
-        s if s < 99.95 => format!("{s:.1}"),
-        s => format!("{s:.0}"),
+/// The time against the number of files.
+fn times(cells: &[Cell], directory: &Directory, subtitle: &str) -> Chart {
+    let line = |contender: &Contender| Line {
+        name: match contender.stroke() {
+            Stroke::Dashed => format!("{} (dashed)", contender.name),
+            _ => contender.name.clone(),
+        },
+        points: cells
+            .iter()
+            .filter_map(|cell| {
+                let seconds = cell.contender(&contender.name)?.figure("seconds")?;
+                Some((cell.parameters["files"].as_f64()?, seconds))
+            })
+            .collect(),
+        stroke: contender.stroke(),
+    };
+    Chart {
+        name: "dir".into(),
+        title: "List a directory and ask about every entry".into(),
+        subtitle: subtitle.into(),
+        x: Axis {
+            label: "files".into(),
+            log: true,
+        },
+        y: Axis {
+            label: "s".into(),
+            log: true,
+        },
+        lines: directory
+            .rows
+            .iter()
+            .map(|(contender, _)| line(contender))
+            .collect(),
+        marks: Vec::new(),
     }
 }
 

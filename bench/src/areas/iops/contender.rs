@@ -72,6 +72,11 @@ impl Name {
         }
     }
 
+    /// True for nowait.
+    pub fn is_ours(self) -> bool {
+        self.kind().is_some()
+    }
+
     /// Whether completions are polled for.
     pub fn polled(self) -> bool {
         matches!(

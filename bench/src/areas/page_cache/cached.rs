@@ -10,8 +10,8 @@ use crate::harness::cache::Cache;
 use crate::harness::contender::{Cell, Contender, Fit, Label, Way, once_each};
 use crate::harness::offsets::Order;
 use crate::harness::plan::Plan;
-use crate::harness::report::Table;
 use crate::harness::settings::{Common, check_blocks};
+use crate::harness::view::View;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
 
@@ -114,6 +114,7 @@ impl Args {
             for threads in once_each(&self.threads) {
                 let contenders = names.iter().map(|name| Contender {
                     name: name.word(),
+                    ours: !matches!(name, Name::Pread | Name::Preadv2),
                     way: name.way(),
                 });
                 cells.push(Cell {
@@ -139,8 +140,8 @@ impl Args {
             timed: 64,
             cells,
             bases: &["pread"],
-            tables: &[Table::MEMORY],
-            drawing: None,
+            views: &[View::MEMORY],
+            charts: None,
             notes: Vec::new(),
         })
     }

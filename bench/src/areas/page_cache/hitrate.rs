@@ -1,7 +1,7 @@
 //! `nowait-bench hitrate`: what a read costs at each hit rate: trying the page cache always, never,
 //! after asking for residency, in strict mode, and as the library decides by itself.
 //!
-//! # What its JSON has beyond that of every bench (keys may be added)
+//! # The keys of `findings` in its JSON (keys may be added)
 //! ```text
 //! "break_even": f | null,             hit rate from which trying pays, by doctor's costs of this
 //!                                     machine (one read at a time)
@@ -13,14 +13,12 @@
 //!             "adaptive": [{"rate", "better", "time", "low95", "high95", "cpu"}],
 //!             "turn_over": {"to_misses", "to_hits", "of"} | null}]
 //! ```
-//! `adaptive` is adaptive's time per read in that of the better of always and never (`better`), at
-//! each rate: the median of the ratios within rounds, and its range; `cpu` is the median of their
-//! processor time per read. `turn_over` says after how
-//! many reads adaptive decides like the better way (9 of 10 in a window of 100) when a file's hit
-//! rate falls from 100 % to 0, and rises again; null: not within `of` reads. Contenders have
-//! `block`, `order` and `rate` in percent; keys of ratios end in `@BLOCK-ORDER-RATE`.
+//! `adaptive` is adaptive's time per read divided by that of the better of always and never
+//! (`better`), at each rate: the median of the ratios within rounds, and its range. `cpu` is the median
+//! of the ratios of processor time. `turn_over` is the number of reads after which adaptive decides
+//! like the better of the two (9 of 10 decisions in a window of 100) when the hit rate of a file falls
+//! from 100 % to 0, and rises again; null: not within `of` reads.
 
-use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
@@ -34,14 +32,15 @@ use super::turnover::{self, Better, TurnOver};
 use crate::contenders::future::{self, Asked};
 use crate::harness::cache::Cache;
 use crate::harness::contender::{Cell, Contender, Fit, Label, Way, once_each};
+use crate::harness::interval::{Interval, middle};
 use crate::harness::offsets;
 use crate::harness::plan::{Measured, Plan, measure};
-use crate::harness::plot::{Axis, Chart, Line, Mark, Stroke, Svg};
-use crate::harness::ratio::Ratio;
-use crate::harness::report::Table;
+use crate::harness::plot::{Axis, Chart, Line, Mark, Stroke};
 use crate::harness::round::Round;
+use crate::harness::run::FEWEST;
 use crate::harness::settings::{Common, backend, check_blocks};
-use crate::harness::sign_test::middle;
+use crate::harness::table::{Entry, Table};
+use crate::harness::view::View;
 use nowait_cli::doctor::{self, BreakEven, SEED_BREAK_EVEN};
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
@@ -89,9 +88,6 @@ pub struct Args {
     /// What carries what the caller does not do: uring or threads [default: as a program gets it]
     #[arg(long, value_parser = backend)]
     backend: Option<Backend>,
-
-    #[command(flatten)]
-    svg: Svg,
 }
 
 /// The order of a turn's reads.
@@ -127,11 +123,10 @@ table of each hit rate come the rates at which curves cross, how far adaptive is
 always and never, and after how many reads it follows a file that turns from hits to misses and back.
 Ctrl-C ends a bench and prints what it has; a second one ends it at once.
 
-JSON (--json): as every bench with contenders (see `nowait-bench cached --help`), which here have
-\"block\", \"order\" and \"rate\", by which ratios are named (\"A/B@4096-random-30\"); and \"break_even\", \"ask_first_break_even\", \"seed_break_even\",
-\"curves\": [{\"block\", \"order\", \"always_never\": [rates], \"ask_always\": [rates], \"adaptive\":
-[{\"rate\", \"better\", \"time\", \"low95\", \"high95\", \"cpu\"}], \"turn_over\": {\"to_misses\",
-\"to_hits\", \"of\"} | null}].
+JSON (--json): as of every area (nowait-bench --help); the cells' parameters are \"block\", \"order\" and
+\"rate\", and \"findings\" has \"break_even\", \"ask_first_break_even\", \"seed_break_even\", and \"curves\":
+[{\"block\", \"order\", \"always_never\": [rates], \"ask_always\": [rates], \"adaptive\": [{\"rate\",
+\"better\", \"time\", \"low95\", \"high95\", \"cpu\"}], \"turn_over\": {\"to_misses\", \"to_hits\", \"of\"} | null}].
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
@@ -218,6 +213,7 @@ impl Args {
                 };
                 let contenders = names.iter().map(|name| Contender {
                     name: name.word(),
+                    ours: true,
                     way: way(name),
                 });
                 cells.push(Cell {
@@ -244,8 +240,8 @@ impl Args {
             timed: 1,
             cells,
             bases: &["always"],
-            drawing: None,
-            tables: &[Table::EACH],
+            charts: None,
+            views: &[View::EACH],
             notes,
         })
     }
@@ -265,10 +261,9 @@ impl Args {
     }
 }
 
-/// The bench, from its files to its report.
+/// Measures all hit rates and prints the results.
 pub fn run(args: &Args) -> Result<ExitCode, Problem> {
-    args.svg.prepare().map_err(Problem::Failed)?;
-    let mut measured = measure(args.plan()?)?;
+    let measured = measure(args.plan()?)?;
     let costs = doctor::Bench::prepare(&measured.files.paths[0]).map(|bench| bench.costs().1);
     let costs = costs.map_err(Problem::Failed)?;
     let mut curves = Vec::new();
@@ -277,26 +272,95 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
         if !measured.stop.asked() {
             found.turn_over = found.turn_over(args, &measured)?;
         }
-        let name = format!("hitrate-{block}-{}", order.word());
-        let chart = found.chart(&measured, costs);
-        if let Some(path) = args.svg.draw(&name, &chart).map_err(Problem::Failed)? {
-            let note = format!("drawn: {}", path.display());
-            measured.plan.notes.push(note);
-        }
-        curves.push(found);
+        curves.push((found.chart(&measured, costs), found));
     }
-    let mut text = said_of(costs);
-    curves.iter().for_each(|found| found.say(&mut text));
-    let findings = Map::from_iter([
+    let mut run = measured.into_run();
+    run.tables.push(summary(costs, &curves));
+    run.findings = Map::from_iter([
         ("break_even".to_owned(), json!(costs.trying)),
         ("ask_first_break_even".to_owned(), json!(costs.asking)),
         ("seed_break_even".to_owned(), json!(SEED_BREAK_EVEN)),
         (
             "curves".to_owned(),
-            curves.iter().map(Found::json).collect::<Value>(),
+            curves.iter().map(|(_, found)| found.json()).collect(),
         ),
     ]);
-    measured.conclude(findings, text)
+    run.charts = curves.into_iter().map(|(chart, _)| chart).collect();
+    args.common.output.finish(run)
+}
+
+/// The hit rates from which trying the page cache pays, and from which it beats asking for residency
+/// first; the ratio of adaptive's time to that of the better of always and never; the number of reads
+/// after which adaptive follows a file that turns to misses and back to hits.
+fn summary(costs: BreakEven, curves: &[(Chart, Found)]) -> Table {
+    let percent = |rate: f64| format!("{rate:.0} %");
+    let computed = |rate: Option<f64>| rate.map_or("-".into(), |rate| percent(100.0 * rate));
+    let mut rows = vec![
+        vec![
+            "computed, one read at a time".into(),
+            computed(costs.trying).into(),
+            computed(costs.asking).into(),
+        ],
+        vec![
+            "the kernel list in 2015".into(),
+            "-".into(),
+            percent(100.0 * SEED_BREAK_EVEN).into(),
+        ],
+    ];
+    for (_, found) in curves {
+        let crossing = |one, other| -> Entry {
+            let all = found.crossings(one, other).into_iter();
+            let all: Vec<String> = all.map(percent).collect();
+            match all.is_empty() {
+                true => "no crossing".into(),
+                false => all.join(", ").into(),
+            }
+        };
+        let worst = found.worst().map_or(Entry::default(), |worst| {
+            let ratio = Interval {
+                median: worst.time,
+                low95: worst.low95,
+                high95: worst.high95,
+            };
+            let Entry { text, verdict } = Entry::ratio(Some(ratio), false);
+            Entry {
+                text: format!("{text} at {} %", worst.rate),
+                verdict,
+            }
+        });
+        let after = |reads: Option<u64>| match (reads, found.turn_over) {
+            (Some(reads), _) => reads.to_string(),
+            (None, Some(turn)) => format!("> {}", turn.of),
+            (None, None) => "-".into(),
+        };
+        let turn = |pick: fn(TurnOver) -> Option<u64>| -> Entry {
+            after(found.turn_over.and_then(pick)).into()
+        };
+        rows.push(vec![
+            format!("{} {}", found.block, found.order.word()).into(),
+            crossing("always", "never"),
+            crossing("ask", "always"),
+            worst,
+            turn(|turn| turn.to_misses),
+            turn(|turn| turn.to_hits),
+        ]);
+    }
+    let columns = [
+        "",
+        "try from",
+        "beats asking from",
+        "adaptive x better, at most",
+        "to misses",
+        "to hits",
+    ];
+    rows.iter_mut()
+        .for_each(|row| row.resize(columns.len(), Entry::default()));
+    Table {
+        title: "break-even".into(),
+        columns: columns.map(str::to_owned).into(),
+        rows,
+        ..Table::default()
+    }
 }
 
 /// What was found for one block size in one order.
@@ -409,44 +473,6 @@ impl Found {
         })
     }
 
-    /// For people.
-    fn say(&self, text: &mut String) {
-        let _ = writeln!(text, "\n{} {}", self.block, self.order.word());
-        for (one, other) in [("always", "never"), ("ask", "always")] {
-            if self.curve(one).is_some() && self.curve(other).is_some() {
-                let at: Vec<String> = self
-                    .crossings(one, other)
-                    .iter()
-                    .map(|rate| format!("{rate:.0} %"))
-                    .collect();
-                let _ = match at.as_slice() {
-                    [] => writeln!(text, "  {one} and {other} do not cross"),
-                    all => writeln!(text, "  {one} and {other} cross at {}", all.join(", ")),
-                };
-            }
-        }
-        if let Some(worst) = self.worst() {
-            let _ = writeln!(
-                text,
-                "  adaptive takes at most {:.2} ({:.2}-{:.2}) times as long as the better of always \
-                 and never\n  (at {} % hits, where that is {}; with {:.2} times its processor time)",
-                worst.time, worst.low95, worst.high95, worst.rate, worst.better, worst.cpu,
-            );
-        }
-        if let Some(turn) = self.turn_over {
-            let after = |reads: Option<u64>| match reads {
-                Some(reads) => format!("after {reads} reads"),
-                None => format!("not within {} reads", turn.of),
-            };
-            let _ = writeln!(
-                text,
-                "  adaptive follows a file that turns from hits to misses {}, and back {}",
-                after(turn.to_misses),
-                after(turn.to_hits),
-            );
-        }
-    }
-
     fn chart(&self, measured: &Measured<'_>, costs: BreakEven) -> Chart {
         let percent = |rate: f64, what: &str| Mark {
             at: 100.0 * rate,
@@ -468,6 +494,7 @@ impl Found {
         }
         let common = measured.plan.common;
         Chart {
+            name: format!("hitrate-{}-{}", self.block, self.order.word()),
             title: format!("Time per read, {} {}", self.block, self.order.word()),
             subtitle: format!(
                 "callers {}, depth {}, rounds {}, {}",
@@ -512,10 +539,17 @@ fn beside<'r>(rate: u32, rounds: impl Fn(&str) -> Option<&'r [Round]>) -> Option
     } else {
         never
     };
-    // Of rates: the better's in adaptive's is adaptive's time in the better's.
     let adaptive = rounds(Name::Adaptive.word())?;
-    let time = Ratio::of(rounds(better)?, adaptive)?.ops;
-    let cpu = Ratio::of(adaptive, rounds(better)?)?.cpu;
+    let adaptive_in = |figure: fn(&Round) -> f64| -> Option<Interval> {
+        let better = rounds(better)?;
+        let each = adaptive.iter().zip(better);
+        let mut each: Vec<f64> = each
+            .map(|(a, b)| figure(a) / figure(b).max(1e-12))
+            .collect();
+        (each.len() >= FEWEST).then(|| Interval::of(&mut each))
+    };
+    let time = adaptive_in(|round| round.us_per_op)?;
+    let cpu = adaptive_in(|round| round.cpu_us_per_op)?;
     Some(Beside {
         rate,
         better,
@@ -524,19 +558,4 @@ fn beside<'r>(rate: u32, rounds: impl Fn(&str) -> Option<&'r [Round]>) -> Option
         high95: time.high95,
         cpu: cpu.median,
     })
-}
-
-/// The break-evens, for people.
-fn said_of(costs: BreakEven) -> String {
-    let shown = |rate: Option<f64>| match rate {
-        Some(rate) => format!("{:.0} %", 100.0 * rate),
-        None => "not known".to_owned(),
-    };
-    format!(
-        "\nBy doctor's costs of this machine, one read at a time, trying pays from a hit rate of \
-         {}; it\nbeats asking first from {} ({} on the kernel list in 2015).\n",
-        shown(costs.trying),
-        shown(costs.asking),
-        shown(Some(SEED_BREAK_EVEN)),
-    )
 }

@@ -13,8 +13,8 @@ use crate::harness::cache::Cache;
 use crate::harness::contender::{Cell, Contender, Fit, Label, Way, once_each};
 use crate::harness::offsets::Order;
 use crate::harness::plan::Plan;
-use crate::harness::report::Table;
 use crate::harness::settings::{Common, check_blocks};
+use crate::harness::view::View;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
 
@@ -94,6 +94,13 @@ impl Name {
         }
     }
 
+    fn is_ours(self) -> bool {
+        matches!(
+            self,
+            Name::Threads | Name::Uring | Name::Nowait | Name::NowaitStrict | Name::Local
+        )
+    }
+
     fn asked(self) -> Asked {
         match self {
             Name::Threads => Asked {
@@ -162,6 +169,7 @@ impl Args {
             }
             contenders.push(Contender {
                 name: name.word(),
+                ours: name.is_ours(),
                 way: name.way(),
             });
         }
@@ -183,8 +191,8 @@ impl Args {
                 state: None,
             }],
             bases: &["preadv", "pread"],
-            tables: &[Table::DEVICE, Table::TIMES],
-            drawing: None,
+            views: &[View::DEVICE, View::TIMES],
+            charts: None,
             notes,
         })
     }

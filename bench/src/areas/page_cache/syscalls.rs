@@ -22,9 +22,10 @@ use std::process::ExitCode;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::harness::interval::middle;
 use crate::harness::machine::Machine;
-use crate::harness::report::{Paint, print, remark};
-use crate::harness::sign_test::middle;
+use crate::harness::print::print;
+use crate::harness::text::{Paint, remark};
 use nowait_cli::doctor::{self, BreakEven, CostTable, SEED_BREAK_EVEN};
 use nowait_cli::problem::{INTERRUPTED, Problem};
 use nowait_cli::progress::Progress;

@@ -10,10 +10,10 @@ use super::cell::{Cell, Outcome, Paid, Place, Strict, Tally, Turn, Way};
 use super::pressure::Pressure;
 use super::share::{Count, Share};
 use crate::harness::delay::Delay;
+use crate::harness::interval::middle;
 use crate::harness::machine::Machine;
 use crate::harness::plot::{Axis, Chart, Line, Stroke};
-use crate::harness::report::{Paint, remark, wrapped};
-use crate::harness::sign_test::middle;
+use crate::harness::text::{Paint, remark, wrapped};
 use nowait_cli::size::Size;
 
 /// All that was measured under one pressure.
@@ -458,6 +458,7 @@ impl Report {
             }
         });
         Chart {
+            name: String::new(),
             title: title.into(),
             subtitle: format!(
                 "{}, {} of file; points at 0 are not shown",

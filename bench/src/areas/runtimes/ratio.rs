@@ -4,7 +4,7 @@
 //! Within a round both have the same places and a machine in the same mood, so each round gives one
 //! ratio.
 
-use crate::harness::sign_test::Interval;
+use crate::harness::interval::Interval;
 
 /// Of A's figures in B's, pair by pair; `None` of none.
 pub fn ratio(a: &[f64], b: &[f64]) -> Option<Interval> {

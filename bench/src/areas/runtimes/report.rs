@@ -34,7 +34,7 @@ use crate::areas::runtimes::peer::Peer;
 use crate::areas::runtimes::ratio::ratio;
 use crate::areas::runtimes::round::Round;
 use crate::areas::runtimes::turn::WORKERS;
-use crate::harness::sign_test::{Interval, middle};
+use crate::harness::interval::{Interval, middle};
 
 /// One cell with all its rounds.
 pub struct Measured {

@@ -3,13 +3,11 @@
 //! The range is the order-statistic interval of the sign test: of `n` sorted figures it leaves out `k`
 //! at each end, as many as keep its coverage at 95 % or more. It assumes nothing about how the figures
 //! are distributed; below 6 of them even the whole range covers less.
-//!
-//! The benches outside of this workspace have this file too, by its path.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A median and its range.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     pub median: f64,
     pub low95: f64,

@@ -1,0 +1,45 @@
+//! The options on output that all areas share, and the end of every measurement.
+
+use std::process::ExitCode;
+
+use nowait_cli::problem::{INTERRUPTED, Problem};
+
+use super::plot::Svg;
+use super::run::Run;
+
+/// The form of the results.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Output {
+    /// Print JSON instead of tables
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    svg: Svg,
+}
+
+impl Output {
+    /// Checks that charts can be written, before time is spent on measuring.
+    pub fn prepare(&self) -> Result<(), Problem> {
+        self.svg.prepare().map_err(Problem::Failed)
+    }
+
+    /// Draws the charts, prints the run and returns the exit code.
+    pub fn finish(&self, mut run: Run) -> Result<ExitCode, Problem> {
+        if run.is_empty() {
+            return Err(Problem::Interrupted);
+        }
+        for chart in std::mem::take(&mut run.charts) {
+            let drawn = self.svg.draw(&chart.name, &chart);
+            if let Some(path) = drawn.map_err(Problem::Failed)? {
+                run.note(format!("drawn: {}", path.display()));
+            }
+            run.charts.push(chart);
+        }
+        run.print(self.json)?;
+        Ok(match run.interrupted {
+            true => ExitCode::from(INTERRUPTED),
+            false => ExitCode::SUCCESS,
+        })
+    }
+}

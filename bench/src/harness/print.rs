@@ -1,0 +1,94 @@
+//! A run on standard output: as JSON, or as text.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use nowait_cli::problem::Problem;
+use serde::Serialize;
+
+use super::run::{FEWEST, Run};
+use super::text::{Paint, remark, wrapped};
+
+/// Prints results on standard output: as JSON, or as the text that is made of them.
+pub fn print(
+    results: &impl Serialize,
+    as_json: bool,
+    text: impl FnOnce(Paint) -> String,
+) -> Result<(), Problem> {
+    let text = match as_json {
+        true => serde_json::to_string_pretty(results).map_err(|e| Problem::of("JSON", e))? + "\n",
+        false => text(Paint::look()),
+    };
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|e| Problem::of("standard output", e)),
+    }
+}
+
+impl Run {
+    /// Prints the run on standard output.
+    ///
+    /// # Errors
+    ///
+    /// If standard output cannot be written. A pipe whose reader has gone is no error.
+    pub fn print(&self, as_json: bool) -> Result<(), Problem> {
+        print(self, as_json, |paint| self.text(paint))
+    }
+
+    /// The run as text.
+    pub fn text(&self, paint: Paint) -> String {
+        let mut text = format!(
+            "nowait-bench {} {} on {}\n",
+            self.version, self.area, self.machine
+        );
+        for key in ["about", "cache"] {
+            if let Some(words) = self.settings.get(key).and_then(|value| value.as_str()) {
+                wrapped(&mut text, 0, words);
+            }
+        }
+        for table in &self.tables {
+            let _ = write!(text, "\n{}", table.text(paint));
+        }
+        text.push('\n');
+        let legend = self.settings.get("legend").and_then(|value| value.as_str());
+        wrapped(&mut text, 0, legend.unwrap_or("Medians over rounds."));
+        wrapped(&mut text, 0, &self.ratios());
+        for cell in &self.cells {
+            for absent in &cell.absent {
+                remark(
+                    &mut text,
+                    paint,
+                    &format!("{}: {}", absent.name, absent.why),
+                );
+            }
+        }
+        for note in &self.notes {
+            remark(&mut text, paint, note);
+        }
+        if self.interrupted {
+            remark(&mut text, paint, "interrupted; this is what was measured");
+        }
+        text
+    }
+
+    /// A sentence on the ratios and their ranges.
+    fn ratios(&self) -> String {
+        match self.coverage() {
+            Some(coverage) => format!(
+                "Ratios: median of the ratios within each round; the range holds the true median with \
+                 {:.0} %{}.",
+                coverage * 100.0,
+                if coverage < 0.95 {
+                    " (95 %: --rounds 6)"
+                } else {
+                    ""
+                }
+            ),
+            None if self.cells.iter().any(|cell| cell.contenders.len() > 1) => {
+                format!("No ratios: they need {FEWEST} rounds.")
+            }
+            None => "No ratios: there is one contender.".into(),
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The results of one measurement, in the shape of its JSON.
+//!
+//! # The shape, the same for every area (keys may be added)
+//! ```text
+//! {
+//!   "area": "randread" | "cached" | "mix" | …,     the verb that measured it
+//!   "version": "0.1.0",                            the version of nowait
+//!   "command": string,                             the command line
+//!   "machine": {"kernel", "arch", "cores", "filesystem", "device", "read_ahead_kb", …},
+//!   "settings": {…},                               the options, and how the caches were prepared
+//!   "interrupted": bool,                           true: Ctrl-C ended the run early
+//!   "notes": [string],                             remarks on this run
+//!   "cells": [{
+//!     "name",                                      for example "4096x2"; "" in an area with one cell
+//!     "parameters": {…},                           for example {"block": 4096, "threads": 2}
+//!     "contenders": [{
+//!       "name", "ours": bool,                      ours: nowait
+//!       "rounds": [{FIGURE: number, …}],
+//!       "median": {FIGURE: number, …},             each figure's median over the rounds
+//!       "spread": {FIGURE: {"min", "max"}}         of the figures that are compared
+//!     }],
+//!     "absent": [{"name", "why"}],                 contenders that cannot take part here
+//!     "ratios": {"A/B": {"rounds", "coverage", FIGURE: {"median", "low95", "high95"}, …}}
+//!   }],
+//!   "findings": {…},                               results that follow from several cells
+//!   "tables": [TABLE], "charts": [CHART]           what is printed and drawn
+//! }
+//! ```
+//! A figure below an object has a path for its name: `lat_us/p99`. A ratio is the figure of A divided
+//! by the figure of B in the same round; `median`, `low95` and `high95` are over the rounds, and
+//! `coverage` is the probability that the range holds the true median. There are ratios of each of
+//! nowait's contenders to every other, and of every contender to the cell's base.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::interval::{Interval, middle};
+use super::machine::Machine;
+use super::plot::Chart;
+use super::table::Table;
+
+/// Fewer rounds than this make no ratio.
+pub const FEWEST: usize = 3;
+
+/// The results of one measurement.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Run {
+    pub area: String,
+    pub version: String,
+    pub command: String,
+    pub machine: Machine,
+    pub settings: Map<String, Value>,
+    pub interrupted: bool,
+    pub notes: Vec<String>,
+    pub cells: Vec<Cell>,
+    pub findings: Map<String, Value>,
+    pub tables: Vec<Table>,
+    pub charts: Vec<Chart>,
+}
+
+/// Contenders that did the same work.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Cell {
+    pub name: String,
+    pub parameters: Map<String, Value>,
+    pub contenders: Vec<Contender>,
+    pub absent: Vec<Absent>,
+    pub ratios: BTreeMap<String, Ratio>,
+}
+
+/// One contender of one cell.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Contender {
+    pub name: String,
+    /// True for nowait.
+    pub ours: bool,
+    pub rounds: Vec<Value>,
+    pub median: Value,
+    pub spread: BTreeMap<String, Spread>,
+}
+
+/// A contender that cannot take part, and the reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Absent {
+    pub name: String,
+    pub why: String,
+}
+
+/// The smallest and the largest value over the rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    pub min: f64,
+    pub max: f64,
+}
+
+/// The figures of one contender divided by those of another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    pub rounds: usize,
+    pub coverage: f64,
+    #[serde(flatten)]
+    pub figures: BTreeMap<String, Interval>,
+}
+
+impl Run {
+    /// A run without results.
+    pub fn new(area: &str, machine: Machine, settings: Value) -> Run {
+        let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+        let command: Vec<String> = std::iter::once("nowait-bench".to_owned())
+            .chain(words.skip(1))
+            .collect();
+        Run {
+            area: area.into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            command: command.join(" "),
+            machine,
+            settings: match settings {
+                Value::Object(settings) => settings,
+                _ => Map::new(),
+            },
+            interrupted: false,
+            notes: Vec::new(),
+            cells: Vec::new(),
+            findings: Map::new(),
+            tables: Vec::new(),
+            charts: Vec::new(),
+        }
+    }
+
+    /// Adds a note, once.
+    pub fn note(&mut self, note: impl Into<String>) {
+        let note = note.into();
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// Returns true if no contender has a round.
+    pub fn is_empty(&self) -> bool {
+        let mut all = self.cells.iter().flat_map(|cell| &cell.contenders);
+        all.all(|contender| contender.rounds.is_empty())
+    }
+
+    /// The smallest coverage of all ratios; `None` if there are none.
+    pub fn coverage(&self) -> Option<f64> {
+        let all = self.cells.iter().flat_map(|cell| cell.ratios.values());
+        all.map(|ratio| ratio.coverage).reduce(f64::min)
+    }
+}
+
+impl Cell {
+    /// Adds a contender with its rounds, if it has any.
+    pub fn add<R: Serialize>(&mut self, name: &str, ours: bool, rounds: &[R]) {
+        let rounds: Vec<Value> = rounds.iter().map(|round| json!(round)).collect();
+        if !rounds.is_empty() {
+            self.contenders.push(Contender {
+                name: name.into(),
+                ours,
+                median: median(&rounds),
+                spread: BTreeMap::new(),
+                rounds,
+            });
+        }
+    }
+
+    /// Computes the spreads and ratios of these figures: of nowait's contenders to all others, and of
+    /// all contenders to the bases.
+    pub fn compare(&mut self, figures: &[&str], bases: &[String]) {
+        for contender in &mut self.contenders {
+            for figure in figures {
+                let all = || {
+                    contender
+                        .rounds
+                        .iter()
+                        .filter_map(|round| at(round, figure))
+                };
+                if let (Some(min), Some(max)) = (all().reduce(f64::min), all().reduce(f64::max)) {
+                    let spread = Spread { min, max };
+                    contender.spread.insert((*figure).to_owned(), spread);
+                }
+            }
+        }
+        for a in &self.contenders {
+            for b in &self.contenders {
+                if a.name == b.name || !(a.ours || bases.contains(&b.name)) {
+                    continue;
+                }
+                if let Some(ratio) = Ratio::of(a, b, figures) {
+                    self.ratios.insert(format!("{}/{}", a.name, b.name), ratio);
+                }
+            }
+        }
+    }
+
+    /// The contender of this name.
+    pub fn contender(&self, name: &str) -> Option<&Contender> {
+        self.contenders.iter().find(|c| c.name == name)
+    }
+
+    /// A figure of A divided by that of B.
+    pub fn ratio(&self, a: &str, b: &str, figure: &str) -> Option<Interval> {
+        let ratio = self.ratios.get(&format!("{a}/{b}"))?;
+        ratio.figures.get(figure).copied()
+    }
+}
+
+impl Contender {
+    /// The median of a figure over the rounds.
+    pub fn figure(&self, figure: &str) -> Option<f64> {
+        at(&self.median, figure)
+    }
+}
+
+impl Ratio {
+    /// The ratios of A to B, paired by round; `None` of too few rounds.
+    fn of(a: &Contender, b: &Contender, figures: &[&str]) -> Option<Ratio> {
+        let rounds = a.rounds.len().min(b.rounds.len());
+        let pair = |figure: &str| -> Option<Interval> {
+            let each = a.rounds.iter().zip(&b.rounds);
+            let each: Option<Vec<f64>> = each
+                .map(|(a, b)| Some(at(a, figure)? / at(b, figure)?.max(1e-12)))
+                .collect();
+            Some(Interval::of(&mut each?))
+        };
+        let figures = figures
+            .iter()
+            .filter_map(|figure| Some(((*figure).to_owned(), pair(figure)?)));
+        (rounds >= FEWEST).then(|| Ratio {
+            rounds,
+            coverage: Interval::coverage(rounds),
+            figures: figures.collect(),
+        })
+    }
+}
+
+/// The figure at a path, for example `lat_us/p99`.
+pub fn at(figures: &Value, path: &str) -> Option<f64> {
+    let mut value = figures;
+    for key in path.split('/') {
+        value = value.get(key)?;
+    }
+    value.as_f64()
+}
+
+/// Returns true if a contender with more of this figure is the better one: rates. Other figures are
+/// times and costs.
+pub fn more_is_better(figure: &str) -> bool {
+    figure.ends_with("per_s") || figure.ends_with("iops")
+}
+
+/// The median of each figure on its own, in the shape of the rounds. A value that is no number stays
+/// if it is the same in all rounds.
+pub fn median(rounds: &[Value]) -> Value {
+    match rounds.first() {
+        Some(Value::Object(first)) => {
+            let mut all = Map::new();
+            for key in first.keys() {
+                let each: Vec<Value> = rounds.iter().filter_map(|v| v.get(key).cloned()).collect();
+                all.insert(key.clone(), median(&each));
+            }
+            Value::Object(all)
+        }
+        Some(Value::Number(_)) => {
+            let mut figures: Vec<f64> = rounds.iter().filter_map(Value::as_f64).collect();
+            middle(&mut figures).into()
+        }
+        Some(other) if rounds.iter().all(|v| v == other) => other.clone(),
+        _ => Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_keep_the_shape() {
+        let rounds = [
+            json!({"a": 1, "b": {"c": 9.0}, "s": "x"}),
+            json!({"a": 5, "b": {"c": 1.0}, "s": "x"}),
+            json!({"a": 3, "b": {"c": 2.0}, "s": "x"}),
+        ];
+        let want = json!({"a": 3.0, "b": {"c": 2.0}, "s": "x"});
+        assert_eq!(median(&rounds), want);
+        assert_eq!(median(&rounds[..2])["a"], 3.0);
+        assert_eq!(median(&[]), Value::Null);
+    }
+
+    #[test]
+    fn rounds_are_paired() {
+        let rounds = |rates: &[f64]| -> Vec<Value> {
+            let round = |rate: &f64| json!({"ops_per_s": rate, "lat_us": {"p99": 1.0 / rate}});
+            rates.iter().map(round).collect()
+        };
+        let mut cell = Cell::default();
+        // The machine gets slower and slower; within a round A is twice as fast.
+        cell.add("a", true, &rounds(&[8.0, 4.0, 2.0]));
+        cell.add("b", false, &rounds(&[4.0, 2.0, 1.0]));
+        cell.add("c", false, &rounds(&[4.0, 2.0]));
+        cell.add("none", false, &rounds(&[]));
+        cell.compare(&["ops_per_s", "lat_us/p99", "missing"], &["c".to_owned()]);
+        let rate = cell.ratio("a", "b", "ops_per_s").unwrap();
+        assert_eq!((rate.low95, rate.median, rate.high95), (2.0, 2.0, 2.0));
+        assert_eq!(cell.ratio("a", "b", "lat_us/p99").unwrap().median, 0.5);
+        assert_eq!(cell.ratio("a", "b", "missing"), None);
+        assert_eq!(cell.ratio("a", "c", "ops_per_s"), None, "two rounds");
+        assert_eq!(
+            cell.ratios.len(),
+            1,
+            "b is not ours, and not beside the base"
+        );
+        assert_eq!(cell.contenders.len(), 3);
+    }
+}
