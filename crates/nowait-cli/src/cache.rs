@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
 }
 
 /// The description of a snapshot's format for `--help`.
-const SHAPE: &str = r#"A snapshot is JSON, one value per line:
+const JSON_FORMAT: &str = r#"A snapshot is JSON, one value per line:
   {"format": "nowait cache", "version": 1}
   {"path": "/absolute", "size": BYTES, "mtime": [SECONDS, NANOSECONDS],
    "inode": N, "ranges": [[FROM, TO], ...]}

@@ -1,4 +1,4 @@
-//! Ctrl-C while a device hangs ends a listing as soon as the kernel lets it go.
+//! A test that Ctrl-C ends a listing while a device hangs.
 
 #[path = "../../nowait/tests/common/cold.rs"]
 mod cold;
@@ -16,7 +16,7 @@ use program::{nowait, word};
 use rustix::process::{Pid, Signal, kill_process};
 use slowdisk::{Fault, Filesystem, SlowDisk};
 
-/// Longer than anything here takes.
+/// The time after which a test is taken to hang.
 const LONG: Duration = Duration::from_secs(30);
 
 const DIRECTORIES: usize = 40;
@@ -39,11 +39,11 @@ fn until(what: &str, so: impl Fn() -> bool) {
     }
 }
 
-/// How each of its threads is: D waits for a device, Z has ended.
+/// The state of each thread, as in ps(1): D waits for a device, Z has ended.
 fn threads(child: &Child) -> String {
     let tasks = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
     let state = |task: std::io::Result<fs::DirEntry>| {
-        // One that has ended since it was listed has no file any more.
+        // A thread that has ended since it was listed has no file.
         let stat = fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
         stat.rsplit(") ").next()?.chars().next()
     };
@@ -73,7 +73,7 @@ fn an_interrupt_ends_a_listing_while_a_device_hangs() {
         let mut child = nowait(words).stdout(Stdio::null()).spawn().unwrap();
         until("nothing hangs", || disk.stalled() > 0);
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-        // What the device holds the kernel does not let go; everything else ends meanwhile.
+        // Threads that wait for the device stay. All others end.
         until("it goes on", || !threads(&child).contains(['R', 'S']));
         assert!(disk.stalled() > 0);
         disk.release_all();
@@ -82,7 +82,7 @@ fn an_interrupt_ends_a_listing_while_a_device_hangs() {
         });
         let ended = child.wait().unwrap().signal();
         assert_eq!(ended, Some(libc::SIGINT), "{verb:?}");
-        // Nobody has anything of it open: it can be unmounted.
+        // No process has a file of it open, so it can be unmounted.
         cold.chill();
     }
 }

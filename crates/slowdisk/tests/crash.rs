@@ -103,7 +103,7 @@ fn is_attached_below(dir: &Path) -> bool {
     })
 }
 
-/// What is killed; does nothing unless the test above started it.
+/// The process that is killed. It does nothing unless the test above started it.
 #[test]
 #[ignore = "run by the other tests in a process of its own"]
 fn child() {
@@ -141,5 +141,5 @@ fn direct_read(path: &Path) {
         .custom_flags(libc::O_DIRECT)
         .open(path)
         .and_then(|file| file.read_exact_at(&mut page.0, 512 << 10))
-        .expect("nobody hears of it");
+        .expect("read");
 }

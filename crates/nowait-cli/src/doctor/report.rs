@@ -1,14 +1,14 @@
-//! The results, in types that are serialized to JSON. [`super::page`] formats them as text.
+//! The results, in types that are serialized to JSON. [`super::text`] formats them as text.
 
 use nowait::capability::Capability;
 use rustix::io::Errno;
 use serde::{Serialize, Serializer};
 
-use super::subject::{On, Subject};
-use super::trial::Trials;
+use super::checks::Checks;
+use super::test_file::{Selected, TestFile};
 
 /// The version of the JSON format.
-const SHAPE: u32 = 1;
+const JSON_FORMAT: u32 = 1;
 /// The break-even hit rate of fincore() + pread() and preadv2(), from the kernel mailing list in 2015.
 pub const SEED_BREAK_EVEN: f64 = 0.3;
 
@@ -22,7 +22,7 @@ pub struct Report {
     pub filesystem: Filesystem,
     pub false_eof: FalseEnds,
     pub costs_ns: CostTable,
-    pub not_measured: Lacking,
+    pub not_measured: NotMeasured,
     pub break_even: Option<f64>,
     pub ask_first_break_even: Option<f64>,
     pub seed_break_even: f64,
@@ -42,7 +42,7 @@ pub struct Machine {
     pub io_uring_disabled: Option<u32>,
 }
 
-/// The result of one trial.
+/// The result of one check.
 #[derive(Serialize)]
 pub struct Fact {
     #[serde(skip)]
@@ -250,9 +250,9 @@ impl CostTable {
         Some(row.spread.as_ref().ok()?.median)
     }
 
-    fn lacking(&self) -> Lacking {
+    fn lacking(&self) -> NotMeasured {
         let rows = self.rows.iter();
-        Lacking(
+        NotMeasured(
             rows.filter_map(|row| Some((row.key, row.label, row.spread.err()?)))
                 .collect(),
         )
@@ -267,9 +267,9 @@ impl Serialize for CostTable {
 }
 
 /// The key, label and reason of each row that was not measured.
-pub struct Lacking(pub Vec<(&'static str, &'static str, &'static str)>);
+pub struct NotMeasured(pub Vec<(&'static str, &'static str, &'static str)>);
 
-impl Serialize for Lacking {
+impl Serialize for NotMeasured {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_map(self.0.iter().map(|(key, _, why)| (key, why)))
     }
@@ -298,28 +298,30 @@ impl Report {
     pub fn new(
         machine: Machine,
         kernel: Facts,
-        subject: &Subject,
-        trials: Trials,
+        test_file: &TestFile,
+        checks: Checks,
         (costs, break_even): (CostTable, BreakEven),
         backend: Backend,
         plan: Plans,
     ) -> Report {
-        let known = subject.filesystem();
-        let (tried_on, why) = match &subject.on {
-            On::Temporary(_, dir) => (Some(format!("a temporary file in {}", dir.display())), None),
-            On::Itself(why) => (
+        let known = test_file.filesystem();
+        let (tried_on, why) = match &test_file.selected {
+            Selected::Temporary(_, dir) => {
+                (Some(format!("a temporary file in {}", dir.display())), None)
+            }
+            Selected::Given(why) => (
                 Some("the file itself, read-only".to_owned()),
                 Some(why.clone()),
             ),
-            On::Nothing(why) => (None, Some(why.clone())),
+            Selected::None(why) => (None, Some(why.clone())),
         };
         Report {
-            doctor: SHAPE,
+            doctor: JSON_FORMAT,
             version: env!("CARGO_PKG_VERSION"),
             machine,
             kernel,
             filesystem: Filesystem {
-                path: subject.path.display().to_string(),
+                path: test_file.path.display().to_string(),
                 name: known.and_then(|fs| fs.name()),
                 device: known.map(|fs| {
                     let dev = fs.device();
@@ -327,10 +329,10 @@ impl Report {
                 }),
                 tried_on,
                 why,
-                direct_alignment: trials.direct,
-                facts: trials.facts,
+                direct_alignment: checks.direct,
+                facts: checks.facts,
             },
-            false_eof: trials.false_ends,
+            false_eof: checks.false_ends,
             not_measured: costs.lacking(),
             break_even: break_even.trying,
             ask_first_break_even: break_even.asking,

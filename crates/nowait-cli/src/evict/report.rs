@@ -95,21 +95,21 @@ impl Report {
     fn why(&mut self, why: &Why) -> io::Result<()> {
         let (bytes, text) = (Size(why.bytes).to_string(), why.kind.text());
         write!(self.out, "{bytes:>10} {text}")?;
-        for (i, holder) in why.by.iter().enumerate() {
+        for (i, process) in why.by.iter().enumerate() {
             let comma = if i > 0 { "," } else { "" };
-            let locked = if holder.locked { ", locked" } else { "" };
+            let locked = if process.locked { ", locked" } else { "" };
             // A process's name may contain any bytes.
-            let command = Shown(holder.command.as_ref());
-            write!(self.out, "{comma} {command} ({}{locked})", holder.pid)?;
+            let command = Shown(process.command.as_ref());
+            write!(self.out, "{comma} {command} ({}{locked})", process.pid)?;
         }
         writeln!(self.out)
     }
 
     /// Prints the total, and what is unknown.
-    pub fn end(mut self, totals: &Totals, unseen: Option<u64>, failed: u64) -> io::Result<()> {
+    pub fn end(mut self, totals: &Totals, unreadable: Option<u64>, failed: u64) -> io::Result<()> {
         if self.json {
             write!(self.out, "\n], \"total\": ")?;
-            serde_json::to_writer(&mut self.out, &Sum::of(totals, unseen, failed))?;
+            serde_json::to_writer(&mut self.out, &Sum::of(totals, unreadable, failed))?;
             writeln!(self.out, "}}")?;
             return self.out.flush();
         }
@@ -133,10 +133,10 @@ impl Report {
             let (files, size) = (plural(unknown.files, "file"), Size(unknown.size));
             writeln!(self.out, "unknown: {files} ({size}): {}", unknown.why)?;
         }
-        if let Some(unseen @ 1..) = unseen
+        if let Some(unreadable @ 1..) = unreadable
             && totals.by_reason.contains_key(&Kind::Held)
         {
-            let processes = plural(unseen, "process");
+            let processes = plural(unreadable, "process");
             writeln!(
                 self.out,
                 "not examined: the maps of {processes}, which may map held pages"

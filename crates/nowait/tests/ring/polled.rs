@@ -256,7 +256,7 @@ fn it_says_whether_it_polls_and_how() {
         assert!(features.has(Feature::Polled));
         let said = features.has(Feature::HybridPolled);
         assert!(said == hybrid || features.why_not(Feature::HybridPolled).is_some());
-        assert!(!said || hybrid, "nobody asked for it");
+        assert!(!said || hybrid, "it was not requested");
     }
 }
 

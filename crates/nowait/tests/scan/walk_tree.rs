@@ -480,7 +480,7 @@ fn a_stalled_device_does_not_hold_who_has_cancelled() {
             }
             panic!("an ordinary end");
         });
-        wait_until("nobody asks the device", || disk.stalled() > 0);
+        wait_until("a read waits for the device", || disk.stalled() > 0);
         canceller.cancel();
         let _limit = Limit::new("joining".into());
         waiting.join().unwrap();

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  Paths ─► visit: one file after the other ─────────────────────────────────► each
-//!             └─ look: batches ─► threads: look(file) ─► in the order of visit ─► take
+//!             └─ examine: batches ─► threads: examine(file) ─► in the order of visit ─► take
 //! ```
 //! The library walks trees. Memory does not grow with the number of files: it holds the walk's window,
 //! the directories that are not yet open, and a bounded number of batches.
@@ -20,16 +20,16 @@ use nowait::scan::DirEntry;
 use nowait::walk;
 use rustix::fs::{AtFlags, CWD};
 
-use crate::remark::Remarks;
+use crate::messages::Messages;
 
-mod found;
+mod file_ref;
 mod parallel;
 
-pub use found::{Found, Unopened};
+pub use file_ref::{FileRef, OpenError};
 
-use found::{Root, failed};
+use file_ref::{TreeRoot, failed};
 
-/// The arguments with which every verb takes its files.
+/// The arguments that name files. Verbs that process files share them.
 #[derive(Debug, clap::Args)]
 pub struct Paths {
     /// Files, and with -r directories. Symbolic links given here are followed
@@ -51,8 +51,8 @@ pub struct Paths {
 }
 
 /// The file or directory at a given path.
-pub enum Named<'a> {
-    File(Found),
+pub enum Given<'a> {
+    File(FileRef),
     /// A directory, only with -r.
     Directory(&'a Path),
 }
@@ -70,27 +70,27 @@ impl Paths {
     /// the given order, and the files of a tree in the order of the walk.
     pub fn visit<E>(
         &self,
-        remarks: &Remarks,
-        mut each: impl FnMut(Found) -> Result<(), E>,
+        messages: &Messages,
+        mut each: impl FnMut(FileRef) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.named(remarks, |named| match named {
-            Named::File(found) => each(found),
-            Named::Directory(root) => self.tree(root, remarks, &mut each),
+        self.given(messages, |given| match given {
+            Given::File(found) => each(found),
+            Given::Directory(root) => self.tree(root, messages, &mut each),
         })
     }
 
     /// Calls `each` for every given path: files, and with -r directories.
-    pub fn named<E>(
+    pub fn given<E>(
         &self,
-        remarks: &Remarks,
-        mut each: impl FnMut(Named<'_>) -> Result<(), E>,
+        messages: &Messages,
+        mut each: impl FnMut(Given<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         match &self.files0_from {
             None => self
                 .paths
                 .iter()
-                .try_for_each(|path| self.look_at(path, remarks, &mut each)),
-            Some(list) => self.list(list, remarks, &mut each),
+                .try_for_each(|path| self.visit_path(path, messages, &mut each)),
+            Some(list) => self.list(list, messages, &mut each),
         }
     }
 
@@ -103,8 +103,8 @@ impl Paths {
     fn list<E>(
         &self,
         list: &Path,
-        remarks: &Remarks,
-        each: &mut impl FnMut(Named<'_>) -> Result<(), E>,
+        messages: &Messages,
+        each: &mut impl FnMut(Given<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let open = || -> io::Result<Box<dyn Read>> {
             if list == "-" {
@@ -115,7 +115,7 @@ impl Paths {
         let mut names = match open() {
             Ok(input) => BufReader::new(input),
             Err(e) => {
-                remarks.failure(list, format_args!("cannot read the list: {e}"));
+                messages.failure(list, format_args!("cannot read the list: {e}"));
                 return Ok(());
             }
         };
@@ -129,46 +129,46 @@ impl Paths {
                 Ok(n) if (n as u64) < PATH_MAX => {}
                 Ok(_) => {
                     let why = format_args!("name {number} is longer than any path; it is skipped");
-                    remarks.failure(list, why);
+                    messages.failure(list, why);
                     if names.skip_until(0).is_err() {
                         break;
                     }
                     continue;
                 }
                 Err(e) => {
-                    remarks.failure(list, format_args!("cannot read the rest of the list: {e}"));
+                    messages.failure(list, format_args!("cannot read the rest of the list: {e}"));
                     break;
                 }
             }
             if name.is_empty() {
-                remarks.failure(list, format_args!("name {number} is empty; it is skipped"));
+                messages.failure(list, format_args!("name {number} is empty; it is skipped"));
                 continue;
             }
-            self.look_at(Path::new(OsStr::from_bytes(&name)), remarks, each)?;
+            self.visit_path(Path::new(OsStr::from_bytes(&name)), messages, each)?;
         }
         Ok(())
     }
 
     /// Visits one given path.
-    fn look_at<E>(
+    fn visit_path<E>(
         &self,
         path: &Path,
-        remarks: &Remarks,
-        each: &mut impl FnMut(Named<'_>) -> Result<(), E>,
+        messages: &Messages,
+        each: &mut impl FnMut(Given<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let stat = match std::fs::metadata(path) {
             Ok(stat) => stat,
             Err(e) => {
-                remarks.failure(path, e);
+                messages.failure(path, e);
                 return Ok(());
             }
         };
         let kind = stat.file_type();
         if kind.is_file() {
-            return each(Named::File(Found::named(path.to_path_buf(), stat.ino())));
+            return each(Given::File(FileRef::given(path.to_path_buf(), stat.ino())));
         }
         if kind.is_dir() && self.recursive {
-            return each(Named::Directory(path));
+            return each(Given::Directory(path));
         }
         let what = if kind.is_dir() {
             "is a directory; use -r for the files below it"
@@ -179,7 +179,7 @@ impl Paths {
         } else {
             "is a device, not a regular file"
         };
-        remarks.failure(path, what);
+        messages.failure(path, what);
         Ok(())
     }
 
@@ -187,21 +187,21 @@ impl Paths {
     fn tree<E>(
         &self,
         root: &Path,
-        remarks: &Remarks,
-        each: &mut impl FnMut(Found) -> Result<(), E>,
+        messages: &Messages,
+        each: &mut impl FnMut(FileRef) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut walk = match self.walking().blocking_open(root) {
             Ok(walk) => walk,
             Err(error) => {
-                remarks.error(root, true, &error);
+                messages.error(root, true, &error);
                 return Ok(());
             }
         };
         // The root stays open during the walk.
-        let (tree, _open) = match Root::open(root) {
+        let (tree, _open) = match TreeRoot::open(root) {
             Ok(opened) => opened,
             Err(why) => {
-                failed(remarks, root, true, why.into());
+                failed(messages, root, true, why.into());
                 return Ok(());
             }
         };
@@ -209,15 +209,15 @@ impl Paths {
             let found = match found {
                 Ok(found) => found,
                 Err(error) => {
-                    remarks.error(root, false, &error);
+                    messages.error(root, false, &error);
                     continue;
                 }
             };
             for entry in found.batch().iter() {
                 let path = found.place().path().join(entry.file_name());
                 // Links are not followed here. Other types of files are skipped without a message.
-                if kind(&entry, &path, remarks) == FileType::File {
-                    each(Found::of(&tree, path, entry.ino()))?;
+                if kind(&entry, &path, messages) == FileType::File {
+                    each(FileRef::in_tree(&tree, path, entry.ino()))?;
                 }
             }
         }
@@ -226,12 +226,12 @@ impl Paths {
 }
 
 /// The type of an entry. It is queried where the filesystem does not list it.
-fn kind(entry: &DirEntry, path: &Path, remarks: &Remarks) -> FileType {
+fn kind(entry: &DirEntry, path: &Path, messages: &Messages) -> FileType {
     match entry.file_type() {
         FileType::Unknown => match rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => rustix::fs::FileType::from_raw_mode(stat.st_mode).into(),
             Err(why) => {
-                failed(remarks, path, false, why.into());
+                failed(messages, path, false, why.into());
                 FileType::Unknown
             }
         },

@@ -14,16 +14,16 @@ use crate::name::Shown;
 use crate::progress::Progress;
 
 /// Prints messages from any thread and counts failures.
-pub struct Remarks {
+pub struct Messages {
     /// Cleared from the terminal while a message is printed.
     bar: ProgressBar,
     failures: AtomicU64,
 }
 
-impl Remarks {
+impl Messages {
     /// Messages for a verb that shows this progress bar.
-    pub fn beside(progress: &Progress) -> Remarks {
-        Remarks {
+    pub fn beside(progress: &Progress) -> Messages {
+        Messages {
             bar: progress.bar(),
             failures: AtomicU64::new(0),
         }
@@ -66,12 +66,12 @@ impl Remarks {
     /// Prints a message that is not a failure.
     pub fn note(&self, path: &Path, why: impl Display) {
         let shown = Shown(path);
-        self.aside(|| eprintln!("nowait: {shown}: {why}"));
+        self.without_progress(|| eprintln!("nowait: {shown}: {why}"));
     }
 
-    /// Runs `say`, which prints, while the progress bar is cleared from the terminal.
-    pub fn aside<T>(&self, say: impl FnOnce() -> T) -> T {
-        self.bar.suspend(say)
+    /// Runs `print` while the progress bar is cleared from the terminal.
+    pub fn without_progress<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.bar.suspend(print)
     }
 
     /// The number of failures.

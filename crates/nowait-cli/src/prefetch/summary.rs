@@ -10,14 +10,15 @@
 //!   "other_names",                    further names of processed files
 //!   "skipped",                        files that changed since the snapshot, and invalid entries
 //!   "failed",                         failures reported on standard error; the exit code is 1
-//!   "bytes",                          wanted bytes without holes, like all byte counts here
-//!   "hole_bytes",                     wanted bytes in holes; they are not read
+//!   "bytes",                          requested bytes without holes, like all byte counts here
+//!   "hole_bytes",                     requested bytes in holes; they are not read
 //!   "cached_before", "cached_after",  of the files of known residency
-//!   "brought",                        missing or unknown bytes that were read; in a dry run: that
+//!   "read_bytes",                     missing or unknown bytes that were read; in a dry run: that
 //!                                     would be read
 //!   "unknown": [{"why", "files", "size"}],   files of unknown residency; they were read completely
-//!   "left_out": {"files", "bytes", "why"},   not read because of the budget; why: null if none
-//!   "stayed": {"files", "pages_then", "pages_now"},   files that were examined again at the end
+//!   "not_read": {"files", "bytes", "why"},   not read because of the budget; why: null if none
+//!   "sample": {"files", "cached_pages_before", "cached_pages_at_end"},   finished files that were
+//!                                     examined again at the end
 //!   "seconds", "bytes_per_s",
 //!   "backend"                         of the engine: uring or threads
 //! }
@@ -32,14 +33,14 @@ use serde_json::{Value, json};
 
 use super::job::Sums;
 use super::limits::Limits;
-use super::witness::Look;
+use super::sample::Recount;
+use crate::messages::Messages;
 use crate::name::plural;
 use crate::problem::{INTERRUPTED, Problem};
-use crate::remark::Remarks;
 use crate::size::Size;
 use crate::unknown::Unknowns;
 
-/// The totals over all files. Bytes are counted in the wanted ranges.
+/// The totals over all files. Bytes are counted in the requested ranges.
 #[derive(Debug)]
 pub struct Summary {
     /// The number of processed files.
@@ -52,15 +53,15 @@ pub struct Summary {
     holes: u64,
     data: u64,
     cached_before: u64,
-    pub brought: u64,
+    pub read_bytes: u64,
     /// Bytes that were cached when their file was finished.
     cached_after: u64,
     /// The files of unknown residency. They were read completely.
     unknown: Unknowns,
-    left_out_files: u64,
-    left_out_bytes: u64,
-    left_out_why: Option<String>,
-    pub stayed: Look,
+    not_read_files: u64,
+    not_read_bytes: u64,
+    not_read_reason: Option<String>,
+    pub sample: Recount,
     pub seconds: f64,
     pub interrupted: bool,
     dry_run: bool,
@@ -68,15 +69,15 @@ pub struct Summary {
 }
 
 /// The description of the JSON format for `--help`: the keys and their meaning.
-pub const SHAPE: &str = "\
+pub const JSON_FORMAT: &str = "\
 \"version\", \"dry_run\", \"interrupted\", \"files\", \"other_names\", \"skipped\", \"failed\", \"bytes\", \
-\"hole_bytes\", \"cached_before\", \"brought\", \"cached_after\", \"unknown\": [{\"why\", \"files\", \"size\"}], \
-\"left_out\": {\"files\", \"bytes\", \"why\"}, \"stayed\": {\"files\", \"pages_then\", \"pages_now\"}, \
+\"hole_bytes\", \"cached_before\", \"read_bytes\", \"cached_after\", \"unknown\": [{\"why\", \"files\", \"size\"}], \
+\"not_read\": {\"files\", \"bytes\", \"why\"}, \"sample\": {\"files\", \"cached_pages_before\", \"cached_pages_at_end\"}, \
 \"seconds\", \"bytes_per_s\", \"backend\"}. Sizes are in bytes and do not include holes, which are in \
 hole_bytes. In an interrupted run, sizes cover the part that was processed. other_names counts further \
-names of processed files. brought is the number of missing bytes that were read, or in a dry run would be \
-read. cached_before and cached_after cover only files of known residency. stayed covers a sample of files \
-that were examined again at the end. why is null if nothing was left out. The value of the first key is \
+names of processed files. read_bytes is the number of missing bytes that were read, or in a dry run would be \
+read. cached_before and cached_after cover only files of known residency. sample covers \
+some finished files that were examined again at the end. why is null if no bytes were left unread. The value of the first key is \
 the version of this format; later programs may add keys without changing it.";
 
 impl Summary {
@@ -89,13 +90,13 @@ impl Summary {
             holes: 0,
             data: 0,
             cached_before: 0,
-            brought: 0,
+            read_bytes: 0,
             cached_after: 0,
             unknown: Unknowns::default(),
-            left_out_files: 0,
-            left_out_bytes: 0,
-            left_out_why: None,
-            stayed: Look::default(),
+            not_read_files: 0,
+            not_read_bytes: 0,
+            not_read_reason: None,
+            sample: Recount::default(),
             seconds: 0.0,
             interrupted: false,
             dry_run: limits.dry_run,
@@ -108,7 +109,7 @@ impl Summary {
         self.files += 1;
         self.holes += sums.holes;
         self.data += sums.data;
-        self.brought += sums.brought;
+        self.read_bytes += sums.read_bytes;
         match cached {
             Answer::Known { value, .. } => {
                 self.cached_before += sums.data - sums.missing;
@@ -116,33 +117,33 @@ impl Summary {
             }
             Answer::Unknown(why) => self.unknown.add(why, sums.data),
         }
-        self.left_out_files += u64::from(sums.left_out > 0);
-        self.left_out_bytes += sums.left_out;
+        self.not_read_files += u64::from(sums.not_read > 0);
+        self.not_read_bytes += sums.not_read;
     }
 
-    /// Records that nothing more is to be read. The first reason is kept.
-    pub fn left_out_because(&mut self, why: impl FnOnce() -> String) {
-        self.left_out_why.get_or_insert_with(why);
+    /// Records the reason why no more data is read. The first reason is kept.
+    pub fn stop_reading(&mut self, why: impl FnOnce() -> String) {
+        self.not_read_reason.get_or_insert_with(why);
     }
 
-    /// Returns true if nothing more is to be read.
+    /// Returns true if no more data is read.
     pub fn is_full(&self) -> bool {
-        self.left_out_why.is_some()
+        self.not_read_reason.is_some()
     }
 
     /// Prints the summary and returns the exit code: 130 if interrupted, 1 if there were failures or bytes
-    /// were left out, otherwise 0.
+    /// were not read, otherwise 0.
     pub fn print(
         &self,
         verb: &'static str,
         json: bool,
-        remarks: &Remarks,
+        messages: &Messages,
     ) -> Result<ExitCode, Problem> {
         let mut out = io::stdout().lock();
         let printed = if json {
-            writeln!(out, "{:#}", self.to_json(verb, remarks))
+            writeln!(out, "{:#}", self.to_json(verb, messages))
         } else {
-            self.for_people(&mut out)
+            self.to_text(&mut out)
         };
         match printed.and_then(|()| out.flush()) {
             // The reader may close the pipe early.
@@ -151,14 +152,14 @@ impl Summary {
         }
         Ok(if self.interrupted {
             ExitCode::from(INTERRUPTED)
-        } else if self.left_out_bytes > 0 && !self.dry_run {
+        } else if self.not_read_bytes > 0 && !self.dry_run {
             ExitCode::from(1)
         } else {
-            remarks.exit_code()
+            messages.exit_code()
         })
     }
 
-    fn to_json(&self, verb: &'static str, remarks: &Remarks) -> Value {
+    fn to_json(&self, verb: &'static str, messages: &Messages) -> Value {
         json!({
             (verb): 1,
             "version": env!("CARGO_PKG_VERSION"),
@@ -167,22 +168,22 @@ impl Summary {
             "files": self.files,
             "other_names": self.other_names,
             "skipped": self.skipped,
-            "failed": remarks.failures(),
+            "failed": messages.failures(),
             "bytes": self.data,
             "hole_bytes": self.holes,
             "cached_before": self.cached_before,
-            "brought": self.brought,
+            "read_bytes": self.read_bytes,
             "cached_after": self.cached_after,
             "unknown": self.unknown.why(),
-            "left_out": {
-                "files": self.left_out_files,
-                "bytes": self.left_out_bytes,
-                "why": self.left_out_why,
+            "not_read": {
+                "files": self.not_read_files,
+                "bytes": self.not_read_bytes,
+                "why": self.not_read_reason,
             },
-            "stayed": {
-                "files": self.stayed.files,
-                "pages_then": self.stayed.then,
-                "pages_now": self.stayed.now,
+            "sample": {
+                "files": self.sample.files,
+                "cached_pages_before": self.sample.then,
+                "cached_pages_at_end": self.sample.now,
             },
             "seconds": self.seconds,
             "bytes_per_s": self.rate(),
@@ -194,24 +195,24 @@ impl Summary {
         if self.dry_run || self.seconds == 0.0 {
             0
         } else {
-            (self.brought as f64 / self.seconds) as u64
+            (self.read_bytes as f64 / self.seconds) as u64
         }
     }
 
-    fn for_people(&self, out: &mut impl Write) -> io::Result<()> {
+    fn to_text(&self, out: &mut impl Write) -> io::Result<()> {
         let size = |bytes| Size(bytes).to_string();
         write!(out, "{}", plural(self.files, "file"))?;
         if self.other_names > 0 {
             write!(out, " ({})", plural(self.other_names, "more name"))?;
         }
-        let mut looked_at = size(self.data);
+        let mut examined = size(self.data);
         if self.holes > 0 {
-            looked_at += &format!(" and {} of holes", size(self.holes));
+            examined += &format!(" and {} of holes", size(self.holes));
         }
         match self.interrupted {
-            false => write!(out, ", {looked_at}")?,
+            false => write!(out, ", {examined}")?,
             // The rest of a file in progress was not examined.
-            true => write!(out, ", of which {looked_at} were examined")?,
+            true => write!(out, ", of which {examined} were examined")?,
         }
         let unknown: u64 = self.unknown.0.iter().map(|unknown| unknown.files).sum();
         let some_known = unknown < self.files;
@@ -220,10 +221,10 @@ impl Summary {
         }
         writeln!(out)?;
         if self.dry_run {
-            writeln!(out, "would read {}", size(self.brought))?;
+            writeln!(out, "would read {}", size(self.read_bytes))?;
         } else {
-            let (brought, rate) = (size(self.brought), size(self.rate()));
-            writeln!(out, "read {brought} in {:.1} s ({rate}/s)", self.seconds)?;
+            let (read_bytes, rate) = (size(self.read_bytes), size(self.rate()));
+            writeln!(out, "read {read_bytes} in {:.1} s ({rate}/s)", self.seconds)?;
         }
         if some_known && !self.dry_run {
             writeln!(out, "cached now {}", size(self.cached_after))?;
@@ -236,12 +237,12 @@ impl Summary {
                 "unknown: {files} ({size}): {why}; all of it {what} read"
             )?;
         }
-        if self.left_out_bytes > 0 {
+        if self.not_read_bytes > 0 {
             let (files, bytes) = (
-                plural(self.left_out_files, "file"),
-                size(self.left_out_bytes),
+                plural(self.not_read_files, "file"),
+                size(self.not_read_bytes),
             );
-            let why = self.left_out_why.as_deref().unwrap_or("");
+            let why = self.not_read_reason.as_deref().unwrap_or("");
             writeln!(out, "not read: {bytes} of {files}: {why}; see --budget")?;
         }
         if self.skipped > 0 {
@@ -251,8 +252,8 @@ impl Summary {
                 plural(self.skipped, "file")
             )?;
         }
-        if self.stayed.now < self.stayed.then {
-            let Look { files, then, now } = self.stayed;
+        if self.sample.now < self.sample.then {
+            let Recount { files, then, now } = self.sample;
             writeln!(
                 out,
                 "evicted again meanwhile: {} of {then} pages in a sample of {}",

@@ -1,7 +1,7 @@
-//! Tries the flags and queries of the filesystem on the subject's file.
+//! Tries the flags and queries of the filesystem on the test file.
 //!
 //! The order matters: residency is queried for pages that were just written, then the file is evicted, and
-//! then cold reads are checked for a false end of file. Trials that change the file come last.
+//! then cold reads are checked for a false end of file. Checks that change the file come last.
 
 use std::fs::File;
 
@@ -11,18 +11,18 @@ use rustix::fs::{Advice, AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 
 use super::report::{Alignment, Fact, Facts, FalseEnds};
-use super::subject::{On, Subject};
+use super::test_file::{Selected, TestFile};
 
-/// The results of the trials.
+/// The results of the checks.
 #[derive(Default)]
-pub struct Trials {
+pub struct Checks {
     pub facts: Facts,
     pub direct: Option<Alignment>,
     pub false_ends: FalseEnds,
 }
 
-impl Trials {
-    /// Returns true if the trial with this key succeeded.
+impl Checks {
+    /// Returns true if the check with this key succeeded.
     pub fn works(&self, key: &str) -> bool {
         self.facts
             .get(key)
@@ -32,18 +32,18 @@ impl Trials {
 
 /// The number of cold reads that are checked for a false end of file.
 const COLD_READS: u64 = 64;
-/// The alignment in bytes of the memory for O_DIRECT trials.
+/// The alignment in bytes of the memory for O_DIRECT checks.
 const ALIGN: usize = 65_536;
 
-/// Does all trials.
-pub fn all(subject: &Subject) -> Trials {
-    let Some((file, ours)) = subject.file() else {
-        let On::Nothing(why) = &subject.on else {
-            return Trials::default();
+/// Does all checks.
+pub fn all(test_file: &TestFile) -> Checks {
+    let Some((file, temporary)) = test_file.file() else {
+        let Selected::None(why) = &test_file.selected else {
+            return Checks::default();
         };
-        return Trials {
+        return Checks {
             false_ends: FalseEnds::untested(why),
-            ..Trials::default()
+            ..Checks::default()
         };
     };
     let mut facts = Vec::new();
@@ -51,31 +51,31 @@ pub fn all(subject: &Subject) -> Trials {
     let nowait = nowait_read(file);
     let nowait_works = nowait.ok == Some(true);
     facts.push(nowait);
-    let residency = if ours {
-        own_residency(file, size)
+    let residency = if temporary {
+        temporary_residency(file, size)
     } else {
-        their_residency(file)
+        given_residency(file)
     };
     let evicts = residency[0].ok == Some(true);
-    let false_ends = match (ours, nowait_works, evicts) {
+    let false_ends = match (temporary, nowait_works, evicts) {
         (false, ..) => FalseEnds::untested("a user's file is not evicted"),
         (_, false, _) => FalseEnds::untested("NOWAIT reads are refused"),
         (_, _, false) => FalseEnds::untested("pages cannot be evicted"),
         _ => false_ends(file, size),
     };
-    if ours {
+    if temporary {
         facts.push(nowait_write(file));
     }
     let (direct, alignment) = direct(file);
     let with_direct = direct.ok == Some(true);
     facts.push(read_flag(file, RwFlags::HIPRI, with_direct));
     facts.push(read_flag(file, RwFlags::DONTCACHE, false));
-    if ours {
+    if temporary {
         facts.extend(write_flags(file, size, with_direct));
     }
     facts.extend(residency);
     facts.push(direct);
-    Trials {
+    Checks {
         facts: Facts(facts),
         direct: alignment,
         false_ends,
@@ -108,7 +108,7 @@ fn nowait_write(file: &File) -> Fact {
 }
 
 /// Tries eviction, cachestat and mincore on a temporary file whose pages were just written.
-fn own_residency(file: &File, size: u64) -> [Fact; 3] {
+fn temporary_residency(file: &File, size: u64) -> [Fact; 3] {
     let pages = size / page();
     let count = || [Source::Cachestat, Source::Mincore].map(|source| counted(source, file, size));
     let warm = count();
@@ -148,8 +148,8 @@ fn own_residency(file: &File, size: u64) -> [Fact; 3] {
     [eviction, truth("cachestat", 0), truth("mincore", 1)]
 }
 
-/// Tries cachestat and mincore on a user's file, of which one page is read and none is evicted.
-fn their_residency(file: &File) -> [Fact; 3] {
+/// Tries cachestat and mincore on a user's file. One page is read, and no page is evicted.
+fn given_residency(file: &File) -> [Fact; 3] {
     let eviction = Fact::untried("eviction", "eviction", "a user's file is not evicted");
     let read = rustix::io::pread(file, &mut [0; 1], 0);
     if !matches!(read, Ok(1)) {
@@ -160,7 +160,7 @@ fn their_residency(file: &File) -> [Fact; 3] {
             Fact::untried("mincore", "mincore", why),
         ];
     }
-    let counts = match counted(Source::Cachestat, file, 1) {
+    let cachestat = match counted(Source::Cachestat, file, 1) {
         Err(Errno::PERM) => {
             let why = "denied for a file that you may not write (EPERM)";
             Fact::no("cachestat", "cachestat", why)
@@ -174,9 +174,9 @@ fn their_residency(file: &File) -> [Fact; 3] {
         Ok(_) => Fact::yes("cachestat", "cachestat").noting("counts a page just read"),
     };
     // A page far beyond the end of the file cannot be resident.
-    let lies = Probe::only(Source::Mincore, file).and_then(|probe| probe.is_untrustworthy());
+    let wrong = Probe::only(Source::Mincore, file).and_then(|probe| probe.is_untrustworthy());
     let sees = counted(Source::Mincore, file, 1);
-    let told = match (lies.map_err(|e| errno_of(&e)), sees) {
+    let mincore = match (wrong.map_err(|e| errno_of(&e)), sees) {
         (Err(errno), _) | (_, Err(errno)) => {
             Fact::refused("mincore", "mincore", errno.raw_os_error())
         }
@@ -193,7 +193,7 @@ fn their_residency(file: &File) -> [Fact; 3] {
         _ => Fact::yes("mincore", "mincore")
             .noting("counts a page just read, and none beyond the end"),
     };
-    [eviction, counts, told]
+    [eviction, cachestat, mincore]
 }
 
 /// The number of pages that this source counts in the first `len` bytes, even if the source is not
@@ -234,8 +234,8 @@ fn direct(file: &File) -> (Fact, Option<Alignment>) {
     let fact = Fact::yes("direct", "O_DIRECT");
     let asked = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
     let alignment = asked.ok().and_then(|statx| {
-        let told = statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
-        (told && statx.stx_dio_mem_align > 0).then_some(Alignment {
+        let reported = statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+        (reported && statx.stx_dio_mem_align > 0).then_some(Alignment {
             memory: statx.stx_dio_mem_align,
             offset: statx.stx_dio_offset_align,
         })
@@ -325,8 +325,8 @@ fn atomic_unit(file: &File) -> Option<usize> {
     /// `STATX_WRITE_ATOMIC`.
     const WRITE_ATOMIC: StatxFlags = StatxFlags::from_bits_retain(0x1_0000);
     let statx = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, WRITE_ATOMIC).ok()?;
-    let told = statx.stx_mask & WRITE_ATOMIC.bits() != 0 && statx.stx_atomic_write_unit_min > 0;
-    told.then_some(statx.stx_atomic_write_unit_min as usize)
+    let reported = statx.stx_mask & WRITE_ATOMIC.bits() != 0 && statx.stx_atomic_write_unit_min > 0;
+    reported.then_some(statx.stx_atomic_write_unit_min as usize)
 }
 
 /// The fact for a flag whose effect can be observed.

@@ -1,8 +1,8 @@
-//! A regular file that was found, and the code that opens it. Other types of files are never opened:
-//! opening a FIFO wakes its writer, and opening a device may have an effect.
+//! The path of a regular file, and the code that opens it. Files of other types are never opened: opening a
+//! FIFO wakes its writer, and opening a device may have an effect.
 //!
 //! ```text
-//!  O_PATH: opens nothing ─► fstat: a regular file? ─► the same file for reading, by /proc/self/fd
+//!  open with O_PATH ─► fstat: a regular file? ─► the same file for reading, by /proc/self/fd
 //! ```
 //! A file of a tree is opened relative to the tree's root, and no symbolic link is followed: a directory
 //! may be replaced by a link after it was listed.
@@ -19,44 +19,44 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::path::DecInt;
 
-use crate::remark::Remarks;
+use crate::messages::Messages;
 
-/// A regular file that was found. It may be removed or replaced before it is opened.
+/// The path of a regular file. The file may be removed or replaced before it is opened.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct FileRef {
     /// The path as it is shown: it begins with a path of the command line.
     pub path: PathBuf,
     /// The inode number. Files of two filesystems may have the same one.
     pub inode: u64,
     /// The tree in which the file was found; `None` if its path was given.
-    tree: Option<Arc<Root>>,
+    tree: Option<Arc<TreeRoot>>,
 }
 
 /// The reason why a file was not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unopened {
+pub enum OpenError {
     Os(Errno),
     /// It is not a regular file any more.
     NotRegular,
 }
 
-impl From<Errno> for Unopened {
-    fn from(errno: Errno) -> Unopened {
-        Unopened::Os(errno)
+impl From<Errno> for OpenError {
+    fn from(errno: Errno) -> OpenError {
+        OpenError::Os(errno)
     }
 }
 
-impl From<nowait::Error> for Unopened {
-    fn from(error: nowait::Error) -> Unopened {
-        Unopened::Os(error.errno().map_or(Errno::IO, Errno::from_raw_os_error))
+impl From<nowait::Error> for OpenError {
+    fn from(error: nowait::Error) -> OpenError {
+        OpenError::Os(error.errno().map_or(Errno::IO, Errno::from_raw_os_error))
     }
 }
 
-impl fmt::Display for Unopened {
+impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unopened::Os(errno) => errno.fmt(f),
-            Unopened::NotRegular => f.write_str("not a regular file any more"),
+            OpenError::Os(errno) => errno.fmt(f),
+            OpenError::NotRegular => f.write_str("not a regular file any more"),
         }
     }
 }
@@ -67,10 +67,10 @@ const READING: OFlags = OFlags::RDONLY
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-impl Found {
+impl FileRef {
     /// A file whose path was given. Symbolic links in the path are followed.
-    pub fn named(path: PathBuf, inode: u64) -> Found {
-        Found {
+    pub fn given(path: PathBuf, inode: u64) -> FileRef {
+        FileRef {
             path,
             inode,
             tree: None,
@@ -78,8 +78,8 @@ impl Found {
     }
 
     /// A file of a tree. `path` begins with the path of the tree's root.
-    pub fn of(tree: &Arc<Root>, path: PathBuf, inode: u64) -> Found {
-        Found {
+    pub fn in_tree(tree: &Arc<TreeRoot>, path: PathBuf, inode: u64) -> FileRef {
+        FileRef {
             path,
             inode,
             tree: Some(tree.clone()),
@@ -87,22 +87,22 @@ impl Found {
     }
 
     /// Opens the file for reading, with O_NOATIME if that is allowed. Returns its metadata, too.
-    pub fn open(&self) -> Result<(File, Stat), Unopened> {
-        let held = self.resolve(OFlags::PATH | OFlags::CLOEXEC)?;
-        let stat = rustix::fs::fstat(&held)?;
+    pub fn open(&self) -> Result<(File, Stat), OpenError> {
+        let path_fd = self.resolve(OFlags::PATH | OFlags::CLOEXEC)?;
+        let stat = rustix::fs::fstat(&path_fd)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(Unopened::NotRegular);
+            return Err(OpenError::NotRegular);
         }
         // Only the file's owner may use O_NOATIME.
-        let file = match self.for_reading(&held, &stat, READING | OFlags::NOATIME) {
-            Err(Unopened::Os(Errno::PERM)) => self.for_reading(&held, &stat, READING),
+        let file = match self.for_reading(&path_fd, &stat, READING | OFlags::NOATIME) {
+            Err(OpenError::Os(Errno::PERM)) => self.for_reading(&path_fd, &stat, READING),
             other => other,
         }?;
         Ok((file.into(), stat))
     }
 
     /// Opens the path.
-    fn resolve(&self, flags: OFlags) -> Result<OwnedFd, Unopened> {
+    fn resolve(&self, flags: OFlags) -> Result<OwnedFd, OpenError> {
         Ok(match &self.tree {
             None => rustix::fs::open(&self.path, flags, Mode::empty())?,
             Some(tree) => walk::open_beneath(&*tree.descriptor()?, tree.below(self), flags)?,
@@ -110,14 +110,19 @@ impl Found {
     }
 
     /// Opens the file of an O_PATH descriptor with other flags.
-    fn for_reading(&self, held: &OwnedFd, stat: &Stat, flags: OFlags) -> Result<OwnedFd, Unopened> {
+    fn for_reading(
+        &self,
+        path_fd: &OwnedFd,
+        stat: &Stat,
+        flags: OFlags,
+    ) -> Result<OwnedFd, OpenError> {
         static DESCRIPTORS: OnceLock<Option<OwnedFd>> = OnceLock::new();
         let descriptors = DESCRIPTORS.get_or_init(|| {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             rustix::fs::open("/proc/self/fd", flags, Mode::empty()).ok()
         });
         if let Some(descriptors) = descriptors {
-            let number = DecInt::from_fd(held);
+            let number = DecInt::from_fd(path_fd);
             return Ok(rustix::fs::openat(
                 descriptors,
                 number,
@@ -129,7 +134,7 @@ impl Found {
         let file = self.resolve(flags)?;
         let now = rustix::fs::fstat(&file)?;
         if (now.st_dev, now.st_ino) != (stat.st_dev, stat.st_ino) {
-            return Err(Unopened::NotRegular);
+            return Err(OpenError::NotRegular);
         }
         Ok(file)
     }
@@ -143,43 +148,43 @@ impl Found {
         }
     }
 
-    /// Reports why this file was not processed. A file of a tree that has vanished is not a failure.
-    pub fn failed(&self, remarks: &Remarks, why: Unopened) {
-        failed(remarks, &self.path, self.tree.is_none(), why);
+    /// Reports why this file was not processed. A file of a tree that was removed is not a failure.
+    pub fn failed(&self, messages: &Messages, why: OpenError) {
+        failed(messages, &self.path, self.tree.is_none(), why);
     }
 }
 
 /// Reports why a path was not processed. A file that was removed or replaced is a failure only if it was
 /// `named` on the command line.
-pub fn failed(remarks: &Remarks, path: &Path, named: bool, why: Unopened) {
+pub fn failed(messages: &Messages, path: &Path, named: bool, why: OpenError) {
     match why {
-        Unopened::Os(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) | Unopened::NotRegular
+        OpenError::Os(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) | OpenError::NotRegular
             if !named =>
         {
-            remarks.note(path, "vanished meanwhile");
+            messages.note(path, "vanished meanwhile");
         }
-        _ => remarks.failure(path, why),
+        _ => messages.failure(path, why),
     }
 }
 
 /// The root of a tree whose files are opened.
 #[derive(Debug)]
-pub struct Root {
+pub struct TreeRoot {
     path: PathBuf,
     /// Device and inode number of the root.
     id: (u64, u64),
-    /// The open directory, closed when no user is left: thousands of files of many trees may wait to be
-    /// opened.
+    /// The open directory. It is closed when no caller uses it, because thousands of files of many trees may
+    /// wait to be opened.
     open: Mutex<Weak<OwnedFd>>,
     absolute: OnceLock<PathBuf>,
 }
 
-impl Root {
+impl TreeRoot {
     /// Opens the directory at `path` as a root.
-    pub fn open(path: &Path) -> Result<(Arc<Root>, Arc<OwnedFd>), Errno> {
+    pub fn open(path: &Path) -> Result<(Arc<TreeRoot>, Arc<OwnedFd>), Errno> {
         let (opened, id) = directory(path)?;
         let opened = Arc::new(opened);
-        let root = Root {
+        let root = TreeRoot {
             path: path.to_path_buf(),
             id,
             open: Mutex::new(Arc::downgrade(&opened)),
@@ -216,7 +221,7 @@ impl Root {
     }
 
     /// The path of a file relative to this root.
-    fn below<'a>(&self, found: &'a Found) -> &'a Path {
+    fn below<'a>(&self, found: &'a FileRef) -> &'a Path {
         found.path.strip_prefix(&self.path).unwrap_or(&found.path)
     }
 }

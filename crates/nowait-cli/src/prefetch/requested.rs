@@ -1,5 +1,5 @@
-//! The ranges that were already taken. A snapshot may list a file twice, or under several of its
-//! names. Ranges that are listed twice are read once and counted once, also in the budget.
+//! The set of ranges that were already requested. A snapshot may list a file twice, or under several names.
+//! A range that is listed twice is read once, and counted once in the summary and the budget.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,30 +8,29 @@ use rustix::fs::Stat;
 
 /// Ranges of files, by device and inode.
 #[derive(Debug, Default)]
-pub struct Wished(HashMap<(u64, u64), Before>);
+pub struct Requested(HashMap<(u64, u64), Ranges>);
 
 #[derive(Debug, Default)]
-struct Before {
+struct Ranges {
     several_names: bool,
     /// The ranges in order. No two of them overlap or touch.
     ranges: Vec<Range<u64>>,
 }
 
-impl Wished {
-    /// Returns the parts of `ranges` that were not taken before, and adds `ranges`, which must be in
-    /// order.
-    pub fn not_yet(&mut self, file: &Stat, ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-        let before = self.0.entry((file.st_dev, file.st_ino)).or_default();
-        before.several_names = file.st_nlink > 1;
-        let fresh = without(&ranges, &before.ranges);
-        before.ranges = union(std::mem::take(&mut before.ranges), ranges);
+impl Requested {
+    /// Adds `ranges`, which must be in order. Returns the parts of them that were not in the set before.
+    pub fn insert(&mut self, file: &Stat, ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+        let known = self.0.entry((file.st_dev, file.st_ino)).or_default();
+        known.several_names = file.st_nlink > 1;
+        let fresh = without(&ranges, &known.ranges);
+        known.ranges = union(std::mem::take(&mut known.ranges), ranges);
         fresh
     }
 
-    /// Forgets files with one name. They are not expected again, and memory does not grow with the number
-    /// of such files.
-    pub fn forget_ordinary(&mut self) {
-        self.0.retain(|_, before| before.several_names);
+    /// Removes files with one name. A snapshot lists them once, so they are not needed again. Memory does
+    /// not grow with the number of such files.
+    pub fn forget_single_names(&mut self) {
+        self.0.retain(|_, known| known.several_names);
     }
 }
 
@@ -99,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_byte_is_where_it_belongs(a in ranges(), b in ranges()) {
+        fn every_byte_is_in_the_right_set(a in ranges(), b in ranges()) {
             // The remembered ranges are always a union.
             let b = union(Vec::new(), b);
             let (left, both) = (without(&a, &b), union(b.clone(), a.clone()));

@@ -1,4 +1,4 @@
-//! The file for the trials: a temporary file in the user's directory. If it cannot be created, the user's
+//! The file for the checks: a temporary file in the user's directory. If it cannot be created, the user's
 //! file is used, and it is only read.
 
 use std::fs::File;
@@ -13,33 +13,33 @@ use rustix::fs::{Advice, AtFlags, CWD, Mode, OFlags, StatxFlags};
 /// written quickly.
 const PAGES: u64 = 512;
 
-/// The examined path, and the file for the trials.
-pub struct Subject {
+/// The path given by the user, and the file for the checks.
+pub struct TestFile {
     /// The path as the user gave it.
     pub path: PathBuf,
     /// The file at the path, if it could be opened for reading.
     given: Option<File>,
-    /// The file for the trials.
-    pub on: On,
+    /// The file for the checks.
+    pub selected: Selected,
     handle: Option<nowait::Handle>,
 }
 
-/// The file for the trials.
-pub enum On {
+/// The file for the checks.
+pub enum Selected {
     /// A temporary file, and its directory. The file may be written and evicted.
     Temporary(File, PathBuf),
     /// The file at the path, and the reason why there is no temporary file.
-    Itself(String),
+    Given(String),
     /// No file, and the reason.
-    Nothing(String),
+    None(String),
 }
 
-impl Subject {
-    /// Finds the file for the trials of `path`.
+impl TestFile {
+    /// Finds the file for the checks of `path`.
     ///
     /// # Errors
     /// If there is no file or directory at `path`.
-    pub fn find(path: &Path) -> Result<Subject, String> {
+    pub fn find(path: &Path) -> Result<TestFile, String> {
         let real = path.canonicalize().map_err(|e| {
             let hint = match e.kind() {
                 std::io::ErrorKind::NotFound => "name a file or directory that exists",
@@ -68,37 +68,37 @@ impl Subject {
         } else {
             Err("the file is a mount point, and its directory is on another mount".into())
         };
-        let on = match (temporary, &given) {
-            (Ok(file), _) => On::Temporary(file, dir.to_owned()),
-            (Err(why), Ok(_)) if meta.is_file() => On::Itself(why),
+        let selected = match (temporary, &given) {
+            (Ok(file), _) => Selected::Temporary(file, dir.to_owned()),
+            (Err(why), Ok(_)) if meta.is_file() => Selected::Given(why),
             (Err(why), Err(e)) if meta.is_file() => {
-                On::Nothing(format!("{why}; cannot read {}: {e}", path.display()))
+                Selected::None(format!("{why}; cannot read {}: {e}", path.display()))
             }
-            (Err(why), _) => On::Nothing(format!("{why}; name a readable file in it instead")),
+            (Err(why), _) => Selected::None(format!("{why}; name a readable file in it instead")),
         };
         // O_PATH finds the filesystem of a path without read permission.
-        let identity = match &on {
-            On::Temporary(file, _) => file.try_clone().ok().map(OwnedFd::from),
+        let identity = match &selected {
+            Selected::Temporary(file, _) => file.try_clone().ok().map(OwnedFd::from),
             _ => rustix::fs::open(&real, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok(),
         };
-        Ok(Subject {
+        Ok(TestFile {
             path: path.to_owned(),
             handle: identity.and_then(|fd| nowait::Handle::new(fd).ok()),
             given: given.ok(),
-            on,
+            selected,
         })
     }
 
-    /// The file for the trials, and true if it may be written and evicted.
+    /// The file for the checks, and true if it may be written and evicted.
     pub fn file(&self) -> Option<(&File, bool)> {
-        match &self.on {
-            On::Temporary(file, _) => Some((file, true)),
-            On::Itself(_) => self.given.as_ref().map(|file| (file, false)),
-            On::Nothing(_) => None,
+        match &self.selected {
+            Selected::Temporary(file, _) => Some((file, true)),
+            Selected::Given(_) => self.given.as_ref().map(|file| (file, false)),
+            Selected::None(_) => None,
         }
     }
 
-    /// The file whose reads the library plans: the user's file, otherwise the file for the trials.
+    /// The file whose reads the library plans: the user's file, otherwise the file for the checks.
     pub fn planned(&self) -> Option<&File> {
         let given = self.given.as_ref();
         given

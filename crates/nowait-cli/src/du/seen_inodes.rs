@@ -10,9 +10,9 @@ use nowait::Metadata;
 
 /// The counted files and directories that can be found again. Files with one name are not stored: they
 /// can be found again only through their directories, which are stored if several paths were given.
-pub struct Met {
+pub struct SeenInodes {
     several: bool,
-    any_named: bool,
+    any_given: bool,
     files: HashSet<Id>,
     directories: HashSet<Id>,
 }
@@ -20,38 +20,38 @@ pub struct Met {
 /// The device number and the inode number.
 type Id = (u64, u64);
 
-impl Met {
+impl SeenInodes {
     /// An empty set. `several` is true if several paths were given.
-    pub fn new(several: bool) -> Met {
-        Met {
+    pub fn new(several: bool) -> SeenInodes {
+        SeenInodes {
             several,
-            any_named: false,
+            any_given: false,
             files: HashSet::new(),
             directories: HashSet::new(),
         }
     }
 
-    /// Returns true if an entry of a tree is found for the first time.
-    pub fn first(&mut self, stat: &Metadata, is_directory: bool) -> bool {
+    /// Adds an entry of a tree. Returns true if it is found for the first time.
+    pub fn insert(&mut self, stat: &Metadata, is_directory: bool) -> bool {
         let id = (stat.dev(), stat.ino());
         if is_directory {
             !self.several || self.directories.insert(id)
         } else if stat.nlink() > 1 {
             self.files.insert(id)
         } else {
-            !self.any_named || !self.files.contains(&id)
+            !self.any_given || !self.files.contains(&id)
         }
     }
 
-    /// Returns true if the file at a given path is found for the first time.
-    pub fn first_named(&mut self, path: &Path, stat: &Metadata, is_directory: bool) -> bool {
+    /// Adds the file at a given path. Returns true if it is found for the first time.
+    pub fn insert_given(&mut self, path: &Path, stat: &Metadata, is_directory: bool) -> bool {
         if is_directory {
-            return self.first(stat, true);
+            return self.insert(stat, true);
         }
         if stat.nlink() == 1 && self.has_directory_of(path) {
             return false;
         }
-        self.any_named = true;
+        self.any_given = true;
         self.files.insert((stat.dev(), stat.ino()))
     }
 

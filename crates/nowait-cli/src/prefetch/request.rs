@@ -1,22 +1,22 @@
-//! A file or ranges of a file that are wanted in the page cache.
+//! A file, or ranges of a file, to read into the page cache.
 
 use std::ops::Range;
 
 use rustix::fs::Stat;
 
-use crate::tree::Found;
+use crate::paths::FileRef;
 
-/// A file, and its wanted ranges.
+/// A file, and its requested ranges.
 #[derive(Debug)]
-pub struct Wish {
-    pub found: Found,
-    /// The wanted ranges; `None` for the whole file.
-    pub only: Option<Only>,
+pub struct Request {
+    pub found: FileRef,
+    /// The requested ranges; `None` for the whole file.
+    pub selection: Option<Selection>,
 }
 
-/// Wanted ranges, valid only if the file still has this stamp.
+/// Requested ranges, valid only if the file still has this stamp.
 #[derive(Debug)]
-pub struct Only {
+pub struct Selection {
     /// The ranges in order. None is empty, and none extends beyond the end of the file.
     pub ranges: Vec<Range<u64>>,
     pub stamp: Stamp,

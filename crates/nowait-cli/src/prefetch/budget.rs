@@ -1,5 +1,6 @@
-//! The number of bytes that may be read into the page cache without evicting each other: a share of the
-//! memory that this process can still fill. The share is computed again during the work.
+//! The budget: the number of bytes that may be read into the page cache. It is a share of the memory that
+//! is available to this process, so that new data does not evict data that was read before. The budget is
+//! computed again during the work.
 //!
 //! Available memory includes clean cached pages, so it includes the bytes that were read before. The rule
 //! is *bytes read ≤ share × available*, at every check. In a cgroup, the lowest limit of the group and its
@@ -68,12 +69,12 @@ impl Budget {
     }
 
     /// Computes the budget again, because other programs may have used memory meanwhile.
-    pub fn look_again(&mut self) {
+    pub fn update(&mut self) {
         self.available = self.memory.available();
     }
 
     /// The total number of bytes that may be read.
-    pub fn most(&self) -> u64 {
+    pub fn max(&self) -> u64 {
         match self.allowed {
             Allowed::Bytes(bytes) => bytes.min(self.available),
             Allowed::Percent(percent) => {
@@ -90,7 +91,7 @@ impl Budget {
 
 impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (limit, available) = (Size(self.most()), Size(self.available));
+        let (limit, available) = (Size(self.max()), Size(self.available));
         match self.allowed {
             Allowed::Bytes(_) if self.is_cut() => {
                 write!(f, "the available memory of {limit}")
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_allow_is_read() {
+    fn budgets_are_parsed() {
         for (text, allowed) in [
             ("0", Allowed::Bytes(0)),
             ("4G", Allowed::Bytes(4 << 30)),
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_sees_its_own_group_as_the_root_finds_it() {
+    fn a_group_that_is_mounted_as_the_root_is_found() {
         let mounted = "30 23 0:26 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
         for seen in ["0::/docker/abc\n", "0::/\n"] {
             assert_eq!(directories(seen, mounted), ["/sys/fs/cgroup/"]);
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_group_could_drop_is_available() {
+    fn memory_that_a_group_can_drop_is_available() {
         let (_two, group_two) = group(
             Version::Two,
             &[

@@ -1,11 +1,11 @@
-//! One open file that is being read into the page cache, and the pieces that are still to be read.
+//! One open file that is being read into the page cache, and the pieces that were not read yet.
 //!
 //! ```text
-//!  wanted ranges ─► windows ─► without holes ─► what is not cached ─► pieces
+//!  requested ranges ─► windows ─► without holes ─► missing ranges ─► pieces
 //! ```
-//! The residency of a window is queried when half of the previous window is processed. Memory is therefore
-//! small for files of any size and fragmentation, and pages that the kernel reads ahead are counted as
-//! missing before they arrive.
+//! The residency of a window is queried when half of the previous window is processed. This bounds the
+//! memory for files of any size and fragmentation. A page is counted as missing before the kernel reads it
+//! ahead.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use nowait::residency::{Answer, Source, page_map, page_size, residency};
 use rustix::fs::{Advice, SeekFrom};
 use rustix::io::Errno;
 
-use super::wish::Wish;
+use super::request::Request;
 
 /// The size of a window in bytes.
 const WINDOW: u64 = 256 << 20;
@@ -23,13 +23,13 @@ const WINDOW: u64 = 256 << 20;
 /// An open file and its pieces.
 #[derive(Debug)]
 pub struct Job {
-    pub wish: Wish,
+    pub request: Request,
     pub handle: Handle,
     pub size: u64,
-    /// The wanted ranges that were not queried yet, in order.
+    /// The requested ranges that were not queried yet, in order.
     wanted: VecDeque<Range<u64>>,
     /// The end of the last queried window.
-    looked: u64,
+    queried_to: u64,
     pieces: VecDeque<Piece>,
     /// True if the file may have holes.
     sparse: bool,
@@ -38,8 +38,8 @@ pub struct Job {
     /// The first piece that was read.
     pub first: Option<Range<u64>>,
     pub sums: Sums,
-    /// True if the rest of the file is not to be read, for example after an error.
-    pub over: bool,
+    /// True if the rest of the file is not read, for example after an error.
+    pub abandoned: bool,
     /// True if the file became shorter meanwhile.
     pub shrank: bool,
 }
@@ -47,16 +47,16 @@ pub struct Job {
 /// The numbers of bytes of one file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sums {
-    /// In the wanted ranges, without holes.
+    /// The bytes of the requested ranges, without holes.
     pub data: u64,
-    /// In holes of the wanted ranges. They are not read.
+    /// The bytes in holes of the requested ranges. Holes are not read.
     pub holes: u64,
-    /// Not cached before, or of unknown residency.
+    /// The bytes that were not cached before, or whose residency was unknown.
     pub missing: u64,
-    /// Read into the page cache.
-    pub brought: u64,
-    /// Not read because of the budget.
-    pub left_out: u64,
+    /// The bytes that were read into the page cache.
+    pub read_bytes: u64,
+    /// The bytes that were not read because of the budget.
+    pub not_read: u64,
 }
 
 /// A range to read in one operation.
@@ -72,10 +72,10 @@ impl Piece {
         self.range.end - self.range.start
     }
 
-    /// Shortens the piece to at most `most` bytes, so that it ends at a page boundary, and returns the rest.
-    /// Returns `None` if the piece is short enough, contains cached bytes, or would become empty.
-    fn split(&mut self, most: u64) -> Option<Piece> {
-        let at = self.range.start + most;
+    /// Shortens the piece to at most `max` bytes, so that it ends at a page boundary, and returns
+    /// the rest. Returns `None` if the piece is short enough, contains cached bytes, or would become empty.
+    fn split(&mut self, max: u64) -> Option<Piece> {
+        let at = self.range.start + max;
         let at = at - at % page_size();
         if self.missing < self.len() || at <= self.range.start || at >= self.range.end {
             return None;
@@ -92,80 +92,80 @@ impl Piece {
 
 impl Job {
     /// The job for a file with this size and this number of allocated bytes.
-    pub fn new(wish: Wish, handle: Handle, size: u64, allocated: u64) -> Job {
-        let wanted = match &wish.only {
-            Some(only) => only.ranges.iter().cloned().collect(),
+    pub fn new(request: Request, handle: Handle, size: u64, allocated: u64) -> Job {
+        let wanted = match &request.selection {
+            Some(selection) => selection.ranges.iter().cloned().collect(),
             None => std::iter::once(0..size).collect(),
         };
         Job {
-            wish,
+            request,
             handle,
             size,
             wanted,
-            looked: 0,
+            queried_to: 0,
             pieces: VecDeque::new(),
             sparse: allocated < size,
             in_flight: 0,
             first: None,
             sums: Sums::default(),
-            over: false,
+            abandoned: false,
             shrank: false,
         }
     }
 
-    /// Returns true if the whole file is wanted and has no holes.
+    /// Returns true if the whole file was requested and has no holes.
     pub fn is_all_data(&self) -> bool {
         let all = 0..self.size;
         !self.sparse && self.wanted.iter().eq([&all])
     }
 
     /// Disables the kernel's readahead for the file.
-    pub fn read_exactly(&self) {
-        // There is no other way if the filesystem ignores the advice.
+    pub fn disable_readahead(&self) {
+        // A filesystem may ignore the advice. There is no other way to disable readahead.
         let _ = rustix::fs::fadvise(&self.handle, 0, None, Advice::Random);
     }
 
-    /// The next piece to read, at most `most` bytes unless parts of it are cached; `None` if no piece is
+    /// The next piece to read, at most `max` bytes unless parts of it are cached; `None` if no piece is
     /// left.
     ///
     /// # Errors
     /// If the residency query fails.
-    pub fn next(&mut self, most: u64, largest: u64) -> nowait::Result<Option<Piece>> {
-        while !self.over && self.looks_no_further() {
+    pub fn next(&mut self, max: u64, largest: u64) -> nowait::Result<Option<Piece>> {
+        while !self.abandoned && self.needs_window() {
             let Some(window) = self.next_window() else {
                 break;
             };
-            self.looked = window.end;
-            self.look(window, largest)?;
+            self.queried_to = window.end;
+            self.query(window, largest)?;
         }
-        if self.over {
+        if self.abandoned {
             return Ok(None);
         }
         let Some(mut piece) = self.pieces.pop_front() else {
             return Ok(None);
         };
-        if let Some(rest) = piece.split(most) {
+        if let Some(rest) = piece.split(max) {
             self.pieces.push_front(rest);
         }
         Ok(Some(piece))
     }
 
     /// Puts back a piece that was not read.
-    pub fn give_back(&mut self, piece: Piece) {
+    pub fn put_back(&mut self, piece: Piece) {
         self.pieces.push_front(piece);
     }
 
     /// Returns true if nothing is left to read and no read is in flight.
     pub fn is_done(&self) -> bool {
         let drained = self.pieces.is_empty() && self.wanted.is_empty();
-        self.in_flight == 0 && (self.over || drained)
+        self.in_flight == 0 && (self.abandoned || drained)
     }
 
-    /// The number of bytes of the wanted ranges that are cached now, without holes.
+    /// The number of bytes of the requested ranges that are cached now, without holes.
     pub fn cached_now(&self) -> nowait::Result<Answer<u64>> {
         let whole = 0..self.size;
-        let ranges = match &self.wish.only {
-            Some(only) => &only.ranges[..],
+        let ranges = match &self.request.selection {
+            Some(selection) => &selection.ranges[..],
             None => std::slice::from_ref(&whole),
         };
         let mut cached = 0;
@@ -183,21 +183,21 @@ impl Job {
                 }
             }
         }
-        // Pages of holes may be cached, too, and so may be pages whose read failed. They do not count.
-        let most = if self.over {
-            self.sums.data - self.sums.missing + self.sums.brought
+        // Cached pages of holes, and cached pages whose read failed, do not count.
+        let max = if self.abandoned {
+            self.sums.data - self.sums.missing + self.sums.read_bytes
         } else {
             self.sums.data
         };
         Ok(Answer::Known {
-            value: cached.min(most),
+            value: cached.min(max),
             source: by,
         })
     }
 
-    /// Returns true if at least half of the first piece was evicted again. The kernel may evict single
-    /// pages at any time.
-    pub fn loses(&self) -> bool {
+    /// Returns true if at least half of the first piece was evicted again. Fewer evicted pages are no sign
+    /// of memory pressure, because the kernel may evict single pages at any time.
+    pub fn was_evicted(&self) -> bool {
         let Some(first) = &self.first else {
             return false;
         };
@@ -206,9 +206,9 @@ impl Job {
     }
 
     /// Returns true if the next piece begins in the last half of the queried window, or there is no piece.
-    fn looks_no_further(&self) -> bool {
+    fn needs_window(&self) -> bool {
         let next = self.pieces.front();
-        next.is_none_or(|piece| self.looked - piece.range.start < WINDOW / 2)
+        next.is_none_or(|piece| self.queried_to - piece.range.start < WINDOW / 2)
     }
 
     /// The next range without holes, at most [`WINDOW`] long.
@@ -237,7 +237,7 @@ impl Job {
     }
 
     /// Queries a window and makes pieces of its missing ranges.
-    fn look(&mut self, window: Range<u64>, largest: u64) -> nowait::Result<()> {
+    fn query(&mut self, window: Range<u64>, largest: u64) -> nowait::Result<()> {
         let len = window.end - window.start;
         let others = self.pieces.len();
         match page_map(&self.handle, window.clone())? {
@@ -261,8 +261,8 @@ impl Job {
         Ok(())
     }
 
-    /// Adds a missing range: to the last piece if it stays at most `largest` bytes long, otherwise as new
-    /// pieces. The range between two missing ranges of one window is cached. The first `others` pieces
+    /// Adds a missing range. It extends the last piece if that stays at most `largest` bytes long; otherwise
+    /// it becomes new pieces. The range between two missing ranges of one window is cached. The first `others` pieces
     /// belong to other windows and are not extended.
     fn add(&mut self, missing: Range<u64>, largest: u64, others: usize) {
         let len = missing.end - missing.start;
@@ -324,7 +324,7 @@ mod tests {
         let mut first = piece(page..10 * page);
         assert_eq!(first.split(3 * page + 1), Some(piece(4 * page..10 * page)));
         assert_eq!(first, piece(page..4 * page));
-        assert_eq!(first.split(page - 1), None, "never nothing");
+        assert_eq!(first.split(page - 1), None, "a piece is never empty");
         assert_eq!(first.split(1 << 40), None);
     }
 }

@@ -6,29 +6,29 @@ use std::os::fd::AsFd;
 use nowait::Handle;
 use nowait::residency::residency;
 
-use crate::tree::Found;
+use crate::paths::FileRef;
 
 /// The maximum number of sampled files. They are spread evenly over all finished files.
-const MOST: usize = 1024;
+const MAX_FILES: usize = 1024;
 
-/// The number of bytes of each file that are examined, from the first read byte on.
-const EACH: u64 = 16 << 20;
+/// The maximum number of examined bytes of each file, from the first byte that was read.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// The number of the earliest sampled files that are examined during the work.
-const EARLY: usize = 16;
+const EARLY_FILES: usize = 16;
 
 /// A sample of the finished files, and how much of each was cached.
 #[derive(Debug, Default)]
-pub struct Witnesses {
-    kept: Vec<Witness>,
+pub struct Sample {
+    files: Vec<SampledFile>,
     /// One of this many finished files is sampled.
     stride: usize,
     finished: usize,
 }
 
 #[derive(Debug)]
-struct Witness {
-    found: Found,
+struct SampledFile {
+    found: FileRef,
     range: Range<u64>,
     /// The number of cached pages in the range when the file was finished.
     cached: u64,
@@ -36,39 +36,39 @@ struct Witness {
 
 /// The result of examining sampled files, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct Recount {
     pub files: u64,
     pub then: u64,
     pub now: u64,
 }
 
-impl Look {
+impl Recount {
     /// Returns true if more than a sixteenth of the pages was evicted. Fewer may be dropped by chance.
     pub fn shows_eviction(&self) -> bool {
         self.now < self.then - self.then / 16
     }
 }
 
-impl Witnesses {
+impl Sample {
     /// Adds a finished file whose first read began at byte `first`, if it belongs to the sample.
-    pub fn finished(&mut self, found: Found, handle: &Handle, first: u64) {
+    pub fn consider(&mut self, found: FileRef, handle: &Handle, first: u64) {
         self.stride = self.stride.max(1);
         self.finished += 1;
         if !self.finished.is_multiple_of(self.stride) {
             return;
         }
-        let range = first..first.saturating_add(EACH);
+        let range = first..first.saturating_add(MAX_BYTES);
         if let Some(cached) = count(handle, &range) {
-            if self.kept.len() == MOST {
+            if self.files.len() == MAX_FILES {
                 // Removes every second file, and samples half as many from now on.
                 let mut keep = false;
-                self.kept.retain(|_| {
+                self.files.retain(|_| {
                     keep = !keep;
                     keep
                 });
                 self.stride *= 2;
             }
-            self.kept.push(Witness {
+            self.files.push(SampledFile {
                 found,
                 range,
                 cached,
@@ -77,28 +77,28 @@ impl Witnesses {
     }
 
     /// Examines the earliest sampled files.
-    pub fn early(&self) -> Look {
-        look(&self.kept[..self.kept.len().min(EARLY)])
+    pub fn early(&self) -> Recount {
+        recount(&self.files[..self.files.len().min(EARLY_FILES)])
     }
 
     /// Examines all sampled files.
-    pub fn all(&self) -> Look {
-        look(&self.kept)
+    pub fn all(&self) -> Recount {
+        recount(&self.files)
     }
 }
 
 /// Examines files. Files that were removed or cannot be queried are not counted.
-fn look(witnesses: &[Witness]) -> Look {
-    let mut sum = Look::default();
-    for witness in witnesses {
-        let now = witness.found.open().ok().and_then(|(file, stat)| {
-            let same = stat.st_ino == witness.found.inode;
-            same.then(|| count(&file, &witness.range))?
+fn recount(sample: &[SampledFile]) -> Recount {
+    let mut sum = Recount::default();
+    for sampled in sample {
+        let now = sampled.found.open().ok().and_then(|(file, stat)| {
+            let same = stat.st_ino == sampled.found.inode;
+            same.then(|| count(&file, &sampled.range))?
         });
         if let Some(now) = now {
             sum.files += 1;
-            sum.then += witness.cached;
-            sum.now += now.min(witness.cached);
+            sum.then += sampled.cached;
+            sum.now += now.min(sampled.cached);
         }
     }
     sum

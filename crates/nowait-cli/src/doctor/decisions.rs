@@ -5,7 +5,7 @@ use nowait::read::{Plan, Reason};
 use nowait::{File, Mode, Result};
 
 use super::report::{Backend, Plans};
-use super::subject::Subject;
+use super::test_file::TestFile;
 
 /// The length in bytes of the planned read.
 const LEN: usize = 4096;
@@ -28,7 +28,7 @@ impl Engines {
 }
 
 /// Asks the library for its decisions.
-pub fn decide(engines: &Engines, subject: &Subject) -> (Backend, Plans) {
+pub fn decide(engines: &Engines, test_file: &TestFile) -> (Backend, Plans) {
     let backend = match &engines.eager {
         Ok(engine) => Backend {
             name: Some(engine.backend().name()),
@@ -40,7 +40,7 @@ pub fn decide(engines: &Engines, subject: &Subject) -> (Backend, Plans) {
         },
     };
     let plan = |engine: &Result<Engine>| {
-        let file = subject.planned()?.try_clone().ok()?;
+        let file = test_file.planned()?.try_clone().ok()?;
         let file = File::from_fd(file, engine.as_ref().ok()?).ok()?;
         // The first read finds out which flags the filesystem refuses.
         let _ = pollster::block_on(file.read_at(vec![0; 1], 0));

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// The rate limit, and the time at which the started pieces are within it.
 #[derive(Debug)]
-pub struct Pace {
+pub struct RateLimit {
     rate: Option<u64>,
     /// The time at which the next piece is within the rate.
     free_at: Instant,
@@ -17,10 +17,10 @@ const PIECES: u64 = 8;
 /// device's, several reads must be in flight.
 const AHEAD: Duration = Duration::from_millis(10);
 
-impl Pace {
+impl RateLimit {
     /// A limit of `rate` bytes per second, or no limit.
-    pub fn new(rate: Option<u64>) -> Pace {
-        Pace {
+    pub fn new(rate: Option<u64>) -> RateLimit {
+        RateLimit {
             rate,
             free_at: Instant::now(),
         }
@@ -32,16 +32,16 @@ impl Pace {
         self.free_at.saturating_duration_since(ahead)
     }
 
-    /// The largest piece for this rate: whole pages, at most `most` bytes.
-    pub fn piece(&self, most: u64, page: u64) -> u64 {
-        self.rate.map_or(most, |rate| {
+    /// The largest piece for this rate: whole pages, at most `max` bytes.
+    pub fn piece(&self, max: u64, page: u64) -> u64 {
+        self.rate.map_or(max, |rate| {
             let even = rate / PIECES;
-            (even - even % page).clamp(page, most)
+            (even - even % page).clamp(page, max)
         })
     }
 
     /// Counts a piece of this size that starts now.
-    pub fn goes(&mut self, bytes: u64) {
+    pub fn started(&mut self, bytes: u64) {
         if let Some(rate) = self.rate {
             let cost = Duration::try_from_secs_f64(bytes as f64 / rate as f64);
             let now = self.free_at.max(Instant::now());
@@ -61,30 +61,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_waits_until_the_one_before_is_paid_for() {
-        let mut pace = Pace::new(Some(1));
-        assert_eq!(pace.wait(), Duration::ZERO);
-        assert_eq!(pace.piece(256 << 10, 4096), 4096);
-        pace.goes(4096);
-        assert!(pace.wait() > Duration::from_secs(4000));
-        pace.goes(u64::MAX);
-        assert!(pace.wait() > Duration::from_secs(5000));
+    fn a_piece_waits_for_the_time_of_the_previous_piece() {
+        let mut rate_limit = RateLimit::new(Some(1));
+        assert_eq!(rate_limit.wait(), Duration::ZERO);
+        assert_eq!(rate_limit.piece(256 << 10, 4096), 4096);
+        rate_limit.started(4096);
+        assert!(rate_limit.wait() > Duration::from_secs(4000));
+        rate_limit.started(u64::MAX);
+        assert!(rate_limit.wait() > Duration::from_secs(5000));
     }
 
     #[test]
-    fn of_a_high_rate_several_pieces_are_under_way() {
-        let mut pace = Pace::new(Some(100 << 30));
+    fn a_high_rate_allows_several_pieces_at_once() {
+        let mut rate_limit = RateLimit::new(Some(100 << 30));
         for _ in 0..64 {
-            pace.goes(256 << 10);
-            assert_eq!(pace.wait(), Duration::ZERO);
+            rate_limit.started(256 << 10);
+            assert_eq!(rate_limit.wait(), Duration::ZERO);
         }
     }
 
     #[test]
-    fn without_a_limit_nothing_waits() {
-        let mut pace = Pace::new(None);
-        pace.goes(u64::MAX);
-        assert_eq!(pace.wait(), Duration::ZERO);
-        assert_eq!(pace.piece(256 << 10, 4096), 256 << 10);
+    fn without_a_limit_no_piece_waits() {
+        let mut rate_limit = RateLimit::new(None);
+        rate_limit.started(u64::MAX);
+        assert_eq!(rate_limit.wait(), Duration::ZERO);
+        assert_eq!(rate_limit.piece(256 << 10, 4096), 256 << 10);
     }
 }

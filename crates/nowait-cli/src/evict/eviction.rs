@@ -5,20 +5,20 @@ use std::sync::{Mutex, PoisonError};
 use nowait::residency::{Answer, Residency, residency};
 use rustix::fs::{Advice, Stat};
 
-use crate::met::Met;
-use crate::tree::{Found, Unopened};
+use crate::paths::{FileRef, OpenError};
+use crate::seen_inodes::SeenInodes;
 
 /// The action for each file.
 #[derive(Clone, Copy)]
-pub enum How {
+pub enum Action {
     /// No action: its pages are only counted.
-    Look,
+    Count,
     /// FADV_DONTNEED. With `flush`, dirty pages are written first.
-    Advise { flush: bool },
+    Evict { flush: bool },
 }
 
 /// The result for one file.
-pub struct Done {
+pub struct Outcome {
     pub stat: Stat,
     pub before: Answer<Residency>,
     pub after: Answer<Residency>,
@@ -27,19 +27,23 @@ pub struct Done {
 }
 
 /// Evicts a file. Returns `None` if the file was already processed under another name.
-pub fn evict(found: &Found, how: How, met: &Mutex<Met>) -> Result<Option<Done>, Unopened> {
+pub fn evict(
+    found: &FileRef,
+    action: Action,
+    seen: &Mutex<SeenInodes>,
+) -> Result<Option<Outcome>, OpenError> {
     let (file, stat) = found.open()?;
     // A panic of another thread cannot leave the set inconsistent.
-    let mut seen = met.lock().unwrap_or_else(PoisonError::into_inner);
-    if !seen.first(&stat) {
+    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    if !seen.insert(&stat) {
         return Ok(None);
     }
     drop(seen);
     let count = || residency(&file, 0..u64::MAX);
     let before = count()?;
-    let after = match how {
-        How::Look => before,
-        How::Advise { flush } => {
+    let after = match action {
+        Action::Count => before,
+        Action::Evict { flush } => {
             if flush && may_be_dirty(before) {
                 rustix::fs::fdatasync(&file)?;
             }
@@ -52,7 +56,7 @@ pub fn evict(found: &Found, how: How, met: &Mutex<Met>) -> Result<Option<Done>, 
         let handle = nowait::Handle::new(file)?;
         handle.filesystem().is_memory()
     };
-    Ok(Some(Done {
+    Ok(Some(Outcome {
         stat,
         before,
         after,

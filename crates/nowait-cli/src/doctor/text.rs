@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write};
 
-use super::report::{Fact, FalseEnds, Filesystem, Lacking, Report, SEED_BREAK_EVEN};
+use super::report::{Fact, FalseEnds, Filesystem, NotMeasured, Report, SEED_BREAK_EVEN};
 
 /// The maximum width of the text.
 const WIDTH: usize = 80;
@@ -12,7 +12,7 @@ const INDENT: usize = 22;
 impl Report {
     /// The report as text.
     pub fn text(&self, style: Style) -> String {
-        let mut page = Page {
+        let mut page = TextReport {
             text: String::new(),
             style,
         };
@@ -21,7 +21,7 @@ impl Report {
         page.filesystem(&self.filesystem);
         page.false_ends(&self.false_eof);
         page.costs(self);
-        page.verdict(self);
+        page.decisions(self);
         page.text
     }
 }
@@ -33,7 +33,7 @@ pub struct Style {
 }
 
 /// Text that is being written. Writing to a `String` cannot fail.
-struct Page {
+struct TextReport {
     text: String,
     style: Style,
 }
@@ -43,7 +43,7 @@ const GREEN: &str = "32";
 const RED: &str = "31";
 const YELLOW: &str = "33";
 
-impl Page {
+impl TextReport {
     fn line(&mut self, line: impl Display) {
         let _ = writeln!(self.text, "{line}");
     }
@@ -171,9 +171,9 @@ impl Page {
             (Some(tested), Some(0)) => {
                 self.line(format_args!("  none in {tested} cold NOWAIT reads"));
             }
-            (Some(tested), Some(lies)) => {
+            (Some(tested), Some(wrong)) => {
                 let text = format!(
-                    "  KERNEL BUG: {lies} of {tested} cold NOWAIT reads returned 0 before the end of file"
+                    "  KERNEL BUG: {wrong} of {tested} cold NOWAIT reads returned 0 before the end of file"
                 );
                 let painted = self.painted(RED, text);
                 self.line(painted);
@@ -216,7 +216,7 @@ impl Page {
         }
     }
 
-    fn verdict(&mut self, report: &Report) {
+    fn decisions(&mut self, report: &Report) {
         self.heading("Break-even hit rate");
         match report.break_even {
             Some(rate) => self.beside(
@@ -254,7 +254,7 @@ impl Page {
     }
 }
 
-impl Lacking {
+impl NotMeasured {
     /// The labels grouped by reason, in the order of their first appearance.
     fn by_reason(&self) -> Vec<(&str, Vec<&str>)> {
         let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -293,15 +293,15 @@ impl Display for Bytes {
 mod tests {
     use super::*;
 
-    fn page() -> Page {
-        Page {
+    fn page() -> TextReport {
+        TextReport {
             text: String::new(),
             style: Style { colour: false },
         }
     }
 
     #[test]
-    fn a_lying_kernel_is_shouted_about() {
+    fn false_ends_of_file_are_reported_as_a_kernel_bug() {
         let mut page = page();
         page.false_ends(&FalseEnds {
             tested: Some(64),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn long_answers_break_at_words_and_stay_in_their_column() {
+    fn long_answers_are_wrapped_at_words_and_aligned() {
         let mut page = page();
         page.beside("label", Some((RED, "no")), &"word ".repeat(40));
         let lines: Vec<&str> = page.text.lines().collect();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_written_as_people_write_them() {
+    fn sizes_have_units() {
         assert_eq!(Bytes(Some(8 << 20)).to_string(), "8 MiB");
         assert_eq!(Bytes(Some(1025)).to_string(), "1025 bytes");
         assert_eq!(Bytes(None).to_string(), "unlimited");

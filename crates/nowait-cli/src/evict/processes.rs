@@ -12,7 +12,7 @@ use crate::proc::{self, Mapping};
 
 /// A process that maps a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Holder {
+pub struct MappingProcess {
     pub pid: u32,
     /// The process's name; `?` if it is unknown.
     pub command: String,
@@ -22,26 +22,26 @@ pub struct Holder {
 
 /// All processes that map files; `None` before the first query.
 #[derive(Default)]
-pub struct Holders(Option<Known>);
+pub struct MappingProcesses(Option<Mappings>);
 
 #[derive(Default)]
-struct Known {
+struct Mappings {
     /// The mappings, by inode number.
     mapped: HashMap<u64, Vec<Mapped>>,
     /// The number of processes whose maps may not be read.
-    unseen: u64,
+    unreadable: u64,
 }
 
 struct Mapped {
     device: (u32, u32),
     path: Vec<u8>,
-    holder: Holder,
+    process: MappingProcess,
 }
 
-impl Holders {
+impl MappingProcesses {
     /// The processes that map this file.
-    pub fn of(&mut self, file: &Stat, path: &Path) -> Vec<Holder> {
-        let known = self.0.get_or_insert_with(Known::look);
+    pub fn of(&mut self, file: &Stat, path: &Path) -> Vec<MappingProcess> {
+        let known = self.0.get_or_insert_with(Mappings::read);
         let Some(mapped) = known.mapped.get(&file.st_ino) else {
             return Vec::new();
         };
@@ -52,26 +52,28 @@ impl Holders {
         mapped
             .iter()
             .filter(same)
-            .map(|m| m.holder.clone())
+            .map(|m| m.process.clone())
             .collect()
     }
 
     /// The number of processes whose maps may not be read; `None` without a query.
-    pub fn unseen(&self) -> Option<u64> {
-        self.0.as_ref().map(|known| known.unseen)
+    pub fn unreadable(&self) -> Option<u64> {
+        self.0.as_ref().map(|known| known.unreadable)
     }
 }
 
-impl Known {
-    fn look() -> Known {
-        let mut known = Known::default();
+impl Mappings {
+    fn read() -> Mappings {
+        let mut known = Mappings::default();
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
         for process in processes {
             let name = process.file_name();
             if let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) {
                 // Other errors mean that the process has ended. It maps nothing.
                 match known.process(pid, &process.path()) {
-                    Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => known.unseen += 1,
+                    Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+                        known.unreadable += 1
+                    }
                     _ => {}
                 }
             }
@@ -96,12 +98,12 @@ impl Known {
             }) = Mapping::of(&line)
             {
                 let of_inode = self.mapped.entry(inode).or_default();
-                let known = |m: &Mapped| m.holder.pid == pid && m.device == device;
+                let known = |m: &Mapped| m.process.pid == pid && m.device == device;
                 let at = of_inode.iter().position(known).unwrap_or_else(|| {
                     of_inode.push(Mapped {
                         device,
                         path,
-                        holder: Holder {
+                        process: MappingProcess {
                             pid,
                             command: command.clone(),
                             locked: false,
@@ -116,7 +118,7 @@ impl Known {
                 && proc::says_locked(&line)
                 && let Some(of_inode) = self.mapped.get_mut(&inode)
             {
-                of_inode[at].holder.locked = true;
+                of_inode[at].process.locked = true;
             }
         }
         Ok(())
