@@ -42,6 +42,7 @@
 mod checks;
 mod costs;
 mod decisions;
+mod fact;
 mod machine;
 mod progress;
 mod report;

@@ -40,6 +40,7 @@ mod json;
 mod processes;
 mod reason;
 mod report;
+mod totals;
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -56,7 +57,8 @@ use crate::terminal::Terminal;
 use eviction::{Action, evict};
 use processes::MappingProcesses;
 use reason::Row;
-use report::{Report, Totals};
+use report::Report;
+use totals::Totals;
 
 /// Removes files from the page cache, and reports what stayed and why.
 #[derive(clap::Args)]

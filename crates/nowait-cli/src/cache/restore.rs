@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::snapshot::{InvalidEntry, Snapshot};
+use super::snapshot::{self, InvalidEntry, Snapshot};
 use crate::messages::Messages;
 use crate::name::Shown;
 use crate::prefetch::{JSON_FORMAT, Limits, Prefetcher};
@@ -18,7 +18,7 @@ use crate::stop::Stop;
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!(
     "{DETAILS}\n\n{}\n\nJSON (--json): {{\"restore\": 1, {JSON_FORMAT}\n\n{EXIT_STATUS}",
-    super::JSON_FORMAT
+    snapshot::JSON_FORMAT
 ))]
 pub struct Args {
     /// The snapshot. `-` is standard input

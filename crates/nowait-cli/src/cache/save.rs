@@ -10,7 +10,7 @@ use nowait::residency::{Answer, PageMap, page_map};
 use rustix::fs::Stat;
 use tempfile::NamedTempFile;
 
-use super::snapshot::{MAX_RANGES, Snapshot, Writer};
+use super::snapshot::{self, MAX_RANGES, Snapshot, Writer};
 use crate::messages::Messages;
 use crate::name::{Shown, plural};
 use crate::paths::{FileRef, OpenError, Paths};
@@ -23,7 +23,7 @@ use crate::stop::Stop;
 
 /// Saves which ranges of files are in the page cache.
 #[derive(Debug, clap::Args)]
-#[command(after_help = format!("{DETAILS}\n\n{}\n\n{EXIT_STATUS}", super::JSON_FORMAT))]
+#[command(after_help = format!("{DETAILS}\n\n{}\n\n{EXIT_STATUS}", snapshot::JSON_FORMAT))]
 pub struct Args {
     /// The snapshot to write. `-` is standard output
     #[arg(short, long, value_name = "FILE")]

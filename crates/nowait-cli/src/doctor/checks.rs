@@ -9,8 +9,9 @@ use nowait::residency::{Probe, Source};
 use nowait::{RwFlags, read, write};
 use rustix::fs::{Advice, AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
+use serde::Serialize;
 
-use super::report::{Alignment, Fact, Facts, FalseEnds};
+use super::fact::{Fact, Facts};
 use super::test_file::{Selected, TestFile};
 
 /// The results of the checks.
@@ -27,6 +28,32 @@ impl Checks {
         self.facts
             .get(key)
             .is_some_and(|fact| fact.ok == Some(true))
+    }
+}
+
+/// The alignment in bytes that O_DIRECT requires for memory and offsets.
+#[derive(Serialize)]
+pub struct Alignment {
+    pub memory: u32,
+    pub offset: u32,
+}
+
+/// The NOWAIT reads that returned 0 before the end of the file.
+#[derive(Default, Serialize)]
+pub struct FalseEnds {
+    /// The number of reads that were misses.
+    pub tested: Option<u64>,
+    pub false_ends: Option<u64>,
+    pub why: Option<String>,
+}
+
+impl FalseEnds {
+    /// It could not be tested.
+    pub fn untested(why: &str) -> FalseEnds {
+        FalseEnds {
+            why: Some(why.into()),
+            ..FalseEnds::default()
+        }
     }
 }
 
@@ -217,7 +244,7 @@ fn false_ends(file: &File, size: u64) -> FalseEnds {
         }
         match read::with_flags(file, &mut [0; 4096], offset, RwFlags::NOWAIT) {
             Ok(0) => (tested, ends) = (tested + 1, ends + 1),
-            // A hit: a read nearby brought the page, or the device was faster than the read.
+            // A hit: a read nearby has read the page, or the device was faster than the read.
             Ok(_) => {}
             Err(_) => tested += 1,
         }

@@ -2,7 +2,9 @@
 
 use std::fmt::{self, Display, Write};
 
-use super::report::{Fact, FalseEnds, Filesystem, NotMeasured, Report, SEED_BREAK_EVEN};
+use super::checks::FalseEnds;
+use super::fact::Fact;
+use super::report::{Filesystem, NotMeasured, Report, SEED_BREAK_EVEN};
 
 /// The maximum width of the text.
 const WIDTH: usize = 80;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::processes::MappingProcess;
 use super::reason::Row;
-use super::report::Totals;
+use super::totals::Totals;
 use crate::name::Name;
 use crate::unknown::Why as Unknown;
 
