@@ -20,7 +20,7 @@ use crate::janitor::Claim;
 use crate::log::{Counters, Entry};
 use crate::missing;
 use crate::mount::take_down;
-use crate::queue::{Pace, Queue};
+use crate::queue::{Delays, Queue};
 use crate::scratch::Scratch;
 use crate::server::{FILE_NAME, Server};
 use crate::sys;
@@ -36,7 +36,7 @@ const RECEIVING_FILE: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Builder {
     size: u64,
-    pace: Pace,
+    delays: Delays,
     queue: usize,
     dir: Option<PathBuf>,
     backing_dir: Option<PathBuf>,
@@ -53,14 +53,14 @@ impl Builder {
 
     /// Sets the time that a request is in service. Default: zero.
     pub fn latency(mut self, latency: Duration) -> Self {
-        self.pace.latency = latency;
+        self.delays.latency = latency;
         self
     }
 
     /// Sets the additional time of a request that does not begin at the end of the previous request in
     /// service. It is the same for every distance. Default: zero.
     pub fn seek(mut self, cost: Duration) -> Self {
-        self.pace.seek = cost;
+        self.delays.seek = cost;
         self
     }
 
@@ -102,7 +102,7 @@ impl Builder {
         let scratch = Scratch::new(self.dir.as_deref())?;
         let mount_point = scratch.subdir("fuse")?;
         let claim = Claim::unmount(&mount_point)?;
-        let queue = Arc::new(Queue::new(self.queue, self.pace, self.record));
+        let queue = Arc::new(Queue::new(self.queue, self.delays, self.record));
         let path = mount_point.join(FILE_NAME);
         let size = self.size;
 
@@ -157,7 +157,7 @@ impl SlowDisk {
     pub fn builder() -> Builder {
         Builder {
             size: 512 << 20,
-            pace: Pace {
+            delays: Delays {
                 latency: Duration::ZERO,
                 seek: Duration::ZERO,
             },
@@ -180,12 +180,14 @@ impl SlowDisk {
 
     /// Changes the latency for requests that enter service after this call.
     pub fn set_latency(&self, latency: Duration) {
-        self.inner.queue.set_pace(|pace| pace.latency = latency);
+        self.inner
+            .queue
+            .set_delays(|delays| delays.latency = latency);
     }
 
     /// Changes the seek cost for requests that enter service after this call.
     pub fn set_seek(&self, cost: Duration) {
-        self.inner.queue.set_pace(|pace| pace.seek = cost);
+        self.inner.queue.set_delays(|delays| delays.seek = cost);
     }
 
     /// Serves requests without latency and seek cost until the result is dropped, including those in

@@ -141,5 +141,5 @@ fn direct_read(path: &Path) {
         .custom_flags(libc::O_DIRECT)
         .open(path)
         .and_then(|file| file.read_exact_at(&mut page.0, 512 << 10))
-        .expect("read");
+        .expect("nobody hears of it");
 }
