@@ -53,7 +53,7 @@ use tree::{Over, Tree};
 The size is the allocated space, like `du -B1`. With --apparent-size it is the file size, like `du -b`
 (before coreutils 9.2: the sizes of directories count). Sizes are in bytes; on a terminal they are
 rounded. A file with several names counts once, in the directory where it is found first. That can be any
-of its directories. A directory below two PATHs is shown with the first PATH. Symbolic links are not
+of its directories. A directory that is below two PATHs is shown once, below the first PATH. Symbolic links are not
 followed.
 
 Every directory is printed after everything below it. In a tree of up to some thousand directories, they

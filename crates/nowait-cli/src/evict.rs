@@ -67,13 +67,13 @@ Evicting uses posix_fadvise(2) with POSIX_FADV_DONTNEED for whole files.
 
 Reasons why pages stay:
   dirty       changed and not yet written; --flush writes them first
-  writeback   being written (the advice itself starts this); --flush waits
-              for it
+  writeback   being written (evicting starts this for dirty pages); --flush
+              waits for it
   mapped      mapped by the named processes; `locked`: with mlock(2)
   memory      the filesystem stores its files in memory (tmpfs)
   held        none of the above: in use by the kernel, read again meanwhile,
               or mapped by a process whose maps you may not read; try again,
-              or as root
+              or run nowait as root
   mixed       any of the above: without cachestat(2) they cannot be told apart
 
 JSON (--json): {\"evict\": 1, \"version\", \"dry_run\", \"files\": [{\"path\", \"path_hex\", \"size\",
@@ -86,7 +86,8 @@ the version of this format; later programs may add keys without changing it.
 
 Exit status:
   0  no pages stayed (with --dry-run: all files could be examined)
-  1  pages stayed, some files failed, or the residency of some is unknown
+  1  pages stayed, some files failed, or it is unknown how much of some
+     files is cached
   2  wrong usage")]
 pub struct Args {
     #[command(flatten)]

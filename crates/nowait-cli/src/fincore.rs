@@ -69,8 +69,9 @@ Columns:
   DIRTY      changed pages whose writeback has not begun
   WRITEBACK  pages that are being written to the device
   SOURCE     the system call that counted: cachestat(2) or mincore(2)
-`?` means unknown; the last lines give the reason. Pages of unknown residency are counted neither as
-cached nor as not cached. A second name of a file is shown but not counted in the total.
+`?` means unknown; the last lines give the reason. The kernel does not report which pages of a file are
+cached to users who neither own the file nor may write to it. Such files are not in the sums of pages.
+A second name of a file is shown but not counted in the total.
 
 With --map, a strip below each file shows the file from its first byte to its last. A full block is
 cached, a shaded block is partly cached, a dot is not cached.
@@ -86,8 +87,9 @@ format; later programs may add keys without changing it.
 
 Exit status:
   0  success
-  1  some files failed (each failure is reported on standard error), or the
-     residency of some files is unknown (the last lines give the reasons)
+  1  some files failed (each failure is reported on standard error), or it is
+     unknown how much of some files is cached (the last lines give the
+     reasons)
   2  wrong usage")]
 pub struct Args {
     #[command(flatten)]

@@ -35,8 +35,8 @@ pub struct Args {
 }
 
 const DETAILS: &str = "\
-Only missing ranges are read; cached ranges and holes are not. The residency of files that you neither own
-nor may write is unknown; they are read completely. During the run, the program checks how much memory is
+Only ranges that are not cached are read. Holes are not read. The kernel does not report which pages of a
+file are cached to users who neither own the file nor may write to it; such files are read completely. During the run, the program checks how much memory is
 available and if the first files are still cached. It stops before new data evicts earlier data. At the
 end it counts the cached bytes. The access times of your own files are not changed.";
 

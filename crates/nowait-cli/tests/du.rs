@@ -14,13 +14,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use cold::Cold;
 use fuser::FileType;
 use liar::Told;
 use program::{
-    Bound, Said, as_nobody, directory, fifo, limited, nowait, open_directory, run, word,
+    Bound, Said, as_nobody, directory, fifo, limited, nowait, open_directory, run,
+    while_files_change, word,
 };
 use slowdisk::{Fault, Filesystem, SlowDisk};
 
@@ -270,35 +270,19 @@ fn files_may_vanish_meanwhile() {
     let dir = directory();
     fs::write(dir.path().join("stays"), vec![1; 50_000]).unwrap();
     let least = fs::metadata(dir.path().join("stays")).unwrap().blocks() * 512;
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                for i in 0..200 {
-                    let sub = dir.path().join(format!("{}", i % 10));
-                    let _ = fs::create_dir(&sub);
-                    let _ = fs::write(sub.join(format!("{i}")), "x");
-                }
-                for i in 0..10 {
-                    let _ = fs::remove_dir_all(dir.path().join(format!("{i}")));
-                }
-            }
-        });
-        let runs: Vec<_> = (0..40).map(|_| du(&["-a", word(dir.path())])).collect();
-        // This precedes the assertions, because the other thread waits for it.
-        over.store(true, Ordering::Relaxed);
-        for said in runs {
-            assert_eq!(said.code, Some(0), "{said:?}");
-            assert!(
-                said.err.lines().all(|line| line.contains("vanished")),
-                "{said:?}"
-            );
-            let last = said.text().lines().last().unwrap();
-            let (bytes, path) = last.split_once('\t').unwrap();
-            assert_eq!(path, word(dir.path()));
-            assert!(bytes.parse::<u64>().unwrap() > least);
-        }
-    });
+    let runs = || (0..40).map(|_| du(&["-a", word(dir.path())])).collect();
+    let runs: Vec<_> = while_files_change(dir.path(), runs);
+    for said in runs {
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(
+            said.err.lines().all(|line| line.contains("vanished")),
+            "{said:?}"
+        );
+        let last = said.text().lines().last().unwrap();
+        let (bytes, path) = last.split_once('\t').unwrap();
+        assert_eq!(path, word(dir.path()));
+        assert!(bytes.parse::<u64>().unwrap() > least);
+    }
 }
 
 #[test]

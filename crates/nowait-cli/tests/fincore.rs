@@ -10,11 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use program::{
     Bound, MIB, PAGE, Said, as_nobody, cold, directory, evict, fifo, file, limited, nowait,
-    open_directory, overlay_with, run, run_with, touch,
+    open_directory, overlay_with, run, run_with, touch, while_files_change,
 };
 use serde_json::{Value, json};
 use slowdisk::Filesystem;
@@ -389,34 +388,10 @@ fn many_files_are_shown_in_the_given_order() {
     assert_eq!(shown, named);
 }
 
-/// Sets a flag when it is dropped.
-struct Raised<'a>(&'a AtomicBool);
-
-impl Drop for Raised<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn files_may_vanish_meanwhile() {
     let dir = directory();
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        // The flag is set also if an assertion fails.
-        let _end = Raised(&over);
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                for i in 0..200 {
-                    let sub = dir.path().join(format!("{}", i % 10));
-                    let _ = fs::create_dir(&sub);
-                    let _ = fs::write(sub.join(format!("{i}")), "x");
-                }
-                for i in 0..10 {
-                    let _ = fs::remove_dir_all(dir.path().join(format!("{i}")));
-                }
-            }
-        });
+    while_files_change(dir.path(), || {
         for _ in 0..30 {
             let said = fincore(&["-r", "--json"], &[dir.path()]);
             assert_eq!(said.code, Some(0), "{said:?}");

@@ -12,7 +12,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use cold::Cold;
-use program::{nowait, word};
+use program::{nowait, wait_until, word};
 use rustix::process::{Pid, Signal, kill_process};
 use slowdisk::{Fault, Filesystem, SlowDisk};
 
@@ -28,14 +28,6 @@ fn fill(at: &Path) {
         for j in 0..100 {
             fs::write(dir.join(format!("f{j}")), "").unwrap();
         }
-    }
-}
-
-fn until(what: &str, so: impl Fn() -> bool) {
-    let end = Instant::now() + LONG;
-    while !so() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -71,13 +63,13 @@ fn an_interrupt_ends_a_listing_while_a_device_hangs() {
         }
         let words = verb.iter().copied().chain([word(cold.path())]);
         let mut child = nowait(words).stdout(Stdio::null()).spawn().unwrap();
-        until("nothing hangs", || disk.stalled() > 0);
+        wait_until("nothing hangs", || disk.stalled() > 0);
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         // Threads that wait for the device stay. All others end.
-        until("it goes on", || !threads(&child).contains(['R', 'S']));
+        wait_until("it goes on", || !threads(&child).contains(['R', 'S']));
         assert!(disk.stalled() > 0);
         disk.release_all();
-        until("it stays", || {
+        wait_until("it stays", || {
             threads(&child).chars().all(|state| state == 'Z')
         });
         let ended = child.wait().unwrap().signal();

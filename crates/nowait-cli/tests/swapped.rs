@@ -13,23 +13,15 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fuser::FileType;
 use liar::Told;
 use program::{
-    MIB, Said, cached_bytes, cold, directory, evict, fifo, limited, nowait, run, touch, word,
+    MIB, Said, cached_bytes, cold, directory, evict, fifo, limited, nowait, run, touch, wait_until,
+    word,
 };
 use rustix::event::{PollFd, PollFlags, poll};
-
-/// Waits until `so` returns true. Panics after a minute.
-fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !so() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// A snapshot of all pages of these files in their current state.
 fn snapshot_of(at: &Path, files: &[&Path]) {
@@ -58,7 +50,7 @@ impl Writer {
             .spawn()
             .unwrap();
         let stat = format!("/proc/{}/wchan", child.id());
-        until("the writer waits for a reader", || {
+        wait_until("the writer waits for a reader", || {
             fs::read_to_string(&stat).is_ok_and(|at| at.contains("wait_for_partner"))
         });
         Writer(child)
@@ -216,7 +208,7 @@ fn warm_does_not_follow_a_link_that_has_replaced_a_directory() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        until("a page is cached", || cached_bytes(&first) > 0);
+        wait_until("a page is cached", || cached_bytes(&first) > 0);
         fs::rename(tree.join("a"), tree.join("aside")).unwrap();
         symlink(&elsewhere, tree.join("a")).unwrap();
         let said = Said::of(&child.wait_with_output().unwrap());

@@ -7,12 +7,12 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nowait::residency::page_map;
 use program::{
     MIB, PAGE, Said, as_nobody, cached, cached_bytes, cold, directory, evict, fifo, nowait,
-    open_directory, run, touch, word,
+    open_directory, run, touch, wait_until, word,
 };
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
 
@@ -22,15 +22,6 @@ const BACKENDS: [Option<&str>; 2] = [None, Some("threads")];
 fn warm(words: &[&str]) -> Said {
     let words: Vec<&str> = ["warm", "--json"].iter().chain(words).copied().collect();
     run(&mut nowait(words))
-}
-
-/// Waits until `so` returns true. Panics after a minute.
-fn until(what: &str, so: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !so() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 fn signal(child: &Child, signal: rustix::process::Signal) {
@@ -245,7 +236,7 @@ fn an_interrupted_run_prints_its_results() {
         evict(&file);
         let mut command = nowait(["warm", "--json", "--rate", rate, word(&file)]);
         let child = command.stdout(Stdio::piped()).spawn().unwrap();
-        until("a page is cached", || !cached(&file).is_empty());
+        wait_until("a page is cached", || !cached(&file).is_empty());
         signal(&child, rustix::process::Signal::INT);
         let said = Said::of(&child.wait_with_output().unwrap());
         assert_eq!(said.code, Some(130), "{said:?}");
@@ -266,7 +257,7 @@ fn an_interrupted_run_counts_only_the_examined_part_of_a_file() {
     rustix::fs::fallocate(&file, all, 0, 300 * MIB).unwrap();
     let mut command = nowait(["warm", "--rate", "65536", word(&path)]);
     let child = command.stdout(Stdio::piped()).spawn().unwrap();
-    until("a page is cached", || !cached(&path).is_empty());
+    wait_until("a page is cached", || !cached(&path).is_empty());
     signal(&child, rustix::process::Signal::INT);
     let said = Said::of(&child.wait_with_output().unwrap());
     assert_eq!(said.code, Some(130), "{said:?}");
@@ -293,7 +284,7 @@ fn an_interrupt_is_handled_while_a_device_hangs() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    until("a read hangs", || disk.stalled() > 0);
+    wait_until("a read hangs", || disk.stalled() > 0);
     signal(&child, rustix::process::Signal::INT);
     // The process ends when its reads are done. It prints its results before that.
     std::thread::sleep(Duration::from_secs(3));
@@ -387,7 +378,7 @@ fn a_file_that_shrinks_or_is_removed_does_not_end_the_run() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    until("a page is cached", || {
+    wait_until("a page is cached", || {
         !cached(&first).is_empty() || !cached(&last).is_empty()
     });
     File::options()

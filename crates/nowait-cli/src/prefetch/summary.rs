@@ -76,7 +76,7 @@ pub const JSON_FORMAT: &str = "\
 \"seconds\", \"bytes_per_s\", \"backend\"}. Sizes are in bytes and do not include holes, which are in \
 hole_bytes. In an interrupted run, sizes cover the part that was processed. other_names counts further \
 names of processed files. read_bytes is the number of missing bytes that were read, or in a dry run would be \
-read. cached_before and cached_after cover only files of known residency. sample covers \
+read. cached_before and cached_after do not cover the files in unknown. sample covers \
 some finished files that were examined again at the end. why is null if no bytes were left unread. The value of the first key is \
 the version of this format; later programs may add keys without changing it.";
 

@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nowait::residency::Probe;
@@ -278,6 +279,46 @@ pub fn fifo(path: PathBuf) -> PathBuf {
     let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
     rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
     path
+}
+
+/// Waits until `holds` returns true.
+///
+/// # Panics
+/// After a minute.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < LONG, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs `act` while another thread makes and removes files and directories in `dir`.
+pub fn while_files_change<T>(dir: &Path, act: impl FnOnce() -> T) -> T {
+    struct SetOnDrop<'a>(&'a AtomicBool);
+    impl Drop for SetOnDrop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // The other thread ends also if `act` panics.
+        let _end = SetOnDrop(&over);
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                for i in 0..200 {
+                    let sub = dir.join(format!("{}", i % 10));
+                    let _ = fs::create_dir(&sub);
+                    let _ = fs::write(sub.join(format!("{i}")), "x");
+                }
+                for i in 0..10 {
+                    let _ = fs::remove_dir_all(dir.join(format!("{i}")));
+                }
+            }
+        });
+        act()
+    })
 }
 
 /// Limits the number of descriptors.
