@@ -216,7 +216,7 @@ impl<'a> Prefetcher<'a> {
     /// Queues the collected requests by inode number, which is roughly the order on the device.
     fn queue_collected(&mut self) {
         self.requested.forget_single_names();
-        self.collected.sort_by_key(|request| request.found.inode);
+        self.collected.sort_by_key(|request| request.file.inode);
         self.requests.extend(self.collected.drain(..));
     }
 
@@ -268,7 +268,7 @@ impl<'a> Prefetcher<'a> {
         let (sender, receiver) = mpsc::sync_channel(1);
         let files: Vec<FileRef> = requests
             .iter()
-            .map(|request| request.found.clone())
+            .map(|request| request.file.clone())
             .collect();
         // Each of these calls may wait for a device or a server.
         let call = Call::new(move || {
@@ -295,7 +295,7 @@ impl<'a> Prefetcher<'a> {
                     continue;
                 }
                 Err(e) => {
-                    self.messages.failure(&job.request.found.path, e);
+                    self.messages.failure(&job.request.file.path, e);
                     job.abandoned = true;
                     continue;
                 }
@@ -361,7 +361,7 @@ impl<'a> Prefetcher<'a> {
                         Err(OpenError::NotRegular) => {
                             self.changed(&request, &OpenError::NotRegular)
                         }
-                        Err(why) => request.found.failed(self.messages, why),
+                        Err(why) => request.file.failed(self.messages, why),
                     }
                 }
             }
@@ -379,7 +379,7 @@ impl<'a> Prefetcher<'a> {
     fn changed(&mut self, request: &Request, why: &dyn fmt::Display) {
         self.summary.skipped += 1;
         let why = format_args!("skipped: {why}");
-        self.messages.failure(&request.found.path, why);
+        self.messages.failure(&request.file.path, why);
     }
 
     /// Processes an opened file: checks that it is unchanged, and adds a job for it.
@@ -406,9 +406,9 @@ impl<'a> Prefetcher<'a> {
             .and_then(|flags| rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK));
         let handle = match Handle::new(file) {
             Ok(handle) => handle,
-            Err(e) => return self.messages.failure(&request.found.path, e),
+            Err(e) => return self.messages.failure(&request.file.path, e),
         };
-        request.found.inode = stat.st_ino;
+        request.file.inode = stat.st_ino;
         self.last_number += 1;
         let allocated = (stat.st_blocks as u64).saturating_mul(512);
         let job = Job::new(request, handle, stat.st_size as u64, allocated);
@@ -448,7 +448,7 @@ impl<'a> Prefetcher<'a> {
             Err(errno) if !job.abandoned => {
                 let start = piece.range.start;
                 let why = format_args!("read at byte {start}: {errno}; the rest is not read");
-                self.messages.failure(&job.request.found.path, why);
+                self.messages.failure(&job.request.file.path, why);
                 job.abandoned = true;
             }
             Err(_) => {}
@@ -465,14 +465,14 @@ impl<'a> Prefetcher<'a> {
             return;
         };
         if job.shrank {
-            let path = &job.request.found.path;
+            let path = &job.request.file.path;
             self.messages
                 .note(path, "the file shrank while it was read");
         }
         self.count(&job);
         if let Some(first) = job.first {
             self.sample
-                .consider(job.request.found, &job.handle, first.start);
+                .consider(job.request.file, &job.handle, first.start);
         }
     }
 
@@ -480,7 +480,7 @@ impl<'a> Prefetcher<'a> {
     fn count(&mut self, job: &Job) {
         match job.cached_now() {
             Ok(cached) => self.summary.add(&job.sums, cached),
-            Err(e) => self.messages.failure(&job.request.found.path, e),
+            Err(e) => self.messages.failure(&job.request.file.path, e),
         }
     }
 

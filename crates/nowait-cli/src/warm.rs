@@ -68,9 +68,9 @@ fn warm(args: &Args) -> Result<ExitCode, Problem> {
         &stop,
     )?;
     // The summary reports a stop request.
-    let _: Result<(), Stopped> = args.paths.visit(&messages, |found| {
+    let _: Result<(), Stopped> = args.paths.visit(&messages, |file| {
         prefetcher.add(Request {
-            found,
+            file,
             selection: None,
         })
     });

@@ -9,15 +9,11 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use cold::Cold;
 use program::{nowait, wait_until, word};
 use rustix::process::{Pid, Signal, kill_process};
 use slowdisk::{Fault, Filesystem, SlowDisk};
-
-/// The time after which a test is taken to hang.
-const LONG: Duration = Duration::from_secs(30);
 
 const DIRECTORIES: usize = 40;
 

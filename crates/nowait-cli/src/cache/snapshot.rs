@@ -249,7 +249,7 @@ impl Line {
                 ranges: check_ranges(&ranges, stamp.size)?,
                 stamp,
             }),
-            found: FileRef::given(path, stamp.inode),
+            file: FileRef::given(path, stamp.inode),
         })
     }
 }

@@ -27,7 +27,7 @@ pub struct Job {
     pub handle: Handle,
     pub size: u64,
     /// The requested ranges that were not queried yet, in order.
-    wanted: VecDeque<Range<u64>>,
+    unqueried: VecDeque<Range<u64>>,
     /// The end of the last queried window.
     queried_to: u64,
     pieces: VecDeque<Piece>,
@@ -93,7 +93,7 @@ impl Piece {
 impl Job {
     /// The job for a file with this size and this number of allocated bytes.
     pub fn new(request: Request, handle: Handle, size: u64, allocated: u64) -> Job {
-        let wanted = match &request.selection {
+        let unqueried = match &request.selection {
             Some(selection) => selection.ranges.iter().cloned().collect(),
             None => std::iter::once(0..size).collect(),
         };
@@ -101,7 +101,7 @@ impl Job {
             request,
             handle,
             size,
-            wanted,
+            unqueried,
             queried_to: 0,
             pieces: VecDeque::new(),
             sparse: allocated < size,
@@ -116,7 +116,7 @@ impl Job {
     /// Returns true if the whole file was requested and has no holes.
     pub fn is_all_data(&self) -> bool {
         let all = 0..self.size;
-        !self.sparse && self.wanted.iter().eq([&all])
+        !self.sparse && self.unqueried.iter().eq([&all])
     }
 
     /// Disables the kernel's readahead for the file.
@@ -157,7 +157,7 @@ impl Job {
 
     /// Returns true if nothing is left to read and no read is in flight.
     pub fn is_done(&self) -> bool {
-        let drained = self.pieces.is_empty() && self.wanted.is_empty();
+        let drained = self.pieces.is_empty() && self.unqueried.is_empty();
         self.in_flight == 0 && (self.abandoned || drained)
     }
 
@@ -213,23 +213,24 @@ impl Job {
 
     /// The next range without holes, at most [`WINDOW`] long.
     fn next_window(&mut self) -> Option<Range<u64>> {
-        while let Some(wanted) = self.wanted.front_mut() {
+        while let Some(unqueried) = self.unqueried.front_mut() {
             if self.sparse {
-                let data = data_from(&self.handle, wanted.start).min(wanted.end);
-                self.sums.holes += data - wanted.start;
-                wanted.start = data;
+                let data = data_from(&self.handle, unqueried.start).min(unqueried.end);
+                self.sums.holes += data - unqueried.start;
+                unqueried.start = data;
             }
-            if wanted.is_empty() {
-                self.wanted.pop_front();
+            if unqueried.is_empty() {
+                self.unqueried.pop_front();
                 continue;
             }
-            let mut window = wanted.start..wanted.end.min(wanted.start.saturating_add(WINDOW));
+            let mut window =
+                unqueried.start..unqueried.end.min(unqueried.start.saturating_add(WINDOW));
             if self.sparse {
                 window.end = window.end.min(hole_from(&self.handle, window.start));
             }
-            wanted.start = window.end;
-            if wanted.is_empty() {
-                self.wanted.pop_front();
+            unqueried.start = window.end;
+            if unqueried.is_empty() {
+                self.unqueried.pop_front();
             }
             return Some(window);
         }
@@ -246,7 +247,7 @@ impl Job {
                 self.sums.data += within.end - within.start;
                 if within.end < window.end {
                     self.shrank = true;
-                    self.wanted.clear();
+                    self.unqueried.clear();
                 }
                 for run in map.runs().filter(|run| !run.resident) {
                     self.add(run.range, largest, others);

@@ -9,7 +9,7 @@ use crate::paths::FileRef;
 /// A file, and its requested ranges.
 #[derive(Debug)]
 pub struct Request {
-    pub found: FileRef,
+    pub file: FileRef,
     /// The requested ranges; `None` for the whole file.
     pub selection: Option<Selection>,
 }

@@ -28,7 +28,7 @@ pub struct Sample {
 
 #[derive(Debug)]
 struct SampledFile {
-    found: FileRef,
+    file: FileRef,
     range: Range<u64>,
     /// The number of cached pages in the range when the file was finished.
     cached: u64,
@@ -51,7 +51,7 @@ impl Recount {
 
 impl Sample {
     /// Adds a finished file whose first read began at byte `first`, if it belongs to the sample.
-    pub fn consider(&mut self, found: FileRef, handle: &Handle, first: u64) {
+    pub fn consider(&mut self, file: FileRef, handle: &Handle, first: u64) {
         self.stride = self.stride.max(1);
         self.finished += 1;
         if !self.finished.is_multiple_of(self.stride) {
@@ -69,7 +69,7 @@ impl Sample {
                 self.stride *= 2;
             }
             self.files.push(SampledFile {
-                found,
+                file,
                 range,
                 cached,
             });
@@ -91,8 +91,8 @@ impl Sample {
 fn recount(sample: &[SampledFile]) -> Recount {
     let mut sum = Recount::default();
     for sampled in sample {
-        let now = sampled.found.open().ok().and_then(|(file, stat)| {
-            let same = stat.st_ino == sampled.found.inode;
+        let now = sampled.file.open().ok().and_then(|(file, stat)| {
+            let same = stat.st_ino == sampled.file.inode;
             same.then(|| count(&file, &sampled.range))?
         });
         if let Some(now) = now {
