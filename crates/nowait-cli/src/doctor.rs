@@ -67,9 +67,10 @@ use crate::terminal::Terminal;
 /// Reports what the kernel, the sandbox and a filesystem support, and what calls cost.
 ///
 /// Tries every system call and flag that nowait can use, measures their costs, and shows the choices of
-/// nowait: the backend (io_uring or threads), and the way in which it reads a file. The checks use an unnamed temporary file of 512 pages in the directory
-/// PATH, or in the directory of the file PATH. If no temporary file can be created, the checks read the
-/// file PATH itself; they do not change it and do not evict it.
+/// nowait: the backend (io_uring or threads), and the way in which it reads a file. The checks use an
+/// unnamed temporary file of 512 pages in the directory PATH, or in the directory of the file PATH. If no
+/// temporary file can be created, the checks read the file PATH itself; they do not change it and do not
+/// evict it.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 JSON (--json): {\"doctor\": 1, \"version\", \"machine\", \"kernel\", \"filesystem\", \"false_eof\",

@@ -262,9 +262,9 @@ impl Job {
         Ok(())
     }
 
-    /// Adds a missing range. It extends the last piece if that stays at most `largest` bytes long; otherwise
-    /// it becomes new pieces. The range between two missing ranges of one window is cached. The first `others` pieces
-    /// belong to other windows and are not extended.
+    /// Adds a missing range. It extends the last piece if that stays at most `largest` bytes long;
+    /// otherwise it becomes new pieces. The range between two missing ranges of one window is cached. The
+    /// first `others` pieces belong to other windows and are not extended.
     fn add(&mut self, missing: Range<u64>, largest: u64, others: usize) {
         let len = missing.end - missing.start;
         self.sums.missing += len;
