@@ -53,6 +53,7 @@
 
 mod backing;
 mod cache;
+mod connection;
 mod disk;
 mod error;
 mod extents;
