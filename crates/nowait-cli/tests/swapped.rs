@@ -2,8 +2,6 @@
 //! never opened, and no link is followed in a directory's place.
 #![allow(unsafe_code, reason = "seccomp(2) in a child")]
 
-#[path = "../../nowait/tests/common/liar.rs"]
-mod liar;
 #[path = "common/program.rs"]
 mod program;
 
@@ -15,12 +13,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fuser::FileType;
-use liar::Told;
 use program::{
     MIB, Said, cached_bytes, cold, directory, evict, fifo, limited, nowait, run, touch, word,
 };
 use rustix::event::{PollFd, PollFlags, poll};
+use slowdisk::{FileType, ServedDirectory, ServedEntry};
 
 /// Waits until something is so, and not forever.
 fn until(what: &str, mut so: impl FnMut() -> bool) {
@@ -131,12 +128,13 @@ fn a_fifo_that_is_listed_as_a_file_keeps_its_writer() {
         &["warm", "-r"],
         &["cache", "save", "-o", word(&snapshot), "-r"],
     ] {
-        let (_session, at) = liar::mount(vec![Told {
+        let at = ServedDirectory::new(vec![ServedEntry {
             name: "file".into(),
-            told: (2, FileType::RegularFile),
+            listed: (2, FileType::RegularFile),
             next: 1,
-            real: (2, FileType::NamedPipe),
-        }]);
+            actual: (2, FileType::NamedPipe),
+        }])
+        .unwrap();
         let fifo = at.path().join("file");
         let writer = Writer::of(&fifo);
         let said = run(nowait(verb).arg(at.path()));

@@ -33,7 +33,7 @@ unmount() { umount -c "$1" || umount -c -f -l "$1"; }
 # The mount's device is 0:N for connection N. In mountinfo, a blank in a path is \040.
 abort() {
     while read -r _ _ device _ at rest; do
-        case $rest in *' - fuse.'*) ;; *) continue ;; esac
+        case $rest in *' - fuse'*) ;; *) continue ;; esac
         [ "$(printf '%b' "$at")" = "$1" ] || continue
         control=/sys/fs/fuse/connections/${device#0:}/abort
         [ -e "$control" ] || mount -t fusectl fusectl /sys/fs/fuse/connections
