@@ -1,9 +1,5 @@
 //! Tests of `nowait du`: it reports the same bytes as du(1).
 
-#[path = "../../nowait/tests/common/cold.rs"]
-mod cold;
-#[path = "../../nowait/tests/common/liar.rs"]
-mod liar;
 #[path = "common/program.rs"]
 mod program;
 
@@ -15,14 +11,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use cold::Cold;
-use fuser::FileType;
-use liar::Told;
 use program::{
     Bound, Said, as_nobody, directory, fifo, limited, nowait, open_directory, run,
     while_files_change, word,
 };
-use slowdisk::{Fault, Filesystem, SlowDisk};
+use slowdisk::{Fault, FileType, Filesystem, ServedDirectory, ServedEntry, SlowDisk, TestMount};
 
 const ALL: [Filesystem; 5] = [
     Filesystem::Ext4,
@@ -310,13 +303,14 @@ fn names_of_any_bytes_are_escaped() {
 fn an_unreadable_inode_is_reported_and_the_rest_is_counted() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
-    let mut cold = Cold::new(Filesystem::Ext4, &disk, |at| {
+    let cold = TestMount::filled(&disk, Filesystem::Ext4, |at| {
         fs::create_dir(at.join("d")).unwrap();
         (0..3_000).for_each(|i| drop(File::create(at.join(format!("d/f{i:04}"))).unwrap()));
-    });
+    })
+    .unwrap();
     let dir = cold.path().join("d");
-    let bad = cold.inode(&dir.join("f1500"));
-    cold.chill();
+    let bad = cold.inode(&dir.join("f1500")).unwrap();
+    cold.remount().unwrap();
     let fault = disk.inject(Fault::eio(bad).reads_only());
     let said = du(&["--json", word(&dir)]).in_part();
     disk.release(fault);
@@ -345,29 +339,28 @@ fn thirty_two_descriptors_are_enough() {
 #[test]
 fn inconsistent_directory_entries_are_reported() {
     slowdisk::require!(slowdisk::available());
-    let entry = |at: u64, told, real, next| Told {
+    let entry = |at: u64, listed, actual, next| ServedEntry {
         name: format!("name{at}"),
-        told: (100 + at, told),
+        listed: (100 + at, listed),
         next,
-        real: (10 + at, real),
+        actual: (10 + at, actual),
     };
     let (file, directory) = (FileType::RegularFile, FileType::Directory);
-    let (session, at) = liar::mount(vec![
+    let at = ServedDirectory::new(vec![
         entry(1, directory, file, 1),
         entry(2, file, directory, 2),
-    ]);
+    ])
+    .unwrap();
     let said = du(&["--json", word(at.path())]).in_part();
     assert_eq!(said.json()["total"]["files"], 2, "one in each directory");
     assert!(said.err.contains("Too many levels"), "{said:?}");
-    session.umount_and_join().unwrap();
 
     let mut round: Vec<_> = (0..2_000).map(|at| entry(at, file, file, at + 1)).collect();
     round[1_999].next = 700;
-    let (session, at) = liar::mount(round);
+    let at = ServedDirectory::new(round).unwrap();
     let said = du(&[word(at.path())]).in_part();
     assert!(
         said.err.contains("the same entries again and again"),
         "{said:?}"
     );
-    session.umount_and_join().unwrap();
 }

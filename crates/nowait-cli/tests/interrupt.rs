@@ -1,7 +1,5 @@
 //! A test that Ctrl-C ends a listing while a device hangs.
 
-#[path = "../../nowait/tests/common/cold.rs"]
-mod cold;
 #[path = "common/program.rs"]
 mod program;
 
@@ -10,10 +8,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use cold::Cold;
 use program::{nowait, wait_until, word};
 use rustix::process::{Pid, Signal, kill_process};
-use slowdisk::{Fault, Filesystem, SlowDisk};
+use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
 
 const DIRECTORIES: usize = 40;
 
@@ -42,7 +39,7 @@ fn threads(child: &Child) -> String {
 fn an_interrupt_ends_a_listing_while_a_device_hangs() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
-    let mut cold = Cold::new(Filesystem::Ext4, &disk, fill);
+    let cold = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
     let verbs: [&[&str]; 4] = [
         &["ls", "-R"],
         &["ls", "-lR"],
@@ -51,26 +48,31 @@ fn an_interrupt_ends_a_listing_while_a_device_hangs() {
     ];
     for verb in verbs {
         let hangs: Vec<_> = (0..DIRECTORIES)
-            .map(|i| cold.block_of(&cold.path().join(format!("d{i}")), 0))
+            .map(|i| {
+                cold.directory_block(&cold.path().join(format!("d{i}")), 0)
+                    .unwrap()
+            })
             .collect();
-        cold.chill();
+        cold.remount().unwrap();
         for place in hangs {
             disk.inject(Fault::stall(place).reads_only());
         }
         let words = verb.iter().copied().chain([word(cold.path())]);
         let mut child = nowait(words).stdout(Stdio::null()).spawn().unwrap();
-        wait_until("nothing hangs", || disk.stalled() > 0);
+        wait_until("a read reaches the device", || disk.stalled() > 0);
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-        // Threads that wait for the device stay. All others end.
-        wait_until("it goes on", || !threads(&child).contains(['R', 'S']));
+        // Only threads that wait for the device stay.
+        wait_until("the other threads end", || {
+            !threads(&child).contains(['R', 'S'])
+        });
         assert!(disk.stalled() > 0);
         disk.release_all();
-        wait_until("it stays", || {
+        wait_until("the process ends", || {
             threads(&child).chars().all(|state| state == 'Z')
         });
         let ended = child.wait().unwrap().signal();
         assert_eq!(ended, Some(libc::SIGINT), "{verb:?}");
-        // No process has a file of it open, so it can be unmounted.
-        cold.chill();
+        // The kernel may end the ring of a process, and the reads of its workers, after the process.
+        wait_until("the filesystem is not in use", || cold.remount().is_ok());
     }
 }

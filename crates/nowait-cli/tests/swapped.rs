@@ -2,8 +2,6 @@
 //! a file that is not regular, and follows no link that has replaced a directory.
 #![allow(unsafe_code, reason = "seccomp(2) in a child")]
 
-#[path = "../../nowait/tests/common/liar.rs"]
-mod liar;
 #[path = "common/program.rs"]
 mod program;
 
@@ -15,13 +13,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use fuser::FileType;
-use liar::Told;
 use program::{
     MIB, Said, cached_bytes, cold, directory, evict, fifo, limited, nowait, run, touch, wait_until,
     word,
 };
 use rustix::event::{PollFd, PollFlags, poll};
+use slowdisk::{FileType, ServedDirectory, ServedEntry};
 
 /// A snapshot of all pages of these files in their current state.
 fn snapshot_of(at: &Path, files: &[&Path]) {
@@ -123,12 +120,13 @@ fn a_fifo_that_is_listed_as_a_regular_file_is_not_opened() {
         &["warm", "-r"],
         &["cache", "save", "-o", word(&snapshot), "-r"],
     ] {
-        let (_session, at) = liar::mount(vec![Told {
+        let at = ServedDirectory::new(vec![ServedEntry {
             name: "file".into(),
-            told: (2, FileType::RegularFile),
+            listed: (2, FileType::RegularFile),
             next: 1,
-            real: (2, FileType::NamedPipe),
-        }]);
+            actual: (2, FileType::NamedPipe),
+        }])
+        .unwrap();
         let fifo = at.path().join("file");
         let writer = Writer::of(&fifo);
         let said = run(nowait(verb).arg(at.path()));

@@ -1,7 +1,5 @@
 //! Tests of `nowait warm --metadata`: the metadata that is cached afterwards.
 
-#[path = "../../nowait/tests/common/cold.rs"]
-mod cold;
 #[path = "common/program.rs"]
 mod program;
 
@@ -11,9 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cold::Cold;
 use program::{MIB, Said, as_nobody, cached_bytes, directory, nowait, open_directory, run, word};
-use slowdisk::{Fault, Filesystem, SlowDisk};
+use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
 
 fn warm(words: &[&str]) -> Said {
     run(&mut nowait(["warm", "--metadata"].iter().chain(words)))
@@ -37,7 +34,7 @@ fn inodes_and_attributes_are_cached_and_data_is_not() {
     slowdisk::require!(slowdisk::available());
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
         let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
-        let mut cold = Cold::new(filesystem, &disk, fill);
+        let cold = TestMount::filled(&disk, filesystem, fill).unwrap();
         let tree = cold.path().join("tree");
         let reads_of = |words: &[&str]| {
             let before = disk.counters().reads;
@@ -46,10 +43,10 @@ fn inodes_and_attributes_are_cached_and_data_is_not() {
             disk.counters().reads - before
         };
         let ask = ["-printf", "%s %p\n"];
-        cold.chill();
+        cold.remount().unwrap();
         let unwarmed = reads_of(&ask);
         assert!(unwarmed > 5, "{filesystem:?}: cold at first: {unwarmed}");
-        cold.chill();
+        cold.remount().unwrap();
         let said = warm(&["--json", "-r", word(&tree)]).done().json();
         // The root, d0 to d2 with seven directories each, 600 files, and the file with data.
         assert_eq!(said["inodes"], 1 + 3 + 21 + 601, "{said}");
@@ -58,7 +55,7 @@ fn inodes_and_attributes_are_cached_and_data_is_not() {
         assert_eq!(reads_of(&ask), 0, "{filesystem:?}");
         assert_eq!(cached_bytes(&tree.join("data")), 0);
 
-        cold.chill();
+        cold.remount().unwrap();
         let said = warm(&["--json", "--xattr", "-r", word(&tree)])
             .done()
             .json();
@@ -76,10 +73,10 @@ fn inodes_and_attributes_are_cached_and_data_is_not() {
 fn an_interrupt_is_handled_while_a_device_hangs() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
-    let mut cold = Cold::new(Filesystem::Ext4, &disk, fill);
+    let cold = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
     // The kernel reads the first inodes ahead when it mounts, so a later one is used.
-    let hangs = cold.inode(&cold.path().join("tree/d2/e4/f599"));
-    cold.chill();
+    let hangs = cold.inode(&cold.path().join("tree/d2/e4/f599")).unwrap();
+    cold.remount().unwrap();
     disk.inject(Fault::stall(hangs).reads_only());
     let mut child = nowait(["warm", "--metadata", "--json", "-r", word(cold.path())])
         .stdout(Stdio::piped())

@@ -14,6 +14,7 @@ use fuser::{Config, Session, SessionACL};
 use rustix::mount::{MountFlags, mount};
 
 use crate::backing::Backing;
+use crate::connection::Connection;
 use crate::error::{Doing, Error, Result};
 use crate::fault::{Fault, FaultId};
 use crate::janitor::Claim;
@@ -113,22 +114,26 @@ impl Builder {
             .name("slowdisk".into())
             .spawn(move || serve(self, &served, &at, &ready))
             .doing(|| "starting a thread".into())?;
-        let disk = SlowDisk {
-            inner: Arc::new(Inner {
-                queue,
-                size,
-                path,
-                mount_point,
-                service: Some(service),
-                _claim: claim,
-                _scratch: scratch,
-            }),
+        let mut disk = Inner {
+            queue,
+            size,
+            path,
+            mount_point,
+            connection: None,
+            service: Some(service),
+            _claim: claim,
+            _scratch: scratch,
         };
         started.recv().unwrap_or_else(|_| {
             let cause = io::Error::other("the disk's thread has ended");
             Err(Error::new("starting the disk", cause))
         })?;
-        Ok(disk)
+        let connection = Connection::of(&disk.mount_point)
+            .doing(|| "opening the control file of a FUSE connection".into())?;
+        disk.connection = Some(connection);
+        Ok(SlowDisk {
+            inner: Arc::new(disk),
+        })
     }
 }
 
@@ -147,6 +152,8 @@ struct Inner {
     size: u64,
     path: PathBuf,
     mount_point: PathBuf,
+    /// None if the disk could not be started.
+    connection: Option<Connection>,
     service: Option<JoinHandle<()>>,
     _claim: Claim,
     _scratch: Scratch,
@@ -257,6 +264,10 @@ impl Drop for Inner {
         self.queue.release_all();
         self.queue.hurry();
         take_down(&self.mount_point);
+        // Another mount namespace may still have the mount, and the service would not end.
+        if let Some(connection) = &self.connection {
+            connection.abort();
+        }
         if let Some(service) = self.service.take() {
             // A panic of the thread was already printed.
             let _ = service.join();

@@ -6,20 +6,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
 use nowait::buffer::{BufferPool, downcast};
-use nowait::engine::{Backend, Chain, Options, Polled, Submit};
+use nowait::engine::{Backend, Chain, Options, Polled, Queue, Submit};
 use nowait::op::{Call, CloseDirect, Fsync, Kind, Nop, Op, OpenDirect, Read, ReadDirect, Write};
 use nowait::{Completion, ErrorKind, Handle, RwFlags, ServedBy, Ticket};
 use rustix::fs::{Mode, OFlags};
 
 use crate::common::backends::backends;
-use crate::common::cancel::Cancel;
 use crate::common::completions::{finish, one, queued, said};
 use crate::common::drive::{Drive, name};
 use crate::common::files::{pattern, patterned, scratch};
 use crate::common::handles::{handle, handle_rw, pipe};
-use crate::common::kinds::AnyKind;
 use crate::common::results::{bytes_of, kind, nothing_for_a_while, vector_of};
-use crate::common::rings::{Chains, each_ring};
+use crate::common::rings::each_ring;
 use crate::common::wait::wait_until;
 use crate::readable::readable;
 
@@ -273,12 +271,12 @@ fn threads_refuse_a_chain_and_give_it_back() {
     let options = Options::new().backend(Backend::Threads);
     let mut shared = options.build().unwrap();
     let mut local = options.build_local().unwrap();
-    for engine in [&mut shared as &mut dyn AnyKind, &mut local] {
+    for engine in [&mut shared as &mut dyn Drive, &mut local] {
         let refused = engine.submit_chain(Chain::new().then(Nop)).unwrap_err();
         assert_eq!(refused.error.kind(), ErrorKind::NeedsRing);
         assert!(refused.error.to_string().contains("ring"), "{refused}");
         assert_eq!(refused.chain.into_ops().len(), 1);
-        let set = engine.set(4).unwrap();
+        let set = engine.file_set(4).unwrap();
         let slot = set.reserve().unwrap();
         for op in [
             Op::from(OpenDirect::new(&slot, c"/".into(), libc::O_RDONLY, 0)),
@@ -427,7 +425,7 @@ fn a_file_that_is_not_there_cancels_what_would_use_it() {
 }
 
 #[test]
-fn a_direct_file_that_nobody_closed_is_closed_with_its_slot() {
+fn a_direct_file_that_was_not_closed_is_closed_with_its_slot() {
     each_ring(Options::new(), |engine| {
         let dir = scratch();
         let fifo = dir.path().join("fifo");

@@ -20,7 +20,6 @@ use crate::common::files::{pattern, patterned, scratch};
 use crate::common::handles::handle_rw;
 use crate::common::limit::Limit;
 use crate::common::results::{kind, nothing_for_a_while, one_in_batch, source_of};
-use crate::common::rings::Chains;
 use crate::common::wait::LONG;
 
 const BLOCK: usize = 4096;

@@ -511,7 +511,7 @@ fn a_forked_child_serves_hits_and_refuses_the_rest_of_its_parents_files() {
 }
 
 #[test]
-fn a_future_that_is_polled_after_its_end_harms_nobody() {
+fn a_future_polled_after_its_end_does_no_harm() {
     let dir = scratch();
     let path = patterned(dir.path(), "file", ALL);
     bare().block_on(async {

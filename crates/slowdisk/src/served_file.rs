@@ -1,19 +1,24 @@
-//! A FUSE filesystem with one file. A test decides how requests are answered: with fewer bytes than
-//! requested, or with an errno. The file is opened with `FOPEN_DIRECT_IO`: the kernel caches no data of it.
+//! A FUSE filesystem with one file, whose requests a test answers: with fewer bytes than requested, or with an
+//! errno.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, UNIX_EPOCH};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
-    ReplyOpen, ReplyWrite, ReplyXattr, Request, WriteFlags,
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
+    OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, ReplyXattr,
+    Request, WriteFlags,
 };
 
-/// The requests of the kernel.
+use crate::attributes::attributes;
+use crate::error::Result;
+use crate::served_mount::ServedMount;
+
+/// A request of the kernel to a [`ServedFile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of FUSE")]
 pub enum Asked {
     Open,
     Read,
@@ -24,81 +29,85 @@ pub enum Asked {
     Fallocate,
 }
 
-/// The maximum of bytes that a read or a write transfers, or an errno.
-type Answer = dyn Fn(Asked) -> Result<usize, i32> + Send + Sync;
+/// A mounted file whose requests a test answers. Drop unmounts it.
+///
+/// The file is opened with `FOPEN_DIRECT_IO`: the kernel caches no data of it. Its only extended attribute
+/// values are `value`, for every name.
+#[derive(Debug)]
+pub struct ServedFile {
+    _mount: ServedMount,
+    path: PathBuf,
+    bytes: Arc<Mutex<Vec<u8>>>,
+}
+
+impl ServedFile {
+    /// Mounts a file with these bytes. `answer` decides each request: the maximum of bytes that a read or a
+    /// write transfers, or an errno.
+    ///
+    /// # Errors
+    ///
+    /// If a requirement is missing (see [`available`](crate::available)) or the mount fails.
+    pub fn new(
+        bytes: Vec<u8>,
+        answer: impl Fn(Asked) -> std::result::Result<usize, i32> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let bytes = Arc::new(Mutex::new(bytes));
+        let mount = ServedMount::new(Server {
+            bytes: Arc::clone(&bytes),
+            answer: Box::new(answer),
+        })?;
+        Ok(ServedFile {
+            path: mount.path().join(FILE_NAME),
+            _mount: mount,
+            bytes,
+        })
+    }
+
+    /// The path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The content of the file. Requests wait while it is locked.
+    pub fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        lock(&self.bytes)
+    }
+}
+
+const FILE_NAME: &str = "file";
+const FILE: INodeNo = INodeNo(2);
+/// Names and attributes are asked for again each time.
+const ONCE: Duration = Duration::ZERO;
+
+type Answer = dyn Fn(Asked) -> std::result::Result<usize, i32> + Send + Sync;
 
 struct Server {
     bytes: Arc<Mutex<Vec<u8>>>,
     answer: Box<Answer>,
 }
 
-/// A mounted file. Dropping it unmounts it.
-pub struct Served {
-    _session: BackgroundSession,
-    _dir: tempfile::TempDir,
-    pub path: PathBuf,
-    /// The content of the file.
-    pub bytes: Arc<Mutex<Vec<u8>>>,
+fn lock(bytes: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
+    bytes.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// Mounts a file with these bytes. `answer` decides each request.
-pub fn serve(
-    bytes: Vec<u8>,
-    answer: impl Fn(Asked) -> Result<usize, i32> + Send + Sync + 'static,
-) -> Served {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("file");
-    let bytes = Arc::new(Mutex::new(bytes));
-    let server = Server {
-        bytes: bytes.clone(),
-        answer: Box::new(answer),
-    };
-    let session = fuser::spawn_mount(server, dir.path(), &Config::default()).unwrap();
-    Served {
-        _session: session,
-        _dir: dir,
-        path,
-        bytes,
-    }
-}
-
-const FILE: INodeNo = INodeNo(2);
-const ONCE: Duration = Duration::ZERO;
 
 impl Server {
     fn attr(&self, ino: INodeNo) -> FileAttr {
-        let file = ino == FILE;
-        FileAttr {
-            ino,
-            size: self.bytes.lock().unwrap().len() as u64,
-            blocks: 8,
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind: if file {
-                FileType::RegularFile
-            } else {
-                FileType::Directory
-            },
-            perm: 0o700,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: 4096,
-            flags: 0,
-        }
+        let kind = if ino == FILE {
+            FileType::RegularFile
+        } else {
+            FileType::Directory
+        };
+        attributes(ino, kind, lock(&self.bytes).len() as u64)
     }
 
-    fn answer(&self, asked: Asked) -> Result<usize, Errno> {
+    fn answer(&self, asked: Asked) -> std::result::Result<usize, Errno> {
         (self.answer)(asked).map_err(Errno::from_i32)
     }
 }
 
 impl Filesystem for Server {
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if name == "file" {
+        if name == FILE_NAME {
             reply.entry(&ONCE, &self.attr(FILE), Generation(0));
         } else {
             reply.error(Errno::ENOENT);
@@ -132,7 +141,7 @@ impl Filesystem for Server {
     ) {
         match self.answer(Asked::Read) {
             Ok(most) => {
-                let bytes = self.bytes.lock().unwrap();
+                let bytes = lock(&self.bytes);
                 let from = bytes.get(offset as usize..).unwrap_or_default();
                 reply.data(&from[..from.len().min(size as usize).min(most)]);
             }
@@ -155,7 +164,7 @@ impl Filesystem for Server {
         match self.answer(Asked::Write) {
             Ok(most) => {
                 let (at, data) = (offset as usize, &data[..data.len().min(most)]);
-                let mut bytes = self.bytes.lock().unwrap();
+                let mut bytes = lock(&self.bytes);
                 let end = bytes.len().max(at + data.len());
                 bytes.resize(end, 0);
                 bytes[at..at + data.len()].copy_from_slice(data);
