@@ -26,6 +26,7 @@
 //!   [`Engine::run`] runs one operation as a future.
 //! - [`Scan`] and [`Walk`]: the entries of a directory and of a tree, with metadata and extended attributes.
 //!   [`scan::readahead`] brings the inodes of a directory into the kernel's caches.
+//! - [`read_files()`]: the contents of many small files, as a stream.
 //! - [`residency`]: which pages of a file are in the page cache.
 //! - [`read::cached`]: one read of the page cache alone, of any descriptor, without an engine.
 //! - [`buffer`]: the buffers that operations own.
@@ -102,6 +103,7 @@ pub mod op;
 mod policy;
 mod provenance;
 pub mod read;
+pub mod read_files;
 mod readahead;
 mod registered;
 pub mod residency;
@@ -131,6 +133,7 @@ pub use handle::Handle;
 pub use metadata::{FileType, Metadata, StatxMask};
 pub use mode::Mode;
 pub use provenance::{Provenance, ServedBy};
+pub use read_files::{FileContents, ReadFiles, read_files};
 pub use scan::Scan;
 pub use shown::Shown;
 pub use walk::Walk;

@@ -264,6 +264,16 @@ impl<J: Job> TaskGroup<J> {
         })
     }
 
+    /// Changes the job, so that it has more pieces. Has no effect in a forked child.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut J)) {
+        if self.process.is_here() {
+            let mut state = lock(&self.state);
+            if state.cancelled == Cancelled::No {
+                change(&mut state.job);
+            }
+        }
+    }
+
     /// The next item, or `None` at the end. The calling thread carries out pieces at first, and
     /// waits later.
     pub(crate) fn next(&self) -> Option<Result<J::Out>> {
