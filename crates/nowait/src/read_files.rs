@@ -2,8 +2,9 @@
 //!
 //! If one thread opens, reads and closes file after file, it waits for the device several times for each
 //! file that is not cached. [`read_files()`] opens and reads many files at the same time, in batches, on the
-//! engine's workers. Files in the page cache are read without waiting for the device, also while all others
-//! wait for it.
+//! engine's workers. Files in the page cache are read without waiting for the device, also while others wait
+//! for it: as long as the window has room, on filesystems whose files open without waiting (ext4, xfs,
+//! f2fs). On other filesystems all files are read in the same way.
 //!
 //! ```
 //! let mut lines = 0;
@@ -48,7 +49,7 @@
 //! # Memory
 //! [`Options::window`] limits the number of files, and the bytes of their contents, from the time when a
 //! file is taken from the paths until it is returned. Memory is reserved before a file is read. A file that
-//! needs more than the whole window is read alone.
+//! needs more than three quarters of the window is read alone.
 //!
 //! # Stalled devices
 //! [`ReadFiles::cancel`], [`Canceller::cancel`] and dropping the stream return immediately. Workers that wait

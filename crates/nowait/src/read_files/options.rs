@@ -50,8 +50,9 @@ impl Options {
     }
 
     /// Sets the limits for files that are taken from the paths, and for bytes of their contents that are
-    /// held or about to be read, and that are not yet returned. A file with more bytes than that is read
-    /// alone, while no other contents are held.
+    /// held or about to be read, and that are not yet returned. A quarter of the bytes is for files in the
+    /// page cache. A file that is larger than the other three quarters is read alone, while no other file
+    /// of theirs is held.
     #[must_use]
     pub fn window(mut self, files: usize, bytes: u64) -> Options {
         self.config.files = files.max(1);

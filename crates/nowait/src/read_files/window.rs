@@ -7,9 +7,9 @@
 //!  └──────────────── at most a window of files and of bytes of contents ─────────────────┘
 //! ```
 //!
-//! All files of the window are tried in the page cache first. Files that are not cached never delay a
-//! file that is: one of the workers is left to those that were not tried. Memory is reserved before a
-//! file is read. If a file needs more, it is read again later, with more.
+//! All files of the window are tried in the page cache first. Files that are not cached do not delay a
+//! file that is: one of the workers, and a quarter of the memory, are left to files that were not tried.
+//! Memory is reserved before a file is read. If a file needs more, it is read again later, with more.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -70,8 +70,9 @@ pub(super) struct Window {
     /// The number of paths so far.
     added: u64,
     handed: u64,
-    /// The bytes that are reserved or ready.
-    bytes: u64,
+    /// The bytes that are reserved or ready, of files from the page cache and of others.
+    cached: u64,
+    uncached: u64,
     counts: Counts,
 }
 
@@ -110,7 +111,8 @@ impl Window {
             ready: BTreeMap::new(),
             added: 0,
             handed: 0,
-            bytes: 0,
+            cached: 0,
+            uncached: 0,
             counts: Counts::default(),
         }
     }
@@ -131,49 +133,58 @@ impl Window {
         }
     }
 
+    /// The bytes that files from the page cache may take.
+    fn cached_limit(&self) -> u64 {
+        (self.config.bytes / 4).max(1)
+    }
+
+    /// The bytes that other files may take.
+    fn uncached_limit(&self) -> u64 {
+        self.config.bytes - self.cached_limit()
+    }
+
     /// The memory to reserve for a file.
     fn need(&self, file: &Waiting) -> u64 {
-        file.needs.unwrap_or(GUESS.min(self.config.bytes))
+        file.needs.unwrap_or(GUESS.min(self.uncached_limit()))
     }
 
     /// Returns true if a file may be read now. A file that exceeds the limit alone is read when no other
-    /// bytes are held. The file that is to be handed out next must not wait for those that come after it.
+    /// file is. The file that is to be handed out next must not wait for those that come after it.
     fn fits(&self, file: &Waiting) -> bool {
-        let with = self.bytes.saturating_add(self.need(file));
-        with <= self.config.bytes || self.bytes == 0 || self.is_next(file)
-    }
-
-    /// Returns true if no other file can be handed out before this one.
-    fn is_next(&self, file: &Waiting) -> bool {
-        self.config.in_order && file.number == self.handed
-    }
-
-    /// Returns true if the first deferred file waits for memory. Until it has begun, no other file does: it
-    /// would wait without end.
-    fn is_short(&self) -> bool {
-        let first = self.deferred.first_key_value();
-        first.is_some_and(|(_, file)| !self.fits(file))
+        let with = self.uncached.saturating_add(self.need(file));
+        let next = self.config.in_order && file.number == self.handed;
+        with <= self.uncached_limit() || self.uncached == 0 || next
     }
 
     fn may_try(&self) -> bool {
-        self.untried.front().is_some_and(|file| {
-            self.is_next(file) || (self.bytes < self.config.bytes && !self.is_short())
-        })
+        !self.untried.is_empty() && self.cached < self.cached_limit()
     }
 
+    /// If the first deferred file waits for memory, no other file is read until it has begun. It would wait
+    /// without end.
     fn may_read(&self) -> bool {
         let workers = self.config.workers.saturating_sub(1).max(1);
-        !self.deferred.is_empty() && !self.is_short() && self.reading < workers
+        let first = self.deferred.first_key_value();
+        self.reading < workers && first.is_some_and(|(_, file)| self.fits(file))
     }
 
-    fn reserve(&mut self, bytes: u64) {
-        self.bytes = self.bytes.saturating_add(bytes);
-        self.counts.most_bytes = self.counts.most_bytes.max(self.bytes);
+    /// The bytes that are reserved or ready, of files that are read in this way.
+    fn held(&mut self, how: How) -> &mut u64 {
+        match how {
+            How::Try => &mut self.cached,
+            How::Read => &mut self.uncached,
+        }
+    }
+
+    fn reserve(&mut self, how: How, bytes: u64) {
+        *self.held(how) += bytes;
+        let held = self.cached + self.uncached;
+        self.counts.most_bytes = self.counts.most_bytes.max(held);
     }
 
     fn piece_to_try(&mut self) -> Piece {
-        let reserved = TRY_BYTES.min(self.config.bytes.saturating_sub(self.bytes));
-        self.reserve(reserved);
+        let reserved = TRY_BYTES.min(self.cached_limit() - self.cached);
+        self.reserve(How::Try, reserved);
         let limits = Limits {
             reserved,
             file_size: self.config.file_size,
@@ -198,8 +209,8 @@ impl Window {
                 break;
             }
             let need = self.need(&file);
-            let alone = need > self.config.bytes;
-            self.reserve(need);
+            let alone = need > self.uncached_limit();
+            self.reserve(How::Read, need);
             reserved = reserved.saturating_add(need);
             let limits = Limits {
                 // A file that is read alone may grow.
@@ -288,7 +299,7 @@ impl Job for Window {
     }
 
     fn take_in(&mut self, done: Done) {
-        self.bytes -= done.reserved;
+        *self.held(done.how) -= done.reserved;
         match done.how {
             How::Try => done.left.into_iter().rev().for_each(|file| {
                 self.untried.push_front(file);
@@ -306,7 +317,7 @@ impl Job for Window {
             match &result {
                 Ok(file) => {
                     let bytes = file.bytes().len() as u64;
-                    self.reserve(bytes);
+                    self.reserve(done.how, bytes);
                     self.counts.bytes += bytes;
                     self.counts.cached += u64::from(file.is_cached());
                 }
@@ -343,7 +354,12 @@ impl Job for Window {
         let (_, result) = self.ready.pop_first()?;
         self.handed += 1;
         if let Ok(file) = &result {
-            self.bytes -= file.bytes().len() as u64;
+            let how = if file.is_cached() {
+                How::Try
+            } else {
+                How::Read
+            };
+            *self.held(how) -= file.bytes().len() as u64;
         }
         Some(result)
     }
@@ -359,7 +375,6 @@ impl Job for Window {
         self.untried.clear();
         self.deferred.clear();
         self.ready.clear();
-        self.bytes = 0;
     }
 
     fn most(&self) -> usize {

@@ -147,8 +147,5 @@ fn a_file_beyond_the_limit_is_not_read() {
     ];
     each(&bad, &Options::new().max_file_size(3000));
     // Without a limit there is no memory for it.
-    each(
-        &[(huge, ErrorKind::Io(Std::OutOfMemory))],
-        &Options::new(),
-    );
+    each(&[(huge, ErrorKind::Io(Std::OutOfMemory))], &Options::new());
 }

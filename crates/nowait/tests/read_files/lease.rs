@@ -13,7 +13,11 @@ use crate::common::limit::Limit;
 fn a_lease_is_waited_for() {
     let dir = scratch();
     let path = patterned(dir.path(), "leased", 100);
-    let file = fs::File::options().read(true).write(true).open(&path).unwrap();
+    let file = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
     let lease = |kind: libc::c_int| {
         // SAFETY: F_SETLEASE takes an int.
         unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) }

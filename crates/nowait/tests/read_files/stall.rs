@@ -63,7 +63,9 @@ fn a_stream_on_a_stalled_disk_is_dropped_or_cancelled_at_once() {
             let _limit = Limit::new(format!("{} {cancel}", engine.backend()));
             let rig = Rig::new();
             let paths: Vec<_> = (0..50).map(|i| rig.cold(&format!("cold{i}"))).collect();
-            let fault = rig.disk.inject(Fault::stall(0..rig.disk.size()).reads_only());
+            let fault = rig
+                .disk
+                .inject(Fault::stall(0..rig.disk.size()).reads_only());
             let mut files = Options::new().engine(&engine).caller(false).read(paths);
             let mut nothing = Context::from_waker(Waker::noop());
             assert!(files.poll_next_file(&mut nothing).is_pending());
@@ -106,7 +108,11 @@ fn a_bad_block_is_an_error_of_its_file() {
     }
     for engine in engines() {
         let _limit = Limit::new(format!("{}", engine.backend()));
-        let results: Vec<_> = Options::new().engine(&engine).in_order(true).read(&paths).collect();
+        let results: Vec<_> = Options::new()
+            .engine(&engine)
+            .in_order(true)
+            .read(&paths)
+            .collect();
         assert_eq!(results.len(), 10);
         for (result, path) in results.into_iter().zip(&paths) {
             match result {
