@@ -187,28 +187,36 @@ where
     /// # Ok::<(), nowait::Error>(())
     /// ```
     pub fn poll_next_file(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<FileContents>>> {
-        self.take_paths();
-        self.group.poll(cx).map(|answer| self.returned(answer))
+        loop {
+            let took = self.take_paths();
+            match self.group.poll(cx) {
+                // Workers have begun with the first paths. The window is filled while none is ready.
+                Poll::Pending if took => {}
+                polled => return polled.map(|answer| self.returned(answer)),
+            }
+        }
     }
 
-    /// Takes paths from the iterator, if the window has room for some.
-    fn take_paths(&mut self) {
+    /// Takes paths from the iterator, if the window has room for some. Returns true if it took any.
+    fn take_paths(&mut self) -> bool {
         let room = self.window - self.outstanding.min(self.window);
         if room < CHUNK.min(self.window) && self.outstanding > 0 {
-            return;
+            return false;
         }
         let Some(paths) = &mut self.paths else {
-            return;
+            return false;
         };
         let paths = paths.by_ref().take(room.min(CHUNK));
         let taken: Vec<PathBuf> = paths.map(|path| path.as_ref().to_path_buf()).collect();
         if taken.len() < room.min(CHUNK) {
             self.paths = None;
         }
-        if !taken.is_empty() {
-            self.outstanding += taken.len();
-            self.group.change(|window| window.add(taken));
+        if taken.is_empty() {
+            return false;
         }
+        self.outstanding += taken.len();
+        self.group.change(|window| window.add(taken));
+        true
     }
 }
 
@@ -226,7 +234,11 @@ where
     type Item = Result<FileContents>;
 
     fn next(&mut self) -> Option<Result<FileContents>> {
-        self.take_paths();
+        while self.take_paths() && self.group.is_left_to_workers() {
+            if let Some(answer) = self.group.try_next() {
+                return self.returned(answer);
+            }
+        }
         let answer = self.group.next();
         self.returned(answer)
     }

@@ -380,4 +380,12 @@ impl Job for Window {
     fn most(&self) -> usize {
         self.config.workers
     }
+
+    fn grant(&mut self, workers: usize) {
+        self.config.workers = workers;
+    }
+
+    fn is_held_up(&self) -> bool {
+        self.reading > 0 && self.may_try()
+    }
 }
