@@ -30,7 +30,8 @@ const FIRST: usize = 4096;
 pub struct FileContents {
     path: PathBuf,
     bytes: Vec<u8>,
-    metadata: Metadata,
+    /// It is boxed, because files are moved several times.
+    metadata: Box<Metadata>,
     cached: bool,
 }
 
@@ -102,7 +103,7 @@ pub(super) fn cached(path: PathBuf, limits: Limits) -> Outcome {
             Outcome::Read(Ok(FileContents {
                 path,
                 bytes,
-                metadata,
+                metadata: Box::new(metadata),
                 cached: true,
             }))
         }
@@ -116,7 +117,7 @@ pub(super) fn read(path: PathBuf, limits: Limits) -> Outcome {
         Ok(Ok((bytes, metadata))) => Outcome::Read(Ok(FileContents {
             path,
             bytes,
-            metadata,
+            metadata: Box::new(metadata),
             cached: false,
         })),
         Ok(Err(needed)) => Outcome::Not(path, Some(needed)),
