@@ -66,7 +66,7 @@ fn bytes_stay_within_the_window() {
                 if matches!(face, crate::Face::Future) {
                     count += usize::from(files.poll_next_file(&mut nothing).is_ready());
                 }
-                while let Some(file) = files.next() {
+                for file in files.by_ref() {
                     file.unwrap();
                     count += 1;
                 }
