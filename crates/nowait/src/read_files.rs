@@ -111,6 +111,22 @@ pub struct ReadFiles<I> {
     window: usize,
 }
 
+impl Options {
+    /// Reads the files at these paths. Nothing is done before the first file is asked for.
+    pub fn read<I>(&self, paths: I) -> ReadFiles<I::IntoIter>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<Path>,
+    {
+        ReadFiles {
+            group: self.group(),
+            paths: Some(paths.into_iter()),
+            outstanding: 0,
+            window: self.files(),
+        }
+    }
+}
+
 impl<I> ReadFiles<I> {
     /// The work done so far. All values are zero in a forked child.
     pub fn stats(&self) -> Stats {

@@ -1,9 +1,8 @@
 //! The options for reading many files.
 
-use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-use super::ReadFiles;
 use super::window::{Config, Window};
 use crate::engine::Engine;
 use crate::task_group::TaskGroup;
@@ -99,20 +98,15 @@ impl Options {
         self
     }
 
-    /// Reads the files at these paths. Nothing is done before the first file is asked for.
-    pub fn read<I>(&self, paths: I) -> ReadFiles<I::IntoIter>
-    where
-        I: IntoIterator,
-        I::Item: AsRef<Path>,
-    {
+    pub(super) fn group(&self) -> Arc<TaskGroup<Window>> {
         let window = Window::new(self.config);
         let engine = self.engine.clone();
-        ReadFiles {
-            group: TaskGroup::new("read_files", window, subject(), engine, self.caller),
-            paths: Some(paths.into_iter()),
-            outstanding: 0,
-            window: self.config.files,
-        }
+        TaskGroup::new("read_files", window, subject(), engine, self.caller)
+    }
+
+    /// The maximum number of files in the window.
+    pub(super) fn files(&self) -> usize {
+        self.config.files
     }
 }
 
