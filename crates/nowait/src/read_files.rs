@@ -22,7 +22,7 @@
 //! Files are read in the order of the paths. They are returned in the order in which they are complete, or
 //! in the order of the paths with [`Options::in_order`]. Each file has its path. Files are not sorted by
 //! inode number: the number of an uncached file is known only after its inode was read from the device.
-//! Asking for all inodes first took longer than the sorted reads saved, on ext4 on a solid state disk.
+//! Asking for all inodes first took longer than the sorted reads saved, on ext4 on the disk of a virtual machine.
 //!
 //! # Paths
 //! The paths are taken from the iterator when a file is asked for, in the calling thread, a window at most.
@@ -79,7 +79,7 @@ use crate::task_group::TaskGroup;
 /// The number of paths that are taken at once.
 const CHUNK: usize = 64;
 
-/// Reads the files at these paths, with the default options. See the [module](crate::read_files) for the
+/// Reads the files at these paths, with the default options. See the [module](mod@crate::read_files) for the
 /// order, the errors and the limits, and [`Options`] for others.
 ///
 /// ```
