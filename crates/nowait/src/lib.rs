@@ -26,6 +26,7 @@
 //!   [`Completion`]s. [`Engine::run`] runs one operation as a future.
 //! - [`Scan`] and [`Walk`]: the entries of a directory and of a tree, with metadata and extended attributes.
 //!   [`scan::readahead`] loads the inodes of a directory into the kernel's caches.
+//! - [`read_files()`]: the contents of many small files, as a stream.
 //! - [`residency`]: the number and the ranges of a file's pages that are in the page cache.
 //! - [`read::cached`]: reads cached data from any file descriptor, without an engine. It returns
 //!   immediately if the data is not cached.
@@ -108,6 +109,7 @@ pub mod op;
 mod policy;
 mod provenance;
 pub mod read;
+pub mod read_files;
 mod readahead;
 mod registered;
 pub mod residency;
@@ -137,6 +139,7 @@ pub use handle::Handle;
 pub use metadata::{FileType, Metadata, StatxMask};
 pub use mode::Mode;
 pub use provenance::{Provenance, ServedBy};
+pub use read_files::{FileContents, ReadFiles, read_files};
 pub use scan::Scan;
 pub use shown::Shown;
 pub use walk::Walk;
