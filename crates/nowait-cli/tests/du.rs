@@ -309,7 +309,7 @@ fn an_unreadable_inode_is_reported_and_the_rest_is_counted() {
     })
     .unwrap();
     let dir = cold.path().join("d");
-    let bad = cold.inode(&dir.join("f1500")).unwrap();
+    let bad = cold.inode(dir.join("f1500")).unwrap();
     cold.remount().unwrap();
     let fault = disk.inject(Fault::eio(bad).reads_only());
     let said = du(&["--json", word(&dir)]).in_part();

@@ -49,7 +49,7 @@ fn an_interrupt_ends_a_listing_while_a_device_hangs() {
     for verb in verbs {
         let hangs: Vec<_> = (0..DIRECTORIES)
             .map(|i| {
-                cold.directory_block(&cold.path().join(format!("d{i}")), 0)
+                cold.directory_block(cold.path().join(format!("d{i}")), 0)
                     .unwrap()
             })
             .collect();

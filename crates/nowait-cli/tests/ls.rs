@@ -377,7 +377,7 @@ fn an_inode_that_cannot_be_read_costs_its_own_line_only() {
     })
     .unwrap();
     let dir = cold.path().join("d");
-    let bad = cold.inode(&dir.join("f1500")).unwrap();
+    let bad = cold.inode(dir.join("f1500")).unwrap();
     for words in [&[][..], &["--sort", "none"], &["-R", "--sort", "none"]] {
         cold.remount().unwrap();
         let fault = disk.inject(Fault::eio(bad.clone()).reads_only());

@@ -75,7 +75,7 @@ fn an_interrupt_is_handled_while_a_device_hangs() {
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
     let cold = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
     // The kernel reads the first inodes ahead when it mounts, so a later one is used.
-    let hangs = cold.inode(&cold.path().join("tree/d2/e4/f599")).unwrap();
+    let hangs = cold.inode(cold.path().join("tree/d2/e4/f599")).unwrap();
     cold.remount().unwrap();
     disk.inject(Fault::stall(hangs).reads_only());
     let mut child = nowait(["warm", "--metadata", "--json", "-r", word(cold.path())])

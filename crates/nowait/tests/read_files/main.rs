@@ -5,7 +5,6 @@ mod common {
     pub mod backends;
     pub mod cache;
     pub mod children;
-    pub mod cold;
     pub mod files;
     pub mod limit;
     pub mod rig;

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use nowait::buffer::{BufferPool, downcast};
-use nowait::engine::{Backend, Chain, Options, Polled, Queue, Submit};
+use nowait::engine::{Backend, Chain, Options, Polled, Queue, Submit, Wait};
 use nowait::op::{Call, CloseDirect, Fsync, Kind, Nop, Op, OpenDirect, Read, ReadDirect, Write};
 use nowait::{Completion, ErrorKind, Handle, RwFlags, ServedBy, Ticket};
 use rustix::fs::{Mode, OFlags};
@@ -18,7 +19,7 @@ use crate::common::files::{pattern, patterned, scratch};
 use crate::common::handles::{handle, handle_rw, pipe};
 use crate::common::results::{bytes_of, kind, nothing_for_a_while, vector_of};
 use crate::common::rings::each_ring;
-use crate::common::wait::wait_until;
+use crate::common::wait::{LONG, wait_until};
 use crate::readable::readable;
 
 /// Submits a chain. Returns its completions in the order of its members.
@@ -232,6 +233,40 @@ fn what_is_never_there_at_once_is_said_and_ends_the_chain() {
         assert!(never.contains(&said), "{}: {said:?}", name(engine));
         assert_eq!(kind(&done[1]), ErrorKind::Cancelled);
     });
+}
+
+/// The kernel owes fewer completions than the engine while members that it has cut off wait to be
+/// submitted again.
+#[test]
+fn a_wait_for_all_members_ends_after_a_short_read() {
+    let (ended, ends) = mpsc::channel();
+    let test = move || {
+        each_ring(Options::new(), |engine| {
+            let dir = scratch();
+            let file = engine.file(&handle_rw(&patterned(dir.path(), "file", 10)));
+            for chains in [1, 2, 7] {
+                for _ in 0..chains {
+                    let chain = Chain::new()
+                        .then(Read::new(&file, Box::new(vec![0; 100]), 0))
+                        .then(Nop)
+                        .then(Nop);
+                    engine.submit_chain(chain).unwrap();
+                }
+                let mut done = Vec::new();
+                while engine.in_flight() > 0 {
+                    let all = engine.in_flight();
+                    engine.reap(&mut done, Wait::For(all)).unwrap();
+                }
+                assert_eq!(done.len(), 3 * chains, "{}", name(engine));
+            }
+        });
+        ended.send(()).unwrap();
+    };
+    let thread = std::thread::spawn(test);
+    if let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(LONG) {
+        panic!("a wait does not end");
+    }
+    thread.join().unwrap();
 }
 
 #[test]
