@@ -20,7 +20,7 @@ fn an_unreadable_inode_is_its_entries_error() {
     })
     .unwrap();
     let dir = cold.path().join("d");
-    let bad = cold.inode(&dir.join("f1500")).unwrap();
+    let bad = cold.inode(dir.join("f1500")).unwrap();
     for engine in engines() {
         for order in [Order::Unordered, Order::Inode, Order::Name] {
             cold.remount().unwrap();

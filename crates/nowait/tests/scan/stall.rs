@@ -196,7 +196,7 @@ fn a_scan_that_is_held_leaves_workers_to_others() {
     .unwrap();
     let dir = cold.path().join("d");
     // Names are cached, inodes are not: every worker that asks for metadata waits.
-    let bad = cold.inode(&dir.join("f9999")).unwrap();
+    let bad = cold.inode(dir.join("f9999")).unwrap();
     cold.remount().unwrap();
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 20_000);
     let fault = disk
