@@ -42,7 +42,7 @@ impl Server {
         slowdisk::evict(&std::fs::File::open(self.file(name)).unwrap()).unwrap();
     }
 
-    /// What curl gets: the status, the head, the body.
+    /// The response that curl receives: status, head and body.
     fn get(&self, path: &str, arguments: &[&str]) -> (u16, String, Vec<u8>) {
         let head = tempfile::NamedTempFile::new().unwrap();
         let output = Command::new("curl")

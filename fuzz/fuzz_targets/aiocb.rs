@@ -74,7 +74,7 @@ enum State {
     Refused,
     Flies(How, usize, usize),
     Syncs,
-    /// What aio_error and aio_return say, as often as they are asked.
+    /// The results of aio_error and aio_return, which do not change.
     Over(c_int, isize),
 }
 
@@ -92,11 +92,11 @@ impl Slot {
         (&raw mut *self.block).cast()
     }
 
-    /// What bytes of the file it is about.
+    /// The byte range of the file that the request reads or writes.
     fn range(&self) -> Option<(usize, usize)> {
         match self.state {
             State::Flies(_, offset, len) => Some((offset, offset + len)),
-            // What is written before it is to be on the disk after it: nothing that can be seen here.
+            // An fsync has no visible effect here.
             State::Never | State::Refused | State::Syncs | State::Over(..) => None,
         }
     }
@@ -134,7 +134,7 @@ impl Machine {
             let State::Flies(others, ..) = self.slots[other].state else {
                 continue;
             };
-            // Where a file ends, reads depend on every write.
+            // A read at the end of the file depends on every write.
             let meets = (from < offset + len && offset < to) || (reads(how) != reads(others));
             if meets && !(reads(how) && reads(others)) {
                 self.settle(other);

@@ -1,5 +1,5 @@
-//! What /proc says: lines that are made of known parts give these parts, and any bytes give what a
-//! simpler parser finds in them.
+//! The parsers of /proc. Lines that are made of known parts are parsed to these parts. For any bytes, the
+//! result is compared with that of a simpler parser.
 #![no_main]
 
 use arbitrary::Arbitrary;

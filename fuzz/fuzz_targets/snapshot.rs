@@ -4,7 +4,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use nowait_cli::fuzzing::{Noted, snapshot_of_bytes, snapshot_of_entries};
+use nowait_cli::fuzzing::{Entry, snapshot_of_bytes, snapshot_of_entries};
 
 #[derive(Arbitrary, Debug)]
 struct Entry {
@@ -17,8 +17,8 @@ struct Entry {
     size: Option<u64>,
 }
 
-impl From<Entry> for Noted {
-    fn from(entry: Entry) -> Noted {
+impl From<Entry> for Entry {
+    fn from(entry: Entry) -> Entry {
         let mut path = entry.path;
         if !entry.lost {
             path.insert(0, b'/');
@@ -29,7 +29,7 @@ impl From<Entry> for Noted {
             end += u64::from(*step);
             bounds.push(end);
         }
-        Noted {
+        Entry {
             path,
             size: entry.size.unwrap_or(end),
             mtime: entry.mtime,
@@ -55,5 +55,5 @@ fuzz_target!(|input: Input<'_>| match input {
         text.extend_from_slice(b"\n{\"end\":{\"files\":1}}\n");
         snapshot_of_bytes(&text);
     }
-    Input::Entries(entries) => snapshot_of_entries(entries.into_iter().map(Noted::from).collect()),
+    Input::Entries(entries) => snapshot_of_entries(entries.into_iter().map(Entry::from).collect()),
 });

@@ -35,15 +35,3 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
     };
     Ok(outcome.unwrap_or_else(|problem| problem.report()))
 }
-
-/// The description of a snapshot's format for `--help`.
-const SHAPE: &str = r#"A snapshot is JSON, one value per line:
-  {"format": "nowait cache", "version": 1}
-  {"path": "/absolute", "size": BYTES, "mtime": [SECONDS, NANOSECONDS],
-   "inode": N, "ranges": [[FROM, TO], ...]}
-  {"end": {"files": LINES}}
-There is a line with "path" for each file. Sizes and ranges are in bytes. Ranges are in order, and TO is
-exclusive. A line has at most 65536 ranges; a file with more ranges has several lines. LINES is the
-number of lines with "path". A snapshot without the "end" line is incomplete. For a path that is not
-UTF-8, "path_hex" has its bytes in hexadecimal, and "path" is only for display. Later programs may add
-keys without changing the version."#;

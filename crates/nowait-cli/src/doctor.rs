@@ -1,8 +1,8 @@
 //! `nowait doctor` reports what the kernel, the sandbox and a filesystem support, what each call costs, and
 //! the backend and plans that the library chooses.
 //!
-//! The order of work: [`machine`] tries the kernel's and the sandbox's calls, [`subject`] finds a file for
-//! the trials, [`trial`] tries the filesystem with this file, [`costs`] measures, [`verdict`] asks the
+//! The order of work: [`machine`] tries the kernel's and the sandbox's calls, [`test_file`] finds a file for
+//! the checks, [`checks`] tries the filesystem with this file, [`costs`] measures, [`decisions`] asks the
 //! library for its decisions, and [`report`] and [`page`] make the output. All features are found by trying
 //! them. The kernel's release is shown but not used.
 //!
@@ -39,14 +39,15 @@
 //! }
 //! ```
 
+mod checks;
 mod costs;
+mod decisions;
+mod fact;
 mod machine;
-mod page;
 mod progress;
 mod report;
-mod subject;
-mod trial;
-mod verdict;
+mod test_file;
+mod text;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -54,26 +55,27 @@ use std::process::ExitCode;
 
 pub use report::{BreakEven, CostTable, SEED_BREAK_EVEN};
 
-use page::Style;
+use checks::Checks;
+use decisions::Engines;
 use progress::Progress;
 use report::Report;
-use subject::Subject;
-use trial::Trials;
-use verdict::Engines;
+use test_file::TestFile;
+use text::Style;
 
 use crate::terminal::Terminal;
 
 /// Reports what the kernel, the sandbox and a filesystem support, and what calls cost.
 ///
-/// Tries every call and flag that nowait can use, measures their costs, and shows the backend and the
-/// plans that nowait chooses here. The trials use an unnamed temporary file of 512 pages in the directory
-/// PATH, or in the directory of the file PATH. If no temporary file can be created, the trials read the
-/// file PATH itself; they do not change it and do not evict it.
+/// Tries every system call and flag that nowait can use, measures their costs, and shows the choices of
+/// nowait: the backend (io_uring or threads), and the way in which it reads a file. The checks use an
+/// unnamed temporary file of 512 pages in the directory PATH, or in the directory of the file PATH. If no
+/// temporary file can be created, the checks read the file PATH itself; they do not change it and do not
+/// evict it.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 JSON (--json): {\"doctor\": 1, \"version\", \"machine\", \"kernel\", \"filesystem\", \"false_eof\",
 \"costs_ns\", \"not_measured\", \"break_even\", \"ask_first_break_even\", \"seed_break_even\",
-\"backend\", \"plan\"}. Results of trials are {\"ok\": true|false|null, \"why\": string|null}. null for
+\"backend\", \"plan\"}. Results of checks are {\"ok\": true|false|null, \"why\": string|null}. null for
 \"ok\" means not tried. \"why\" is the reason; with true it is an additional note. Costs are
 {\"median\", \"p10\", \"p90\"} in nanoseconds. The value of \"doctor\" is the version of this format;
 later programs may add keys without changing it.
@@ -116,7 +118,7 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
     }
 }
 
-/// Does all trials and measurements, in order.
+/// Does all checks and measurements, in order.
 fn examine(args: &Args) -> Result<Report, String> {
     let progress = Progress::start();
     progress.now("trying the kernel and the sandbox");
@@ -124,40 +126,40 @@ fn examine(args: &Args) -> Result<Report, String> {
     let kernel = machine::kernel();
 
     progress.now("writing a temporary file");
-    let subject = Subject::find(&args.path)?;
+    let test_file = TestFile::find(&args.path)?;
     progress.now("trying the filesystem");
-    let trials = trial::all(&subject);
+    let checks = checks::all(&test_file);
 
     progress.now("measuring");
     let engines = Engines::start();
-    let costs = costs::measure(&subject, &trials, &engines);
-    let (backend, plan) = verdict::decide(&engines, &subject);
+    let costs = costs::measure(&test_file, &checks, &engines);
+    let (backend, plan) = decisions::decide(&engines, &test_file);
 
     Ok(Report::new(
-        machine, kernel, &subject, trials, costs, backend, plan,
+        machine, kernel, &test_file, checks, costs, backend, plan,
     ))
 }
 
 /// The cost table's file and engines, ready for repeated measurements.
 pub struct Bench {
-    subject: Subject,
-    trials: Trials,
+    test_file: TestFile,
+    checks: Checks,
     engines: Engines,
 }
 
 impl Bench {
     /// Finds a file for the measurements, as the verb does.
     pub fn prepare(path: &Path) -> Result<Bench, String> {
-        let subject = Subject::find(path)?;
+        let test_file = TestFile::find(path)?;
         Ok(Bench {
-            trials: trial::all(&subject),
+            checks: checks::all(&test_file),
             engines: Engines::start(),
-            subject,
+            test_file,
         })
     }
 
     /// Measures the cost table, and computes the break-even hit rates.
     pub fn costs(&self) -> (CostTable, BreakEven) {
-        costs::measure(&self.subject, &self.trials, &self.engines)
+        costs::measure(&self.test_file, &self.checks, &self.engines)
     }
 }

@@ -1,7 +1,7 @@
 //! `nowait du` shows the disk space used by directories and everything below them.
 //!
 //! ```text
-//!  PATH ─► a walk: batches of one directory each ─► Met: counted before? ─► Tree: sums of directories
+//!  PATH ─► a walk: batches of one directory each ─► SeenInodes: counted before? ─► Tree: sums of directories
 //!                                                                 lines ◄── those that are over
 //! ```
 //! A directory is printed after everything below it. Memory holds the directories that are being walked,
@@ -24,8 +24,8 @@
 //! }
 //! ```
 
-mod met;
 mod report;
+mod seen_inodes;
 mod tree;
 
 use std::collections::HashSet;
@@ -37,14 +37,14 @@ use nowait::StatxMask;
 use nowait::walk;
 use rustix::fs::CWD;
 
+use crate::messages::Messages;
 use crate::problem::Problem;
 use crate::progress::Progress;
-use crate::remark::Remarks;
 use crate::size::Size;
 use crate::terminal::Terminal;
 
-use met::Met;
 use report::{Report, Totals};
+use seen_inodes::SeenInodes;
 use tree::{Over, Tree};
 
 /// Shows the disk space used by directories and everything below them.
@@ -53,7 +53,7 @@ use tree::{Over, Tree};
 The size is the allocated space, like `du -B1`. With --apparent-size it is the file size, like `du -b`
 (before coreutils 9.2: the sizes of directories count). Sizes are in bytes; on a terminal they are
 rounded. A file with several names counts once, in the directory where it is found first. That can be any
-of its directories. A directory below two PATHs is shown with the first PATH. Symbolic links are not
+of its directories. A directory that is below two PATHs is shown once, below the first PATH. Symbolic links are not
 followed.
 
 Every directory is printed after everything below it. In a tree of up to some thousand directories, they
@@ -118,20 +118,20 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
 
 fn measure(args: &Args) -> Result<ExitCode, Problem> {
     let mut progress = Progress::of_files();
-    let remarks = Remarks::beside(&progress);
+    let messages = Messages::beside(&progress);
     let mut report = Report::begin(Terminal::look(), args.json, args.apparent_size)?;
-    let mut met = Met::new(args.paths.len() > 1);
+    let mut seen = SeenInodes::new(args.paths.len() > 1);
     let mut totals = Totals::default();
     for path in &args.paths {
         let stat = match Metadata::statx(CWD, path, libc::AT_SYMLINK_NOFOLLOW, FIELDS) {
             Ok(stat) => stat,
             Err(why) => {
-                remarks.failure(path, why);
+                messages.failure(path, why);
                 continue;
             }
         };
         let is_directory = stat.is_dir();
-        if !met.first_named(path, &stat, is_directory) {
+        if !seen.insert_given(path, &stat, is_directory) {
             totals.other_names += u64::from(!is_directory);
             continue;
         }
@@ -140,21 +140,21 @@ fn measure(args: &Args) -> Result<ExitCode, Problem> {
             let mut counter = Counter {
                 args,
                 root: stat.dev(),
-                remarks: &remarks,
+                messages: &messages,
                 progress: &mut progress,
                 report: &mut report,
-                met: &mut met,
+                seen: &mut seen,
                 totals: &mut totals,
                 unknown: HashSet::new(),
             };
             counter.directory(path, args.bytes(&stat))?;
         } else {
-            remarks.aside(|| report.line(path, args.bytes(&stat)))?;
+            messages.without_progress(|| report.line(path, args.bytes(&stat)))?;
         }
     }
     drop(progress);
-    report.end(&totals, remarks.failures())?;
-    Ok(remarks.exit_code())
+    report.end(&totals, messages.failures())?;
+    Ok(messages.exit_code())
 }
 
 /// Counts one tree.
@@ -162,10 +162,10 @@ struct Counter<'a> {
     args: &'a Args,
     /// The device number of the root.
     root: u64,
-    remarks: &'a Remarks,
+    messages: &'a Messages,
     progress: &'a mut Progress,
     report: &'a mut Report,
-    met: &'a mut Met,
+    seen: &'a mut SeenInodes,
     totals: &'a mut Totals,
     /// Entries whose metadata query failed. The failure was reported. They may be directories.
     unknown: HashSet<PathBuf>,
@@ -180,8 +180,9 @@ impl Counter<'_> {
         let mut walk = match options.blocking_open(path) {
             Ok(walk) => walk,
             Err(error) => {
-                self.remarks.error(path, true, &error);
-                self.remarks.aside(|| self.report.line(path, bytes))?;
+                self.messages.error(path, true, &error);
+                self.messages
+                    .without_progress(|| self.report.line(path, bytes))?;
                 return Ok(());
             }
         };
@@ -191,7 +192,7 @@ impl Counter<'_> {
                 Ok(found) => self.found(&found, &mut tree)?,
                 // The failure of this entry was already reported.
                 Err(error) if error.operation() == "open" && self.is_unknown(&error) => {}
-                Err(error) => self.remarks.error(path, false, &error),
+                Err(error) => self.messages.error(path, false, &error),
             }
             self.show(tree.over())?;
         }
@@ -206,7 +207,7 @@ impl Counter<'_> {
         if over.is_empty() {
             return Ok(());
         }
-        self.remarks.aside(|| {
+        self.messages.without_progress(|| {
             let mut lines = over.iter();
             lines.try_for_each(|over| self.report.line(&over.path, over.bytes))
         })?;
@@ -222,7 +223,7 @@ impl Counter<'_> {
             let stat = match entry.metadata() {
                 Some(Ok(stat)) => stat,
                 Some(Err(error)) => {
-                    self.remarks.error(found.place().path(), false, &error);
+                    self.messages.error(found.place().path(), false, &error);
                     self.unknown.extend(error.path().map(Path::to_owned));
                     continue;
                 }
@@ -233,7 +234,7 @@ impl Counter<'_> {
             }
             let bytes = self.args.bytes(stat);
             let is_directory = stat.is_dir();
-            if !self.met.first(stat, is_directory) {
+            if !self.seen.insert(stat, is_directory) {
                 match is_directory {
                     true => sum.skip(entry.file_name()),
                     false => self.totals.other_names += 1,
@@ -247,7 +248,8 @@ impl Counter<'_> {
                 sum.add(bytes);
                 if self.args.all && found.place().depth() < self.args.depth {
                     let path = found.place().path().join(entry.file_name());
-                    self.remarks.aside(|| self.report.line(&path, bytes))?;
+                    self.messages
+                        .without_progress(|| self.report.line(&path, bytes))?;
                 }
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Paths ─► evict (threads): count, flush?, FADV_DONTNEED, count again ─► Reasons ─► Report
-//!                                                             Holders ───┘ processes that map it
+//!                                                             MappingProcesses ───┘ processes that map it
 //! ```
 //! `FADV_DONTNEED` removes clean pages that are not in use. For dirty pages it starts writeback, and the
 //! pages stay. Pages under writeback, mapped by a process, locked, or used by the kernel stay, too. The
@@ -29,34 +29,36 @@
 //!   "total": {"files", "cached_bytes", "evicted_bytes", "stayed_bytes", "stayed_files",
 //!             "stayed": {REASON: bytes},
 //!             "unknown": [{"why", "files", "size"}],
-//!             "unseen_processes",     processes whose maps may not be read; they may map "held" pages;
+//!             "unreadable_processes",     processes whose maps may not be read; they may map "held" pages;
 //!                                     null: no maps had to be read
 //!             "failed"}
 //! }
 //! ```
 
-mod act;
-mod holders;
+mod eviction;
 mod json;
+mod processes;
 mod reason;
 mod report;
+mod totals;
 
 use std::process::ExitCode;
 use std::sync::Mutex;
 
-use crate::met::Met;
+use crate::messages::Messages;
 use crate::output::Output;
+use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::progress::Progress;
-use crate::remark::Remarks;
+use crate::seen_inodes::SeenInodes;
 use crate::size::Size;
 use crate::terminal::Terminal;
-use crate::tree::Paths;
 
-use act::{How, evict};
-use holders::Holders;
+use eviction::{Action, evict};
+use processes::MappingProcesses;
 use reason::Row;
-use report::{Report, Totals};
+use report::Report;
+use totals::Totals;
 
 /// Removes files from the page cache, and reports what stayed and why.
 #[derive(clap::Args)]
@@ -65,26 +67,27 @@ Evicting uses posix_fadvise(2) with POSIX_FADV_DONTNEED for whole files.
 
 Reasons why pages stay:
   dirty       changed and not yet written; --flush writes them first
-  writeback   being written (the advice itself starts this); --flush waits
-              for it
+  writeback   being written (evicting starts this for dirty pages); --flush
+              waits for it
   mapped      mapped by the named processes; `locked`: with mlock(2)
   memory      the filesystem stores its files in memory (tmpfs)
   held        none of the above: in use by the kernel, read again meanwhile,
               or mapped by a process whose maps you may not read; try again,
-              or as root
+              or run nowait as root
   mixed       any of the above: without cachestat(2) they cannot be told apart
 
 JSON (--json): {\"evict\": 1, \"version\", \"dry_run\", \"files\": [{\"path\", \"path_hex\", \"size\",
 \"cached_bytes\", \"evicted_bytes\", \"stayed_bytes\", \"unknown\", \"why\": [{\"reason\", \"bytes\", \"by\":
 [{\"pid\", \"command\", \"locked\"}]}]}], \"total\": {\"files\", \"cached_bytes\", \"evicted_bytes\",
 \"stayed_bytes\", \"stayed_files\", \"stayed\": {REASON: bytes}, \"unknown\": [{\"why\", \"files\",
-\"size\"}], \"unseen_processes\", \"failed\"}}. Sizes are in bytes. null means unknown. path_hex has the
+\"size\"}], \"unreadable_processes\", \"failed\"}}. Sizes are in bytes. null means unknown. path_hex has the
 bytes of the path in hexadecimal; it is present only if the path is not UTF-8. The value of \"evict\" is
 the version of this format; later programs may add keys without changing it.
 
 Exit status:
   0  no pages stayed (with --dry-run: all files could be examined)
-  1  pages stayed, some files failed, or the residency of some is unknown
+  1  pages stayed, some files failed, or it is unknown how much of some
+     files is cached
   2  wrong usage")]
 pub struct Args {
     #[command(flatten)]
@@ -112,49 +115,49 @@ const STEP: u64 = 256;
 
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
-    Ok(take_out(args).unwrap_or_else(|problem| problem.report()))
+    Ok(evict_all(args).unwrap_or_else(|problem| problem.report()))
 }
 
-fn take_out(args: &Args) -> Result<ExitCode, Problem> {
-    let how = match (args.dry_run, args.flush) {
-        (true, _) => How::Look,
-        (false, flush) => How::Advise { flush },
+fn evict_all(args: &Args) -> Result<ExitCode, Problem> {
+    let action = match (args.dry_run, args.flush) {
+        (true, _) => Action::Count,
+        (false, flush) => Action::Evict { flush },
     };
     let mut progress = Progress::of_files();
-    let remarks = Remarks::beside(&progress);
+    let messages = Messages::beside(&progress);
     // Shared by the threads, so that only one of two names of a file is counted and evicted.
-    let met = Mutex::new(Met::new(&args.paths));
-    let mut holders = Holders::default();
+    let seen = Mutex::new(SeenInodes::new(&args.paths));
+    let mut processes = MappingProcesses::default();
     let mut totals = Totals::default();
     let mut report = Report::begin(Output::new(Terminal::look()), args.json, args.dry_run)?;
-    args.paths.look(
-        &remarks,
-        |found| evict(found, how, &met),
+    args.paths.examine(
+        &messages,
+        |found| evict(found, action, &seen),
         |found, outcome| {
             let done = match outcome {
                 Ok(Some(done)) => done,
                 Ok(None) => return Ok(()),
                 Err(why) => {
-                    found.failed(&remarks, why);
+                    found.failed(&messages, why);
                     return Ok(());
                 }
             };
-            let row = Row::new(found.path, &done, args.dry_run, &mut holders);
+            let row = Row::new(found.path, &done, args.dry_run, &mut processes);
             totals.add(&row);
             if totals.files.is_multiple_of(STEP) {
                 progress.at(totals.files, format!("{} evicted", Size(totals.evicted)));
             }
-            if args.verbose || row.is_news() {
-                remarks.aside(|| report.row(&row))?;
+            if args.verbose || row.is_incomplete() {
+                messages.without_progress(|| report.row(&row))?;
             }
             Ok::<(), Problem>(())
         },
     )?;
     drop(progress);
-    report.end(&totals, holders.unseen(), remarks.failures())?;
+    report.end(&totals, processes.unreadable(), messages.failures())?;
     let stayed = totals.stayed > 0 && !args.dry_run;
     Ok(match stayed || !totals.unknown.0.is_empty() {
         true => ExitCode::from(1),
-        false => remarks.exit_code(),
+        false => messages.exit_code(),
     })
 }

@@ -19,7 +19,7 @@
 //!     "cached_bytes",                 memory in whole pages, so it can exceed "size"
 //!     "dirty_bytes",                  changed, and writeback has not begun
 //!     "writeback_bytes",              being written; both are null where only mincore answers
-//!     "unasked_pages",                in large holes that were not queried (only with mincore)
+//!     "unqueried_pages",                in large holes that were not queried (only with mincore)
 //!     "source": "cachestat" | "mincore" | null,
 //!     "unknown",                      the reason if residency is unknown, otherwise null
 //!     "counted",                      false: another name of a file that was already counted
@@ -44,17 +44,17 @@ mod totals;
 
 use std::process::ExitCode;
 
-use crate::met::Met;
+use crate::messages::Messages;
 use crate::output::Output;
+use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::progress::Progress;
-use crate::remark::Remarks;
+use crate::seen_inodes::SeenInodes;
 use crate::size::Size;
 use crate::terminal::Terminal;
-use crate::tree::Paths;
 
 use report::Report;
-use row::{Drawing, Row};
+use row::{RangeFormat, Row};
 use top::Top;
 use totals::Totals;
 
@@ -69,14 +69,15 @@ Columns:
   DIRTY      changed pages whose writeback has not begun
   WRITEBACK  pages that are being written to the device
   SOURCE     the system call that counted: cachestat(2) or mincore(2)
-`?` means unknown; the last lines give the reason. Pages of unknown residency are counted neither as
-cached nor as not cached. A second name of a file is shown but not counted in the total.
+`?` means unknown; the last lines give the reason. The kernel does not report which pages of a file are
+cached to users who neither own the file nor may write to it. Such files are not in the sums of pages.
+A second name of a file is shown but not counted in the total.
 
 With --map, a strip below each file shows the file from its first byte to its last. A full block is
 cached, a shaded block is partly cached, a dot is not cached.
 
 JSON (--json): {\"fincore\": 1, \"version\", \"page_size\", \"files\": [{\"path\", \"path_hex\", \"size\",
-\"pages\", \"cached_pages\", \"cached_bytes\", \"dirty_bytes\", \"writeback_bytes\", \"unasked_pages\",
+\"pages\", \"cached_pages\", \"cached_bytes\", \"dirty_bytes\", \"writeback_bytes\", \"unqueried_pages\",
 \"source\", \"unknown\", \"counted\", \"cached_ranges\"}], \"total\": {\"files\", \"size\", \"pages\",
 \"cached_pages\", \"cached_bytes\", \"dirty_bytes\", \"dirty_unknown\", \"writeback_bytes\", \"unknown\":
 [{\"why\", \"files\", \"size\"}], \"other_names\", \"failed\"}}. Sizes and ranges are in bytes. null means
@@ -86,8 +87,9 @@ format; later programs may add keys without changing it.
 
 Exit status:
   0  success
-  1  some files failed (each failure is reported on standard error), or the
-     residency of some files is unknown (the last lines give the reasons)
+  1  some files failed (each failure is reported on standard error), or it is
+     unknown how much of some files is cached (the last lines give the
+     reasons)
   2  wrong usage")]
 pub struct Args {
     #[command(flatten)]
@@ -116,34 +118,34 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
 
 fn show(args: &Args) -> Result<ExitCode, Problem> {
     let terminal = Terminal::look();
-    let drawing = match (args.map, args.json) {
-        (false, _) => Drawing::None,
-        (true, true) => Drawing::Ranges,
-        (true, false) => Drawing::Strip(terminal),
+    let format = match (args.map, args.json) {
+        (false, _) => RangeFormat::None,
+        (true, true) => RangeFormat::Ranges,
+        (true, false) => RangeFormat::Strip(terminal),
     };
     let mut progress = Progress::of_files();
-    let remarks = Remarks::beside(&progress);
-    let mut met = Met::new(&args.paths);
+    let messages = Messages::beside(&progress);
+    let mut seen = SeenInodes::new(&args.paths);
     let mut totals = Totals::default();
     let mut top = args.top.map(Top::new);
     let mut report = Report::begin(Output::new(terminal), args.json)?;
     // Rows printed to a terminal show the progress.
     let rows_come_by = terminal.watched && top.is_none();
-    args.paths.look(
-        &remarks,
-        |found| row::look(found, drawing),
-        |found, looked| {
-            let looked = match looked {
-                Ok(looked) => looked,
+    args.paths.examine(
+        &messages,
+        |found| row::examine(found, format),
+        |found, examined| {
+            let examined = match examined {
+                Ok(examined) => examined,
                 Err(why) => {
-                    found.failed(&remarks, why);
+                    found.failed(&messages, why);
                     return Ok(());
                 }
             };
             let row = Row {
                 path: found.path,
-                counted: met.first(&looked.stat),
-                looked,
+                counted: seen.insert(&examined.stat),
+                examined,
             };
             totals.add(&row);
             if !rows_come_by && totals.files.is_multiple_of(STEP) {
@@ -163,9 +165,9 @@ fn show(args: &Args) -> Result<ExitCode, Problem> {
     for row in top.into_iter().flat_map(Top::into_rows) {
         report.row(&row)?;
     }
-    report.end(&totals, remarks.failures())?;
+    report.end(&totals, messages.failures())?;
     Ok(match totals.unknown.0.is_empty() {
-        true => remarks.exit_code(),
+        true => messages.exit_code(),
         false => ExitCode::from(1),
     })
 }

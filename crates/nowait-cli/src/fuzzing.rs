@@ -7,13 +7,13 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use crate::bring::Stamp;
-use crate::cache::snapshot::{MOST_RANGES, Snapshot, Writer};
+use crate::cache::snapshot::{MAX_RANGES, Snapshot, Writer};
+use crate::prefetch::Stamp;
 use crate::proc::{self, Hierarchy, Mapping, Version};
 
 /// One file of a snapshot.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Noted {
+pub struct Entry {
     /// The path. It may be any bytes.
     pub path: Vec<u8>,
     /// The size in bytes.
@@ -27,7 +27,7 @@ pub struct Noted {
 }
 
 /// All entries of a snapshot, and the number of skipped lines; `None` if the snapshot is refused.
-fn parse(text: &[u8]) -> Option<(Vec<Noted>, u64)> {
+fn parse(text: &[u8]) -> Option<(Vec<Entry>, u64)> {
     let name = "snapshot";
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let mut file: File = rustix::fs::memfd_create(name, flags).unwrap().into();
@@ -37,14 +37,14 @@ fn parse(text: &[u8]) -> Option<(Vec<Noted>, u64)> {
     let (mut entries, mut bad) = (Vec::new(), 0);
     let read = snapshot.each(|entry| {
         match entry {
-            Ok(wish) => {
-                let only = wish.only.expect("ranges");
-                entries.push(Noted {
-                    path: wish.found.path.as_os_str().as_bytes().to_vec(),
-                    size: only.stamp.size,
-                    mtime: only.stamp.mtime,
-                    inode: only.stamp.inode,
-                    ranges: only.ranges,
+            Ok(request) => {
+                let selection = request.selection.expect("ranges");
+                entries.push(Entry {
+                    path: request.file.path.as_os_str().as_bytes().to_vec(),
+                    size: selection.stamp.size,
+                    mtime: selection.stamp.mtime,
+                    inode: selection.stamp.inode,
+                    ranges: selection.ranges,
                 });
             }
             Err(_) => bad += 1,
@@ -55,7 +55,7 @@ fn parse(text: &[u8]) -> Option<(Vec<Noted>, u64)> {
     Some((entries, bad))
 }
 
-fn write(entries: &[Noted]) -> Vec<u8> {
+fn write(entries: &[Entry]) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new()).unwrap();
     for entry in entries {
         let stamp = Stamp {
@@ -65,13 +65,13 @@ fn write(entries: &[Noted]) -> Vec<u8> {
         };
         let ranges: Vec<_> = entry.ranges.iter().map(|r| (r.start, r.end)).collect();
         let path = Path::new(OsStr::from_bytes(&entry.path));
-        writer.note(path, &stamp, &ranges).unwrap();
+        writer.entry(path, &stamp, &ranges).unwrap();
     }
     writer.end().unwrap()
 }
 
 /// Returns true if a snapshot may have this entry. This is a simple model of the parser's checks.
-fn makes_sense(entry: &Noted) -> bool {
+fn makes_sense(entry: &Entry) -> bool {
     let path = Path::new(OsStr::from_bytes(&entry.path));
     let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     let bounds: Vec<u64> = entry.ranges.iter().flat_map(|r| [r.start, r.end]).collect();
@@ -84,7 +84,7 @@ fn makes_sense(entry: &Noted) -> bool {
         && !entry.path.split(|b| *b == b'/').any(|part| part == b".")
         && !entry.path.contains(&0)
         && entry.path.len() <= 4095
-        && entry.ranges.len() <= MOST_RANGES
+        && entry.ranges.len() <= MAX_RANGES
         && in_order
         && bounds.last().is_none_or(|end| *end <= entry.size)
         && i64::try_from(entry.size).is_ok()
@@ -103,10 +103,10 @@ pub fn snapshot_of_bytes(text: &[u8]) {
 }
 
 /// Checks any entries: valid entries are read as they were written, and the others are skipped.
-pub fn snapshot_of_entries(entries: Vec<Noted>) {
+pub fn snapshot_of_entries(entries: Vec<Entry>) {
     let text = write(&entries);
     let total = entries.len() as u64;
-    let good: Vec<Noted> = entries.into_iter().filter(makes_sense).collect();
+    let good: Vec<Entry> = entries.into_iter().filter(makes_sense).collect();
     let bad = total - good.len() as u64;
     assert_eq!(parse(&text), Some((good, bad)));
     // A truncated snapshot is refused, but the last newline may be missing.

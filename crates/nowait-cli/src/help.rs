@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paragraphs_become_lines_and_lists_stay() {
+    fn paragraphs_are_joined_and_lists_are_kept() {
         let text = "one\ntwo\n\nthree:\n  a  b\n     c\nfour\nfive";
         let paragraphs = "one two\n\nthree:\n  a  b\n     c\nfour five";
         assert_eq!(joined(text), paragraphs);

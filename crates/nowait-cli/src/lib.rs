@@ -3,7 +3,6 @@
 //!
 //! The program is a library so that the fuzz targets can call its parsers. It has no stable API.
 
-mod bring;
 mod cache;
 pub mod deferred;
 pub mod doctor;
@@ -14,17 +13,18 @@ mod fincore;
 pub mod fuzzing;
 pub mod help;
 mod ls;
-mod met;
+mod messages;
 mod name;
 mod output;
+mod paths;
+mod prefetch;
 pub mod problem;
 pub mod proc;
 pub mod progress;
-mod remark;
+mod seen_inodes;
 pub mod size;
 pub mod stop;
 pub mod terminal;
-mod tree;
 mod unknown;
 mod warm;
 
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_of_verbs_says_what_each_verb_says_of_itself() {
+    fn the_list_of_verbs_has_each_verbs_description() {
         let listed = Cli::command();
         let mut whole = Cli::command();
         whole.build();

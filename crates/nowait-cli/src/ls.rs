@@ -51,9 +51,9 @@ use nowait::StatxMask;
 use nowait::scan::{DirEntry, Order, Scan, Xattrs};
 use nowait::{scan, walk};
 
+use crate::messages::Messages;
 use crate::problem::Problem;
 use crate::progress::Progress;
-use crate::remark::Remarks;
 use crate::terminal::Terminal;
 
 use descent::Descent;
@@ -147,7 +147,7 @@ fn list(args: &Args) -> Result<ExitCode, Problem> {
     let terminal = Terminal::look();
     let form = args.form(terminal);
     let progress = Progress::of_files();
-    let remarks = Remarks::beside(&progress);
+    let messages = Messages::beside(&progress);
     let report = Report::begin(form, terminal, args.recursive && args.sort == Sort::None)?;
     let asks = form.shows_metadata() || args.sort.is_by_metadata() || report.is_coloured();
     let mut lister = Lister {
@@ -158,7 +158,7 @@ fn list(args: &Args) -> Result<ExitCode, Problem> {
         } else {
             Xattrs::None
         },
-        remarks: &remarks,
+        messages: &messages,
         progress,
         report,
     };
@@ -170,8 +170,8 @@ fn list(args: &Args) -> Result<ExitCode, Problem> {
         }
     }
     let Lister { report, .. } = lister;
-    report.end(remarks.failures())?;
-    Ok(remarks.exit_code())
+    report.end(messages.failures())?;
+    Ok(messages.exit_code())
 }
 
 /// What is going on.
@@ -180,7 +180,7 @@ struct Lister<'a> {
     /// What statx(2) is asked for, if it is.
     fields: Option<StatxMask>,
     xattrs: Xattrs,
-    remarks: &'a Remarks,
+    messages: &'a Messages,
     progress: Progress,
     report: Report,
 }
@@ -194,12 +194,12 @@ impl Lister<'_> {
             match Named::look(path, !self.args.long, self.xattrs) {
                 Ok(named) if named.kind() == FileType::Dir => directories.push(path.clone()),
                 Ok(named) => files.push(named),
-                Err(why) => self.remarks.failure(path, why),
+                Err(why) => self.messages.failure(path, why),
             }
         }
         let mut rows: Vec<_> = files.iter().map(Named::row).collect();
         rows.sort_by(|a, b| self.args.sort.compare(a, b));
-        self.report.show(&rows, self.remarks)?;
+        self.report.show(&rows, self.messages)?;
         Ok(directories)
     }
 
@@ -216,7 +216,7 @@ impl Lister<'_> {
         while let Some(path) = descent.next() {
             match options.blocking_open(&path) {
                 Ok(_) if self.args.recursive && descent.is_circle(&path) => {
-                    self.remarks.cycle(&path);
+                    self.messages.cycle(&path);
                 }
                 Ok(scan) => {
                     if self.args.recursive || self.args.paths.len() > 1 {
@@ -224,7 +224,7 @@ impl Lister<'_> {
                     }
                     descent.add(self.section(&path, scan)?);
                 }
-                Err(error) => self.remarks.error(&path, path == root, &error),
+                Err(error) => self.messages.error(&path, path == root, &error),
             }
         }
         Ok(())
@@ -243,7 +243,7 @@ impl Lister<'_> {
                     let done = self.report.entries() + whole.len() as u64;
                     self.progress.at(done, String::new());
                 }
-                Err(error) => self.remarks.error(path, false, &error),
+                Err(error) => self.messages.error(path, false, &error),
             }
         }
         self.show(path, &whole)
@@ -258,7 +258,7 @@ impl Lister<'_> {
         let mut walk = match options.blocking_open(root) {
             Ok(walk) => walk,
             Err(error) => {
-                self.remarks.error(root, true, &error);
+                self.messages.error(root, true, &error);
                 return Ok(());
             }
         };
@@ -269,7 +269,7 @@ impl Lister<'_> {
                     continue;
                 }
                 Err(error) => {
-                    self.remarks.error(root, false, &error);
+                    self.messages.error(root, false, &error);
                     continue;
                 }
             };
@@ -291,12 +291,12 @@ impl Lister<'_> {
     /// them if those are to be listed one after the other.
     fn show(&mut self, directory: &Path, entries: &[DirEntry]) -> Result<Vec<PathBuf>, Problem> {
         let shown = |entry: &&DirEntry| !self.args.hides(entry.file_name());
-        let row = |entry| Row::new(directory, entry, self.remarks);
+        let row = |entry| Row::new(directory, entry, self.messages);
         let mut rows: Vec<_> = entries.iter().filter(shown).filter_map(row).collect();
         if self.args.sort.is_by_metadata() {
             rows.sort_by(|a, b| self.args.sort.compare(a, b));
         }
-        self.report.show(&rows, self.remarks)?;
+        self.report.show(&rows, self.messages)?;
         if !self.args.recursive || self.args.sort == Sort::None {
             return Ok(Vec::new());
         }

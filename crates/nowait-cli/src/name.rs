@@ -19,13 +19,13 @@ pub struct Name<'a> {
 impl<'a> Name<'a> {
     /// The name of this path.
     pub fn of(path: &'a Path) -> Name<'a> {
-        let (path, path_hex) = told(path.as_os_str().as_bytes());
+        let (path, path_hex) = text_and_hex(path.as_os_str().as_bytes());
         Name { path, path_hex }
     }
 }
 
 /// Bytes as text, and in hexadecimal digits if they are not UTF-8.
-pub fn told(bytes: &[u8]) -> (Cow<'_, str>, Option<String>) {
+pub fn text_and_hex(bytes: &[u8]) -> (Cow<'_, str>, Option<String>) {
     let hex = || {
         bytes.iter().fold(String::new(), |mut hex, byte| {
             // Writing to a string cannot fail.
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_told_where_text_is_not_the_truth() {
+    fn paths_that_are_not_utf8_have_their_bytes_in_hexadecimal() {
         let json = |bytes| serde_json::to_string(&Name::of(Path::new(OsStr::from_bytes(bytes))));
         assert_eq!(json(b"a\n\"b").unwrap(), r#"{"path":"a\n\"b"}"#);
         assert_eq!(

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn hierarchies_are_told_apart() {
+    fn cgroup_hierarchies_are_parsed() {
         let v1 = b"37 34 0:31 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory";
         let v2 = b"30 23 0:26 /a /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate";
         let one = Hierarchy::of(v1).unwrap();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn mount_points_are_any_bytes() {
+    fn mount_points_may_have_any_bytes() {
         let line = b"30 23 0:26 / /mnt/a\\040-\\040b\\012\\134c\xff rw - cgroup2 none rw";
         let point = Hierarchy::of(line).unwrap().point;
         assert_eq!(point.as_os_str().as_bytes(), b"/mnt/a - b\n\\c\xff");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_maps_are_told_from_what_smaps_puts_between() {
+    fn mappings_are_parsed_and_other_lines_of_smaps_are_not() {
         let line = b"7f00-7f01 r--p 00000000 fd:1a 2097164      /a dir/it's.so";
         let mapping = Mapping::of(line).unwrap();
         assert_eq!((mapping.inode, mapping.device), (2_097_164, (0xfd, 0x1a)));

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_read() {
+    fn sizes_are_parsed_and_printed() {
         for (text, bytes) in [
             ("512", 512),
             ("4K", 4096),

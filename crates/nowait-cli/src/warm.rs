@@ -4,19 +4,19 @@ mod metadata;
 
 use std::process::ExitCode;
 
-use crate::bring::{Bringer, Limits, SHAPE, Stopped, Wish};
-use crate::met::Met;
+use crate::messages::Messages;
+use crate::paths::Paths;
+use crate::prefetch::{JSON_FORMAT, Limits, Prefetcher, Request, Stopped};
 use crate::problem::Problem;
 use crate::progress::Progress;
-use crate::remark::Remarks;
+use crate::seen_inodes::SeenInodes;
 use crate::stop::Stop;
-use crate::tree::Paths;
 
 /// Reads the missing parts of files into the page cache, within a memory budget.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!(
-    "{AFTER}\n\nJSON (--json): {{\"warm\": 1, {SHAPE}\n\nWith --metadata: {}\n\n{CODES}",
-    metadata::SHAPE
+    "{DETAILS}\n\nJSON (--json): {{\"warm\": 1, {JSON_FORMAT}\n\nWith --metadata: {}\n\n{EXIT_STATUS}",
+    metadata::JSON_FORMAT
 ))]
 pub struct Args {
     #[command(flatten)]
@@ -34,13 +34,13 @@ pub struct Args {
     xattr: bool,
 }
 
-const AFTER: &str = "\
-Only missing ranges are read; cached ranges and holes are not. The residency of files that you neither own
-nor may write is unknown; they are read completely. During the run, the program checks how much memory is
+const DETAILS: &str = "\
+Only ranges that are not cached are read. Holes are not read. The kernel does not report which pages of a
+file are cached to users who neither own the file nor may write to it; such files are read completely. During the run, the program checks how much memory is
 available and if the first files are still cached. It stops before new data evicts earlier data. At the
 end it counts the cached bytes. The access times of your own files are not changed.";
 
-const CODES: &str = "\
+const EXIT_STATUS: &str = "\
 Exit status:
   0    all files are cached
   1    some files failed, or were not read because of the budget
@@ -58,20 +58,23 @@ fn warm(args: &Args) -> Result<ExitCode, Problem> {
     }
     let stop = Stop::on_signals()?;
     let mut progress = Progress::of_files();
-    let remarks = Remarks::beside(&progress);
-    let met = Met::new(&args.paths);
-    let mut bringer = Bringer::new(
+    let messages = Messages::beside(&progress);
+    let seen = SeenInodes::new(&args.paths);
+    let mut prefetcher = Prefetcher::new(
         args.limits.clone(),
-        Some(met),
-        &remarks,
+        Some(seen),
+        &messages,
         &mut progress,
         &stop,
     )?;
     // The summary reports a stop request.
-    let _: Result<(), Stopped> = args
-        .paths
-        .visit(&remarks, |found| bringer.take(Wish { found, only: None }));
-    let summary = bringer.finish();
+    let _: Result<(), Stopped> = args.paths.visit(&messages, |file| {
+        prefetcher.add(Request {
+            file,
+            selection: None,
+        })
+    });
+    let summary = prefetcher.finish();
     drop(progress);
-    summary.print("warm", args.limits.json, &remarks)
+    summary.print("warm", args.limits.json, &messages)
 }

@@ -1,4 +1,4 @@
-//! `nowait cache save` and `restore` as their users meet them: what comes back, what is refused.
+//! Tests of `nowait cache save` and `restore`: the restored pages, and the refused snapshots.
 
 #[path = "common/program.rs"]
 mod program;
@@ -28,7 +28,7 @@ fn restore(snapshot: &Path) -> Said {
 
 const HEADER: &str = r#"{"format":"nowait cache","version":1}"#;
 
-/// A line for a file as it is, with these ranges.
+/// The snapshot line for a file in its current state, with these ranges.
 fn line(path: &Path, ranges: &str) -> String {
     let meta = fs::metadata(path).unwrap();
     format!(
@@ -41,7 +41,7 @@ fn line(path: &Path, ranges: &str) -> String {
     )
 }
 
-/// A snapshot of these lines that ends as it must.
+/// A complete snapshot with these lines.
 fn whole(lines: &[String]) -> String {
     let mut text = format!("{HEADER}\n");
     for line in lines {
@@ -51,7 +51,7 @@ fn whole(lines: &[String]) -> String {
 }
 
 #[test]
-fn exactly_what_was_cached_comes_back() {
+fn exactly_the_cached_pages_are_restored() {
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
         slowdisk::require!(filesystem.available());
         let mount = TestMount::new(filesystem).unwrap();
@@ -85,13 +85,13 @@ fn exactly_what_was_cached_comes_back() {
 }
 
 #[test]
-fn a_relative_path_means_the_same_elsewhere() {
+fn a_relative_path_is_restored_in_another_directory() {
     let dir = directory();
     let file = cold(dir.path().join("file"), 5000);
     touch(&file, 0..5000);
     let link = dir.path().join("link");
     std::os::unix::fs::symlink("file", &link).unwrap();
-    // In the tree that it is of: it is not about itself.
+    // The snapshot is written into the saved tree. It does not list itself.
     let snapshot = dir.path().join("snapshot");
     for words in [&["-r", "."][..], &["-r", "./."], &["file"], &["link"]] {
         touch(&file, 0..5000);
@@ -114,7 +114,7 @@ fn a_relative_path_means_the_same_elsewhere() {
 }
 
 #[test]
-fn changed_files_are_skipped_and_said_and_the_rest_is_done() {
+fn changed_files_are_skipped_and_the_others_are_restored() {
     let dir = directory();
     let names = ["longer", "touched", "replaced", "gone", "fifo", "same"];
     let files: Vec<PathBuf> = names
@@ -165,7 +165,7 @@ fn changed_files_are_skipped_and_said_and_the_rest_is_done() {
 }
 
 #[test]
-fn a_snapshot_that_is_cut_off_anywhere_brings_nothing() {
+fn a_truncated_snapshot_is_refused() {
     let dir = directory();
     let file = cold(dir.path().join("file"), 5000);
     touch(&file, 0..5000);
@@ -173,7 +173,7 @@ fn a_snapshot_that_is_cut_off_anywhere_brings_nothing() {
     assert_eq!(save(&snapshot, &[word(&file)]).code, Some(0));
     evict(&file);
     let text = fs::read(&snapshot).unwrap();
-    // Without its last newline it is whole.
+    // A snapshot without its last newline is complete.
     for len in 0..text.len() - 1 {
         fs::write(&snapshot, &text[..len]).unwrap();
         let said = restore(&snapshot);
@@ -185,7 +185,7 @@ fn a_snapshot_that_is_cut_off_anywhere_brings_nothing() {
 }
 
 #[test]
-fn what_is_no_snapshot_is_refused_before_anything_is_read() {
+fn other_files_are_refused_before_any_file_is_read() {
     let dir = directory();
     let file = cold(dir.path().join("file"), 5000);
     let good = line(&file, "[[0,5000]]");
@@ -224,7 +224,7 @@ fn what_is_no_snapshot_is_refused_before_anything_is_read() {
 }
 
 #[test]
-fn an_entry_that_makes_no_sense_costs_only_itself() {
+fn an_invalid_entry_is_skipped_and_the_others_are_restored() {
     let dir = directory();
     let file = cold(dir.path().join("file"), 5 * MIB);
     let good = line(&file, "[[0,5242880]]");
@@ -285,7 +285,7 @@ fn a_huge_snapshot_takes_little_memory() {
     let file = File::create(&snapshot).unwrap();
     file.write_all_at(format!("{HEADER}\n").as_bytes(), 0)
         .unwrap();
-    // A line of a gigabyte, of NULs; then one of 3 MiB that opens an array on every byte.
+    // One line has a gigabyte of NUL bytes. Another opens an array at each of 3 MiB bytes.
     file.set_len(1 << 30).unwrap();
     let script = "ulimit -v 200000 && exec \"$0\" \"$@\"";
     let limited = || {
@@ -310,7 +310,7 @@ fn a_huge_snapshot_takes_little_memory() {
 fn a_file_with_many_ranges_has_several_lines() {
     let dir = directory();
     let path = dir.path().join("file");
-    // Every other page is cached; too few pages for a second line would prove nothing.
+    // Every other page is cached. There must be enough pages for a second line.
     let pages = 2 * 66_000;
     File::create(&path).unwrap().set_len(pages * 4096).unwrap();
     let file = File::open(&path).unwrap();
@@ -327,7 +327,7 @@ fn a_file_with_many_ranges_has_several_lines() {
 }
 
 #[test]
-fn pipes_carry_a_snapshot() {
+fn a_snapshot_passes_through_a_pipe() {
     let dir = directory();
     let file = cold(dir.path().join("file"), 5000);
     touch(&file, 0..5000);
@@ -342,7 +342,7 @@ fn pipes_carry_a_snapshot() {
     assert_eq!(cached(&file), [(0, 5000)]);
 }
 
-/// Names in a directory: no temporary file is left among them.
+/// The names in a directory. The caller checks that no temporary file is left.
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     let mut names: Vec<_> = entries
@@ -353,7 +353,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn no_file_is_replaced_but_a_snapshot_by_force() {
+fn only_a_snapshot_is_replaced_and_only_with_force() {
     let dir = directory();
     let file = cold(dir.path().join("file"), 5000);
     touch(&file, 0..5000);
@@ -398,7 +398,7 @@ fn no_file_is_replaced_but_a_snapshot_by_force() {
         assert_eq!(content(name), text.as_bytes(), "{name}");
     }
     assert_eq!(content("snapshot"), snapshot);
-    // The first of several files is not where it is written to.
+    // Without --output, none of the files is taken for the output.
     let said = run(nowait(["cache", "save"])
         .args(["notes", "file"])
         .current_dir(dir.path()));
@@ -416,7 +416,7 @@ fn no_file_is_replaced_but_a_snapshot_by_force() {
 }
 
 #[test]
-fn a_file_that_appears_while_it_is_saved_stays() {
+fn a_file_created_at_the_output_path_meanwhile_is_kept() {
     let dir = directory();
     let file = cold(dir.path().join("file"), 5000);
     touch(&file, 0..5000);
@@ -446,7 +446,7 @@ fn a_file_that_appears_while_it_is_saved_stays() {
 }
 
 #[test]
-fn a_snapshot_is_as_private_as_the_umask_has_it() {
+fn the_umask_applies_to_a_snapshot() {
     let dir = directory();
     let file = cold(dir.path().join("file"), 5000);
     for (umask, mode) in [("022", 0o644), ("077", 0o600)] {
@@ -463,7 +463,7 @@ fn a_snapshot_is_as_private_as_the_umask_has_it() {
 }
 
 #[test]
-fn a_budget_holds_for_a_restore_too() {
+fn a_restore_keeps_its_budget() {
     let dir = directory();
     let file = cold(dir.path().join("file"), 4 * MIB);
     let snapshot = dir.path().join("snapshot");
@@ -481,7 +481,7 @@ fn a_budget_holds_for_a_restore_too() {
 }
 
 #[test]
-fn a_file_with_several_names_is_noted_once() {
+fn a_file_with_several_names_is_listed_once() {
     let dir = directory();
     let tree = dir.path().join("tree");
     fs::create_dir(&tree).unwrap();
@@ -502,7 +502,7 @@ fn a_file_with_several_names_is_noted_once() {
 }
 
 #[test]
-fn what_a_snapshot_wishes_for_twice_is_counted_once_and_fits_its_budget() {
+fn a_range_that_is_listed_twice_counts_once_in_the_budget() {
     let dir = directory();
     let files: Vec<PathBuf> = ["twice", "linked"]
         .iter()
@@ -536,8 +536,8 @@ fn what_a_snapshot_wishes_for_twice_is_counted_once_and_fits_its_budget() {
         assert_eq!(sums["other_names"], 2, "{sums}");
         assert_eq!(sums["bytes"], 3584 << 10, "{sums}");
         assert_eq!(sums["cached_before"], before, "{sums}");
-        assert_eq!(sums["brought"], (3584 << 10) - before, "{sums}");
-        assert_eq!(sums["left_out"]["bytes"], 0, "{sums}");
+        assert_eq!(sums["read_bytes"], (3584 << 10) - before, "{sums}");
+        assert_eq!(sums["not_read"]["bytes"], 0, "{sums}");
         assert_eq!(sums["cached_after"], after, "{sums}");
     }
     assert_eq!(cached(twice), [(0, 2 * MIB)]);
@@ -551,8 +551,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Whatever becomes of a snapshot's bytes, the program ends with a message, never by a signal
-    /// or a panic, and brings nothing that was not asked for.
+    /// With any change to a snapshot's bytes, the program ends with a message and not by a signal or a
+    /// panic, and reads no other files.
     #[test]
     fn damaged_snapshots_end_well(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4u8), 1..6)

@@ -1,4 +1,4 @@
-//! `nowait doctor` as its users meet it: the real program, its output and its exit status.
+//! Tests of `nowait doctor`: its output and its exit status.
 
 use std::process::{Command, Output};
 
@@ -33,7 +33,7 @@ fn text(command: &mut Command) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// Says what is missing for a test; with NOWAIT_TEST_ALL=1 that is a failure.
+/// Reports what a test lacks. With NOWAIT_TEST_ALL=1 this is a failure.
 fn skip(missing: &str) {
     assert!(std::env::var_os("NOWAIT_TEST_ALL").is_none(), "{missing}");
     eprintln!("skipped: {missing}");
@@ -44,7 +44,7 @@ fn is_tmpfs(path: &str) -> bool {
 }
 
 #[test]
-fn json_has_its_documented_shape() {
+fn json_has_the_documented_format() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
     let report = json(&mut doctor(&[path, "--json"]));
@@ -105,7 +105,7 @@ fn json_has_its_documented_shape() {
     for key in ["null_call", "pread_4k_hit", "handoff_worker_nop"] {
         let cost = &report["costs_ns"][key];
         if let Some(why) = report["not_measured"][key].as_str() {
-            // A busy machine hands over too slowly.
+            // On a busy machine the handoff may be too slow to be measured.
             assert!(
                 key.starts_with("handoff") && why.contains("too slow"),
                 "{key}: {why}"
@@ -124,14 +124,14 @@ fn json_has_its_documented_shape() {
 }
 
 #[test]
-fn nothing_is_left_behind() {
+fn no_file_is_left_behind() {
     let dir = tempfile::tempdir().unwrap();
     json(&mut doctor(&[dir.path().to_str().unwrap(), "--json"]));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 #[test]
-fn a_file_is_examined_beside_and_left_alone() {
+fn a_given_file_is_not_changed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, "as it was").unwrap();
@@ -158,7 +158,7 @@ fn tmpfs_refuses_nowait_and_is_read_inline() {
 }
 
 #[test]
-fn what_is_tried_agrees_with_what_is_planned() {
+fn the_plan_agrees_with_the_checks() {
     let report = json(&mut doctor(&[env!("CARGO_TARGET_TMPDIR"), "--json"]));
     let fs = &report["filesystem"];
     if is_tmpfs(env!("CARGO_TARGET_TMPDIR")) {
@@ -175,7 +175,7 @@ fn what_is_tried_agrees_with_what_is_planned() {
 }
 
 #[test]
-fn the_backend_that_is_insisted_on_is_reported() {
+fn a_requested_backend_is_reported() {
     let report = json(doctor(&["--json"]).env("NOWAIT_BACKEND", "threads"));
     assert_eq!(report["backend"]["name"], "threads");
     assert_eq!(report["backend"]["why"], "NOWAIT_BACKEND=threads");
@@ -183,7 +183,7 @@ fn the_backend_that_is_insisted_on_is_reported() {
 }
 
 #[test]
-fn a_backend_that_can_not_be_had_is_reported_not_fatal() {
+fn an_unavailable_backend_is_reported_and_not_fatal() {
     let report = json(doctor(&["--json"]).env("NOWAIT_BACKEND", "steam"));
     assert_eq!(report["backend"]["name"], Value::Null);
     let why = report["backend"]["why"].as_str().unwrap();
@@ -202,13 +202,13 @@ fn a_missing_path_is_named_and_fails() {
 }
 
 #[test]
-fn neither_file_nor_directory_fails() {
+fn a_device_is_refused() {
     let output = run(&mut doctor(&["/dev/null"]));
     assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]
-fn wrong_usage_is_2() {
+fn wrong_usage_has_exit_code_2() {
     assert_eq!(run(&mut doctor(&["--no-such-flag"])).status.code(), Some(2));
     assert_eq!(run(&mut doctor(&[".", "two"])).status.code(), Some(2));
 }
@@ -218,7 +218,7 @@ fn text_fits_80_columns_and_has_no_colour_in_a_pipe() {
     let text = text(&mut doctor(&["/"]));
     assert!(!text.contains('\x1b'));
     for line in text.lines() {
-        // A path may be longer than any line.
+        // A path may be longer than a line.
         let long = line.chars().count() > 80 && line.split_whitespace().count() > 3;
         assert!(!long, "{line}");
     }

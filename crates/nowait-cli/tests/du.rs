@@ -1,9 +1,5 @@
-//! `nowait du` beside the real du: the same bytes for the same directories.
+//! Tests of `nowait du`: it reports the same bytes as du(1).
 
-#[path = "../../nowait/tests/common/cold.rs"]
-mod cold;
-#[path = "../../nowait/tests/common/liar.rs"]
-mod liar;
 #[path = "common/program.rs"]
 mod program;
 
@@ -14,15 +10,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use cold::Cold;
-use fuser::FileType;
-use liar::Told;
 use program::{
-    Bound, Said, as_nobody, directory, fifo, limited, nowait, open_directory, run, word,
+    Bound, Said, as_nobody, directory, fifo, limited, nowait, open_directory, run,
+    while_files_change, word,
 };
-use slowdisk::{Fault, Filesystem, SlowDisk};
+use slowdisk::{Fault, FileType, Filesystem, ServedDirectory, ServedEntry, SlowDisk, TestMount};
 
 const ALL: [Filesystem; 5] = [
     Filesystem::Ext4,
@@ -40,7 +33,7 @@ fn real_du(words: &[&str]) -> Said {
     run(Command::new("du").arg("-B1").args(words).env("LC_ALL", "C"))
 }
 
-/// What was said of each path, in no order.
+/// The reported bytes of each path, sorted.
 fn lines(said: &Said) -> BTreeSet<String> {
     let lines: Vec<_> = said.text().lines().map(String::from).collect();
     let unique: BTreeSet<_> = lines.iter().cloned().collect();
@@ -48,7 +41,7 @@ fn lines(said: &Said) -> BTreeSet<String> {
     unique
 }
 
-/// Ours says what theirs does, and every directory comes after all that is in it.
+/// Checks that both programs report the same, and that every directory follows its contents.
 fn assert_same(ours: &[&str], theirs: &[&str]) {
     let (said, real) = (du(ours).done(), real_du(theirs));
     assert_eq!(real.code, Some(0), "{real:?}");
@@ -56,7 +49,7 @@ fn assert_same(ours: &[&str], theirs: &[&str]) {
     assert_outwards(&said);
 }
 
-/// Every directory comes after all that is in it.
+/// Checks that every directory follows its contents.
 fn assert_outwards(said: &Said) {
     let mut shown = BTreeSet::new();
     for line in said.text().lines() {
@@ -70,13 +63,13 @@ fn assert_outwards(said: &Said) {
     }
 }
 
-/// Whether the real one counts what directories say of themselves as apparent sizes (not since 9.2).
+/// Returns true if du(1) counts the sizes of directories as apparent sizes (before coreutils 9.2).
 fn directories_are_apparent() -> bool {
     let dir = directory();
     real_du(&["-b", word(dir.path())]).text() != format!("0\t{}\n", word(dir.path()))
 }
 
-/// Files of all kinds and sizes, with holes, several names, links, and empty directories.
+/// Makes files of all types and sizes, with holes, several names, links, and empty directories.
 fn tree(root: &Path) {
     for at in 0..30 {
         let dir = root.join(format!("d{}/e{at}/f", at % 4));
@@ -95,11 +88,11 @@ fn tree(root: &Path) {
 }
 
 #[test]
-fn every_directory_takes_what_the_real_du_says() {
+fn every_directory_has_the_size_that_du_reports() {
     for filesystem in ALL {
         let mount = mounted!(filesystem);
         tree(mount.path());
-        // Until blocks are allocated, they can change between two looks.
+        // The number of blocks may change until they are allocated.
         if filesystem != Filesystem::Overlay {
             mount.sync().unwrap();
         }
@@ -183,7 +176,7 @@ fn a_file_with_names_in_several_directories_counts_in_one_of_them() {
 }
 
 #[test]
-fn many_directories_come_after_what_is_in_them() {
+fn many_directories_follow_their_contents() {
     let mount = mounted!(Filesystem::Tmpfs);
     for at in 0..12_000 {
         let dir = mount
@@ -201,7 +194,7 @@ fn many_directories_come_after_what_is_in_them() {
 }
 
 #[test]
-fn what_may_not_be_read_counts_as_far_as_it_is_known() {
+fn unreadable_directories_count_with_their_own_size() {
     let dir = open_directory();
     tree(dir.path());
     for (name, mode) in [("d1", 0o700), ("d2/e2", 0o744), ("d3/e3/f", 0o311)] {
@@ -223,7 +216,7 @@ fn what_may_not_be_read_counts_as_far_as_it_is_known() {
         let real = run(&mut real);
         assert_eq!(real.code, Some(1), "{real:?}");
         assert_eq!(lines(&said), lines(&real), "{words:?}");
-        // One that can neither be asked about nor opened is remarked on once.
+        // An entry whose metadata query and open both fail is reported once.
         let denied = |said: &Said| said.err.matches("Permission denied").count();
         assert_eq!(denied(&said), denied(&real), "{said:?} {real:?}");
     }
@@ -236,7 +229,7 @@ fn what_may_not_be_read_counts_as_far_as_it_is_known() {
 }
 
 #[test]
-fn other_filesystems_are_left_out_if_that_is_wished() {
+fn other_filesystems_are_skipped_with_x() {
     let mount = mounted!(Filesystem::Ext4);
     tree(mount.path());
     let other = mount.path().join("big/other");
@@ -251,7 +244,7 @@ fn other_filesystems_are_left_out_if_that_is_wished() {
 }
 
 #[test]
-fn a_directory_within_itself_is_remarked_on_and_not_entered() {
+fn a_directory_that_is_its_own_ancestor_is_reported_and_not_entered() {
     let mount = mounted!(Filesystem::Ext4);
     let inner = mount.path().join("a/inner");
     fs::create_dir_all(&inner).unwrap();
@@ -270,39 +263,23 @@ fn files_may_vanish_meanwhile() {
     let dir = directory();
     fs::write(dir.path().join("stays"), vec![1; 50_000]).unwrap();
     let least = fs::metadata(dir.path().join("stays")).unwrap().blocks() * 512;
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                for i in 0..200 {
-                    let sub = dir.path().join(format!("{}", i % 10));
-                    let _ = fs::create_dir(&sub);
-                    let _ = fs::write(sub.join(format!("{i}")), "x");
-                }
-                for i in 0..10 {
-                    let _ = fs::remove_dir_all(dir.path().join(format!("{i}")));
-                }
-            }
-        });
-        let runs: Vec<_> = (0..40).map(|_| du(&["-a", word(dir.path())])).collect();
-        // Before anything is asserted: the other thread waits for it.
-        over.store(true, Ordering::Relaxed);
-        for said in runs {
-            assert_eq!(said.code, Some(0), "{said:?}");
-            assert!(
-                said.err.lines().all(|line| line.contains("vanished")),
-                "{said:?}"
-            );
-            let last = said.text().lines().last().unwrap();
-            let (bytes, path) = last.split_once('\t').unwrap();
-            assert_eq!(path, word(dir.path()));
-            assert!(bytes.parse::<u64>().unwrap() > least);
-        }
-    });
+    let runs = || (0..40).map(|_| du(&["-a", word(dir.path())])).collect();
+    let runs: Vec<_> = while_files_change(dir.path(), runs);
+    for said in runs {
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(
+            said.err.lines().all(|line| line.contains("vanished")),
+            "{said:?}"
+        );
+        let last = said.text().lines().last().unwrap();
+        let (bytes, path) = last.split_once('\t').unwrap();
+        assert_eq!(path, word(dir.path()));
+        assert!(bytes.parse::<u64>().unwrap() > least);
+    }
 }
 
 #[test]
-fn names_of_any_bytes_stay_on_their_line() {
+fn names_of_any_bytes_are_escaped() {
     let dir = directory();
     let names = [vec![b'\n'; 255], vec![0xff; 255], b"tab\tbell\x07".to_vec()];
     for name in &names {
@@ -323,16 +300,17 @@ fn names_of_any_bytes_stay_on_their_line() {
 }
 
 #[test]
-fn an_inode_that_cannot_be_read_costs_its_own_bytes_only() {
+fn an_unreadable_inode_is_reported_and_the_rest_is_counted() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
-    let mut cold = Cold::new(Filesystem::Ext4, &disk, |at| {
+    let cold = TestMount::filled(&disk, Filesystem::Ext4, |at| {
         fs::create_dir(at.join("d")).unwrap();
         (0..3_000).for_each(|i| drop(File::create(at.join(format!("d/f{i:04}"))).unwrap()));
-    });
+    })
+    .unwrap();
     let dir = cold.path().join("d");
-    let bad = cold.inode(&dir.join("f1500"));
-    cold.chill();
+    let bad = cold.inode(dir.join("f1500")).unwrap();
+    cold.remount().unwrap();
     let fault = disk.inject(Fault::eio(bad).reads_only());
     let said = du(&["--json", word(&dir)]).in_part();
     disk.release(fault);
@@ -359,31 +337,30 @@ fn thirty_two_descriptors_are_enough() {
 }
 
 #[test]
-fn a_filesystem_that_lies_is_not_believed() {
+fn inconsistent_directory_entries_are_reported() {
     slowdisk::require!(slowdisk::available());
-    let entry = |at: u64, told, real, next| Told {
+    let entry = |at: u64, listed, actual, next| ServedEntry {
         name: format!("name{at}"),
-        told: (100 + at, told),
+        listed: (100 + at, listed),
         next,
-        real: (10 + at, real),
+        actual: (10 + at, actual),
     };
     let (file, directory) = (FileType::RegularFile, FileType::Directory);
-    let (session, at) = liar::mount(vec![
+    let at = ServedDirectory::new(vec![
         entry(1, directory, file, 1),
         entry(2, file, directory, 2),
-    ]);
+    ])
+    .unwrap();
     let said = du(&["--json", word(at.path())]).in_part();
     assert_eq!(said.json()["total"]["files"], 2, "one in each directory");
     assert!(said.err.contains("Too many levels"), "{said:?}");
-    session.umount_and_join().unwrap();
 
     let mut round: Vec<_> = (0..2_000).map(|at| entry(at, file, file, at + 1)).collect();
     round[1_999].next = 700;
-    let (session, at) = liar::mount(round);
+    let at = ServedDirectory::new(round).unwrap();
     let said = du(&[word(at.path())]).in_part();
     assert!(
         said.err.contains("the same entries again and again"),
         "{said:?}"
     );
-    session.umount_and_join().unwrap();
 }

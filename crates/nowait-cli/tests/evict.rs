@@ -1,4 +1,4 @@
-//! `nowait evict` as its users meet it: what goes, what stays, and whether it says why.
+//! Tests of `nowait evict`: the evicted pages, the remaining pages, and the reported reasons.
 #![allow(unsafe_code, reason = "a test that maps files has to")]
 
 #[path = "common/program.rs"]
@@ -28,14 +28,14 @@ fn evict(words: &[&str], paths: &[&Path]) -> Said {
     ))
 }
 
-/// Bytes of a file that are in the page cache, as the library counts them.
+/// The cached bytes of a file, as the library counts them.
 fn cached(path: &Path) -> u64 {
     let file = File::open(path).unwrap();
     let known = residency(&file, 0..u64::MAX).unwrap().known();
     known.expect("it is ours").cached * PAGE
 }
 
-/// Some pages of a file in this process's memory.
+/// A mapping of some pages of a file.
 struct Mapped(*mut std::ffi::c_void, usize);
 
 impl Mapped {
@@ -43,7 +43,7 @@ impl Mapped {
         let file = File::open(path).unwrap();
         let (prot, flags) = (ProtFlags::READ, MapFlags::SHARED);
         // Those pages and no others: a fault brings its neighbours if they are cached.
-        // SAFETY: a fresh mapping of a file that nobody shortens; its pages are read only.
+        // SAFETY: a new mapping of a file that is not truncated. Its pages are only read.
         unsafe {
             let at = rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -75,7 +75,7 @@ impl Drop for Mapped {
 }
 
 #[test]
-fn clean_files_go() {
+fn clean_files_are_evicted() {
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
         let mount = mounted!(filesystem);
         let path = cold(mount.path().join("file"), 2 * MIB + 5);
@@ -92,7 +92,7 @@ fn clean_files_go() {
 }
 
 #[test]
-fn what_goes_is_shown_only_on_request() {
+fn evicted_files_are_shown_only_on_request() {
     let dir = directory();
     let path = cold(dir.path().join("file"), PAGE);
     touch(&path, 0..PAGE);
@@ -104,9 +104,9 @@ fn what_goes_is_shown_only_on_request() {
     assert!(said.text().contains("file: 0 evicted\n"), "{said:?}");
 }
 
-/// A program maps itself.
+/// The kernel maps the file of a running program.
 #[test]
-fn a_process_is_named_whatever_bytes_its_name_has() {
+fn a_process_name_may_have_any_bytes() {
     use std::os::unix::ffi::OsStrExt;
     let dir = directory();
     let program = dir.path().join(OsStr::from_bytes(b"sl\xff\n\\p"));
@@ -136,7 +136,7 @@ fn dirty_pages_stay_until_they_are_written() {
     let mount = TestMount::on(&disk, Filesystem::Ext4).unwrap();
     let path = mount.path().join("file");
     fs::write(&path, vec![7; MIB as usize]).unwrap();
-    // The advice starts to write, and here nothing that is written arrives.
+    // The advice starts writeback, and writes to this device do not complete.
     disk.inject(Fault::stall(0..disk.size()).writes_only());
     let said = evict(&["--json"], &[&path]).in_part();
     disk.release_all();
@@ -152,7 +152,7 @@ fn dirty_pages_stay_until_they_are_written() {
     }
     assert_eq!(report["total"]["stayed_files"], 1);
     fs::write(&path, vec![8; MIB as usize]).unwrap();
-    // Long enough that what is not waited for is still being written when it is looked at.
+    // The delay is so long that writeback has not ended when the pages are counted.
     disk.set_latency(Duration::from_millis(100));
     evict(&["--flush"], &[&path]).done();
     assert_eq!(cached(&path), 0);
@@ -160,7 +160,7 @@ fn dirty_pages_stay_until_they_are_written() {
 }
 
 #[test]
-fn who_maps_a_file_is_named() {
+fn processes_that_map_a_file_are_named() {
     for filesystem in [Filesystem::Ext4, Filesystem::Btrfs, Filesystem::Overlay] {
         slowdisk::require!(filesystem.available());
         let (_mount, path) = match filesystem {
@@ -201,7 +201,7 @@ fn who_maps_a_file_is_named() {
 }
 
 #[test]
-fn a_file_in_memory_has_no_other_place() {
+fn a_file_on_tmpfs_stays() {
     let mount = mounted!(Filesystem::Tmpfs);
     let path = mount.path().join("file");
     fs::write(&path, vec![1; MIB as usize]).unwrap();
@@ -231,7 +231,7 @@ fn a_dry_run_changes_nothing() {
 }
 
 #[test]
-fn sums_add_up_and_a_file_counts_once() {
+fn totals_are_correct_and_a_file_counts_once() {
     let dir = directory();
     for i in 0..200u64 {
         let path = cold(dir.path().join(format!("{i}")), (1 + i % 5) * PAGE);
@@ -249,7 +249,7 @@ fn sums_add_up_and_a_file_counts_once() {
 }
 
 #[test]
-fn what_is_below_a_link_stays() {
+fn files_below_a_link_are_not_evicted() {
     let dir = directory();
     let outside = cold(dir.path().join("outside"), MIB);
     touch(&outside, 0..MIB);
@@ -261,7 +261,7 @@ fn what_is_below_a_link_stays() {
 }
 
 #[test]
-fn of_others_files_nobody_can_say_what_stayed() {
+fn the_residency_of_other_users_files_is_unknown() {
     let dir = open_directory();
     let theirs = cold(dir.path().join("theirs"), PAGE);
     let (mut command, _copy) = as_nobody(["evict", "--json", theirs.to_str().unwrap()]);
@@ -280,13 +280,13 @@ fn of_others_files_nobody_can_say_what_stayed() {
     assert!(said.err.contains("theirs: Permission denied"), "{said:?}");
 }
 
-/// What was cached of a file before, in a report that shows it in any case.
+/// The bytes of a file that were cached before, from a report with -v.
 fn file_or_null(report: &Value, path: &Path) -> Value {
     file(report, path)["cached_bytes"].clone()
 }
 
 #[test]
-fn what_is_no_file_is_remarked_on_and_the_rest_is_done() {
+fn other_types_of_files_are_reported_and_the_rest_is_evicted() {
     let dir = directory();
     let good = cold(dir.path().join("good"), PAGE);
     touch(&good, 0..PAGE);

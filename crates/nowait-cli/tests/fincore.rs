@@ -1,4 +1,4 @@
-//! `nowait fincore` as its users meet it, on files whose cached pages are known by construction.
+//! Tests of `nowait fincore` on files whose cached pages are known.
 
 #[path = "common/program.rs"]
 mod program;
@@ -10,11 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use program::{
     Bound, MIB, PAGE, Said, as_nobody, cold, directory, evict, fifo, file, limited, nowait,
-    open_directory, overlay_with, run, run_with, touch,
+    open_directory, overlay_with, run, run_with, touch, while_files_change,
 };
 use serde_json::{Value, json};
 use slowdisk::Filesystem;
@@ -31,7 +30,7 @@ fn fincore(words: &[&str], paths: &[&Path]) -> Said {
 }
 
 #[test]
-fn cached_pages_are_counted_and_their_ranges_told() {
+fn cached_pages_are_counted_and_their_ranges_are_listed() {
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
         let mount = mounted!(filesystem);
         let size = 8 * MIB + 100;
@@ -61,7 +60,7 @@ fn cached_pages_are_counted_and_their_ranges_told() {
 }
 
 #[test]
-fn what_is_not_yet_written_is_dirty() {
+fn unwritten_pages_are_dirty() {
     let mount = mounted!(Filesystem::Ext4);
     let path = mount.path().join("file");
     fs::write(&path, vec![1; MIB as usize]).unwrap();
@@ -93,7 +92,7 @@ fn on_an_overlay_pages_are_counted_and_dirty_ones_are_unknown() {
 }
 
 #[test]
-fn what_the_kernel_does_not_tell_is_unknown_and_in_no_sum() {
+fn unknown_residency_is_in_no_sum() {
     let dir = open_directory();
     let theirs = cold(dir.path().join("theirs"), 10 * PAGE);
     let (mut command, _copy) = as_nobody(["fincore", "--json", "-r", dir.path().to_str().unwrap()]);
@@ -131,7 +130,7 @@ fn what_the_kernel_does_not_tell_is_unknown_and_in_no_sum() {
 }
 
 #[test]
-fn a_hole_of_two_terabytes_is_answered() {
+fn a_hole_of_two_terabytes_is_counted() {
     let mount = mounted!(Filesystem::Ext4);
     let path = mount.path().join("hole");
     File::create(&path).unwrap().set_len(2 << 40).unwrap();
@@ -159,7 +158,7 @@ fn an_empty_file_has_no_share() {
 }
 
 #[test]
-fn names_stay_on_their_line_and_keep_their_bytes() {
+fn names_are_escaped_in_text_and_complete_in_json() {
     let dir = directory();
     let awkward = [
         &b"two\nlines"[..],
@@ -171,7 +170,7 @@ fn names_stay_on_their_line_and_keep_their_bytes() {
         fs::write(dir.path().join(OsStr::from_bytes(name)), "x").unwrap();
     }
     let said = fincore(&["-r"], &[dir.path()]).done();
-    // A heading, the files, the total.
+    // The heading, the files and the total.
     assert_eq!(
         said.text().lines().count(),
         1 + awkward.len() + 1,
@@ -195,7 +194,7 @@ fn names_stay_on_their_line_and_keep_their_bytes() {
 }
 
 #[test]
-fn lists_with_nuls_are_read() {
+fn nul_separated_lists_are_read() {
     let dir = directory();
     let (a, b) = (dir.path().join("a"), dir.path().join("b\nc"));
     fs::write(&a, "a").unwrap();
@@ -216,7 +215,7 @@ fn lists_with_nuls_are_read() {
     let nothing = run_with(&mut nowait(ask), b"").done().json();
     assert_eq!(nothing["total"]["files"], 0);
 
-    // What is wrong with one name is remarked on, and the rest is done.
+    // An invalid name is reported, and the other names are processed.
     let long = vec![b'x'; 100_000];
     let odd = [b"", &b"/no/such"[..], &long, a.as_os_str().as_bytes()].join(&0);
     let said = run_with(&mut nowait(ask), &odd).in_part();
@@ -237,7 +236,7 @@ fn lists_with_nuls_are_read() {
 }
 
 #[test]
-fn what_is_no_file_is_remarked_on_and_the_rest_is_done() {
+fn other_types_of_files_are_reported_and_the_rest_is_counted() {
     let dir = directory();
     let good = dir.path().join("good");
     fs::write(&good, "x").unwrap();
@@ -256,13 +255,13 @@ fn what_is_no_file_is_remarked_on_and_the_rest_is_done() {
             "{remark}"
         );
     }
-    // Nobody has asked for the fifo by its name.
+    // The FIFO was not given by its name.
     let said = fincore(&["-r", "--json"], &[dir.path()]).done();
     assert_eq!(said.json()["total"]["files"], 1);
 }
 
 #[test]
-fn what_may_not_be_read_is_remarked_on_and_the_rest_is_done() {
+fn unreadable_files_are_reported_and_the_rest_is_counted() {
     let dir = open_directory();
     let closed = dir.path().join("closed");
     fs::create_dir(&closed).unwrap();
@@ -281,7 +280,7 @@ fn what_may_not_be_read_is_remarked_on_and_the_rest_is_done() {
 }
 
 #[test]
-fn links_are_followed_where_they_are_named_and_nowhere_else() {
+fn only_links_that_are_given_are_followed() {
     let dir = directory();
     let (target, tree) = (dir.path().join("target"), dir.path().join("tree"));
     fs::write(&target, "x").unwrap();
@@ -298,7 +297,7 @@ fn links_are_followed_where_they_are_named_and_nowhere_else() {
 }
 
 #[test]
-fn other_filesystems_are_entered_unless_that_is_not_wished() {
+fn other_filesystems_are_skipped_only_with_x() {
     let mount = mounted!(Filesystem::Ext4);
     let memory = mounted!(Filesystem::Tmpfs);
     let other = mount.path().join("other");
@@ -342,7 +341,7 @@ fn a_file_with_two_names_counts_once() {
     let total = &report["total"];
     assert_eq!((&total["files"], &total["size"]), (&json!(2), &json!(4)));
     assert_eq!(total["other_names"], 1);
-    // Nor does one that is met by two ways.
+    // A file below two of the given paths counts once, too.
     let report = fincore(&["-r", "--json"], &[&c, dir.path(), &c])
         .done()
         .json();
@@ -350,11 +349,11 @@ fn a_file_with_two_names_counts_once() {
 }
 
 #[test]
-fn the_first_of_a_tree_are_those_with_the_most_cached() {
+fn top_shows_the_files_with_the_most_cached_memory() {
     let dir = directory();
     for i in 0..300u64 {
         let path = dir.path().join(format!("{i:03}"));
-        // In an order that is neither that of names nor of sizes.
+        // The order of creation is neither that of names nor that of sizes.
         fs::write(&path, vec![0; (1 + i * 7 % 300) as usize * PAGE as usize]).unwrap();
     }
     let largest = dir.path().join("largest");
@@ -372,7 +371,7 @@ fn the_first_of_a_tree_are_those_with_the_most_cached() {
 }
 
 #[test]
-fn many_files_come_in_the_order_in_which_they_were_named() {
+fn many_files_are_shown_in_the_given_order() {
     let dir = directory();
     let paths: Vec<_> = (0..3000).map(|i| dir.path().join(format!("{i}"))).collect();
     let mut list = Vec::new();
@@ -389,34 +388,10 @@ fn many_files_come_in_the_order_in_which_they_were_named() {
     assert_eq!(shown, named);
 }
 
-/// A flag that is raised when this goes.
-struct Raised<'a>(&'a AtomicBool);
-
-impl Drop for Raised<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn files_may_vanish_meanwhile() {
     let dir = directory();
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        // Also when an assertion fails.
-        let _end = Raised(&over);
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                for i in 0..200 {
-                    let sub = dir.path().join(format!("{}", i % 10));
-                    let _ = fs::create_dir(&sub);
-                    let _ = fs::write(sub.join(format!("{i}")), "x");
-                }
-                for i in 0..10 {
-                    let _ = fs::remove_dir_all(dir.path().join(format!("{i}")));
-                }
-            }
-        });
+    while_files_change(dir.path(), || {
         for _ in 0..30 {
             let said = fincore(&["-r", "--json"], &[dir.path()]);
             assert_eq!(said.code, Some(0), "{said:?}");
@@ -428,7 +403,7 @@ fn files_may_vanish_meanwhile() {
 }
 
 #[test]
-fn a_strip_shows_where_the_cached_pages_are() {
+fn a_strip_shows_the_cached_ranges() {
     let mount = mounted!(Filesystem::Ext4);
     let path = cold(mount.path().join("file"), 4 * MIB);
     touch(&path, 0..MIB);
@@ -445,7 +420,7 @@ fn a_strip_shows_where_the_cached_pages_are() {
 }
 
 #[test]
-fn a_reader_that_has_had_enough_ends_it_quietly() {
+fn a_closed_pipe_ends_the_program_without_a_message() {
     let dir = directory();
     for i in 0..2000 {
         fs::write(
@@ -471,7 +446,7 @@ fn a_reader_that_has_had_enough_ends_it_quietly() {
 }
 
 #[test]
-fn a_full_disk_under_the_output_is_told() {
+fn a_write_error_of_the_output_is_reported() {
     let said = nowait(["fincore", "/dev/null"])
         .stdout(File::options().write(true).open("/dev/full").unwrap())
         .output()

@@ -1,7 +1,5 @@
-//! Ctrl-C while a device hangs ends a listing as soon as the kernel lets it go.
+//! A test that Ctrl-C ends a listing while a device hangs.
 
-#[path = "../../nowait/tests/common/cold.rs"]
-mod cold;
 #[path = "common/program.rs"]
 mod program;
 
@@ -9,15 +7,10 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
-use cold::Cold;
-use program::{nowait, word};
+use program::{nowait, wait_until, word};
 use rustix::process::{Pid, Signal, kill_process};
-use slowdisk::{Fault, Filesystem, SlowDisk};
-
-/// Longer than anything here takes.
-const LONG: Duration = Duration::from_secs(30);
+use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
 
 const DIRECTORIES: usize = 40;
 
@@ -31,19 +24,11 @@ fn fill(at: &Path) {
     }
 }
 
-fn until(what: &str, so: impl Fn() -> bool) {
-    let end = Instant::now() + LONG;
-    while !so() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// How each of its threads is: D waits for a device, Z has ended.
+/// The state of each thread, as in ps(1): D waits for a device, Z has ended.
 fn threads(child: &Child) -> String {
     let tasks = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
     let state = |task: std::io::Result<fs::DirEntry>| {
-        // One that has ended since it was listed has no file any more.
+        // A thread that has ended since it was listed has no file.
         let stat = fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
         stat.rsplit(") ").next()?.chars().next()
     };
@@ -54,7 +39,7 @@ fn threads(child: &Child) -> String {
 fn an_interrupt_ends_a_listing_while_a_device_hangs() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
-    let mut cold = Cold::new(Filesystem::Ext4, &disk, fill);
+    let cold = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
     let verbs: [&[&str]; 4] = [
         &["ls", "-R"],
         &["ls", "-lR"],
@@ -63,26 +48,31 @@ fn an_interrupt_ends_a_listing_while_a_device_hangs() {
     ];
     for verb in verbs {
         let hangs: Vec<_> = (0..DIRECTORIES)
-            .map(|i| cold.block_of(&cold.path().join(format!("d{i}")), 0))
+            .map(|i| {
+                cold.directory_block(cold.path().join(format!("d{i}")), 0)
+                    .unwrap()
+            })
             .collect();
-        cold.chill();
+        cold.remount().unwrap();
         for place in hangs {
             disk.inject(Fault::stall(place).reads_only());
         }
         let words = verb.iter().copied().chain([word(cold.path())]);
         let mut child = nowait(words).stdout(Stdio::null()).spawn().unwrap();
-        until("nothing hangs", || disk.stalled() > 0);
+        wait_until("a read reaches the device", || disk.stalled() > 0);
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-        // What the device holds the kernel does not let go; everything else ends meanwhile.
-        until("it goes on", || !threads(&child).contains(['R', 'S']));
+        // Only threads that wait for the device stay.
+        wait_until("the other threads end", || {
+            !threads(&child).contains(['R', 'S'])
+        });
         assert!(disk.stalled() > 0);
         disk.release_all();
-        until("it stays", || {
+        wait_until("the process ends", || {
             threads(&child).chars().all(|state| state == 'Z')
         });
         let ended = child.wait().unwrap().signal();
         assert_eq!(ended, Some(libc::SIGINT), "{verb:?}");
-        // Nobody has anything of it open: it can be unmounted.
-        cold.chill();
+        // The kernel may end the ring of a process, and the reads of its workers, after the process.
+        wait_until("the filesystem is not in use", || cold.remount().is_ok());
     }
 }

@@ -1,9 +1,5 @@
 //! `nowait ls` as its users meet it, beside the real ls.
 
-#[path = "../../nowait/tests/common/cold.rs"]
-mod cold;
-#[path = "../../nowait/tests/common/liar.rs"]
-mod liar;
 #[path = "common/program.rs"]
 mod program;
 
@@ -15,14 +11,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use cold::Cold;
-use fuser::FileType;
-use liar::Told;
 use program::{
     Bound, Said, as_nobody, directory, fifo, limited, nowait, on_a_terminal, open_directory, run,
     word,
 };
-use slowdisk::{Fault, Filesystem, SlowDisk};
+use slowdisk::{Fault, FileType, Filesystem, ServedDirectory, ServedEntry, SlowDisk, TestMount};
 
 fn ls(words: &[&str]) -> Said {
     run(&mut nowait(["ls"].iter().chain(words)))
@@ -378,14 +371,15 @@ fn what_cannot_be_listed_is_remarked_on_and_the_rest_is_done() {
 fn an_inode_that_cannot_be_read_costs_its_own_line_only() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
-    let mut cold = Cold::new(Filesystem::Ext4, &disk, |at| {
+    let cold = TestMount::filled(&disk, Filesystem::Ext4, |at| {
         fs::create_dir(at.join("d")).unwrap();
         (0..3_000).for_each(|i| touch(&at.join(format!("d/f{i:04}"))));
-    });
+    })
+    .unwrap();
     let dir = cold.path().join("d");
-    let bad = cold.inode(&dir.join("f1500"));
+    let bad = cold.inode(dir.join("f1500")).unwrap();
     for words in [&[][..], &["--sort", "none"], &["-R", "--sort", "none"]] {
-        cold.chill();
+        cold.remount().unwrap();
         let fault = disk.inject(Fault::eio(bad.clone()).reads_only());
         let said = ls(&[words, &["-l", word(&dir)]].concat()).in_part();
         disk.release(fault);
@@ -466,13 +460,13 @@ fn directories_may_vanish_meanwhile() {
 #[test]
 fn a_filesystem_that_lies_is_not_believed() {
     slowdisk::require!(slowdisk::available());
-    let lie = |name: &str, at: u64, told, real| Told {
+    let lie = |name: &str, at: u64, listed, actual| ServedEntry {
         name: name.into(),
-        told: (100 + at, told),
+        listed: (100 + at, listed),
         next: at,
-        real: (10 + at, real),
+        actual: (10 + at, actual),
     };
-    let (session, at) = liar::mount(vec![
+    let at = ServedDirectory::new(vec![
         lie(
             "called a directory",
             1,
@@ -485,7 +479,8 @@ fn a_filesystem_that_lies_is_not_believed() {
             FileType::RegularFile,
             FileType::Directory,
         ),
-    ]);
+    ])
+    .unwrap();
     let said = ls(&["-l", word(at.path())]).done();
     let starts = |start: &str, name: &str| {
         said.text()
@@ -502,7 +497,6 @@ fn a_filesystem_that_lies_is_not_believed() {
         assert!(said.err.contains("Too many levels"), "{said:?}");
         assert!(said.text().lines().count() < 20, "{said:?}");
     }
-    session.umount_and_join().unwrap();
 }
 
 #[test]
@@ -525,15 +519,15 @@ fn a_directory_within_itself_is_not_entered() {
 #[test]
 fn a_directory_that_leads_back_is_ended() {
     slowdisk::require!(slowdisk::available());
-    let entry = |at: u64, next| Told {
+    let entry = |at: u64, next| ServedEntry {
         name: format!("name{at}"),
-        told: (10 + at, FileType::RegularFile),
+        listed: (10 + at, FileType::RegularFile),
         next,
-        real: (10 + at, FileType::RegularFile),
+        actual: (10 + at, FileType::RegularFile),
     };
     let mut entries: Vec<_> = (0..2_000).map(|at| entry(at, at + 1)).collect();
     entries[1_999].next = 700;
-    let (session, at) = liar::mount(entries);
+    let at = ServedDirectory::new(entries).unwrap();
     for words in [&[][..], &["--sort", "none"], &["-R", "--sort", "none"]] {
         let said = ls(&[words, &[word(at.path())]].concat()).in_part();
         assert!(
@@ -542,7 +536,6 @@ fn a_directory_that_leads_back_is_ended() {
         );
         assert!(said.text().lines().count() >= 2_000);
     }
-    session.umount_and_join().unwrap();
 }
 
 #[test]

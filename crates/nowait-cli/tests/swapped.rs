@@ -1,9 +1,7 @@
-//! Names that have become something else after they were listed, or noted: what is no regular file is
-//! never opened, and no link is followed in a directory's place.
+//! Tests with files that are replaced after they were listed or saved in a snapshot. The program never opens
+//! a file that is not regular, and follows no link that has replaced a directory.
 #![allow(unsafe_code, reason = "seccomp(2) in a child")]
 
-#[path = "../../nowait/tests/common/liar.rs"]
-mod liar;
 #[path = "common/program.rs"]
 mod program;
 
@@ -13,25 +11,16 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use fuser::FileType;
-use liar::Told;
 use program::{
-    MIB, Said, cached_bytes, cold, directory, evict, fifo, limited, nowait, run, touch, word,
+    MIB, Said, cached_bytes, cold, directory, evict, fifo, limited, nowait, run, touch, wait_until,
+    word,
 };
 use rustix::event::{PollFd, PollFlags, poll};
+use slowdisk::{FileType, ServedDirectory, ServedEntry};
 
-/// Waits until something is so, and not forever.
-fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !so() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// A snapshot that wishes for all of these files as they are.
+/// A snapshot of all pages of these files in their current state.
 fn snapshot_of(at: &Path, files: &[&Path]) {
     let mut text = "{\"format\":\"nowait cache\",\"version\":1}\n".to_owned();
     for file in files {
@@ -47,7 +36,7 @@ fn snapshot_of(at: &Path, files: &[&Path]) {
     fs::write(at, text).unwrap();
 }
 
-/// A process that writes into a fifo when somebody reads there.
+/// A process that writes into a FIFO as soon as it is opened for reading.
 struct Writer(Child);
 
 impl Writer {
@@ -58,13 +47,13 @@ impl Writer {
             .spawn()
             .unwrap();
         let stat = format!("/proc/{}/wchan", child.id());
-        until("the writer waits for a reader", || {
+        wait_until("the writer waits for a reader", || {
             fs::read_to_string(&stat).is_ok_and(|at| at.contains("wait_for_partner"))
         });
         Writer(child)
     }
 
-    /// It has waited all the time, and now is read.
+    /// Checks that the writer still waits, and lets it end.
     fn waits_still(mut self, fifo: &Path, said: &Said) {
         // If it was woken, it ends in a moment.
         std::thread::sleep(Duration::from_millis(300));
@@ -80,7 +69,7 @@ impl Writer {
 }
 
 #[test]
-fn a_fifo_that_a_snapshot_names_keeps_its_writer() {
+fn a_fifo_in_a_snapshot_is_not_opened() {
     let dir = directory();
     let fifo = fifo(dir.path().join("fifo"));
     let snapshot = dir.path().join("snapshot");
@@ -96,7 +85,7 @@ fn a_fifo_that_a_snapshot_names_keeps_its_writer() {
 }
 
 #[test]
-fn a_device_that_a_snapshot_names_is_not_opened() {
+fn a_device_in_a_snapshot_is_not_opened() {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let dir = directory();
     let snapshot = dir.path().join("snapshot");
@@ -108,7 +97,7 @@ fn a_device_that_a_snapshot_names_is_not_opened() {
     snapshot_of(&snapshot, &[slave]);
     let said = run(&mut nowait(["cache", "restore", word(&snapshot)]));
     assert_eq!(said.code, Some(1), "{said:?}");
-    // A terminal whose other end was open once, and is not any more, has been hung up.
+    // A terminal is hung up after its other end was opened and closed.
     let hung_up = || {
         let mut fds = [PollFd::new(&master, PollFlags::IN)];
         let now = rustix::event::Timespec::default();
@@ -121,7 +110,7 @@ fn a_device_that_a_snapshot_names_is_not_opened() {
 }
 
 #[test]
-fn a_fifo_that_is_listed_as_a_file_keeps_its_writer() {
+fn a_fifo_that_is_listed_as_a_regular_file_is_not_opened() {
     slowdisk::require!(slowdisk::available());
     let out = directory();
     let snapshot = out.path().join("snapshot");
@@ -131,12 +120,13 @@ fn a_fifo_that_is_listed_as_a_file_keeps_its_writer() {
         &["warm", "-r"],
         &["cache", "save", "-o", word(&snapshot), "-r"],
     ] {
-        let (_session, at) = liar::mount(vec![Told {
+        let at = ServedDirectory::new(vec![ServedEntry {
             name: "file".into(),
-            told: (2, FileType::RegularFile),
+            listed: (2, FileType::RegularFile),
             next: 1,
-            real: (2, FileType::NamedPipe),
-        }]);
+            actual: (2, FileType::NamedPipe),
+        }])
+        .unwrap();
         let fifo = at.path().join("file");
         let writer = Writer::of(&fifo);
         let said = run(nowait(verb).arg(at.path()));
@@ -146,7 +136,7 @@ fn a_fifo_that_is_listed_as_a_file_keeps_its_writer() {
     }
 }
 
-/// Answers openat2(2) with ENOSYS from the program's start on.
+/// Makes openat2(2) fail with ENOSYS in the program.
 fn without_openat2(command: &mut Command) -> &mut Command {
     let statement = |code: u32, jf: u8, k: u32| libc::sock_filter {
         code: code as u16,
@@ -184,19 +174,19 @@ fn without_openat2(command: &mut Command) -> &mut Command {
             _ => Err(std::io::Error::last_os_error()),
         }
     };
-    // SAFETY: the closure makes system calls alone.
+    // SAFETY: the closure only makes system calls.
     unsafe { command.pre_exec(filter) }
 }
 
 #[test]
-fn a_link_put_in_a_directorys_place_leads_warm_nowhere() {
+fn warm_does_not_follow_a_link_that_has_replaced_a_directory() {
     for sandboxed in [false, true] {
         let dir = directory();
         let (tree, elsewhere) = (dir.path().join("tree"), dir.path().join("elsewhere"));
         for at in [&tree.join("a/b"), &elsewhere.join("b")] {
             fs::create_dir_all(at).unwrap();
         }
-        // One after the other, files are brought in the order of their inodes.
+        // With a depth of 1, files are read one by one in the order of their inodes.
         let mut made = ["x", "y"].map(|name| tree.join(name));
         for path in &made {
             fs::write(path, "").unwrap();
@@ -216,7 +206,7 @@ fn a_link_put_in_a_directorys_place_leads_warm_nowhere() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        until("something is brought", || cached_bytes(&first) > 0);
+        wait_until("a page is cached", || cached_bytes(&first) > 0);
         fs::rename(tree.join("a"), tree.join("aside")).unwrap();
         symlink(&elsewhere, tree.join("a")).unwrap();
         let said = Said::of(&child.wait_with_output().unwrap());
@@ -267,7 +257,7 @@ fn without_proc_files_are_found() {
 }
 
 #[test]
-fn many_trees_take_few_descriptors() {
+fn many_trees_need_few_descriptors() {
     let dir = directory();
     for at in 0..200 {
         let tree = dir.path().join(format!("d{at}"));

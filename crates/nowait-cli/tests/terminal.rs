@@ -1,11 +1,11 @@
-//! What all verbs have in common on a terminal.
+//! Tests of the behaviour that all verbs share on a terminal.
 
 #[path = "common/program.rs"]
 mod program;
 
 use program::{directory, nowait, on_a_terminal};
 
-/// As no-color.org has it.
+/// See no-color.org.
 #[test]
 fn colours_are_turned_off_by_a_variable_that_is_not_empty() {
     let dir = directory();

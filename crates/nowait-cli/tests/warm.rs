@@ -1,4 +1,4 @@
-//! `nowait warm` as its users meet it: what is cached afterwards, what it leaves out, what it says.
+//! Tests of `nowait warm`: the cached pages afterwards, the limits, and the output.
 
 #[path = "common/program.rs"]
 mod program;
@@ -7,30 +7,21 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nowait::residency::page_map;
 use program::{
     MIB, PAGE, Said, as_nobody, cached, cached_bytes, cold, directory, evict, fifo, nowait,
-    open_directory, run, touch, word,
+    open_directory, run, touch, wait_until, word,
 };
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
 
-/// The ring, where there is one, and threads.
+/// The available backends.
 const BACKENDS: [Option<&str>; 2] = [None, Some("threads")];
 
 fn warm(words: &[&str]) -> Said {
     let words: Vec<&str> = ["warm", "--json"].iter().chain(words).copied().collect();
     run(&mut nowait(words))
-}
-
-/// Waits until something is so, and not forever.
-fn until(what: &str, so: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !so() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 fn signal(child: &Child, signal: rustix::process::Signal) {
@@ -39,7 +30,7 @@ fn signal(child: &Child, signal: rustix::process::Signal) {
 }
 
 #[test]
-fn only_what_is_missing_is_brought() {
+fn only_missing_pages_are_read() {
     let dir = directory();
     let file = cold(dir.path().join("file"), 4 * MIB + 100);
     touch(&file, MIB..2 * MIB);
@@ -48,11 +39,11 @@ fn only_what_is_missing_is_brought() {
     assert_eq!(said.code, Some(0), "{said:?}");
     let report = said.json();
     assert_eq!(report["cached_before"], MIB + 4096);
-    assert_eq!(report["brought"], 3 * MIB + 100 - 4096);
+    assert_eq!(report["read_bytes"], 3 * MIB + 100 - 4096);
     assert_eq!(report["cached_after"], 4 * MIB + 100);
     assert_eq!(cached(&file), [(0, 4 * MIB + 100)]);
     let again = warm(&[word(&file)]).json();
-    assert_eq!(again["brought"], 0);
+    assert_eq!(again["read_bytes"], 0);
 }
 
 #[test]
@@ -114,13 +105,13 @@ fn holes_are_not_read() {
     evict(&path);
     let said = warm(&[word(&path)]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(said.json()["brought"], MIB);
+    assert_eq!(said.json()["read_bytes"], MIB);
     assert_eq!(said.json()["hole_bytes"], (2u64 << 40) - MIB);
     assert_eq!(cached(&path), [(1 << 40, (1 << 40) + MIB)]);
 }
 
 #[test]
-fn a_budget_is_kept_and_what_was_left_out_is_said() {
+fn a_budget_is_kept_and_the_unread_bytes_are_reported() {
     let dir = directory();
     let file = cold(dir.path().join("file"), 4 * MIB);
     for budget in [0, MIB] {
@@ -128,11 +119,11 @@ fn a_budget_is_kept_and_what_was_left_out_is_said() {
         let said = warm(&["--budget", &budget.to_string(), word(&file)]);
         assert_eq!(said.code, Some(1), "{said:?}");
         let report = said.json();
-        assert_eq!(report["brought"], budget);
-        assert_eq!(report["left_out"]["files"], 1);
-        assert_eq!(report["left_out"]["bytes"], 4 * MIB - budget);
+        assert_eq!(report["read_bytes"], budget);
+        assert_eq!(report["not_read"]["files"], 1);
+        assert_eq!(report["not_read"]["bytes"], 4 * MIB - budget);
         assert!(
-            report["left_out"]["why"]
+            report["not_read"]["why"]
                 .as_str()
                 .unwrap()
                 .contains("budget")
@@ -146,23 +137,23 @@ fn a_budget_is_kept_and_what_was_left_out_is_said() {
 }
 
 #[test]
-fn what_the_kernel_reads_ahead_counts_as_brought_and_is_within_the_budget() {
+fn readahead_counts_as_read_and_stays_within_the_budget() {
     const SIZE: u64 = 320 * MIB;
     let dir = directory();
     let file = dir.path().join("file");
-    // Looked at in two windows, of which the second is not to be counted when it is read ahead.
+    // The file has two windows. The second must be counted before the kernel reads it ahead.
     fs::write(&file, vec![7; SIZE as usize]).unwrap();
     evict(&file);
     let report = warm(&["--budget", "100%", word(&file)]).json();
     assert_eq!(report["cached_before"], 0);
-    assert_eq!(report["brought"], SIZE);
+    assert_eq!(report["read_bytes"], SIZE);
     evict(&file);
     let report = warm(&["--budget", "300M", word(&file)]).json();
-    assert_eq!(report["brought"], 300 * MIB);
+    assert_eq!(report["read_bytes"], 300 * MIB);
     assert_eq!(cached_bytes(&file), 300 * MIB);
 }
 
-/// A cgroup with a limit of memory, removed in the end.
+/// A cgroup with a memory limit. Dropping it removes it.
 struct Group(std::path::PathBuf);
 
 impl Group {
@@ -216,19 +207,19 @@ fn the_limit_of_a_cgroup_is_never_filled() {
         ]));
         assert_eq!(said.code, Some(1), "{said:?}");
         let report = said.json();
-        let brought = report["brought"].as_u64().unwrap();
+        let brought = report["read_bytes"].as_u64().unwrap();
         assert!(brought > 16 * MIB && brought < 128 * MIB, "{said:?}");
         assert_eq!(
-            brought + report["left_out"]["bytes"].as_u64().unwrap(),
+            brought + report["not_read"]["bytes"].as_u64().unwrap(),
             200 * MIB
         );
         if budget == "75%" {
-            // What it says it brought is still there, but for what the kernel takes back anyway.
+            // The bytes that were read are still cached, except for pages that the kernel evicts at any time.
             let map = page_map(File::open(&file).unwrap(), 0..u64::MAX).unwrap();
             let there = map.known().unwrap().cached() * PAGE;
             assert!(there > brought - brought / 16, "{there}: {said:?}");
         } else {
-            let why = report["left_out"]["why"].as_str().unwrap();
+            let why = report["not_read"]["why"].as_str().unwrap();
             assert!(
                 why.contains("available") || why.contains("evicted again"),
                 "{said:?}"
@@ -238,35 +229,35 @@ fn the_limit_of_a_cgroup_is_never_filled() {
 }
 
 #[test]
-fn an_interrupt_says_what_was_done() {
+fn an_interrupted_run_prints_its_results() {
     let dir = directory();
     let file = cold(dir.path().join("file"), 8 * MIB);
     for rate in ["1", "65536"] {
         evict(&file);
         let mut command = nowait(["warm", "--json", "--rate", rate, word(&file)]);
         let child = command.stdout(Stdio::piped()).spawn().unwrap();
-        until("something is brought", || !cached(&file).is_empty());
+        wait_until("a page is cached", || !cached(&file).is_empty());
         signal(&child, rustix::process::Signal::INT);
         let said = Said::of(&child.wait_with_output().unwrap());
         assert_eq!(said.code, Some(130), "{said:?}");
         let report = said.json();
         assert_eq!(report["interrupted"], true);
-        assert_eq!(report["brought"], cached_bytes(&file), "{said:?}");
+        assert_eq!(report["read_bytes"], cached_bytes(&file), "{said:?}");
         assert!(cached_bytes(&file) < 8 * MIB);
     }
 }
 
 #[test]
-fn an_interrupt_does_not_take_what_was_looked_at_for_the_whole_file() {
+fn an_interrupted_run_counts_only_the_examined_part_of_a_file() {
     let dir = directory();
     let path = dir.path().join("file");
     let file = File::create(&path).unwrap();
-    // Space, and nothing written: it is read as any other, and need not be made.
+    // Allocated but unwritten space is read like data, and takes no time to create.
     let all = rustix::fs::FallocateFlags::empty();
     rustix::fs::fallocate(&file, all, 0, 300 * MIB).unwrap();
     let mut command = nowait(["warm", "--rate", "65536", word(&path)]);
     let child = command.stdout(Stdio::piped()).spawn().unwrap();
-    until("something is brought", || !cached(&path).is_empty());
+    wait_until("a page is cached", || !cached(&path).is_empty());
     signal(&child, rustix::process::Signal::INT);
     let said = Said::of(&child.wait_with_output().unwrap());
     assert_eq!(said.code, Some(130), "{said:?}");
@@ -280,7 +271,7 @@ fn an_interrupt_does_not_take_what_was_looked_at_for_the_whole_file() {
 }
 
 #[test]
-fn an_interrupt_is_heard_while_a_device_hangs() {
+fn an_interrupt_is_handled_while_a_device_hangs() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(512 << 20).build().unwrap();
     let mount = TestMount::on(&disk, Filesystem::Ext4).unwrap();
@@ -293,9 +284,9 @@ fn an_interrupt_is_heard_while_a_device_hangs() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    until("a read hangs", || disk.stalled() > 0);
+    wait_until("a read hangs", || disk.stalled() > 0);
     signal(&child, rustix::process::Signal::INT);
-    // The kernel lets a process go when its reads are done; until then it has said what it did.
+    // The process ends when its reads are done. It prints its results before that.
     std::thread::sleep(Duration::from_secs(3));
     disk.release_all();
     let said = Said::of(&child.wait_with_output().unwrap());
@@ -304,7 +295,7 @@ fn an_interrupt_is_heard_while_a_device_hangs() {
 }
 
 #[test]
-fn what_can_not_be_read_is_said_and_the_rest_is_done() {
+fn unreadable_files_are_reported_and_the_others_are_read() {
     let dir = directory();
     let at = |name: &str| dir.path().join(name);
     let good = cold(at("good"), 100_000);
@@ -330,7 +321,7 @@ fn what_can_not_be_read_is_said_and_the_rest_is_done() {
 }
 
 #[test]
-fn a_failing_device_is_heard_of_and_not_counted_as_cached() {
+fn read_errors_are_reported_and_not_counted_as_cached() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(512 << 20).build().unwrap();
     let mount = TestMount::on(&disk, Filesystem::Ext4).unwrap();
@@ -345,19 +336,19 @@ fn a_failing_device_is_heard_of_and_not_counted_as_cached() {
     assert!(said.err.contains("bad: read at byte"), "{said:?}");
     let report = said.json();
     assert_eq!(report["failed"], 1);
-    assert_eq!(report["cached_after"], report["brought"], "{said:?}");
+    assert_eq!(report["cached_after"], report["read_bytes"], "{said:?}");
     assert_eq!(cached_bytes(&good), MIB);
 }
 
 #[test]
-fn files_of_others_are_read_whole_as_nobody_can_say_what_is_cached() {
+fn files_of_unknown_residency_are_read_completely() {
     let dir = open_directory();
     let readable = cold(dir.path().join("readable"), 300_000);
     let secret = cold(dir.path().join("secret"), 1000);
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
     if !rustix::process::geteuid().is_root() {
         assert!(std::env::var_os("NOWAIT_TEST_ALL").is_none(), "needs root");
-        eprintln!("skipped: needs root to be somebody else");
+        eprintln!("skipped: needs root to become another user");
         return;
     }
     let (mut command, _copy) = as_nobody(["warm", "--json", "-r", word(dir.path())]);
@@ -368,7 +359,7 @@ fn files_of_others_are_read_whole_as_nobody_can_say_what_is_cached() {
     assert_eq!(report["unknown"][0]["files"], 1);
     let why = report["unknown"][0]["why"].as_str().unwrap();
     assert!(why.contains("own the file"), "{said:?}");
-    assert_eq!(report["brought"], 300_000);
+    assert_eq!(report["read_bytes"], 300_000);
     assert_eq!(
         report["cached_after"], 0,
         "never more than is known: {said:?}"
@@ -378,7 +369,7 @@ fn files_of_others_are_read_whole_as_nobody_can_say_what_is_cached() {
 }
 
 #[test]
-fn a_file_that_shrinks_or_goes_meanwhile_stops_nothing() {
+fn a_file_that_shrinks_or_is_removed_does_not_end_the_run() {
     let dir = directory();
     let first = cold(dir.path().join("first"), MIB);
     let last = cold(dir.path().join("last"), 20_000);
@@ -387,7 +378,7 @@ fn a_file_that_shrinks_or_goes_meanwhile_stops_nothing() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    until("something is brought", || {
+    wait_until("a page is cached", || {
         !cached(&first).is_empty() || !cached(&last).is_empty()
     });
     File::options()
@@ -403,29 +394,29 @@ fn a_file_that_shrinks_or_goes_meanwhile_stops_nothing() {
 }
 
 #[test]
-fn a_rate_does_not_keep_the_end_waiting() {
+fn the_run_does_not_wait_for_the_rate_after_the_last_read() {
     let dir = directory();
     let file = cold(dir.path().join("file"), 4000);
-    // To be paid for in more than an hour, and there is nothing else to be read.
+    // The rate would allow the next read after more than an hour, but there is no next read.
     assert_eq!(warm(&["--rate", "1", word(&file)]).code, Some(0));
     assert_eq!(cached_bytes(&file), 4000);
 }
 
 #[test]
-fn a_file_with_two_names_is_brought_once() {
+fn a_file_with_two_names_is_read_once() {
     let dir = directory();
     let file = cold(dir.path().join("one"), MIB);
     fs::hard_link(&file, dir.path().join("two")).unwrap();
     let said = warm(&["-r", word(dir.path())]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(said.json()["brought"], MIB);
+    assert_eq!(said.json()["read_bytes"], MIB);
     assert_eq!(said.json()["other_names"], 1);
     let said = run(&mut nowait(["warm", "-r", word(dir.path())]));
     assert!(said.text().contains("1 file (1 more name), 1M"), "{said:?}");
 }
 
 #[test]
-fn access_times_stay_as_they_are() {
+fn access_times_are_unchanged() {
     let dir = directory();
     let file = cold(dir.path().join("file"), 10_000);
     let old = rustix::fs::Timestamps {
@@ -439,7 +430,7 @@ fn access_times_stay_as_they_are() {
         },
     };
     rustix::fs::utimensat(rustix::fs::CWD, &file, &old, rustix::fs::AtFlags::empty()).unwrap();
-    assert_eq!(warm(&[word(&file)]).json()["brought"], 10_000);
+    assert_eq!(warm(&[word(&file)]).json()["read_bytes"], 10_000);
     assert_eq!(fs::metadata(&file).unwrap().atime(), 1000);
 }
 
@@ -450,15 +441,15 @@ fn a_dry_run_reads_nothing() {
     let said = warm(&["--dry-run", "--rate", "1", "--budget", "300K", word(&file)]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(
-        said.json()["brought"].as_u64().unwrap()
-            + said.json()["left_out"]["bytes"].as_u64().unwrap(),
+        said.json()["read_bytes"].as_u64().unwrap()
+            + said.json()["not_read"]["bytes"].as_u64().unwrap(),
         MIB
     );
     assert_eq!(cached(&file), []);
 }
 
 #[test]
-fn paths_come_from_a_list_with_nuls() {
+fn paths_are_read_from_a_nul_separated_list() {
     let dir = directory();
     let one = cold(dir.path().join("one\nname"), 5000);
     let two = cold(dir.path().join("two"), 5000);
@@ -470,7 +461,7 @@ fn paths_come_from_a_list_with_nuls() {
 }
 
 #[test]
-fn words_that_make_no_sense_are_usage_errors() {
+fn invalid_arguments_are_usage_errors() {
     for words in [
         &["--rate", "0", "x"][..],
         &["--budget", "101%", "x"],

@@ -1,7 +1,5 @@
-//! `nowait warm --metadata`: what need not be read from the device any more afterwards.
+//! Tests of `nowait warm --metadata`: the metadata that is cached afterwards.
 
-#[path = "../../nowait/tests/common/cold.rs"]
-mod cold;
 #[path = "common/program.rs"]
 mod program;
 
@@ -11,15 +9,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cold::Cold;
 use program::{MIB, Said, as_nobody, cached_bytes, directory, nowait, open_directory, run, word};
-use slowdisk::{Fault, Filesystem, SlowDisk};
+use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
 
 fn warm(words: &[&str]) -> Said {
     run(&mut nowait(["warm", "--metadata"].iter().chain(words)))
 }
 
-/// Files with attributes too large for their inodes, and one with data.
+/// Makes files with attributes that are too large for their inodes, and one file with data.
 fn fill(at: &Path) {
     for i in 0..600 {
         let dir = at.join(format!("tree/d{}/e{}", i % 3, i % 7));
@@ -33,11 +30,11 @@ fn fill(at: &Path) {
 }
 
 #[test]
-fn inodes_and_attributes_are_there_afterwards_and_data_is_not() {
+fn inodes_and_attributes_are_cached_and_data_is_not() {
     slowdisk::require!(slowdisk::available());
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
         let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
-        let mut cold = Cold::new(filesystem, &disk, fill);
+        let cold = TestMount::filled(&disk, filesystem, fill).unwrap();
         let tree = cold.path().join("tree");
         let reads_of = |words: &[&str]| {
             let before = disk.counters().reads;
@@ -46,19 +43,19 @@ fn inodes_and_attributes_are_there_afterwards_and_data_is_not() {
             disk.counters().reads - before
         };
         let ask = ["-printf", "%s %p\n"];
-        cold.chill();
+        cold.remount().unwrap();
         let unwarmed = reads_of(&ask);
         assert!(unwarmed > 5, "{filesystem:?}: cold at first: {unwarmed}");
-        cold.chill();
+        cold.remount().unwrap();
         let said = warm(&["--json", "-r", word(&tree)]).done().json();
-        // The root, d0 to d2, seven in each, 600 files and the one with data.
+        // The root, d0 to d2 with seven directories each, 600 files, and the file with data.
         assert_eq!(said["inodes"], 1 + 3 + 21 + 601, "{said}");
         assert_eq!(said["directories"], 1 + 3 + 21);
         assert_eq!(said["metadata"], true);
         assert_eq!(reads_of(&ask), 0, "{filesystem:?}");
         assert_eq!(cached_bytes(&tree.join("data")), 0);
 
-        cold.chill();
+        cold.remount().unwrap();
         let said = warm(&["--json", "--xattr", "-r", word(&tree)])
             .done()
             .json();
@@ -73,13 +70,13 @@ fn inodes_and_attributes_are_there_afterwards_and_data_is_not() {
 }
 
 #[test]
-fn an_interrupt_is_heard_while_a_device_hangs() {
+fn an_interrupt_is_handled_while_a_device_hangs() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
-    let mut cold = Cold::new(Filesystem::Ext4, &disk, fill);
-    // Not one of the first, which the kernel reads ahead when it mounts.
-    let hangs = cold.inode(&cold.path().join("tree/d2/e4/f599"));
-    cold.chill();
+    let cold = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
+    // The kernel reads the first inodes ahead when it mounts, so a later one is used.
+    let hangs = cold.inode(cold.path().join("tree/d2/e4/f599")).unwrap();
+    cold.remount().unwrap();
     disk.inject(Fault::stall(hangs).reads_only());
     let mut child = nowait(["warm", "--metadata", "--json", "-r", word(cold.path())])
         .stdout(Stdio::piped())
@@ -92,7 +89,7 @@ fn an_interrupt_is_heard_while_a_device_hangs() {
     }
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    // It is said while the device still hangs; the kernel lets the process go when that ends.
+    // The results are printed while the device still hangs. The process ends afterwards.
     let (said, heard) = std::sync::mpsc::channel();
     let out = BufReader::new(child.stdout.take().unwrap());
     let reader = std::thread::spawn(move || {
@@ -111,7 +108,7 @@ fn an_interrupt_is_heard_while_a_device_hangs() {
 }
 
 #[test]
-fn what_cannot_be_asked_about_is_remarked_on_and_the_rest_is_done() {
+fn failed_queries_are_reported_and_the_rest_is_processed() {
     let dir = directory();
     fs::write(dir.path().join("file"), "x").unwrap();
     let file = dir.path().join("file");

@@ -77,6 +77,8 @@ pub enum ErrorKind {
     /// A directory is its own ancestor, by a bind mount or a followed symbolic link. It was not entered
     /// again.
     Cycle,
+    /// The file is a FIFO, a socket, a device or of another type without contents. It was not opened.
+    NotRegular,
 }
 
 impl Error {
@@ -193,6 +195,7 @@ impl fmt::Display for Error {
             ErrorKind::Cycle => {
                 "the directory is one of its own ancestors; it was not entered again"
             }
+            ErrorKind::NotRegular => "not a regular file; it was not opened",
             ErrorKind::Full => "the engine is full; reap completions or raise its depth",
         };
         match self.0.errno {
@@ -235,7 +238,9 @@ impl From<ErrorKind> for io::ErrorKind {
     fn from(kind: ErrorKind) -> io::ErrorKind {
         match kind {
             ErrorKind::Io(kind) => kind,
-            ErrorKind::InvalidInput | ErrorKind::Misaligned { .. } => io::ErrorKind::InvalidInput,
+            ErrorKind::InvalidInput | ErrorKind::Misaligned { .. } | ErrorKind::NotRegular => {
+                io::ErrorKind::InvalidInput
+            }
             ErrorKind::UnexpectedEof => io::ErrorKind::UnexpectedEof,
             ErrorKind::WriteZero => io::ErrorKind::WriteZero,
             ErrorKind::DeadlinePassed => io::ErrorKind::TimedOut,

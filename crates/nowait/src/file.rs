@@ -18,7 +18,6 @@ pub use read_at::ReadAt;
 pub use sync::SyncFile;
 pub use write_at::WriteAt;
 
-#[cfg(feature = "tokio")]
 pub(crate) use open_cached::open_cached;
 
 use crate::buffer::{IoBuf, IoBufMut, Space};

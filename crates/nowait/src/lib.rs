@@ -1,7 +1,7 @@
 //! File I/O on Linux that does not block the caller.
 //!
-//! [`File::read_at`] returns data in the page cache immediately, in the calling thread. Reads that need
-//! the device go to an asynchronous engine: an io_uring ring, or threads where io_uring is not available.
+//! [`File::read_at`] returns cached data immediately, in the calling thread. Reads that need the device go
+//! to an asynchronous engine: an io_uring ring, or a pool of threads if io_uring is not available.
 //! Each result reports how many bytes came from the page cache and how many from the device.
 //!
 //! ```
@@ -22,24 +22,31 @@
     not(feature = "tokio"),
     doc = "- `tokio` (feature `tokio`): the API of `tokio::fs`."
 )]
-//! - [`engine`]: engines take operations ([`op`]) and return [`Completion`]s.
-//!   [`Engine::run`] runs one operation as a future.
+//! - [`engine`]: the engines, which run operations ([`op`]) such as reads, opens and fsyncs, and return
+//!   [`Completion`]s. [`Engine::run`] runs one operation as a future.
 //! - [`Scan`] and [`Walk`]: the entries of a directory and of a tree, with metadata and extended attributes.
-//!   [`scan::readahead`] brings the inodes of a directory into the kernel's caches.
-//! - [`residency`]: which pages of a file are in the page cache.
-//! - [`read::cached`]: one read of the page cache alone, of any descriptor, without an engine.
+//!   [`scan::readahead`] loads the inodes of a directory into the kernel's caches.
+//! - [`read_files()`]: the contents of many small files, as a stream.
+//! - [`residency`]: the number and the ranges of a file's pages that are in the page cache.
+//! - [`read::cached`]: reads cached data from any file descriptor, without an engine. It returns
+//!   immediately if the data is not cached.
 //! - [`buffer`]: the buffers that operations own.
-//! - [`capability`], [`filesystem`], [`cost`], [`stats`]: what the kernel allows, what the filesystem
-//!   supports, what a hit and a miss cost, and what was done.
+//! - [`capability`]: the system calls that the kernel and the sandbox allow.
+//! - [`filesystem`]: the properties of a mounted filesystem.
+//! - [`cost`]: the time of cached and uncached reads, and the hit rate above which trying the cache pays.
+//! - [`stats`]: counters of an engine.
 //!
 //! `File` does not implement the `AsyncRead`, `AsyncWrite` and `AsyncSeek` traits of `futures`: use
 //! `nowait::tokio::File` with `tokio_util::compat`.
 //!
 //! # Eager and strict mode
-//! In *eager mode* ([`Mode::Eager`], the default) a read tries the page cache first, by preadv2(2) with
-//! `RWF_NOWAIT`. Since about Linux 6.12 a try that fails has submitted readahead before it returns: the
-//! read starts early, and the calling thread pays for the submission. In *strict mode*
-//! ([`Mode::Strict`]) a read asks for residency first, and the calling thread does not touch the device.
+//! In *eager mode* ([`Mode::Eager`], the default) a read tries the page cache first, with preadv2(2) and
+//! `RWF_NOWAIT`. If the data is not cached, preadv2 returns `EAGAIN`, and the read goes to the engine. Since
+//! about Linux 6.12, the failed preadv2 also submits a read to the device. The device starts earlier, and
+//! the submission takes time in the calling thread.
+//!
+//! In *strict mode* ([`Mode::Strict`]) the calling thread asks the kernel first if the data is cached, and
+//! reads only cached data. It does not submit reads to the device.
 //!
 //! # Features
 //! | feature | default | content |
@@ -48,22 +55,22 @@
 //! | `bytes` | yes | `Bytes` and `BytesMut` as buffers |
 //!
 //! # Platforms
-//! Linux on 64-bit machines. Tests run on x86-64. The library asks for each system call by trying it, and
-//! parses no kernel version. Linux 6.1, 6.12 and the kernel of the test machine are tested.
+//! Linux on 64-bit machines. Tests run on x86-64, with Linux 6.1, 6.12 and 6.18. The library finds out by
+//! a call if a system call is available. It does not parse the kernel's version.
 //!
 //! | Linux | adds |
 //! |---|---|
-//! | 4.14 | cached reads (`RWF_NOWAIT`); on ext4, xfs and others |
+//! | 4.14 | reads that do not wait (`RWF_NOWAIT`), on ext4, xfs and others |
 //! | 5.11 | io_uring engines |
 //! | 5.12 | opening cached paths in the calling thread |
 //! | 5.19 | registered files |
-//! | 6.5 | residency by cachestat(2); before that mincore(2) |
+//! | 6.5 | residency by cachestat(2); older kernels have only mincore(2) |
 //! | 6.12 | [`Wait::Batch`](engine::Wait::Batch) in one system call |
 //!
 //! # Versions
-//! Rust 1.88 or newer. A newer minimum is a minor release. Before 1.0, releases with a new minor version may
-//! change the interface. The text of errors, the plan of a read, the choice of a thread and the numbers in
-//! [`stats`] are not part of the interface.
+//! Rust 1.88 or newer. A release that needs a newer Rust has a new minor version. Before 1.0, a release with a
+//! new minor version may change the interface. The following are not part of the interface: the text of
+//! errors, the way in which a read is served, the thread that runs an operation, and the numbers in [`stats`].
 
 #![deny(
     clippy::cast_possible_truncation,
@@ -102,6 +109,7 @@ pub mod op;
 mod policy;
 mod provenance;
 pub mod read;
+pub mod read_files;
 mod readahead;
 mod registered;
 pub mod residency;
@@ -131,6 +139,7 @@ pub use handle::Handle;
 pub use metadata::{FileType, Metadata, StatxMask};
 pub use mode::Mode;
 pub use provenance::{Provenance, ServedBy};
+pub use read_files::{FileContents, ReadFiles, read_files};
 pub use scan::Scan;
 pub use shown::Shown;
 pub use walk::Walk;

@@ -76,6 +76,15 @@ pub(crate) trait Job: Send + 'static {
 
     /// The maximum number of workers.
     fn most(&self) -> usize;
+
+    /// Takes the number of workers that the engine grants.
+    fn grant(&mut self, _workers: usize) {}
+
+    /// Returns true if a piece that does not wait could begin, and pieces that may wait have. One more
+    /// worker is then called in, since the others may all wait.
+    fn is_held_up(&self) -> bool {
+        false
+    }
 }
 
 /// The time for which a calling thread works alone once it has slept. It waits for the device then,
@@ -166,7 +175,12 @@ impl<J: Job> State<J> {
     }
 
     fn wanted(&self) -> usize {
-        if self.slow() { self.most } else { self.few }
+        let more = usize::from(self.job.is_held_up());
+        if self.slow() {
+            self.most
+        } else {
+            self.most.min(self.few + more)
+        }
     }
 
     /// The time for which the calling thread continues to work alone.
@@ -264,6 +278,16 @@ impl<J: Job> TaskGroup<J> {
         })
     }
 
+    /// Changes the job, so that it has more pieces. Has no effect in a forked child.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut J)) {
+        if self.process.is_here() {
+            let mut state = lock(&self.state);
+            if state.cancelled == Cancelled::No {
+                change(&mut state.job);
+            }
+        }
+    }
+
     /// The next item, or `None` at the end. The calling thread carries out pieces at first, and
     /// waits later.
     pub(crate) fn next(&self) -> Option<Result<J::Out>> {
@@ -311,12 +335,17 @@ impl<J: Job> TaskGroup<J> {
         Poll::Ready(answer)
     }
 
+    /// Returns true if the calling thread carries out no pieces any more. False in a forked child.
+    pub(crate) fn is_left_to_workers(&self) -> bool {
+        self.process.is_here() && lock(&self.state).stage == Stage::Workers
+    }
+
     /// The next item from workers. `None` if they have not produced one yet.
     #[allow(
         clippy::option_option,
         reason = "an answer, which may be the end, or none yet"
     )]
-    fn try_next(&self) -> Option<Option<Result<J::Out>>> {
+    pub(crate) fn try_next(&self) -> Option<Option<Result<J::Out>>> {
         let mut state = lock(&self.state);
         if state.stage == Stage::Caller {
             state.stage = Stage::Workers;
@@ -457,6 +486,8 @@ impl<J: Job> TaskGroup<J> {
         if state.most == 0 {
             state.most = state.job.most().min(engine.helpers()).max(1);
             state.few = processors().min(state.most);
+            let most = state.most;
+            state.job.grant(most);
             state.engine = Some(engine.clone());
         }
         let missing = state.missing();

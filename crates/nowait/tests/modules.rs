@@ -167,7 +167,7 @@ impl Source {
     }
 }
 
-/// Whether a module is for tests alone: `#[cfg(test)]`, or `#[cfg(all(test, …))]`.
+/// Returns true if a module is only for tests: `#[cfg(test)]`, or `#[cfg(all(test, …))]`.
 fn is_test(item: &syn::ItemMod) -> bool {
     item.attrs.iter().any(|attr| {
         let text = attr.to_token_stream().to_string().replace(' ', "");
@@ -223,7 +223,7 @@ fn cycles(parsed: &Crate, of: impl Fn(&Module) -> Module) -> Vec<String> {
         let edges = graph.entry(of(module)).or_default();
         edges.extend(uses.iter().map(&of).filter(|used| *used != of(module)));
     }
-    // What nothing is left of but modules that all wait for each other is a cycle.
+    // Modules whose dependencies are all removed are removed, too. The rest is cycles.
     loop {
         let free = |uses: &BTreeSet<Module>| uses.iter().all(|used| !graph.contains_key(used));
         let done: Vec<Module> = graph
@@ -250,10 +250,20 @@ fn sources(name: &str) -> Crate {
     Crate::read(&crates.join(name).join("src"))
 }
 
+/// Modules of the program that are not checked yet.
+const UNCHECKED: [&str; 4] = ["bench", "ls", "plot", "usage"];
+
 #[test]
 fn files_import_downwards_only() {
-    for name in ["nowait", "nowait-aio"] {
-        let cycles = cycles(&sources(name), Module::clone);
+    for name in ["nowait", "nowait-aio", "nowait-cli", "slowdisk"] {
+        let mut parsed = sources(name);
+        let unchecked = |module: &Module| {
+            UNCHECKED
+                .iter()
+                .any(|name| module.starts_with(&[name.to_string()]))
+        };
+        parsed.0.retain(|module, _| !unchecked(module));
+        let cycles = cycles(&parsed, Module::clone);
         assert!(cycles.is_empty(), "{name}:\n{}", cycles.join("\n"));
     }
 }

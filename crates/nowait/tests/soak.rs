@@ -208,7 +208,7 @@ fn vector(buffer: Buffer) -> Vec<u8> {
     nowait::buffer::downcast(buffer).expect("a vector")
 }
 
-/// Whether a completion is what it has to be.
+/// Checks that a completion has the expected result.
 fn judge(done: Completion, stopped: &mut u64) {
     let token = done.op.get_user_data();
     let at = token & OFFSET;
@@ -268,7 +268,7 @@ fn judge(done: Completion, stopped: &mut u64) {
     }
 }
 
-/// What a forked child does with what it finds.
+/// Checks that an engine of the parent refuses to work in a forked child.
 fn in_child(engine: &Engine, ground: &Ground) {
     assert!(engine.reap(&mut Vec::new(), Wait::For(1)).is_err());
     assert_eq!(engine.submit_batch(&mut vec![Nop.into()]), 0);
@@ -290,7 +290,7 @@ fn live(backend: Backend, ground: &Ground, draws: &mut Draws, until: Instant) ->
     std::thread::scope(|s| {
         s.spawn(|| cut_off_until(&ground.cut, CUT, &over));
         s.spawn(|| {
-            // What waits for the pipe gets a byte now and then.
+            // Reads that wait for the pipe receive a byte now and then.
             while !over.load(Ordering::Relaxed) {
                 let _ = rustix::io::write(&writer, &[1; 64]);
                 std::thread::sleep(Duration::from_millis(20));
@@ -352,7 +352,7 @@ fn live(backend: Backend, ground: &Ground, draws: &mut Draws, until: Instant) ->
             done.drain(..).for_each(|done| judge(done, &mut stopped));
         }
         over.store(true, Ordering::Relaxed);
-        // What still waits for the pipe meets its end.
+        // Reads that still wait for the pipe return its end.
         drop(files);
         while engine.in_flight() > 0 {
             let _ = rustix::io::write(&writer, &[1; 64]);

@@ -14,13 +14,14 @@ use fuser::{Config, Session, SessionACL};
 use rustix::mount::{MountFlags, mount};
 
 use crate::backing::Backing;
+use crate::connection::Connection;
 use crate::error::{Doing, Error, Result};
 use crate::fault::{Fault, FaultId};
 use crate::janitor::Claim;
 use crate::log::{Counters, Entry};
 use crate::missing;
 use crate::mount::take_down;
-use crate::queue::{Pace, Queue};
+use crate::queue::{Delays, Queue};
 use crate::scratch::Scratch;
 use crate::server::{FILE_NAME, Server};
 use crate::sys;
@@ -36,7 +37,7 @@ const RECEIVING_FILE: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Builder {
     size: u64,
-    pace: Pace,
+    delays: Delays,
     queue: usize,
     dir: Option<PathBuf>,
     backing_dir: Option<PathBuf>,
@@ -53,14 +54,14 @@ impl Builder {
 
     /// Sets the time that a request is in service. Default: zero.
     pub fn latency(mut self, latency: Duration) -> Self {
-        self.pace.latency = latency;
+        self.delays.latency = latency;
         self
     }
 
     /// Sets the additional time of a request that does not begin at the end of the previous request in
     /// service. It is the same for every distance. Default: zero.
     pub fn seek(mut self, cost: Duration) -> Self {
-        self.pace.seek = cost;
+        self.delays.seek = cost;
         self
     }
 
@@ -102,7 +103,7 @@ impl Builder {
         let scratch = Scratch::new(self.dir.as_deref())?;
         let mount_point = scratch.subdir("fuse")?;
         let claim = Claim::unmount(&mount_point)?;
-        let queue = Arc::new(Queue::new(self.queue, self.pace, self.record));
+        let queue = Arc::new(Queue::new(self.queue, self.delays, self.record));
         let path = mount_point.join(FILE_NAME);
         let size = self.size;
 
@@ -113,22 +114,26 @@ impl Builder {
             .name("slowdisk".into())
             .spawn(move || serve(self, &served, &at, &ready))
             .doing(|| "starting a thread".into())?;
-        let disk = SlowDisk {
-            inner: Arc::new(Inner {
-                queue,
-                size,
-                path,
-                mount_point,
-                service: Some(service),
-                _claim: claim,
-                _scratch: scratch,
-            }),
+        let mut disk = Inner {
+            queue,
+            size,
+            path,
+            mount_point,
+            connection: None,
+            service: Some(service),
+            _claim: claim,
+            _scratch: scratch,
         };
         started.recv().unwrap_or_else(|_| {
             let cause = io::Error::other("the disk's thread has ended");
             Err(Error::new("starting the disk", cause))
         })?;
-        Ok(disk)
+        let connection = Connection::of(&disk.mount_point)
+            .doing(|| "opening the control file of a FUSE connection".into())?;
+        disk.connection = Some(connection);
+        Ok(SlowDisk {
+            inner: Arc::new(disk),
+        })
     }
 }
 
@@ -147,6 +152,8 @@ struct Inner {
     size: u64,
     path: PathBuf,
     mount_point: PathBuf,
+    /// None if the disk could not be started.
+    connection: Option<Connection>,
     service: Option<JoinHandle<()>>,
     _claim: Claim,
     _scratch: Scratch,
@@ -157,7 +164,7 @@ impl SlowDisk {
     pub fn builder() -> Builder {
         Builder {
             size: 512 << 20,
-            pace: Pace {
+            delays: Delays {
                 latency: Duration::ZERO,
                 seek: Duration::ZERO,
             },
@@ -180,12 +187,14 @@ impl SlowDisk {
 
     /// Changes the latency for requests that enter service after this call.
     pub fn set_latency(&self, latency: Duration) {
-        self.inner.queue.set_pace(|pace| pace.latency = latency);
+        self.inner
+            .queue
+            .set_delays(|delays| delays.latency = latency);
     }
 
     /// Changes the seek cost for requests that enter service after this call.
     pub fn set_seek(&self, cost: Duration) {
-        self.inner.queue.set_pace(|pace| pace.seek = cost);
+        self.inner.queue.set_delays(|delays| delays.seek = cost);
     }
 
     /// Serves requests without latency and seek cost until the result is dropped, including those in
@@ -255,6 +264,10 @@ impl Drop for Inner {
         self.queue.release_all();
         self.queue.hurry();
         take_down(&self.mount_point);
+        // Another mount namespace may still have the mount, and the service would not end.
+        if let Some(connection) = &self.connection {
+            connection.abort();
+        }
         if let Some(service) = self.service.take() {
             // A panic of the thread was already printed.
             let _ = service.join();

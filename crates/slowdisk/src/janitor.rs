@@ -29,6 +29,17 @@ owner=$1 todo= nl='
 # -c: the path is not canonicalized, because stat(2) fails on a FUSE mount without a server.
 # -f ends the requests of a FUSE mount without a server.
 unmount() { umount -c "$1" || umount -c -f -l "$1"; }
+# The connection of a FUSE mount ends with its server's last descriptor, and another process may have that.
+# The mount's device is 0:N for connection N. In mountinfo, a blank in a path is \040.
+abort() {
+    while read -r _ _ device _ at rest; do
+        case $rest in *' - fuse'*) ;; *) continue ;; esac
+        [ "$(printf '%b' "$at")" = "$1" ] || continue
+        control=/sys/fs/fuse/connections/${device#0:}/abort
+        [ -e "$control" ] || mount -t fusectl fusectl /sys/fs/fuse/connections
+        echo 1 >"$control"
+    done </proc/self/mountinfo
+}
 detach() {
     [ "$(cat "/sys/block/${1#/dev/}/loop/backing_file")" = "$2" ] && losetup -d "$1"
 }
@@ -52,6 +63,12 @@ while [ "${todo#$nl}" ] && [ $tries -lt 50 ] &&
 done
 IFS=$nl
 set -f
+# Before the clean-ups: those of a loop device on a FUSE file wait for the file's server.
+for line in $todo; do
+    unset IFS
+    case $line in *' unmount '*) eval "abort ${line#*' unmount '}" ;; esac
+done
+IFS=$nl
 for line in $todo; do
     unset IFS
     eval "${line#* }"

@@ -8,7 +8,8 @@
 //! A [`SlowDisk`] is one file on a FUSE mount that this process serves. Each request waits for one of the
 //! disk's places, takes the configured latency, and may fail or stall ([`Fault`]). A [`LoopDevice`] with
 //! direct I/O makes the file a block device. A [`TestMount`] makes and mounts a filesystem on it. A
-//! [`Zram`] is a block device in memory, without delays. Drop undoes everything. If the process is killed,
+//! [`Zram`] is a block device in memory, without delays. A [`ServedFile`] and a [`ServedDirectory`] are FUSE
+//! files without a disk, whose answers a test decides. Drop undoes everything. If the process is killed,
 //! the [janitor](#when-the-process-dies) does.
 //!
 //! ```no_run
@@ -51,8 +52,11 @@
 //!   the process's memory lock while it waits. Do not stall such reads.
 //! - After `fork` without `exec`, the child must not drop values that the parent made.
 
+mod attributes;
 mod backing;
 mod cache;
+mod connection;
+mod debugfs;
 mod disk;
 mod error;
 mod extents;
@@ -65,6 +69,9 @@ mod missing;
 mod mount;
 mod queue;
 mod scratch;
+mod served_directory;
+mod served_file;
+mod served_mount;
 mod server;
 mod sys;
 mod test_mount;
@@ -76,9 +83,12 @@ pub use error::{Error, Result};
 pub use extents::extents;
 pub use fault::{Fault, FaultId};
 pub use filesystem::Filesystem;
+pub use fuser::FileType;
 pub use log::{Counters, Entry, Op};
 pub use loop_device::LoopDevice;
 pub use missing::{Missing, available, skip_or_fail};
 pub use mount::Mount;
+pub use served_directory::{ServedDirectory, ServedEntry};
+pub use served_file::{Asked, ServedFile};
 pub use test_mount::{TestMount, TestMountBuilder};
 pub use zram::Zram;

@@ -129,6 +129,13 @@ impl LoopDevice {
         self.set_queue("nr_requests", requests)
     }
 
+    /// Writes the device's own page cache back and drops it. A filesystem's metadata stays there while the
+    /// device is open, also without a mount.
+    pub(crate) fn flush_buffers(&self) -> Result<()> {
+        sys::flush_buffers(&self.device)
+            .doing(|| format!("flushing buffers of {}", self.path.display()))
+    }
+
     fn set_queue(&self, name: &str, value: u32) -> Result<()> {
         let path = self.sysfs("queue").join(name);
         fs::write(&path, value.to_string())

@@ -12,8 +12,10 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use crate::error::{Doing, Error, Result};
 use crate::janitor::Claim;
 
-/// The time to wait for a busy mount. A loop device closes its file with a small delay.
+/// The time to wait for a busy mount until it is detached. A loop device closes its file with a small delay.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// The time to wait for a busy mount that cannot be detached instead.
+const MORE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A mount that is unmounted on drop. A busy mount is detached and ends with its last user.
 #[derive(Debug)]
@@ -64,17 +66,22 @@ impl Mount {
     ///
     /// If the mount is still busy after a short wait. It then stays mounted.
     pub fn renew(&self) -> Result<()> {
+        self.renew_after(|| Ok(()))
+    }
+
+    /// As [`renew`](Mount::renew), and calls `between` while the filesystem is not mounted.
+    pub(crate) fn renew_after(&self, between: impl FnOnce() -> Result<()>) -> Result<()> {
         let doing = || format!("mounting {} again", self.path.display());
-        match unmount_patiently(&self.path) {
-            Err(Errno::BUSY) => Err(Error::new(
-                doing(),
-                io::Error::other("the mount is busy: close its files and leave its directories"),
-            )),
-            other => other
-                .map_err(io::Error::from)
-                .and_then(|()| self.mount())
-                .doing(doing),
+        match unmount_patiently(&self.path, MORE_PATIENCE) {
+            Err(Errno::BUSY) => {
+                let cause = "the mount is busy: close its files and leave its directories";
+                return Err(Error::new(doing(), io::Error::other(cause)));
+            }
+            other => other.doing(doing)?,
         }
+        let between = between();
+        self.mount().doing(doing)?;
+        between
     }
 
     fn mount(&self) -> io::Result<()> {
@@ -103,7 +110,7 @@ impl Drop for Mount {
 
 /// Unmounts `path`. If it stays busy, requests to a FUSE mount are made to fail, and the mount is detached.
 pub(crate) fn take_down(path: &Path) {
-    if unmount_patiently(path) == Err(Errno::BUSY) {
+    if unmount_patiently(path, PATIENCE) == Err(Errno::BUSY) {
         // Force ends the requests of a FUSE mount, whatever it returns.
         let _ = unmount(path, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE);
         // Fails if the mount is already gone.
@@ -111,8 +118,8 @@ pub(crate) fn take_down(path: &Path) {
     }
 }
 
-fn unmount_patiently(path: &Path) -> std::result::Result<(), Errno> {
-    let give_up = Instant::now() + PATIENCE;
+fn unmount_patiently(path: &Path, patience: Duration) -> std::result::Result<(), Errno> {
+    let give_up = Instant::now() + patience;
     loop {
         match unmount(path, UnmountFlags::NOFOLLOW) {
             Err(Errno::BUSY) if Instant::now() < give_up => {

@@ -26,7 +26,7 @@ use crate::log::{Counters, Entry, Op};
 
 /// The time that requests take.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct Delays {
     pub(crate) latency: Duration,
     pub(crate) seek: Duration,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Queue {
 struct State {
     made: Instant,
     places: usize,
-    pace: Pace,
+    delays: Delays,
     /// The number of calls of [`Queue::hurry`] without a call of [`Queue::calm`].
     hurried: usize,
     faults: Vec<(FaultId, Fault)>,
@@ -84,12 +84,12 @@ struct State {
 }
 
 impl Queue {
-    pub(crate) fn new(places: usize, pace: Pace, record: bool) -> Self {
+    pub(crate) fn new(places: usize, delays: Delays, record: bool) -> Self {
         Queue {
             state: Mutex::new(State {
                 made: Instant::now(),
                 places,
-                pace,
+                delays,
                 hurried: 0,
                 faults: Vec::new(),
                 next_fault: 0,
@@ -215,8 +215,8 @@ impl Queue {
         self.lock().stalled.len()
     }
 
-    pub(crate) fn set_pace(&self, change: impl FnOnce(&mut Pace)) {
-        change(&mut self.lock().pace);
+    pub(crate) fn set_delays(&self, change: impl FnOnce(&mut Delays)) {
+        change(&mut self.lock().delays);
     }
 
     /// Serves requests without latency, including those in service, until [`Queue::calm`].
@@ -296,13 +296,13 @@ impl State {
             let seek = if self.head == offset {
                 Duration::ZERO
             } else {
-                self.pace.seek
+                self.delays.seek
             };
             self.head = offset.saturating_add(len);
             let cost = if self.hurried > 0 {
                 Duration::ZERO
             } else {
-                self.pace.latency + seek
+                self.delays.latency + seek
             };
             self.turn += 1;
             self.due.push(Due {
@@ -372,7 +372,7 @@ mod tests {
     fn queue(places: usize, seek_ms: u64) -> Queue {
         let seek = Duration::from_millis(seek_ms);
         let latency = Duration::ZERO;
-        Queue::new(places, Pace { latency, seek }, true)
+        Queue::new(places, Delays { latency, seek }, true)
     }
 
     fn read(queue: &Queue, offset: u64, answers: &mpsc::Sender<(u64, bool)>) {

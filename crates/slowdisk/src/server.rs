@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
@@ -11,6 +11,7 @@ use fuser::{
     ReplyEntry, ReplyOpen, ReplyWrite, Request as FuseRequest, WriteFlags,
 };
 
+use crate::attributes::attributes;
 use crate::backing::Backing;
 use crate::log::Op;
 use crate::queue::{Queue, Request};
@@ -33,27 +34,10 @@ pub(crate) struct Server {
 
 impl Server {
     fn attr(&self, ino: INodeNo) -> FileAttr {
-        let file = ino == FILE;
-        FileAttr {
-            ino,
-            size: if file { self.size } else { 0 },
-            blocks: if file { self.size / 512 } else { 0 },
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind: if file {
-                FileType::RegularFile
-            } else {
-                FileType::Directory
-            },
-            perm: if file { 0o600 } else { 0o700 },
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: 4096,
-            flags: 0,
+        if ino == FILE {
+            attributes(ino, FileType::RegularFile, self.size)
+        } else {
+            attributes(ino, FileType::Directory, 0)
         }
     }
 }

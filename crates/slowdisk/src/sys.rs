@@ -12,6 +12,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 const LOOP_CONFIGURE: Opcode = 0x4C0A;
 const LOOP_CLR_FD: Opcode = 0x4C01;
 const LOOP_CTL_GET_FREE: Opcode = 0x4C82;
+const BLKFLSBUF: Opcode = opcode::none(0x12, 97);
 const FS_IOC_FIEMAP: Opcode = opcode::read_write::<FiemapHeader>(b'f', 11);
 
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
@@ -84,6 +85,13 @@ pub(crate) fn configure_loop(
 pub(crate) fn clear_loop(device: &File) -> io::Result<()> {
     // SAFETY: LOOP_CLR_FD takes no argument and touches no memory of the process.
     unsafe { ioctl::ioctl(device, ReturnedNumber::<LOOP_CLR_FD>)? };
+    Ok(())
+}
+
+/// `BLKFLSBUF`: writes the device's own page cache back and drops it.
+pub(crate) fn flush_buffers(device: &File) -> io::Result<()> {
+    // SAFETY: BLKFLSBUF takes no argument and touches no memory of the process.
+    unsafe { ioctl::ioctl(device, ReturnedNumber::<BLKFLSBUF>)? };
     Ok(())
 }
 

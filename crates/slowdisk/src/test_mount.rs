@@ -58,6 +58,25 @@ impl TestMount {
         TestMount::builder(filesystem).on(disk)
     }
 
+    /// Mounts a new `filesystem` on a slow disk, with the files that `fill` makes in the mount point. None of
+    /// them is cached.
+    ///
+    /// # Errors
+    ///
+    /// As for [`TestMountBuilder::on`].
+    pub fn filled(
+        disk: &SlowDisk,
+        filesystem: Filesystem,
+        fill: impl FnOnce(&Path),
+    ) -> Result<Self> {
+        let mount = TestMount::on(disk, filesystem)?;
+        let speed = disk.full_speed();
+        fill(mount.path());
+        mount.remount()?;
+        drop(speed);
+        Ok(mount)
+    }
+
     /// Mounts an overlay whose lower and upper directories are on `base`. The overlay shows the files in
     /// `lower/` of `base`.
     pub fn overlay(base: TestMount) -> Result<Self> {
@@ -98,15 +117,15 @@ impl TestMount {
     ///
     /// If the filesystem is in use, or has no device, because its content would be lost.
     pub fn remount(&self) -> Result<()> {
-        if self.device.is_none() {
+        let Some(device) = &self.device else {
             let cause = io::Error::from(io::ErrorKind::InvalidInput);
             return Err(Error::new(
                 "mounting a filesystem without a device again",
                 cause,
             ));
-        }
+        };
         let speed = self.disk.as_ref().map(SlowDisk::full_speed);
-        self.mount.renew()?;
+        self.mount.renew_after(|| device.flush_buffers())?;
         drop(speed);
         self.disk.as_ref().map(SlowDisk::take_log);
         Ok(())

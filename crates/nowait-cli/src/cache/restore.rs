@@ -5,20 +5,20 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::snapshot::{Bad, Snapshot};
-use crate::bring::{Bringer, Limits, SHAPE};
+use super::snapshot::{self, InvalidEntry, Snapshot};
+use crate::messages::Messages;
 use crate::name::Shown;
+use crate::prefetch::{JSON_FORMAT, Limits, Prefetcher};
 use crate::problem::Problem;
 use crate::progress::Progress;
-use crate::remark::Remarks;
 use crate::size::Size;
 use crate::stop::Stop;
 
 /// Reads the ranges of a snapshot into the page cache.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!(
-    "{AFTER}\n\n{}\n\nJSON (--json): {{\"restore\": 1, {SHAPE}\n\n{CODES}",
-    super::SHAPE
+    "{DETAILS}\n\n{}\n\nJSON (--json): {{\"restore\": 1, {JSON_FORMAT}\n\n{EXIT_STATUS}",
+    snapshot::JSON_FORMAT
 ))]
 pub struct Args {
     /// The snapshot. `-` is standard input
@@ -29,11 +29,11 @@ pub struct Args {
     limits: Limits,
 }
 
-const AFTER: &str = "\
+const DETAILS: &str = "\
 An incomplete snapshot or one of another version is refused before any file is read. A file whose inode
 number, size or modification time differs from the snapshot is skipped.";
 
-const CODES: &str = "\
+const EXIT_STATUS: &str = "\
 Exit status:
   0    all ranges are cached again
   1    some files failed, were skipped, or were not read because of the
@@ -51,25 +51,26 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     };
     let mut snapshot = Snapshot::check(open(&args.file, &name)?, name)?;
     let mut progress = Progress::of_files();
-    let remarks = Remarks::beside(&progress);
+    let messages = Messages::beside(&progress);
     // A file with many ranges has several entries, so files that were seen before are not skipped.
-    let mut bringer = Bringer::new(args.limits.clone(), None, &remarks, &mut progress, &stop)?;
+    let mut prefetcher =
+        Prefetcher::new(args.limits.clone(), None, &messages, &mut progress, &stop)?;
     snapshot.each(|entry| match entry {
-        Ok(wish) => bringer.take(wish),
-        Err(Bad { line, why }) => {
-            bringer.skip();
-            remarks.failure(&args.file, format_args!("line {line} is skipped: {why}"));
+        Ok(request) => prefetcher.add(request),
+        Err(InvalidEntry { line, why }) => {
+            prefetcher.skip();
+            messages.failure(&args.file, format_args!("line {line} is skipped: {why}"));
             Ok(())
         }
     })?;
-    let summary = bringer.finish();
+    let summary = prefetcher.finish();
     drop(progress);
-    summary.print("restore", args.limits.json, &remarks)
+    summary.print("restore", args.limits.json, &messages)
 }
 
 /// The largest snapshot in bytes that is read from a pipe. It is copied to a temporary file, because it
 /// is read twice.
-const MOST_PIPED: u64 = 256 << 20;
+const MAX_PIPED: u64 = 256 << 20;
 
 /// Opens the snapshot as a file that can be read twice.
 fn open(file: &Path, name: &str) -> Result<File, Problem> {
@@ -88,11 +89,11 @@ fn open(file: &Path, name: &str) -> Result<File, Problem> {
         Box::new(opened)
     };
     let mut copy = tempfile::tempfile().map_err(failed)?;
-    let copied = io::copy(&mut input.take(MOST_PIPED + 1), &mut copy).map_err(failed)?;
-    if copied > MOST_PIPED {
+    let copied = io::copy(&mut input.take(MAX_PIPED + 1), &mut copy).map_err(failed)?;
+    if copied > MAX_PIPED {
         return Err(Problem::Failed(format!(
             "{name} is larger than {}, the limit for a pipe: use a regular file",
-            Size(MOST_PIPED)
+            Size(MAX_PIPED)
         )));
     }
     Ok(copy)

@@ -10,20 +10,20 @@ use nowait::residency::{Answer, PageMap, page_map};
 use rustix::fs::Stat;
 use tempfile::NamedTempFile;
 
-use super::snapshot::{MOST_RANGES, Snapshot, Writer};
-use crate::bring::Stamp;
-use crate::met::Met;
+use super::snapshot::{self, MAX_RANGES, Snapshot, Writer};
+use crate::messages::Messages;
 use crate::name::{Shown, plural};
+use crate::paths::{FileRef, OpenError, Paths};
+use crate::prefetch::Stamp;
 use crate::problem::Problem;
 use crate::progress::Progress;
-use crate::remark::Remarks;
+use crate::seen_inodes::SeenInodes;
 use crate::size::Size;
 use crate::stop::Stop;
-use crate::tree::{Found, Paths, Unopened};
 
 /// Saves which ranges of files are in the page cache.
 #[derive(Debug, clap::Args)]
-#[command(after_help = format!("{AFTER}\n\n{}\n\n{CODES}", super::SHAPE))]
+#[command(after_help = format!("{DETAILS}\n\n{}\n\n{EXIT_STATUS}", snapshot::JSON_FORMAT))]
 pub struct Args {
     /// The snapshot to write. `-` is standard output
     #[arg(short, long, value_name = "FILE")]
@@ -37,12 +37,12 @@ pub struct Args {
     paths: Paths,
 }
 
-const AFTER: &str = "\
+const DETAILS: &str = "\
 FILE is created when the snapshot is complete. An existing FILE is not replaced, except with --force,
 which replaces only a complete snapshot. Files without cached pages are not listed. A file with several
 names is listed under the first one found.";
 
-const CODES: &str = "\
+const EXIT_STATUS: &str = "\
 Exit status:
   0    success
   1    some files failed; each failure is reported on standard error
@@ -56,7 +56,7 @@ enum Ended {
 }
 
 /// The metadata and cached ranges of one file, or the reason why they are unknown.
-type Told = Result<(Stat, PageMap), String>;
+type SavedRanges = Result<(Stat, PageMap), String>;
 
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<ExitCode, Problem> {
@@ -129,7 +129,7 @@ impl<'a> Target<'a> {
             Ok(_) => {}
         }
         let beside = "remove it, or name another file";
-        let snapshot = match Found::named(self.path.clone(), 0).open() {
+        let snapshot = match FileRef::given(self.path.clone(), 0).open() {
             Ok((file, _)) => Snapshot::check(file, "its".into()),
             Err(why) => return Err(self.refused(&format!("cannot be read: {why}"), beside)),
         };
@@ -189,22 +189,22 @@ fn save<W: Write>(
     let failed =
         |e: io::Error| Problem::of(format_args!("cannot write {}", Shown(&args.output)), e);
     let mut progress = Progress::of_files();
-    let remarks = Remarks::beside(&progress);
+    let messages = Messages::beside(&progress);
     let mut saver = Saver {
         writer: Writer::new(BufWriter::new(out)).map_err(failed)?,
-        remarks: &remarks,
-        met: Met::new(&args.paths),
+        messages: &messages,
+        seen: SeenInodes::new(&args.paths),
         own,
         files: 0,
-        noted: 0,
+        listed: 0,
         bytes: 0,
         other_names: 0,
     };
-    let visited = args.paths.look(&remarks, look, |found, told| {
+    let visited = args.paths.examine(&messages, query, |found, ranges| {
         if stop.asked() {
             return Err(Ended::Stopped);
         }
-        saver.take(&found, told).map_err(Ended::Failed)?;
+        saver.take(&found, ranges).map_err(Ended::Failed)?;
         progress.at(saver.files, format!("{} cached", Size(saver.bytes)));
         Ok(())
     });
@@ -213,9 +213,9 @@ fn save<W: Write>(
         Err(Ended::Failed(e)) => return Err(failed(e)),
         Ok(()) => {}
     }
-    let (bytes, noted, files) = (Size(saver.bytes), saver.noted, saver.files);
+    let (bytes, listed, files) = (Size(saver.bytes), saver.listed, saver.files);
     let out = saver.writer.end().map_err(failed)?;
-    let mut sums = format!("saved {bytes} in {noted} of {files} files");
+    let mut sums = format!("saved {bytes} in {listed} of {files} files");
     if saver.other_names > 0 {
         sums += &format!(" ({})", plural(saver.other_names, "more name"));
     }
@@ -223,18 +223,18 @@ fn save<W: Write>(
         out: out.into_inner().map_err(|e| failed(e.into_error()))?,
         sums,
     };
-    Ok((saved, remarks.exit_code()))
+    Ok((saved, messages.exit_code()))
 }
 
 /// Writes the entries, file by file.
 struct Saver<'a, W: Write> {
     writer: Writer<BufWriter<W>>,
-    remarks: &'a Remarks,
-    met: Met,
+    messages: &'a Messages,
+    seen: SeenInodes,
     /// The files to which the snapshot is written.
     own: Vec<PathBuf>,
     files: u64,
-    noted: u64,
+    listed: u64,
     bytes: u64,
     /// The number of further names of processed files.
     other_names: u64,
@@ -245,50 +245,50 @@ impl<W: Write> Saver<'_, W> {
     ///
     /// # Errors
     /// If the snapshot cannot be written. A failure of the file itself is reported on standard error.
-    fn take(&mut self, found: &Found, told: Result<Told, Unopened>) -> io::Result<()> {
-        let (stat, map) = match told {
-            Ok(Ok(told)) => told,
+    fn take(&mut self, found: &FileRef, ranges: Result<SavedRanges, OpenError>) -> io::Result<()> {
+        let (stat, map) = match ranges {
+            Ok(Ok(ranges)) => ranges,
             Ok(Err(why)) => {
                 let why = format_args!("not saved: {why}");
-                self.remarks.failure(&found.path, why);
+                self.messages.failure(&found.path, why);
                 return Ok(());
             }
             Err(why) => {
-                found.failed(self.remarks, why);
+                found.failed(self.messages, why);
                 return Ok(());
             }
         };
         let path = match found.absolute() {
             Ok(path) => path,
             Err(e) => {
-                self.remarks.failure(&found.path, e);
+                self.messages.failure(&found.path, e);
                 return Ok(());
             }
         };
         if self.own.contains(&path) {
             return Ok(());
         }
-        if !self.met.first(&stat) {
+        if !self.seen.insert(&stat) {
             self.other_names += 1;
             return Ok(());
         }
         self.files += 1;
-        self.noted += u64::from(map.cached() > 0);
+        self.listed += u64::from(map.cached() > 0);
         let stamp = Stamp::of(&stat);
         let mut resident = map.resident().map(|range| (range.start, range.end));
         loop {
-            let ranges: Vec<(u64, u64)> = resident.by_ref().take(MOST_RANGES).collect();
+            let ranges: Vec<(u64, u64)> = resident.by_ref().take(MAX_RANGES).collect();
             if ranges.is_empty() {
                 return Ok(());
             }
             self.bytes += ranges.iter().map(|(from, to)| to - from).sum::<u64>();
-            self.writer.note(&path, &stamp, &ranges)?;
+            self.writer.entry(&path, &stamp, &ranges)?;
         }
     }
 }
 
 /// Queries the cached ranges of a file.
-fn look(found: &Found) -> Result<Told, Unopened> {
+fn query(found: &FileRef) -> Result<SavedRanges, OpenError> {
     let (file, stat) = found.open()?;
     Ok(match page_map(&file, 0..u64::MAX) {
         Ok(Answer::Known { value, .. }) => Ok((stat, value)),

@@ -13,18 +13,30 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::bring::{Only, Stamp, Wish};
 use crate::name::Name;
+use crate::paths::FileRef;
+use crate::prefetch::{Request, Selection, Stamp};
 use crate::problem::Problem;
-use crate::tree::Found;
+
+/// The description of a snapshot's format for `--help`.
+pub const JSON_FORMAT: &str = r#"A snapshot is JSON, one value per line:
+  {"format": "nowait cache", "version": 1}
+  {"path": "/absolute", "size": BYTES, "mtime": [SECONDS, NANOSECONDS],
+   "inode": N, "ranges": [[FROM, TO], ...]}
+  {"end": {"files": LINES}}
+There is a line with "path" for each file. Sizes and ranges are in bytes. Ranges are in order, and TO is
+exclusive. A line has at most 65536 ranges; a file with more ranges has several lines. LINES is the
+number of lines with "path". A snapshot without the "end" line is incomplete. For a path that is not
+UTF-8, "path_hex" has its bytes in hexadecimal, and "path" is only for display. Later programs may add
+keys without changing the version."#;
 
 const FORMAT: &str = "nowait cache";
 const VERSION: u64 = 1;
 
 /// The maximum number of ranges on one line. A file with more ranges has several lines.
-pub const MOST_RANGES: usize = 65_536;
+pub const MAX_RANGES: usize = 65_536;
 /// The maximum length of a line in bytes. Written lines are shorter: a range takes at most 42 bytes.
-const MOST_BYTES: u64 = 4 << 20;
+const MAX_LINE: u64 = 4 << 20;
 /// The longest path in bytes that the kernel accepts, without its NUL.
 const PATH_MAX: usize = 4095;
 
@@ -36,7 +48,7 @@ struct Header {
 
 /// The entry of one file, as it is written.
 #[derive(Serialize)]
-struct Noted<'a> {
+struct Entry<'a> {
     #[serde(flatten)]
     name: Name<'a>,
     size: u64,
@@ -80,10 +92,10 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Writes ranges of one file, at most [`MOST_RANGES`].
-    pub fn note(&mut self, path: &Path, stamp: &Stamp, ranges: &[(u64, u64)]) -> io::Result<()> {
+    /// Writes ranges of one file, at most [`MAX_RANGES`].
+    pub fn entry(&mut self, path: &Path, stamp: &Stamp, ranges: &[(u64, u64)]) -> io::Result<()> {
         self.lines += 1;
-        self.line(&Noted {
+        self.line(&Entry {
             name: Name::of(path),
             size: stamp.size,
             mtime: stamp.mtime,
@@ -121,11 +133,11 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Calls `each` with every entry, in order: a wish, or an error for an invalid line. An error from
+    /// Calls `each` with every entry, in order: a request, or an error for an invalid line. An error from
     /// `each` ends the iteration, and the result is then `Ok`.
     pub fn each<E>(
         &mut self,
-        mut each: impl FnMut(Result<Wish, Bad>) -> Result<(), E>,
+        mut each: impl FnMut(Result<Request, InvalidEntry>) -> Result<(), E>,
     ) -> Result<(), Problem> {
         let refuse = |line: u64, why: &dyn fmt::Display| {
             Problem::Failed(format!("{} line {line}: {why}", self.name))
@@ -160,14 +172,14 @@ impl Snapshot {
                     }
                     return Err(refuse(number + 1, &"there is data after the end"));
                 }
-                Ok(line) => line.wish(),
+                Ok(line) => line.request(),
                 // Well-formed JSON that is not an entry.
                 Err(e) if e.is_data() => Err(e.to_string()),
                 Err(_) if !text.ends_with(b"\n") => return Err(refuse(number, &cut_off)),
                 Err(e) => return Err(refuse(number, &format_args!("not a snapshot: {e}"))),
             };
             entries += 1;
-            let entry = entry.map_err(|why| Bad { line: number, why });
+            let entry = entry.map_err(|why| InvalidEntry { line: number, why });
             if each(entry).is_err() {
                 return Ok(());
             }
@@ -177,17 +189,17 @@ impl Snapshot {
 
 /// An invalid entry.
 #[derive(Debug)]
-pub struct Bad {
+pub struct InvalidEntry {
     pub line: u64,
     pub why: String,
 }
 
-/// Reads one line, including its newline, of less than [`MOST_BYTES`] bytes. `line` is empty at the end
+/// Reads one line, including its newline, of less than [`MAX_LINE`] bytes. `line` is empty at the end
 /// of the file.
 fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
-    input.take(MOST_BYTES).read_until(b'\n', line)?;
-    if line.len() as u64 == MOST_BYTES {
+    input.take(MAX_LINE).read_until(b'\n', line)?;
+    if line.len() as u64 == MAX_LINE {
         return Err(io::Error::other("not a snapshot: the line is too long"));
     }
     Ok(())
@@ -210,11 +222,11 @@ fn check_header(line: &[u8]) -> Result<(), String> {
 }
 
 impl Line {
-    /// The wish of this entry.
+    /// The request of this entry.
     ///
     /// # Errors
     /// A description, if the entry is not valid.
-    fn wish(self) -> Result<Wish, String> {
+    fn request(self) -> Result<Request, String> {
         let missing = |what: &str| format!("the entry has no {what}");
         let path = match (self.path, self.path_hex) {
             (_, Some(hex)) => bytes_of(&hex).ok_or("path_hex is not hexadecimal")?,
@@ -232,12 +244,12 @@ impl Line {
             return Err("the size is larger than the largest possible file".into());
         }
         let ranges = self.ranges.ok_or_else(|| missing("ranges"))?;
-        Ok(Wish {
-            only: Some(Only {
+        Ok(Request {
+            selection: Some(Selection {
                 ranges: check_ranges(&ranges, stamp.size)?,
                 stamp,
             }),
-            found: Found::named(path, stamp.inode),
+            file: FileRef::given(path, stamp.inode),
         })
     }
 }
@@ -261,8 +273,8 @@ fn check_path(path: &Path) -> Result<(), String> {
 
 /// Checks that ranges are in order, not empty, do not overlap, and end within the file.
 fn check_ranges(ranges: &[(u64, u64)], size: u64) -> Result<Vec<Range<u64>>, String> {
-    if ranges.len() > MOST_RANGES {
-        return Err(format!("the entry has more than {MOST_RANGES} ranges"));
+    if ranges.len() > MAX_RANGES {
+        return Err(format!("the entry has more than {MAX_RANGES} ranges"));
     }
     let mut before = 0;
     let mut checked = Vec::with_capacity(ranges.len());

@@ -16,17 +16,17 @@ use nowait::residency::{Answer, Probe, Source};
 use nowait::{Handle, RwFlags, read};
 use rustix::io::Errno;
 
+use super::checks::{Checks, evict};
+use super::decisions::Engines;
 use super::report::{BreakEven, CostTable};
-use super::subject::Subject;
-use super::trial::{Trials, evict};
-use super::verdict::Engines;
+use super::test_file::TestFile;
 
 /// The number of samples of each row.
 const SAMPLES: usize = 300;
 /// The number of calls in one sample of a quick call.
 const QUICK: u32 = 16;
 /// The maximum time for one row.
-const PATIENCE: Duration = Duration::from_millis(100);
+const MAX_TIME: Duration = Duration::from_millis(100);
 /// The length in bytes of the read in most rows.
 const LEN: usize = 4096;
 /// The number of operations in a batch.
@@ -36,13 +36,13 @@ const BATCH: usize = 32;
 type Samples = Result<Vec<f64>, &'static str>;
 
 /// Measures the table, and computes the break-even hit rates.
-pub fn measure(subject: &Subject, trials: &Trials, engines: &Engines) -> (CostTable, BreakEven) {
+pub fn measure(test_file: &TestFile, checks: &Checks, engines: &Engines) -> (CostTable, BreakEven) {
     let mut table = CostTable::default();
     let null = quick(|_| rustix::process::getppid().is_some());
     table.row("null_call", "null call (getppid)", Some(528), null);
-    misses(&mut table, subject, trials);
-    let warm = warmed(subject);
-    hits(&mut table, warm, trials);
+    misses(&mut table, test_file, checks);
+    let warm = warmed(test_file);
+    hits(&mut table, warm, checks);
     let handle = warm.and_then(|file| {
         let handle = file
             .try_clone()
@@ -67,7 +67,7 @@ fn break_even(table: &CostTable, backend: Option<Backend>) -> BreakEven {
         Some(Backend::Threads) => table.median("handoff_worker_read_4k"),
         None => None,
     };
-    // Where NOWAIT reads are refused, the residency query takes the place of the try.
+    // If NOWAIT reads are refused, the residency query replaces the try.
     let trying = nowait
         .or(ask)
         .zip(handoff)
@@ -86,15 +86,15 @@ fn break_even(table: &CostTable, backend: Option<Backend>) -> BreakEven {
     }
 }
 
-const NO_FILE: &str = "there is no file for trials";
+const NO_FILE: &str = "there is no file for checks";
 
 /// Measures the rows of misses.
-fn misses(table: &mut CostTable, subject: &Subject, trials: &Trials) {
-    let cold = |what: &str, why| match subject.file() {
+fn misses(table: &mut CostTable, test_file: &TestFile, checks: &Checks) {
+    let cold = |what: &str, why| match test_file.file() {
         None => Err(NO_FILE),
         Some((_, false)) => Err("a user's file is not evicted"),
-        Some(_) if !trials.works("eviction") => Err("pages cannot be evicted here"),
-        Some(_) if !trials.works(what) => Err(why),
+        Some(_) if !checks.works("eviction") => Err("pages cannot be evicted here"),
+        Some(_) if !checks.works(what) => Err(why),
         Some((file, true)) => Ok(file),
     };
     if let Ok(file) = cold("eviction", "") {
@@ -125,8 +125,8 @@ const NO_MINCORE: &str = "mincore is not usable here";
 const NO_NOWAIT: &str = "NOWAIT reads are refused here";
 
 /// Returns the file, after reading its first page into the page cache.
-fn warmed(subject: &Subject) -> Result<&File, &'static str> {
-    let (file, _) = subject.file().ok_or(NO_FILE)?;
+fn warmed(test_file: &TestFile) -> Result<&File, &'static str> {
+    let (file, _) = test_file.file().ok_or(NO_FILE)?;
     match rustix::io::pread(file, &mut [0; LEN], 0) {
         Ok(LEN) => Ok(file),
         _ => Err("the file is shorter than 4 KiB or cannot be read"),
@@ -134,9 +134,9 @@ fn warmed(subject: &Subject) -> Result<&File, &'static str> {
 }
 
 /// Measures the rows of hits.
-fn hits(table: &mut CostTable, file: Result<&File, &'static str>, trials: &Trials) {
+fn hits(table: &mut CostTable, file: Result<&File, &'static str>, checks: &Checks) {
     let with = |what: &str, why| match file {
-        Ok(_) if !trials.works(what) => Err(why),
+        Ok(_) if !checks.works(what) => Err(why),
         other => other,
     };
     let stat = with("cachestat", NO_CACHESTAT);
@@ -345,7 +345,7 @@ fn nowait_misses(file: &File) -> Samples {
             samples.push(ns);
         }
         let _ = rustix::io::pread(file, &mut buf, offset);
-        if begun.elapsed() > 5 * PATIENCE || samples.len() == SAMPLES {
+        if begun.elapsed() > 5 * MAX_TIME || samples.len() == SAMPLES {
             break;
         }
     }
@@ -375,7 +375,7 @@ fn single(mut act: impl FnMut() -> bool) -> Samples {
         if i >= warmup {
             samples.push(ns);
         }
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > MAX_TIME {
             break;
         }
     }

@@ -7,7 +7,8 @@ use nowait::engine::{Availability, Backend, Feature, Features, Options, Polled};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::process::{Resource, getrlimit};
 
-use super::report::{Fact, Facts, Machine};
+use super::fact::{Fact, Facts};
+use super::report::Machine;
 
 /// The machine's properties. They are shown but not used for decisions.
 pub fn machine() -> Machine {

@@ -1,14 +1,13 @@
-//! The results, in types that are serialized to JSON. [`super::page`] formats them as text.
+//! The results, in types that are serialized to JSON. [`super::text`] formats them as text.
 
-use nowait::capability::Capability;
-use rustix::io::Errno;
 use serde::{Serialize, Serializer};
 
-use super::subject::{On, Subject};
-use super::trial::Trials;
+use super::checks::{Alignment, Checks, FalseEnds};
+use super::fact::Facts;
+use super::test_file::{Selected, TestFile};
 
 /// The version of the JSON format.
-const SHAPE: u32 = 1;
+const JSON_FORMAT: u32 = 1;
 /// The break-even hit rate of fincore() + pread() and preadv2(), from the kernel mailing list in 2015.
 pub const SEED_BREAK_EVEN: f64 = 0.3;
 
@@ -22,7 +21,7 @@ pub struct Report {
     pub filesystem: Filesystem,
     pub false_eof: FalseEnds,
     pub costs_ns: CostTable,
-    pub not_measured: Lacking,
+    pub not_measured: NotMeasured,
     pub break_even: Option<f64>,
     pub ask_first_break_even: Option<f64>,
     pub seed_break_even: f64,
@@ -42,110 +41,6 @@ pub struct Machine {
     pub io_uring_disabled: Option<u32>,
 }
 
-/// The result of one trial.
-#[derive(Serialize)]
-pub struct Fact {
-    #[serde(skip)]
-    pub key: String,
-    #[serde(skip)]
-    pub label: String,
-    /// True if it works; `None` if it was not tried.
-    pub ok: Option<bool>,
-    /// The reason, or an additional note if it works.
-    pub why: Option<String>,
-}
-
-impl Fact {
-    /// It works.
-    pub fn yes(key: impl Into<String>, label: impl Into<String>) -> Fact {
-        Fact {
-            key: key.into(),
-            label: label.into(),
-            ok: Some(true),
-            why: None,
-        }
-    }
-
-    /// It does not.
-    pub fn no(key: impl Into<String>, label: impl Into<String>, why: impl Into<String>) -> Fact {
-        Fact {
-            ok: Some(false),
-            why: Some(why.into()),
-            ..Fact::yes(key, label)
-        }
-    }
-
-    /// It was not tried.
-    pub fn untried(
-        key: impl Into<String>,
-        label: impl Into<String>,
-        why: impl Into<String>,
-    ) -> Fact {
-        Fact {
-            ok: None,
-            ..Fact::no(key, label, why)
-        }
-    }
-
-    /// It failed with this errno.
-    pub fn refused(key: impl Into<String>, label: impl Into<String>, errno: i32) -> Fact {
-        let why = match Errno::from_raw_os_error(errno) {
-            Errno::NOSYS => "not in this kernel, or hidden by a sandbox (ENOSYS)".to_owned(),
-            Errno::PERM => "denied by the kernel, a sandbox or a sysctl (EPERM)".to_owned(),
-            Errno::ACCESS => "denied (EACCES)".to_owned(),
-            Errno::OPNOTSUPP => "refused by this filesystem or kernel (EOPNOTSUPP)".to_owned(),
-            Errno::INVAL => "not supported by this kernel or for this file (EINVAL)".to_owned(),
-            Errno::NOMEM => "not enough lockable memory: see RLIMIT_MEMLOCK (ENOMEM)".to_owned(),
-            _ => std::io::Error::from_raw_os_error(errno).to_string(),
-        };
-        Fact::no(key, label, why)
-    }
-
-    /// The result of a system call.
-    pub fn tried<T>(key: &str, label: &str, tried: Result<T, Errno>) -> Fact {
-        match tried {
-            Ok(_) => Fact::yes(key, label),
-            Err(errno) => Fact::refused(key, label, errno.raw_os_error()),
-        }
-    }
-
-    /// A capability that the library has found.
-    pub fn capability(key: &str, label: &str, capability: Capability) -> Fact {
-        match capability {
-            Capability::Yes => Fact::yes(key, label),
-            Capability::No(errno) => Fact::refused(key, label, errno),
-        }
-    }
-
-    /// Adds a note if it works.
-    pub fn noting(self, remark: impl Into<String>) -> Fact {
-        match self.ok {
-            Some(true) => Fact {
-                why: Some(remark.into()),
-                ..self
-            },
-            _ => self,
-        }
-    }
-}
-
-/// Facts in the order in which they are shown. In JSON they are an object with their keys.
-#[derive(Default)]
-pub struct Facts(pub Vec<Fact>);
-
-impl Facts {
-    /// The fact with this key.
-    pub fn get(&self, key: &str) -> Option<&Fact> {
-        self.0.iter().find(|fact| fact.key == key)
-    }
-}
-
-impl Serialize for Facts {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(self.0.iter().map(|fact| (&fact.key, fact)))
-    }
-}
-
 /// The filesystem of the path.
 #[derive(Serialize)]
 pub struct Filesystem {
@@ -157,32 +52,6 @@ pub struct Filesystem {
     pub direct_alignment: Option<Alignment>,
     #[serde(flatten)]
     pub facts: Facts,
-}
-
-/// The alignment in bytes that O_DIRECT requires for memory and offsets.
-#[derive(Serialize)]
-pub struct Alignment {
-    pub memory: u32,
-    pub offset: u32,
-}
-
-/// The NOWAIT reads that returned 0 before the end of the file.
-#[derive(Default, Serialize)]
-pub struct FalseEnds {
-    /// The number of reads that were misses.
-    pub tested: Option<u64>,
-    pub false_ends: Option<u64>,
-    pub why: Option<String>,
-}
-
-impl FalseEnds {
-    /// It could not be tested.
-    pub fn untested(why: &str) -> FalseEnds {
-        FalseEnds {
-            why: Some(why.into()),
-            ..FalseEnds::default()
-        }
-    }
 }
 
 /// The cost of one call in nanoseconds.
@@ -250,9 +119,9 @@ impl CostTable {
         Some(row.spread.as_ref().ok()?.median)
     }
 
-    fn lacking(&self) -> Lacking {
+    fn lacking(&self) -> NotMeasured {
         let rows = self.rows.iter();
-        Lacking(
+        NotMeasured(
             rows.filter_map(|row| Some((row.key, row.label, row.spread.err()?)))
                 .collect(),
         )
@@ -267,9 +136,9 @@ impl Serialize for CostTable {
 }
 
 /// The key, label and reason of each row that was not measured.
-pub struct Lacking(pub Vec<(&'static str, &'static str, &'static str)>);
+pub struct NotMeasured(pub Vec<(&'static str, &'static str, &'static str)>);
 
-impl Serialize for Lacking {
+impl Serialize for NotMeasured {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_map(self.0.iter().map(|(key, _, why)| (key, why)))
     }
@@ -298,28 +167,30 @@ impl Report {
     pub fn new(
         machine: Machine,
         kernel: Facts,
-        subject: &Subject,
-        trials: Trials,
+        test_file: &TestFile,
+        checks: Checks,
         (costs, break_even): (CostTable, BreakEven),
         backend: Backend,
         plan: Plans,
     ) -> Report {
-        let known = subject.filesystem();
-        let (tried_on, why) = match &subject.on {
-            On::Temporary(_, dir) => (Some(format!("a temporary file in {}", dir.display())), None),
-            On::Itself(why) => (
+        let known = test_file.filesystem();
+        let (tried_on, why) = match &test_file.selected {
+            Selected::Temporary(_, dir) => {
+                (Some(format!("a temporary file in {}", dir.display())), None)
+            }
+            Selected::Given(why) => (
                 Some("the file itself, read-only".to_owned()),
                 Some(why.clone()),
             ),
-            On::Nothing(why) => (None, Some(why.clone())),
+            Selected::None(why) => (None, Some(why.clone())),
         };
         Report {
-            doctor: SHAPE,
+            doctor: JSON_FORMAT,
             version: env!("CARGO_PKG_VERSION"),
             machine,
             kernel,
             filesystem: Filesystem {
-                path: subject.path.display().to_string(),
+                path: test_file.path.display().to_string(),
                 name: known.and_then(|fs| fs.name()),
                 device: known.map(|fs| {
                     let dev = fs.device();
@@ -327,10 +198,10 @@ impl Report {
                 }),
                 tried_on,
                 why,
-                direct_alignment: trials.direct,
-                facts: trials.facts,
+                direct_alignment: checks.direct,
+                facts: checks.facts,
             },
-            false_eof: trials.false_ends,
+            false_eof: checks.false_ends,
             not_measured: costs.lacking(),
             break_even: break_even.trying,
             ask_first_break_even: break_even.asking,

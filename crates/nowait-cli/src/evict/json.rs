@@ -3,9 +3,9 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::holders::Holder;
+use super::processes::MappingProcess;
 use super::reason::Row;
-use super::report::Totals;
+use super::totals::Totals;
 use crate::name::Name;
 use crate::unknown::Why as Unknown;
 
@@ -26,7 +26,7 @@ pub struct Entry<'a> {
 struct Why<'a> {
     reason: &'static str,
     bytes: u64,
-    by: &'a [Holder],
+    by: &'a [MappingProcess],
 }
 
 impl<'a> Entry<'a> {
@@ -63,13 +63,13 @@ pub struct Sum {
     stayed_files: u64,
     stayed: Map<String, Value>,
     unknown: Vec<Unknown>,
-    unseen_processes: Option<u64>,
+    unreadable_processes: Option<u64>,
     failed: u64,
 }
 
 impl Sum {
     /// The totals, the number of processes whose maps may not be read, and the number of failures.
-    pub fn of(totals: &Totals, unseen: Option<u64>, failed: u64) -> Sum {
+    pub fn of(totals: &Totals, unreadable: Option<u64>, failed: u64) -> Sum {
         let stayed = totals.by_reason.iter();
         Sum {
             files: totals.files,
@@ -81,7 +81,7 @@ impl Sum {
                 .map(|(kind, &bytes)| (kind.word().to_owned(), bytes.into()))
                 .collect(),
             unknown: totals.unknown.why(),
-            unseen_processes: unseen,
+            unreadable_processes: unreadable,
             failed,
         }
     }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use nowait::residency::{Answer, Reason};
 
-use super::act::Done;
-use super::holders::{Holder, Holders};
+use super::eviction::Outcome;
+use super::processes::{MappingProcess, MappingProcesses};
 
 /// One shown file.
 pub struct Row {
@@ -29,7 +29,7 @@ pub struct Why {
     pub kind: Kind,
     pub bytes: u64,
     /// The processes that map the file, if that is the reason.
-    pub by: Vec<Holder>,
+    pub by: Vec<MappingProcess>,
 }
 
 /// A reason why pages stayed.
@@ -75,7 +75,12 @@ impl Kind {
 
 impl Row {
     /// The row for a file. In a dry run it predicts what would stay.
-    pub fn new(path: PathBuf, done: &Done, dry_run: bool, holders: &mut Holders) -> Row {
+    pub fn new(
+        path: PathBuf,
+        done: &Outcome,
+        dry_run: bool,
+        processes: &mut MappingProcesses,
+    ) -> Row {
         let size = done.stat.st_size as u64;
         let (before, after) = match (done.before, done.after) {
             (Answer::Known { value: before, .. }, Answer::Known { value: after, .. }) => {
@@ -97,9 +102,9 @@ impl Row {
                 why.push(Why { kind, bytes, by });
             }
         };
-        let mut whom = |pages| match pages {
+        let mut mapped_by = |pages| match pages {
             0 => Vec::new(),
-            _ => holders.of(&done.stat, &path),
+            _ => processes.of(&done.stat, &path),
         };
         match (after.dirty, after.writeback) {
             _ if done.in_memory => because(Kind::Memory, after.cached, Vec::new()),
@@ -107,15 +112,15 @@ impl Row {
                 because(Kind::Dirty, dirty, Vec::new());
                 because(Kind::Writeback, writeback, Vec::new());
                 let rest = after.cached.saturating_sub(dirty + writeback);
-                match whom(rest) {
-                    nobody if nobody.is_empty() && dry_run => {}
-                    nobody if nobody.is_empty() => because(Kind::Held, rest, nobody),
+                match mapped_by(rest) {
+                    none if none.is_empty() && dry_run => {}
+                    none if none.is_empty() => because(Kind::Held, rest, none),
                     by => because(Kind::Mapped, rest, by),
                 }
             }
-            _ => match whom(after.cached) {
-                nobody if nobody.is_empty() && dry_run => {}
-                nobody if nobody.is_empty() => because(Kind::Mixed, after.cached, nobody),
+            _ => match mapped_by(after.cached) {
+                none if none.is_empty() && dry_run => {}
+                none if none.is_empty() => because(Kind::Mixed, after.cached, none),
                 by => because(Kind::Mapped, after.cached, by),
             },
         }
@@ -134,7 +139,7 @@ impl Row {
     }
 
     /// Returns true if pages stayed or the residency is unknown.
-    pub fn is_news(&self) -> bool {
+    pub fn is_incomplete(&self) -> bool {
         self.counted.map_or(true, |counted| counted.stayed > 0)
     }
 }

@@ -1,45 +1,13 @@
 //! The output: text or a JSON object, printed file by file.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::json::{Entry, Sum};
 use super::reason::{Kind, Row, Why};
+use super::totals::Totals;
 use crate::name::{Shown, plural};
 use crate::output::Output;
 use crate::size::Size;
-use crate::unknown::Unknowns;
-
-/// The totals over all files. Sizes are in bytes.
-#[derive(Default)]
-pub struct Totals {
-    pub files: u64,
-    pub cached: u64,
-    pub evicted: u64,
-    pub stayed: u64,
-    pub stayed_files: u64,
-    pub by_reason: BTreeMap<Kind, u64>,
-    pub unknown: Unknowns,
-}
-
-impl Totals {
-    /// Adds a file.
-    pub fn add(&mut self, row: &Row) {
-        self.files += 1;
-        match row.counted {
-            Err(why) => self.unknown.add(why, row.size),
-            Ok(counted) => {
-                self.cached += counted.before;
-                self.evicted += counted.evicted;
-                self.stayed += counted.stayed;
-                self.stayed_files += u64::from(counted.stayed > 0);
-            }
-        }
-        for why in &row.why {
-            *self.by_reason.entry(why.kind).or_default() += why.bytes;
-        }
-    }
-}
 
 /// A report whose beginning is printed.
 pub struct Report {
@@ -95,21 +63,21 @@ impl Report {
     fn why(&mut self, why: &Why) -> io::Result<()> {
         let (bytes, text) = (Size(why.bytes).to_string(), why.kind.text());
         write!(self.out, "{bytes:>10} {text}")?;
-        for (i, holder) in why.by.iter().enumerate() {
+        for (i, process) in why.by.iter().enumerate() {
             let comma = if i > 0 { "," } else { "" };
-            let locked = if holder.locked { ", locked" } else { "" };
+            let locked = if process.locked { ", locked" } else { "" };
             // A process's name may contain any bytes.
-            let command = Shown(holder.command.as_ref());
-            write!(self.out, "{comma} {command} ({}{locked})", holder.pid)?;
+            let command = Shown(process.command.as_ref());
+            write!(self.out, "{comma} {command} ({}{locked})", process.pid)?;
         }
         writeln!(self.out)
     }
 
     /// Prints the total, and what is unknown.
-    pub fn end(mut self, totals: &Totals, unseen: Option<u64>, failed: u64) -> io::Result<()> {
+    pub fn end(mut self, totals: &Totals, unreadable: Option<u64>, failed: u64) -> io::Result<()> {
         if self.json {
             write!(self.out, "\n], \"total\": ")?;
-            serde_json::to_writer(&mut self.out, &Sum::of(totals, unseen, failed))?;
+            serde_json::to_writer(&mut self.out, &Sum::of(totals, unreadable, failed))?;
             writeln!(self.out, "}}")?;
             return self.out.flush();
         }
@@ -133,10 +101,10 @@ impl Report {
             let (files, size) = (plural(unknown.files, "file"), Size(unknown.size));
             writeln!(self.out, "unknown: {files} ({size}): {}", unknown.why)?;
         }
-        if let Some(unseen @ 1..) = unseen
+        if let Some(unreadable @ 1..) = unreadable
             && totals.by_reason.contains_key(&Kind::Held)
         {
-            let processes = plural(unseen, "process");
+            let processes = plural(unreadable, "process");
             writeln!(
                 self.out,
                 "not examined: the maps of {processes}, which may map held pages"

@@ -4,7 +4,7 @@ use nowait::residency::Answer;
 use serde::Serialize;
 use serde::ser::Serializer;
 
-use super::row::{Picture, Row, bytes};
+use super::row::{CachedRanges, Row, bytes};
 use super::totals::Totals;
 use crate::name::Name;
 use crate::unknown::Why;
@@ -20,45 +20,45 @@ pub struct Entry<'a> {
     cached_bytes: Option<u64>,
     dirty_bytes: Option<u64>,
     writeback_bytes: Option<u64>,
-    unasked_pages: Option<u64>,
+    unqueried_pages: Option<u64>,
     source: Option<String>,
     unknown: Option<String>,
     counted: bool,
     #[serde(
-        skip_serializing_if = "Picture::has_no_ranges",
+        skip_serializing_if = "CachedRanges::has_no_ranges",
         serialize_with = "ranges"
     )]
-    cached_ranges: &'a Picture,
+    cached_ranges: &'a CachedRanges,
 }
 
 impl<'a> Entry<'a> {
     /// The entry for this file.
     pub fn of(row: &'a Row) -> Entry<'a> {
-        let looked = &row.looked;
-        let (known, source, unknown) = match looked.answer {
+        let examined = &row.examined;
+        let (known, source, unknown) = match examined.answer {
             Answer::Known { value, source } => (Some(value), Some(source.to_string()), None),
             Answer::Unknown(why) => (None, None, Some(why.to_string())),
         };
         Entry {
             name: Name::of(&row.path),
-            size: looked.size(),
+            size: examined.size(),
             pages: known.map(|known| known.pages),
             cached_pages: known.map(|known| known.cached),
             cached_bytes: known.map(|known| bytes(known.cached)),
             dirty_bytes: known.and_then(|known| known.dirty).map(bytes),
             writeback_bytes: known.and_then(|known| known.writeback).map(bytes),
-            unasked_pages: known.map(|known| known.unasked),
+            unqueried_pages: known.map(|known| known.unasked),
             source,
             unknown,
             counted: row.counted,
-            cached_ranges: &looked.picture,
+            cached_ranges: &examined.ranges,
         }
     }
 }
 
 /// Serializes ranges one by one, because a file can have a million of them.
-fn ranges<S: Serializer>(picture: &Picture, to: S) -> Result<S::Ok, S::Error> {
-    let ranges = picture.ranges().into_iter().flatten();
+fn ranges<S: Serializer>(ranges: &CachedRanges, to: S) -> Result<S::Ok, S::Error> {
+    let ranges = ranges.ranges().into_iter().flatten();
     to.collect_seq(ranges.map(|range| [range.start, range.end]))
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use nowait::residency::Answer;
 
-use super::row::{Looked, bytes};
+use super::row::{Examined, bytes};
 use super::totals::Totals;
 use crate::size::Size;
 
@@ -36,9 +36,9 @@ impl Line {
     }
 
     /// The line for one file.
-    pub fn of(looked: &Looked) -> Line {
-        let size = Size(looked.size()).to_string();
-        let Answer::Known { value, source } = looked.answer else {
+    pub fn of(examined: &Examined) -> Line {
+        let size = Size(examined.size()).to_string();
+        let Answer::Known { value, source } = examined.answer else {
             let unknown = || UNKNOWN.to_owned();
             return Line {
                 size,
@@ -118,7 +118,7 @@ mod tests {
     use super::share;
 
     #[test]
-    fn all_and_none_are_said_of_nothing_else() {
+    fn only_exact_shares_are_100_or_0_percent() {
         for (cached, pages, said) in [
             (0, 0, "-"),
             (0, 1, "0%"),

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::json::{Entry, Sum};
 use super::line::Line;
-use super::row::{Picture, Row, bytes};
+use super::row::{CachedRanges, Row, bytes};
 use super::totals::Totals;
 use crate::name::{Shown, plural};
 use crate::output::Output;
@@ -38,8 +38,8 @@ impl Report {
             serde_json::to_writer(&mut self.out, &Entry::of(row))?;
         } else {
             self.heading()?;
-            writeln!(self.out, "{} {}", Line::of(&row.looked), Shown(&row.path))?;
-            if let Picture::Strip(strip) = &row.looked.picture {
+            writeln!(self.out, "{} {}", Line::of(&row.examined), Shown(&row.path))?;
+            if let CachedRanges::Strip(strip) = &row.examined.ranges {
                 writeln!(self.out, "{strip}")?;
             }
         }

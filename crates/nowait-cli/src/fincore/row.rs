@@ -7,40 +7,40 @@ use nowait::residency::{Answer, PageMap, Probe, Residency};
 use rustix::fs::Stat;
 
 use super::strip;
+use crate::paths::{FileRef, OpenError};
 use crate::terminal::Terminal;
-use crate::tree::{Found, Unopened};
 
 /// One shown file.
 pub struct Row {
     pub path: PathBuf,
     /// False if the file was already counted under another name.
     pub counted: bool,
-    pub looked: Looked,
+    pub examined: Examined,
 }
 
 /// The result of querying one file.
-pub struct Looked {
+pub struct Examined {
     pub stat: Stat,
     pub answer: Answer<Residency>,
-    pub picture: Picture,
+    pub ranges: CachedRanges,
 }
 
 /// The form in which cached ranges are shown.
 #[derive(Clone, Copy)]
-pub enum Drawing {
+pub enum RangeFormat {
     None,
     Strip(Terminal),
     Ranges,
 }
 
 /// The cached ranges of a file, as they are shown.
-pub enum Picture {
+pub enum CachedRanges {
     None,
     Strip(String),
     Ranges(PageMap),
 }
 
-impl Looked {
+impl Examined {
     /// The file's length in bytes.
     pub fn size(&self) -> u64 {
         self.stat.st_size as u64
@@ -52,38 +52,40 @@ impl Looked {
     }
 }
 
-impl Picture {
+impl CachedRanges {
     /// Returns true if there are no ranges to show.
     pub fn has_no_ranges(&self) -> bool {
-        !matches!(self, Picture::Ranges(_))
+        !matches!(self, CachedRanges::Ranges(_))
     }
 
     /// The cached byte ranges, if they were requested and are known.
     pub fn ranges(&self) -> Option<impl Iterator<Item = Range<u64>> + '_> {
         match self {
-            Picture::Ranges(map) => Some(map.resident()),
-            Picture::None | Picture::Strip(_) => None,
+            CachedRanges::Ranges(map) => Some(map.resident()),
+            CachedRanges::None | CachedRanges::Strip(_) => None,
         }
     }
 }
 
 /// Opens a file and queries the residency of all its pages.
-pub fn look(found: &Found, drawing: Drawing) -> Result<Looked, Unopened> {
+pub fn examine(found: &FileRef, format: RangeFormat) -> Result<Examined, OpenError> {
     let (file, stat) = found.open()?;
     let probe = Probe::new(&file)?;
     let answer = probe.residency(0..u64::MAX)?;
     let map = || probe.page_map(0..u64::MAX);
-    let picture = match drawing {
-        Drawing::None => Picture::None,
-        Drawing::Strip(terminal) => map()?.known().map_or(Picture::None, |map| {
-            Picture::Strip(strip::draw(&map, terminal))
+    let ranges = match format {
+        RangeFormat::None => CachedRanges::None,
+        RangeFormat::Strip(terminal) => map()?.known().map_or(CachedRanges::None, |map| {
+            CachedRanges::Strip(strip::draw(&map, terminal))
         }),
-        Drawing::Ranges => map()?.known().map_or(Picture::None, Picture::Ranges),
+        RangeFormat::Ranges => map()?
+            .known()
+            .map_or(CachedRanges::None, CachedRanges::Ranges),
     };
-    Ok(Looked {
+    Ok(Examined {
         stat,
         answer,
-        picture,
+        ranges,
     })
 }
 

@@ -7,15 +7,15 @@ use super::row::Row;
 
 /// The rows with the most cached memory, at most `most` of them.
 pub struct Top {
-    most: usize,
+    max: usize,
     heap: BinaryHeap<Reverse<Ranked>>,
 }
 
 impl Top {
     /// An empty selection of at most `most` rows.
-    pub fn new(most: usize) -> Top {
+    pub fn new(max: usize) -> Top {
         Top {
-            most,
+            max,
             heap: BinaryHeap::new(),
         }
     }
@@ -24,10 +24,10 @@ impl Top {
     /// cached memory, are never kept.
     pub fn consider(&mut self, row: Row) {
         let row = Ranked(row);
-        if !row.0.counted || row.0.looked.cached_bytes() == 0 {
+        if !row.0.counted || row.0.examined.cached_bytes() == 0 {
             return;
         }
-        if self.heap.len() < self.most {
+        if self.heap.len() < self.max {
             self.heap.push(Reverse(row));
         } else if let Some(mut least) = self.heap.peek_mut()
             && row > least.0
@@ -50,7 +50,7 @@ struct Ranked(Row);
 impl Ord for Ranked {
     fn cmp(&self, other: &Ranked) -> Ordering {
         let (a, b) = (&self.0, &other.0);
-        let by_memory = a.looked.cached_bytes().cmp(&b.looked.cached_bytes());
+        let by_memory = a.examined.cached_bytes().cmp(&b.examined.cached_bytes());
         by_memory.then_with(|| b.path.cmp(&a.path))
     }
 }

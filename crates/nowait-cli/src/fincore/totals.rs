@@ -29,10 +29,10 @@ impl Totals {
             self.other_names += 1;
             return;
         }
-        let size = row.looked.size();
+        let size = row.examined.size();
         self.files += 1;
         self.size += size;
-        match row.looked.answer {
+        match row.examined.answer {
             Answer::Known { value, .. } => {
                 self.pages += value.pages;
                 self.cached += value.cached;

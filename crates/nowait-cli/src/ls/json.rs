@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::owner::Owners;
 use super::row::{Row, Xattr};
-use crate::name::{Name, told};
+use crate::name::{Name, text_and_hex};
 
 /// One name.
 #[derive(Serialize)]
@@ -49,8 +49,8 @@ struct Attribute<'a> {
 
 impl<'a> Attribute<'a> {
     fn of(xattr: &Xattr<'a>) -> Attribute<'a> {
-        let (name, name_hex) = told(xattr.name);
-        let value = xattr.value.map(told);
+        let (name, name_hex) = text_and_hex(xattr.name);
+        let value = xattr.value.map(text_and_hex);
         let (value, value_hex) = value.map_or((None, None), |(text, hex)| (Some(text), hex));
         Attribute {
             name,
@@ -71,7 +71,7 @@ impl<'a> Entry<'a> {
     ) -> Entry<'a> {
         let stat = row.stat;
         let Owners { users, groups } = owners;
-        let target = target.map(|target| told(target.as_os_str().as_bytes()));
+        let target = target.map(|target| text_and_hex(target.as_os_str().as_bytes()));
         let (target, target_hex) = target.map_or((None, None), |(text, hex)| (Some(text), hex));
         Entry {
             name: Name::of(path),

@@ -15,10 +15,10 @@ use super::json::Entry;
 use super::long::{Cells, Widths};
 use super::owner::Owners;
 use super::row::{Row, Xattr};
+use crate::messages::Messages;
 use crate::name::Shown;
 use crate::output::Output;
 use crate::problem::Problem;
-use crate::remark::Remarks;
 use crate::terminal::Terminal;
 
 /// How names are shown.
@@ -105,23 +105,23 @@ impl Report {
     }
 
     /// More entries of one directory.
-    pub fn show(&mut self, rows: &[Row<'_>], remarks: &Remarks) -> Result<(), Problem> {
+    pub fn show(&mut self, rows: &[Row<'_>], messages: &Messages) -> Result<(), Problem> {
         self.entries += rows.len() as u64;
         self.begun |= !rows.is_empty();
         let mut said = Vec::new();
         match self.form {
             Form::Grid => self.grid(rows, &mut said),
             Form::Lines => self.lines(rows, &mut said),
-            Form::Long => self.long(rows, remarks, &mut said),
+            Form::Long => self.long(rows, messages, &mut said),
             Form::Null => {
                 for row in rows {
                     said.extend_from_slice(row.path().as_os_str().as_bytes());
                     said.push(0);
                 }
             }
-            Form::Json => self.json(rows, remarks, &mut said)?,
+            Form::Json => self.json(rows, messages, &mut said)?,
         }
-        remarks.aside(|| self.out.write_all(&said))?;
+        messages.without_progress(|| self.out.write_all(&said))?;
         Ok(())
     }
 
@@ -155,7 +155,7 @@ impl Report {
         }
     }
 
-    fn long(&mut self, rows: &[Row<'_>], remarks: &Remarks, said: &mut Vec<u8>) {
+    fn long(&mut self, rows: &[Row<'_>], messages: &Messages, said: &mut Vec<u8>) {
         let cells = rows
             .iter()
             .map(|row| Cells::of(row.kind, row.stat, &mut self.owners));
@@ -167,7 +167,7 @@ impl Report {
             self.widths.write(cells, &mut line);
             said.extend_from_slice(line.as_bytes());
             self.coloured(row, &self.name(row), said);
-            if let Some(target) = row.target(remarks) {
+            if let Some(target) = row.target(messages) {
                 line.clear();
                 // Writing to a string can't fail.
                 let _ = write!(line, " -> {}", Shown(&target));
@@ -181,7 +181,7 @@ impl Report {
     fn json(
         &mut self,
         rows: &[Row<'_>],
-        remarks: &Remarks,
+        messages: &Messages,
         said: &mut Vec<u8>,
     ) -> Result<(), Problem> {
         let first = self.entries - rows.len() as u64;
@@ -189,7 +189,7 @@ impl Report {
             let comma = if first + at as u64 > 0 { "," } else { "" };
             said.extend_from_slice(comma.as_bytes());
             said.extend_from_slice(b"\n  ");
-            let (path, target) = (row.path(), row.target(remarks));
+            let (path, target) = (row.path(), row.target(messages));
             let entry = Entry::of(row, &path, target.as_deref(), &mut self.owners);
             serde_json::to_writer(&mut *said, &entry)
                 .map_err(|e| Problem::of("cannot write JSON", e))?;

@@ -12,7 +12,7 @@ use nowait::scan::{DirEntry, Xattrs};
 use rustix::fs::{CWD, getxattr, lgetxattr, listxattr, llistxattr};
 use rustix::io::Errno;
 
-use crate::remark::Remarks;
+use crate::messages::Messages;
 
 /// A name and what is known of the file behind it.
 pub struct Row<'a> {
@@ -36,10 +36,10 @@ pub struct Xattr<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Of an entry; `None` if it has gone meanwhile. Remarks on what could not be had.
-    pub fn new(directory: &'a Path, entry: &'a DirEntry, remarks: &Remarks) -> Option<Row<'a>> {
+    /// Of an entry; `None` if it has gone meanwhile. Messages on what could not be had.
+    pub fn new(directory: &'a Path, entry: &'a DirEntry, messages: &Messages) -> Option<Row<'a>> {
         let gone = |error: &nowait::Error| {
-            remarks.error(directory, false, error);
+            messages.error(directory, false, error);
             error.errno() == Some(Errno::NOENT.raw_os_error())
         };
         let stat = match entry.metadata() {
@@ -85,7 +85,7 @@ impl<'a> Row<'a> {
     }
 
     /// What a link leads to; `None` if it is none, or can't be read.
-    pub fn target(&self, remarks: &Remarks) -> Option<PathBuf> {
+    pub fn target(&self, messages: &Messages) -> Option<PathBuf> {
         if self.kind != FileType::Symlink {
             return None;
         }
@@ -93,7 +93,7 @@ impl<'a> Row<'a> {
         match std::fs::read_link(&path) {
             Ok(target) => Some(target),
             Err(why) => {
-                remarks.failure(&path, format_args!("cannot read where it leads: {why}"));
+                messages.failure(&path, format_args!("cannot read where it leads: {why}"));
                 None
             }
         }

@@ -11,17 +11,17 @@ use nowait::StatxMask;
 use nowait::scan::Xattrs;
 use serde::Serialize;
 
+use crate::messages::Messages;
 use crate::name::plural;
 use crate::output::Output;
+use crate::paths::{Given, Paths};
 use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;
-use crate::remark::Remarks;
 use crate::stop::Stop;
 use crate::terminal::Terminal;
-use crate::tree::{Named, Paths};
 
 /// The JSON format, for `--help`.
-pub const SHAPE: &str = "\
+pub const JSON_FORMAT: &str = "\
 {\"warm\": 1, \"version\", \"metadata\": true, \"interrupted\", \"inodes\", \"directories\", \"xattrs\", \"failed\", \"seconds\"}";
 
 /// The summary of a run.
@@ -58,13 +58,13 @@ pub fn warm(paths: &Paths, xattrs: bool, json: bool) -> Result<ExitCode, Problem
         directories: 0,
         attributes: 0,
     };
-    let remarks = Remarks::beside(&warmer.progress);
-    let end = paths.named(&remarks, |named| match named {
-        Named::File(found) => {
-            warmer.file(&found.path, &remarks);
+    let messages = Messages::beside(&warmer.progress);
+    let end = paths.given(&messages, |given| match given {
+        Given::File(found) => {
+            warmer.file(&found.path, &messages);
             if stop.asked() { Err(Stopped) } else { Ok(()) }
         }
-        Named::Directory(root) => warmer.tree(root, &remarks),
+        Given::Directory(root) => warmer.tree(root, &messages),
     });
     let summary = Summary {
         warm: 1,
@@ -74,14 +74,14 @@ pub fn warm(paths: &Paths, xattrs: bool, json: bool) -> Result<ExitCode, Problem
         inodes: warmer.inodes,
         directories: warmer.directories,
         xattrs: warmer.attributes,
-        failed: remarks.failures(),
+        failed: messages.failures(),
         seconds: begun.elapsed().as_secs_f64(),
     };
     drop(warmer);
     summary.print(json)?;
     Ok(match summary.interrupted {
         true => ExitCode::from(INTERRUPTED),
-        false => remarks.exit_code(),
+        false => messages.exit_code(),
     })
 }
 
@@ -97,18 +97,18 @@ struct Warmer<'a> {
 
 impl Warmer<'_> {
     /// Counts a given file, whose inode is already loaded, and loads its extended attributes if requested.
-    fn file(&mut self, path: &Path, remarks: &Remarks) {
+    fn file(&mut self, path: &Path, messages: &Messages) {
         self.inodes += 1;
         if self.xattrs == Xattrs::None {
             return;
         }
         match rustix::fs::listxattr(path, &mut [0u8; 0][..]) {
             Ok(_) | Err(rustix::io::Errno::OPNOTSUPP) => {}
-            Err(why) => remarks.failure(path, why),
+            Err(why) => messages.failure(path, why),
         }
     }
 
-    fn tree(&mut self, root: &Path, remarks: &Remarks) -> Result<(), Stopped> {
+    fn tree(&mut self, root: &Path, messages: &Messages) -> Result<(), Stopped> {
         // This thread must not wait for the device, so that it can handle a stop request.
         let options = self
             .paths
@@ -119,7 +119,7 @@ impl Warmer<'_> {
         let mut walk = match options.blocking_open(root) {
             Ok(walk) => walk,
             Err(error) => {
-                remarks.error(root, true, &error);
+                messages.error(root, true, &error);
                 return Ok(());
             }
         };
@@ -129,9 +129,9 @@ impl Warmer<'_> {
         stop.or_cancel(&walk.canceller(), || {
             while let Some(found) = walk.blocking_batch() {
                 match found {
-                    Ok(found) => self.found(&found, remarks),
+                    Ok(found) => self.found(&found, messages),
                     Err(error) if error.kind() == ErrorKind::Cancelled => break,
-                    Err(error) => remarks.error(root, false, &error),
+                    Err(error) => messages.error(root, false, &error),
                 }
                 self.directories = before + walk.stats().directories;
                 let listed = format!("in {} directories", self.directories);
@@ -142,17 +142,17 @@ impl Warmer<'_> {
         if stop.asked() { Err(Stopped) } else { Ok(()) }
     }
 
-    fn found(&mut self, found: &nowait::walk::Found, remarks: &Remarks) {
+    fn found(&mut self, found: &nowait::walk::Found, messages: &Messages) {
         let directory = found.place().path();
         for entry in found.batch().iter() {
             match entry.metadata() {
-                Some(Err(error)) => remarks.error(directory, false, &error),
+                Some(Err(error)) => messages.error(directory, false, &error),
                 _ => self.inodes += 1,
             }
             match entry.xattrs() {
                 Some(Ok(found)) => self.attributes += found.count() as u64,
                 Some(Err(error)) if error.kind() != ErrorKind::Unsupported => {
-                    remarks.error(directory, false, &error);
+                    messages.error(directory, false, &error);
                 }
                 _ => {}
             }

@@ -1,4 +1,4 @@
-//! The program as its users run it, and files whose pages in the cache are known by construction.
+//! Helpers that run the program, and files whose cached pages are known.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::ffi::OsStr;
@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nowait::residency::Probe;
@@ -20,10 +21,10 @@ use tempfile::TempDir;
 pub const PAGE: u64 = 4096;
 pub const MIB: u64 = 1 << 20;
 
-/// Longer than anything here takes; what takes longer hangs.
+/// The time after which a run is taken to hang.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A fresh `filesystem`; the test is skipped where it can't be had.
+/// Mounts a new filesystem. The test is skipped if that is not possible.
 #[macro_export]
 macro_rules! mounted {
     ($filesystem:expr) => {{
@@ -32,7 +33,7 @@ macro_rules! mounted {
     }};
 }
 
-/// The program with these words.
+/// The program with these arguments.
 pub fn nowait<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait"));
     command
@@ -43,7 +44,7 @@ pub fn nowait<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Command {
     command
 }
 
-/// What a run said.
+/// The output and the exit code of a run.
 pub struct Said {
     pub code: Option<i32>,
     pub out: Vec<u8>,
@@ -58,7 +59,7 @@ impl std::fmt::Debug for Said {
 }
 
 impl Said {
-    /// Of a program that somebody else ran to its end.
+    /// The output of a finished program.
     pub fn of(output: &Output) -> Said {
         Said {
             code: output.status.code(),
@@ -75,20 +76,20 @@ impl Said {
         serde_json::from_slice(&self.out).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
 
-    /// All of it was done, and nothing was remarked on.
+    /// Checks that the run succeeded without a message.
     pub fn done(self) -> Said {
         assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "{self:?}");
         self
     }
 
-    /// Some of it could not be done.
+    /// Checks that the exit code is 1.
     pub fn in_part(self) -> Said {
         assert_eq!(self.code, Some(1), "{self:?}");
         self
     }
 }
 
-/// Runs it to its end.
+/// Runs a program to its end.
 ///
 /// # Panics
 /// If it hangs.
@@ -96,7 +97,7 @@ pub fn run(command: &mut Command) -> Said {
     run_with(command, b"")
 }
 
-/// Runs it with this standard input.
+/// Runs a program with this standard input.
 pub fn run_with(command: &mut Command, input: &[u8]) -> Said {
     let (out, err) = (memory_file(), memory_file());
     let given = memory_file();
@@ -131,7 +132,7 @@ pub fn run_with(command: &mut Command, input: &[u8]) -> Said {
     }
 }
 
-/// Runs it on a terminal that is 40 columns wide.
+/// Runs a program on a terminal that is 40 columns wide.
 pub fn on_a_terminal(command: &mut Command) -> String {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
@@ -150,7 +151,7 @@ pub fn on_a_terminal(command: &mut Command) -> String {
     let mut child = command.stdout(slave).spawn().unwrap();
     *command = Command::new("true");
     let mut said = Vec::new();
-    // The end of a terminal nobody has open any more is EIO.
+    // A terminal whose other end is closed returns EIO.
     let _ = File::from(master).read_to_end(&mut said);
     assert!(child.wait().unwrap().success());
     String::from_utf8(said).unwrap().replace('\r', "")
@@ -161,7 +162,7 @@ fn memory_file() -> File {
     rustix::fs::memfd_create("said", flags).unwrap().into()
 }
 
-/// The file of the report with this path.
+/// The entry of a report with this path.
 pub fn file<'a>(report: &'a Value, path: &Path) -> &'a Value {
     let files = report["files"].as_array().unwrap();
     let named = |file: &&Value| file["path"] == path.to_str().unwrap();
@@ -171,7 +172,7 @@ pub fn file<'a>(report: &'a Value, path: &Path) -> &'a Value {
     file.unwrap_or_else(|| panic!("no {path:?}: {report}"))
 }
 
-/// A file on the device with none of it in the page cache.
+/// A file on the device without cached pages.
 pub fn cold(path: PathBuf, size: u64) -> PathBuf {
     let pattern: Vec<u8> = (0..size).map(|at| (at ^ (at >> 12)) as u8).collect();
     fs::write(&path, pattern).unwrap();
@@ -183,7 +184,7 @@ pub fn evict(path: &Path) {
     slowdisk::evict(&File::open(path).unwrap()).unwrap();
 }
 
-/// Brings the pages of a byte range into the page cache, and no others.
+/// Reads the pages of a byte range into the page cache, without readahead.
 pub fn touch(path: &Path, range: Range<u64>) {
     let file = File::open(path).unwrap();
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
@@ -191,11 +192,11 @@ pub fn touch(path: &Path, range: Range<u64>) {
     file.read_exact_at(&mut bytes, range.start).unwrap();
 }
 
-/// The byte ranges of a file that are in the page cache: from, and to where.
+/// The cached byte ranges of a file: start and end.
 ///
-/// Pages that the kernel has taken back by itself count too: some machines reclaim without a
-/// shortage (DAMON), and may take a page a millisecond after it was read. The kernel remembers such
-/// pages, as it does not those that were never read, or that somebody has evicted by advice.
+/// Pages that the kernel has reclaimed by itself are included. Some machines reclaim pages without a
+/// memory shortage (DAMON), even a millisecond after a read. cachestat(2) reports such pages as evicted. It
+/// does not report pages that were never read or that were evicted by fadvise.
 pub fn cached(path: &Path) -> Vec<(u64, u64)> {
     let file = File::open(path).unwrap();
     let probe = Probe::new(&file).unwrap();
@@ -209,32 +210,32 @@ pub fn cached(path: &Path) -> Vec<(u64, u64)> {
         if run.resident {
             add(run.range);
         } else {
-            taken_back(&probe, run.range, &mut add);
+            reclaimed(&probe, run.range, &mut add);
         }
     }
     ranges
 }
 
-/// Tells of the pages of a range that were cached, and that the kernel has taken back.
-fn taken_back(probe: &Probe<'_>, range: Range<u64>, tell: &mut impl FnMut(Range<u64>)) {
+/// Calls `add` with the parts of a range that the kernel has reclaimed.
+fn reclaimed(probe: &Probe<'_>, range: Range<u64>, add: &mut impl FnMut(Range<u64>)) {
     let sum = probe.residency(range.clone()).unwrap().known();
     let evicted = sum.expect("known").evicted.unwrap_or(0);
     let pages = (range.end - range.start).div_ceil(PAGE);
     if evicted >= pages {
-        tell(range);
+        add(range);
     } else if evicted > 0 {
         let middle = range.start + pages / 2 * PAGE;
-        taken_back(probe, range.start..middle, tell);
-        taken_back(probe, middle..range.end, tell);
+        reclaimed(probe, range.start..middle, add);
+        reclaimed(probe, middle..range.end, add);
     }
 }
 
-/// How many bytes those are.
+/// The number of cached bytes of a file.
 pub fn cached_bytes(path: &Path) -> u64 {
     cached(path).iter().map(|(from, to)| to - from).sum()
 }
 
-/// A path as a word of a command line.
+/// A path as an argument.
 pub fn word(path: &Path) -> &str {
     path.to_str().unwrap()
 }
@@ -250,7 +251,7 @@ pub fn overlay_with(name: &str, size: u64) -> (TestMount, PathBuf) {
     (overlay, path)
 }
 
-/// The program as a user who owns nothing; the copy that is run lies in the directory.
+/// The program as a user who owns no files. A copy of the program in the directory is run.
 pub fn as_nobody<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> (Command, TempDir) {
     const NOBODY: u32 = 65534;
     let dir = open_directory();
@@ -261,26 +262,66 @@ pub fn as_nobody<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> (Comman
     (command, dir)
 }
 
-/// A directory that everybody may look into.
+/// A directory that every user may read.
 pub fn open_directory() -> TempDir {
     let dir = tempfile::tempdir_in("/tmp").unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     dir
 }
 
-/// A directory on a disk: the system's temporary one may lie in memory.
+/// A directory on a disk. The system's temporary directory may be on tmpfs.
 pub fn directory() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// A fifo.
+/// Makes a FIFO.
 pub fn fifo(path: PathBuf) -> PathBuf {
     let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
     rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
     path
 }
 
-/// With at most so many descriptors.
+/// Waits until `holds` returns true.
+///
+/// # Panics
+/// After a minute.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < LONG, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs `act` while another thread makes and removes files and directories in `dir`.
+pub fn while_files_change<T>(dir: &Path, act: impl FnOnce() -> T) -> T {
+    struct SetOnDrop<'a>(&'a AtomicBool);
+    impl Drop for SetOnDrop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // The other thread ends also if `act` panics.
+        let _end = SetOnDrop(&over);
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                for i in 0..200 {
+                    let sub = dir.join(format!("{}", i % 10));
+                    let _ = fs::create_dir(&sub);
+                    let _ = fs::write(sub.join(format!("{i}")), "x");
+                }
+                for i in 0..10 {
+                    let _ = fs::remove_dir_all(dir.join(format!("{i}")));
+                }
+            }
+        });
+        act()
+    })
+}
+
+/// Limits the number of descriptors.
 pub fn limited(command: &mut Command, most: u64) -> &mut Command {
     let program = command.get_program().to_owned();
     let words: Vec<_> = command.get_args().map(OsStr::to_owned).collect();
@@ -291,7 +332,7 @@ pub fn limited(command: &mut Command, most: u64) -> &mut Command {
         .args(words)
 }
 
-/// A directory that is also elsewhere, until this goes.
+/// A bind mount of a directory. Dropping it unmounts it.
 pub struct Bound<'a>(&'a Path);
 
 impl<'a> Bound<'a> {

@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_aligned_and_nobody_elses() {
+    fn buffers_are_aligned_and_distinct() {
         let pool = BufferPool::new(3, 5000).unwrap();
         let mut all: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
         assert_eq!(all.len(), 3);

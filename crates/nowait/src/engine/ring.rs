@@ -243,6 +243,17 @@ impl Ring {
         self.slots.len() - self.free.len()
     }
 
+    /// The number of operations whose completions the kernel owes. A member of a chain that the kernel
+    /// has cut off is not among them: it waits in the ring, and is submitted again later. A wait for
+    /// more completions than these would never end.
+    pub(super) fn at_kernel(&self) -> usize {
+        let waiting = self
+            .chains
+            .values()
+            .map(|chain| chain.members.len() - chain.out);
+        self.held() - waiting.sum::<usize>()
+    }
+
     /// Returns true if entries of operations wait for a flush. `wait` does not submit them.
     pub(crate) fn has_unflushed(&self) -> bool {
         self.queued
@@ -379,7 +390,7 @@ impl Ring {
         }
         self.registered.refresh(&self.ring);
         let entries = self.ring.submission().len();
-        let want = want.min(self.held());
+        let want = want.min(self.at_kernel());
         let entered = self.call(to_u32(entries), to_u32(want), EnterFlags::GETEVENTS, None);
         if entered == Ok(entries) {
             self.queued = false;

@@ -6,9 +6,10 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
 
 use crate::filesystem::Filesystem;
+use crate::metadata::Metadata;
 
-/// Opens a file for reading in the calling thread, if that does not block. Returns `None` if it might block
-/// or has failed: then the engine opens the file and returns the error.
+/// Opens a file for reading in the calling thread, if that does not block, and asks for its basic metadata.
+/// Returns `None` if it might block or has failed: then the engine opens the file and returns the error.
 ///
 /// The kernel resolves the path from its caches or fails (`RESOLVE_CACHED`, openat2(2), Linux 5.12). That
 /// is not sufficient: opening a FIFO waits for its other end, and opening a device or a file on a network
@@ -16,7 +17,7 @@ use crate::filesystem::Filesystem;
 /// files on filesystems that are known not to wait is left to the engine. So are encrypted files and files
 /// with verity, whose keys and hashes must be read. O_NONBLOCK avoids waiting for a lease (fcntl(2)). A
 /// wait for a permission event (fanotify(7)) cannot be avoided.
-pub(crate) fn open_cached(path: &Path) -> Option<OwnedFd> {
+pub(crate) fn open_cached(path: &Path) -> Option<(OwnedFd, Metadata)> {
     let open = |flags| {
         let none = rustix::fs::Mode::empty();
         let flags = flags | OFlags::CLOEXEC;
@@ -25,10 +26,9 @@ pub(crate) fn open_cached(path: &Path) -> Option<OwnedFd> {
     let seen = open(OFlags::PATH)?;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(&seen, c"", flags, StatxFlags::TYPE).ok()?;
-    let is_regular = |mode| FileType::from_raw_mode(mode) == FileType::RegularFile;
     let slow = StatxAttributes::ENCRYPTED | StatxAttributes::VERITY;
     let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
-    if !is_regular(stat.stx_mode.into())
+    if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile
         || stat.stx_attributes.intersects(slow)
         || !Filesystem::opens_at_once(device)
     {
@@ -36,7 +36,8 @@ pub(crate) fn open_cached(path: &Path) -> Option<OwnedFd> {
     }
     let fd = open(OFlags::RDONLY | OFlags::NONBLOCK)?;
     // The path may refer to another file now. O_NONBLOCK is cleared, because rings honour it.
-    let same = is_regular(rustix::fs::fstat(&fd).ok()?.st_mode);
+    let metadata = rustix::fs::statx(&fd, c"", flags, StatxFlags::BASIC_STATS).ok()?;
+    let metadata = Metadata::new(metadata);
     let cleared = rustix::fs::fcntl_setfl(&fd, OFlags::empty()).is_ok();
-    (same && cleared).then_some(fd)
+    (metadata.is_file() && cleared).then_some((fd, metadata))
 }

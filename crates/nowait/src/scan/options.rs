@@ -7,7 +7,7 @@ use super::directory::{Directory, OpenDirectory};
 use super::metadata::{Questions, Xattrs};
 use super::order::{Order, StatOrder};
 use super::plan::{self, Insisted, Plan};
-use super::progress::{Progress, Wish};
+use super::progress::{Config, Progress};
 use crate::engine::Engine;
 use crate::metadata::StatxMask;
 use crate::task_group::{Job, TaskGroup};
@@ -28,7 +28,7 @@ use crate::task_group::{Job, TaskGroup};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    wish: Arc<Wish>,
+    config: Arc<Config>,
     insisted: Insisted,
     engine: Option<Engine>,
     caller: bool,
@@ -44,7 +44,7 @@ impl Options {
     /// Names only, unordered, a window of 65,536 entries and 32 MiB, on the process's engine.
     pub fn new() -> Options {
         Options {
-            wish: Arc::new(Wish {
+            config: Arc::new(Config {
                 questions: Questions {
                     fields: None,
                     follow: false,
@@ -63,42 +63,42 @@ impl Options {
         }
     }
 
-    pub(super) fn wish(&mut self) -> &mut Wish {
-        Arc::make_mut(&mut self.wish)
+    pub(super) fn config(&mut self) -> &mut Config {
+        Arc::make_mut(&mut self.config)
     }
 
     /// Asks for these fields of each entry: statx(2). Symbolic links are not followed.
     #[must_use]
     pub fn metadata(mut self, fields: StatxMask) -> Options {
-        self.wish().questions.fields = Some(fields);
+        self.config().questions.fields = Some(fields);
         self
     }
 
     /// Follows symbolic links: asks for the metadata of their targets.
     #[must_use]
     pub fn follow(mut self, yes: bool) -> Options {
-        self.wish().questions.follow = yes;
+        self.config().questions.follow = yes;
         self
     }
 
     /// Accepts the cached attributes of a network filesystem, however old they are (`AT_STATX_DONT_SYNC`).
     #[must_use]
     pub fn dont_sync(mut self, yes: bool) -> Options {
-        self.wish().questions.dont_sync = yes;
+        self.config().questions.dont_sync = yes;
         self
     }
 
     /// Reads extended attributes.
     #[must_use]
     pub fn xattrs(mut self, which: Xattrs) -> Options {
-        self.wish().questions.xattrs = which;
+        self.config().questions.xattrs = which;
         self
     }
 
     /// Sets the order of the entries.
     #[must_use]
     pub fn order(mut self, order: Order) -> Options {
-        self.wish().order = order;
+        self.config().order = order;
         self
     }
 
@@ -107,15 +107,15 @@ impl Options {
     /// one system call. A scan by name ignores the limits.
     #[must_use]
     pub fn window(mut self, entries: usize, bytes: usize) -> Options {
-        self.wish().entries = entries.max(1);
-        self.wish().bytes = bytes.max(1);
+        self.config().entries = entries.max(1);
+        self.config().bytes = bytes.max(1);
         self
     }
 
     /// Ends the scan after `entries` entries.
     #[must_use]
     pub fn at_most(mut self, entries: u64) -> Options {
-        self.wish().at_most = entries;
+        self.config().at_most = entries;
         self
     }
 
@@ -179,22 +179,22 @@ impl Options {
 
     /// The maximum number of entries that are listed and not yet returned.
     pub(crate) fn entries(&self) -> usize {
-        self.wish.entries
+        self.config.entries
     }
 
     /// Returns true if symbolic links are followed.
     pub(crate) fn follows(&self) -> bool {
-        self.wish.questions.follow
+        self.config.questions.follow
     }
 
     /// The decision how this directory is scanned.
     pub(crate) fn progress(&self, directory: &Arc<Directory>) -> Progress {
         let mut plan = plan::choose(directory.filesystem(), self.insisted);
-        if self.wish.order == Order::Inode {
+        if self.config.order == Order::Inode {
             plan.stat_order = StatOrder::Inode;
-        } else if self.wish.questions.is_none() {
+        } else if self.config.questions.is_none() {
             plan.stat_order = StatOrder::Listed;
         }
-        Progress::new(directory.clone(), self.wish.clone(), plan)
+        Progress::new(directory.clone(), self.config.clone(), plan)
     }
 }

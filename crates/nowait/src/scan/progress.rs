@@ -30,7 +30,7 @@ const SLOW_BATCH: usize = 32;
 
 /// The options of a scan.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct Config {
     pub(crate) questions: Questions,
     pub(crate) order: Order,
     /// The limits for entries and bytes that are listed and not yet returned.
@@ -67,7 +67,7 @@ pub(crate) struct Progress {
     /// `None` when no work remains for the directory.
     directory: Option<Arc<Directory>>,
     path: Option<Arc<Path>>,
-    wish: Arc<Wish>,
+    config: Arc<Config>,
     plan: Plan,
     listing: Listing,
     /// The number of workers that are listing.
@@ -120,7 +120,7 @@ pub(crate) struct Numbered {
 #[derive(Debug)]
 pub(crate) struct Piece {
     directory: Arc<Directory>,
-    wish: Arc<Wish>,
+    config: Arc<Config>,
     what: What,
 }
 
@@ -166,18 +166,18 @@ enum Outcome {
 }
 
 impl Progress {
-    pub(crate) fn new(directory: Arc<Directory>, wish: Arc<Wish>, plan: Plan) -> Progress {
-        let by_name = wish.order == Order::Name;
+    pub(crate) fn new(directory: Arc<Directory>, config: Arc<Config>, plan: Plan) -> Progress {
+        let by_name = config.order == Order::Name;
         let window = if by_name {
             usize::MAX
         } else {
-            wish.entries.min(wish.bytes / 64)
+            config.entries.min(config.bytes / 64)
         };
         Progress {
             listing: Listing::new(&directory, plan.parts, window),
             path: directory.path().cloned(),
             directory: Some(directory),
-            wish,
+            config,
             plan,
             listers: 0,
             gathered: Vec::new(),
@@ -267,7 +267,7 @@ impl Progress {
         };
         Some(Piece {
             directory,
-            wish: self.wish.clone(),
+            config: self.config.clone(),
             what,
         })
     }
@@ -319,8 +319,8 @@ impl Progress {
             return true;
         }
         let coming = (self.listers + 1) * self.listing.step();
-        let fits = self.entries + coming <= self.wish.entries
-            && self.bytes + coming * self.entry_bytes() <= self.wish.bytes;
+        let fits = self.entries + coming <= self.config.entries
+            && self.bytes + coming * self.entry_bytes() <= self.config.bytes;
         fits || (self.listers == 0 && self.entries == 0)
     }
 
@@ -330,7 +330,7 @@ impl Progress {
     }
 
     fn has_metadata(&self) -> bool {
-        self.wish.questions.fields.is_some()
+        self.config.questions.fields.is_some()
     }
 
     /// The number of entries that are sorted together: half a window, so that the other half can be listed
@@ -339,7 +339,7 @@ impl Progress {
         if self.whole.is_some() {
             usize::MAX
         } else {
-            (self.wish.entries / 2).max(1)
+            (self.config.entries / 2).max(1)
         }
     }
 
@@ -370,7 +370,7 @@ impl Progress {
     pub(crate) fn carry_out(piece: Piece, until: Option<Instant>, over: &dyn Fn() -> bool) -> Done {
         let Piece {
             directory,
-            wish,
+            config,
             what,
         } = piece;
         Done(match what {
@@ -387,7 +387,9 @@ impl Progress {
                     Share::First => Some(Instant::now()),
                     Share::Whole | Share::Rest => until,
                 };
-                wish.questions.ask(&directory, &mut batch.rows, until, over);
+                config
+                    .questions
+                    .ask(&directory, &mut batch.rows, until, over);
                 Outcome::Asked(batch, share)
             }
             What::Sort { whole } => Outcome::Sorted(by_name(&whole, BATCH)),
@@ -411,7 +413,7 @@ impl Progress {
                     let number = self.dealt;
                     self.dealt += rows.len() as u64;
                     let batch = Numbered { number, rows };
-                    if self.wish.questions.is_none() {
+                    if self.config.questions.is_none() {
                         self.asked(batch);
                     } else {
                         self.to_ask.push_back(batch);
@@ -451,14 +453,14 @@ impl Progress {
     fn listed(&mut self, mut rows: Rows, problem: Option<Problem>) {
         self.listers -= 1;
         self.counts.cuts = self.listing.cuts();
-        if let Some(problem) = problem.filter(|_| !self.wish.drop) {
+        if let Some(problem) = problem.filter(|_| !self.config.drop) {
             let error = match problem {
                 Problem::Os(errno) => Error::os("getdents64", errno),
                 Problem::Repeats => Error::new("getdents64", ErrorKind::Repeats),
             };
             self.errors.push_back(error.on(self.path.as_ref()));
         }
-        let room = self.wish.at_most.saturating_sub(self.counts.listed);
+        let room = self.config.at_most.saturating_sub(self.counts.listed);
         if rows.len() as u64 >= room {
             rows.truncate(to_usize(room));
             self.listing.stop();
@@ -478,7 +480,7 @@ impl Progress {
         self.counts.done += rows.len() as u64;
         self.counts.failed += rows.failures();
         self.bytes += rows.attribute_bytes();
-        if self.wish.drop {
+        if self.config.drop {
             self.entries -= rows.len();
             self.bytes = self.bytes.saturating_sub(rows.bytes(self.has_metadata()));
         } else if let Some(whole) = &mut self.whole {
@@ -510,7 +512,7 @@ impl Progress {
 
     fn next_ready(&mut self) -> Option<Rows> {
         let first = self.ready.first_entry()?;
-        if self.wish.order == Order::Inode && *first.key() != self.handed {
+        if self.config.order == Order::Inode && *first.key() != self.handed {
             return None;
         }
         Some(first.remove())
@@ -518,7 +520,7 @@ impl Progress {
 
     pub(crate) fn has_out(&self) -> bool {
         match self.ready.first_key_value() {
-            Some((number, _)) => self.wish.order != Order::Inode || *number == self.handed,
+            Some((number, _)) => self.config.order != Order::Inode || *number == self.handed,
             None => !self.errors.is_empty() && self.none_to_ask(),
         }
     }

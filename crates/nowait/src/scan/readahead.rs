@@ -36,7 +36,7 @@ impl Limits {
         let mut options = Options::new()
             .metadata(StatxMask::BASIC_STATS)
             .dont_sync(true);
-        options.wish().drop = true;
+        options.config().drop = true;
         Limits { options }
     }
 

@@ -146,7 +146,12 @@ pub(crate) fn magic(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
 /// Opens the same file again for reading, with its own position. It does not use the path, which
 /// may refer to another file by now.
 pub(crate) fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    reopen_with(fd, OFlags::NONBLOCK)
+}
+
+/// As [`reopen`]. Without O_NONBLOCK it waits for a lease of the file to be given up.
+pub(crate) fn reopen_with(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
     rustix::fs::openat(
         rustix::fs::CWD,
         format!("/proc/self/fd/{}", fd.as_raw_fd()),

@@ -126,7 +126,7 @@ impl OpenOptions {
         };
         if self.reads && !self.more {
             ::tokio::task::coop::consume_budget().await;
-            if let Some(fd) = open_cached(path.as_ref()) {
+            if let Some((fd, _)) = open_cached(path.as_ref()) {
                 return Ok(File::on(fd, engine));
             }
         }

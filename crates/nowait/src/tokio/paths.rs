@@ -35,8 +35,8 @@ async fn about_both<T: Send + 'static>(
 async fn cached(path: &Path) -> io::Result<Option<Vec<u8>>> {
     ::tokio::task::coop::consume_budget().await;
     let most = Engine::process()?.policy().copy_limit;
-    Ok(open_cached(path).and_then(|file| {
-        let size = usize::try_from(sys::stat::size(file.as_fd()).ok()?).ok()?;
+    Ok(open_cached(path).and_then(|(file, metadata)| {
+        let size = usize::try_from(metadata.len()).ok()?;
         if size >= most {
             return None;
         }

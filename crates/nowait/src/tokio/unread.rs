@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_given_once_and_in_order_to_whoever_has_room() {
+    fn bytes_are_given_once_and_in_order() {
         let mut unread = Unread::new(b"unread bytes".to_vec());
         let mut room = [std::mem::MaybeUninit::uninit(); 12];
         let mut dst = ReadBuf::uninit(&mut room);

@@ -1,63 +1,24 @@
 //! The engine that a test drives: shared or local.
 
-use nowait::Completion;
-use nowait::engine::{Backend, Engine, LocalEngine, Options, Submit, Wait};
-use nowait::op::Op;
-use nowait::stats::Stats;
+use nowait::engine::{Engine, LocalEngine, Options, Queue};
 
 use super::backends::backends;
-use super::either::{Either, on_either};
 use super::limit::Limit;
 
-/// The methods that both engines have and that every area's tests use. Other modules add more.
-pub trait Drive {
-    fn engine(&self) -> Either<&Engine, &LocalEngine>;
-    fn engine_mut(&mut self) -> Either<&mut Engine, &mut LocalEngine>;
-
-    fn submit(&mut self, op: Op) -> Submit {
-        on_either!(self.engine_mut(), submit(op))
-    }
-    fn submit_batch(&mut self, ops: &mut Vec<Op>) -> usize {
-        on_either!(self.engine_mut(), submit_batch(ops))
-    }
-    fn reap(&mut self, out: &mut Vec<Completion>, wait: Wait) -> nowait::Result<usize> {
-        on_either!(self.engine_mut(), reap(out, wait))
-    }
-    fn stats(&self) -> Stats {
-        on_either!(self.engine(), stats())
-    }
-    fn in_flight(&self) -> usize {
-        on_either!(self.engine(), in_flight())
-    }
-    fn depth(&self) -> usize {
-        on_either!(self.engine(), depth())
-    }
-    fn backend(&self) -> Backend {
-        on_either!(self.engine(), backend())
-    }
-    fn why(&self) -> &str {
-        on_either!(self.engine(), why())
-    }
-    fn is_local(&self) -> bool {
-        matches!(self.engine(), Either::Local(_))
-    }
+/// Both engines.
+pub trait Drive: Queue {
+    fn is_local(&self) -> bool;
 }
 
 impl Drive for Engine {
-    fn engine(&self) -> Either<&Engine, &LocalEngine> {
-        Either::Shared(self)
-    }
-    fn engine_mut(&mut self) -> Either<&mut Engine, &mut LocalEngine> {
-        Either::Shared(self)
+    fn is_local(&self) -> bool {
+        false
     }
 }
 
 impl Drive for LocalEngine {
-    fn engine(&self) -> Either<&Engine, &LocalEngine> {
-        Either::Local(self)
-    }
-    fn engine_mut(&mut self) -> Either<&mut Engine, &mut LocalEngine> {
-        Either::Local(self)
+    fn is_local(&self) -> bool {
+        true
     }
 }
 

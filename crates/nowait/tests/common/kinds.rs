@@ -1,77 +1,68 @@
 //! Engines of every kind: also rings with SQPOLL, and rings with registered files and buffers.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use nowait::buffer::{Buffer, BufferPool, Source};
-use nowait::engine::{Backend, Engine, FileSet, LocalEngine, Options};
-use nowait::{Handle, IoBufExt};
+use nowait::buffer::{Buffer, BufferPool, PoolBuffer, Source};
+use nowait::cost::Costs;
+use nowait::engine::{
+    Backend, Chain, Features, FileSet, Options, Queue, RefusedChain, Submit, Wait,
+};
+use nowait::op::Op;
+use nowait::stats::Stats;
+use nowait::{Completion, Handle, IoBufExt, Ticket};
 
 use super::backends::backends;
 use super::drive::Drive;
-use super::either::{Either, on_either};
 use super::limit::Limit;
 use super::results::Grown;
 
 /// An engine that may have registered files and buffers.
-pub trait AnyKind: Drive {
+pub struct AnyKind {
+    engine: Box<dyn Drive>,
+    registered: Option<(FileSet, BufferPool)>,
+}
+
+impl AnyKind {
+    /// An engine without registered files and buffers.
+    pub fn plain(engine: impl Drive + 'static) -> AnyKind {
+        AnyKind {
+            engine: Box::new(engine),
+            registered: None,
+        }
+    }
+
+    /// An engine whose files and buffers are registered.
+    pub fn registered<E: Drive + 'static>(
+        options: Options,
+        build: impl Fn(&Options) -> nowait::Result<E>,
+    ) -> AnyKind {
+        let pool = BufferPool::new(64, 32 << 10).unwrap();
+        let mut engine = build(&options.buffers(&pool)).unwrap();
+        let set = engine.file_set(64).unwrap();
+        AnyKind {
+            engine: Box::new(engine),
+            registered: Some((set, pool)),
+        }
+    }
+
     /// The same file, registered if this engine registers files.
-    fn file(&mut self, plain: &Handle) -> Handle {
-        plain.clone()
+    pub fn file(&mut self, plain: &Handle) -> Handle {
+        match &self.registered {
+            Some((set, _)) => set.insert(plain).unwrap(),
+            None => plain.clone(),
+        }
+    }
+
+    /// A buffer of the pool with at least this capacity.
+    fn pooled(&self, capacity: usize) -> Option<PoolBuffer> {
+        let (_, pool) = self.registered.as_ref()?;
+        pool.take().filter(|buffer| buffer.len() >= capacity)
     }
 
     /// A buffer of this capacity that behaves like an empty vector.
-    fn buffer(&mut self, capacity: usize) -> Buffer {
-        Box::new(Vec::<u8>::with_capacity(capacity))
-    }
-
-    /// Bytes to write.
-    fn source(&mut self, bytes: Vec<u8>) -> Source {
-        Box::new(bytes)
-    }
-
-    /// Slots for registered files.
-    fn set(&mut self, capacity: usize) -> nowait::Result<FileSet> {
-        on_either!(self.engine_mut(), file_set(capacity))
-    }
-}
-
-impl AnyKind for Engine {}
-impl AnyKind for LocalEngine {}
-
-/// An engine whose files and buffers are registered.
-pub struct Fixed<E> {
-    engine: E,
-    set: FileSet,
-    pool: BufferPool,
-}
-
-impl<E: AnyKind> Fixed<E> {
-    pub fn new(options: Options, build: impl Fn(&Options) -> nowait::Result<E>) -> Fixed<E> {
-        let pool = BufferPool::new(64, 32 << 10).unwrap();
-        let mut engine = build(&options.buffers(&pool)).unwrap();
-        Fixed {
-            set: engine.set(64).unwrap(),
-            engine,
-            pool,
-        }
-    }
-}
-
-impl<E: Drive> Drive for Fixed<E> {
-    fn engine(&self) -> Either<&Engine, &LocalEngine> {
-        self.engine.engine()
-    }
-    fn engine_mut(&mut self) -> Either<&mut Engine, &mut LocalEngine> {
-        self.engine.engine_mut()
-    }
-}
-
-impl<E: Drive> AnyKind for Fixed<E> {
-    fn file(&mut self, plain: &Handle) -> Handle {
-        self.set.insert(plain).unwrap()
-    }
-    fn buffer(&mut self, capacity: usize) -> Buffer {
-        match self.pool.take().filter(|buffer| buffer.len() >= capacity) {
+    pub fn buffer(&mut self, capacity: usize) -> Buffer {
+        match self.pooled(capacity) {
             Some(buffer) => Box::new(Grown {
                 buffer,
                 capacity,
@@ -80,12 +71,10 @@ impl<E: Drive> AnyKind for Fixed<E> {
             None => Box::new(Vec::<u8>::with_capacity(capacity)),
         }
     }
-    fn source(&mut self, bytes: Vec<u8>) -> Source {
-        match self
-            .pool
-            .take()
-            .filter(|buffer| buffer.len() >= bytes.len())
-        {
+
+    /// Bytes to write.
+    pub fn source(&mut self, bytes: Vec<u8>) -> Source {
+        match self.pooled(bytes.len()) {
             Some(mut buffer) => {
                 buffer[..bytes.len()].copy_from_slice(&bytes);
                 Box::new(buffer.limit(bytes.len()))
@@ -93,13 +82,69 @@ impl<E: Drive> AnyKind for Fixed<E> {
             None => Box::new(bytes),
         }
     }
-    fn set(&mut self, _: usize) -> nowait::Result<FileSet> {
-        Ok(self.set.clone())
+
+    /// Slots for registered files.
+    pub fn set(&mut self, capacity: usize) -> nowait::Result<FileSet> {
+        match &self.registered {
+            Some((set, _)) => Ok(set.clone()),
+            None => self.engine.file_set(capacity),
+        }
+    }
+}
+
+impl Queue for AnyKind {
+    fn submit(&mut self, op: Op) -> Submit {
+        self.engine.submit(op)
+    }
+    fn submit_batch(&mut self, ops: &mut Vec<Op>) -> usize {
+        self.engine.submit_batch(ops)
+    }
+    fn submit_chain(&mut self, chain: Chain) -> Result<Vec<Ticket>, RefusedChain> {
+        self.engine.submit_chain(chain)
+    }
+    fn reap(&mut self, out: &mut Vec<Completion>, wait: Wait) -> nowait::Result<usize> {
+        self.engine.reap(out, wait)
+    }
+    fn cancel(&mut self, ticket: Ticket) {
+        self.engine.cancel(ticket);
+    }
+    fn event_fd(&mut self) -> nowait::Result<BorrowedFd<'_>> {
+        self.engine.event_fd()
+    }
+    fn file_set(&mut self, capacity: usize) -> nowait::Result<FileSet> {
+        self.engine.file_set(capacity)
+    }
+    fn in_flight(&self) -> usize {
+        self.engine.in_flight()
+    }
+    fn depth(&self) -> usize {
+        self.engine.depth()
+    }
+    fn backend(&self) -> Backend {
+        self.engine.backend()
+    }
+    fn why(&self) -> &str {
+        self.engine.why()
+    }
+    fn features(&self) -> Features {
+        self.engine.features()
+    }
+    fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+    fn costs(&self) -> Costs {
+        self.engine.costs()
+    }
+}
+
+impl Drive for AnyKind {
+    fn is_local(&self) -> bool {
+        self.engine.is_local()
     }
 }
 
 /// Runs a test on both engines and backends, and on rings of other kinds.
-pub fn each_kind(options: Options, test: impl Fn(&mut dyn AnyKind)) {
+pub fn each_kind(options: Options, test: impl Fn(&mut AnyKind)) {
     for backend in backends() {
         plain(backend, &options, &test);
     }
@@ -107,18 +152,18 @@ pub fn each_kind(options: Options, test: impl Fn(&mut dyn AnyKind)) {
 }
 
 /// Runs a test on both engines, without options for a kind of ring.
-pub fn plain(backend: Backend, options: &Options, test: impl Fn(&mut dyn AnyKind)) {
+pub fn plain(backend: Backend, options: &Options, test: impl Fn(&mut AnyKind)) {
     let options = options.clone().backend(backend);
     {
         let _limit = Limit::new(format!("shared {backend}"));
-        test(&mut options.build().unwrap());
+        test(&mut AnyKind::plain(options.build().unwrap()));
     }
     let _limit = Limit::new(format!("local {backend}"));
-    test(&mut options.build_local().unwrap());
+    test(&mut AnyKind::plain(options.build_local().unwrap()));
 }
 
 /// Runs a test on rings with SQPOLL and on rings with registered files and buffers.
-pub fn odd_rings(options: Options, test: impl Fn(&mut dyn AnyKind)) {
+pub fn odd_rings(options: Options, test: impl Fn(&mut AnyKind)) {
     if backends()[0] == Backend::Threads {
         return;
     }
@@ -126,16 +171,16 @@ pub fn odd_rings(options: Options, test: impl Fn(&mut dyn AnyKind)) {
     let sqpoll = options.clone().sqpoll(Duration::from_millis(2));
     {
         let _limit = Limit::new("shared sqpoll".into());
-        test(&mut sqpoll.build().unwrap());
+        test(&mut AnyKind::plain(sqpoll.build().unwrap()));
     }
     {
         let _limit = Limit::new("local sqpoll".into());
-        test(&mut sqpoll.build_local().unwrap());
+        test(&mut AnyKind::plain(sqpoll.build_local().unwrap()));
     }
     {
         let _limit = Limit::new("shared fixed".into());
-        test(&mut Fixed::new(options.clone(), Options::build));
+        test(&mut AnyKind::registered(options.clone(), Options::build));
     }
     let _limit = Limit::new("local fixed".into());
-    test(&mut Fixed::new(options, Options::build_local));
+    test(&mut AnyKind::registered(options, Options::build_local));
 }

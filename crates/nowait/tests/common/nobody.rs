@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::children::{in_child_by, this_program};
 
-/// The user ID of nobody, and the group ID.
+/// The ID of the user nobody, and of the group.
 pub const NOBODY: u32 = 65_534;
 
 /// Runs the calling test again in a child of the user nobody. `prepare` may set variables.

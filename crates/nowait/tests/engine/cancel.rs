@@ -10,7 +10,6 @@ use nowait::op::{Nop, Op, Read, Write};
 use nowait::{ErrorKind, Handle, Ticket};
 
 use crate::common::backends::backends;
-use crate::common::cancel::Cancel;
 use crate::common::children::alone;
 use crate::common::completions::{finish, queued, said};
 use crate::common::drive::{each, name};
@@ -130,7 +129,7 @@ fn waiting_workers() -> usize {
 }
 
 #[test]
-fn a_ticket_of_the_past_or_of_nobody_is_ignored() {
+fn a_past_or_unknown_ticket_is_ignored() {
     each(Options::new(), |engine| {
         engine.cancel(Ticket::from_u64(12345));
         let past: Vec<Ticket> = (0..20).map(|_| queued(engine, Nop)).collect();
@@ -261,7 +260,7 @@ fn fifo(dir: &Path, name: &str) -> (Handle, std::fs::File) {
 }
 
 #[test]
-fn a_parked_operation_that_is_cancelled_strands_nobody() {
+fn a_cancelled_parked_operation_strands_no_other() {
     // In a child: it counts the workers of the process.
     alone(|| {
         // Four workers: a pipe may hold two of them.
@@ -329,7 +328,7 @@ fn dropping_a_local_engine_stops_what_can_be_stopped() {
 }
 
 #[test]
-fn cancelling_while_nobody_reaps_does_not_wait() {
+fn cancelling_does_not_wait_for_a_reap() {
     each(Options::new().workers(1), |engine| {
         let (reader, writer) = pipe();
         let tickets: Vec<Ticket> = (0..5).map(|_| queued(engine, stream(&reader))).collect();

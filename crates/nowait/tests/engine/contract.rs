@@ -9,7 +9,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 
 use nowait::buffer::{Buffer, Space};
-use nowait::engine::{Options, Submit};
+use nowait::engine::{Options, Queue, Submit};
 use nowait::op::{
     Advice, Close, Fadvise, Fallocate, FallocateMode, Fsync, Getxattr, Kind, Nop, Op, Openat2,
     Read, Readv, Statx, Write, Writev,
@@ -65,7 +65,7 @@ struct Kinds {
 const SIZE: usize = 10_000;
 
 impl Kinds {
-    fn new(engine: &mut dyn AnyKind) -> Kinds {
+    fn new(engine: &mut AnyKind) -> Kinds {
         let dir = scratch();
         let path = patterned(dir.path(), "file", SIZE);
         let open = |path: &Path, flags| {

@@ -24,7 +24,6 @@ use crate::common::cache::evict;
 use crate::common::children::alone;
 use crate::common::completions::{finish, one, queued};
 use crate::common::drive::each;
-use crate::common::event_fd::EventFd;
 use crate::common::files::{pattern, patterned, scratch};
 use crate::common::handles::{handle, handle_rw, pipe};
 use crate::common::limit::Limit;
@@ -427,7 +426,7 @@ fn a_local_engine_that_is_dropped_while_a_device_hangs_returns() {
 }
 
 #[test]
-fn completions_that_nobody_reaps_are_freed_with_the_engine() {
+fn completions_that_are_not_reaped_are_freed_with_the_engine() {
     each(Options::new(), |engine| {
         let dir = scratch();
         let open = handle_rw(&patterned(dir.path(), "file", PAGE));

@@ -10,7 +10,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::common::completions::{finish, queued};
 use crate::common::drive::{Drive, each, name};
-use crate::common::event_fd::EventFd;
 use crate::common::files::{patterned, scratch};
 use crate::common::handles::{handle, pipe};
 use crate::common::results::kind;

@@ -12,7 +12,6 @@ use slowdisk::{Fault, Filesystem, extents, require};
 use crate::common::accounting::device_bytes;
 use crate::common::backends::backends;
 use crate::common::cache::evict;
-use crate::common::cancel::Cancel;
 use crate::common::completions::{finish, one, queued, said};
 use crate::common::drive::{Drive, each, name};
 use crate::common::files::{pattern, patterned, scratch};

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use futures_util::task::noop_waker;
 use nowait::buffer::{BufferPool, PoolBuffer, Space, downcast, downcast_source};
-use nowait::engine::{Backend, Chain, DirectSlot, Engine, Options, Submit, Wait};
+use nowait::engine::{Backend, Chain, DirectSlot, Engine, Options, Queue, Submit, Wait};
 use nowait::op::{
     Call, CloseDirect, Kind, Nop, Op, OpenDirect, Read, ReadDirect, Readv, Write, Writev,
 };
@@ -25,7 +25,6 @@ use nowait::{Completion, File, Handle, IoBuf, IoBufMut, OpenOptions};
 
 use crate::common::backends::backends;
 use crate::common::cache::evict;
-use crate::common::cancel::Cancel;
 use crate::common::completions::{finish, one, queued};
 use crate::common::drive::{Drive, each};
 use crate::common::files::{pattern, patterned, scratch};
@@ -34,7 +33,7 @@ use crate::common::hooked::{Event, hooked};
 use crate::common::kinds::each_kind;
 use crate::common::limit::Limit;
 use crate::common::results::{bytes_of, vector_of};
-use crate::common::rings::{Chains, each_ring};
+use crate::common::rings::each_ring;
 use crate::common::shared_engine::each_shared;
 use crate::common::wait::wait_until;
 

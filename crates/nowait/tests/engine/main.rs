@@ -5,13 +5,10 @@ mod common {
     pub mod accounting;
     pub mod backends;
     pub mod cache;
-    pub mod cancel;
     pub mod children;
     pub mod completions;
     pub mod drive;
-    pub mod either;
     pub mod errnos;
-    pub mod event_fd;
     pub mod files;
     pub mod handles;
     pub mod hooked;
@@ -44,6 +41,5 @@ mod open_options;
 mod queue_full;
 mod run;
 mod served;
-mod server;
 #[cfg(feature = "tokio")]
 mod unbounded;

@@ -176,7 +176,7 @@ fn hundreds_of_futures_take_their_turns() {
 }
 
 #[test]
-fn a_future_dropped_while_it_waits_for_its_turn_takes_nobody_elses() {
+fn a_future_dropped_while_it_waits_for_its_turn_takes_no_other_turn() {
     each_shared(Options::new().depth(1), |engine| {
         let mut shared = engine.clone();
         // A completion that is not reaped keeps its place.

@@ -8,28 +8,32 @@ use std::sync::{Arc, Mutex};
 
 use nowait::ErrorKind;
 use nowait::StatxMask;
-use nowait::engine::Options;
+use nowait::engine::{Options, Queue};
 use nowait::op::{
     Fallocate, FallocateMode, Fsync, Getxattr, Op, Openat2, Read, Readv, Statx, Write,
 };
 
+use slowdisk::{Asked, ServedFile};
+
+use crate::common::backends::backends;
 use crate::common::completions::{finish, said};
 use crate::common::drive::name;
 use crate::common::errnos::OF_FILES;
 use crate::common::files::pattern;
 use crate::common::handles::{handle, handle_rw};
 use crate::common::kinds::each_kind;
+use crate::common::limit::Limit;
 use crate::common::results::{bytes_of, one_in_batch, pieces_of};
-use crate::server::{Asked, Served, serve};
 
 const LEN: usize = 20_000;
 
 /// A file whose reads and writes are short, with varying lengths.
-fn short() -> Served {
+fn short() -> ServedFile {
     let asked = AtomicUsize::new(0);
-    serve(pattern(0, LEN), move |_| {
+    ServedFile::new(pattern(0, LEN), move |_| {
         Ok([4096, 1000, 1, 3000, 512][asked.fetch_add(1, Ordering::Relaxed) % 5])
     })
+    .unwrap()
 }
 
 #[test]
@@ -37,7 +41,7 @@ fn short_reads_of_a_server_are_continued_with_the_right_bytes() {
     slowdisk::require!(slowdisk::available());
     each_kind(Options::new(), |engine| {
         let served = short();
-        let open = engine.file(&handle(&served.path));
+        let open = engine.file(&handle(served.path()));
         let read = |at, len| Read::new(&open, Box::new(vec![0u8; len]), at);
         for (at, len) in [(0, LEN), (5, 9_000), (4096, 4096), (LEN as u64 - 10, 100)] {
             let there = len.min(LEN - at as usize);
@@ -82,7 +86,7 @@ fn short_writes_of_a_server_are_continued_with_the_right_bytes() {
     slowdisk::require!(slowdisk::available());
     each_kind(Options::new(), |engine| {
         let served = short();
-        let open = engine.file(&handle_rw(&served.path));
+        let open = engine.file(&handle_rw(served.path()));
         for (at, len) in [(0u64, LEN), (5, 9_000), (4096, 4096)] {
             let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + 3) as u8).collect();
             let write = Write::new(&open, Box::new(bytes.clone()), at).all();
@@ -92,43 +96,94 @@ fn short_writes_of_a_server_are_continued_with_the_right_bytes() {
                 "{}",
                 name(engine)
             );
-            let there = served.bytes.lock().unwrap()[at as usize..][..len].to_vec();
+            let there = served.bytes()[at as usize..][..len].to_vec();
             assert!(there == bytes, "{} {at}", name(engine));
             // One kernel write: its count is the number of bytes in the file.
             let bytes: Vec<u8> = bytes.iter().map(|b| !b).collect();
             let write = Write::new(&open, Box::new(bytes.clone()), at);
             let n = said(&one_in_batch(engine, write)).unwrap();
-            let there = served.bytes.lock().unwrap()[at as usize..][..n].to_vec();
+            let there = served.bytes()[at as usize..][..n].to_vec();
             assert!(n > 0 && there == bytes[..n], "{} {at}", name(engine));
         }
     });
 }
 
+/// A served file, some of whose requests fail.
+struct Failing {
+    served: ServedFile,
+    plan: Arc<Plan>,
+}
+
+struct Plan {
+    /// The requests that fail.
+    asked: Mutex<Asked>,
+    errno: AtomicI32,
+    /// The number of such requests that transfer [`PART`] bytes before the failures.
+    parts: AtomicU32,
+    /// The number of failures left.
+    left: AtomicU32,
+}
+
+const PART: usize = 4096;
+
+impl Failing {
+    fn new() -> Failing {
+        let plan = Arc::new(Plan {
+            asked: Mutex::new(Asked::Open),
+            errno: AtomicI32::new(0),
+            parts: AtomicU32::new(0),
+            left: AtomicU32::new(0),
+        });
+        let told = plan.clone();
+        let one_of = |count: &AtomicU32| {
+            let less = |n: u32| n.checked_sub(1);
+            count
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
+                .is_ok()
+        };
+        let served = ServedFile::new(pattern(0, LEN), move |asked| {
+            if *told.asked.lock().unwrap() != asked {
+                Ok(usize::MAX)
+            } else if one_of(&told.parts) {
+                Ok(PART)
+            } else if one_of(&told.left) {
+                Err(told.errno.load(Ordering::SeqCst))
+            } else {
+                Ok(usize::MAX)
+            }
+        });
+        Failing {
+            served: served.unwrap(),
+            plan,
+        }
+    }
+
+    /// Runs `operation`. Meanwhile, `parts` requests transfer a part, and then `times` requests fail.
+    fn during<T>(
+        &self,
+        (asked, parts): (Asked, u32),
+        (errno, times): (i32, u32),
+        operation: impl FnOnce() -> T,
+    ) -> T {
+        *self.plan.asked.lock().unwrap() = asked;
+        self.plan.errno.store(errno, Ordering::SeqCst);
+        self.plan.parts.store(parts, Ordering::SeqCst);
+        self.plan.left.store(times, Ordering::SeqCst);
+        let done = operation();
+        self.plan.parts.store(0, Ordering::SeqCst);
+        self.plan.left.store(0, Ordering::SeqCst);
+        done
+    }
+}
+
 #[test]
 fn what_a_server_answers_is_what_comes() {
     slowdisk::require!(slowdisk::available());
-    // The request that fails, the errno, and the number of failures left.
-    let failing = Arc::new((
-        Mutex::new(Asked::Open),
-        AtomicI32::new(0),
-        AtomicU32::new(0),
-    ));
-    let told = failing.clone();
-    let served = serve(pattern(0, LEN), move |asked| {
-        let (which, errno, left) = &*told;
-        let fails = *which.lock().unwrap() == asked
-            && left
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1))
-                .is_ok();
-        if fails {
-            Err(errno.load(Ordering::SeqCst))
-        } else {
-            Ok(usize::MAX)
-        }
-    });
-    let path = CString::new(served.path.as_os_str().as_bytes()).unwrap();
+    let failing = Failing::new();
+    let served = &failing.served;
+    let path = CString::new(served.path().as_os_str().as_bytes()).unwrap();
     each_kind(Options::new(), |engine| {
-        let open = engine.file(&handle_rw(&served.path));
+        let open = engine.file(&handle_rw(served.path()));
         for asked in [
             Asked::Open,
             Asked::Read,
@@ -162,11 +217,8 @@ fn what_a_server_answers_is_what_comes() {
                         }
                     };
                     let what = format!("{} {asked:?} {errno} {times}", name(engine));
-                    *failing.0.lock().unwrap() = asked;
-                    failing.1.store(*errno, Ordering::SeqCst);
-                    failing.2.store(times, Ordering::SeqCst);
-                    let done = one_in_batch(engine, op());
-                    failing.2.store(0, Ordering::SeqCst);
+                    let done =
+                        failing.during((asked, 0), (*errno, times), || one_in_batch(engine, op()));
                     match &done.result {
                         Ok(_) => {
                             // The request is sent again after an interruption, or by a worker if the ring
@@ -192,5 +244,108 @@ fn what_a_server_answers_is_what_comes() {
             }
         }
     });
-    assert!(*served.bytes.lock().unwrap() == pattern(0, LEN));
+    assert!(*served.bytes() == pattern(0, LEN));
+}
+
+/// Transfers the file, and returns a count or an errno.
+type Transfer<'a> = &'a dyn Fn() -> Result<usize, i32>;
+
+#[test]
+fn every_face_reports_the_errno_of_a_server() {
+    slowdisk::require!(slowdisk::available());
+    let failing = Failing::new();
+    let path = failing.served.path();
+    for backend in backends() {
+        let engine = Options::new().backend(backend).build().unwrap();
+        let open = nowait::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .engine(&engine)
+            .open(path);
+        let file = pollster::block_on(open).unwrap();
+        let errno = |result: nowait::Result<usize>| result.map_err(|e| e.errno().unwrap());
+        let read = |result, buffer: Vec<u8>| {
+            assert_eq!(buffer.capacity(), LEN, "the buffer comes back");
+            let n = errno(result)?;
+            assert!(buffer[..n] == pattern(0, n));
+            Ok(n)
+        };
+        let future_read = || {
+            let done = pollster::block_on(file.read_at(Vec::with_capacity(LEN), 0));
+            read(done.result, done.buf)
+        };
+        let blocking_read = || {
+            let mut buffer = vec![0; LEN];
+            let done = file.blocking_read_at(&mut buffer[..], 0);
+            read(done, buffer)
+        };
+        let future_write = || {
+            let done = pollster::block_on(file.write_all_at(pattern(0, LEN), 0));
+            assert!(done.buf == pattern(0, LEN), "the buffer comes back");
+            errno(done.result)
+        };
+        let faces: [(&str, Asked, Transfer<'_>); 3] = [
+            ("read_at", Asked::Read, &future_read),
+            ("blocking_read_at", Asked::Read, &blocking_read),
+            ("write_all_at", Asked::Write, &future_write),
+        ];
+        let again = [libc::EINTR, libc::EAGAIN];
+        for (name, asked, transfer) in faces {
+            let _limit = Limit::new(format!("{backend} {name}"));
+            for parts in [0, 1, 2] {
+                for errno in OF_FILES.into_iter().filter(|errno| *errno != libc::ENOSYS) {
+                    for times in [1, u32::MAX] {
+                        let what = format!("{backend} {name}: {errno} {times}, {parts} parts");
+                        let done = failing.during((asked, parts), (errno, times), transfer);
+                        if done == Ok(LEN) {
+                            assert!(times == 1 && again.contains(&errno), "{what}");
+                        } else {
+                            assert_eq!(done, Err(errno), "{what}");
+                        }
+                        assert_eq!(transfer(), Ok(LEN), "{what}: the next one");
+                    }
+                }
+            }
+        }
+        assert_eq!(engine.in_flight(), 0);
+    }
+    assert!(*failing.served.bytes() == pattern(0, LEN));
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn a_stream_reports_the_errno_of_a_server_and_keeps_its_position() {
+    use ::tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+    slowdisk::require!(slowdisk::available());
+    let failing = Failing::new();
+    let _limit = Limit::new("stream".into());
+    pollster::block_on(async {
+        for errno in OF_FILES.into_iter().filter(|errno| *errno != libc::ENOSYS) {
+            let what = format!("errno {errno}");
+            let mut options = nowait::tokio::OpenOptions::new();
+            let open = options.read(true).write(true).open(failing.served.path());
+            let mut file = open.await.unwrap();
+            let mut buffer = vec![0; LEN];
+            let all = (errno, u32::MAX);
+            let read = || pollster::block_on(file.read(&mut buffer));
+            let failed = failing.during((Asked::Read, 0), all, read).unwrap_err();
+            assert_eq!(failed.raw_os_error(), Some(errno), "{what}");
+            file.read_exact(&mut buffer).await.unwrap();
+            assert!(buffer == pattern(0, LEN), "{what}");
+
+            file.rewind().await.unwrap();
+            let write = || {
+                pollster::block_on(async {
+                    file.write_all(&buffer).await?;
+                    file.flush().await
+                })
+            };
+            let failed = failing.during((Asked::Write, 0), all, write).unwrap_err();
+            assert_eq!(failed.raw_os_error(), Some(errno), "{what}");
+            file.write_all(&buffer).await.unwrap();
+            file.flush().await.unwrap();
+            assert_eq!(file.stream_position().await.unwrap(), LEN as u64, "{what}");
+        }
+    });
+    assert!(*failing.served.bytes() == pattern(0, LEN));
 }

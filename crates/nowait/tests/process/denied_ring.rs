@@ -446,7 +446,7 @@ fn as_in_an_old_container() {
         let op = Read::new(&handle(&path), Box::new(vec![0u8; 10]), 0);
         match engine.submit(op.into()) {
             Submit::Queued(_) => assert_eq!(engine.reap(&mut Vec::new(), Wait::For(1)).unwrap(), 1),
-            other => panic!("there is nobody to ask for the page cache: {other:?}"),
+            other => panic!("no source of residency is left: {other:?}"),
         }
     });
 }

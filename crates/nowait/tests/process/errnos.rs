@@ -20,7 +20,6 @@ use nowait::scan::Xattrs;
 use nowait::{Completion, File, Handle, Mode, RwFlags};
 use rustix::fs::OFlags;
 
-use crate::common::cancel::Cancel;
 use crate::common::children::alone;
 use crate::common::drive::Drive;
 use crate::common::errnos::OF_FILES;

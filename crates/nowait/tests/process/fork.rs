@@ -13,7 +13,6 @@ use nowait::{ErrorKind, File, Mode, OpenOptions};
 
 use crate::common::backends::backends;
 use crate::common::cache::evict;
-use crate::common::cancel::Cancel;
 use crate::common::children::alone;
 use crate::common::completions::{finish, one, queued, said};
 use crate::common::drive::{each, name};
@@ -348,7 +347,7 @@ fn what_is_dropped_in_the_child_is_harmless() {
 }
 
 #[test]
-fn forks_while_other_threads_hold_every_lock_hang_nobody() {
+fn forks_do_not_hang_while_other_threads_hold_every_lock() {
     alone(|| {
         each_shared(Options::new().depth(8).workers(4), |engine| {
             let dir = scratch();
@@ -395,7 +394,7 @@ fn forks_while_other_threads_hold_every_lock_hang_nobody() {
 }
 
 #[test]
-fn forks_while_workers_of_a_local_engine_are_busy_hang_nobody() {
+fn forks_do_not_hang_while_workers_of_a_local_engine_are_busy() {
     alone(|| {
         let _limit = Limit::new("local".into());
         let dir = scratch();
@@ -510,7 +509,7 @@ fn vfork_until(pipe: &impl std::os::fd::AsRawFd) -> bool {
 }
 
 #[test]
-fn a_submitter_that_sits_in_a_vfork_delays_nobodys_reads() {
+fn a_submitter_in_a_vfork_delays_no_reads() {
     each_shared(Options::new().depth(64), |engine| {
         let dir = scratch();
         let path = patterned(dir.path(), "file", 1 << 20);

@@ -14,7 +14,6 @@ use crate::common::backends::backends;
 use crate::common::children::{in_child, role};
 use crate::common::completions::{finish, one, said};
 use crate::common::drive::Drive;
-use crate::common::event_fd::EventFd;
 use crate::common::files::{pattern, patterned, scratch};
 use crate::common::handles::{handle, handle_rw};
 use crate::common::results::{bytes_of, nothing_for_a_while, one_in_batch, source_of};

@@ -6,13 +6,10 @@
 mod common {
     pub mod backends;
     pub mod cache;
-    pub mod cancel;
     pub mod children;
     pub mod completions;
     pub mod drive;
-    pub mod either;
     pub mod errnos;
-    pub mod event_fd;
     pub mod files;
     pub mod forked;
     pub mod handles;

@@ -8,7 +8,6 @@ mod common {
     pub mod children;
     pub mod completions;
     pub mod drive;
-    pub mod either;
     pub mod files;
     pub mod handles;
     pub mod limit;

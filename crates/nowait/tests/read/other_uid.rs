@@ -25,7 +25,8 @@ const MIB: u64 = 1 << 20;
 const SIZE: u64 = 2 * MIB + 99;
 const NAME: &str = "file";
 
-/// Makes the file on a fresh filesystem, cold, and runs the calling test again as nobody in this role.
+/// Makes the file on a fresh filesystem, cold, and runs the calling test again as the user nobody
+/// in this role.
 fn as_nobody(filesystem: Filesystem, role: &str) {
     let (mount, sample) = if filesystem == Filesystem::Overlay {
         overlay_with(NAME, SIZE)
@@ -39,7 +40,7 @@ fn as_nobody(filesystem: Filesystem, role: &str) {
     as_nobody_on(&mount, &sample, role);
 }
 
-/// Runs the calling test again as nobody, in this role, with a file on this mount.
+/// Runs the calling test again as the user nobody, in this role, with a file on this mount.
 fn as_nobody_on(mount: &TestMount, sample: &Sample, role: &str) {
     open_the_way(mount.path());
     in_child_as_nobody(role, |command| {
@@ -58,7 +59,7 @@ fn open_the_way(path: &Path) {
     }
 }
 
-/// Runs the test again as nobody on each filesystem; in that process runs `child`.
+/// Runs the test again as the user nobody on each filesystem. In that process runs `child`.
 fn each(child: impl Fn(&Sample, &dyn Fn(Mode) -> Vec<File>)) {
     if role().is_some() {
         assert_eq!(rustix::process::geteuid().as_raw(), NOBODY);

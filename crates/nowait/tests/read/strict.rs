@@ -192,7 +192,7 @@ fn a_sequence_is_read_ahead_window_by_window() {
                 let offset = at + i * (16 << 10);
                 Op::from(Read::new(&handle, buffer(16 << 10), offset))
             }));
-            assert_eq!(local.submit_batch(&mut ops), 4, "nobody's place is taken");
+            assert_eq!(local.submit_batch(&mut ops), 4, "no place is taken");
             assert_eq!(local.reap(&mut done, Wait::For(4)).expect("reap"), 4);
         }
         assert!(done.iter().all(|done| done.result.is_ok()));

@@ -9,7 +9,6 @@ use nowait::read::NowaitPolicy;
 use nowait::{Completion, IoBufExt};
 
 use crate::common::backends::backends;
-use crate::common::cancel::Cancel;
 use crate::common::children::alone;
 use crate::common::completions::{finish, one, queued, said};
 use crate::common::drive::{Drive, each, name};

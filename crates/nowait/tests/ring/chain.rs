@@ -3,24 +3,23 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use nowait::buffer::{BufferPool, downcast};
-use nowait::engine::{Backend, Chain, Options, Polled, Submit};
+use nowait::engine::{Backend, Chain, Options, Polled, Queue, Submit, Wait};
 use nowait::op::{Call, CloseDirect, Fsync, Kind, Nop, Op, OpenDirect, Read, ReadDirect, Write};
 use nowait::{Completion, ErrorKind, Handle, RwFlags, ServedBy, Ticket};
 use rustix::fs::{Mode, OFlags};
 
 use crate::common::backends::backends;
-use crate::common::cancel::Cancel;
 use crate::common::completions::{finish, one, queued, said};
 use crate::common::drive::{Drive, name};
 use crate::common::files::{pattern, patterned, scratch};
 use crate::common::handles::{handle, handle_rw, pipe};
-use crate::common::kinds::AnyKind;
 use crate::common::results::{bytes_of, kind, nothing_for_a_while, vector_of};
-use crate::common::rings::{Chains, each_ring};
-use crate::common::wait::wait_until;
+use crate::common::rings::each_ring;
+use crate::common::wait::{LONG, wait_until};
 use crate::readable::readable;
 
 /// Submits a chain. Returns its completions in the order of its members.
@@ -236,6 +235,40 @@ fn what_is_never_there_at_once_is_said_and_ends_the_chain() {
     });
 }
 
+/// The kernel owes fewer completions than the engine while members that it has cut off wait to be
+/// submitted again.
+#[test]
+fn a_wait_for_all_members_ends_after_a_short_read() {
+    let (ended, ends) = mpsc::channel();
+    let test = move || {
+        each_ring(Options::new(), |engine| {
+            let dir = scratch();
+            let file = engine.file(&handle_rw(&patterned(dir.path(), "file", 10)));
+            for chains in [1, 2, 7] {
+                for _ in 0..chains {
+                    let chain = Chain::new()
+                        .then(Read::new(&file, Box::new(vec![0; 100]), 0))
+                        .then(Nop)
+                        .then(Nop);
+                    engine.submit_chain(chain).unwrap();
+                }
+                let mut done = Vec::new();
+                while engine.in_flight() > 0 {
+                    let all = engine.in_flight();
+                    engine.reap(&mut done, Wait::For(all)).unwrap();
+                }
+                assert_eq!(done.len(), 3 * chains, "{}", name(engine));
+            }
+        });
+        ended.send(()).unwrap();
+    };
+    let thread = std::thread::spawn(test);
+    if let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(LONG) {
+        panic!("a wait does not end");
+    }
+    thread.join().unwrap();
+}
+
 #[test]
 fn many_chains_at_once_keep_their_orders() {
     each_ring(Options::new().depth(256), |engine| {
@@ -273,12 +306,12 @@ fn threads_refuse_a_chain_and_give_it_back() {
     let options = Options::new().backend(Backend::Threads);
     let mut shared = options.build().unwrap();
     let mut local = options.build_local().unwrap();
-    for engine in [&mut shared as &mut dyn AnyKind, &mut local] {
+    for engine in [&mut shared as &mut dyn Drive, &mut local] {
         let refused = engine.submit_chain(Chain::new().then(Nop)).unwrap_err();
         assert_eq!(refused.error.kind(), ErrorKind::NeedsRing);
         assert!(refused.error.to_string().contains("ring"), "{refused}");
         assert_eq!(refused.chain.into_ops().len(), 1);
-        let set = engine.set(4).unwrap();
+        let set = engine.file_set(4).unwrap();
         let slot = set.reserve().unwrap();
         for op in [
             Op::from(OpenDirect::new(&slot, c"/".into(), libc::O_RDONLY, 0)),
@@ -427,7 +460,7 @@ fn a_file_that_is_not_there_cancels_what_would_use_it() {
 }
 
 #[test]
-fn a_direct_file_that_nobody_closed_is_closed_with_its_slot() {
+fn a_direct_file_that_was_not_closed_is_closed_with_its_slot() {
     each_ring(Options::new(), |engine| {
         let dir = scratch();
         let fifo = dir.path().join("fifo");

@@ -17,7 +17,7 @@ use crate::common::completions::{finish, one, queued};
 use crate::common::drive::{Drive, name};
 use crate::common::files::scratch;
 use crate::common::handles::{handle, handle_rw, pipe};
-use crate::common::kinds::{AnyKind, Fixed};
+use crate::common::kinds::AnyKind;
 use crate::common::limit::Limit;
 use crate::common::results::{bytes_of, pieces_of};
 use crate::common::wait::wait_until;
@@ -70,7 +70,7 @@ fn operations_use_the_slot_on_their_engine_and_the_descriptor_elsewhere() {
         return;
     }
     let (_dir, paths) = files(&["a", "b", "c"]);
-    let test = |engine: &mut dyn AnyKind| {
+    let test = |engine: &mut AnyKind| {
         let file = engine.file(&handle_rw(&paths[0]));
         assert_eq!(read(engine, &file), b"aaaaa", "{}", name(engine));
         exchange(&file, &paths[1]);
@@ -98,15 +98,15 @@ fn operations_use_the_slot_on_their_engine_and_the_descriptor_elsewhere() {
             assert_eq!(read(&mut other, &file), b"bbbbb", "the descriptor");
         }
         // Also if that engine has another file in the slot of this number.
-        let mut other = Fixed::new(options(), Options::build_local);
+        let mut other = AnyKind::registered(options(), Options::build_local);
         let known = other.file(&handle(&paths[2]));
         assert_eq!(read(&mut other, &known), b"ccccc");
         assert_eq!(read(&mut other, &file), b"bbbbb", "the descriptor");
         std::fs::write(&paths[0], "aaaaa").unwrap();
     };
-    let mut shared = Fixed::new(options(), Options::build);
+    let mut shared = AnyKind::registered(options(), Options::build);
     test(&mut shared);
-    let mut local = Fixed::new(options(), Options::build_local);
+    let mut local = AnyKind::registered(options(), Options::build_local);
     test(&mut local);
 }
 
@@ -139,7 +139,7 @@ fn a_slot_is_free_when_handles_and_operations_have_let_go() {
 }
 
 #[test]
-fn a_file_that_nobody_has_any_more_is_closed_on_an_idle_engine() {
+fn an_unused_file_is_closed_on_an_idle_engine() {
     if !ring() {
         return;
     }

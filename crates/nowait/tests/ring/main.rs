@@ -4,11 +4,9 @@
 mod common {
     pub mod backends;
     pub mod cache;
-    pub mod cancel;
     pub mod children;
     pub mod completions;
     pub mod drive;
-    pub mod either;
     pub mod files;
     pub mod handles;
     pub mod kinds;

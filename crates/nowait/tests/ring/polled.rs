@@ -20,7 +20,6 @@ use crate::common::files::{pattern, patterned, scratch};
 use crate::common::handles::handle_rw;
 use crate::common::limit::Limit;
 use crate::common::results::{kind, nothing_for_a_while, one_in_batch, source_of};
-use crate::common::rings::Chains;
 use crate::common::wait::LONG;
 
 const BLOCK: usize = 4096;
@@ -256,7 +255,7 @@ fn it_says_whether_it_polls_and_how() {
         assert!(features.has(Feature::Polled));
         let said = features.has(Feature::HybridPolled);
         assert!(said == hybrid || features.why_not(Feature::HybridPolled).is_some());
-        assert!(!said || hybrid, "nobody asked for it");
+        assert!(!said || hybrid, "it was not requested");
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use nowait::engine::{Backend, Options};
+use nowait::engine::{Backend, Options, Queue};
 use nowait::op::{Op, Read};
 use nowait::read::NowaitPolicy;
 use nowait::residency::page_map;
@@ -11,7 +11,7 @@ use nowait::{Handle, Provenance};
 
 use crate::common::cache::evict;
 use crate::common::completions::{finish, one};
-use crate::common::drive::name;
+use crate::common::drive::{Drive, name};
 use crate::common::files::{patterned, scratch};
 use crate::common::kinds::AnyKind;
 use crate::common::rings::each_ring;
@@ -38,7 +38,7 @@ fn make(path: &Path, which: impl Fn(usize) -> bool) {
     }
 }
 
-fn read_all(engine: &mut dyn AnyKind, file: &Handle) -> Vec<Provenance> {
+fn read_all(engine: &mut AnyKind, file: &Handle) -> Vec<Provenance> {
     let mut ops: Vec<Op> = (0..PAGES)
         .map(|page| {
             let read = Read::new(file, engine.buffer(PAGE), (page * PAGE) as u64);

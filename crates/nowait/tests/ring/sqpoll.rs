@@ -86,7 +86,7 @@ fn a_thread_that_sleeps_is_woken() {
 }
 
 #[test]
-fn what_is_submitted_is_begun_though_nobody_waits_for_it() {
+fn a_submitted_operation_begins_without_a_wait() {
     each_sqpoll(Options::new(), |engine| {
         let (reader, writer) = pipe();
         let writer = Handle::new(writer).unwrap();

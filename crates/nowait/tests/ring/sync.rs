@@ -1,6 +1,6 @@
 //! Durable data is on the device, and the device has flushed its cache afterwards.
 
-use nowait::engine::{Backend, Chain, Options};
+use nowait::engine::{Backend, Chain, Options, Queue};
 use nowait::op::{Fsync, Write};
 use nowait::{Handle, RwFlags};
 use slowdisk::{Filesystem, SlowDisk, TestMount, extents, require};
@@ -8,7 +8,7 @@ use slowdisk::{Filesystem, SlowDisk, TestMount, extents, require};
 use crate::common::completions::{finish, one};
 use crate::common::drive::{each, name};
 use crate::common::kinds::each_kind;
-use crate::common::rings::{Chains, each_ring};
+use crate::common::rings::each_ring;
 
 const LEN: usize = 8192;
 

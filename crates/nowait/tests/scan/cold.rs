@@ -5,32 +5,32 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use nowait::scan::{Order, Scan};
-use slowdisk::{Filesystem, SlowDisk};
+use slowdisk::{Filesystem, SlowDisk, TestMount};
 
-use crate::common::cold::Cold;
 use crate::directories::{assert_same, engines, fill, listed, scanned, with_metadata};
 
 const FILES: usize = 3_000;
 
-fn slow(filesystem: Filesystem) -> Cold {
+fn slow(filesystem: Filesystem) -> TestMount {
     let latency = Duration::from_millis(1);
     let disk = SlowDisk::builder().size(1 << 30).latency(latency).queue(64);
-    Cold::new(filesystem, &disk.build().unwrap(), |at| {
+    TestMount::filled(&disk.build().unwrap(), filesystem, |at| {
         fill(&at.join("d"), "file-", FILES);
     })
+    .unwrap()
 }
 
 fn comes_whole(filesystem: Filesystem) {
     slowdisk::require!(slowdisk::available());
     slowdisk::require!(filesystem.available());
-    let mut cold = slow(filesystem);
+    let cold = slow(filesystem);
     let path = cold.path().join("d");
     let expected = listed(&path);
     for engine in engines() {
         for order in [Order::Unordered, Order::Inode, Order::Name] {
             // The window is small: it fills while batches are still being asked about.
             for window in [65_536, 700] {
-                cold.chill();
+                cold.remount().unwrap();
                 let options = with_metadata().order(order).window(window, 32 << 20);
                 let mut scan = options.engine(&engine).blocking_open(&path).unwrap();
                 let what = format!("{filesystem}, {order:?}, a window of {window}");
@@ -74,12 +74,12 @@ fn on_btrfs() {
 fn a_scan_that_is_dropped_midway_leaves_the_next_one_whole() {
     slowdisk::require!(slowdisk::available());
     slowdisk::require!(Filesystem::Xfs.available());
-    let mut cold = slow(Filesystem::Xfs);
+    let cold = slow(Filesystem::Xfs);
     let path = cold.path().join("d");
     let expected = listed(&path);
     for engine in engines() {
         for batches in [0, 1, 20] {
-            cold.chill();
+            cold.remount().unwrap();
             let options = with_metadata().engine(&engine);
             let mut scan: Scan = options.blocking_open(&path).unwrap();
             for _ in 0..batches {

@@ -5,10 +5,9 @@ use std::collections::HashSet;
 use std::fs;
 
 use nowait::scan::{Options, Order};
-use slowdisk::{Fault, Filesystem, SlowDisk};
+use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
 
 use crate::common::children::role;
-use crate::common::cold::Cold;
 use crate::common::nobody::in_child_as_nobody;
 use crate::directories::{engines, fill, with_metadata};
 
@@ -16,14 +15,15 @@ use crate::directories::{engines, fill, with_metadata};
 fn an_unreadable_inode_is_its_entries_error() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
-    let mut cold = Cold::new(Filesystem::Ext4, &disk, |at| {
+    let cold = TestMount::filled(&disk, Filesystem::Ext4, |at| {
         fill(&at.join("d"), "f", 3_000)
-    });
+    })
+    .unwrap();
     let dir = cold.path().join("d");
-    let bad = cold.inode(&dir.join("f1500"));
+    let bad = cold.inode(dir.join("f1500")).unwrap();
     for engine in engines() {
         for order in [Order::Unordered, Order::Inode, Order::Name] {
-            cold.chill();
+            cold.remount().unwrap();
             let fault = disk.inject(Fault::eio(bad.clone()).reads_only());
             let options = with_metadata().engine(&engine).order(order);
             let mut scan = options.blocking_open(&dir).unwrap();
@@ -53,15 +53,16 @@ fn an_unreadable_inode_is_its_entries_error() {
 fn an_unreadable_part_of_a_directory_is_an_error_among_the_rest() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
-    let mut cold = Cold::new(Filesystem::Ext4, &disk, |at| {
+    let cold = TestMount::filled(&disk, Filesystem::Ext4, |at| {
         fill(&at.join("d"), "f", 40_000)
-    });
+    })
+    .unwrap();
     let dir = cold.path().join("d");
     // A leaf block in the middle.
-    let bad = cold.block_of(&dir, 100);
+    let bad = cold.directory_block(&dir, 100).unwrap();
     for parts in [1, 16] {
-        let listed = |cold: &mut Cold| {
-            cold.chill();
+        let listed = |cold: &TestMount| {
+            cold.remount().unwrap();
             let fault = disk.inject(Fault::eio(bad.clone()).reads_only());
             let (mut names, mut errors) = (HashSet::new(), Vec::new());
             let mut scan = Options::new().parts(parts).blocking_open(&dir).unwrap();
@@ -85,11 +86,11 @@ fn an_unreadable_part_of_a_directory_is_an_error_among_the_rest() {
         // list half of the directory before a worker takes a part: then the scan is repeated.
         let tries = if parts == 16 { 8 } else { 1 };
         let most = (0..tries)
-            .map(|_| listed(&mut cold))
+            .map(|_| listed(&cold))
             .find(|names| *names > 30_000);
         assert!(parts == 1 || most.is_some(), "{parts} parts");
         let error = {
-            cold.chill();
+            cold.remount().unwrap();
             let fault = disk.inject(Fault::eio(bad.clone()).reads_only());
             let scan = Options::new().parts(parts).blocking_open(&dir).unwrap();
             let error = scan

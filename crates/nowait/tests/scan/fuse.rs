@@ -1,24 +1,23 @@
 //! Filesystems that return wrong types or wrong positions for their entries.
 
-use fuser::FileType;
 use nowait::FileType as Kind;
 use nowait::scan::{Limits, Options, readahead};
 use nowait::{ErrorKind, Walk, walk};
+use slowdisk::{FileType, ServedDirectory, ServedEntry};
 
-use crate::common::liar::{Told, mount};
 use crate::common::limit::Limit;
 use crate::directories::{engines, with_metadata};
 
 #[test]
 fn statx_is_believed_and_the_directory_only_where_nothing_was_asked() {
     slowdisk::require!(slowdisk::available());
-    let lie = |name: &str, i: u64, told, real| Told {
+    let lie = |name: &str, i: u64, listed, actual| ServedEntry {
         name: name.into(),
-        told: (100 + i, told),
+        listed: (100 + i, listed),
         next: i,
-        real: (10 + i, real),
+        actual: (10 + i, actual),
     };
-    let (session, at) = mount(vec![
+    let at = ServedDirectory::new(vec![
         lie(
             "a file called a directory",
             1,
@@ -37,7 +36,8 @@ fn statx_is_believed_and_the_directory_only_where_nothing_was_asked() {
             FileType::Symlink,
             FileType::NamedPipe,
         ),
-    ]);
+    ])
+    .unwrap();
     let _limit = Limit::new("liar".into());
     for engine in engines() {
         let options = Options::new().engine(&engine);
@@ -87,22 +87,21 @@ fn statx_is_believed_and_the_directory_only_where_nothing_was_asked() {
             "this filesystem's every directory has the same entries"
         );
     }
-    session.umount_and_join().unwrap();
 }
 
 #[test]
 fn a_directory_that_leads_back_is_ended() {
     slowdisk::require!(slowdisk::available());
-    let entry = |i: u64, next| Told {
+    let entry = |i: u64, next| ServedEntry {
         name: format!("name{i}"),
-        told: (10 + i, FileType::RegularFile),
+        listed: (10 + i, FileType::RegularFile),
         next,
-        real: (10 + i, FileType::RegularFile),
+        actual: (10 + i, FileType::RegularFile),
     };
     for (length, back) in [(1, 0), (3, 1), (2_000, 0), (2_000, 1_999), (5_000, 700)] {
-        let mut entries: Vec<Told> = (0..length).map(|i| entry(i, i + 1)).collect();
+        let mut entries: Vec<ServedEntry> = (0..length).map(|i| entry(i, i + 1)).collect();
         entries.last_mut().unwrap().next = back;
-        let (session, at) = mount(entries);
+        let at = ServedDirectory::new(entries).unwrap();
         let _limit = Limit::new(format!("{length} entries, back to {back}"));
         for engine in engines() {
             for caller in [true, false] {
@@ -131,6 +130,5 @@ fn a_directory_that_leads_back_is_ended() {
                 .count();
             assert_eq!(errors, 1);
         }
-        session.umount_and_join().unwrap();
     }
 }

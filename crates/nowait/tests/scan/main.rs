@@ -4,10 +4,8 @@
 mod common {
     pub mod backends;
     pub mod children;
-    pub mod cold;
     pub mod files;
     pub mod hooked;
-    pub mod liar;
     pub mod limit;
     pub mod mounts;
     pub mod nobody;

@@ -1,9 +1,8 @@
 //! A readahead brings the inodes of a directory into the caches, in the background.
 
 use nowait::scan::{Limits, readahead, readahead_of};
-use slowdisk::{Filesystem, SlowDisk};
+use slowdisk::{Filesystem, SlowDisk, TestMount};
 
-use crate::common::cold::Cold;
 use crate::common::files::scratch;
 use crate::common::limit::Limit;
 use crate::common::wait::wait_until;
@@ -15,11 +14,12 @@ fn what_was_read_ahead_is_not_asked_of_the_device_again() {
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
         slowdisk::require!(filesystem.available());
         let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
-        let mut cold = Cold::new(filesystem, &disk, |at| fill(&at.join("d"), "f", 5_000));
+        let cold =
+            TestMount::filled(&disk, filesystem, |at| fill(&at.join("d"), "f", 5_000)).unwrap();
         let dir = cold.path().join("d");
         for engine in engines() {
             let _limit = Limit::new(format!("{filesystem} {}", engine.backend()));
-            cold.chill();
+            cold.remount().unwrap();
             let before = disk.counters().reads;
             let ahead = readahead(&dir, &Limits::new().engine(&engine)).unwrap();
             ahead.blocking_wait();
@@ -81,9 +81,10 @@ fn it_goes_on_when_its_handle_is_dropped() {
 fn it_takes_a_fraction_of_the_wait_of_asking_one_by_one() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).queue(64).build().unwrap();
-    let mut cold = Cold::new(Filesystem::Xfs, &disk, |at| fill(&at.join("d"), "f", 5_000));
+    let cold =
+        TestMount::filled(&disk, Filesystem::Xfs, |at| fill(&at.join("d"), "f", 5_000)).unwrap();
     let dir = cold.path().join("d");
-    cold.chill();
+    cold.remount().unwrap();
     disk.set_latency(std::time::Duration::from_millis(2));
     readahead(&dir, &Limits::new()).unwrap().blocking_wait();
     // Checks the queue instead of a time: many requests are in the queue of the device at once.

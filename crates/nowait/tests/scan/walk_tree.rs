@@ -11,10 +11,9 @@ use nowait::StatxMask;
 use nowait::engine::Engine;
 use nowait::scan::Order;
 use nowait::{ErrorKind, Walk, walk};
-use slowdisk::{Fault, Filesystem, SlowDisk};
+use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
 
 use crate::common::children::role;
-use crate::common::cold::Cold;
 use crate::common::files::scratch;
 use crate::common::limit::Limit;
 use crate::common::mounts::mounted;
@@ -343,14 +342,15 @@ fn a_tree_that_changes_meanwhile() {
 fn a_directory_that_cant_be_read_is_an_error_among_the_rest() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
-    let mut cold = Cold::new(Filesystem::Ext4, &disk, |at| {
+    let cold = TestMount::filled(&disk, Filesystem::Ext4, |at| {
         for i in 0..20 {
             fill(&at.join(format!("d{i}")), "f", 20);
         }
-    });
+    })
+    .unwrap();
     let dir = cold.path().join("d7");
-    let bad = cold.block_of(&dir, 0);
-    cold.chill();
+    let bad = cold.directory_block(&dir, 0).unwrap();
+    cold.remount().unwrap();
     let fault = disk.inject(Fault::eio(bad).reads_only());
     let walk = walk::Options::new().blocking_open(cold.path()).unwrap();
     let (found, errors): (Vec<_>, Vec<_>) = walk.partition(Result::is_ok);
@@ -461,9 +461,10 @@ fn a_cancelled_or_dropped_walk_leaves_nothing_open() {
 fn a_stalled_device_does_not_hold_who_has_cancelled() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
-    let cold = Cold::new(Filesystem::Ext4, &disk, |at| {
+    let cold = TestMount::filled(&disk, Filesystem::Ext4, |at| {
         fill(&at.join("a/b/c"), "f", 100)
-    });
+    })
+    .unwrap();
     for engine in engines() {
         let fault = disk.inject(Fault::stall(0..disk.size()).reads_only());
         let mut walk = options(&engine)
@@ -480,7 +481,7 @@ fn a_stalled_device_does_not_hold_who_has_cancelled() {
             }
             panic!("an ordinary end");
         });
-        wait_until("nobody asks the device", || disk.stalled() > 0);
+        wait_until("a read waits for the device", || disk.stalled() > 0);
         canceller.cancel();
         let _limit = Limit::new("joining".into());
         waiting.join().unwrap();

@@ -333,7 +333,7 @@ fn a_runtime_ends_while_the_disk_holds_up_its_reads_and_writes() {
                 stall
             });
             drop(runtime);
-            assert!(rig.disk.stalled() > 1, "nobody waited for it");
+            assert!(rig.disk.stalled() > 1, "no read waited for it");
             rig.release(stall);
             wait_until("it is written", || {
                 std::fs::read(&written).unwrap()[..20]
@@ -511,7 +511,7 @@ fn a_forked_child_serves_hits_and_refuses_the_rest_of_its_parents_files() {
 }
 
 #[test]
-fn a_future_that_is_polled_after_its_end_harms_nobody() {
+fn a_future_polled_after_its_end_does_no_harm() {
     let dir = scratch();
     let path = patterned(dir.path(), "file", ALL);
     bare().block_on(async {
@@ -625,7 +625,7 @@ fn a_strict_streams_task_never_touches_the_device() {
             assert_eq!(moved, 0, "{filesystem}: at random");
             // An open does not touch the device either, even if the name is not cached.
             drop(file);
-            wait_until("nobody uses the mount", || mount.remount().is_ok());
+            wait_until("the mount is not in use", || mount.remount().is_ok());
             let moved = device_bytes(|| drop(runtime.block_on(open(engine, &sample.path, false))));
             assert_eq!(moved, 0, "{filesystem}: opened");
         });
@@ -691,7 +691,7 @@ fn a_read_that_goes_from_task_to_task_wakes_the_last() {
                 .each_ref()
                 .map(|count| count.0.load(Ordering::SeqCst))
         };
-        wait_until("somebody is woken", || woken() != [0; 3]);
+        wait_until("a task is woken", || woken() != [0; 3]);
         assert_eq!(woken(), [0, 0, 1]);
         let Poll::Ready(n) = read(std::task::Waker::noop()) else {
             panic!("woken for nothing")

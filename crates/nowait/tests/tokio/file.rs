@@ -171,7 +171,7 @@ macro_rules! behaviours {
             }
 
             #[tokio::test]
-            async fn a_seek_that_nobody_waited_for_counts() {
+            async fn a_seek_that_was_not_awaited_counts() {
                 let (_dir, path) = with(b"0123456789");
                 let mut options = fs::OpenOptions::new();
                 let mut file = options.read(true).write(true).open(&path).await.unwrap();
@@ -884,7 +884,7 @@ macro_rules! behaviours {
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn tasks_that_are_aborted_anywhere_harm_nobody() {
+            async fn aborted_tasks_do_not_affect_others() {
                 let bytes = noise(1 << 20);
                 let (dir, path) = with(&bytes);
                 for round in 0..60u64 {

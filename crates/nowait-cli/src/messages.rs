@@ -1,0 +1,86 @@
+//! Messages about single files. They are printed on standard error while the verb continues with the
+//! other files. Failures among them make the exit code 1.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use indicatif::ProgressBar;
+use nowait::ErrorKind;
+use rustix::io::Errno;
+
+use crate::name::Shown;
+use crate::progress::Progress;
+
+/// Prints messages from any thread and counts failures.
+pub struct Messages {
+    /// Cleared from the terminal while a message is printed.
+    bar: ProgressBar,
+    failures: AtomicU64,
+}
+
+impl Messages {
+    /// Messages for a verb that shows this progress bar.
+    pub fn beside(progress: &Progress) -> Messages {
+        Messages {
+            bar: progress.bar(),
+            failures: AtomicU64::new(0),
+        }
+    }
+
+    /// Reports a failure. The exit code becomes 1.
+    pub fn failure(&self, path: &Path, why: impl Display) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        self.note(path, why);
+    }
+
+    /// Reports an error of the library. `path` is used if the error has no path. A file that was removed
+    /// or replaced is a failure only if it was `named` on the command line.
+    pub fn error(&self, path: &Path, named: bool, error: &nowait::Error) {
+        let path = error.path().unwrap_or(path);
+        let errno = error.errno().map(Errno::from_raw_os_error);
+        match (errno, error.kind()) {
+            (Some(Errno::NOENT | Errno::NOTDIR), _) if !named => {
+                self.note(path, "vanished meanwhile");
+            }
+            // A symbolic link has replaced it.
+            (Some(Errno::LOOP), _) if !named && error.operation() == "open" => {
+                self.note(path, "vanished meanwhile");
+            }
+            (Some(errno), _) => self.failure(path, errno),
+            (None, ErrorKind::Repeats) => self.failure(
+                path,
+                "the filesystem returns the same entries again and again; the listing was stopped",
+            ),
+            (None, ErrorKind::Cycle) => self.cycle(path),
+            (None, _) => self.failure(path, error),
+        }
+    }
+
+    /// Reports a directory that is its own ancestor.
+    pub fn cycle(&self, path: &Path) {
+        self.failure(path, "is one of its own ancestors; it is not listed again");
+    }
+
+    /// Prints a message that is not a failure.
+    pub fn note(&self, path: &Path, why: impl Display) {
+        let shown = Shown(path);
+        self.without_progress(|| eprintln!("nowait: {shown}: {why}"));
+    }
+
+    /// Runs `print` while the progress bar is cleared from the terminal.
+    pub fn without_progress<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.bar.suspend(print)
+    }
+
+    /// The number of failures.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// The exit code: 0 without failures, otherwise 1.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(u8::from(self.failures() > 0))
+    }
+}

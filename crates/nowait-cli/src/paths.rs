@@ -1,0 +1,240 @@
+//! The files that a command line names: paths, lists of paths, and with -r the regular files below
+//! directories. Anything else is reported on standard error, and the other files are still visited.
+//!
+//! ```text
+//!  Paths ─► visit: one file after the other ─────────────────────────────────► each
+//!             └─ examine: batches ─► threads: examine(file) ─► in the order of visit ─► take
+//! ```
+//! The library walks trees. Memory does not grow with the number of files: it holds the walk's window,
+//! the directories that are not yet open, and a bounded number of batches.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use nowait::FileType;
+use nowait::scan::DirEntry;
+use nowait::walk;
+use rustix::fs::{AtFlags, CWD};
+
+use crate::messages::Messages;
+
+mod file_ref;
+mod parallel;
+
+pub use file_ref::{FileRef, OpenError};
+
+use file_ref::{TreeRoot, failed};
+
+/// The arguments that name files. Verbs that process files share them.
+#[derive(Debug, clap::Args)]
+pub struct Paths {
+    /// Files, and with -r directories. Symbolic links given here are followed
+    #[arg(value_name = "PATH", required_unless_present = "files0_from")]
+    paths: Vec<PathBuf>,
+
+    /// Process all regular files below directories. Symbolic links below them are not followed
+    #[arg(short, long)]
+    recursive: bool,
+
+    /// With -r: skip directories on other filesystems than their PATH
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+
+    /// Read the paths from FILE, each terminated by a NUL byte, as `find -print0` writes them. `-` is
+    /// standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "paths")]
+    files0_from: Option<PathBuf>,
+}
+
+/// The file or directory at a given path.
+pub enum Given<'a> {
+    File(FileRef),
+    /// A directory, only with -r.
+    Directory(&'a Path),
+}
+
+/// PATH_MAX of the kernel: the longest path in bytes, including its NUL.
+const PATH_MAX: u64 = 4096;
+
+impl Paths {
+    /// Returns true if a file with one name could be visited twice.
+    pub fn may_overlap(&self) -> bool {
+        self.files0_from.is_some() || self.paths.len() > 1
+    }
+
+    /// Calls `each` for every file, one after the other, until it returns an error. Paths are visited in
+    /// the given order, and the files of a tree in the order of the walk.
+    pub fn visit<E>(
+        &self,
+        messages: &Messages,
+        mut each: impl FnMut(FileRef) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.given(messages, |given| match given {
+            Given::File(found) => each(found),
+            Given::Directory(root) => self.tree(root, messages, &mut each),
+        })
+    }
+
+    /// Calls `each` for every given path: files, and with -r directories.
+    pub fn given<E>(
+        &self,
+        messages: &Messages,
+        mut each: impl FnMut(Given<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match &self.files0_from {
+            None => self
+                .paths
+                .iter()
+                .try_for_each(|path| self.visit_path(path, messages, &mut each)),
+            Some(list) => self.list(list, messages, &mut each),
+        }
+    }
+
+    /// The options for walking trees.
+    pub fn walking(&self) -> walk::Options {
+        walk::Options::new().one_filesystem(self.one_file_system)
+    }
+
+    /// Visits all paths of a list, in its order.
+    fn list<E>(
+        &self,
+        list: &Path,
+        messages: &Messages,
+        each: &mut impl FnMut(Given<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let open = || -> io::Result<Box<dyn Read>> {
+            if list == "-" {
+                return Ok(Box::new(io::stdin()));
+            }
+            Ok(Box::new(File::open(list)?))
+        };
+        let mut names = match open() {
+            Ok(input) => BufReader::new(input),
+            Err(e) => {
+                messages.failure(list, format_args!("cannot read the list: {e}"));
+                return Ok(());
+            }
+        };
+        let mut name = Vec::new();
+        for number in 1u64.. {
+            name.clear();
+            match (&mut names).take(PATH_MAX).read_until(0, &mut name) {
+                Ok(0) => break,
+                Ok(_) if name.last() == Some(&0) => _ = name.pop(),
+                // The last name may lack its NUL.
+                Ok(n) if (n as u64) < PATH_MAX => {}
+                Ok(_) => {
+                    let why = format_args!("name {number} is longer than any path; it is skipped");
+                    messages.failure(list, why);
+                    if names.skip_until(0).is_err() {
+                        break;
+                    }
+                    continue;
+                }
+                Err(e) => {
+                    messages.failure(list, format_args!("cannot read the rest of the list: {e}"));
+                    break;
+                }
+            }
+            if name.is_empty() {
+                messages.failure(list, format_args!("name {number} is empty; it is skipped"));
+                continue;
+            }
+            self.visit_path(Path::new(OsStr::from_bytes(&name)), messages, each)?;
+        }
+        Ok(())
+    }
+
+    /// Visits one given path.
+    fn visit_path<E>(
+        &self,
+        path: &Path,
+        messages: &Messages,
+        each: &mut impl FnMut(Given<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let stat = match std::fs::metadata(path) {
+            Ok(stat) => stat,
+            Err(e) => {
+                messages.failure(path, e);
+                return Ok(());
+            }
+        };
+        let kind = stat.file_type();
+        if kind.is_file() {
+            return each(Given::File(FileRef::given(path.to_path_buf(), stat.ino())));
+        }
+        if kind.is_dir() && self.recursive {
+            return each(Given::Directory(path));
+        }
+        let what = if kind.is_dir() {
+            "is a directory; use -r for the files below it"
+        } else if kind.is_fifo() {
+            "is a FIFO, not a regular file"
+        } else if kind.is_socket() {
+            "is a socket, not a regular file"
+        } else {
+            "is a device, not a regular file"
+        };
+        messages.failure(path, what);
+        Ok(())
+    }
+
+    /// Visits all regular files below a directory.
+    fn tree<E>(
+        &self,
+        root: &Path,
+        messages: &Messages,
+        each: &mut impl FnMut(FileRef) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut walk = match self.walking().blocking_open(root) {
+            Ok(walk) => walk,
+            Err(error) => {
+                messages.error(root, true, &error);
+                return Ok(());
+            }
+        };
+        // The root stays open during the walk.
+        let (tree, _open) = match TreeRoot::open(root) {
+            Ok(opened) => opened,
+            Err(why) => {
+                failed(messages, root, true, why.into());
+                return Ok(());
+            }
+        };
+        while let Some(found) = walk.blocking_batch() {
+            let found = match found {
+                Ok(found) => found,
+                Err(error) => {
+                    messages.error(root, false, &error);
+                    continue;
+                }
+            };
+            for entry in found.batch().iter() {
+                let path = found.place().path().join(entry.file_name());
+                // Links are not followed here. Other types of files are skipped without a message.
+                if kind(&entry, &path, messages) == FileType::File {
+                    each(FileRef::in_tree(&tree, path, entry.ino()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The type of an entry. It is queried where the filesystem does not list it.
+fn kind(entry: &DirEntry, path: &Path, messages: &Messages) -> FileType {
+    match entry.file_type() {
+        FileType::Unknown => match rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => rustix::fs::FileType::from_raw_mode(stat.st_mode).into(),
+            Err(why) => {
+                failed(messages, path, false, why.into());
+                FileType::Unknown
+            }
+        },
+        kind => kind,
+    }
+}

@@ -1,0 +1,235 @@
+//! The path of a regular file, and the code that opens it. Files of other types are never opened: opening a
+//! FIFO wakes its writer, and opening a device may have an effect.
+//!
+//! ```text
+//!  open with O_PATH ─► fstat: a regular file? ─► the same file for reading, by /proc/self/fd
+//! ```
+//! A file of a tree is opened relative to the tree's root, and no symbolic link is followed: a directory
+//! may be replaced by a link after it was listed.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use nowait::walk;
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use rustix::path::DecInt;
+
+use crate::messages::Messages;
+
+/// The path of a regular file. The file may be removed or replaced before it is opened.
+#[derive(Clone, Debug)]
+pub struct FileRef {
+    /// The path as it is shown: it begins with a path of the command line.
+    pub path: PathBuf,
+    /// The inode number. Files of two filesystems may have the same one.
+    pub inode: u64,
+    /// The tree in which the file was found; `None` if its path was given.
+    tree: Option<Arc<TreeRoot>>,
+}
+
+/// The reason why a file was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    Os(Errno),
+    /// It is not a regular file any more.
+    NotRegular,
+}
+
+impl From<Errno> for OpenError {
+    fn from(errno: Errno) -> OpenError {
+        OpenError::Os(errno)
+    }
+}
+
+impl From<nowait::Error> for OpenError {
+    fn from(error: nowait::Error) -> OpenError {
+        OpenError::Os(error.errno().map_or(Errno::IO, Errno::from_raw_os_error))
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Os(errno) => errno.fmt(f),
+            OpenError::NotRegular => f.write_str("not a regular file any more"),
+        }
+    }
+}
+
+/// The flags for opening a file to read. O_NONBLOCK: the open does not wait for a lease to be released.
+const READING: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+
+impl FileRef {
+    /// A file whose path was given. Symbolic links in the path are followed.
+    pub fn given(path: PathBuf, inode: u64) -> FileRef {
+        FileRef {
+            path,
+            inode,
+            tree: None,
+        }
+    }
+
+    /// A file of a tree. `path` begins with the path of the tree's root.
+    pub fn in_tree(tree: &Arc<TreeRoot>, path: PathBuf, inode: u64) -> FileRef {
+        FileRef {
+            path,
+            inode,
+            tree: Some(tree.clone()),
+        }
+    }
+
+    /// Opens the file for reading, with O_NOATIME if that is allowed. Returns its metadata, too.
+    pub fn open(&self) -> Result<(File, Stat), OpenError> {
+        let path_fd = self.resolve(OFlags::PATH | OFlags::CLOEXEC)?;
+        let stat = rustix::fs::fstat(&path_fd)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(OpenError::NotRegular);
+        }
+        // Only the file's owner may use O_NOATIME.
+        let file = match self.for_reading(&path_fd, &stat, READING | OFlags::NOATIME) {
+            Err(OpenError::Os(Errno::PERM)) => self.for_reading(&path_fd, &stat, READING),
+            other => other,
+        }?;
+        Ok((file.into(), stat))
+    }
+
+    /// Opens the path.
+    fn resolve(&self, flags: OFlags) -> Result<OwnedFd, OpenError> {
+        Ok(match &self.tree {
+            None => rustix::fs::open(&self.path, flags, Mode::empty())?,
+            Some(tree) => walk::open_beneath(&*tree.descriptor()?, tree.below(self), flags)?,
+        })
+    }
+
+    /// Opens the file of an O_PATH descriptor with other flags.
+    fn for_reading(
+        &self,
+        path_fd: &OwnedFd,
+        stat: &Stat,
+        flags: OFlags,
+    ) -> Result<OwnedFd, OpenError> {
+        static DESCRIPTORS: OnceLock<Option<OwnedFd>> = OnceLock::new();
+        let descriptors = DESCRIPTORS.get_or_init(|| {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::open("/proc/self/fd", flags, Mode::empty()).ok()
+        });
+        if let Some(descriptors) = descriptors {
+            let number = DecInt::from_fd(path_fd);
+            return Ok(rustix::fs::openat(
+                descriptors,
+                number,
+                flags,
+                Mode::empty(),
+            )?);
+        }
+        // Without /proc the path is resolved again. It may lead to another file now.
+        let file = self.resolve(flags)?;
+        let now = rustix::fs::fstat(&file)?;
+        if (now.st_dev, now.st_ino) != (stat.st_dev, stat.st_ino) {
+            return Err(OpenError::NotRegular);
+        }
+        Ok(file)
+    }
+
+    /// The absolute path without symbolic links. A snapshot needs it, because it may be restored in another
+    /// working directory.
+    pub fn absolute(&self) -> io::Result<PathBuf> {
+        match &self.tree {
+            None => std::fs::canonicalize(&self.path),
+            Some(tree) => Ok(tree.absolute()?.join(tree.below(self))),
+        }
+    }
+
+    /// Reports why this file was not processed. A file of a tree that was removed is not a failure.
+    pub fn failed(&self, messages: &Messages, why: OpenError) {
+        failed(messages, &self.path, self.tree.is_none(), why);
+    }
+}
+
+/// Reports why a path was not processed. A file that was removed or replaced is a failure only if it was
+/// `named` on the command line.
+pub fn failed(messages: &Messages, path: &Path, named: bool, why: OpenError) {
+    match why {
+        OpenError::Os(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) | OpenError::NotRegular
+            if !named =>
+        {
+            messages.note(path, "vanished meanwhile");
+        }
+        _ => messages.failure(path, why),
+    }
+}
+
+/// The root of a tree whose files are opened.
+#[derive(Debug)]
+pub struct TreeRoot {
+    path: PathBuf,
+    /// Device and inode number of the root.
+    id: (u64, u64),
+    /// The open directory. It is closed when no caller uses it, because thousands of files of many trees may
+    /// wait to be opened.
+    open: Mutex<Weak<OwnedFd>>,
+    absolute: OnceLock<PathBuf>,
+}
+
+impl TreeRoot {
+    /// Opens the directory at `path` as a root.
+    pub fn open(path: &Path) -> Result<(Arc<TreeRoot>, Arc<OwnedFd>), Errno> {
+        let (opened, id) = directory(path)?;
+        let opened = Arc::new(opened);
+        let root = TreeRoot {
+            path: path.to_path_buf(),
+            id,
+            open: Mutex::new(Arc::downgrade(&opened)),
+            absolute: OnceLock::new(),
+        };
+        Ok((Arc::new(root), opened))
+    }
+
+    /// The open directory. It is opened again if it was closed.
+    ///
+    /// # Errors
+    /// ENOENT if the path now leads to another directory.
+    fn descriptor(&self) -> Result<Arc<OwnedFd>, Errno> {
+        // A panic of another thread cannot leave the value inconsistent.
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opened) = open.upgrade() {
+            return Ok(opened);
+        }
+        let (opened, id) = directory(&self.path)?;
+        if id != self.id {
+            return Err(Errno::NOENT);
+        }
+        let opened = Arc::new(opened);
+        *open = Arc::downgrade(&opened);
+        Ok(opened)
+    }
+
+    fn absolute(&self) -> io::Result<&Path> {
+        if let Some(absolute) = self.absolute.get() {
+            return Ok(absolute);
+        }
+        let absolute = std::fs::canonicalize(&self.path)?;
+        Ok(self.absolute.get_or_init(|| absolute))
+    }
+
+    /// The path of a file relative to this root.
+    fn below<'a>(&self, found: &'a FileRef) -> &'a Path {
+        found.path.strip_prefix(&self.path).unwrap_or(&found.path)
+    }
+}
+
+/// Opens a directory with O_PATH. Returns it with its device and inode number.
+fn directory(path: &Path) -> Result<(OwnedFd, (u64, u64)), Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&opened)?;
+    Ok((opened, (stat.st_dev, stat.st_ino)))
+}

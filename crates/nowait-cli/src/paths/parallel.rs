@@ -1,0 +1,169 @@
+//! Processes the files of a visit on several threads, and returns the results in the visit's order.
+//!
+//! ```text
+//!  visit ─► batch ─► work queue ─► threads: examine ─► the batch's own channel ─► take
+//!             └─ in the order of creation, at most MAX_PENDING ───────────────────────┘
+//! ```
+//! The calling thread lists directories and takes the results. It processes the first files itself, because
+//! a few files take less time without threads. It starts threads after [`BATCH_TIME`]. The
+//! size of batches is adapted so that a batch takes about [`BATCH_TIME`].
+
+use std::collections::VecDeque;
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
+
+use super::{FileRef, Paths};
+use crate::messages::Messages;
+
+/// The time that the calling thread processes files alone, and the intended time for a batch. Handing a
+/// batch to a thread costs a hundredth of it.
+const BATCH_TIME: Duration = Duration::from_millis(1);
+
+/// The maximum number of files in a batch. It bounds memory and the delay of the batch's first result.
+const MAX_FILES: usize = 64;
+
+/// The maximum number of pending batches for each thread.
+const MAX_PENDING: usize = 4;
+
+/// Files for a thread to process, and the channel for the results.
+struct Batch<T> {
+    files: Vec<FileRef>,
+    results: Sender<Results<T>>,
+}
+
+/// The results for the files of a batch.
+struct Results<T> {
+    results: Vec<(FileRef, T)>,
+    took: Duration,
+}
+
+impl Paths {
+    /// Calls `examine` for every file, on several threads. Calls `take` with each result, on the calling
+    /// thread and in the order of [`visit`](Paths::visit), until `take` returns an error.
+    pub fn examine<T: Send, E>(
+        &self,
+        messages: &Messages,
+        examine: impl Fn(&FileRef) -> T + Sync,
+        mut take: impl FnMut(FileRef, T) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (work, queue) = mpsc::channel();
+        let queue = Mutex::new(queue);
+        thread::scope(|scope| {
+            let mut pool = Pool {
+                scope,
+                examine: &examine,
+                queue: &queue,
+                // Moved into this scope, so that it is dropped first and the threads end.
+                work,
+                threads: 0,
+                pending: VecDeque::new(),
+                size: 1,
+            };
+            let begin = Instant::now();
+            let mut batch = Vec::new();
+            self.visit(messages, |found| {
+                if pool.threads == 0 {
+                    if begin.elapsed() < BATCH_TIME {
+                        let results = examine(&found);
+                        return take(found, results);
+                    }
+                    pool.start();
+                }
+                batch.push(found);
+                if batch.len() < pool.size {
+                    return Ok(());
+                }
+                pool.submit(std::mem::take(&mut batch));
+                pool.take_until(pool.threads * MAX_PENDING, &mut take)
+            })?;
+            pool.submit(batch);
+            pool.take_until(0, &mut take)
+        })
+    }
+}
+
+/// The threads of one visit, and their pending batches.
+struct Pool<'scope, 'env, T, L> {
+    scope: &'scope Scope<'scope, 'env>,
+    examine: &'scope L,
+    queue: &'scope Mutex<Receiver<Batch<T>>>,
+    work: Sender<Batch<T>>,
+    threads: usize,
+    pending: VecDeque<Receiver<Results<T>>>,
+    /// The number of files in the next batch.
+    size: usize,
+}
+
+impl<'scope, T, L> Pool<'scope, '_, T, L>
+where
+    T: Send + 'scope,
+    L: Fn(&FileRef) -> T + Sync,
+{
+    /// Starts the threads.
+    fn start(&mut self) {
+        self.threads = thread::available_parallelism()
+            .map_or(2, NonZero::get)
+            .max(2);
+        for _ in 0..self.threads {
+            let (examine, queue) = (self.examine, self.queue);
+            self.scope.spawn(move || work(examine, queue));
+        }
+    }
+
+    /// Hands a batch to the threads.
+    fn submit(&mut self, files: Vec<FileRef>) {
+        if files.is_empty() {
+            return;
+        }
+        let (results, pending) = mpsc::channel();
+        self.pending.push_back(pending);
+        // Cannot fail: the receiver outlives the pool.
+        let _ = self.work.send(Batch { files, results });
+    }
+
+    /// Takes the oldest batches until at most `limit` are pending.
+    fn take_until<E>(
+        &mut self,
+        limit: usize,
+        take: &mut impl FnMut(FileRef, T) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while self.pending.len() > limit {
+            let batch = self.pending.pop_front();
+            let Some(results) = batch.and_then(|batch| batch.recv().ok()) else {
+                // A thread has panicked. This thread panics, too, at the end of the scope.
+                return Ok(());
+            };
+            let count = results.results.len();
+            if results.took < BATCH_TIME / 2 {
+                self.size = self.size.max(count * 2).min(MAX_FILES);
+            } else if results.took > BATCH_TIME * 2 {
+                self.size = self.size.min(count / 2).max(1);
+            }
+            for (found, results) in results.results {
+                take(found, results)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Processes batches until the sender is dropped.
+fn work<T>(examine: &impl Fn(&FileRef) -> T, queue: &Mutex<Receiver<Batch<T>>>) {
+    loop {
+        // No thread panics while it holds the lock.
+        let next = queue.lock().map(|queue| queue.recv());
+        let Ok(Ok(batch)) = next else { return };
+        let begin = Instant::now();
+        let results = batch.files.into_iter().map(|found| {
+            let results = examine(&found);
+            (found, results)
+        });
+        let results = results.collect();
+        let took = begin.elapsed();
+        // Fails if the calling thread has stopped early. Its results are not needed then.
+        let _ = batch.results.send(Results { results, took });
+    }
+}

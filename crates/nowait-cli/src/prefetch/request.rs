@@ -1,0 +1,56 @@
+//! A file, or ranges of a file, to read into the page cache.
+
+use std::ops::Range;
+
+use rustix::fs::Stat;
+
+use crate::paths::FileRef;
+
+/// A file, and its requested ranges.
+#[derive(Debug)]
+pub struct Request {
+    pub file: FileRef,
+    /// The requested ranges; `None` for the whole file.
+    pub selection: Option<Selection>,
+}
+
+/// Requested ranges, valid only if the file still has this stamp.
+#[derive(Debug)]
+pub struct Selection {
+    /// The ranges in order. None is empty, and none extends beyond the end of the file.
+    pub ranges: Vec<Range<u64>>,
+    pub stamp: Stamp,
+}
+
+/// The properties that show that a file is the same and unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    pub size: u64,
+    /// The modification time: seconds since 1970, and nanoseconds.
+    pub mtime: (i64, u32),
+    pub inode: u64,
+}
+
+impl Stamp {
+    /// The stamp of a file with this metadata.
+    pub fn of(stat: &Stat) -> Stamp {
+        Stamp {
+            size: stat.st_size as u64,
+            mtime: (stat.st_mtime, stat.st_mtime_nsec as u32),
+            inode: stat.st_ino,
+        }
+    }
+
+    /// A description of the first difference; `None` if the stamps are equal.
+    pub fn difference(&self, now: &Stamp) -> Option<&'static str> {
+        if self.inode != now.inode {
+            Some("it is another file now (different inode)")
+        } else if self.size != now.size {
+            Some("its size has changed")
+        } else if self.mtime != now.mtime {
+            Some("it was modified since (different modification time)")
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The files that were seen already, so that a file with several names is counted once.
+
+use std::collections::HashSet;
+
+use rustix::fs::Stat;
+
+use crate::paths::Paths;
+
+/// The set of seen files, by device and inode number. Only files that can be seen again are stored, so memory
+/// does not grow with the number of files that have one name.
+pub struct SeenInodes {
+    may_overlap: bool,
+    seen: HashSet<(u64, u64)>,
+}
+
+impl SeenInodes {
+    /// An empty set for the files of these paths.
+    pub fn new(paths: &Paths) -> SeenInodes {
+        SeenInodes {
+            may_overlap: paths.may_overlap(),
+            seen: HashSet::new(),
+        }
+    }
+
+    /// Adds a file. Returns true if it is seen for the first time.
+    pub fn insert(&mut self, file: &Stat) -> bool {
+        let may_be_seen_again = self.may_overlap || file.st_nlink > 1;
+        !may_be_seen_again || self.seen.insert((file.st_dev, file.st_ino))
+    }
+}

@@ -1,0 +1,229 @@
+//! The contents of one file: opened, read to its end and closed by one thread.
+//!
+//! ```text
+//!  cached: path and pages are cached ─► the contents, without waiting for the device
+//!  read:   O_PATH: opens nothing ─► statx: a regular file? ─► the same file for reading ─► to its end
+//! ```
+//!
+//! A file that is not regular is never opened: opening a FIFO wakes its writer, and opening a device may
+//! have an effect.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::cast::to_usize;
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::open_cached;
+use crate::filesystem::Filesystem;
+use crate::metadata::{Metadata, StatxMask};
+use crate::read::{self, Cached};
+use crate::retry;
+use crate::sys::{self, Errno};
+
+/// The memory for a file of unknown size, to begin with.
+const FIRST: usize = 4096;
+
+/// A file that was read: its path, its contents and its metadata.
+#[derive(Clone, Debug)]
+pub struct FileContents {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    /// It is boxed, because files are moved several times.
+    metadata: Box<Metadata>,
+    cached: bool,
+}
+
+impl FileContents {
+    /// The path, as it was given.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The contents.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The metadata before the file was read. Its size differs from the number of bytes if the file was
+    /// changed in the meantime, and on filesystems such as procfs, which report a size of 0.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// True if all bytes came from the page cache. If false, the origin of the bytes is not known: the file
+    /// was read without asking.
+    pub fn is_cached(&self) -> bool {
+        self.cached
+    }
+
+    /// Converts it to the path and the contents.
+    pub fn into_parts(self) -> (PathBuf, Vec<u8>) {
+        (self.path, self.bytes)
+    }
+}
+
+/// The result of one attempt to read a file.
+pub(super) enum Outcome {
+    Read(Result<FileContents>),
+    /// The file was not read. It needs so many bytes of memory, if that is known.
+    Not(PathBuf, Option<u64>),
+}
+
+/// The limits for one file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// The memory that is reserved for the file.
+    pub(super) reserved: u64,
+    /// The size above which a file is not read.
+    pub(super) file_size: u64,
+}
+
+/// Reads a file if that does not wait for the device.
+pub(super) fn cached(path: PathBuf, limits: Limits) -> Outcome {
+    let Some((fd, metadata)) = open_cached(&path) else {
+        return Outcome::Not(path, None);
+    };
+    let size = metadata.len();
+    if size > limits.file_size {
+        return Outcome::Read(Err(failed(&path, Errno::FBIG)));
+    }
+    if size > limits.reserved {
+        return Outcome::Not(path, Some(size));
+    }
+    let Ok(mut bytes) = room(to_usize(size)) else {
+        return Outcome::Not(path, Some(size));
+    };
+    // One more byte, so that the read is short at the end of the file.
+    bytes.resize(to_usize(size) + 1, 0);
+    match read::cached(&fd, &mut bytes[..], 0) {
+        Ok(Cached::All(n)) if n as u64 <= size => {
+            bytes.truncate(n);
+            Outcome::Read(Ok(FileContents {
+                path,
+                bytes,
+                metadata: Box::new(metadata),
+                cached: true,
+            }))
+        }
+        _ => Outcome::Not(path, Some(size)),
+    }
+}
+
+/// Opens and reads a file.
+pub(super) fn read(path: PathBuf, limits: Limits) -> Outcome {
+    match whole(&path, limits) {
+        Ok(Ok((bytes, metadata))) => Outcome::Read(Ok(FileContents {
+            path,
+            bytes,
+            metadata: Box::new(metadata),
+            cached: false,
+        })),
+        Ok(Err(needed)) => Outcome::Not(path, Some(needed)),
+        Err(error) => Outcome::Read(Err(error)),
+    }
+}
+
+/// The contents and the metadata, or else the memory that the file needs.
+fn whole(path: &Path, limits: Limits) -> Result<Result<(Vec<u8>, Metadata), u64>> {
+    let failed = |errno| failed(path, errno);
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let held = retry::interrupted(|| rustix::fs::open(path, flags, Mode::empty()));
+    let held = held.map_err(failed)?;
+    let mask = StatxMask::BASIC_STATS;
+    let metadata = Metadata::statx(&held, "", libc::AT_EMPTY_PATH, mask);
+    let metadata = metadata.map_err(|e| e.on(Some(&path.into())))?;
+    if metadata.is_dir() {
+        return Err(failed(Errno::ISDIR));
+    }
+    if !metadata.is_file() {
+        return Err(Error::new(NAME, ErrorKind::NotRegular).on(Some(&path.into())));
+    }
+    let size = metadata.len();
+    if size > limits.file_size {
+        return Err(failed(Errno::FBIG));
+    }
+    if size > limits.reserved {
+        return Ok(Err(size));
+    }
+    let fd = retry::interrupted(|| reopen(path, &held, &metadata)).map_err(failed)?;
+    drop(held);
+    remember(&fd, &metadata);
+    let bytes = to_end(&fd, size, limits).map_err(failed)?;
+    Ok(bytes.map(|bytes| (bytes, metadata)))
+}
+
+/// Opens the file of an O_PATH descriptor for reading.
+fn reopen(path: &Path, held: &OwnedFd, metadata: &Metadata) -> Result<OwnedFd, Errno> {
+    match sys::stat::reopen(held.as_fd()) {
+        // The file has a lease, which its holder gives up in a limited time (fcntl(2)).
+        Err(Errno::AGAIN) => sys::stat::reopen_with(held.as_fd(), OFlags::empty()),
+        Err(Errno::NOENT | Errno::NOTDIR) => by_path(path, metadata),
+        other => other,
+    }
+}
+
+/// Opens the path again, where /proc is not mounted. The path may lead to another file by now: then the
+/// file counts as removed.
+fn by_path(path: &Path, metadata: &Metadata) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let fd = rustix::fs::open(path, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&fd)?;
+    if (stat.st_dev, stat.st_ino) == (metadata.dev(), metadata.ino()) {
+        Ok(fd)
+    } else {
+        Err(Errno::NOENT)
+    }
+}
+
+/// Records the filesystem of a file, so that its other files can be opened by [`cached`].
+fn remember(fd: &OwnedFd, metadata: &Metadata) {
+    let device = metadata.dev();
+    if rustix::fs::major(device) != 0
+        && !Filesystem::opens_at_once(device)
+        && let Ok(identity) = sys::stat::identity(fd.as_fd())
+    {
+        Filesystem::of(identity.filesystem);
+    }
+}
+
+/// Reads to the end of the file, or returns the memory that the file needs: it has grown, or its size was
+/// not known.
+fn to_end(fd: &OwnedFd, size: u64, limits: Limits) -> Result<Result<Vec<u8>, u64>, Errno> {
+    // One more byte, so that the last read is short.
+    let mut bytes = room(if size == 0 { FIRST } else { to_usize(size) })?;
+    loop {
+        let so_far = bytes.len() as u64;
+        if so_far > limits.file_size {
+            return Err(Errno::FBIG);
+        }
+        if so_far > limits.reserved {
+            return Ok(Err(so_far.saturating_mul(2)));
+        }
+        if bytes.len() == bytes.capacity() {
+            let more = bytes.try_reserve(bytes.len());
+            more.map_err(|_| Errno::NOMEM)?;
+        }
+        let asked = bytes.capacity() - bytes.len();
+        let spare = || rustix::io::read(fd, rustix::buffer::spare_capacity(&mut bytes));
+        let n = retry::interrupted(spare)?;
+        // A short read is the end of the file only if the size says so: procfs returns less before.
+        if n == 0 || (n < asked && bytes.len() as u64 == size) {
+            return Ok(Ok(bytes));
+        }
+    }
+}
+
+/// Memory for a file of this size, and one byte more.
+fn room(size: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::new();
+    let room = bytes.try_reserve_exact(size.saturating_add(1));
+    room.map(|()| bytes).map_err(|_| Errno::NOMEM)
+}
+
+const NAME: &str = "read_files";
+
+fn failed(path: &Path, errno: Errno) -> Error {
+    Error::os(NAME, errno).on(Some(&path.into()))
+}

@@ -1,0 +1,391 @@
+//! The files that are taken from the paths and not yet returned.
+//!
+//! ```text
+//!  untried ─► cached: in the page cache ───────────────────────────────► ready ─► handed out
+//!                 └─► deferred (by number) ─► read: waits for the device ──┘
+//!                         └◄── needs more memory than was reserved ──┘
+//!  └──────────────── at most a window of files and of bytes of contents ─────────────────┘
+//! ```
+//!
+//! All files of the window are tried in the page cache first. Files that are not cached do not delay a
+//! file that is: one of the workers, and a quarter of the memory, are left to files that were not tried.
+//! Memory is reserved before a file is read. If a file needs more, it is read again later, with more.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use super::contents::{self, FileContents, Limits, Outcome};
+use crate::error::Result;
+use crate::task_group::Job;
+
+/// Files of a piece. With so many, the cost of handing a piece over is small beside that of its files.
+const BATCH: usize = 32;
+/// Files of a piece if each file may wait for the device.
+const SLOW_BATCH: usize = 4;
+/// The memory that is reserved for a piece of files that are tried in the page cache.
+const TRY_BYTES: u64 = 1 << 20;
+/// The memory that is reserved for a file of unknown size.
+const GUESS: u64 = 64 << 10;
+
+/// The limits of a window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Config {
+    pub(super) files: usize,
+    pub(super) bytes: u64,
+    pub(super) file_size: u64,
+    pub(super) in_order: bool,
+    pub(super) workers: usize,
+}
+
+/// The work done so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) files: u64,
+    pub(super) bytes: u64,
+    pub(super) cached: u64,
+    pub(super) failed: u64,
+    pub(super) most_bytes: u64,
+}
+
+/// A file that has not been read.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    /// The place of the path among all paths.
+    number: u64,
+    path: PathBuf,
+    /// The memory that the file needs, if it is known.
+    needs: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(super) struct Window {
+    config: Config,
+    untried: VecDeque<Waiting>,
+    deferred: BTreeMap<u64, Waiting>,
+    /// The number of pieces that wait for the device.
+    reading: usize,
+    /// Files to hand out, by their number, or else in the order in which they were read.
+    ready: BTreeMap<u64, Result<FileContents>>,
+    /// The number of paths so far.
+    added: u64,
+    handed: u64,
+    /// The bytes that are reserved or ready, of files from the page cache and of others.
+    cached: u64,
+    uncached: u64,
+    counts: Counts,
+}
+
+/// Files for one worker.
+#[derive(Debug)]
+pub(super) struct Piece {
+    files: Vec<(Waiting, Limits)>,
+    how: How,
+    /// The memory that is reserved for all of them.
+    reserved: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Try,
+    Read,
+}
+
+/// The result of a piece.
+pub(super) struct Done {
+    how: How,
+    reserved: u64,
+    read: Vec<(u64, Result<FileContents>)>,
+    not_read: Vec<Waiting>,
+    /// The files that no attempt was made to read.
+    left: Vec<Waiting>,
+}
+
+impl Window {
+    pub(super) fn new(config: Config) -> Window {
+        Window {
+            config,
+            untried: VecDeque::new(),
+            deferred: BTreeMap::new(),
+            reading: 0,
+            ready: BTreeMap::new(),
+            added: 0,
+            handed: 0,
+            cached: 0,
+            uncached: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Adds files to be read.
+    pub(super) fn add(&mut self, paths: Vec<PathBuf>) {
+        for path in paths {
+            self.untried.push_back(Waiting {
+                number: self.added,
+                path,
+                needs: None,
+            });
+            self.added += 1;
+        }
+    }
+
+    /// The bytes that files from the page cache may take.
+    fn cached_limit(&self) -> u64 {
+        (self.config.bytes / 4).max(1)
+    }
+
+    /// The bytes that other files may take.
+    fn uncached_limit(&self) -> u64 {
+        self.config.bytes - self.cached_limit()
+    }
+
+    /// The memory to reserve for a file.
+    fn need(&self, file: &Waiting) -> u64 {
+        file.needs.unwrap_or(GUESS.min(self.uncached_limit()))
+    }
+
+    /// Returns true if a file may be read now. A file that exceeds the limit alone is read when no other
+    /// file is. The file that is to be handed out next must not wait for those that come after it.
+    fn fits(&self, file: &Waiting) -> bool {
+        let with = self.uncached.saturating_add(self.need(file));
+        let next = self.config.in_order && file.number == self.handed;
+        with <= self.uncached_limit() || self.uncached == 0 || next
+    }
+
+    fn may_try(&self) -> bool {
+        !self.untried.is_empty() && self.cached < self.cached_limit()
+    }
+
+    /// If the first deferred file waits for memory, no other file is read until it has begun. It would wait
+    /// without end.
+    fn may_read(&self) -> bool {
+        let workers = self.config.workers.saturating_sub(1).max(1);
+        let first = self.deferred.first_key_value();
+        self.reading < workers && first.is_some_and(|(_, file)| self.fits(file))
+    }
+
+    /// The bytes that are reserved or ready, of files that are read in this way.
+    fn held(&mut self, how: How) -> &mut u64 {
+        match how {
+            How::Try => &mut self.cached,
+            How::Read => &mut self.uncached,
+        }
+    }
+
+    fn reserve(&mut self, how: How, bytes: u64) {
+        *self.held(how) += bytes;
+        let held = self.cached + self.uncached;
+        self.counts.most_bytes = self.counts.most_bytes.max(held);
+    }
+
+    fn piece_to_try(&mut self) -> Piece {
+        let reserved = TRY_BYTES.min(self.cached_limit() - self.cached);
+        self.reserve(How::Try, reserved);
+        let limits = Limits {
+            reserved,
+            file_size: self.config.file_size,
+        };
+        let files = self.untried.drain(..BATCH.min(self.untried.len()));
+        Piece {
+            files: files.map(|file| (file, limits)).collect(),
+            how: How::Try,
+            reserved,
+        }
+    }
+
+    fn piece_to_read(&mut self, most: usize) -> Piece {
+        let mut files = Vec::new();
+        let mut reserved: u64 = 0;
+        while files.len() < most
+            && let Some(entry) = self.deferred.first_entry()
+        {
+            let file = entry.remove();
+            if !self.fits(&file) {
+                self.deferred.insert(file.number, file);
+                break;
+            }
+            let need = self.need(&file);
+            let alone = need > self.uncached_limit();
+            self.reserve(How::Read, need);
+            reserved = reserved.saturating_add(need);
+            let limits = Limits {
+                // A file that is read alone may grow.
+                reserved: if alone { u64::MAX } else { need },
+                file_size: self.config.file_size,
+            };
+            files.push((file, limits));
+        }
+        self.reading += 1;
+        Piece {
+            files,
+            how: How::Read,
+            reserved,
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        match self.ready.first_key_value() {
+            Some((number, _)) => !self.config.in_order || *number == self.handed,
+            None => false,
+        }
+    }
+}
+
+impl Job for Window {
+    type Piece = Piece;
+    type Done = Done;
+    type Out = FileContents;
+
+    fn pick(&mut self, slow: bool) -> Option<Piece> {
+        if self.may_try() {
+            Some(self.piece_to_try())
+        } else if self.may_read() {
+            Some(self.piece_to_read(if slow { SLOW_BATCH } else { BATCH }))
+        } else {
+            None
+        }
+    }
+
+    fn carry_out(piece: Piece, until: Option<Instant>, over: &dyn Fn() -> bool) -> Done {
+        let Piece {
+            files,
+            how,
+            reserved,
+        } = piece;
+        let mut done = Done {
+            how,
+            reserved,
+            read: Vec::with_capacity(files.len()),
+            not_read: Vec::new(),
+            left: Vec::new(),
+        };
+        // The files of a piece to try share its memory.
+        let mut used = 0;
+        for (file, mut limits) in files {
+            let attempted = done.read.len() + done.not_read.len() > 0;
+            if over() || (attempted && until.is_some_and(|until| Instant::now() >= until)) {
+                done.left.push(file);
+                continue;
+            }
+            let outcome = match how {
+                How::Try => {
+                    limits.reserved -= used;
+                    contents::cached(file.path, limits)
+                }
+                How::Read => contents::read(file.path, limits),
+            };
+            match outcome {
+                Outcome::Read(result) => {
+                    used += result.as_ref().map_or(0, |file| file.bytes().len() as u64);
+                    done.read.push((file.number, result));
+                }
+                Outcome::Not(path, needs) => done.not_read.push(Waiting {
+                    path,
+                    needs,
+                    ..file
+                }),
+            }
+        }
+        done
+    }
+
+    /// Files that are tried do not reach the device.
+    fn tells(piece: &Piece) -> bool {
+        piece.how == How::Read
+    }
+
+    fn take_in(&mut self, done: Done) {
+        *self.held(done.how) -= done.reserved;
+        match done.how {
+            How::Try => done.left.into_iter().rev().for_each(|file| {
+                self.untried.push_front(file);
+            }),
+            How::Read => {
+                self.reading -= 1;
+                let left = done.left.into_iter();
+                self.deferred.extend(left.map(|file| (file.number, file)));
+            }
+        }
+        let not_read = done.not_read.into_iter();
+        let not_read = not_read.map(|file| (file.number, file));
+        self.deferred.extend(not_read);
+        for (number, result) in done.read {
+            match &result {
+                Ok(file) => {
+                    let bytes = file.bytes().len() as u64;
+                    self.reserve(done.how, bytes);
+                    self.counts.bytes += bytes;
+                    self.counts.cached += u64::from(file.is_cached());
+                }
+                Err(_) => self.counts.failed += 1,
+            }
+            let place = if self.config.in_order {
+                number
+            } else {
+                self.counts.files
+            };
+            self.counts.files += 1;
+            self.ready.insert(place, result);
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        let to_try = if self.may_try() {
+            self.untried.len().div_ceil(BATCH)
+        } else {
+            0
+        };
+        let to_read = if self.may_read() {
+            self.deferred.len().div_ceil(SLOW_BATCH)
+        } else {
+            0
+        };
+        to_try + to_read
+    }
+
+    fn hand_out(&mut self) -> Option<Result<FileContents>> {
+        if !self.is_ready() {
+            return None;
+        }
+        let (_, result) = self.ready.pop_first()?;
+        self.handed += 1;
+        if let Ok(file) = &result {
+            let how = if file.is_cached() {
+                How::Try
+            } else {
+                How::Read
+            };
+            *self.held(how) -= file.bytes().len() as u64;
+        }
+        Some(result)
+    }
+
+    fn has_out(&self) -> bool {
+        self.is_ready()
+    }
+
+    /// Files hold no descriptors while they wait.
+    fn close(&mut self) {}
+
+    fn give_up(&mut self) {
+        self.untried.clear();
+        self.deferred.clear();
+        self.ready.clear();
+    }
+
+    fn most(&self) -> usize {
+        self.config.workers
+    }
+
+    fn grant(&mut self, workers: usize) {
+        self.config.workers = workers;
+    }
+
+    fn is_held_up(&self) -> bool {
+        self.reading > 0 && self.may_try()
+    }
+}
