@@ -8,6 +8,7 @@ pub mod delay;
 pub mod draws;
 pub mod files;
 pub mod interval;
+pub mod latencies;
 pub mod machine;
 pub mod offsets;
 pub mod output;

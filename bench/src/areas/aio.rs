@@ -1,24 +1,8 @@
 //! `nowait-bench aio`: fio's posixaio engine on glibc's AIO, and the same fio with
-//! `libnowait_aio.so` preloaded. The jobs are fio's own files, in `jobs/aio/`.
-//!
-//! # The JSON shape (keys may be added)
-//! ```text
-//! {
-//!   "bench": "aio", "version", "machine": {…}, "settings": {…}, "interrupted": bool,
-//!   "rows": [{
-//!     "row", "job", "cache": "cold" | "warm" | "hot and cold", "depth",
-//!     "contenders": {NAME: {PART: {"rounds": [FIGURES], "median": FIGURES}}},
-//!     "ratios": {NAME: {PART: {"iops": INTERVAL, "p50": INTERVAL, "p99": INTERVAL}}}   to glibc
-//!   }]
-//! }
-//! PART is a job of the file: random, sequential, hot, cold, f1, f2, f3
-//! FIGURES = {"iops", "p50_us", "p99_us", "bw": {"min", "max", "per", "avg", "stdev"}, "buckets"}
-//! INTERVAL = {"median", "low95", "high95"}, of the ratios within each round
-//! ```
+//! `libnowait_aio.so` preloaded. The jobs are files of fio, in `aio/`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
@@ -31,16 +15,14 @@ use serde_json::{Map, Value, json};
 
 use crate::contenders::fio;
 use crate::harness::cache::{evict, read_through};
-use crate::harness::class::as_fio;
 use crate::harness::contender::{Fit, once_each};
 use crate::harness::files::{Files, Wanted};
-use crate::harness::interval::Interval;
+use crate::harness::latencies;
 use crate::harness::machine::Machine;
-use crate::harness::print::print;
-use crate::harness::run::FEWEST;
-use crate::harness::run::median;
-use crate::harness::text::{Paint, digits};
-use nowait_cli::problem::{INTERRUPTED, Problem};
+use crate::harness::output::Output;
+use crate::harness::run::{Cell, Run};
+use crate::harness::table::{Column, Table};
+use nowait_cli::problem::Problem;
 use nowait_cli::progress::Progress;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
@@ -88,20 +70,19 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Print JSON instead of tables
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// The help of its JSON.
 pub const AFTER: &str = "\
 Ratios are taken within rounds; below 1 is better for latencies. seed-cold and seed-warm are the
-experiment that RWF_NONBLOCK was proposed with, in the form in which it was printed then.
+experiment that RWF_NONBLOCK was proposed with.
 Ctrl-C prints what was measured.
 
-JSON (--json): {\"bench\", \"version\", \"machine\", \"settings\", \"interrupted\", \"rows\": [{\"row\", \"job\",
-\"cache\", \"depth\", \"contenders\": {NAME: {PART: {\"rounds\": [FIGURES], \"median\": FIGURES}}},
-\"ratios\": {NAME: {PART: {\"iops\", \"p50\", \"p99\"}}}}]}; FIGURES has iops, p50_us, p99_us, bw, buckets.
+JSON (--json): as of every area (nowait-bench --help). A cell is one job of a row: it has the parameters
+\"row\", \"job\" (random, sequential, hot, cold, f1, f2, f3), \"cache\" and \"depth\". A round has
+ops_per_s, lat_us {p50, p99}, fio's bw {min, max, per, avg, stdev} in KB/s, and its latency buckets.
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
@@ -212,13 +193,19 @@ impl Name {
 /// One job of one contender in one round.
 #[derive(Clone, Debug, Serialize)]
 struct Figures {
-    iops: f64,
-    p50_us: f64,
-    p99_us: f64,
+    ops_per_s: f64,
+    lat_us: Latencies,
     /// KB/s, as fio says it.
     bw: Value,
     /// Per cent of the reads below each end.
     buckets: Value,
+}
+
+/// Microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Latencies {
+    p50: f64,
+    p99: f64,
 }
 
 impl Figures {
@@ -228,9 +215,11 @@ impl Figures {
         let percentile = |p: &str| Some(read["lat_ns"]["percentile"][p].as_f64()? / 1e3);
         let bw = |key: &str| read[key].clone();
         Some(Figures {
-            iops: read["iops"].as_f64()?,
-            p50_us: percentile("50.000000").unwrap_or(0.0),
-            p99_us: percentile("99.000000").unwrap_or(0.0),
+            ops_per_s: read["iops"].as_f64()?,
+            lat_us: Latencies {
+                p50: percentile("50.000000").unwrap_or(0.0),
+                p99: percentile("99.000000").unwrap_or(0.0),
+            },
             bw: json!({"min": bw("bw_min"), "max": bw("bw_max"), "per": bw("bw_agg"),
                        "avg": bw("bw_mean"), "stdev": bw("bw_dev")}),
             buckets: json!({"usec": usec(job), "msec": job["latency_ms"]}),
@@ -266,143 +255,75 @@ struct Measured {
     contenders: Vec<(Name, Rounds)>,
 }
 
-/// Three ratios to glibc.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Ratios {
-    iops: Interval,
-    p50: Interval,
-    p99: Interval,
-}
+/// The figures whose ratios are taken.
+const COMPARED: [&str; 3] = ["ops_per_s", "lat_us/p50", "lat_us/p99"];
+
+/// The columns of a job.
+const COLUMNS: [Column; 6] = [
+    Column::Median("kIOPS", "ops_per_s", 1e-3),
+    Column::Median("p50 us", "lat_us/p50", 1.0),
+    Column::Median("p99 us", "lat_us/p99", 1.0),
+    Column::Ratio("IOPS", "ops_per_s"),
+    Column::Ratio("p50", "lat_us/p50"),
+    Column::Ratio("p99", "lat_us/p99"),
+];
+
+/// The columns that fio prints of its bandwidth, in KB/s.
+const BANDWIDTH: [Column; 5] = [
+    Column::Whole("bw min", "bw/min"),
+    Column::Whole("max", "bw/max"),
+    Column::Median("per %", "bw/per", 1.0),
+    Column::Whole("avg", "bw/avg"),
+    Column::Whole("stdev", "bw/stdev"),
+];
 
 impl Measured {
-    fn of(&self, name: Name) -> Option<&Rounds> {
-        let found = self.contenders.iter().find(|(n, _)| *n == name);
-        found.map(|(_, rounds)| rounds)
-    }
-
-    /// How one job of a contender compares with glibc's.
-    fn ratios(&self, name: Name, part: &str) -> Option<Ratios> {
-        let (a, b) = (self.of(name)?.get(part)?, self.of(Name::Glibc)?.get(part)?);
-        if name == Name::Glibc || a.len().min(b.len()) < FEWEST {
-            return None;
-        }
-        let of = |figure: fn(&Figures) -> f64| {
-            let each = a.iter().zip(b);
-            let mut each: Vec<f64> = each
-                .map(|(a, b)| figure(a) / figure(b).max(1e-12))
-                .collect();
-            Interval::of(&mut each)
-        };
-        Some(Ratios {
-            iops: of(|f| f.iops),
-            p50: of(|f| f.p50_us),
-            p99: of(|f| f.p99_us),
-        })
-    }
-
-    fn json(&self) -> Value {
-        let (job, state, depth) = self.row.what();
-        let mut contenders = Map::new();
-        let mut ratios = Map::new();
-        for (name, rounds) in &self.contenders {
-            let mut of_parts = Map::new();
-            let mut compared = Map::new();
-            for (part, figures) in rounds {
-                of_parts.insert(
-                    part.clone(),
-                    json!({"rounds": figures, "median": middle(figures)}),
-                );
-                if let Some(ratio) = self.ratios(*name, part) {
-                    compared.insert(part.clone(), json!(ratio));
-                }
-            }
-            contenders.insert(name.word().into(), of_parts.into());
-            if !compared.is_empty() {
-                ratios.insert(name.word().into(), compared.into());
-            }
-        }
+    /// Adds a cell for each job of the row.
+    fn report(&self, run: &mut Run) {
+        let (_, state, depth) = self.row.what();
+        let row = self.row.word();
         let cache = match state {
             State::Cold => "cold",
             State::Warm => "warm",
             State::Half => "hot and cold",
         };
-        json!({"row": self.row, "job": job, "cache": cache, "depth": depth,
-               "contenders": contenders, "ratios": ratios})
-    }
-
-    fn table(&self, text: &mut String, paint: Paint) {
-        let _ = writeln!(text, "\n{}", paint.bold(&self.row.word()));
-        let _ = writeln!(
-            text,
-            "{:<12}{:<10}{:>9}{:>10}{:>10}   IOPS x glibc       p50 x glibc        p99 x glibc",
-            "", "", "kIOPS", "p50 us", "p99 us"
-        );
-        for (name, rounds) in &self.contenders {
-            for (part, figures) in rounds {
-                let of = middle(figures);
-                let figure =
-                    |key: &str, scale: f64| digits(of[key].as_f64().unwrap_or(0.0) * scale);
-                let _ = write!(
-                    text,
-                    "{part:<12}{:<10}{:>9}{:>10}{:>10}",
-                    name.word(),
-                    figure("iops", 1e-3),
-                    figure("p50_us", 1.0),
-                    figure("p99_us", 1.0),
-                );
-                if let Some(ratios) = self.ratios(*name, part) {
-                    for ratio in [ratios.iops, ratios.p50, ratios.p99] {
-                        let Interval {
-                            median,
-                            low95,
-                            high95,
-                        } = ratio;
-                        let range = format!("{}-{}", digits(low95), digits(high95));
-                        let _ = write!(text, "   {:<16}", format!("{} ({range})", digits(median)));
-                    }
-                }
-                text.truncate(text.trim_end().len());
-                text.push('\n');
+        let jobs = self.contenders.iter().flat_map(|(_, rounds)| rounds.keys());
+        let jobs: BTreeSet<&String> = jobs.collect();
+        for job in &jobs {
+            let name = match jobs.len() {
+                1 => row.clone(),
+                _ => format!("{row} {job}"),
+            };
+            let mut cell = Cell {
+                name: name.clone(),
+                ..Cell::default()
+            };
+            if let Value::Object(parameters) =
+                json!({"row": self.row, "job": job, "cache": cache, "depth": depth})
+            {
+                cell.parameters = parameters;
             }
-        }
-        if self.row.is_seed() {
-            self.as_seed(text);
-        }
-    }
-
-    /// As the seed was printed.
-    fn as_seed(&self, text: &mut String) {
-        for (name, rounds) in &self.contenders {
-            let _ = writeln!(text, "\n{}:", name.word());
-            for (part, figures) in rounds {
-                let of = middle(figures);
-                let bw = |key: &str| of["bw"][key].as_f64().unwrap_or(0.0);
-                let _ = writeln!(
-                    text,
-                    " {part}:\n    bw (KB /s): min={:5.0}, max={:5.0}, per={:.2}%, avg={:.2}, \
-                     stdev={:.2}",
-                    bw("min"),
-                    bw("max"),
-                    bw("per"),
-                    bw("avg"),
-                    bw("stdev"),
-                );
-                for line in as_fio(&of["buckets"]) {
-                    let _ = writeln!(text, "    {line}");
-                }
+            for (contender, rounds) in &self.contenders {
+                let rounds = rounds.get(*job).map_or(&[][..], Vec::as_slice);
+                cell.add(contender.word(), *contender == Name::Nowait, rounds);
             }
+            let base = Name::Glibc.word();
+            cell.compare(&COMPARED, &[base.to_owned()]);
+            run.tables.push(Table::of(&name, &cell, base, "", &COLUMNS));
+            if self.row.is_seed() {
+                let bandwidth = format!("{name}, KB/s");
+                run.tables
+                    .push(Table::of(&bandwidth, &cell, base, "", &BANDWIDTH));
+                run.tables.extend(latencies::table(&name, &cell, ""));
+            }
+            run.cells.push(cell);
         }
     }
-}
-
-/// Each figure's median over the rounds.
-fn middle(figures: &[Figures]) -> Value {
-    let values: Vec<Value> = figures.iter().map(|figures| json!(figures)).collect();
-    median(&values)
 }
 
 /// The bench, from its files to its tables.
 pub fn run(args: &Args) -> Result<ExitCode, Problem> {
+    args.output.prepare()?;
     if let Fit::No(why) = fio::fits("posixaio") {
         return Err(Problem::Failed(why));
     }
@@ -434,45 +355,18 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
         })
         .collect();
     play(args, &files, library.as_deref(), &mut measured, &stop)?;
-    let interrupted = stop.asked();
-    if measured
-        .iter()
-        .flat_map(|row| &row.contenders)
-        .all(|(_, rounds)| rounds.is_empty())
-    {
-        return Err(Problem::Interrupted);
-    }
-    let report = json!({
-        "bench": "aio",
-        "version": env!("CARGO_PKG_VERSION"),
-        "machine": machine,
-        "settings": {
-            "files": files, "seconds": args.seconds, "rounds": args.rounds, "seed": args.seed,
-            "library": library.as_ref().map(|path| path.to_string_lossy()),
-            "order": "contenders take turns within a round; each round begins with the next one",
-            "cold": "POSIX_FADV_DONTNEED on the files before each run",
-        },
-        "interrupted": interrupted,
-        "rows": measured.iter().map(Measured::json).collect::<Vec<_>>(),
+    let settings = json!({
+        "about": format!("{} s a run, rounds: {}", args.seconds, args.rounds),
+        "files": files, "seconds": args.seconds, "rounds": args.rounds, "seed": args.seed,
+        "library": library.as_ref().map(|path| path.to_string_lossy()),
+        "order": "contenders take turns within a round; each round begins with the next one",
+        "interval": "order statistics of the paired ratios (sign test); see coverage",
+        "cold": "POSIX_FADV_DONTNEED on the files before each run",
     });
-    print(&report, args.json, |paint| {
-        let mut text = format!(
-            "nowait-bench {} aio on {machine}\n{} s a run, rounds: {}; ratios are medians of those \
-             within each round\n",
-            env!("CARGO_PKG_VERSION"),
-            args.seconds,
-            args.rounds,
-        );
-        for row in &measured {
-            row.table(&mut text, paint);
-        }
-        text
-    })?;
-    Ok(if interrupted {
-        ExitCode::from(INTERRUPTED)
-    } else {
-        ExitCode::SUCCESS
-    })
+    let mut run = Run::new("aio", machine, settings);
+    run.interrupted = stop.asked();
+    measured.iter().for_each(|row| row.report(&mut run));
+    args.output.finish(run)
 }
 
 /// The drop-in: where the user says, or beside this program.
@@ -628,29 +522,5 @@ mod tests {
         let job = json!({"latency_ns": {"250": 1.5, "1000": 2.5},
                          "latency_us": {"2": 10.0, "4": 5.0}});
         assert_eq!(usec(&job), json!({"2": 14.0, "4": 5.0}));
-    }
-
-    #[test]
-    fn ratios_are_taken_within_rounds() {
-        let figures = |iops: f64| Figures {
-            iops,
-            p50_us: 1e6 / iops,
-            p99_us: 2e6 / iops,
-            bw: Value::Null,
-            buckets: Value::Null,
-        };
-        let rounds =
-            |all: [f64; 3]| Rounds::from([("random".to_owned(), all.map(figures).to_vec())]);
-        let measured = Measured {
-            row: Row::RandomCold1,
-            contenders: vec![
-                (Name::Glibc, rounds([1.0, 10.0, 100.0])),
-                (Name::Nowait, rounds([4.0, 20.0, 300.0])),
-            ],
-        };
-        let ratios = measured.ratios(Name::Nowait, "random").unwrap();
-        assert_eq!(ratios.iops.median, 3.0);
-        assert!((ratios.p99.median - 1.0 / 3.0).abs() < 1e-9);
-        assert!(measured.ratios(Name::Glibc, "random").is_none());
     }
 }

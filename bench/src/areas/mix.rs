@@ -15,14 +15,13 @@ use crate::harness::cache::Cache;
 use crate::harness::class::Class;
 use crate::harness::contender::{Cell, Contender, Fit, Label, Way, once_each};
 use crate::harness::draws::{CLASSES, Mix};
+use crate::harness::latencies;
 use crate::harness::machine::Machine;
 use crate::harness::offsets::Order;
 use crate::harness::plan::{Plan, measure};
 use crate::harness::plot::{Axis, Chart, Line, Stroke};
 use crate::harness::round::Round;
-use crate::harness::run as results;
 use crate::harness::settings::{Common, check_blocks};
-use crate::harness::table::{Entry, Table};
 use crate::harness::turn::histogram;
 use crate::harness::view::View;
 use nowait_cli::problem::Problem;
@@ -259,47 +258,12 @@ impl Args {
 pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let mut run = measure(args.plan()?)?.into_run();
     for class in CLASSES {
-        let tables = run.cells.iter().filter_map(|cell| latencies(cell, class));
-        let tables: Vec<Table> = tables.collect();
+        let prefix = format!("classes/{class}/");
+        let cells = run.cells.iter();
+        let tables = cells.filter_map(|cell| latencies::table(class, cell, &prefix));
         run.tables.extend(tables);
     }
     args.common.output.finish(run)
-}
-
-/// The latencies of a class in fio's buckets: per cent of the reads that took less than each limit, and
-/// no less than the one before.
-fn latencies(cell: &results::Cell, class: &str) -> Option<Table> {
-    let read: Vec<_> = cell
-        .contenders
-        .iter()
-        .filter(|c| c.figure(&format!("classes/{class}/ops")) > Some(0.0))
-        .collect();
-    let buckets = &read.first()?.median["classes"][class]["buckets"];
-    let mut rows = Vec::new();
-    for (unit, shown) in [("usec", "us"), ("msec", "ms")] {
-        for limit in buckets[unit].as_object()?.keys() {
-            let path = format!("classes/{class}/buckets/{unit}/{limit}");
-            let shares = || read.iter().map(|c| c.figure(&path).unwrap_or(0.0));
-            if shares().any(|share| share > 0.0) {
-                let below = match limit.strip_prefix(">=") {
-                    Some(limit) => format!(">= {limit} {shown}"),
-                    None => format!("< {limit} {shown}"),
-                };
-                let entries = shares().map(|share| match share {
-                    0.0 => Entry::default(),
-                    share => format!("{:.2}", share.max(0.01)).into(),
-                });
-                rows.push(std::iter::once(below.into()).chain(entries).collect());
-            }
-        }
-    }
-    let names = read.iter().map(|contender| contender.name.clone());
-    Some(Table {
-        title: format!("{class}, % in"),
-        columns: std::iter::once(String::new()).chain(names).collect(),
-        rows,
-        ..Table::default()
-    })
 }
 
 /// One chart of each class: which share of its reads took no longer than so many microseconds.

@@ -35,13 +35,13 @@ use crate::harness::delay::Delay;
 use crate::harness::files::{Files, Wanted};
 use crate::harness::machine::Machine;
 use crate::harness::offsets::mix;
-use crate::harness::plot::Svg;
-use crate::harness::print::print;
+use crate::harness::output::Output;
+use crate::harness::run::Run;
 use crate::harness::settings::positive;
 use cell::{Cell, Pattern, Place, Turn, Way};
 use cgroup::Cgroup;
 use child::{Child, Orders, Reply, Word};
-use nowait_cli::problem::{INTERRUPTED, Problem};
+use nowait_cli::problem::Problem;
 use nowait_cli::proc::available_memory;
 use nowait_cli::progress::Progress;
 use nowait_cli::size::Size;
@@ -98,12 +98,8 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Print JSON instead of tables
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    svg: Svg,
+    output: Output,
 }
 
 /// The help of what it prints.
@@ -113,14 +109,14 @@ its way in when the answer was yes, and not there yet: cachestat(2) counts such 
 gone. Shares are of the yeses, with 95 % ranges (Wilson, rounds as clusters; after no race at all
 the range ends at 3/n). Ctrl-C prints what was measured and removes the cgroup.
 
-JSON (--json): {\"bench\", \"version\", \"machine\", \"settings\", \"interrupted\", \"notes\", \"answer\",
+JSON (--json): as of every area (nowait-bench --help), without cells. \"findings\" has \"answer\",
 \"pressures\": [{\"pressure\", \"limit\"}], \"cells\": [{\"pressure\", \"pattern\", \"block\", \"touch\",
 \"delay_us\", \"asked\", \"yes\", \"races\", \"at_touch\", \"early\", \"share\", \"low95\", \"high95\",
 \"gone\": {\"share\", \"low95\", \"high95\"}, \"waited_us\", \"cost_ns\": {\"ask_yes\", \"ask_no\",
 \"read_all\", \"read_short\"}, \"rounds\": [{\"asked\", \"yes\", \"races\", \"early\"}]}], \"by_delay\": [the
 same, all kinds together], \"ways\": [{\"pressure\", \"pattern\", \"block\", \"way\", \"hits\", \"misses\",
 \"races\", \"hit_ns\", \"hit_p99_ns\", \"miss_ns\"}], \"strict\": [{\"pressure\", \"reads\", \"hits\",
-\"misses\", \"races\", \"share\", \"low95\", \"high95\"}]}. What was not measured is null or missing.
+\"misses\", \"races\", \"share\", \"low95\", \"high95\"}]. What was not measured is null or missing.
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
@@ -133,7 +129,7 @@ const AHEAD: u64 = 8;
 /// The bench, from its file to its report.
 pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let turns = args.turns()?;
-    args.svg.prepare().map_err(Problem::Failed)?;
+    args.output.prepare()?;
     let stop = Stop::on_signals()?;
     let files = Files::prepare(
         Wanted {
@@ -161,26 +157,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
         Ok(()) | Err(Problem::Interrupted) => {}
         Err(problem) => return Err(problem),
     }
-    let interrupted = stop.asked();
-    let settings = bench.settings(&files);
-    let report = Report::new(
-        machine,
-        settings,
-        bench.notes,
-        interrupted,
-        &bench.turns,
-        bench.pressed,
-    )
-    .ok_or(Problem::Interrupted)?;
-    print(&report, args.json, |paint| report.tables(paint))?;
-    for (name, chart) in report.charts() {
-        args.svg.draw(name, &chart).map_err(Problem::Failed)?;
-    }
-    Ok(if interrupted {
-        ExitCode::from(INTERRUPTED)
-    } else {
-        ExitCode::SUCCESS
-    })
+    let report = Report::new(&bench.turns, &bench.pressed).ok_or(Problem::Interrupted)?;
+    let mut run = Run::new("race", machine, bench.settings(&files));
+    run.interrupted = stop.asked();
+    report.add_to(&mut run);
+    bench.notes.into_iter().for_each(|note| run.note(note));
+    args.output.finish(run)
 }
 
 impl Args {
@@ -359,6 +341,10 @@ impl Bench<'_> {
 
     fn settings(&self, files: &Files) -> Value {
         json!({
+            "about": format!(
+                "{} of file, {} rounds of {} s for each kind of question",
+                Size(self.size), self.args.rounds, self.args.seconds
+            ),
             "files": files,
             "size": self.size,
             "delays_us": once_each(&self.args.delays),
@@ -375,7 +361,10 @@ impl Bench<'_> {
             "seed": self.args.seed,
             "cache": "evicted, then read through by the process under pressure; a thread of it \
                       reads what is missing",
-            "interval": "Wilson, 95 %, rounds as clusters; 3/n after none",
+            "legend": "Races: residency said yes and the NOWAIT read (or the touch) came short; early: of these, \
+                       pages on their way in, whose content was not there yet; the others had gone. \
+                       Ranges: 95 %. ns and us: medians.",
+            "ranges": "Wilson, 95 %, rounds as clusters; 3/n after none",
         })
     }
 }

@@ -20,7 +20,6 @@ use std::time::Duration;
 
 use nowait_cli::problem::Problem;
 
-use crate::areas::runtimes::ratio::ratio;
 use crate::harness::interval::{Interval, middle};
 
 /// nowait's LocalEngine beside the crate io-uring, and beside liburing (--features liburing)
@@ -185,4 +184,10 @@ fn processor_time() -> f64 {
         t
     };
     t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+}
+
+/// The ratios of A's figures to B's, paired by round; `None` of none.
+fn ratio(a: &[f64], b: &[f64]) -> Option<Interval> {
+    let mut ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b.max(1e-9)).collect();
+    (!ratios.is_empty()).then(|| Interval::of(&mut ratios))
 }

@@ -118,22 +118,6 @@ fn buckets(per_cent: [f64; ENDS.len() + 1]) -> Value {
     json!({"usec": usec, "msec": msec})
 }
 
-/// Buckets as fio prints them: `lat (usec): 2=70.63%, 4=0.01%`; what is empty is left out.
-pub fn as_fio(buckets: &Value) -> Vec<String> {
-    let unit = |unit: &str| {
-        let full: Vec<String> = buckets[unit]
-            .as_object()?
-            .iter()
-            .filter_map(|(end, share)| {
-                let share = share.as_f64().filter(|&share| share > 0.0)?;
-                Some(format!("{end}={:.2}%", share.max(0.01)))
-            })
-            .collect();
-        (!full.is_empty()).then(|| format!("lat ({unit}): {}", full.join(", ")))
-    };
-    ["usec", "msec"].into_iter().filter_map(unit).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,13 +134,19 @@ mod tests {
             (8, Some(0.375), None)
         );
         assert_eq!(class.under_20us, 0.5);
-        assert_eq!(
-            as_fio(&class.buckets),
-            [
-                "lat (usec): 2=12.50%, 4=25.00%, 20=12.50%, 50=12.50%, 1000=12.50%",
-                "lat (msec): 2=12.50%, >=2000=12.50%"
-            ]
-        );
+        let share = |unit: &str, limit: &str| class.buckets[unit][limit].as_f64();
+        for (unit, limit, want) in [
+            ("usec", "2", 12.5),
+            ("usec", "4", 25.0),
+            ("usec", "10", 0.0),
+            ("usec", "20", 12.5),
+            ("usec", "50", 12.5),
+            ("usec", "1000", 12.5),
+            ("msec", "2", 12.5),
+            ("msec", ">=2000", 12.5),
+        ] {
+            assert_eq!(share(unit, limit), Some(want), "{unit} {limit}");
+        }
         assert!(class.booked_lat_us.is_none());
     }
 }

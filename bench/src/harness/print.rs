@@ -53,7 +53,9 @@ impl Run {
         text.push('\n');
         let legend = self.settings.get("legend").and_then(|value| value.as_str());
         wrapped(&mut text, 0, legend.unwrap_or("Medians over rounds."));
-        wrapped(&mut text, 0, &self.ratios());
+        if self.settings.contains_key("interval") {
+            wrapped(&mut text, 0, &self.ratios());
+        }
         for cell in &self.cells {
             for absent in &cell.absent {
                 remark(

@@ -137,10 +137,10 @@ impl Run {
         }
     }
 
-    /// Returns true if no contender has a round.
+    /// Returns true if nothing was measured.
     pub fn is_empty(&self) -> bool {
         let mut all = self.cells.iter().flat_map(|cell| &cell.contenders);
-        all.all(|contender| contender.rounds.is_empty())
+        self.findings.is_empty() && all.all(|contender| contender.rounds.is_empty())
     }
 
     /// The smallest coverage of all ratios; `None` if there are none.

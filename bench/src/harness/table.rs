@@ -48,6 +48,8 @@ pub enum Column {
     Ratio(&'static str, &'static str),
     /// The same, without the range.
     Short(&'static str, &'static str),
+    /// The ratio of the figure of the named contender to that of each other contender.
+    Inverse(&'static str, &'static str, &'static str),
 }
 
 impl From<&str> for Entry {
@@ -102,6 +104,7 @@ impl Column {
             Column::Range(..) => "min-max".into(),
             Column::Ratio(title, _) => format!("{title} x {base}").trim_start().into(),
             Column::Short(title, _) => format!("{title} x"),
+            Column::Inverse(title, ..) => title.into(),
         }
     }
 
@@ -128,6 +131,10 @@ impl Column {
             }
             Column::Ratio(_, figure) => Entry::ratio(
                 cell.ratio(&contender.name, base, &path(figure)),
+                more_is_better(figure),
+            ),
+            Column::Inverse(_, name, figure) => Entry::ratio(
+                cell.ratio(name, &contender.name, &path(figure)),
                 more_is_better(figure),
             ),
             Column::Short(_, figure) => {

@@ -63,7 +63,7 @@ fn a_directory_is_never_an_option_of_the_programs() {
                 --contenders getdents+stat,xgetdents,ls,find,bfs,du";
     let said = run(&mut dir(here.path(), args));
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(row(&said.json()["tables"][0], "find")["name"], "find");
+    assert_eq!(row(&said.json()["cells"][0], "find")["name"], "find");
     let mut left = names(&listed);
     left.sort();
     assert_eq!(left, ["a", "b"]);

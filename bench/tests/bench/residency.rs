@@ -43,7 +43,7 @@ fn report(dir: &Path, args: &str) -> Value {
 }
 
 fn rows<'a>(report: &'a Value, key: &str) -> &'a Vec<Value> {
-    report[key].as_array().unwrap()
+    report["findings"][key].as_array().unwrap()
 }
 
 fn number(row: &Value, key: &str) -> u64 {
@@ -76,7 +76,7 @@ fn cgroups(bench: u32) -> Vec<PathBuf> {
 fn has_cgroups() -> bool {
     let dir = directory();
     let tiny = "--rounds 1 --seconds 0.01 --delays 0 --pressures light --memory 1M";
-    let made = report(dir.path(), tiny)["pressures"][0]["limit"].is_u64();
+    let made = report(dir.path(), tiny)["findings"]["pressures"][0]["limit"].is_u64();
     if !made {
         assert!(
             std::env::var_os("NOWAIT_TEST_ALL").is_none(),
@@ -125,7 +125,7 @@ fn what_is_counted_adds_up() {
     let args = "--rounds 2 --seconds 0.02 --delays 0,1ms --pressures none,heavy,evict \
                 --memory 1M --svg pictures";
     let report = report(dir.path(), args);
-    assert_eq!(report["bench"], "race");
+    assert_eq!(report["area"], "race");
     assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(report["interrupted"], false);
     assert!(report["machine"]["kernel"].is_string());
@@ -185,7 +185,7 @@ fn what_is_counted_adds_up() {
         assert!(races <= misses && hits <= reads, "{row}");
         assert!(reads > 0 || row["pressure"] == "heavy", "{row}");
     }
-    let answer = report["answer"].as_str().unwrap();
+    let answer = report["findings"]["answer"].as_str().unwrap();
     let heavy = cells.iter().filter(|cell| cell["pressure"] == "heavy");
     let yeses = format!("in {} yeses when memory was short", sum(heavy, "yes"));
     assert!(answer.contains(&yeses), "{answer}");
@@ -380,7 +380,7 @@ fn without_rights_a_thread_makes_the_pressure_and_the_report_says_so() {
         notes.contains("light: the pressure thread holds"),
         "{notes}"
     );
-    assert!(report["pressures"][0]["limit"].is_null());
+    assert!(report["findings"]["pressures"][0]["limit"].is_null());
     assert!(number(&rows(&report, "by_delay")[0], "yes") > 0);
 }
 

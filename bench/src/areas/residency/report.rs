@@ -1,5 +1,5 @@
-//! What `bench race` prints: its JSON (the shape is in the verb's help), tables for people, a chart,
-//! and the answer in words.
+//! The results: counts and shares of races, the cost of each way to read, charts, and the answer in
+//! words. The verb's help has the shape of `findings`.
 
 use std::fmt::Write as _;
 
@@ -11,9 +11,9 @@ use super::pressure::Pressure;
 use super::share::{Count, Share};
 use crate::harness::delay::Delay;
 use crate::harness::interval::middle;
-use crate::harness::machine::Machine;
 use crate::harness::plot::{Axis, Chart, Line, Stroke};
-use crate::harness::text::{Paint, remark, wrapped};
+use crate::harness::run::Run;
+use crate::harness::table::{Entry, Table};
 use nowait_cli::size::Size;
 
 /// All that was measured under one pressure.
@@ -35,15 +35,9 @@ impl Pressed {
     }
 }
 
-/// All that came of the bench.
+/// All results: the findings of the run.
 #[derive(Serialize)]
 pub struct Report {
-    bench: &'static str,
-    version: &'static str,
-    machine: Machine,
-    settings: Value,
-    interrupted: bool,
-    notes: Vec<String>,
     answer: String,
     pressures: Vec<Limit>,
     cells: Vec<Row<Cell>>,
@@ -265,18 +259,11 @@ impl Pressed {
 
 impl Report {
     /// Of all that was measured; `None` if no question was answered.
-    pub fn new(
-        machine: Machine,
-        settings: Value,
-        notes: Vec<String>,
-        interrupted: bool,
-        turns: &[Turn],
-        pressed: Vec<Pressed>,
-    ) -> Option<Report> {
+    pub fn new(turns: &[Turn], pressed: &[Pressed]) -> Option<Report> {
         let mut cells = Vec::new();
         let mut by_delay: Vec<Row<AllKinds>> = Vec::new();
         let mut ways = Vec::new();
-        for pressed in &pressed {
+        for pressed in pressed {
             for (number, turn) in turns.iter().enumerate() {
                 match *turn {
                     Turn::Race(cell) => {
@@ -303,12 +290,6 @@ impl Report {
             }
         }
         Some(Report {
-            bench: "race",
-            version: env!("CARGO_PKG_VERSION"),
-            machine,
-            settings,
-            interrupted,
-            notes,
             answer: answer(&by_delay)?,
             pressures: pressed
                 .iter()
@@ -324,16 +305,8 @@ impl Report {
         })
     }
 
-    /// For people.
-    pub fn tables(&self, paint: Paint) -> String {
-        let mut text = format!(
-            "nowait-bench {} race on {}\n{} of file, {} rounds of {} s for each kind of question\n",
-            self.version,
-            self.machine,
-            Size(self.settings["size"].as_u64().unwrap_or_default()),
-            self.settings["rounds"],
-            self.settings["seconds"],
-        );
+    /// Adds the results to a run.
+    pub fn add_to(&self, run: &mut Run) {
         for limit in &self.pressures {
             let rows: Vec<_> = of(&self.by_delay, limit.pressure).collect();
             if rows.is_empty() {
@@ -350,93 +323,84 @@ impl Report {
                 }
                 (_, None) => "a thread that takes memory; see the note".into(),
             };
-            let _ = writeln!(text, "\n{}", paint.bold(&format!("{word}: {how}")));
-            delays(&mut text, &rows);
+            run.note(format!("{word}: {how}"));
+            run.tables.push(delays(word, &rows));
             let cells: Vec<_> = of(&self.cells, limit.pressure).collect();
-            kinds(&mut text, &cells);
+            run.tables.push(kinds(word, &cells));
         }
-        text.push('\n');
-        self.costs(&mut text, paint);
-        self.library(&mut text, paint);
-        text.push_str(
-            "\nraces: residency said yes and the NOWAIT read (or the touch) came short; early: of \
-             these, pages on\ntheir way in, whose content was not there yet; the others had gone. \
-             Ranges: 95 %. ns and us: medians.\n",
-        );
-        for note in &self.notes {
-            remark(&mut text, paint, note);
-        }
-        if self.interrupted {
-            remark(&mut text, paint, "interrupted; this is what was measured");
-        }
-        let _ = write!(text, "\n{}", paint.bold("Answer:"));
-        wrapped(&mut text, 7, &self.answer);
-        text
-    }
-
-    fn costs(&self, text: &mut String, paint: Paint) {
-        let head = format!(
-            "{:<20}{:>26}{:>26}{:>26}",
-            "ns, hit / miss", "fincore + pread", "NOWAIT alone", "fincore + NOWAIT"
-        );
-        let _ = writeln!(text, "{}", paint.bold(&head));
-        let mut rest = &self.ways[..];
-        while let Some(first) = rest.first() {
-            let same = |row: &&Costs| row.pressure == first.pressure && row.place == first.place;
-            let (row, more) = rest.split_at(rest.iter().take_while(same).count());
-            rest = more;
-            let mut line = format!(
-                "{:<20}",
-                format!("{}, {}", first.pressure.word(), first.place)
-            );
-            for way in [Way::Ask, Way::Try, Way::Both] {
-                let paid = row.iter().find(|costs| costs.way == way);
-                let shown = paid.map_or("-".into(), |costs| {
-                    pair(costs.paid.hit_ns, costs.paid.miss_ns)
-                });
-                let _ = write!(line, "{shown:>26}");
-            }
-            let _ = writeln!(text, "{line}");
+        run.tables.push(self.costs());
+        run.tables.push(self.library());
+        run.note(format!("answer: {}", self.answer));
+        run.charts.extend(self.charts(run));
+        if let Ok(Value::Object(findings)) = serde_json::to_value(self) {
+            run.findings = findings;
         }
     }
 
-    fn library(&self, text: &mut String, paint: Paint) {
-        let head = format!(
-            "\n{:<20}{:>12}{:>12}{:>12}{:>10}  % of yes",
-            "strict, seeky 4K", "reads", "hits", "misses", "races"
-        );
-        let _ = writeln!(text, "{}", paint.bold(&head));
-        for StrictRow {
-            pressure,
-            strict,
-            share,
-        } in &self.strict
-        {
-            let _ = writeln!(
-                text,
-                "{:<20}{:>12}{:>12}{:>12}{:>10}  {}",
-                pressure.word(),
-                strict.reads,
-                strict.hits,
-                strict.misses,
-                strict.races,
-                share.as_ref().map_or("-".into(), ranged),
-            );
+    /// The time of a hit and of a miss, for each way to read.
+    fn costs(&self) -> Table {
+        let mut rows = Vec::new();
+        let alike = |a: &Costs, b: &Costs| a.pressure == b.pressure && a.place == b.place;
+        for same in self.ways.chunk_by(alike) {
+            let name = format!("{}, {}", same[0].pressure.word(), same[0].place);
+            let paid = |way: Way| -> Entry {
+                let paid = same.iter().find(|costs| costs.way == way);
+                let paid = paid.map(|costs| pair(costs.paid.hit_ns, costs.paid.miss_ns));
+                paid.unwrap_or_else(|| "-".into()).into()
+            };
+            let ways = [Way::Ask, Way::Try, Way::Both].map(paid);
+            rows.push([vec![name.into()], ways.into()].concat());
         }
+        table(
+            "ns, hit / miss",
+            &["fincore + pread", "NOWAIT alone", "fincore + NOWAIT"],
+            rows,
+        )
+    }
+
+    /// The reads that the library counted in strict mode.
+    fn library(&self) -> Table {
+        let row = |row: &StrictRow| {
+            let Strict {
+                reads,
+                hits,
+                misses,
+                races,
+            } = row.strict;
+            let counts = [reads, hits, misses, races].map(|n| Entry::from(n.to_string()));
+            let share = row.share.as_ref().map_or("-".into(), ranged);
+            [
+                vec![row.pressure.word().into()],
+                counts.into(),
+                vec![share.into()],
+            ]
+            .concat()
+        };
+        table(
+            "strict, seeky 4K",
+            &["reads", "hits", "misses", "races", "% of yes"],
+            self.strict.iter().map(row).collect(),
+        )
     }
 
     /// The share of races against the delay, a line for each pressure: of all, and of those whose
     /// page had gone.
-    pub fn charts(&self) -> [(&'static str, Chart); 2] {
+    fn charts(&self, run: &Run) -> [Chart; 2] {
         let all = "Residency said yes, and the NOWAIT read came short";
         let gone = "Residency said yes, and the page had gone before the NOWAIT read";
         [
-            ("race", self.chart(all, |figures| figures.share)),
-            ("race-gone", self.chart(gone, |figures| figures.gone)),
+            self.chart("race", all, run, |figures| figures.share),
+            self.chart("race-gone", gone, run, |figures| figures.gone),
         ]
     }
 
-    fn chart(&self, title: &str, share: fn(&Figures) -> Option<Share>) -> Chart {
+    fn chart(
+        &self,
+        name: &str,
+        title: &str,
+        run: &Run,
+        share: fn(&Figures) -> Option<Share>,
+    ) -> Chart {
         let lines = self.pressures.iter().map(|limit| {
             let shares: Vec<(f64, Share)> = of(&self.by_delay, limit.pressure)
                 .filter_map(|row| Some((row.figures.waited_us?, share(&row.figures)?)))
@@ -458,12 +422,12 @@ impl Report {
             }
         });
         Chart {
-            name: String::new(),
+            name: name.into(),
             title: title.into(),
             subtitle: format!(
                 "{}, {} of file; points at 0 are not shown",
-                self.machine,
-                Size(self.settings["size"].as_u64().unwrap_or_default())
+                run.machine,
+                Size(run.settings["size"].as_u64().unwrap_or_default())
             ),
             x: Axis {
                 label: "us from the answer to the read (median)".into(),
@@ -483,12 +447,34 @@ fn of<K>(rows: &[Row<K>], pressure: Pressure) -> impl Iterator<Item = &Row<K>> {
     rows.iter().filter(move |row| row.pressure == pressure)
 }
 
+/// A table with an empty head over its first column.
+fn table(title: &str, columns: &[&str], rows: Vec<Vec<Entry>>) -> Table {
+    let columns = [&[""], columns].concat();
+    Table {
+        title: title.into(),
+        columns: columns.into_iter().map(str::to_owned).collect(),
+        rows,
+        ..Table::default()
+    }
+}
+
 /// Counts, shares and costs against the delay.
-fn delays(text: &mut String, rows: &[&Row<AllKinds>]) {
-    let _ = writeln!(
-        text,
-        "{:<8}{:>10}{:>10}{:>9}{:>25}{:>8}{:>11}{:>11}{:>13}",
-        "delay",
+fn delays(pressure: &str, rows: &[&Row<AllKinds>]) -> Table {
+    let row = |row: &&Row<AllKinds>| {
+        let f = &row.figures;
+        vec![
+            row.kind.delay_us.to_string().into(),
+            f.asked.to_string().into(),
+            f.yes.to_string().into(),
+            f.races.to_string().into(),
+            f.share.as_ref().map_or("-".into(), ranged).into(),
+            f.early.map_or("-".into(), |n| n.to_string()).into(),
+            f.waited_us.map_or("-".into(), figures).into(),
+            pair(f.cost_ns.ask_yes, f.cost_ns.ask_no).into(),
+            pair(f.cost_ns.read_all, f.cost_ns.read_short).into(),
+        ]
+    };
+    let columns = [
         "asked",
         "yes",
         "races",
@@ -496,55 +482,35 @@ fn delays(text: &mut String, rows: &[&Row<AllKinds>]) {
         "early",
         "waited us",
         "ask y/n ns",
-        "read y/n ns"
-    );
-    for row in rows {
-        let f = &row.figures;
-        let line = format!(
-            "{:<8}{:>10}{:>10}{:>9}{:>25}{:>8}{:>11}{:>11}{:>13}",
-            row.kind.delay_us.to_string(),
-            f.asked,
-            f.yes,
-            f.races,
-            f.share.as_ref().map_or("-".into(), ranged),
-            f.early.map_or("-".into(), |n| n.to_string()),
-            f.waited_us.map_or("-".into(), figures),
-            pair(f.cost_ns.ask_yes, f.cost_ns.ask_no),
-            pair(f.cost_ns.read_all, f.cost_ns.read_short),
-        );
-        let _ = writeln!(text, "{line}");
-    }
+        "read y/n ns",
+    ];
+    let title = format!("{pressure}, delay");
+    table(&title, &columns, rows.iter().map(row).collect())
 }
 
 /// Shares of the yeses whose page had gone, by kind of question and delay.
-fn kinds(text: &mut String, cells: &[&Row<Cell>]) {
-    let mut rest = cells;
-    let mut headed = false;
-    while let Some(first) = rest.first() {
-        let alike = |row: &&&Row<Cell>| {
-            row.kind.place == first.kind.place && row.kind.touch == first.kind.touch
-        };
-        let (kind, more) = rest.split_at(rest.iter().take_while(alike).count());
-        rest = more;
-        if !headed {
-            headed = true;
-            let _ = write!(text, "{:<22}", "% of yes gone");
-            for row in kind {
-                let _ = write!(text, "{:>13}", row.kind.delay_us.to_string());
-            }
-            text.push('\n');
-        }
-        let _ = write!(text, "{:<22}", first.kind.to_string());
-        for row in kind {
-            let shown = match row.figures.gone.or(row.figures.share) {
+fn kinds(pressure: &str, cells: &[&Row<Cell>]) -> Table {
+    let alike = |a: &&Row<Cell>, b: &&Row<Cell>| {
+        a.kind.place == b.kind.place && a.kind.touch == b.kind.touch
+    };
+    let mut columns = Vec::new();
+    let mut rows = Vec::new();
+    for kind in cells.chunk_by(alike) {
+        let delays = kind.iter().map(|row| row.kind.delay_us.to_string());
+        columns = delays.collect();
+        let shown = kind.iter().map(|row| {
+            let share = match row.figures.gone.or(row.figures.share) {
                 None => "-".into(),
                 Some(s) if s.share == 0.0 => format!("<{}", percent(s.high95)),
                 Some(s) => percent(s.share),
             };
-            let _ = write!(text, "{shown:>13}");
-        }
-        text.push('\n');
+            Entry::from(share)
+        });
+        let name = Entry::from(kind[0].kind.to_string());
+        rows.push(std::iter::once(name).chain(shown).collect());
     }
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    table(&format!("{pressure}, % of yes gone"), &columns, rows)
 }
 
 /// What was asked for, in one sentence for shortage of memory and one for each other pressure.

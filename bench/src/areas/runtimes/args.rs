@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::areas::runtimes::peer::Peer;
+use super::peer::Peer;
+use crate::harness::output::Output;
 
 /// nowait for tokio beside what else one could read a file with
 ///
@@ -37,13 +38,8 @@ pub struct Run {
     #[arg(long, value_enum, value_name = "NAME,…", value_delimiter = ',', default_values_t = Peer::ALL)]
     pub peers: Vec<Peer>,
 
-    /// Prints JSON instead of tables
-    #[arg(long)]
-    pub json: bool,
-
-    /// Draws the hit rates, as SVG files in this directory
-    #[arg(long, value_name = "DIR")]
-    pub svg: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: Output,
 
     /// This program built with RUSTFLAGS="--cfg tokio_unstable" and --features tokio-ring, for
     /// tokio-fs-ring [default: where `make bench-tokio` puts it]

@@ -1,44 +1,78 @@
 //! A whole bench: for each cell, for each round, each peer once.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nowait_cli::problem::Problem;
+use nowait_cli::progress::Progress;
+use nowait_cli::size::Size;
+use nowait_cli::stop::Stop;
+use serde_json::{Map, Value, json};
 
-use crate::areas::runtimes::args::Run;
-use crate::areas::runtimes::cache;
-use crate::areas::runtimes::cell::Cell;
-use crate::areas::runtimes::file::{self, Scratch};
-use crate::areas::runtimes::machine::Machine;
-use crate::areas::runtimes::peer::Peer;
-use crate::areas::runtimes::plot;
-use crate::areas::runtimes::report::{Measured, Report};
-use crate::areas::runtimes::turn::Turn;
+use super::args::Run;
+use super::cache;
+use super::cell::Cell;
+use super::file::{self, Scratch};
+use super::peer::Peer;
+use super::report::{self, Measured};
+use super::turn::{Turn, WORKERS};
+use crate::harness::machine::Machine;
 
-/// Measures, prints, draws.
-///
-/// # Errors
-/// What is wrong, and what to do.
-pub fn run(args: &Run) -> Result<(), String> {
-    let cells = chosen(args)?;
+/// Measures all cells and prints the results.
+pub fn run(args: &Run) -> Result<ExitCode, Problem> {
+    let cells = chosen(args).map_err(Problem::Failed)?;
     let mut notes = Vec::new();
-    let programs = programs(args, &mut notes)?;
-    file::make(&args.file, args.size).map_err(|e| format!("{}: {e}", args.file.display()))?;
-    if let Some(directory) = &args.svg {
-        std::fs::create_dir_all(directory).map_err(|e| format!("{}: {e}", directory.display()))?;
-    }
+    let programs = programs(args, &mut notes).map_err(Problem::Failed)?;
+    file::make(&args.file, args.size).map_err(|e| Problem::of(args.file.display(), e))?;
+    args.output.prepare()?;
+    let stop = Stop::on_signals()?;
     let machine = Machine::look(&args.file)?;
     let mut measured = Vec::new();
-    let progress = progress(cells.len() as u64 * u64::from(args.rounds));
+    let mut progress = Progress::of_turns(cells.len() as u64 * u64::from(args.rounds));
+    let mut done = 0;
     for cell in cells {
-        measured.push(measure(args, cell, &programs, &progress, &mut notes)?);
+        if stop.asked() {
+            break;
+        }
+        let one = measure(
+            args,
+            cell,
+            &programs,
+            (&mut progress, &mut done),
+            &mut notes,
+            &stop,
+        );
+        measured.push(one.map_err(Problem::Failed)?);
     }
-    progress.finish_and_clear();
-    let report = Report::new(args, machine, measured, notes);
-    if let Some(directory) = &args.svg {
-        plot::draw(&report, directory)?;
+    drop(progress);
+    let mut run = report::run(machine, settings(args), &measured);
+    run.interrupted = stop.asked();
+    notes.into_iter().for_each(|note| run.note(note));
+    args.output.finish(run)
+}
+
+fn settings(args: &Run) -> Map<String, Value> {
+    let settings = json!({
+        "about": format!(
+            "{} of file, {} s a turn, rounds: {}, {WORKERS} worker threads",
+            Size(args.size), args.seconds, args.rounds
+        ),
+        "size": args.size,
+        "seconds": args.seconds,
+        "rounds": args.rounds,
+        "workers": WORKERS,
+        "advice": "POSIX_FADV_RANDOM on every descriptor",
+        "cache": cache::HOW,
+        "order": "contenders take turns within a round; each round begins with the next one",
+        "interval": "order statistics of the paired ratios (sign test); see coverage",
+        "legend": "Medians over rounds; us: microseconds; CPU: processor time of one operation; tick: how \
+                   late the event loop came to a timer; the last column: operations per second of nowait \
+                   divided by those of the peer.",
+    });
+    match settings {
+        Value::Object(settings) => settings,
+        _ => Map::new(),
     }
-    report.print(args.json)
 }
 
 /// The cells that were asked for, in their own order.
@@ -104,10 +138,10 @@ fn measure(
     args: &Run,
     cell: Cell,
     programs: &[(Peer, PathBuf)],
-    progress: &ProgressBar,
+    (progress, done): (&mut Progress, &mut u64),
     notes: &mut Vec<String>,
+    stop: &Stop,
 ) -> Result<Measured, String> {
-    progress.set_message(cell.name.clone());
     let scratch = match cell.is_write() {
         true => Some(
             Scratch::beside(&args.file, cell.span(args.size))
@@ -122,6 +156,9 @@ fn measure(
         .map(|(peer, program)| (*peer, program, Vec::new()))
         .collect();
     for round in 0..args.rounds as usize {
+        if stop.asked() {
+            break;
+        }
         // Each round begins with the next one.
         let first = round % peers.len().max(1);
         peers.rotate_left(first);
@@ -146,7 +183,8 @@ fn measure(
         }
         peers.rotate_right(first);
         peers.retain(|(peer, ..)| !failed.contains(peer));
-        progress.inc(1);
+        *done += 1;
+        progress.at(*done, cell.name.clone());
     }
     Ok(Measured {
         cell,
@@ -155,14 +193,4 @@ fn measure(
             .map(|(peer, _, rounds)| (peer, rounds))
             .collect(),
     })
-}
-
-fn progress(turns: u64) -> ProgressBar {
-    let target = match std::io::stderr().is_terminal() {
-        true => ProgressDrawTarget::stderr_with_hz(2),
-        false => ProgressDrawTarget::hidden(),
-    };
-    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} rounds, {msg}, {eta} left");
-    ProgressBar::with_draw_target(Some(turns), target)
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
