@@ -42,7 +42,8 @@ missing() {
 if ! rustup run nightly rustc --version >/dev/null 2>&1; then
     rustup toolchain install nightly --profile minimal || missing "nightly Rust cannot be installed"
 fi
-rustup component add --toolchain nightly miri rust-src ||
+# Only these need more than the compiler and its standard library.
+[[ $short && ${tools[*]} == address ]] || rustup component add --toolchain nightly miri rust-src ||
     missing "Miri and the source of the standard library cannot be installed"
 
 # The tests of forks are not among them: ThreadSanitizer starts no thread in a child of a process with threads,

@@ -29,7 +29,7 @@ fn cached_files_pass_those_that_wait() {
         let rig = Rig::new();
         let mut paths = Vec::new();
         let mut faults = Vec::new();
-        for i in 0..100 {
+        for i in 0..20 {
             let path = rig.cold(&format!("cold{i}"));
             faults.extend(rig.fault(&path, Fault::stall));
             paths.push(path);
@@ -41,7 +41,10 @@ fn cached_files_pass_those_that_wait() {
         rig.mount.sync().unwrap();
         let _known = nowait::File::blocking_open(&warm[0]).unwrap();
         paths.extend(warm);
-        let mut files = Options::new().engine(&engine).caller(false).read(&paths);
+        // The stalled reads do not fill the queue of the device: a page that the kernel has taken back
+        // meanwhile can be read again.
+        let options = Options::new().engine(&engine).caller(false).workers(8);
+        let mut files = options.read(&paths);
         let mut nothing = Context::from_waker(Waker::noop());
         for _ in 0..300 {
             let file = pollster::block_on(files.next_file()).unwrap().unwrap();
@@ -50,7 +53,7 @@ fn cached_files_pass_those_that_wait() {
         wait_until("no request reaches the device", || rig.disk.stalled() > 0);
         assert!(files.poll_next_file(&mut nothing).is_pending());
         rig.release(faults);
-        assert_eq!(files.filter(|file| file.is_ok()).count(), 100);
+        assert_eq!(files.filter(|file| file.is_ok()).count(), 20);
     }
 }
 
