@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use nowait_cli::problem::Problem;
 
 /// What a reader of the figures wants to know; nothing is decided by it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     pub kernel: String,
     pub arch: String,

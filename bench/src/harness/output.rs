@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use nowait_cli::problem::{INTERRUPTED, Problem};
 
 use super::plot::Svg;
+use super::print::print;
 use super::run::Run;
 
 /// The form of the results.
@@ -13,6 +14,10 @@ pub struct Output {
     /// Print JSON instead of tables
     #[arg(long)]
     json: bool,
+
+    /// Print Markdown instead of tables
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
 
     #[command(flatten)]
     svg: Svg,
@@ -36,7 +41,10 @@ impl Output {
             }
             run.charts.push(chart);
         }
-        run.print(self.json)?;
+        match self.markdown {
+            true => print(&run, false, |_| run.markdown())?,
+            false => print(&run, self.json, |paint| run.text(paint))?,
+        }
         Ok(match run.interrupted {
             true => ExitCode::from(INTERRUPTED),
             false => ExitCode::SUCCESS,

@@ -9,7 +9,12 @@ use serde::Serialize;
 use super::run::{FEWEST, Run};
 use super::text::{Paint, remark, wrapped};
 
-/// Prints results on standard output: as JSON, or as the text that is made of them.
+/// Prints results on standard output: as JSON, or as the text that is made of them. A pipe whose reader
+/// has gone is no error.
+///
+/// # Errors
+///
+/// If standard output cannot be written.
 pub fn print(
     results: &impl Serialize,
     as_json: bool,
@@ -27,15 +32,6 @@ pub fn print(
 }
 
 impl Run {
-    /// Prints the run on standard output.
-    ///
-    /// # Errors
-    ///
-    /// If standard output cannot be written. A pipe whose reader has gone is no error.
-    pub fn print(&self, as_json: bool) -> Result<(), Problem> {
-        print(self, as_json, |paint| self.text(paint))
-    }
-
     /// The run as text.
     pub fn text(&self, paint: Paint) -> String {
         let mut text = format!(
@@ -70,6 +66,22 @@ impl Run {
         }
         if self.interrupted {
             remark(&mut text, paint, "interrupted; this is what was measured");
+        }
+        text
+    }
+
+    /// The run in Markdown: the command, the machine, a table for each cell, and the notes.
+    pub fn markdown(&self) -> String {
+        let mut text = format!(
+            "## {}\n\n`{}` on {}\n",
+            self.area, self.command, self.machine
+        );
+        for table in &self.tables {
+            let _ = write!(text, "\n{}", table.markdown());
+        }
+        text.push('\n');
+        for note in &self.notes {
+            let _ = writeln!(text, "- {note}");
         }
         text
     }

@@ -169,23 +169,22 @@ impl Table {
         }
     }
 
+    /// The heads of the columns. An empty first one is the title.
+    fn head(&self) -> Vec<String> {
+        let mut head = self.columns.clone();
+        if let Some(first) = head.first_mut().filter(|first| first.is_empty()) {
+            first.clone_from(&self.title);
+        }
+        head
+    }
+
     /// The table for a terminal: the first column to the left, the others to the right.
     pub fn text(&self, paint: Paint) -> String {
         let mut text = String::new();
         if let Some(source) = &self.source {
-            let _ = writeln!(
-                text,
-                "{}",
-                paint.bold(&format!("{} ({source})", self.title))
-            );
+            let _ = writeln!(text, "{}", paint.bold(source));
         }
-        let mut head = self.columns.clone();
-        if self.source.is_none()
-            && let Some(first) = head.first_mut()
-            && first.is_empty()
-        {
-            first.clone_from(&self.title);
-        }
+        let head = self.head();
         let width = |i: usize| {
             let rows = self.rows.iter().filter_map(|row| row.get(i));
             let widest = rows.map(|entry| entry.text.chars().count()).max();
@@ -212,7 +211,7 @@ impl Table {
     pub fn markdown(&self) -> String {
         let escaped = |text: &str| text.replace('|', "\\|");
         let line = |entries: Vec<String>| format!("| {} |\n", entries.join(" | "));
-        let mut text = line(self.columns.iter().map(|c| escaped(c)).collect());
+        let mut text = line(self.head().iter().map(|c| escaped(c)).collect());
         let rules = (0..self.columns.len()).map(|i| if i == 0 { "---" } else { "---:" });
         text += &line(rules.map(str::to_owned).collect());
         for row in &self.rows {
@@ -282,7 +281,7 @@ pread     1.50  1.50-1.50
     fn a_table_in_markdown() {
         let text = table().markdown();
         assert!(
-            text.starts_with("|  | kops/s | min-max | x pread | p99 x pread |\n| --- | ---: |")
+            text.starts_with("| 4K | kops/s | min-max | x pread | p99 x pread |\n| --- | ---: |")
         );
         assert!(
             text.contains("| nowait | 3.00 | 3.00-3.00 | **2.00 (2.00-2.00)** |"),

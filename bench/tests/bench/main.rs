@@ -3,6 +3,7 @@
 
 mod aio;
 mod common;
+mod compare;
 mod directories;
 mod iops;
 mod page_cache;
