@@ -143,27 +143,25 @@ fn a_sequence_is_read_ahead_window_by_window() {
         let windows = SIZE / (2 * MIB);
         let file = open(sample, engine, Mode::Strict);
         let ahead = || engine.stats().aheads;
-        for pass in ["cold", "cached"] {
+        let begun = || {
             let before = ahead();
-            if pass == "cold" {
-                sample.evict();
-            } else {
-                sample.warm();
-            }
             for at in (0..SIZE).step_by(16 << 10) {
                 right(&file, sample, at, 16 << 10);
             }
-            let begun = ahead() - before;
-            let want = if pass == "cold" {
-                windows..=windows + 1
-            } else {
-                0..=0
-            };
-            assert!(
-                want.contains(&begun),
-                "{filesystem}, {pass}: {begun} of {windows}"
-            );
-        }
+            ahead() - before
+        };
+        sample.evict();
+        let cold = begun();
+        assert!(
+            (windows..=windows + 1).contains(&cold),
+            "{filesystem}, cold: {cold} of {windows}"
+        );
+        // A kernel may take back pages without a shortage of memory (DAMON), which are read ahead again.
+        let none_if_cached = (0..5).any(|_| {
+            sample.warm();
+            begun() == 0
+        });
+        assert!(none_if_cached, "{filesystem}, cached");
         let before = ahead();
         sample.evict();
         for offset in all_over() {
