@@ -5,7 +5,7 @@ use nowait::op::{Op, Read, Readv};
 use nowait::read::{Cached, cached};
 use nowait::{Completion, Handle, Mode, OpenOptions, Provenance, ServedBy};
 use rustix::fs::OFlags;
-use slowdisk::{Filesystem, require};
+use slowdisk::{Fault, Filesystem, require};
 
 use crate::common::cache::evict;
 use crate::common::completions::{finish, one, said};
@@ -301,17 +301,20 @@ fn a_read_of_several_pages_knows_which_were_cached() {
 fn many_cold_reads_are_known_to_be_the_devices() {
     require!(slowdisk::available());
     require!(Filesystem::Ext4.available());
-    let rig = slow_rig();
+    let rig = Rig::new();
     each(Options::new().depth(64), |engine| {
         let path = rig.cold("many");
         let open = with_cached_pages(&path, &[]);
         // Many misses: most reads skip the try after a while.
         for _ in 0..16 {
             evict(&path);
+            // The device answers when all reads have been submitted, and their pages counted.
+            let faults = rig.fault(&path, Fault::stall);
             for i in 0..32 {
                 let read = Read::new(&open, Box::new(vec![0; 2 * PAGE]), i * 2 * PAGE as u64);
                 assert!(matches!(engine.submit(Op::from(read)), Submit::Queued(_)));
             }
+            rig.release(faults);
             for done in finish(engine, 32) {
                 let p = done.provenance;
                 let known = (p.cached, p.device, p.unknown) == (0, 2 * PAGE, 0);
