@@ -13,6 +13,8 @@ use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::fence;
 use std::sync::{Arc, Weak};
 
 use nowait::walk::Place;
@@ -155,13 +157,22 @@ impl Tree {
     }
 
     fn take(&mut self, is_over: impl Fn(&Record) -> bool) -> Vec<Over> {
-        let taken = self.records.extract_if(|_, record| is_over(record));
-        let mut taken: HashMap<Key, Record> = taken.collect();
-        let mut keys: Vec<(usize, Key)> = taken.iter().map(|(key, r)| (r.depth, *key)).collect();
+        let records = self.records.iter();
+        let mut keys: Vec<(usize, Key)> = records.map(|(key, r)| (r.depth, *key)).collect();
+        keys.sort_unstable();
+        // Workers complete directories meanwhile. A directory is complete after everything below it, so
+        // parents are checked before their subdirectories: all directories below one that is taken are
+        // taken too. The fence orders the checks.
+        let mut taken: HashMap<Key, Record> = HashMap::new();
+        for (_, key) in &keys {
+            if self.records.get(key).is_some_and(&is_over) {
+                fence(Acquire);
+                taken.extend(self.records.remove_entry(key));
+            }
+        }
+        let mut over = Vec::with_capacity(taken.len());
         // The deepest directories first, because their totals are added to their parents.
-        keys.sort_unstable_by(|a, b| b.cmp(a));
-        let mut over = Vec::with_capacity(keys.len());
-        for (_, key) in keys {
+        for (_, key) in keys.into_iter().rev() {
             let Some(record) = taken.remove(&key) else {
                 continue;
             };
@@ -215,5 +226,49 @@ fn outwards(a: &Path, b: &Path) -> Ordering {
         Ordering::Less if b.starts_with(a) => Ordering::Greater,
         Ordering::Greater if a.starts_with(b) => Ordering::Less,
         order => order,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use nowait::Walk;
+
+    use super::*;
+
+    /// A worker completes a directory, and with it the parents, between two checks.
+    #[test]
+    fn a_directory_is_not_complete_before_what_is_below_it() {
+        let dir = tempfile::tempdir().unwrap();
+        for at in 0..100 {
+            let below = dir.path().join(format!("{at}/below"));
+            std::fs::create_dir_all(&below).unwrap();
+            std::fs::write(below.join("file"), "").unwrap();
+        }
+        let mut tree = Tree::new(dir.path(), 0, usize::MAX);
+        let mut walk = Walk::blocking_open(dir.path()).unwrap();
+        let mut places = Vec::new();
+        while let Some(found) = walk.blocking_batch() {
+            let place = found.unwrap().place().clone();
+            assert!(tree.directory(&place).is_some());
+            places.push(place);
+        }
+        let deepest = tree.records.values().map(|record| record.depth).max();
+        let completed = Cell::new(false);
+        let over = tree.take(|record| {
+            let is_over = completed.get();
+            completed.set(is_over || Some(record.depth) == deepest);
+            is_over
+        });
+        let taken: HashSet<&Path> = over.iter().map(|over| over.path.as_path()).collect();
+        for record in tree.records.values() {
+            let mut above = record.path.ancestors().skip(1);
+            assert!(
+                !above.any(|above| taken.contains(above)),
+                "{:?}",
+                record.path
+            );
+        }
     }
 }
