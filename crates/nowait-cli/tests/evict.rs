@@ -14,7 +14,7 @@ use std::time::Duration;
 use nowait::residency::residency;
 use program::{
     MIB, PAGE, Said, as_nobody, cold, directory, fifo, file, nowait, open_directory, overlay_with,
-    run, touch,
+    run, touch, wait_until,
 };
 use rustix::mm::{MapFlags, ProtFlags};
 use serde_json::{Value, json};
@@ -116,6 +116,14 @@ fn a_process_name_may_have_any_bytes() {
         .arg("60")
         .spawn()
         .unwrap();
+    // Its pages are mapped when it has read them: it sleeps.
+    let sleeps = [libc::SYS_nanosleep, libc::SYS_clock_nanosleep];
+    wait_until("the program sleeps", || {
+        let call = fs::read_to_string(format!("/proc/{}/syscall", child.id()));
+        let call = call.unwrap_or_default();
+        let number = call.split(' ').next().and_then(|word| word.parse().ok());
+        number.is_some_and(|number| sleeps.contains(&number))
+    });
     let report = evict(&["--json"], &[&program]).in_part().json();
     child.kill().unwrap();
     child.wait().unwrap();

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::error::{Doing, Error, Result};
 use crate::missing::{self, Missing};
@@ -23,6 +24,11 @@ pub enum Filesystem {
     /// overlayfs, with its lower and upper directory on one ext4.
     Overlay,
 }
+
+/// The number of further runs of mkfs while the disk of another program is being taken down.
+const ATTEMPTS: u32 = 50;
+/// The time between two of them.
+const PAUSE: Duration = Duration::from_millis(100);
 
 impl Filesystem {
     /// All filesystems.
@@ -95,13 +101,23 @@ impl Filesystem {
             ],
             _ => &["-q", "-f", "-K"],
         };
-        let output = Command::new(program)
-            .args(quiet)
-            .args(more)
-            .arg(device)
-            .stdin(Stdio::null())
-            .output()
-            .doing(|| format!("running {name}"))?;
+        let run = || {
+            let mut command = Command::new(&program);
+            command.args(quiet).args(more).arg(device);
+            let output = command.stdin(Stdio::null()).output();
+            output.doing(|| format!("running {name}"))
+        };
+        let mut output = run()?;
+        // mkfs.btrfs looks at the files of all loop devices. A disk of another program that is being taken
+        // down has a file without a server.
+        for _ in 0..ATTEMPTS {
+            let said = String::from_utf8_lossy(&output.stderr);
+            if output.status.success() || !said.contains("cannot check mount status") {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+            output = run()?;
+        }
         if output.status.success() {
             return Ok(());
         }
