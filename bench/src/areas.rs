@@ -27,16 +27,16 @@ pub enum Area {
     /// Random reads of a cold file, many in flight: preadv, threads, io_uring and nowait side by side
     #[command(after_help = AFTER)]
     Randread(Deferred<randread::Args>),
-    /// What a hit costs: random reads of a file that the page cache holds whole
+    /// The cost of a hit: random reads of a file that is in the page cache
     #[command(after_help = AFTER)]
     Cached(Deferred<cached::Args>),
     /// A database's reads at once: mostly cached, mostly not, sequential; pools, a ring, nowait
     #[command(after_help = mix::AFTER)]
     Mix(Deferred<mix::Args>),
-    /// What a read costs at each hit rate: trying the page cache always, never, and as nowait decides
+    /// The cost of a read at each hit rate: trying the page cache always, never, and as nowait decides
     #[command(after_help = hitrate::AFTER)]
     Hitrate(Deferred<hitrate::Args>),
-    /// What each call costs: doctor's table, repeated, with medians and spread
+    /// The cost of each call: doctor's table, repeated, with medians and spread
     #[command(after_help = syscalls::AFTER)]
     Syscalls(Deferred<syscalls::Args>),
     /// Ask, then read: how often is the page gone in between?

@@ -61,7 +61,7 @@ pub struct Args {
                             "mixed", "mixed-paced", "sequential", "seed-cold", "seed-warm"])]
     rows: Vec<Row>,
 
-    /// Who takes part
+    /// The contenders
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',',
           default_values = ["glibc", "nowait"])]
     contenders: Vec<Name>,
@@ -86,7 +86,7 @@ ops_per_s, lat_us {p50, p99}, fio's bw {min, max, per, avg, stdev} in KB/s, and 
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
-/// What is run.
+/// The rows: a job file and a state of the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Row {
@@ -118,7 +118,7 @@ enum Row {
     SeedWarm,
 }
 
-/// What the page cache has before a run.
+/// The state of the page cache before a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Cold,
@@ -159,7 +159,7 @@ impl Row {
     }
 }
 
-/// Who can take part.
+/// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Name {
@@ -484,7 +484,7 @@ fn start(
     Ok(child)
 }
 
-/// What LD_PRELOAD is to be: the drop-in before what the user has there.
+/// The value of LD_PRELOAD: the drop-in, then the value that the user has set.
 fn preloaded(library: &Path) -> OsString {
     let mut all = library.as_os_str().to_os_string();
     if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|b| !b.is_empty()) {

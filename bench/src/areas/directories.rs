@@ -73,7 +73,7 @@ pub struct Args {
           default_values = ["default", "v256d1000", "v16384d10000"])]
     windows: Vec<Window>,
 
-    /// Who takes part; if not said, all that can
+    /// The contenders [default: all that are available]
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
     contenders: Vec<Name>,
 
@@ -86,7 +86,7 @@ pub struct Args {
     output: Output,
 }
 
-/// What kind of slow disk is wanted.
+/// The properties of the slow disk.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Slow {
     /// Make the directories on a disk of which each request takes so long: 100us, 1ms, 5ms
@@ -104,7 +104,7 @@ pub struct Slow {
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     queue: u16,
 
-    /// What a request of the slow disk takes in addition where its head has to move
+    /// The additional time of a request of the slow disk that moves its head
     #[arg(long, value_name = "TIME", default_value = "0", requires = "slow_disk")]
     seek: Delay,
 
@@ -115,7 +115,7 @@ pub struct Slow {
     filesystem: Filesystem,
 }
 
-/// What `nowait-bench dir --help` ends with.
+/// The text after the help.
 pub const AFTER: &str = "\
 Contenders take turns within each round; a turn is a process from its start to its end, our own ways
 included, and its output goes to /dev/null. Ratios say how many times as fast a contender is as the

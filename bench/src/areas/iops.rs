@@ -55,7 +55,7 @@ pub struct Args {
           conflicts_with_all = ["memory", "count", "size"])]
     device: Vec<PathBuf>,
 
-    /// What devices in memory to make (needs root); if not said loop
+    /// The kind of devices in memory to make (needs root) [default: loop]
     #[arg(long, value_enum)]
     memory: Option<Memory>,
 
@@ -81,7 +81,7 @@ pub struct Args {
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     depths: Vec<usize>,
 
-    /// Who takes part; if not said, all that can
+    /// The contenders [default: all that are available]
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
     contenders: Vec<Name>,
 
@@ -102,7 +102,7 @@ pub struct Args {
     output: Output,
 }
 
-/// What `nowait-bench iops --help` ends with.
+/// The text after the help.
 pub const AFTER: &str = "\
 Contenders take turns within each round, at the same places (fio draws its own), with the same depth
 and batches: one at a time in the table of latencies, a quarter of the depth in the others. Files are

@@ -13,7 +13,7 @@ use crate::contenders::local::Refill;
 use crate::contenders::{future, local, pool};
 use crate::harness::cache::Cache;
 use crate::harness::class::Class;
-use crate::harness::contender::{Cell, Contender, Fit, Label, Way, once_each};
+use crate::harness::contender::{Cell, Contender, Fit, Label, Way, available};
 use crate::harness::draws::{CLASSES, Mix};
 use crate::harness::latencies;
 use crate::harness::machine::Machine;
@@ -73,12 +73,12 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub pool_threads: u32,
 
-    /// Who takes part; if not said, all that can
+    /// The contenders [default: all that are available]
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
     pub contenders: Vec<Name>,
 }
 
-/// What `nowait-bench mix --help` ends with.
+/// The text after the help.
 pub const AFTER: &str = "\
 `hits` is the share of reads that the page cache served by the contender's own account: provenance
 for the ring and nowait (eager and strict), the tries of pool+nowait. `book` is the share whose
@@ -106,7 +106,7 @@ fn exponent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Who can take part.
+/// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Name {
@@ -141,7 +141,7 @@ impl Name {
         }
     }
 
-    /// What a contender that is futures asks of its engine.
+    /// The options of the engine, for contenders that are futures.
     fn asked(self) -> Option<Asked> {
         let asked = |mode, backend| {
             Some(Asked {
@@ -185,27 +185,18 @@ impl Args {
              needs, up to its default of 64",
             self.pool_threads
         )];
-        let mut contenders = Vec::new();
-        let (names, asked_for) = match &self.contenders[..] {
-            [] => (Name::value_variants().to_vec(), false),
-            names => (once_each(names), true),
-        };
-        for name in names {
-            match name.fits() {
-                Fit::Yes => {}
-                Fit::With(note) => notes.push(note),
-                Fit::No(why) if asked_for => return Err(Problem::Failed(why)),
-                Fit::No(why) => {
-                    notes.push(format!("`{}` is left out: {why}", name.word()));
-                    continue;
-                }
-            }
-            contenders.push(Contender {
-                name: name.word(),
-                ours: !matches!(name, Name::Pool | Name::PoolNowait),
-                way: name.way(self.pool_threads as usize),
-            });
-        }
+        let names = available(
+            &self.contenders,
+            Name::value_variants(),
+            Name::word,
+            Name::fits,
+            &mut notes,
+        )?;
+        let contenders = names.into_iter().map(|name| Contender {
+            name: name.word(),
+            ours: !matches!(name, Name::Pool | Name::PoolNowait),
+            way: name.way(self.pool_threads as usize),
+        });
         Ok(Plan {
             bench: "mix",
             common: &self.common,
@@ -220,7 +211,7 @@ impl Args {
             timed: 1,
             cells: vec![Cell {
                 label: Label::default(),
-                contenders,
+                contenders: contenders.collect(),
                 block: self.block.0,
                 threads: 1,
                 state: None,

@@ -75,7 +75,7 @@ pub struct Args {
           default_values = ["0", "10us", "100us", "1ms", "10ms"])]
     delays: Vec<Delay>,
 
-    /// What happens to the file's pages meanwhile
+    /// The pressure on the file's pages meanwhile
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',',
           default_values = ["none", "light", "heavy", "evict"])]
     pressures: Vec<Pressure>,
@@ -166,7 +166,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
 }
 
 impl Args {
-    /// What is done under each pressure, in each round.
+    /// The turns under each pressure, in each round.
     fn turns(&self) -> Result<Vec<Turn>, Problem> {
         let longest = self.delays.iter().copied().map(Delay::time).max();
         if longest.is_some_and(|delay| delay.as_secs_f64() > self.seconds / 2.0) {

@@ -25,7 +25,7 @@ use crate::harness::interval::{Interval, middle};
 /// nowait's LocalEngine beside the crate io-uring, and beside liburing (--features liburing)
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// What to read: files or block devices, at least a hundred blocks each
+    /// The files or block devices to read, with at least a hundred blocks each
     #[arg(required = true)]
     paths: Vec<PathBuf>,
 
@@ -54,7 +54,7 @@ pub struct Args {
     core: usize,
 }
 
-/// What one turn is to do.
+/// The work of one turn.
 #[derive(Debug)]
 pub struct Task {
     files: Vec<File>,
@@ -69,7 +69,7 @@ pub struct Task {
     fixed: bool,
 }
 
-/// What came of it.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
     reads: u64,

@@ -14,7 +14,7 @@ use super::offsets::{Offsets, Order, picked};
 use super::turn::Turn;
 use nowait_cli::problem::Problem;
 
-/// What the page cache is to have of the files.
+/// The part of the files that is in the page cache before a turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cache {
     /// Nothing.

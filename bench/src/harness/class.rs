@@ -18,7 +18,7 @@ const ENDS: [u64; 21] = [
 /// How many of these end at 20 us or before: no device answers in that time.
 const FAST: usize = 4;
 
-/// What is noted of a class during a turn.
+/// The records of a class during a turn.
 pub struct Tape {
     ops: u64,
     /// Reads whose contender said that the page cache had all of it; `None` if it can't tell.

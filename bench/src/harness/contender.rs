@@ -32,7 +32,7 @@ pub struct Cell {
     pub state: Option<(Cache, Order)>,
 }
 
-/// What tells a cell from the others of its bench; empty if there is but one.
+/// The parameters that differ between the cells of a plan; empty if there is one cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Label {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,13 +81,41 @@ pub fn once_each<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {
     once
 }
 
-/// Whether a contender can take part.
+/// The answer to the question if a contender is available.
 pub enum Fit {
     Yes,
     /// It can, but a reader should know this.
     With(String),
     /// It can't; what to do about it.
     No(String),
+}
+
+/// Returns the contenders that are available, with notes on them. `asked` are those that the user has
+/// named: one that is not available is an error. Without any, `default` are tried.
+pub fn available<N: Copy + PartialEq>(
+    asked: &[N],
+    default: &[N],
+    word: impl Fn(N) -> &'static str,
+    fits: impl Fn(N) -> Fit,
+    notes: &mut Vec<String>,
+) -> Result<Vec<N>, Problem> {
+    let names = match asked {
+        [] => default.to_vec(),
+        names => once_each(names),
+    };
+    let mut available = Vec::new();
+    for name in names {
+        match fits(name) {
+            Fit::Yes => available.push(name),
+            Fit::With(note) => {
+                notes.push(note);
+                available.push(name);
+            }
+            Fit::No(why) if !asked.is_empty() => return Err(Problem::Failed(why)),
+            Fit::No(why) => notes.push(format!("`{}` is left out: {why}", word(name))),
+        }
+    }
+    Ok(available)
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub const F1: usize = 0;
 pub const F2: usize = 1;
 pub const F3: usize = 2;
 
-/// What the mix is made of.
+/// The parameters of a mix.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Mix {
     /// How often each class is drawn, beside the others; at least one is not 0.
@@ -61,7 +61,7 @@ fn popularity(blocks: u64, theta: f64) -> Vec<f64> {
     shares
 }
 
-/// Where the block of this popularity lies: anywhere.
+/// The place of the block of this popularity: a random one.
 fn f1_block(rank: u64, blocks: u64, seed: u64) -> u64 {
     permute(rank, blocks, mix(!seed))
 }
@@ -144,7 +144,7 @@ impl Draws {
         })
     }
 
-    /// What was read is in the page cache now.
+    /// Records that a block that was read is in the page cache.
     pub fn landed(&mut self, place: Place) {
         if let Some(known) = self.book.get_mut(place.file) {
             known[(place.offset / self.block) as usize] = true;

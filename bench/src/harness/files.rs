@@ -15,7 +15,7 @@ use nowait_cli::progress::Progress;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
 
-/// What one bench reads.
+/// The files of one measurement.
 #[derive(Debug, Serialize)]
 pub struct Files {
     /// The files, at least one.
@@ -34,7 +34,7 @@ fn readable<S: serde::Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::
     to.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
 }
 
-/// Whether files were made, and what becomes of them.
+/// The origin of the files, and their removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Made {
@@ -46,7 +46,7 @@ pub enum Made {
     Temporary,
 }
 
-/// What files are wanted.
+/// The files that a measurement needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// The name that the user gave.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use nowait_cli::problem::Problem;
 
-/// What a reader of the figures wants to know; nothing is decided by it.
+/// A description of the machine for readers of the figures. Nothing depends on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     pub kernel: String,

@@ -22,7 +22,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// Whether no block comes again before all have been.
+    /// True if no block is read again before all were read.
     pub fn once(self) -> bool {
         matches!(self, Order::Once | Order::Rising)
     }

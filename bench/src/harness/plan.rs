@@ -26,7 +26,7 @@ use super::settings::{Amount, Common};
 use super::turn::Turn;
 use super::view::View;
 
-/// What one bench is to do.
+/// The plan of one measurement.
 pub struct Plan<'a> {
     pub bench: &'static str,
     pub common: &'a Common,
@@ -55,7 +55,7 @@ impl Plan<'_> {
     }
 }
 
-/// What came of a plan, before it is put into words.
+/// The rounds of a plan.
 pub struct Measured<'a> {
     pub plan: Plan<'a>,
     pub files: Files,
@@ -206,7 +206,7 @@ fn check_ops(plan: &Plan<'_>, each: u64) -> Result<(), Problem> {
     }
 }
 
-/// What a reader should know of a turn that ran out of file.
+/// A note on a turn that had read the whole file before its end.
 fn early(turn: &Turn<'_>, round: &Round) -> Option<String> {
     let ran_out = match (turn.order, turn.amount) {
         (Order::Once | Order::Rising, Amount::Seconds(_)) => round.ops >= turn.blocks(),

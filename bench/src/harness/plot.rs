@@ -102,7 +102,7 @@ pub struct Chart {
 /// One axis.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Axis {
-    /// What it counts, with the unit.
+    /// The quantity, with its unit.
     pub label: String,
     /// Logarithmic: only points above 0 are shown.
     pub log: bool,
@@ -366,7 +366,7 @@ mod tests {
         }
     }
 
-    /// What the Web Content Accessibility Guidelines call relative luminance.
+    /// The relative luminance of the Web Content Accessibility Guidelines.
     fn luminance(ink: &str) -> f64 {
         let channel = |i: usize| {
             let c = f64::from(u8::from_str_radix(&ink[i..i + 2], 16).unwrap()) / 255.0;

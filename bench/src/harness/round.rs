@@ -31,7 +31,7 @@ pub struct Round {
     /// Percent of the reads that came whole from the page cache, where completions tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hits_percent: Option<f64>,
-    /// What the engine did, where there was one.
+    /// The counters of the engine, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineFacts>,
     /// The figures of each class, in a mix.
@@ -66,7 +66,7 @@ impl Percentiles {
     }
 }
 
-/// What an engine says of itself after a turn.
+/// The counters and costs of an engine after a turn.
 #[derive(Clone, Debug, Serialize)]
 pub struct EngineFacts {
     pub backend: &'static str,
@@ -78,7 +78,7 @@ pub struct EngineFacts {
     pub ring: u64,
     pub ring_hits: u64,
     pub workers: u64,
-    /// What it has observed, in nanoseconds.
+    /// The observed costs, in nanoseconds.
     pub costs: Costs,
 }
 

@@ -45,7 +45,7 @@ pub struct Common {
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
 
-    /// What every contender tells the kernel of its file: posix_fadvise(2)
+    /// The advice of every contender on its file: posix_fadvise(2)
     #[arg(long, value_enum, default_value_t = Advice::Random)]
     pub advice: Advice,
 
@@ -87,7 +87,7 @@ impl Common {
         }
     }
 
-    /// What only shows when all is put together.
+    /// Checks that involve several options.
     pub fn check(&self) -> Result<(), Problem> {
         if self.drop_caches && !rustix::process::geteuid().is_root() {
             return Err(Problem::Usage(
@@ -110,7 +110,7 @@ pub enum Amount {
     Seconds(f64),
 }
 
-/// What the kernel is told of a file.
+/// The advice on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Advice {

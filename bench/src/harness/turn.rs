@@ -23,7 +23,7 @@ use crate::harness::usage::Usage;
 use nowait_cli::problem::Problem;
 use nowait_cli::stop::Stop;
 
-/// What a contender is given for its turn.
+/// The parameters of a turn.
 pub struct Turn<'a> {
     pub files: &'a Files,
     pub block: u64,
@@ -67,7 +67,7 @@ impl Drop for Gate<'_> {
     }
 }
 
-/// What one lane has done.
+/// The results of one lane.
 struct Finished {
     began: Instant,
     ended: Instant,
@@ -259,7 +259,7 @@ impl<'a> Lane<'a> {
         self.until = self.time.map(|time| now + time);
     }
 
-    /// Where to read next; `None` when it is time to end.
+    /// The next place to read; `None` at the end of the turn.
     #[inline]
     pub fn next(&mut self) -> Option<Place> {
         if self.left == 0 {
@@ -315,7 +315,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// What was timed.
+/// The times of a turn.
 pub struct Tape {
     latency: Histogram<u64>,
     stall: Histogram<u64>,
@@ -341,7 +341,7 @@ impl Tape {
         }
     }
 
-    /// Whether one of the next `ops` operations is to be timed; if so, now.
+    /// Starts a timer if one of the next `ops` operations is to be timed.
     #[inline]
     pub fn timer(&mut self, ops: u64) -> Option<Instant> {
         if self.next > ops {
@@ -353,7 +353,7 @@ impl Tape {
         Some(Instant::now())
     }
 
-    /// Whether every operation is timed.
+    /// True if every operation is timed.
     pub fn every_one(&self) -> bool {
         self.every == 1
     }

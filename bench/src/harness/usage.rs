@@ -5,7 +5,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Sub;
 
-/// What was used: since the process began, or (a difference) meanwhile.
+/// The use of the process since its start, or between two moments (a difference).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// Seconds in user space.

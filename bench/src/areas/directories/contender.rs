@@ -12,7 +12,7 @@ use crate::harness::contender::{Fit, once_each};
 use crate::harness::plot::Stroke;
 use nowait_cli::problem::Problem;
 
-/// Who can take part.
+/// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Name {

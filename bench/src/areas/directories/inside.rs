@@ -50,7 +50,7 @@ pub struct Args {
     xattr: bool,
 }
 
-/// What it says.
+/// The report of one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Said {
     /// Entries that were asked about.

@@ -39,7 +39,7 @@ pub struct Turn {
     said: Option<Said>,
 }
 
-/// What was asked of a slow disk.
+/// The requests to a slow disk.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Disk {
     reads: u64,
@@ -144,7 +144,7 @@ impl Directory {
     }
 }
 
-/// Where a contender's reads went.
+/// The offsets of a contender's reads.
 pub struct Seeks {
     name: String,
     /// Seconds from the first one, and MiB from the beginning of the disk.

@@ -12,7 +12,7 @@ use crate::harness::files::Files;
 use crate::harness::round::Round;
 use nowait_cli::problem::Problem;
 
-/// Who can take part.
+/// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Name {

@@ -15,7 +15,7 @@ use crate::harness::view::View;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
 
-/// What a hit costs: random reads of a file that the page cache holds whole
+/// The cost of a hit: random reads of a file that is in the page cache
 ///
 /// Reads are so short here that timing each one would change what is measured: the rate is taken
 /// of whole turns, latencies and stalls of one read in 64, for every contender alike.
@@ -36,13 +36,13 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: Vec<u32>,
 
-    /// Who takes part
+    /// The contenders
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',',
           default_values = ["pread", "preadv2", "nowait", "nowait-future", "local-1", "local"])]
     pub contenders: Vec<Name>,
 }
 
-/// Who can take part.
+/// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Name {
@@ -94,7 +94,7 @@ impl Name {
 }
 
 impl Args {
-    /// What is to be done.
+    /// The plan of the measurement.
     pub fn plan(&self) -> Result<Plan<'_>, Problem> {
         let most = self.threads.iter().max().copied().unwrap_or(1);
         check_blocks(&self.block, self.common.depth * most)?;

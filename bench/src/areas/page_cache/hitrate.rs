@@ -45,7 +45,7 @@ use nowait_cli::doctor::{self, BreakEven, SEED_BREAK_EVEN};
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
 
-/// What a read costs at each hit rate: trying the page cache always, never, and as nowait decides
+/// The cost of a read at each hit rate: trying the page cache always, never, and as nowait decides
 ///
 /// Before each turn the file is evicted, and the share of the blocks that the turn will read is
 /// cached that is to be hits. Each block is read once, so with --advice random, which keeps
@@ -74,7 +74,7 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(0..=100))]
     rates: Vec<u32>,
 
-    /// Who takes part
+    /// The contenders
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',',
           default_values = ["always", "never", "ask", "strict", "adaptive"])]
     contenders: Vec<Name>,
@@ -85,7 +85,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     callers: Option<u32>,
 
-    /// What carries what the caller does not do: uring or threads [default: as a program gets it]
+    /// The backend of the engine: uring or threads [default: the one that a program gets]
     #[arg(long, value_parser = backend)]
     backend: Option<Backend>,
 }
@@ -99,7 +99,7 @@ enum Order {
     Linear,
 }
 
-/// Who can take part.
+/// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Name {
     /// Every read tries the page cache in its caller
@@ -363,7 +363,7 @@ fn summary(costs: BreakEven, curves: &[(Chart, Found)]) -> Table {
     }
 }
 
-/// What was found for one block size in one order.
+/// The findings for one block size in one order.
 struct Found {
     block: Size,
     order: Order,

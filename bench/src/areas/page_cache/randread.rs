@@ -10,7 +10,7 @@ use crate::contenders::future::Asked;
 use crate::contenders::local::Refill;
 use crate::contenders::{blocking, fio, future, local};
 use crate::harness::cache::Cache;
-use crate::harness::contender::{Cell, Contender, Fit, Label, Way, once_each};
+use crate::harness::contender::{Cell, Contender, Fit, Label, Way, available};
 use crate::harness::offsets::Order;
 use crate::harness::plan::Plan;
 use crate::harness::settings::{Common, check_blocks};
@@ -37,7 +37,7 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub files: u32,
 
-    /// Who takes part; if not said preadv, threads, uring, nowait and local, as far as they can
+    /// The contenders [default: preadv, threads, uring, nowait and local, if available]
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
     pub contenders: Vec<Name>,
 }
@@ -50,7 +50,7 @@ const DEFAULT: [Name; 5] = [
     Name::Local,
 ];
 
-/// Who can take part.
+/// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Name {
@@ -148,31 +148,22 @@ impl Name {
 }
 
 impl Args {
-    /// What is to be done.
+    /// The plan of the measurement.
     pub fn plan(&self) -> Result<Plan<'_>, Problem> {
         check_blocks(&[self.block], self.common.depth)?;
         let mut notes = Vec::new();
-        let mut contenders = Vec::new();
-        let (names, asked_for) = match &self.contenders[..] {
-            [] => (DEFAULT.to_vec(), false),
-            names => (once_each(names), true),
-        };
-        for name in names {
-            match name.fits() {
-                Fit::Yes => {}
-                Fit::With(note) => notes.push(note),
-                Fit::No(why) if asked_for => return Err(Problem::Failed(why)),
-                Fit::No(why) => {
-                    notes.push(format!("`{}` is left out: {why}", name.word()));
-                    continue;
-                }
-            }
-            contenders.push(Contender {
-                name: name.word(),
-                ours: name.is_ours(),
-                way: name.way(),
-            });
-        }
+        let names = available(
+            &self.contenders,
+            &DEFAULT,
+            Name::word,
+            Name::fits,
+            &mut notes,
+        )?;
+        let contenders = names.into_iter().map(|name| Contender {
+            name: name.word(),
+            ours: name.is_ours(),
+            way: name.way(),
+        });
         Ok(Plan {
             bench: "randread",
             common: &self.common,
@@ -185,7 +176,7 @@ impl Args {
             timed: 1,
             cells: vec![Cell {
                 label: Label::default(),
-                contenders,
+                contenders: contenders.collect(),
                 block: self.block.0,
                 threads: 1,
                 state: None,

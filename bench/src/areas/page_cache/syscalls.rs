@@ -20,7 +20,7 @@ use nowait_cli::problem::Problem;
 use nowait_cli::progress::Progress;
 use nowait_cli::stop::Stop;
 
-/// What each call costs: doctor's table, repeated, with medians and spread
+/// The cost of each call: doctor's table, repeated, with medians and spread
 ///
 /// Measures with a temporary file of 512 pages beside PATH (or in it), as doctor does.
 #[derive(Clone, Debug, clap::Args)]

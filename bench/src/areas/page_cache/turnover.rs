@@ -34,7 +34,7 @@ pub struct TurnOver {
     pub of: u64,
 }
 
-/// What is the better way before and after: whether to try the page cache.
+/// True where trying the page cache is better: among hits, and among misses.
 #[derive(Clone, Copy, Debug)]
 pub struct Better {
     pub at_hits: bool,

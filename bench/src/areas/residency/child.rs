@@ -42,7 +42,7 @@ pub enum Reply {
     Warm,
     /// A turn begins.
     Now(usize),
-    /// What came of it.
+    /// The result of a turn.
     Done(usize, Outcome),
     /// What a reader of the report should know.
     Note(String),

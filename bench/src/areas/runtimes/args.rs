@@ -34,7 +34,7 @@ pub struct Run {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_values = ["cached", "cold", "mixed", "write"])]
     pub cells: Vec<String>,
 
-    /// Who takes part
+    /// The contenders
     #[arg(long, value_enum, value_name = "NAME,…", value_delimiter = ',', default_values_t = Peer::ALL)]
     pub peers: Vec<Peer>,
 
