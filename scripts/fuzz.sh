@@ -23,12 +23,16 @@ seconds=${1:-60}
 [[ $seconds =~ ^[0-9]+$ ]] || { usage >&2; exit 2; }
 shift || true
 targets=("$@")
-((${#targets[@]})) || targets=(snapshot dirents proc aiocb)
+if ((${#targets[@]} == 0)); then
+    for source in fuzz/fuzz_targets/*.rs; do
+        targets+=("$(basename "$source" .rs)")
+    done
+fi
 
 # In CI (NOWAIT_TEST_ALL=1) a skip is a failure.
 missing() {
     if [[ -n ${NOWAIT_TEST_ALL:-} ]]; then
-        echo "fuzz: FAILED: $*; the installer's message is above" >&2
+        echo "fuzz: FAILED: $*" >&2
         exit 1
     fi
     echo "skipped: fuzzing, $*" >&2
@@ -38,6 +42,7 @@ missing() {
 if ! rustup run nightly rustc --version >/dev/null 2>&1; then
     rustup toolchain install nightly --profile minimal || missing "nightly Rust cannot be installed"
 fi
+command -v c++ >/dev/null || missing "there is no C++ compiler, which libfuzzer-sys needs (package g++)"
 tools=$PWD/fuzz/target/tools
 PATH=$PATH:$tools/bin
 if ! command -v cargo-fuzz >/dev/null; then

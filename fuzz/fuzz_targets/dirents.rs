@@ -6,5 +6,5 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u8, u8, u64, &[u8], &[u8])| {
     let (kind, parts, size, names, choices) = input;
-    nowait::fuzzing::exactly_once(kind, parts, size, names, choices);
+    nowait::internals::exactly_once(kind, parts, size, names, choices);
 });

@@ -1,5 +1,5 @@
-//! A snapshot of the page cache that anybody may have written: what is read is what was written, and
-//! whatever else it is it makes sense or is refused.
+//! A snapshot of the page cache. Valid entries are read as they were written. Any bytes are read as valid
+//! entries or are refused.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -7,20 +7,20 @@ use libfuzzer_sys::fuzz_target;
 use nowait_cli::fuzzing::{Entry, snapshot_of_bytes, snapshot_of_entries};
 
 #[derive(Arbitrary, Debug)]
-struct Entry {
+struct RawEntry {
     path: Vec<u8>,
-    /// Most paths are absolute, and most ranges in order and within the size.
-    lost: bool,
+    /// The path is relative.
+    relative: bool,
     mtime: (i64, u32),
     inode: u64,
     steps: Vec<u16>,
     size: Option<u64>,
 }
 
-impl From<Entry> for Entry {
-    fn from(entry: Entry) -> Entry {
+impl From<RawEntry> for Entry {
+    fn from(entry: RawEntry) -> Entry {
         let mut path = entry.path;
-        if !entry.lost {
+        if !entry.relative {
             path.insert(0, b'/');
         }
         let mut end = 0;
@@ -44,7 +44,7 @@ enum Input<'a> {
     Bytes(&'a [u8]),
     /// As one file in a whole snapshot.
     Line(&'a [u8]),
-    Entries(Vec<Entry>),
+    Entries(Vec<RawEntry>),
 }
 
 fuzz_target!(|input: Input<'_>| match input {

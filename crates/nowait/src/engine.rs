@@ -23,6 +23,7 @@ mod deadlines;
 mod features;
 mod file_set;
 mod in_flight;
+mod linger;
 mod local;
 mod op_future;
 mod op_state;
@@ -42,9 +43,10 @@ mod submit;
 mod wait;
 mod workers;
 
-pub use crate::registered::DirectSlot;
 pub use backend::Backend;
 pub use chain::{Chain, RefusedChain};
+#[cfg(any(fuzzing, nowait_internals))]
+pub use completion_queue::completions::Completions;
 pub use features::{Availability, Feature, Features};
 pub use file_set::FileSet;
 pub use local::LocalEngine;

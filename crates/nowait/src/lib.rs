@@ -33,7 +33,8 @@
 //! - [`buffer`]: the buffers that operations own.
 //! - [`capability`]: the system calls that the kernel and the sandbox allow.
 //! - [`filesystem`]: the properties of a mounted filesystem.
-//! - [`cost`]: the time of cached and uncached reads, and the hit rate above which trying the cache pays.
+//! - [`cost`]: the time of cached and uncached reads, and the hit rate above which trying the cache
+//!   saves time.
 //! - [`stats`]: counters of an engine.
 //!
 //! `File` does not implement the `AsyncRead`, `AsyncWrite` and `AsyncSeek` traits of `futures`: use
@@ -42,10 +43,10 @@
 //! # Eager and strict mode
 //! In *eager mode* ([`Mode::Eager`], the default) a read tries the page cache first, with preadv2(2) and
 //! `RWF_NOWAIT`. If the data is not cached, preadv2 returns `EAGAIN`, and the read goes to the engine. Since
-//! about Linux 6.12, the failed preadv2 also submits a read to the device. The device starts earlier, and
-//! the submission takes time in the calling thread.
+//! about Linux 6.12, the failed preadv2 also submits a read to the device. The device then starts
+//! earlier, but the calling thread spends time on the submission.
 //!
-//! In *strict mode* ([`Mode::Strict`]) the calling thread asks the kernel first if the data is cached, and
+//! In *strict mode* ([`Mode::Strict`]) the calling thread first asks the kernel whether the data is cached, and
 //! reads only cached data. It does not submit reads to the device.
 //!
 //! # Features
@@ -55,8 +56,8 @@
 //! | `bytes` | yes | `Bytes` and `BytesMut` as buffers |
 //!
 //! # Platforms
-//! Linux on 64-bit machines. Tests run on x86-64, with Linux 6.1, 6.12 and 6.18. The library finds out by
-//! a call if a system call is available. It does not parse the kernel's version.
+//! Linux on 64-bit machines. Tests run on x86-64, with Linux 6.1, 6.12 and 6.18. The library makes a
+//! system call once to learn whether it is available. It does not parse the kernel's version.
 //!
 //! | Linux | adds |
 //! |---|---|
@@ -99,10 +100,10 @@ mod file;
 pub mod filesystem;
 mod flags;
 mod foreign;
-#[cfg(fuzzing)]
-pub mod fuzzing;
 mod handle;
 mod history;
+#[cfg(any(fuzzing, nowait_internals))]
+pub mod internals;
 mod metadata;
 mod mode;
 pub mod op;

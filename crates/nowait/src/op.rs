@@ -12,7 +12,6 @@
 
 pub(crate) mod call;
 pub(crate) mod close;
-pub(crate) mod direct;
 pub(crate) mod fadvise;
 pub(crate) mod fallocate;
 pub(crate) mod fsync;
@@ -33,7 +32,6 @@ use io_uring::squeue;
 
 pub use call::Call;
 pub use close::Close;
-pub use direct::{CloseDirect, OpenDirect, ReadDirect};
 pub use fadvise::{Advice, Fadvise};
 pub use fallocate::{Fallocate, FallocateMode};
 pub use fsync::Fsync;
@@ -54,7 +52,6 @@ use crate::error::ErrorKind;
 use crate::filesystem::magic;
 use crate::flags::RwFlags;
 use crate::handle::Handle;
-use crate::registered::Slot;
 use crate::sys::Errno;
 use crate::sys::limit::file_size_is_limited;
 use crate::sys::rw::Offset;
@@ -179,19 +176,9 @@ macro_rules! kinds {
                 match self { $(Kind::$name(op) => op.sqe(known)),* }
             }
 
-            /// The slot of a set of registered files that the operation uses.
-            pub(crate) fn slot(&self) -> Option<&Slot> {
-                match self { $(Kind::$name(op) => op.slot()),* }
-            }
-
             /// Returns true if its entry may name the file by its slot.
             pub(crate) fn in_slot(&self) -> bool {
                 match self { $(Kind::$name(_) => $name::IN_SLOT),* }
-            }
-
-            /// Returns true if it has no blocking form.
-            pub(crate) fn is_ring_only(&self) -> bool {
-                match self { $(Kind::$name(_) => $name::RING_ONLY),* }
             }
 
             pub(crate) fn run(&mut self) -> Result<usize, Errno> {
@@ -229,10 +216,7 @@ impl sealed::FromOp for Op {
 impl Kind {
     /// Returns true if the result is a number of bytes of file data.
     pub(crate) fn is_transfer(&self) -> bool {
-        matches!(
-            self,
-            Kind::Read(_) | Kind::Readv(_) | Kind::Write(_) | Kind::Writev(_) | Kind::ReadDirect(_)
-        )
+        self.transfer().is_some()
     }
 
     /// Returns true if it transfers file data without any `RWF_*` flag.
@@ -255,13 +239,6 @@ impl Kind {
             }
             _ => false,
         }
-    }
-
-    /// Returns true if the ring's first attempt at submission would have a different effect than
-    /// the operation. That attempt opens with O_NONBLOCK, so that a FIFO would be opened before it
-    /// has another end.
-    pub(crate) fn is_not_to_be_tried(&self) -> bool {
-        matches!(self, Kind::OpenDirect(_))
     }
 
     /// Returns true if it may be repeated after EINTR. After a close the descriptor is gone, and
@@ -371,10 +348,7 @@ kinds!(
     Fallocate,
     Fadvise,
     Call,
-    Nop,
-    OpenDirect,
-    ReadDirect,
-    CloseDirect
+    Nop
 );
 
 #[cfg(test)]

@@ -71,17 +71,6 @@ pub(crate) struct Slot {
     set: AtomicBool,
 }
 
-/// A slot of a [`FileSet`](crate::engine::FileSet) into which files are opened, and in which they
-/// are read, without a descriptor. Clones refer to the same slot.
-#[derive(Clone, Debug)]
-pub struct DirectSlot(Arc<Slot>);
-
-impl DirectSlot {
-    pub(crate) fn slot(&self) -> &Slot {
-        &self.0
-    }
-}
-
 /// The kernel's limit of registered files (`IORING_MAX_FIXED_FILES`).
 const MAX_FILES: u32 = 1 << 20;
 
@@ -108,20 +97,22 @@ impl Table {
 
     /// Takes a free slot for an open file.
     pub(crate) fn insert(self: &Arc<Table>, file: Arc<dyn OpenFile>) -> Result<Arc<Slot>> {
-        let slot = Arc::new(self.take()?);
+        if !self.process.is_here() {
+            return Err(Error::new("file_set", ErrorKind::Forked));
+        }
+        let index = lock(&self.state).free.pop();
+        let index = index.ok_or(Error::new("file_set", ErrorKind::SetFull))?;
+        let slot = Arc::new(Slot {
+            table: self.clone(),
+            index,
+            set: AtomicBool::new(false),
+        });
         let set = Change::Set(file, Arc::downgrade(&slot));
-        let (previous, first) = self.change(&mut lock(&self.state), slot.index, set);
+        let (previous, first) = self.change(&mut lock(&self.state), index, set);
         // Dropped without the lock, because this may close a file.
         drop(previous);
         self.tell(first);
         Ok(slot)
-    }
-
-    /// Takes an empty slot, for a file to be opened into it.
-    pub(crate) fn reserve(self: &Arc<Table>) -> Result<DirectSlot> {
-        let slot = self.take()?;
-        slot.set.store(true, Ordering::Release);
-        Ok(DirectSlot(Arc::new(slot)))
     }
 
     /// The number of free slots.
@@ -130,19 +121,6 @@ impl Table {
             return 0;
         }
         lock(&self.state).free.len()
-    }
-
-    fn take(self: &Arc<Table>) -> Result<Slot> {
-        if !self.process.is_here() {
-            return Err(Error::new("file_set", ErrorKind::Forked));
-        }
-        let index = lock(&self.state).free.pop();
-        let index = index.ok_or(Error::new("file_set", ErrorKind::SetFull))?;
-        Ok(Slot {
-            table: self.clone(),
-            index,
-            set: AtomicBool::new(false),
-        })
     }
 
     pub(crate) fn capacity(&self) -> u32 {

@@ -65,8 +65,8 @@ use std::task::{Context, Poll};
 
 pub use cancel::Canceller;
 pub use entry::{Batch, DirEntry, Xattrs as EntryXattrs};
-#[cfg(fuzzing)]
-pub use list::fuzzing::exactly_once;
+#[cfg(any(fuzzing, nowait_internals))]
+pub use list::{dirents::Dirents, fuzzing::exactly_once};
 pub use metadata::Xattrs;
 pub use options::Options;
 pub use order::{Order, StatOrder};

@@ -20,9 +20,8 @@ use std::fmt;
 use crate::error::Error;
 use crate::op::Op;
 
-/// A sequence of operations, each of which begins when the one before has succeeded. Examples are a
-/// write and the fsync that covers it, or an open, a read and a close
-/// ([`OpenDirect`](crate::op::OpenDirect)).
+/// A sequence of operations, each of which begins when the one before has succeeded. An example is
+/// a write and the fsync that covers it.
 ///
 /// A chain is submitted whole or not at all, and each member has a completion of its own. After a
 /// member that failed or was stopped, the others complete as

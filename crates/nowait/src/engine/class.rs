@@ -31,7 +31,7 @@ impl Class {
     pub(crate) fn of(kind: &Kind) -> Class {
         match kind {
             Kind::Openat2(open) if open.opens() == Opens::MayWait => Class::Unbounded,
-            Kind::Openat2(_) | Kind::Close(_) | Kind::OpenDirect(_) => Class::Call,
+            Kind::Openat2(_) | Kind::Close(_) => Class::Call,
             Kind::Call(call) if !call.transfers() => Class::Call,
             Kind::Statx(statx) if statx.is_by_path() => Class::Call,
             Kind::Statx(_) | Kind::Getxattr(_) => Class::File,

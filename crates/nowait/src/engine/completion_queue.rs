@@ -1,5 +1,8 @@
 //! The completion queue: completions to be reaped, and the threads that wait for them.
 
+#[cfg(any(fuzzing, nowait_internals))]
+pub(super) mod completions;
+
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -49,6 +52,12 @@ impl CompletionQueue {
     /// Adds a completion. Returns it if no thread will reap it.
     #[must_use]
     pub(crate) fn push(&self, class: Class, completion: Completion) -> Option<Completion> {
+        let event = self.event.get();
+        let wake_ring = || {
+            if let Some(ring) = self.ring.get() {
+                notify(ring);
+            }
+        };
         {
             // The eventfd is written under the lock, and read under it in `take`. It is readable
             // exactly while there are completions.
@@ -58,13 +67,18 @@ impl CompletionQueue {
             }
             state.done.push_back(completion);
             state.classes[class as usize] += 1;
-            if let Some(event) = self.event.get() {
+            if let Some(event) = event {
+                // The write completes the ring's read of its eventfd. The kernel does not signal a
+                // deferred completion that the write to an eventfd causes (Linux 6.18: only the
+                // first), nor those that come after it. So `event` is written to afterwards: the
+                // thread that reads it then has the ring deliver all of them.
+                wake_ring();
                 notify(event);
             }
         }
         self.news.notify_one();
-        if let Some(ring) = self.ring.get() {
-            notify(ring);
+        if event.is_none() {
+            wake_ring();
         }
         None
     }

@@ -103,16 +103,10 @@ impl Core {
     /// The reason why an operation is invalid or not possible on this engine. A polled engine
     /// refuses all reads of a file without O_DIRECT, even if the page cache could serve some of
     /// them.
-    pub(super) fn refuses(
-        &self,
-        kind: &mut Kind,
-        ring_takes: impl FnOnce(&Kind) -> bool,
-    ) -> Option<ErrorKind> {
+    pub(super) fn refuses(&self, kind: &Kind) -> Option<ErrorKind> {
         let direct = kind.handle().is_some_and(Handle::is_direct);
         if self.policy.polled && kind.is_transfer() && !direct {
             Some(ErrorKind::NeedsDirect)
-        } else if kind.is_ring_only() && !ring_takes(kind) {
-            Some(ErrorKind::NeedsRing)
         } else {
             kind.misaligned()
         }
@@ -120,11 +114,7 @@ impl Core {
 
     /// The reason why a chain cannot be submitted to `ring`, apart from a lack of places. `ring` is
     /// `None` if there is no ring.
-    pub(super) fn refuses_chain(
-        &self,
-        chain: &mut Chain,
-        ring: Option<&Supported>,
-    ) -> Option<Error> {
+    pub(super) fn refuses_chain(&self, chain: &Chain, ring: Option<&Supported>) -> Option<Error> {
         if let Err(error) = self.check_process("submit_chain") {
             return Some(error);
         }
@@ -134,8 +124,8 @@ impl Core {
         let Some(ring) = ring else {
             return Some(Error::new("submit_chain", ErrorKind::NeedsRing));
         };
-        chain.0.iter_mut().find_map(|op| {
-            let why = self.refuses(&mut op.kind, |_| true);
+        chain.0.iter().find_map(|op| {
+            let why = self.refuses(&op.kind);
             let why = why.or((!ring.contains(&op.kind)).then_some(ErrorKind::NeedsRing));
             let path = op.kind.handle().and_then(|h| h.shared_path());
             Some(Error::new(op.name(), why?).on(path))

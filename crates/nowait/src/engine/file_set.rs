@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use crate::error::Result;
 use crate::handle::Handle;
-use crate::registered::{DirectSlot, Notified, Table};
+use crate::registered::{Notified, Table};
 
 /// Files that are registered with an engine's ring. The kernel does not have to look up the file,
 /// and take and release a reference to it, for each operation. Made by
@@ -47,16 +47,6 @@ impl FileSet {
         Ok(handle.plain().in_slot(slot))
     }
 
-    /// Reserves an empty slot, for [`OpenDirect`](crate::op::OpenDirect) to open a file into. When
-    /// its last clone is dropped and no operation holds it, the slot becomes free, and the file in
-    /// it is closed.
-    ///
-    /// # Errors
-    /// The same errors as [`insert`](FileSet::insert).
-    pub fn reserve(&self) -> Result<DirectSlot> {
-        self.0.reserve()
-    }
-
     /// The number of files that the set has room for.
     pub fn capacity(&self) -> usize {
         self.0.capacity() as usize
@@ -87,7 +77,6 @@ mod tests {
         let set = engine.file_set(4).unwrap();
         let file = Handle::new(tempfile::tempfile().unwrap()).unwrap();
         for _ in 0..100 {
-            drop(set.reserve().unwrap());
             drop(set.insert(&file).unwrap());
         }
         assert_eq!(set.free(), 4);
@@ -102,7 +91,6 @@ mod tests {
         let set = engine.file_set(4).unwrap();
         let file = Handle::new(tempfile::tempfile().unwrap()).unwrap();
         for _ in 0..1000 {
-            drop(set.reserve().unwrap());
             drop(set.insert(&file).unwrap());
         }
         assert!(set.table().changes() <= 4);

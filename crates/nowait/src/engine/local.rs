@@ -25,7 +25,7 @@ use super::wait::{Wait, Waiting};
 use crate::completion::{Completion, Ticket};
 use crate::cost::Costs;
 use crate::error::{Error, ErrorKind, Result};
-use crate::op::{Kind, Op};
+use crate::op::Op;
 use crate::read::{Rest, Route};
 use crate::stats::{Count, Stats};
 use crate::sys::eventfd::notify;
@@ -304,10 +304,10 @@ impl LocalEngine {
     ///
     /// # Errors
     /// The chain and the reason for its refusal: see [`RefusedChain`].
-    pub fn submit_chain(&mut self, mut chain: Chain) -> Result<Vec<Ticket>, RefusedChain> {
+    pub fn submit_chain(&mut self, chain: Chain) -> Result<Vec<Ticket>, RefusedChain> {
         let refused = self
             .core
-            .refuses_chain(&mut chain, self.ring.as_ref().map(Ring::supported));
+            .refuses_chain(&chain, self.ring.as_ref().map(Ring::supported));
         if let Some(error) = refused {
             return Err(RefusedChain { error, chain });
         }
@@ -356,10 +356,8 @@ impl LocalEngine {
         if let Some(deadline) = deadline {
             self.core.deadlines.add(deadline, ticket);
         }
-        let (mut request, route) = Request::new(op, rest, ticket, Reply::Local);
-        let ring = self.ring.as_ref();
-        let ring_takes = |kind: &Kind| ring.is_some_and(|r| r.takes(kind));
-        if let Some(why) = self.core.refuses(&mut request.op.kind, ring_takes) {
+        let (request, route) = Request::new(op, rest, ticket, Reply::Local);
+        if let Some(why) = self.core.refuses(&request.op.kind) {
             let (_, completion) = request.stop(&self.core, why);
             self.ready.push_back(completion);
             return ticket;

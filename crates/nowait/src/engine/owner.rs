@@ -10,6 +10,7 @@ use crossbeam_queue::SegQueue;
 use super::class::Class;
 use super::core::Core;
 use super::features::Features;
+use super::linger::Linger;
 use super::options::Options;
 use super::pools::Pools;
 use super::request::Request;
@@ -107,8 +108,9 @@ pub(super) fn start_owner(
         .unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
 }
 
-/// The number of yields of the owner before it sleeps.
-const LINGER: usize = 4;
+/// The number of yields of the owner before it sleeps. A thread that just received a completion often submits
+/// the next operation soon.
+const YIELDS: usize = 4;
 
 /// The loop of the owner: take messages, submit, reap, deliver completions, sleep.
 fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
@@ -120,6 +122,7 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
         }
         Out::Worker(request) => pools.push(request),
     };
+    let mut linger = Linger::new(YIELDS);
     loop {
         while let Some(message) = inbox.messages.pop() {
             match message {
@@ -129,7 +132,8 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
                         pools.push(request);
                     }
                 }
-                Message::Submit(request) => out(Out::without_ring(core, request, false)),
+                // The ring is broken.
+                Message::Submit(request) => pools.push(request),
                 Message::Chain(requests) => {
                     // Returned by a ring that can no longer be entered.
                     for request in ring.push_chain(requests).into_iter().flatten() {
@@ -167,13 +171,7 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
             std::thread::yield_now();
             continue;
         }
-        // A thread that just received a completion often submits the next operation soon.
-        for _ in 0..LINGER {
-            if !inbox.messages.is_empty() {
-                break;
-            }
-            std::thread::yield_now();
-        }
+        linger.until(|| !inbox.messages.is_empty() || ring.has_news());
         inbox.sleep.announce();
         if inbox.messages.is_empty() && !over(&ring) {
             ring.wait(Until::count(1), None);

@@ -70,7 +70,6 @@ impl Request {
         let (positional, handle) = match (&self.op.kind, self.op.kind.handle()) {
             (Kind::Read(read), Some(handle)) => (read.positional().is_some(), handle),
             (Kind::Readv(read), Some(handle)) => (read.positional().is_some(), handle),
-            (Kind::ReadDirect(_), _) => return self.provenance.add(n, Origin::Unknown),
             _ => return,
         };
         if let Some(resident) = &mut self.resident {

@@ -132,8 +132,8 @@ struct Slot {
     /// True if the submitting call itself does not look into the page cache: with IOSQE_ASYNC,
     /// SQPOLL, and for members of a chain.
     elsewhere: bool,
-    /// True if a kernel worker is to do the operation (IOSQE_ASYNC), because the ring returned
-    /// EAGAIN.
+    /// True if the ring returned EAGAIN for this member of a chain: a kernel worker is to do it
+    /// (IOSQE_ASYNC).
     asynchronous: bool,
     /// The chain that the operation belongs to.
     chain: Option<u32>,
@@ -287,7 +287,7 @@ impl Ring {
         if !self.prepare(index)
             && let Some(request) = self.release(index)
         {
-            out(Out::without_ring(&self.core, request, false));
+            out(Out::Worker(request));
         }
     }
 
@@ -301,15 +301,12 @@ impl Ring {
         self.queued = true;
         let kind = &mut slot.request.as_mut()?.op.kind;
         let signals = self.takes_signals && kind.may_signal();
-        let asynchronous = signals || slot.asynchronous || kind.is_not_to_be_tried();
+        let asynchronous = signals || slot.asynchronous;
         slot.elsewhere = asynchronous || self.sqpoll || slot.chain.is_some();
         self.buffered += usize::from(kind.may_be_cached());
         let known = self.registered.known(kind);
         let mut flags = squeue::Flags::empty();
-        flags.set(
-            squeue::Flags::FIXED_FILE,
-            known.slot.is_some() && kind.in_slot(),
-        );
+        flags.set(squeue::Flags::FIXED_FILE, known.slot.is_some());
         flags.set(squeue::Flags::ASYNC, asynchronous);
         Some(kind.sqe(&known).flags(flags).user_data(u64::from(index)))
     }
@@ -402,16 +399,20 @@ impl Ring {
         }
     }
 
-    /// Removes the operations that the kernel has not taken, for workers to do. The ring submits
-    /// nothing more.
+    /// Removes the operations that the kernel has not taken. Workers do them, except for chains. The
+    /// ring submits nothing more.
     fn give_up(&mut self, out: &mut impl FnMut(Out)) {
         for (index, slot) in (0..).zip(&mut self.slots) {
             let untaken = slot.entry >= self.taken;
             if let Some(request) = slot.request.take_if(|_| untaken) {
                 self.free.push(index);
-                // Workers do not preserve the order of a chain.
-                let chained = slot.chain.take().is_some();
-                out(Out::without_ring(&self.core, request, chained));
+                if slot.chain.take().is_some() {
+                    // Workers do not preserve the order of a chain.
+                    let (reply, completion) = request.stop(&self.core, ErrorKind::NeedsRing);
+                    out(Out::Done(reply, completion));
+                } else {
+                    out(Out::Worker(request));
+                }
             }
         }
         let slots = &self.slots;
@@ -483,13 +484,8 @@ impl Ring {
                 slot.interrupted += 1;
                 return self.prepare_again(index, out);
             }
-            // The ring would have to wait and cannot. A worker can, or a kernel worker if the
-            // operation has no blocking form.
-            Err(Errno::AGAIN) if request.op.kind.is_ring_only() && !slot.asynchronous => {
-                slot.asynchronous = true;
-                return self.prepare_again(index, out);
-            }
-            Err(Errno::AGAIN) if request.op.kind.may_block() && !request.op.kind.is_ring_only() => {
+            // The ring would have to wait and cannot. A worker can.
+            Err(Errno::AGAIN) if request.op.kind.may_block() => {
                 if let Some(request) = self.release(index) {
                     out(Out::Worker(request));
                 }
@@ -605,6 +601,12 @@ impl Ring {
     /// The number of completions that are ready to be consumed.
     pub(crate) fn ready(&mut self) -> usize {
         self.aside.len() + self.ring.completion().len()
+    }
+
+    /// Returns true if `wait` would return immediately: there are completions, or the kernel delivers some
+    /// at the next call.
+    pub(crate) fn has_news(&mut self) -> bool {
+        self.ready() > 0 || self.ring.submission().taskrun()
     }
 
     /// Leaks the ring in a forked child, where it and its memory belong to the parent.

@@ -31,7 +31,7 @@ use crate::cost::Costs;
 use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "tokio")]
 use crate::handle::Handle;
-use crate::op::{Kind, Op};
+use crate::op::Op;
 use crate::policy::Policy;
 use crate::read::{Rest, Route};
 use crate::registered::Notified;
@@ -334,12 +334,12 @@ impl Engine {
     ///
     /// # Errors
     /// The chain and the reason for its refusal: see [`RefusedChain`].
-    pub fn submit_chain(&self, mut chain: Chain) -> Result<Vec<Ticket>, RefusedChain> {
+    pub fn submit_chain(&self, chain: Chain) -> Result<Vec<Ticket>, RefusedChain> {
         let shared = self.shared();
         let inbox = shared.inbox.as_ref();
         let refused = self
             .core()
-            .refuses_chain(&mut chain, inbox.map(|inbox| &inbox.supported));
+            .refuses_chain(&chain, inbox.map(|inbox| &inbox.supported));
         let inbox = match (refused, inbox) {
             (None, Some(inbox)) => inbox,
             (error, _) => {
@@ -394,10 +394,8 @@ impl Engine {
         let shared = self.shared();
         let deadline = op.get_deadline();
         let ticket = self.next_ticket(&op);
-        let (mut request, route) = Request::new(op, rest, ticket, reply);
-        let inbox = shared.inbox.as_ref();
-        let ring_takes = |kind: &Kind| inbox.is_some_and(|inbox| inbox.supported.contains(kind));
-        if let Some(why) = shared.core.refuses(&mut request.op.kind, ring_takes) {
+        let (request, route) = Request::new(op, rest, ticket, reply);
+        if let Some(why) = shared.core.refuses(&request.op.kind) {
             let (reply, completion) = request.stop(&shared.core, why);
             if let Some(unwanted) = reply.deliver(&shared.core, completion) {
                 unwanted.discard(&shared.core);

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use super::class::Class;
 use super::core::Core;
+use super::linger::Linger;
 use super::reply::Unwanted;
 use super::request::Request;
 use super::stop::Stop;
@@ -28,7 +29,7 @@ use crate::provenance::{Arrival, ServedBy};
 use crate::retry;
 use crate::stats::Count;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use crate::sync::{Condvar, Mutex, MutexGuard, lock, spawn, wait_timeout, yield_now};
+use crate::sync::{Condvar, Mutex, MutexGuard, lock, spawn, wait_timeout};
 use crate::sys::Errno;
 
 /// Work that workers take turns at.
@@ -52,7 +53,7 @@ enum Work {
 /// The time after which a worker without work ends.
 const IDLE: Duration = Duration::from_secs(5);
 /// The number of yields of a worker before it sleeps.
-const LINGER: usize = 16;
+const YIELDS: usize = 16;
 
 /// The pool. After it is dropped, the workers finish the work that they have, and end.
 pub(crate) struct Pool(Arc<Inner>);
@@ -307,6 +308,7 @@ impl Inner {
 
     /// The loop of a worker.
     fn work(&self) {
+        let mut linger = Linger::new(YIELDS);
         let mut state = lock(&self.state);
         loop {
             if let Some(work) = self.take(&mut state) {
@@ -331,7 +333,7 @@ impl Inner {
                 state.ready.extend(again);
                 self.waiting.store(state.ready.len(), Relaxed);
                 if state.ready.is_empty() && !state.closing {
-                    state = self.linger(state);
+                    state = self.linger(&mut linger, state);
                 }
                 continue;
             }
@@ -374,18 +376,17 @@ impl Inner {
     /// Yields for a moment before the worker sleeps, which only one worker does at a time. A thread
     /// that just received a completion often submits the next operation soon, and the yields cost
     /// less than a wake-up.
-    fn linger<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn linger<'a>(
+        &'a self,
+        linger: &mut Linger,
+        mut state: MutexGuard<'a, State>,
+    ) -> MutexGuard<'a, State> {
         if state.lingering {
             return state;
         }
         state.lingering = true;
         drop(state);
-        for _ in 0..LINGER {
-            yield_now();
-            if self.waiting.load(Relaxed) > 0 {
-                break;
-            }
-        }
+        linger.until(|| self.waiting.load(Relaxed) > 0);
         state = lock(&self.state);
         state.lingering = false;
         state
@@ -477,6 +478,7 @@ mod model {
     use crate::engine::wait::Waiting;
     use crate::engine::{Options, Wait};
     use crate::op::{Nop, Op};
+    use crate::sync::yield_now;
 
     const SCHEDULES: usize = 5_000;
 

@@ -116,7 +116,7 @@ impl Openat2 {
 /// Converts the flags and permission bits of open(2) for openat2(2). openat2 refuses some that open
 /// ignores: a mode if no file is created, unknown bits of the mode, unknown flags, and most flags
 /// with O_PATH.
-pub(super) fn how(flags: OFlags, mode: Mode) -> (types::OpenHow, OFlags, Mode) {
+fn how(flags: OFlags, mode: Mode) -> (types::OpenHow, OFlags, Mode) {
     let flags = if flags.contains(OFlags::PATH) {
         flags & WITH_PATH
     } else {

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, AsRawFd};
 use io_uring::squeue;
 
 use crate::handle::Handle;
-use crate::registered::Slot;
 use crate::sys::Errno;
 use crate::sys::rw::Offset;
 
@@ -34,18 +33,6 @@ pub(crate) trait Operation {
 
     /// True if its entry may name the file by its slot.
     const IN_SLOT: bool = false;
-
-    /// True if it has no blocking form.
-    const RING_ONLY: bool = false;
-
-    /// The slot of a set of registered files that it uses.
-    fn slot(&self) -> Option<&Slot> {
-        if Self::IN_SLOT {
-            self.handle()?.slot()
-        } else {
-            None
-        }
-    }
 
     /// The asynchronous form: the submission queue entry. The entry holds pointers to memory that
     /// `self` owns. `self` must not be moved or touched until the completion arrives.

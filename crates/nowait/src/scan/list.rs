@@ -23,7 +23,9 @@
 //!
 //! On other filesystems the meaning of positions is unknown, and one stream lists the directory.
 
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, nowait_internals))]
+pub(super) mod dirents;
+#[cfg(any(fuzzing, nowait_internals))]
 pub(super) mod fuzzing;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

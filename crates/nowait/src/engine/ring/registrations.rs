@@ -52,8 +52,8 @@ impl Registered {
     /// The registered file and memory that the ring has for an operation.
     pub(super) fn known(&self, kind: &Kind) -> Known<'_> {
         let slot = self.files.as_ref().and_then(|table| {
-            let slot = kind.slot()?;
-            slot.number(table)
+            let handle = kind.handle().filter(|_| kind.in_slot())?;
+            handle.slot()?.number(table)
         });
         Known {
             slot,

@@ -14,8 +14,6 @@ pub(crate) struct Supported {
 impl Supported {
     /// Returns true if the ring supports this operation with the semantics of the system call.
     pub(crate) fn contains(&self, kind: &Kind) -> bool {
-        self.ops[kind.opcode() as usize]
-            && kind.fits_ring()
-            && (!self.polled || (kind.is_transfer() && !kind.is_ring_only()))
+        self.ops[kind.opcode() as usize] && kind.fits_ring() && (!self.polled || kind.is_transfer())
     }
 }
