@@ -82,14 +82,6 @@ impl AnyKind {
             None => Box::new(bytes),
         }
     }
-
-    /// Slots for registered files.
-    pub fn set(&mut self, capacity: usize) -> nowait::Result<FileSet> {
-        match &self.registered {
-            Some((set, _)) => Ok(set.clone()),
-            None => self.engine.file_set(capacity),
-        }
-    }
 }
 
 impl Queue for AnyKind {

@@ -14,7 +14,7 @@ pub fn in_child_as_nobody(role: &str, prepare: impl FnOnce(&mut Command)) {
     let dir = tempfile::tempdir_in("/tmp").unwrap();
     rustix::fs::chmod(dir.path(), 0o755.into()).unwrap();
     let program = dir.path().join("program");
-    std::fs::copy(this_program(), &program).unwrap();
+    slowdisk::copy_program(this_program(), &program).unwrap();
     let mut command = Command::new(program);
     command.uid(NOBODY).gid(NOBODY).current_dir("/");
     prepare(&mut command);

@@ -45,7 +45,16 @@ fn lingering() -> (OwnedFd, TcpStream) {
     };
     assert_eq!(set, 0);
     socket.set_nonblocking(true).unwrap();
-    while (&socket).write(&[0; 65_536]).is_ok() {}
+    // The kernel takes more while data is on its way to the peer. The socket is full if it takes
+    // nothing for some time. poll(2) does not tell: it reports no room while there is little.
+    let mut refused = 0;
+    while refused < 10 {
+        refused += 1;
+        while (&socket).write(&[0; 65_536]).is_ok() {
+            refused = 0;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
     socket.set_nonblocking(false).unwrap();
     (socket.into(), peer)
 }

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use nowait::engine::{Options, Wait};
-use nowait::op::{Nop, Op, Read};
+use nowait::op::{Call, Nop, Op, Read};
 use nowait::{ErrorKind, OpenOptions};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -214,6 +214,49 @@ fn waiting_reapers_leave_it_unreadable() {
                 assert_quiet(engine, &event, &format!("{what}: round {round}"));
             } else {
                 assert!(!readable_now(&event), "{what}: round {round}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_worker_that_ends_late_hides_no_completion_of_the_ring() {
+    each(Options::new(), |engine| {
+        let what = name(engine);
+        let event = ask(engine);
+        let (reader, writer) = pipe();
+        let mut done = Vec::new();
+        for round in 0..5_000 {
+            queued(engine, Call::new(|| ()));
+            while engine.in_flight() > 0 {
+                assert!(readable(&event, LONG), "{what}: round {round}, a call");
+                engine.reap(&mut done, Wait::No).unwrap();
+            }
+            queued(engine, Read::stream(&reader, Box::new(vec![0u8; 1])));
+            rustix::io::write(&writer, b"x").unwrap();
+            while engine.in_flight() > 0 {
+                assert!(readable(&event, LONG), "{what}: round {round}, a read");
+                engine.reap(&mut done, Wait::No).unwrap();
+            }
+            done.clear();
+        }
+    });
+}
+
+#[test]
+fn a_read_of_an_eventfd_makes_it_readable() {
+    each(Options::new(), |engine| {
+        let what = name(engine);
+        let event = ask(engine);
+        let other = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+        let read = nowait::Handle::new(other.try_clone().unwrap()).unwrap();
+        for round in 0..20 {
+            queued(engine, Read::stream(&read, Box::new(vec![0u8; 8])));
+            rustix::io::write(&other, &1u64.to_ne_bytes()).unwrap();
+            let mut done = Vec::new();
+            while done.is_empty() {
+                assert!(readable(&event, LONG), "{what}: round {round}");
+                engine.reap(&mut done, Wait::No).unwrap();
             }
         }
     });

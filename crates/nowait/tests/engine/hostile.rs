@@ -16,10 +16,8 @@ use std::time::Duration;
 
 use futures_util::task::noop_waker;
 use nowait::buffer::{BufferPool, PoolBuffer, Space, downcast, downcast_source};
-use nowait::engine::{Backend, Chain, DirectSlot, Engine, Options, Queue, Submit, Wait};
-use nowait::op::{
-    Call, CloseDirect, Kind, Nop, Op, OpenDirect, Read, ReadDirect, Readv, Write, Writev,
-};
+use nowait::engine::{Backend, Chain, Engine, Options, Queue, Submit, Wait};
+use nowait::op::{Call, Kind, Nop, Op, Read, Readv, Write, Writev};
 use nowait::read::NowaitPolicy;
 use nowait::{Completion, File, Handle, IoBuf, IoBufMut, OpenOptions};
 
@@ -33,7 +31,6 @@ use crate::common::hooked::{Event, hooked};
 use crate::common::kinds::each_kind;
 use crate::common::limit::Limit;
 use crate::common::results::{bytes_of, vector_of};
-use crate::common::rings::each_ring;
 use crate::common::shared_engine::each_shared;
 use crate::common::wait::wait_until;
 
@@ -702,38 +699,6 @@ fn memory_of_a_pool_is_not_given_back_while_it_is_filled() {
             assert!(**held.now.as_ref().unwrap() == *pattern(at, PAGE));
         }
         assert_eq!(pool.free(), 8);
-    });
-}
-
-#[test]
-fn direct_files_are_read_into_the_memory_that_was_named() {
-    let dir = scratch();
-    let path = patterned(dir.path(), "file", 16 * PAGE);
-    let path = std::ffi::CString::new(path.into_os_string().into_encoded_bytes()).unwrap();
-    each_ring(untried(), |engine| {
-        let files = engine.set(8).unwrap();
-        let Ok(slot) = files.reserve() else { return };
-        let chain = |slot: &DirectSlot, read: ReadDirect| {
-            Chain::new()
-                .then(OpenDirect::new(slot, path.clone(), libc::O_RDONLY, 0))
-                .then(read)
-                .then(CloseDirect::new(slot))
-        };
-        let bad = ReadDirect::new(&slot, Panicking::boxed(When::Dropped), 0);
-        let members = engine.submit_chain(chain(&slot, bad)).unwrap().len();
-        drop(finish(engine, members));
-        let fickle = ReadDirect::new(&slot, Box::new(Fickle::new()), 0);
-        let members = engine.submit_chain(chain(&slot, fickle)).unwrap().len();
-        for done in finish(engine, members) {
-            assert!(done.result.is_ok(), "{done:?}");
-            if let Kind::ReadDirect(read) = done.op.into_kind() {
-                let held = downcast::<Fickle>(read.into_buffer());
-                let held = held.unwrap_or_else(|_| unreachable!());
-                held.check("read_direct");
-                assert_eq!(held.calls, 1);
-                assert!(held.now.0 == *pattern(0, 2 * PAGE));
-            }
-        }
     });
 }
 

@@ -18,7 +18,6 @@ mod common {
     pub mod process_engine;
     pub mod results;
     pub mod rig;
-    pub mod rings;
     pub mod sandbox;
     pub mod shared_engine;
     pub mod truncation;

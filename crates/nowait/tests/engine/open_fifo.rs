@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nowait::engine::Options;
-use nowait::op::{Nop, Op, OpenDirect, Openat2};
+use nowait::op::{Nop, Openat2};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
 use crate::common::completions::{finish, one, queued, said};
@@ -14,7 +14,6 @@ use crate::common::drive::{Drive, each, name};
 use crate::common::files::scratch;
 use crate::common::kinds::each_kind;
 use crate::common::results::nothing_for_a_while;
-use crate::common::rings::each_ring;
 use crate::common::sandbox::{deny, sandboxed};
 use crate::common::shared_engine::each_shared;
 use crate::common::wait::wait_until;
@@ -33,7 +32,9 @@ fn at_once(path: &CString, flags: OFlags) -> std::os::fd::OwnedFd {
     rustix::fs::open(path, flags, Mode::empty()).unwrap()
 }
 
-fn waits_for_the_other_end(engine: &mut dyn Drive, open: impl Fn(&CString, OFlags) -> Op) {
+fn waits_for_the_other_end(engine: &mut dyn Drive) {
+    let open =
+        |path: &CString, flags: OFlags| Openat2::new(path.clone(), flags.bits().cast_signed(), 0);
     let dir = scratch();
     let (read, write) = (fifo(dir.path(), "read"), fifo(dir.path(), "write"));
     queued(engine, open(&read, OFlags::RDONLY));
@@ -50,25 +51,10 @@ fn waits_for_the_other_end(engine: &mut dyn Drive, open: impl Fn(&CString, OFlag
     assert_eq!(said(&finish(engine, 1)[0]), Ok(0), "{}", name(engine));
 }
 
-fn by_path(path: &CString, flags: OFlags) -> Op {
-    Openat2::new(path.clone(), flags.bits().cast_signed(), 0).into()
-}
-
 #[test]
 fn an_open_waits_for_the_other_end() {
     each_kind(Options::new(), |engine| {
-        waits_for_the_other_end(engine, by_path)
-    });
-}
-
-#[test]
-fn so_does_one_into_a_slot() {
-    each_ring(Options::new(), |engine| {
-        let set = engine.set(2).unwrap();
-        waits_for_the_other_end(engine, |path, flags| {
-            let slot = set.reserve().unwrap();
-            OpenDirect::new(&slot, path.clone(), flags.bits().cast_signed(), 0).into()
-        });
+        waits_for_the_other_end(engine);
     });
 }
 
@@ -77,7 +63,7 @@ fn so_does_one_without_openat2() {
     sandboxed(|errno| {
         deny(&[libc::SYS_openat2], errno);
         each(Options::new(), |engine| {
-            waits_for_the_other_end(engine, by_path)
+            waits_for_the_other_end(engine);
         });
     });
 }

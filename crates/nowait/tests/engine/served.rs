@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nowait::ErrorKind;
+use nowait::Handle;
 use nowait::StatxMask;
-use nowait::engine::{Options, Queue};
+use nowait::engine::{Options, Queue, Wait};
 use nowait::op::{
     Fallocate, FallocateMode, Fsync, Getxattr, Op, Openat2, Read, Readv, Statx, Write,
 };
@@ -21,7 +22,7 @@ use crate::common::drive::name;
 use crate::common::errnos::OF_FILES;
 use crate::common::files::pattern;
 use crate::common::handles::{handle, handle_rw};
-use crate::common::kinds::each_kind;
+use crate::common::kinds::{AnyKind, each_kind, plain};
 use crate::common::limit::Limit;
 use crate::common::results::{bytes_of, one_in_batch, pieces_of};
 
@@ -176,12 +177,27 @@ impl Failing {
     }
 }
 
+/// An operation that sends this request to the server of an open file.
+fn operation(asked: Asked, served: &ServedFile, open: &Handle) -> Op {
+    match asked {
+        Asked::Open => {
+            let path = CString::new(served.path().as_os_str().as_bytes()).unwrap();
+            Openat2::new(path, libc::O_RDONLY | libc::O_NONBLOCK, 0).into()
+        }
+        Asked::Read => Read::new(open, Box::new(vec![0u8; LEN]), 0).into(),
+        Asked::Write => Write::new(open, Box::new(pattern(0, LEN)), 0).all().into(),
+        Asked::Fsync => Fsync::new(open).into(),
+        Asked::Getattr => Statx::of(open, StatxMask::BASIC_STATS).into(),
+        Asked::Getxattr => Getxattr::new(open, c"user.x".to_owned(), 100).into(),
+        Asked::Fallocate => Fallocate::new(open, FallocateMode::empty(), 0, 10).into(),
+    }
+}
+
 #[test]
 fn what_a_server_answers_is_what_comes() {
     slowdisk::require!(slowdisk::available());
     let failing = Failing::new();
     let served = &failing.served;
-    let path = CString::new(served.path().as_os_str().as_bytes()).unwrap();
     each_kind(Options::new(), |engine| {
         let open = engine.file(&handle_rw(served.path()));
         for asked in [
@@ -196,26 +212,11 @@ fn what_a_server_answers_is_what_comes() {
             // The kernel remembers some ENOSYS answers and does not send the request again.
             for errno in OF_FILES.iter().filter(|errno| **errno != libc::ENOSYS) {
                 for times in [1, u32::MAX] {
-                    let op = || -> Op {
-                        match asked {
-                            Asked::Open => {
-                                let flags = libc::O_RDONLY | libc::O_NONBLOCK;
-                                Openat2::new(path.clone(), flags, 0).into()
-                            }
-                            Asked::Read => Read::new(&open, Box::new(vec![0u8; LEN]), 0).into(),
-                            Asked::Write => {
-                                Write::new(&open, Box::new(pattern(0, LEN)), 0).all().into()
-                            }
-                            Asked::Fsync => Fsync::new(&open).into(),
-                            Asked::Getattr => Statx::of(&open, StatxMask::BASIC_STATS).into(),
-                            Asked::Getxattr => {
-                                Getxattr::new(&open, c"user.x".to_owned(), 100).into()
-                            }
-                            Asked::Fallocate => {
-                                Fallocate::new(&open, FallocateMode::empty(), 0, 10).into()
-                            }
-                        }
-                    };
+                    if (*errno, times) == (libc::EINTR, u32::MAX) {
+                        // 1,000 requests: see the next test.
+                        continue;
+                    }
+                    let op = || operation(asked, served, &open);
                     let what = format!("{} {asked:?} {errno} {times}", name(engine));
                     let done =
                         failing.during((asked, 0), (*errno, times), || one_in_batch(engine, op()));
@@ -245,6 +246,31 @@ fn what_a_server_answers_is_what_comes() {
         }
     });
     assert!(*served.bytes() == pattern(0, LEN));
+}
+
+/// It is repeated 1,000 times, which takes long on a busy machine: each operation has a limit of its own.
+#[test]
+fn an_operation_that_is_always_interrupted_fails() {
+    slowdisk::require!(slowdisk::available());
+    let failing = Failing::new();
+    let served = &failing.served;
+    for asked in [Asked::Open, Asked::Read, Asked::Fsync] {
+        let test = |engine: &mut AnyKind| {
+            let open = handle_rw(served.path());
+            let mut ops = vec![operation(asked, served, &open)];
+            let mut done = Vec::new();
+            failing.during((asked, 0), (libc::EINTR, u32::MAX), || {
+                assert_eq!(engine.submit_batch(&mut ops), 1);
+                engine.reap(&mut done, Wait::For(1)).unwrap();
+            });
+            assert_eq!(said(&done[0]), Err(libc::EINTR), "{}", name(engine));
+            let next = one_in_batch(engine, operation(asked, served, &open));
+            assert!(next.result.is_ok(), "{}: {next:?}", name(engine));
+        };
+        for backend in backends() {
+            plain(backend, &Options::new(), test);
+        }
+    }
 }
 
 /// Transfers the file, and returns a count or an errno.
@@ -295,6 +321,10 @@ fn every_face_reports_the_errno_of_a_server() {
             for parts in [0, 1, 2] {
                 for errno in OF_FILES.into_iter().filter(|errno| *errno != libc::ENOSYS) {
                     for times in [1, u32::MAX] {
+                        if (errno, times) == (libc::EINTR, u32::MAX) && parts > 0 {
+                            // 1,000 requests: once is enough.
+                            continue;
+                        }
                         let what = format!("{backend} {name}: {errno} {times}, {parts} parts");
                         let done = failing.during((asked, parts), (errno, times), transfer);
                         if done == Ok(LEN) {

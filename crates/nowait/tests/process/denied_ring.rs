@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nowait::capability::{Capability, Kernel};
-use nowait::engine::{Backend, Engine, Options, Submit, Wait};
-use nowait::op::{Fsync, Op, Read, ReadDirect, Readv};
+use nowait::engine::{Backend, Chain, Engine, Options, Submit, Wait};
+use nowait::op::{Fsync, Nop, Op, Read, Readv};
 use nowait::read::{Cached, cached};
 use nowait::residency::{Answer, Reason, Source, page_map, page_size, residency};
 use nowait::{ErrorKind, File, Mode, OpenOptions, RwFlags, ServedBy};
@@ -14,6 +14,7 @@ use nowait::{ErrorKind, File, Mode, OpenOptions, RwFlags, ServedBy};
 use crate::common::backends::backends;
 use crate::common::cache::evict;
 use crate::common::completions::{finish, one};
+use crate::common::drive::Drive;
 use crate::common::files::{pattern, patterned, scratch};
 use crate::common::handles::{handle, pipe};
 use crate::common::old_container::{CACHESTAT, OLD_CONTAINER};
@@ -132,18 +133,19 @@ fn a_ring_that_is_denied_later_gives_way_to_threads() {
             .build_local()
             .unwrap();
         both_modes(&engine, &path);
-        one(&mut local, nowait::op::Nop);
-        let slots = [engine.file_set(1), local.file_set(1)].map(|set| set.unwrap());
-        let slots = slots.map(|set| set.reserve().unwrap());
+        one(&mut local, Nop);
         deny(&[libc::SYS_io_uring_enter], errno);
         both_modes(&engine, &path);
-        // Operations that only a ring can do are not given to workers.
-        let read = |slot| ReadDirect::new(slot, Box::new(vec![0u8; 10]), 0);
+        // Chains are not given to workers.
         for _ in 0..2 {
-            let done = one(&mut engine.clone(), read(&slots[0]));
-            assert_eq!(kind(&done), ErrorKind::NeedsRing);
-            let done = one(&mut local, read(&slots[1]));
-            assert_eq!(kind(&done), ErrorKind::NeedsRing);
+            let engines: [&mut dyn Drive; 2] = [&mut engine.clone(), &mut local];
+            for engine in engines {
+                let chain = Chain::new().then(Nop).then(Nop);
+                assert_eq!(engine.submit_chain(chain).unwrap().len(), 2);
+                for done in finish(engine, 2) {
+                    assert_eq!(kind(&done), ErrorKind::NeedsRing);
+                }
+            }
         }
         let open = handle(&path);
         for at in 0..50 {
@@ -197,7 +199,7 @@ fn a_ring_that_has_no_memory_gives_way_to_threads() {
         let options = Options::new().backend(Backend::Uring);
         let engine = options.build().unwrap();
         let mut local = options.build_local().unwrap();
-        one(&mut local, nowait::op::Nop);
+        one(&mut local, Nop);
         both_modes(&engine, &path);
         let none = match errno {
             libc::EPERM => libc::EAGAIN,
@@ -222,11 +224,11 @@ fn what_a_full_ring_with_a_thread_had_no_room_for_is_done_by_workers() {
         let Ok(mut engine) = options.sqpoll(Duration::from_millis(1)).build_local() else {
             return;
         };
-        one(&mut engine, nowait::op::Nop);
+        one(&mut engine, Nop);
         // After this time the kernel thread sleeps.
         std::thread::sleep(Duration::from_millis(200));
         deny(&[libc::SYS_io_uring_enter], errno);
-        let nop = |token| Op::from(nowait::op::Nop).user_data(token);
+        let nop = |token| Op::from(Nop).user_data(token);
         let mut ops: Vec<Op> = (0..DEPTH as u64).map(nop).collect();
         assert_eq!(engine.submit_batch(&mut ops), DEPTH);
         // The kernel thread may take the queued entries at any time. All others are done, each once.

@@ -11,11 +11,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nowait::StatxMask;
+use nowait::buffer::{BufferPool, PoolBuffer, downcast};
 use nowait::engine::{Backend, Engine, Options, Submit, Wait};
 use nowait::op::{
     Advice, Close, Fadvise, Fallocate, FallocateMode, Fsync, Getxattr, Nop, Op, Openat2, Read,
     Readv, Statx, SyncFileRange, SyncRange, Write, Writev,
 };
+use nowait::residency::{Probe, Source};
 use nowait::scan::Xattrs;
 use nowait::{Completion, File, Handle, Mode, RwFlags};
 use rustix::fs::OFlags;
@@ -26,11 +28,13 @@ use crate::common::errnos::OF_FILES;
 use crate::common::files::{pattern, patterned, scratch};
 use crate::common::results::{bytes_of, pieces_of};
 use crate::common::wait::wait_until;
-use crate::failing::{Case, Page, When, failing};
+use crate::failing::{Case, Page, When, Which, failing};
 
 const LEN: usize = 20_000;
 /// The length of each write.
 const PIECE: usize = 3_000;
+/// The `user_data` of the read into a buffer of a pool.
+const POOLED: u64 = 98;
 
 /// Files and names to work on.
 struct Ground {
@@ -62,17 +66,25 @@ impl Ground {
     fn all(&self, case: Case, page: &Page) {
         let before = descriptors();
         for options in [Options::new(), Options::new().backend(Backend::Threads)] {
-            let options = options.depth(32).workers(3);
+            let mut options = options.depth(32).workers(3);
+            let pool = BufferPool::huge(2, LEN).ok();
+            if let Some(pool) = &pool {
+                options = options.buffers(pool);
+            }
             page.stage.fetch_add(1, Ordering::SeqCst);
             if let Ok(mut engine) = options.build() {
                 self.futures(&engine, page);
-                self.operations(&mut engine, page);
+                self.operations(&mut engine, pool.as_ref(), page);
                 self.scan(&engine, case, page);
             }
             page.stage.fetch_add(1, Ordering::SeqCst);
             if let Ok(mut engine) = options.build_local() {
-                self.operations(&mut engine, page);
+                self.operations(&mut engine, pool.as_ref(), page);
             }
+            assert!(
+                pool.is_none_or(|pool| pool.free() == 2),
+                "each buffer comes back"
+            );
         }
         page.stage.store(100, Ordering::SeqCst);
         // Its threads may still be ending.
@@ -98,6 +110,11 @@ impl Ground {
             let _ = (file.is_resident(0, 4096), file.residency(), file.len());
         }
         if let Some(file) = descriptor(&self.file, OFlags::RDONLY)
+            && let Ok(probe) = Probe::only(Source::Mincore, &file)
+        {
+            let _ = (probe.is_resident(0, 4096), probe.page_map(0..u64::MAX));
+        }
+        if let Some(file) = descriptor(&self.file, OFlags::RDONLY)
             && let Ok(handle) = Handle::with_mode(file, Mode::Strict)
         {
             let file = File::from_handle(&handle, engine);
@@ -119,7 +136,7 @@ impl Ground {
     }
 
     /// Each operation, in a batch and by itself.
-    fn operations(&self, engine: &mut dyn Drive, page: &Page) {
+    fn operations(&self, engine: &mut dyn Drive, pool: Option<&BufferPool>, page: &Page) {
         page.stage.fetch_add(100, Ordering::SeqCst);
         let open = |write: bool| {
             let path = if write { &self.out } else { &self.file };
@@ -172,6 +189,10 @@ impl Ground {
         }
         for (i, op) in ops.iter_mut().enumerate() {
             *op = std::mem::replace(op, Nop.into()).user_data(i as u64);
+        }
+        if let Some(buffer) = pool.and_then(BufferPool::take) {
+            let read = Read::new(&file, Box::new(buffer), 0);
+            ops.push(Op::from(read).user_data(POOLED));
         }
         let mut done = Vec::new();
         let taken = engine.submit_batch(&mut ops);
@@ -280,6 +301,10 @@ fn judge(done: Completion, page: &Page) {
     match (done.op.get_user_data(), done.result.as_ref().copied()) {
         (_, Err(_)) => {}
         (0, Ok(n)) => right(Ok(n), &bytes_of(done), 0, LEN),
+        (POOLED, Ok(n)) => {
+            let buffer = done.op.into_buffer().unwrap();
+            right(Ok(n), &downcast::<PoolBuffer>(buffer).unwrap(), 0, LEN);
+        }
         (1, Ok(n)) => right(Ok(n), &bytes_of(done), LEN - 5, 10),
         (2, Ok(n)) => right(Ok(n), &bytes_of(done), 4_000, 4_000),
         (4, Ok(n)) => {
@@ -361,11 +386,13 @@ const FILES: Calls = calls![
     SYS_mincore,
     SYS_io_uring_setup,
     SYS_io_uring_register,
+    SYS_mmap,
 ];
 
 /// Calls about memory, threads and limits, and those that the kernel has with other errors only.
 const OTHERS: Calls = calls![
     SYS_madvise,
+    SYS_munmap,
     SYS_clone,
     SYS_clone3,
     SYS_prctl,
@@ -385,6 +412,9 @@ const OF_OTHERS: [i32; 6] = [
     libc::EINVAL,
 ];
 
+/// The errors of a futex(2) that waits. The C library ends the process after any other.
+const OF_FUTEXES: [i32; 2] = [libc::EAGAIN, libc::EINTR];
+
 /// The errnos with which a sandbox denies io_uring_enter(2).
 const OF_SANDBOXES: [i32; 3] = [libc::EPERM, libc::ENOSYS, libc::EACCES];
 
@@ -397,8 +427,12 @@ fn each_case(when: When) {
                 cases.push(Case {
                     name,
                     call: *call,
-                    // Reads and writes of eight bytes are those of eventfds, which always succeed.
-                    unless_count: matches!(*name, "SYS_read" | "SYS_write").then_some(8),
+                    which: match *name {
+                        // Reads and writes of eight bytes are those of eventfds, which always succeed.
+                        "SYS_read" | "SYS_write" => Which::UnlessCount(8),
+                        "SYS_futex" => Which::FutexWaits,
+                        _ => Which::All,
+                    },
                     errno: *errno,
                     when,
                 });
@@ -408,11 +442,12 @@ fn each_case(when: When) {
     add(FILES, &OF_FILES);
     add(&[("cachestat", 451)], &OF_FILES);
     add(OTHERS, &OF_OTHERS);
+    add(calls![SYS_futex], &OF_FUTEXES);
     add(calls![SYS_io_uring_enter], &OF_SANDBOXES);
-    // The standard library handles these by itself: it repeats an interrupted open or read without end,
-    // and takes EBADF for a descriptor that was closed elsewhere.
+    // The standard library handles these by itself: it repeats an interrupted open, read or wait without
+    // end, and takes EBADF for a descriptor that was closed elsewhere.
     let std = |case: &Case| match (case.name, case.errno) {
-        ("SYS_openat" | "SYS_read", libc::EINTR) => case.when == When::Always,
+        ("SYS_openat" | "SYS_read" | "SYS_futex", libc::EINTR) => case.when == When::Always,
         ("SYS_fcntl", libc::EBADF) => true,
         _ => false,
     };
@@ -426,7 +461,7 @@ fn each_case(when: When) {
             .open(&ground.out)
             .unwrap();
         let ended = failing(*case, page, || ground.all(*case, page));
-        let ended = ended.and_then(|()| ground.has_what_was_written(page));
+        let ended = ended.and_then(|_| ground.has_what_was_written(page));
         wrong.extend(ended.err());
         assert!(wrong.len() < 10, "{}", wrong.join("\n"));
     }
@@ -446,4 +481,32 @@ fn a_call_that_fails_the_first_time_harms_nothing() {
 #[test]
 fn a_call_that_fails_the_fourth_time_harms_nothing() {
     alone(|| each_case(When::Nth(4)));
+}
+
+/// One mapping fails, or it and all later ones: those of rings, stacks, files and pools. The allocator gets
+/// its memory by brk(2), because Rust ends the process if an allocation fails.
+#[test]
+fn each_mapping_that_fails_harms_nothing() {
+    alone(|| {
+        let (ground, page) = (Ground::new(), Page::new());
+        // SAFETY: no other thread allocates now. Threads would map arenas of their own.
+        assert_eq!(unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) }, 1);
+        for when in [When::Nth, When::From] {
+            for n in 1.. {
+                let case = Case {
+                    name: "SYS_mmap",
+                    call: libc::SYS_mmap,
+                    which: Which::All,
+                    errno: libc::ENOMEM,
+                    when: when(n),
+                };
+                let counted = failing(case, page, || ground.all(case, page)).unwrap();
+                ground.has_what_was_written(page).unwrap();
+                if counted < n {
+                    assert!(n > 10, "{counted} mappings");
+                    break;
+                }
+            }
+        }
+    });
 }

@@ -1,5 +1,5 @@
-//! Forked children in which a system call fails: always, or once, at its n-th call. seccomp(2) answers the
-//! call; the kernel does not carry it out.
+//! Forked children in which a system call fails: always, once at its n-th call, or from its n-th call on.
+//! seccomp(2) answers the call; the kernel does not carry it out.
 #![allow(unsafe_code, reason = "fork(2), seccomp(2), seccomp_unotify(2)")]
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -17,6 +17,18 @@ pub enum When {
     Always,
     /// The n-th call only, counted from 1.
     Nth(u32),
+    /// The n-th call and each later one.
+    From(u32),
+}
+
+/// The calls of one number that are counted and may fail.
+#[derive(Clone, Copy, Debug)]
+pub enum Which {
+    All,
+    /// Calls whose third argument differs: reads and writes of eventfds work.
+    UnlessCount(u32),
+    /// futex(2) calls that wait. A call that wakes has no error that the kernel could return.
+    FutexWaits,
 }
 
 /// The call that fails, and the errno.
@@ -24,8 +36,7 @@ pub enum When {
 pub struct Case {
     pub name: &'static str,
     pub call: libc::c_long,
-    /// A call with this third argument does not fail: reads and writes of eventfds work.
-    pub unless_count: Option<u32>,
+    pub which: Which,
     pub errno: i32,
     pub when: When,
 }
@@ -53,9 +64,9 @@ impl Page {
     }
 }
 
-/// Runs `body` in a forked child in which the call fails. Returns an error if the child panics, dies or
-/// hangs.
-pub fn failing(case: Case, page: &Page, body: impl FnOnce()) -> Result<(), String> {
+/// Runs `body` in a forked child in which the call fails. Returns the number of calls that were counted, 0
+/// for `When::Always`. Returns an error if the child panics, dies or hangs.
+pub fn failing(case: Case, page: &Page, body: impl FnOnce()) -> Result<u32, String> {
     page.stage.store(0, Ordering::SeqCst);
     page.fact.store(0, Ordering::SeqCst);
     page.listener.store(-1, Ordering::SeqCst);
@@ -73,9 +84,11 @@ pub fn failing(case: Case, page: &Page, body: impl FnOnce()) -> Result<(), Strin
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(i32::from(ended.is_err())) };
     }
-    if let When::Nth(n) = case.when {
-        answer(pid, n, case.errno, page);
-    }
+    let counted = match case.when {
+        When::Always => 0,
+        When::Nth(n) => answer(pid, |call| call == n, case.errno, page),
+        When::From(n) => answer(pid, |call| call >= n, case.errno, page),
+    };
     let mut status = 0;
     // SAFETY: `status` lives through the call.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
@@ -84,7 +97,7 @@ pub fn failing(case: Case, page: &Page, body: impl FnOnce()) -> Result<(), Strin
         (true, libc::SIGALRM) => "hangs",
         (true, _) => "dies",
         (false, _) if status != 0 => "fails; its message is above",
-        _ => return Ok(()),
+        _ => return Ok(counted),
     };
     let Case {
         name, errno, when, ..
@@ -98,34 +111,50 @@ pub fn failing(case: Case, page: &Page, body: impl FnOnce()) -> Result<(), Strin
 fn put_on(case: Case, page: &Page) {
     let action = match case.when {
         When::Always => libc::SECCOMP_RET_ERRNO | case.errno as u32,
-        When::Nth(_) => libc::SECCOMP_RET_USER_NOTIF,
+        When::Nth(_) | When::From(_) => libc::SECCOMP_RET_USER_NOTIF,
     };
     let load = |at| (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
     let equal = |value, yes, no| (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, yes, no, value);
     let end = |action| (libc::BPF_RET | libc::BPF_K, 0, 0, action);
-    const THIRD_ARGUMENT: u32 = 16 + 2 * 8;
-    let but = case.unless_count.unwrap_or(u32::MAX);
-    let mut program = [
-        load(0),
-        equal(case.call as u32, 0, 3),
-        load(THIRD_ARGUMENT),
-        equal(but, 1, 0),
-        end(action),
-        end(libc::SECCOMP_RET_ALLOW),
-    ]
-    .map(|(code, jt, jf, k)| libc::sock_filter {
-        code: code as u16,
-        jt,
-        jf,
-        k,
-    });
+    let and = |mask: i32| {
+        (
+            libc::BPF_ALU | libc::BPF_AND | libc::BPF_K,
+            0,
+            0,
+            mask as u32,
+        )
+    };
+    let argument = |number: u32| load(16 + number * 8);
+    let allow = end(libc::SECCOMP_RET_ALLOW);
+    let mut program = vec![load(0), equal(case.call as u32, 1, 0), allow];
+    match case.which {
+        Which::All => {}
+        Which::UnlessCount(count) => program.extend([argument(2), equal(count, 0, 1), allow]),
+        Which::FutexWaits => program.extend([
+            argument(1),
+            and(libc::FUTEX_CMD_MASK),
+            equal(libc::FUTEX_WAIT as u32, 2, 0),
+            equal(libc::FUTEX_WAIT_BITSET as u32, 1, 0),
+            allow,
+        ]),
+    }
+    program.push(end(action));
+    let mut program: Vec<_> = program
+        .into_iter()
+        .map(|(code, jt, jf, k)| libc::sock_filter {
+            code: code as u16,
+            jt,
+            jf,
+            k,
+        })
+        .collect();
     let filter = libc::sock_fprog {
         len: program.len() as u16,
         filter: program.as_mut_ptr(),
     };
     let flags = match case.when {
         When::Always => 0,
-        When::Nth(_) => libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+        When::Nth(_) | When::From(_) => libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
     };
     // SAFETY: the program lives through both calls.
     let listener = unsafe {
@@ -151,9 +180,9 @@ fn put_on(case: Case, page: &Page) {
 const RECEIVE: libc::c_ulong = 0xc050_2100;
 const SEND: libc::c_ulong = 0xc018_2101;
 
-/// Answers the calls of a child until it ends. The n-th call fails with the errno, the kernel carries out
-/// the others.
-fn answer(pid: i32, n: u32, errno: i32, page: &Page) {
+/// Answers the calls of a child until it ends, and returns their number. `fails` is given the number of the
+/// call, counted from 1. The kernel carries out the calls that do not fail.
+fn answer(pid: i32, fails: impl Fn(u32) -> bool, errno: i32, page: &Page) -> u32 {
     let end = Instant::now() + 2 * LONG;
     let number = loop {
         match page.listener.load(Ordering::SeqCst) {
@@ -185,7 +214,7 @@ fn answer(pid: i32, n: u32, errno: i32, page: &Page) {
             libc::poll(&raw mut poll, 1, -1);
             if poll.revents & libc::POLLIN == 0 {
                 // The child has ended.
-                return;
+                return seen;
             }
             let mut call: libc::seccomp_notif = std::mem::zeroed();
             if libc::ioctl(listener.as_raw_fd(), RECEIVE, &raw mut call) != 0 {
@@ -194,7 +223,7 @@ fn answer(pid: i32, n: u32, errno: i32, page: &Page) {
             seen += 1;
             let mut answer: libc::seccomp_notif_resp = std::mem::zeroed();
             answer.id = call.id;
-            if seen == n {
+            if fails(seen) {
                 answer.error = -errno;
             } else {
                 answer.flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32;

@@ -179,7 +179,7 @@ fn a_child_with_the_pid_of_its_parent_is_told_apart() {
                     refused(own.reap(&mut Vec::new(), Wait::For(1)).unwrap_err());
                     refused(local.event_fd().unwrap_err());
                     refused(shared.event_fd().unwrap_err());
-                    refused(set.reserve().unwrap_err());
+                    refused(set.insert(file.handle()).unwrap_err());
                     refused(pollster::block_on(file.sync_all()).unwrap_err());
                     assert!(pool.take().is_none());
                     let mut buf = [0; 100];

@@ -11,6 +11,7 @@ use crate::common::cache::evict;
 use crate::common::children::alone;
 use crate::common::files::{patterned, scratch};
 use crate::common::limit::Limit;
+use crate::common::open_paths::open_below;
 use crate::common::wait::wait_until;
 use crate::{FACES, engines, results};
 
@@ -114,10 +115,6 @@ fn a_file_larger_than_the_window_is_read_alone() {
     }
 }
 
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
 /// Two for each worker, and those are closed at the end.
 #[test]
 fn descriptors_are_bounded_by_the_workers() {
@@ -129,13 +126,11 @@ fn descriptors_are_bounded_by_the_workers() {
         for engine in engines() {
             let workers = 4;
             let options = Options::new().workers(workers).engine(&engine);
-            results(&options, crate::Face::Workers, &paths);
-            let before = descriptors();
             let (over, most) = (AtomicBool::new(false), AtomicUsize::new(0));
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     while !over.load(Ordering::Relaxed) {
-                        most.fetch_max(descriptors(), Ordering::Relaxed);
+                        most.fetch_max(open_below(dir.path()).len(), Ordering::Relaxed);
                     }
                 });
                 for _ in 0..5 {
@@ -144,10 +139,10 @@ fn descriptors_are_bounded_by_the_workers() {
                 }
                 over.store(true, Ordering::Relaxed);
             });
-            // One for the listing, which is also there before, and one for `evict`.
+            // One for `evict`.
             let most = most.load(Ordering::Relaxed);
-            assert!(most <= before + 2 * workers + 2, "{most} after {before}");
-            wait_until("descriptors stay open", || descriptors() == before);
+            assert!(most <= 2 * workers + 1, "{most}");
+            wait_until("files stay open", || open_below(dir.path()).is_empty());
         }
     });
 }
@@ -160,13 +155,6 @@ fn a_stream_that_is_dropped_holds_nothing() {
             .map(|i| patterned(dir.path(), &format!("f{i}"), 5000))
             .collect();
         for engine in engines() {
-            // The workers are there.
-            results(
-                &Options::new().engine(&engine),
-                crate::Face::Workers,
-                &paths,
-            );
-            let before = descriptors();
             for returned in [0, 1, 10, 499] {
                 for face in FACES {
                     let _limit = Limit::new(format!("{} {face:?} {returned}", engine.backend()));
@@ -183,7 +171,7 @@ fn a_stream_that_is_dropped_holds_nothing() {
                         let _ = files.poll_next_file(&mut nothing);
                     }
                     drop(files);
-                    wait_until("descriptors stay open", || descriptors() == before);
+                    wait_until("files stay open", || open_below(dir.path()).is_empty());
                 }
             }
         }

@@ -7,6 +7,7 @@ mod common {
     pub mod children;
     pub mod files;
     pub mod limit;
+    pub mod open_paths;
     pub mod rig;
     pub mod wait;
 }

@@ -9,16 +9,10 @@ use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
 use crate::common::cache::evict;
 use crate::common::files::patterned;
 use crate::common::limit::Limit;
+use crate::common::open_paths::open_below;
 use crate::common::rig::Rig;
 use crate::common::wait::wait_until;
 use crate::engines;
-
-fn descriptors_below(dir: &std::path::Path) -> usize {
-    let open = std::fs::read_dir("/proc/self/fd").unwrap();
-    open.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok())
-        .filter(|target| target.starts_with(dir))
-        .count()
-}
 
 /// More files than there are workers wait for a device. All cached files are returned.
 #[test]
@@ -88,7 +82,7 @@ fn a_stream_on_a_stalled_disk_is_dropped_or_cancelled_at_once() {
             assert!(rig.disk.stalled() > 0, "the device has answered");
             rig.disk.release(fault);
             let path = rig.mount.path().to_owned();
-            wait_until("descriptors stay open", || descriptors_below(&path) == 0);
+            wait_until("files stay open", || open_below(&path).is_empty());
         }
     }
 }

@@ -1,23 +1,20 @@
 //! Chains: each operation begins after the one before it has succeeded, and a chain is submitted whole.
 
 use std::collections::HashMap;
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use nowait::buffer::{BufferPool, downcast};
+use nowait::buffer::BufferPool;
 use nowait::engine::{Backend, Chain, Options, Polled, Queue, Submit, Wait};
-use nowait::op::{Call, CloseDirect, Fsync, Kind, Nop, Op, OpenDirect, Read, ReadDirect, Write};
+use nowait::op::{Call, Fsync, Nop, Op, Read, Write};
 use nowait::{Completion, ErrorKind, Handle, RwFlags, ServedBy, Ticket};
-use rustix::fs::{Mode, OFlags};
 
 use crate::common::backends::backends;
-use crate::common::completions::{finish, one, queued, said};
+use crate::common::completions::{finish, queued, said};
 use crate::common::drive::{Drive, name};
 use crate::common::files::{pattern, patterned, scratch};
 use crate::common::handles::{handle, handle_rw, pipe};
-use crate::common::results::{bytes_of, kind, nothing_for_a_while, vector_of};
+use crate::common::results::{bytes_of, kind, nothing_for_a_while};
 use crate::common::rings::each_ring;
 use crate::common::wait::{LONG, wait_until};
 use crate::readable::readable;
@@ -311,15 +308,6 @@ fn threads_refuse_a_chain_and_give_it_back() {
         assert_eq!(refused.error.kind(), ErrorKind::NeedsRing);
         assert!(refused.error.to_string().contains("ring"), "{refused}");
         assert_eq!(refused.chain.into_ops().len(), 1);
-        let set = engine.file_set(4).unwrap();
-        let slot = set.reserve().unwrap();
-        for op in [
-            Op::from(OpenDirect::new(&slot, c"/".into(), libc::O_RDONLY, 0)),
-            ReadDirect::new(&slot, Box::new(vec![0; 1]), 0).into(),
-            CloseDirect::new(&slot).into(),
-        ] {
-            assert_eq!(kind(&one(engine, op)), ErrorKind::NeedsRing);
-        }
     }
 }
 
@@ -373,139 +361,4 @@ fn a_chain_goes_with_its_engine_and_gives_its_buffers_back() {
         drop(end);
     });
     wait_until("the last", || pool.free() == 3);
-}
-
-fn c(path: &std::path::Path) -> CString {
-    CString::new(path.as_os_str().as_bytes()).unwrap()
-}
-
-#[test]
-fn small_files_are_opened_read_and_closed_without_descriptors() {
-    each_ring(Options::new(), |engine| {
-        let dir = scratch();
-        let sizes = [0usize, 1, 100, 4095, 4096, 4097, 5000, 20_000];
-        let path = |i: usize| dir.path().join(i.to_string());
-        for i in 0..60 {
-            std::fs::write(path(i), pattern(i as u64, sizes[i % sizes.len()])).unwrap();
-        }
-        let set = engine.set(64).unwrap();
-        let free = set.free();
-        for _ in 0..3 {
-            // More files than slots: slots are reused.
-            let mut reads = HashMap::new();
-            let mut rest = 0;
-            for i in 0..60 {
-                let slot = set.reserve().unwrap();
-                let chain = Chain::new()
-                    .then(OpenDirect::new(&slot, c(&path(i)), libc::O_RDONLY, 0))
-                    .then(ReadDirect::new(&slot, engine.buffer(5000), 0))
-                    .then(CloseDirect::new(&slot));
-                let tickets = engine.submit_chain(chain).unwrap();
-                reads.insert(tickets[1], i);
-                rest += 3;
-            }
-            for done in finish(engine, rest) {
-                let what = format!("{}: {done:?}", name(engine));
-                let Some(i) = done.ticket.and_then(|t| reads.remove(&t)) else {
-                    assert_eq!(done.result.unwrap(), 0, "{what}");
-                    continue;
-                };
-                let want = pattern(i as u64, sizes[i % sizes.len()].min(5000));
-                assert_eq!(done.result.as_ref().unwrap(), &want.len(), "{what}");
-                let p = done.provenance;
-                assert_eq!(
-                    (p.cached, p.device, p.unknown),
-                    (0, 0, want.len()),
-                    "{what}"
-                );
-                assert_eq!(direct_bytes(done), want);
-            }
-            assert_eq!(set.free(), free, "slots come back");
-        }
-    });
-}
-
-fn direct_bytes(done: Completion) -> Vec<u8> {
-    let Kind::ReadDirect(read) = done.op.into_kind() else {
-        panic!("it was a read")
-    };
-    vector_of(read.into_buffer())
-}
-
-#[test]
-fn a_file_that_is_not_there_cancels_what_would_use_it() {
-    each_ring(Options::new(), |engine| {
-        let set = engine.set(2).unwrap();
-        let slot = set.reserve().unwrap();
-        let chain = Chain::new()
-            .then(OpenDirect::new(
-                &slot,
-                c"/nowhere".into(),
-                libc::O_RDONLY,
-                0,
-            ))
-            .then(ReadDirect::new(&slot, Box::new(vec![0; 10]), 0))
-            .then(CloseDirect::new(&slot));
-        let done = all(engine, chain);
-        assert_eq!(said(&done[0]), Err(2), "ENOENT");
-        assert_eq!(outcome(&done[1..]), [CANCELLED; 2]);
-        // Outside of a chain they fail like a descriptor that is not open.
-        for op in [
-            Op::from(ReadDirect::new(&slot, Box::new(vec![0; 10]), 0)),
-            CloseDirect::new(&slot).into(),
-        ] {
-            assert_eq!(said(&one(engine, op)), Err(9), "EBADF, {}", name(engine));
-        }
-    });
-}
-
-#[test]
-fn a_direct_file_that_was_not_closed_is_closed_with_its_slot() {
-    each_ring(Options::new(), |engine| {
-        let dir = scratch();
-        let fifo = dir.path().join("fifo");
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &fifo,
-            rustix::fs::FileType::Fifo,
-            Mode::RUSR | Mode::WUSR,
-            0,
-        )
-        .unwrap();
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let reader = rustix::fs::open(&fifo, flags, Mode::empty());
-        let reader = reader.unwrap();
-        let set = engine.set(1).unwrap();
-        let slot = set.reserve().unwrap();
-        let open = OpenDirect::new(&slot, c(&fifo), libc::O_WRONLY, 0);
-        assert_eq!(one(engine, open).result.unwrap(), 0);
-        // EAGAIN: the fifo is empty, and is open for writing.
-        let read = || rustix::io::read(&reader, &mut [0; 1]);
-        assert_eq!(read(), Err(rustix::io::Errno::AGAIN));
-        drop(slot);
-        wait_until("it is closed", || {
-            engine
-                .reap(&mut Vec::new(), nowait::engine::Wait::No)
-                .unwrap();
-            read() == Ok(0)
-        });
-    });
-}
-
-#[test]
-fn a_pool_buffer_in_a_direct_read_comes_back() {
-    each_ring(Options::new(), |engine| {
-        let set = engine.set(1).unwrap();
-        let slot = set.reserve().unwrap();
-        let pool = BufferPool::new(1, 4096).unwrap();
-        let read = ReadDirect::new(&slot, Box::new(pool.take().unwrap()), 0);
-        let open = OpenDirect::new(&slot, c"/proc/version".into(), libc::O_RDONLY, 0);
-        let done = all(engine, Chain::new().then(open).then(read)).remove(1);
-        let n = *done.result.as_ref().unwrap();
-        let Kind::ReadDirect(read) = done.op.into_kind() else {
-            panic!("it was a read")
-        };
-        let buffer: nowait::buffer::PoolBuffer = downcast(read.into_buffer()).unwrap();
-        assert_eq!(buffer[..n], std::fs::read("/proc/version").unwrap());
-    });
 }

@@ -1,16 +1,19 @@
 //! Limits for the kernel's workers of a ring.
+#![allow(unsafe_code, reason = "fcntl(2) with a lease")]
 
 use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
 
+use nowait::ServedBy;
 use nowait::engine::{Availability, Backend, Feature, Options};
-use nowait::op::OpenDirect;
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use nowait::op::Openat2;
 
 use crate::common::backends::backends;
 use crate::common::children::alone;
 use crate::common::completions::{finish, queued};
-use crate::common::files::scratch;
+use crate::common::files::{patterned, scratch};
 use crate::common::results::nothing_for_a_while;
 
 /// The number of worker threads that the kernel has started for rings of this process.
@@ -22,31 +25,33 @@ fn workers() -> usize {
         .count()
 }
 
-/// Submits four operations that wait: opens of fifos without a reader. Returns the number of workers
+/// Opens a file and takes a lease on it. An open for writing waits until this one is closed.
+fn leased(path: &Path) -> File {
+    let file = File::open(path).unwrap();
+    // SAFETY: F_SETLEASE takes an int.
+    let taken = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) };
+    assert_eq!(taken, 0);
+    file
+}
+
+/// Submits four operations that wait: opens of files with leases. Returns the number of workers
 /// meanwhile.
 fn most(options: Options) -> usize {
     let mut engine = options.build_local().unwrap();
-    let files = engine.file_set(4).unwrap();
-    let slots: Vec<_> = (0..4).map(|_| files.reserve().unwrap()).collect();
     let dir = scratch();
-    let fifo = |i: u32| dir.path().join(i.to_string());
+    let mut files = Vec::new();
     for i in 0..4 {
-        let mode = Mode::RUSR | Mode::WUSR;
-        rustix::fs::mknodat(CWD, fifo(i), FileType::Fifo, mode, 0).unwrap();
-        let path = CString::new(fifo(i).as_os_str().as_bytes()).unwrap();
-        // Only the ring opens into a slot. With O_CREAT a kernel worker does it.
-        let flags = OFlags::WRONLY | OFlags::CREATE;
-        let slot = &slots[i as usize];
-        queued(
-            &mut engine,
-            OpenDirect::new(slot, path, flags.bits().cast_signed(), mode.bits()),
-        );
+        let path = patterned(dir.path(), &i.to_string(), 1);
+        files.push(leased(&path));
+        let path = CString::new(path.into_os_string().into_encoded_bytes()).unwrap();
+        queued(&mut engine, Openat2::new(path, libc::O_WRONLY, 0));
     }
     nothing_for_a_while(&mut engine);
     let most = workers();
-    let open = |i| rustix::fs::open(fifo(i), OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty());
-    let _readers: Vec<_> = (0..4).map(|i| open(i).unwrap()).collect();
-    finish(&mut engine, 4);
+    drop(files);
+    for done in finish(&mut engine, 4) {
+        assert_eq!(done.provenance.served_by, ServedBy::Ring, "{done:?}");
+    }
     most
 }
 
@@ -57,6 +62,9 @@ fn the_kernel_keeps_to_the_limit() {
     }
     // In a child: the limits belong to the thread, and all threads of the process are counted.
     alone(|| {
+        // The holder of a lease is told of an open by a signal.
+        // SAFETY: SIGIO has no handler in this program.
+        unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
         let ring = || Options::new().backend(Backend::Uring);
         assert_eq!(most(ring().ring_workers(1, 1)), 1);
         assert!(most(ring().ring_workers(8, 8)) > 1, "the test sees nothing");

@@ -79,14 +79,6 @@ pub fn with_metadata() -> Options {
     Options::new().metadata(StatxMask::BASIC_STATS)
 }
 
-/// The paths below a directory that are open in this process.
-pub fn descriptors_below(dir: &Path) -> Vec<std::path::PathBuf> {
-    let open = fs::read_dir("/proc/self/fd").unwrap();
-    open.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok())
-        .filter(|target| target.starts_with(dir))
-        .collect()
-}
-
 /// The number of threads of this process.
 pub fn threads() -> usize {
     fs::read_dir("/proc/self/task").unwrap().count()

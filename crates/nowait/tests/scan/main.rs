@@ -9,6 +9,7 @@ mod common {
     pub mod limit;
     pub mod mounts;
     pub mod nobody;
+    pub mod open_paths;
     pub mod sandbox;
     pub mod wait;
 }

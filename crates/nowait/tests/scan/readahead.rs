@@ -5,8 +5,9 @@ use slowdisk::{Filesystem, SlowDisk, TestMount};
 
 use crate::common::files::scratch;
 use crate::common::limit::Limit;
+use crate::common::open_paths::open_below;
 use crate::common::wait::wait_until;
-use crate::directories::{descriptors_below, engines, fill};
+use crate::directories::{engines, fill};
 
 #[test]
 fn what_was_read_ahead_is_not_asked_of_the_device_again() {
@@ -73,7 +74,7 @@ fn it_goes_on_when_its_handle_is_dropped() {
     wait_until("it has ended", || watched.is_over());
     assert_eq!(watched.progress().done, 5_000);
     wait_until("descriptors stay open", || {
-        descriptors_below(dir.path()).is_empty()
+        open_below(dir.path()).is_empty()
     });
 }
 

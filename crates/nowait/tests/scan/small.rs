@@ -7,10 +7,9 @@ use slowdisk::{Filesystem, TestMount};
 
 use crate::common::children::{alone, in_child, role};
 use crate::common::files::scratch;
+use crate::common::open_paths::open_below;
 use crate::common::wait::wait_until;
-use crate::directories::{
-    descriptors_below, engines, fill, listed, scanned, threads, with_metadata,
-};
+use crate::directories::{engines, fill, listed, scanned, threads, with_metadata};
 
 /// In a child: it counts the threads of the process.
 #[test]
@@ -59,7 +58,7 @@ fn a_scan_that_is_over_or_dropped_leaves_nothing_open() {
         assert!(scan.stats().parts > 1 && batches.len() > 1);
         // The scan and its entries still exist.
         wait_until("descriptors stay open", || {
-            descriptors_below(dir.path()).is_empty()
+            open_below(dir.path()).is_empty()
         });
 
         let mut scan = with_metadata()
@@ -67,10 +66,10 @@ fn a_scan_that_is_over_or_dropped_leaves_nothing_open() {
             .blocking_open(dir.path())
             .unwrap();
         scan.blocking_batch().unwrap().unwrap();
-        assert!(!descriptors_below(dir.path()).is_empty());
+        assert!(!open_below(dir.path()).is_empty());
         drop(scan);
         wait_until("descriptors stay open", || {
-            descriptors_below(dir.path()).is_empty()
+            open_below(dir.path()).is_empty()
         });
 
         let scan = with_metadata()
@@ -79,7 +78,7 @@ fn a_scan_that_is_over_or_dropped_leaves_nothing_open() {
             .unwrap();
         scan.cancel();
         wait_until("descriptors stay open", || {
-            descriptors_below(dir.path()).is_empty()
+            open_below(dir.path()).is_empty()
         });
     }
 }

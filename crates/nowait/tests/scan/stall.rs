@@ -10,8 +10,9 @@ use slowdisk::{Fault, FaultId, Filesystem, SlowDisk, TestMount};
 
 use crate::common::files::{patterned, scratch};
 use crate::common::limit::Limit;
+use crate::common::open_paths::open_below;
 use crate::common::wait::wait_until;
-use crate::directories::{descriptors_below, engines, fill, scanned, with_metadata};
+use crate::directories::{engines, fill, scanned, with_metadata};
 
 /// A cold directory on a disk that answers no read.
 struct Stalled {
@@ -46,9 +47,7 @@ impl Stalled {
     fn release(self) {
         self.disk.release(self.fault);
         let path = self.cold.path().to_owned();
-        wait_until("descriptors stay open", || {
-            descriptors_below(&path).is_empty()
-        });
+        wait_until("descriptors stay open", || open_below(&path).is_empty());
     }
 }
 

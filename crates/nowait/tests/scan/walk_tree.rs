@@ -18,8 +18,9 @@ use crate::common::files::scratch;
 use crate::common::limit::Limit;
 use crate::common::mounts::mounted;
 use crate::common::nobody::in_child_as_nobody;
+use crate::common::open_paths::open_below;
 use crate::common::wait::wait_until;
-use crate::directories::{descriptors_below, engines, fill};
+use crate::directories::{engines, fill};
 
 /// Makes directories of many sizes, deep and empty ones, symbolic links, and files with several names.
 fn plant(root: &Path) {
@@ -437,7 +438,7 @@ fn a_cancelled_or_dropped_walk_leaves_nothing_open() {
         walk.blocking_batch().unwrap().unwrap();
         drop(walk);
         wait_until("descriptors stay open", || {
-            descriptors_below(root.path()).is_empty()
+            open_below(root.path()).is_empty()
         });
 
         let mut walk = options(&engine)
@@ -452,7 +453,7 @@ fn a_cancelled_or_dropped_walk_leaves_nothing_open() {
         );
         assert!(walk.next().is_none());
         wait_until("descriptors stay open", || {
-            descriptors_below(root.path()).is_empty()
+            open_below(root.path()).is_empty()
         });
     }
 }

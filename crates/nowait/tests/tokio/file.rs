@@ -269,6 +269,8 @@ macro_rules! behaviours {
                 let mut clone = file.try_clone().await.unwrap();
                 // A fast disk may make the read ready at once.
                 loop {
+                    // Without cooperative budget a poll is pending and begins no read.
+                    ::tokio::task::yield_now().await;
                     evict(&path);
                     let mut large = vec![0; 100_000];
                     let given_up = {
