@@ -41,10 +41,6 @@ use passed_files::PassedFiles;
 use poller::{Event, Poller};
 use scheduler::Scheduler;
 
-/// The number of times that the driver yields before it sleeps. A thread that was just notified often submits
-/// another request at once.
-const YIELDS_BEFORE_SLEEP: usize = 8;
-
 /// The length of a sleep that nothing can end.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -73,12 +69,6 @@ impl Driver {
             while self.step(queue) {}
             if self.passed_files.is_closed() && queue.is_discarded() {
                 return;
-            }
-            for _ in 0..YIELDS_BEFORE_SLEEP {
-                if !queue.is_empty() {
-                    break;
-                }
-                std::thread::yield_now();
             }
             queue.sleep_if_empty(|| self.sleep());
         }

@@ -56,6 +56,7 @@ mod attributes;
 mod backing;
 mod cache;
 mod connection;
+mod copy;
 mod debugfs;
 mod disk;
 mod error;
@@ -78,6 +79,7 @@ mod test_mount;
 mod zram;
 
 pub use cache::{drop_caches, evict};
+pub use copy::copy_program;
 pub use disk::{Builder, FullSpeed, SlowDisk};
 pub use error::{Error, Result};
 pub use extents::extents;
