@@ -15,7 +15,17 @@ use clap::Subcommand;
 
 /// Saves which ranges of files are in the page cache, and restores them later.
 #[derive(Debug, clap::Args)]
-#[command(subcommand_required = true, arg_required_else_help = true)]
+#[command(
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_long_help = "\
+Examples:
+  nowait cache save -o before /srv    before a reboot
+  nowait cache restore before         after it
+
+Exit status:
+  See the pages of the two commands."
+)]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,

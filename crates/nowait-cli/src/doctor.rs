@@ -80,6 +80,11 @@ JSON (--json): {\"doctor\": 1, \"version\", \"machine\", \"kernel\", \"filesyste
 {\"median\", \"p10\", \"p90\"} in nanoseconds. The value of \"doctor\" is the version of this format;
 later programs may add keys without changing it.
 
+Examples:
+  nowait doctor                 the filesystem of the current directory
+  nowait doctor /srv/db/data    how nowait reads this file
+  nowait doctor --json | jq .backend
+
 Environment:
   NOWAIT_BACKEND  uring or threads: use only this backend (read by every
                   program that uses nowait)

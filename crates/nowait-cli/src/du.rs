@@ -16,100 +16,221 @@
 //!   "entries": [{
 //!     "path",                         text; bytes that are not UTF-8 are replaced
 //!     "path_hex",                     the bytes of the path, only if it is not UTF-8
-//!     "bytes"                         of the file, or of the directory and everything below it
+//!     "bytes",                        of the file, or of the directory and everything below it
+//!     "time"                          with --time: seconds since 1970
 //!   }],
 //!   "total": {"bytes", "files", "directories",
 //!             "other_names",          further names of counted files: not in the numbers above
-//!             "failed"}               failures reported on standard error; the exit code is 1
+//!             "failed",               failures reported on standard error; the exit code is 1
+//!             "interrupted"}          true: the rest was not counted
 //! }
 //! ```
 
+mod exclude;
 mod report;
 mod seen_inodes;
 mod tree;
+mod unit;
+mod usage;
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use nowait::Metadata;
-use nowait::StatxMask;
-use nowait::walk;
+use clap::ValueEnum;
+use nowait::{Metadata, StatxMask, walk};
 use rustix::fs::CWD;
 
+use crate::batches::Batches;
+use crate::file_time::Which;
 use crate::messages::Messages;
-use crate::problem::Problem;
+use crate::name::plural;
+use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;
 use crate::size::Size;
+use crate::stop::Stop;
 use crate::terminal::Terminal;
 
-use report::{Report, Totals};
+use exclude::Excluded;
+use report::{Form, Report, Totals};
 use seen_inodes::SeenInodes;
 use tree::{Over, Tree};
+use unit::Unit;
+use usage::Usage;
 
 /// Shows the disk space used by directories and everything below them.
 #[derive(clap::Args)]
-#[command(after_long_help = "\
-The size is the allocated space, like `du -B1`. With --apparent-size it is the file size, like `du -b`
-(before coreutils 9.2: the sizes of directories count). Sizes are in bytes; on a terminal they are
-rounded. A file with several names counts once, in the directory where it is found first. That can be any
-of its directories. A directory that is below two PATHs is shown once, below the first PATH. Symbolic links are not
+#[command(
+    disable_help_flag = true,
+    after_long_help = "\
+The options mean the same as for du(1), and the sizes are the same. The size of a file is its allocated
+space. Sizes are printed in KiB, rounded up; on a terminal as with -h. Apparent sizes are those of du before
+coreutils 9.2: the sizes of directories count.
+
+A file with several names counts once, in the directory where it is found first. That can be any of its
+directories. A directory that is below two PATHs is shown once, below the first PATH. Symbolic links are not
 followed.
 
 Every directory is printed after everything below it. In a tree of up to some thousand directories, they
 are sorted by name. With -a, files are printed in the order in which they are found.
 
-JSON (--json): {\"du\": 1, \"version\", \"apparent\", \"entries\": [{\"path\", \"path_hex\", \"bytes\"}],
-\"total\": {\"bytes\", \"files\", \"directories\", \"other_names\", \"failed\"}}. path_hex has the bytes of the
-path in hexadecimal; it is present only if the path is not UTF-8. The value of \"du\" is the version of
-this format; later programs may add keys without changing it.
+JSON (--json): {\"du\": 1, \"version\", \"apparent\", \"entries\": [{\"path\", \"path_hex\", \"bytes\", \"time\"}],
+\"total\": {\"bytes\", \"files\", \"directories\", \"other_names\", \"failed\", \"interrupted\"}}. path_hex has the
+bytes of the path in hexadecimal; it is present only if the path is not UTF-8. time is present only with
+--time: seconds since 1970. The value of \"du\" is the version of this format; later programs may add keys
+without changing it.
+
+Examples:
+  nowait du -sh /srv/*               one line for each
+  nowait du -h -d 1 --time /srv      the directories of /srv
+  nowait du --exclude='*.o' -c a b   with a grand total
 
 Exit status:
-  0  success
-  1  some files failed; each failure is reported on standard error
-  2  wrong usage")]
+  0    success
+  1    some files failed; each failure is reported on standard error
+  2    wrong usage
+  130  interrupted; the numbers so far are printed on standard error"
+)]
 pub struct Args {
     /// Directories or files
     #[arg(value_name = "PATH", default_value = ".")]
     paths: Vec<PathBuf>,
 
     /// Show files, too, not only directories
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "summarize")]
     all: bool,
+
+    /// Show only the total of each PATH
+    #[arg(short, long, conflicts_with = "max_depth")]
+    summarize: bool,
+
+    /// Show only entries at most N levels below a PATH
+    #[arg(short = 'd', long, value_name = "N")]
+    max_depth: Option<usize>,
+
+    /// Show a grand total at the end
+    #[arg(short = 'c', long, conflicts_with = "json")]
+    total: bool,
+
+    /// Print sizes like 1.1K, 234M and 2.0G
+    #[arg(short = 'h', long, overrides_with_all = ["bytes", "kib", "mib"])]
+    human_readable: bool,
+
+    /// Print apparent sizes in bytes
+    #[arg(short = 'b', long, overrides_with_all = ["human_readable", "kib", "mib"])]
+    bytes: bool,
+
+    /// Print sizes in KiB
+    #[arg(short = 'k', overrides_with_all = ["human_readable", "bytes", "mib"])]
+    kib: bool,
+
+    /// Print sizes in MiB
+    #[arg(short = 'm', overrides_with_all = ["human_readable", "bytes", "kib"])]
+    mib: bool,
 
     /// Count file sizes instead of allocated space
     #[arg(long)]
     apparent_size: bool,
 
-    /// Show only entries at most N levels below a PATH. 0 shows only the PATHs
-    #[arg(long, value_name = "N", default_value_t = usize::MAX, hide_default_value = true)]
-    depth: usize,
-
     /// Skip directories on other filesystems than their PATH
     #[arg(short = 'x', long)]
     one_file_system: bool,
 
+    /// Skip files whose path matches a pattern of the shell. The pattern is compared with the whole path
+    /// and with what follows each slash in it
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<OsString>,
+
+    /// Show the latest time of the files in each directory: by default that of the last change of the
+    /// contents
+    #[arg(long, value_name = "WORD", num_args = 0..=1, require_equals = true, default_missing_value = "mtime")]
+    time: Option<TimeWord>,
+
+    /// End each line with a NUL byte instead of a line break
+    #[arg(short = '0', long, conflicts_with = "json")]
+    null: bool,
+
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
+
+    /// Print help
+    #[arg(long, action = clap::ArgAction::HelpLong)]
+    help: Option<bool>,
+}
+
+/// The words of --time.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum TimeWord {
+    /// Last change of the contents
+    Mtime,
+    /// Last access
+    #[value(alias = "access", alias = "use")]
+    Atime,
+    /// Last change of the inode
+    #[value(alias = "status")]
+    Ctime,
 }
 
 impl Args {
-    /// The counted bytes of a file.
-    fn bytes(&self, stat: &Metadata) -> u64 {
-        match self.apparent_size {
-            true => stat.len(),
-            false => stat.blocks() * 512,
+    /// The usage of a file.
+    fn usage(&self, stat: &Metadata) -> Usage {
+        Usage {
+            bytes: match self.apparent_size || self.bytes {
+                true => stat.len(),
+                false => stat.blocks() * 512,
+            },
+            time: self.which().and_then(|which| which.of(stat)),
         }
     }
-}
 
-/// The queried metadata.
-const FIELDS: StatxMask = StatxMask::TYPE
-    .union(StatxMask::INO)
-    .union(StatxMask::NLINK)
-    .union(StatxMask::SIZE)
-    .union(StatxMask::BLOCKS);
+    fn which(&self) -> Option<Which> {
+        Some(match self.time? {
+            TimeWord::Mtime => Which::Modified,
+            TimeWord::Atime => Which::Accessed,
+            TimeWord::Ctime => Which::Changed,
+        })
+    }
+
+    fn form(&self, terminal: Terminal) -> Form {
+        if self.json {
+            let apparent = self.apparent_size || self.bytes;
+            return Form::Json { apparent };
+        }
+        let unit = match (self.human_readable, self.bytes, self.kib, self.mib) {
+            (true, ..) => Unit::Human,
+            (_, true, ..) => Unit::Bytes(1),
+            (_, _, true, _) => Unit::Bytes(1 << 10),
+            (_, _, _, true) => Unit::Bytes(1 << 20),
+            _ if terminal.watched => Unit::Human,
+            _ => Unit::Bytes(1 << 10),
+        };
+        Form::Lines {
+            unit,
+            times: self.time.is_some(),
+            null: self.null,
+        }
+    }
+
+    /// The depth of the deepest shown entries.
+    fn depth(&self) -> usize {
+        match self.summarize {
+            true => 0,
+            false => self.max_depth.unwrap_or(usize::MAX),
+        }
+    }
+
+    /// The queried metadata.
+    fn mask(&self) -> StatxMask {
+        const ALWAYS: StatxMask = StatxMask::TYPE
+            .union(StatxMask::INO)
+            .union(StatxMask::NLINK)
+            .union(StatxMask::SIZE)
+            .union(StatxMask::BLOCKS);
+        self.which().map_or(ALWAYS, |which| ALWAYS | which.mask())
+    }
+}
 
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
@@ -117,123 +238,169 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
 }
 
 fn measure(args: &Args) -> Result<ExitCode, Problem> {
+    let stop = Stop::on_signals()?;
+    let terminal = Terminal::look();
     let mut progress = Progress::of_files();
     let messages = Messages::beside(&progress);
-    let mut report = Report::begin(Terminal::look(), args.json, args.apparent_size)?;
-    let mut seen = SeenInodes::new(args.paths.len() > 1);
-    let mut totals = Totals::default();
+    let mut counter = Counter {
+        args,
+        excluded: Excluded::new(&args.exclude),
+        messages: &messages,
+        report: Report::begin(terminal, args.form(terminal))?,
+        progress: &mut progress,
+        seen: SeenInodes::new(args.paths.len() > 1),
+        totals: Totals::default(),
+        stop: &stop,
+    };
     for path in &args.paths {
-        let stat = match Metadata::statx(CWD, path, libc::AT_SYMLINK_NOFOLLOW, FIELDS) {
-            Ok(stat) => stat,
-            Err(why) => {
-                messages.failure(path, why);
-                continue;
-            }
-        };
-        let is_directory = stat.is_dir();
-        if !seen.insert_given(path, &stat, is_directory) {
-            totals.other_names += u64::from(!is_directory);
-            continue;
-        }
-        totals.count(args.bytes(&stat), is_directory);
-        if is_directory {
-            let mut counter = Counter {
-                args,
-                root: stat.dev(),
-                messages: &messages,
-                progress: &mut progress,
-                report: &mut report,
-                seen: &mut seen,
-                totals: &mut totals,
-                unknown: HashSet::new(),
-            };
-            counter.directory(path, args.bytes(&stat))?;
-        } else {
-            messages.without_progress(|| report.line(path, args.bytes(&stat)))?;
+        if !stop.asked() && !counter.excluded.matches(path) {
+            counter.path(path)?;
         }
     }
+    let Counter {
+        mut report, totals, ..
+    } = counter;
     drop(progress);
-    report.end(&totals, messages.failures())?;
+    let interrupted = stop.asked();
+    if args.total && !interrupted {
+        report.line(Path::new("total"), totals.usage)?;
+    }
+    report.end(&totals, messages.failures(), interrupted)?;
+    if interrupted {
+        let (files, directories) = (plural(totals.files, "file"), totals.directories);
+        let directories = plural(directories, "directory");
+        let size = Size(totals.usage.bytes);
+        eprintln!("nowait: interrupted; counted so far: {size} in {files} and {directories}");
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
     Ok(messages.exit_code())
 }
 
-/// Counts one tree.
+/// Counts trees and files.
 struct Counter<'a> {
     args: &'a Args,
-    /// The device number of the root.
-    root: u64,
+    excluded: Excluded,
     messages: &'a Messages,
     progress: &'a mut Progress,
-    report: &'a mut Report,
-    seen: &'a mut SeenInodes,
-    totals: &'a mut Totals,
+    report: Report,
+    seen: SeenInodes,
+    totals: Totals,
+    stop: &'a Stop,
+}
+
+/// The root of a tree, and what is known of the tree.
+struct Root<'a> {
+    path: &'a Path,
+    device: u64,
     /// Entries whose metadata query failed. The failure was reported. They may be directories.
     unknown: HashSet<PathBuf>,
 }
 
 impl Counter<'_> {
-    /// Counts a tree. `bytes` is the size of its root directory alone.
-    fn directory(&mut self, path: &Path, bytes: u64) -> Result<(), Problem> {
-        let options = walk::Options::new()
-            .metadata(FIELDS)
-            .one_filesystem(self.args.one_file_system);
-        let mut walk = match options.blocking_open(path) {
-            Ok(walk) => walk,
-            Err(error) => {
-                self.messages.error(path, true, &error);
-                self.messages
-                    .without_progress(|| self.report.line(path, bytes))?;
+    /// Counts a given path.
+    fn path(&mut self, path: &Path) -> Result<(), Problem> {
+        let flags = libc::AT_SYMLINK_NOFOLLOW;
+        let stat = match Metadata::statx(CWD, path, flags, self.args.mask()) {
+            Ok(stat) => stat,
+            Err(why) => {
+                self.messages.failure(path, why);
                 return Ok(());
             }
         };
-        let mut tree = Tree::new(path, bytes, self.args.depth);
-        while let Some(found) = walk.blocking_batch() {
+        let (is_directory, usage) = (stat.is_dir(), self.args.usage(&stat));
+        if !self.seen.insert_given(path, &stat, is_directory) {
+            self.totals.other_names += u64::from(!is_directory);
+            return Ok(());
+        }
+        self.totals.count(usage, is_directory);
+        if !is_directory {
+            return self.line(path, usage);
+        }
+        let root = Root {
+            path,
+            device: stat.dev(),
+            unknown: HashSet::new(),
+        };
+        self.directory(root, usage)
+    }
+
+    /// Counts a tree. `usage` is that of its root directory alone.
+    fn directory(&mut self, mut root: Root<'_>, usage: Usage) -> Result<(), Problem> {
+        let path = root.path;
+        let excluded = self.excluded.clone();
+        let options = walk::Options::new()
+            .metadata(self.args.mask())
+            .one_filesystem(self.args.one_file_system)
+            .filter_dirs(move |path, _| !excluded.matches(path));
+        let Some(mut batches) = Batches::open(path, &options, self.messages, self.stop) else {
+            return self.line(path, usage);
+        };
+        let mut tree = Tree::new(path, usage, self.args.depth());
+        while let Some(found) = batches.next() {
             match found {
-                Ok(found) => self.found(&found, &mut tree)?,
+                Ok(found) => self.found(&found, &mut root, &mut tree)?,
                 // The failure of this entry was already reported.
-                Err(error) if error.operation() == "open" && self.is_unknown(&error) => {}
+                Err(error) if error.operation() == "open" && root.is_unknown(&error) => {}
                 Err(error) => self.messages.error(path, false, &error),
             }
             self.show(tree.over())?;
         }
-        self.show(tree.rest())
+        // The sums of an interrupted walk are not those of the directories.
+        match self.stop.asked() {
+            true => Ok(()),
+            false => self.show(tree.rest()),
+        }
     }
 
-    fn is_unknown(&self, error: &nowait::Error) -> bool {
-        error.path().is_some_and(|path| self.unknown.contains(path))
+    fn line(&mut self, path: &Path, usage: Usage) -> Result<(), Problem> {
+        let report = &mut self.report;
+        Ok(self
+            .messages
+            .without_progress(|| report.line(path, usage))?)
     }
 
     fn show(&mut self, over: Vec<Over>) -> Result<(), Problem> {
         if over.is_empty() {
             return Ok(());
         }
+        let report = &mut self.report;
         self.messages.without_progress(|| {
             let mut lines = over.iter();
-            lines.try_for_each(|over| self.report.line(&over.path, over.bytes))
+            lines.try_for_each(|over| report.line(&over.path, over.usage))
         })?;
         Ok(())
     }
 
     /// Counts entries of one directory.
-    fn found(&mut self, found: &walk::Found, tree: &mut Tree) -> Result<(), Problem> {
+    fn found(
+        &mut self,
+        found: &walk::Found,
+        root: &mut Root<'_>,
+        tree: &mut Tree,
+    ) -> Result<(), Problem> {
         let Some(mut sum) = tree.directory(found.place()) else {
             return Ok(());
         };
+        let directory = found.place().path();
         for entry in found.batch().iter() {
             let stat = match entry.metadata() {
                 Some(Ok(stat)) => stat,
                 Some(Err(error)) => {
-                    self.messages.error(found.place().path(), false, &error);
-                    self.unknown.extend(error.path().map(Path::to_owned));
+                    self.messages.error(directory, false, &error);
+                    root.unknown.extend(error.path().map(Path::to_owned));
                     continue;
                 }
                 None => continue,
             };
-            if self.args.one_file_system && stat.dev() != self.root {
+            if self.args.one_file_system && stat.dev() != root.device {
                 continue;
             }
-            let bytes = self.args.bytes(stat);
             let is_directory = stat.is_dir();
+            let path = || directory.join(entry.file_name());
+            if !self.args.exclude.is_empty() && self.excluded.matches(&path()) {
+                continue;
+            }
+            let usage = self.args.usage(stat);
             if !self.seen.insert(stat, is_directory) {
                 match is_directory {
                     true => sum.skip(entry.file_name()),
@@ -241,20 +408,27 @@ impl Counter<'_> {
                 }
                 continue;
             }
-            self.totals.count(bytes, is_directory);
+            self.totals.count(usage, is_directory);
             if is_directory {
-                sum.add_directory(entry.file_name(), bytes);
+                sum.add_directory(entry.file_name(), usage);
             } else {
-                sum.add(bytes);
-                if self.args.all && found.place().depth() < self.args.depth {
-                    let path = found.place().path().join(entry.file_name());
+                sum.add(usage);
+                if self.args.all && found.place().depth() < self.args.depth() {
+                    let report = &mut self.report;
                     self.messages
-                        .without_progress(|| self.report.line(&path, bytes))?;
+                        .without_progress(|| report.line(&path(), usage))?;
                 }
             }
         }
         let done = self.totals.files + self.totals.directories;
-        self.progress.at(done, Size(self.totals.bytes).to_string());
+        let counted = Size(self.totals.usage.bytes).to_string();
+        self.progress.at(done, counted);
         Ok(())
+    }
+}
+
+impl Root<'_> {
+    fn is_unknown(&self, error: &nowait::Error) -> bool {
+        error.path().is_some_and(|path| self.unknown.contains(path))
     }
 }

@@ -31,7 +31,8 @@
 //!             "unknown": [{"why", "files", "size"}],
 //!             "unreadable_processes",     processes whose maps may not be read; they may map "held" pages;
 //!                                     null: no maps had to be read
-//!             "failed"}
+//!             "failed",
+//!             "interrupted"}          true: the rest was not processed
 //! }
 //! ```
 
@@ -48,10 +49,11 @@ use std::sync::Mutex;
 use crate::messages::Messages;
 use crate::output::Output;
 use crate::paths::Paths;
-use crate::problem::Problem;
+use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;
 use crate::seen_inodes::SeenInodes;
 use crate::size::Size;
+use crate::stop::Stop;
 use crate::terminal::Terminal;
 
 use eviction::{Action, evict};
@@ -80,15 +82,21 @@ JSON (--json): {\"evict\": 1, \"version\", \"dry_run\", \"files\": [{\"path\", \
 \"cached_bytes\", \"evicted_bytes\", \"stayed_bytes\", \"unknown\", \"why\": [{\"reason\", \"bytes\", \"by\":
 [{\"pid\", \"command\", \"locked\"}]}]}], \"total\": {\"files\", \"cached_bytes\", \"evicted_bytes\",
 \"stayed_bytes\", \"stayed_files\", \"stayed\": {REASON: bytes}, \"unknown\": [{\"why\", \"files\",
-\"size\"}], \"unreadable_processes\", \"failed\"}}. Sizes are in bytes. null means unknown. path_hex has the
+\"size\"}], \"unreadable_processes\", \"failed\", \"interrupted\"}}. Sizes are in bytes. null means unknown. path_hex has the
 bytes of the path in hexadecimal; it is present only if the path is not UTF-8. The value of \"evict\" is
 the version of this format; later programs may add keys without changing it.
 
+Examples:
+  nowait evict /var/backups          after a backup
+  nowait evict --flush data          writes dirty pages first
+  nowait evict --dry-run data        what would stay, and why
+
 Exit status:
-  0  no pages stayed (with --dry-run: all files could be examined)
-  1  pages stayed, some files failed, or it is unknown how much of some
-     files is cached
-  2  wrong usage")]
+  0    no pages stayed (with --dry-run: all files could be examined)
+  1    pages stayed, some files failed, or it is unknown how much of some
+       files is cached
+  2    wrong usage
+  130  interrupted; the results so far are printed")]
 pub struct Args {
     #[command(flatten)]
     paths: Paths,
@@ -123,6 +131,7 @@ fn evict_all(args: &Args) -> Result<ExitCode, Problem> {
         (true, _) => Action::Count,
         (false, flush) => Action::Evict { flush },
     };
+    let stop = Stop::on_signals()?;
     let mut progress = Progress::of_files();
     let messages = Messages::beside(&progress);
     // Shared by the threads, so that only one of two names of a file is counted and evicted.
@@ -132,6 +141,7 @@ fn evict_all(args: &Args) -> Result<ExitCode, Problem> {
     let mut report = Report::begin(Output::new(Terminal::look()), args.json, args.dry_run)?;
     args.paths.examine(
         &messages,
+        &stop,
         |found| evict(found, action, &seen),
         |found, outcome| {
             let done = match outcome {
@@ -154,7 +164,15 @@ fn evict_all(args: &Args) -> Result<ExitCode, Problem> {
         },
     )?;
     drop(progress);
-    report.end(&totals, processes.unreadable(), messages.failures())?;
+    report.end(
+        &totals,
+        processes.unreadable(),
+        messages.failures(),
+        stop.asked(),
+    )?;
+    if stop.asked() {
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
     let stayed = totals.stayed > 0 && !args.dry_run;
     Ok(match stayed || !totals.unknown.0.is_empty() {
         true => ExitCode::from(1),

@@ -6,36 +6,43 @@
 //! ```
 //!
 //! # The JSON format, version 1 (keys may be added)
+//! The keys of util-linux's fincore mean the same here.
 //! ```text
 //! {
-//!   "fincore": 1,                     version of this format
+//!   "format": 1,                      version of this format
 //!   "version": "0.1.0",               of nowait
 //!   "page_size": 4096,                bytes
-//!   "files": [{
-//!     "path",                         text; bytes that are not UTF-8 are replaced
-//!     "path_hex",                     the bytes of the path, only if it is not UTF-8
-//!     "size",                         in bytes, like every size here
-//!     "pages", "cached_pages",        null: unknown, here and in the keys below
-//!     "cached_bytes",                 memory in whole pages, so it can exceed "size"
-//!     "dirty_bytes",                  changed, and writeback has not begun
-//!     "writeback_bytes",              being written; both are null where only mincore answers
-//!     "unqueried_pages",                in large holes that were not queried (only with mincore)
+//!   "fincore": [{
+//!     "file",                         path; bytes that are not UTF-8 are replaced
+//!     "file_hex",                     the bytes of the path, only if it is not UTF-8
+//!     "size",                         in bytes, like "res", "dirty", "writeback", "evicted" and
+//!                                     "recently_evicted"
+//!     "res",                          cached memory in whole pages, so it can exceed "size"; null: unknown,
+//!                                     here and in the keys below
+//!     "percent",                      text, as in the table
+//!     "pages", "file_pages",          cached pages, and pages of the file
+//!     "dirty", "dirty_pages",         changed, and writeback has not begun
+//!     "writeback", "writeback_pages", being written
+//!     "evicted", "evicted_pages",     were cached, as far as the kernel remembers
+//!     "recently_evicted", "recently_evicted_pages",   all of these are null where only mincore answers
 //!     "source": "cachestat" | "mincore" | null,
+//!     "unqueried_pages",              in large holes that were not queried (only with mincore)
 //!     "unknown",                      the reason if residency is unknown, otherwise null
 //!     "counted",                      false: another name of a file that was already counted
-//!     "cached_ranges": [[from, to]]   with --map: bytes of the file
+//!     "ranges": [[from, to]]          with --map: cached ranges in bytes
 //!   }],
-//!   "total": {"files", "size", "pages", "cached_pages", "cached_bytes",
-//!             "dirty_bytes", "dirty_unknown",       files whose dirty pages are unknown
-//!             "writeback_bytes",
+//!   "total": {"files", "size", "res", "pages", "file_pages",
+//!             "dirty", "dirty_unknown",             files whose dirty pages are unknown
+//!             "writeback",
 //!             "unknown": [{"why", "files", "size"}],   in "files" and "size", not in the pages
 //!             "other_names",          further names of counted files: not in the numbers above
-//!             "failed"}               failures reported on standard error; the exit code is 1
+//!             "failed",               failures reported on standard error; the exit code is 1
+//!             "interrupted"}          true: the rest was not examined
 //! }
 //! ```
 
+mod column;
 mod json;
-mod line;
 mod report;
 mod row;
 mod strip;
@@ -43,60 +50,102 @@ mod top;
 mod totals;
 
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use crate::messages::Messages;
 use crate::output::Output;
 use crate::paths::Paths;
-use crate::problem::Problem;
+use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;
 use crate::seen_inodes::SeenInodes;
 use crate::size::Size;
+use crate::stop::Stop;
 use crate::terminal::Terminal;
 
-use report::Report;
+use column::{Columns, List};
+use report::{Form, Report};
 use row::{RangeFormat, Row};
 use top::Top;
 use totals::Totals;
 
 /// Shows how much of each file is in the page cache, without reading the files.
 #[derive(clap::Args)]
-#[command(after_long_help = "\
-Columns:
-  SIZE       size of the file
-  CACHED     cached memory, in whole pages
-  %          share of the file's pages that are cached; 100% means all of them
-             and 0% means none
-  DIRTY      changed pages whose writeback has not begun
-  WRITEBACK  pages that are being written to the device
-  SOURCE     the system call that counted: cachestat(2) or mincore(2)
+#[command(
+    disable_help_flag = true,
+    after_long_help = "\
+Columns (-o), by the names of fincore(1) of util-linux:
+  SIZE              size of the file
+  RES               cached memory, in whole pages
+  PERCENT           share of the file's pages that are cached. 100% is
+                    printed only if all pages are cached, 0% only if none are
+  PAGES             cached pages
+  FILE_PAGES        pages of the file
+  DIRTY             changed memory whose writeback has not begun
+  WRITEBACK         memory that is being written to the device
+  EVICTED           memory that was cached, as far as the kernel remembers
+  RECENTLY_EVICTED  of that, what was evicted a short time ago
+  SOURCE            the system call that counted: cachestat(2) or mincore(2)
+  FILE              path
+DIRTY, WRITEBACK, EVICTED and RECENTLY_EVICTED have forms that end in _PAGES and count pages.
+
 `?` means unknown; the last lines give the reason. The kernel does not report which pages of a file are
 cached to users who neither own the file nor may write to it. Such files are not in the sums of pages.
-A second name of a file is shown but not counted in the total.
+A second name of a file is shown but not counted in the total. With -n, -o or --raw there is no total, and the
+reasons are printed on standard error. Pseudo filesystems such as /proc are not entered.
 
 With --map, a strip below each file shows the file from its first byte to its last. A full block is
 cached, a shaded block is partly cached, a dot is not cached.
 
-JSON (--json): {\"fincore\": 1, \"version\", \"page_size\", \"files\": [{\"path\", \"path_hex\", \"size\",
-\"pages\", \"cached_pages\", \"cached_bytes\", \"dirty_bytes\", \"writeback_bytes\", \"unqueried_pages\",
-\"source\", \"unknown\", \"counted\", \"cached_ranges\"}], \"total\": {\"files\", \"size\", \"pages\",
-\"cached_pages\", \"cached_bytes\", \"dirty_bytes\", \"dirty_unknown\", \"writeback_bytes\", \"unknown\":
-[{\"why\", \"files\", \"size\"}], \"other_names\", \"failed\"}}. Sizes and ranges are in bytes. null means
-unknown. path_hex has the bytes of the path in hexadecimal; it is present only if the path is not
-UTF-8. cached_ranges is present only with --map. The value of \"fincore\" is the version of this
-format; later programs may add keys without changing it.
+JSON (-J): {\"format\": 1, \"version\", \"page_size\", \"fincore\": [{\"file\", \"file_hex\", \"size\", \"res\",
+\"percent\", \"pages\", \"file_pages\", \"dirty\", \"dirty_pages\", \"writeback\", \"writeback_pages\", \"evicted\",
+\"evicted_pages\", \"recently_evicted\", \"recently_evicted_pages\", \"source\", \"unqueried_pages\", \"unknown\",
+\"counted\", \"ranges\"}], \"total\": {\"files\", \"size\", \"res\", \"pages\", \"file_pages\", \"dirty\",
+\"dirty_unknown\", \"writeback\", \"unknown\": [{\"why\", \"files\", \"size\"}], \"other_names\", \"failed\",
+\"interrupted\"}}. Sizes and ranges are in bytes. null means unknown. file_hex has the bytes of the path in
+hexadecimal; it is present only if the path is not UTF-8. ranges is present only with --map. With -o, a file
+has only these columns. The value of \"format\" is the version of this format; later programs may add keys
+without changing it.
+
+Examples:
+  nowait fincore --top 10 /srv       the ten files with the most cached memory
+  nowait fincore --map db/data       which parts of a file are cached
+  nowait fincore --watch db          what happens now
+  nowait fincore -nbo RES FILE       for a script: cached bytes
 
 Exit status:
-  0  success
-  1  some files failed (each failure is reported on standard error), or it is
-     unknown how much of some files is cached (the last lines give the
-     reasons)
-  2  wrong usage")]
+  0    success
+  1    some files failed (each failure is reported on standard error), or it
+       is unknown how much of some files is cached (the last lines give the
+       reasons)
+  2    wrong usage
+  130  interrupted; the results so far are printed"
+)]
 pub struct Args {
     #[command(flatten)]
     paths: Paths,
 
+    /// Show these columns. The list is below
+    #[arg(short, long, value_name = "COLUMNS")]
+    output: Option<List>,
+
+    /// Print sizes in bytes
+    #[arg(short, long, overrides_with = "human_readable")]
+    bytes: bool,
+
+    /// Print sizes with units: the default
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+
+    /// Print neither headings nor a total
+    #[arg(short, long, conflicts_with = "json")]
+    noheadings: bool,
+
+    /// Separate columns by one blank, and print blanks in names as \x20
+    #[arg(long, conflicts_with_all = ["json", "map"])]
+    raw: bool,
+
     /// Print one JSON object instead of a table
-    #[arg(long)]
+    #[arg(short = 'J', long)]
     json: bool,
 
     /// Draw a strip that shows which parts of each file are cached
@@ -106,34 +155,127 @@ pub struct Args {
     /// Show only the N files with the most cached memory, largest first. 0 shows only the total
     #[arg(long, value_name = "N")]
     top: Option<usize>,
+
+    /// Repeat every SECONDS (2) until Ctrl-C. On a terminal, the table is redrawn
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "2",
+        value_parser = seconds,
+        conflicts_with = "files0_from"
+    )]
+    watch: Option<Duration>,
+
+    /// Print help
+    #[arg(long, action = clap::ArgAction::HelpLong)]
+    help: Option<bool>,
+}
+
+/// Parses the interval of --watch.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse().ok().map(Duration::try_from_secs_f64);
+    match parsed {
+        Some(Ok(interval)) if interval >= Duration::from_millis(100) => Ok(interval),
+        _ => Err("write a number of seconds, at least 0.1".into()),
+    }
+}
+
+impl Args {
+    fn form(&self, terminal: Terminal) -> Form {
+        let mut columns = match (&self.output, self.json) {
+            (Some(list), _) => Columns::new(list),
+            (None, true) => Columns::new(&List::all()),
+            (None, false) => Columns::fitting(terminal.width),
+        };
+        columns.in_bytes = self.bytes;
+        columns.raw = self.raw;
+        match (
+            self.json,
+            self.noheadings || self.raw || self.output.is_some(),
+        ) {
+            (true, _) => Form::Json {
+                columns,
+                selected: self.output.is_some(),
+            },
+            (false, true) => Form::Rows {
+                columns,
+                headings: !self.noheadings,
+            },
+            (false, false) => Form::Table(columns),
+        }
+    }
+
+    fn ranges(&self, terminal: Terminal) -> RangeFormat {
+        match (self.map, self.json) {
+            (false, _) => RangeFormat::None,
+            (true, true) => RangeFormat::Ranges,
+            (true, false) => RangeFormat::Strip(terminal),
+        }
+    }
 }
 
 /// The progress is updated after this many files.
 const STEP: u64 = 256;
 
+/// The longest sleep between two checks for a stop request.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
-    Ok(show(args).unwrap_or_else(|problem| problem.report()))
+    let shown = match args.watch {
+        None => Stop::on_signals().and_then(|stop| show(args, &stop)),
+        Some(interval) => watch(args, interval),
+    };
+    Ok(shown.unwrap_or_else(|problem| problem.report()))
 }
 
-fn show(args: &Args) -> Result<ExitCode, Problem> {
+/// Shows the files again and again, until Ctrl-C.
+fn watch(args: &Args, interval: Duration) -> Result<ExitCode, Problem> {
+    let stop = Stop::on_signals()?;
+    if Terminal::look().watched {
+        // Clears the screen once. Later pictures are drawn over it.
+        print!("\x1b[2J");
+    }
+    loop {
+        let next = Instant::now() + interval;
+        let code = show(args, &stop)?;
+        while Instant::now() < next && !stop.asked() {
+            std::thread::sleep(LOOK.min(next.saturating_duration_since(Instant::now())));
+        }
+        if stop.asked() {
+            return Ok(code);
+        }
+        if !Terminal::look().watched {
+            println!();
+        }
+    }
+}
+
+fn show(args: &Args, stop: &Stop) -> Result<ExitCode, Problem> {
     let terminal = Terminal::look();
-    let format = match (args.map, args.json) {
-        (false, _) => RangeFormat::None,
-        (true, true) => RangeFormat::Ranges,
-        (true, false) => RangeFormat::Strip(terminal),
-    };
+    let redrawn = args.watch.is_some() && terminal.watched;
     let mut progress = Progress::of_files();
     let messages = Messages::beside(&progress);
     let mut seen = SeenInodes::new(&args.paths);
     let mut totals = Totals::default();
-    let mut top = args.top.map(Top::new);
-    let mut report = Report::begin(Output::new(terminal), args.json)?;
+    // A picture has as many rows as fit beside the heading, the total and a few reasons.
+    let fitting = terminal.height.map(|lines| lines.saturating_sub(5).max(1));
+    let most = args.top.or(fitting.filter(|_| redrawn));
+    let mut top = most.map(Top::new);
+    let out = match redrawn {
+        true => Output::redrawn(),
+        false => Output::new(terminal),
+    };
+    let mut report = Report::begin(out, args.form(terminal))?;
+    let ranges = args.ranges(terminal);
     // Rows printed to a terminal show the progress.
     let rows_come_by = terminal.watched && top.is_none();
     args.paths.examine(
         &messages,
-        |found| row::examine(found, format),
+        stop,
+        |found| row::examine(found, ranges),
         |found, examined| {
             let examined = match examined {
                 Ok(examined) => examined,
@@ -162,11 +304,17 @@ fn show(args: &Args) -> Result<ExitCode, Problem> {
         },
     )?;
     drop(progress);
+    if redrawn && stop.asked() {
+        // The last complete picture stays.
+        return Ok(messages.exit_code());
+    }
     for row in top.into_iter().flat_map(Top::into_rows) {
         report.row(&row)?;
     }
-    report.end(&totals, messages.failures())?;
+    let interrupted = stop.asked() && args.watch.is_none();
+    report.end(&totals, messages.failures(), interrupted)?;
     Ok(match totals.unknown.0.is_empty() {
+        _ if interrupted => ExitCode::from(INTERRUPTED),
         true => messages.exit_code(),
         false => ExitCode::from(1),
     })

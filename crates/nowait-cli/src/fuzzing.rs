@@ -190,7 +190,7 @@ pub fn mounts(two: bool, root: &[u8], point: &[u8], group: &[u8], tags: u8, numb
     assert_eq!(hierarchy.version, version);
     assert_eq!(hierarchy.root.as_os_str().as_bytes(), root);
     assert_eq!(hierarchy.point.as_os_str().as_bytes(), point);
-    let source = nowait::fuzzing::source_of(&line, &format!("0:{number}"));
+    let source = nowait::internals::source_of(&line, &format!("0:{number}"));
     assert_eq!(source, Some(&b"/dev/x"[..]));
 
     // The kernel does not allow a newline in the name of a cgroup.

@@ -3,16 +3,18 @@
 //!
 //! The program is a library so that the fuzz targets can call its parsers. It has no stable API.
 
+mod batches;
 mod cache;
 pub mod deferred;
 pub mod doctor;
 mod du;
 mod evict;
+mod file_time;
 mod fincore;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod generate;
 pub mod help;
-mod ls;
 mod messages;
 mod name;
 mod output;
@@ -21,7 +23,9 @@ mod prefetch;
 pub mod problem;
 pub mod proc;
 pub mod progress;
+mod scan;
 mod seen_inodes;
+mod selection;
 pub mod size;
 pub mod stop;
 pub mod terminal;
@@ -30,13 +34,32 @@ mod warm;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use deferred::Deferred;
 
 /// Tools for the Linux page cache, asynchronous file I/O and directory trees.
 #[derive(Parser)]
-#[command(name = "nowait", version, max_term_width = 100)]
+#[command(
+    name = "nowait",
+    version,
+    max_term_width = 100,
+    after_long_help = "\
+`nowait COMMAND --help` and the manual page nowait-COMMAND(1) describe a command. nowait(7) explains the terms.
+
+Examples:
+  nowait doctor .                what the kernel and this filesystem allow
+  nowait fincore --top 10 /srv   the files with the most cached memory
+  nowait warm data               reads the missing parts into the cache
+  nowait scan -r --json /srv     every file, with its metadata
+  nowait du -sh /srv             the space that it takes
+
+Exit status:
+  0    success
+  1    some files failed, or the result is incomplete
+  2    wrong usage
+  130  interrupted; the results so far are printed"
+)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -54,10 +77,13 @@ enum Verb {
     Warm(Deferred<warm::Args>),
     /// Saves which ranges of files are in the page cache, and restores them later.
     Cache(Deferred<cache::Args>),
-    /// Lists directories.
-    Ls(Deferred<ls::Args>),
+    /// Prints the entries of directories, for scripts, in the order in which they are found.
+    Scan(Deferred<scan::Args>),
     /// Shows the disk space used by directories and everything below them.
     Du(Deferred<du::Args>),
+    /// Prints a manual page or the completions of a shell.
+    #[command(hide = true)]
+    Generate(Deferred<generate::Args>),
 }
 
 /// Parses the arguments, runs the verb and returns the exit code.
@@ -68,8 +94,9 @@ pub fn main() -> ExitCode {
         Verb::Evict(args) => evict::run(&args),
         Verb::Warm(args) => warm::run(&args),
         Verb::Cache(args) => cache::run(&args),
-        Verb::Ls(args) => ls::run(&args),
+        Verb::Scan(args) => scan::run(&args),
         Verb::Du(args) => du::run(&args),
+        Verb::Generate(args) => generate::run(&args, Cli::command()),
     };
     outcome.unwrap_or_else(|message| {
         eprintln!("nowait: {message}");
@@ -79,7 +106,7 @@ pub fn main() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Command, CommandFactory};
+    use clap::Command;
     use unicode_width::UnicodeWidthStr;
 
     use super::*;

@@ -7,6 +7,7 @@ use std::path::Path;
 
 pub use nowait::Shown;
 use serde::Serialize;
+use serde::ser::SerializeMap;
 
 /// A path in JSON: `"path"`, and `"path_hex"` with its bytes if the path is not UTF-8.
 #[derive(Serialize)]
@@ -39,12 +40,27 @@ pub fn text_and_hex(bytes: &[u8]) -> (Cow<'_, str>, Option<String>) {
     }
 }
 
+/// Adds text to a JSON object, and a key that ends in `_hex` with its bytes if the text is not UTF-8.
+pub fn serialize_bytes<M: SerializeMap>(
+    map: &mut M,
+    key: &str,
+    bytes: &[u8],
+) -> Result<(), M::Error> {
+    let (text, hex) = text_and_hex(bytes);
+    map.serialize_entry(key, &text)?;
+    match hex {
+        Some(hex) => map.serialize_entry(&format!("{key}_hex"), &hex),
+        None => Ok(()),
+    }
+}
+
 /// A count and its noun, which is singular for 1 and plural otherwise.
 pub fn plural(count: u64, what: &str) -> String {
-    match (count, what.ends_with('s')) {
+    match (count, what.strip_suffix('y')) {
         (1, _) => format!("1 {what}"),
-        (_, true) => format!("{count} {what}es"),
-        (_, false) => format!("{count} {what}s"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        _ if what.ends_with('s') => format!("{count} {what}es"),
+        _ => format!("{count} {what}s"),
     }
 }
 

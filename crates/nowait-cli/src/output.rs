@@ -8,6 +8,31 @@ use crate::terminal::Terminal;
 /// Standard output: line-buffered on a terminal, otherwise written in pieces of 64 KiB.
 pub struct Output(Box<dyn Write>);
 
+/// Standard output that is written as a whole at the end: the next picture of a display that is redrawn.
+struct Redrawn(Vec<u8>);
+
+impl Write for Redrawn {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    /// Writes the picture over the last one: from the top, each line and the rest of the screen cleared.
+    fn flush(&mut self) -> io::Result<()> {
+        let mut picture = b"\x1b[H".to_vec();
+        for &byte in &self.0 {
+            if byte == b'\n' {
+                picture.extend_from_slice(b"\x1b[K");
+            }
+            picture.push(byte);
+        }
+        picture.extend_from_slice(b"\x1b[J");
+        self.0.clear();
+        let mut out = io::stdout();
+        out.write_all(&picture)?;
+        out.flush()
+    }
+}
+
 impl Output {
     /// Standard output, buffered as `terminal` requires.
     pub fn new(terminal: Terminal) -> Output {
@@ -15,6 +40,13 @@ impl Output {
             true => Box::new(io::stdout()),
             false => Box::new(BufWriter::with_capacity(64 << 10, io::stdout())),
         })
+    }
+}
+
+impl Output {
+    /// Standard output on a terminal, where each flush replaces what was shown before.
+    pub fn redrawn() -> Output {
+        Output(Box::new(Redrawn(Vec::new())))
     }
 }
 

@@ -1,5 +1,5 @@
-//! The files that a command line names: paths, lists of paths, and with -r the regular files below
-//! directories. Anything else is reported on standard error, and the other files are still visited.
+//! The files that a command line names: paths, lists of paths, and the regular files below directories.
+//! Anything else is reported on standard error, and the other files are still visited.
 //!
 //! ```text
 //!  Paths ─► visit: one file after the other ─────────────────────────────────► each
@@ -15,32 +15,36 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use nowait::FileType;
 use nowait::scan::DirEntry;
-use nowait::walk;
+use nowait::{FileType, walk};
 use rustix::fs::{AtFlags, CWD};
 
+use crate::batches::Batches;
 use crate::messages::Messages;
+use crate::stop::Stop;
 
 mod file_ref;
 mod parallel;
+mod pseudo;
 
 pub use file_ref::{FileRef, OpenError};
 
 use file_ref::{TreeRoot, failed};
+pub use pseudo::PseudoMounts;
 
 /// The arguments that name files. Verbs that process files share them.
 #[derive(Debug, clap::Args)]
 pub struct Paths {
-    /// Files, and with -r directories. Symbolic links given here are followed
+    /// Files and directories. All regular files below a directory are processed. Symbolic links given here
+    /// are followed, those below a directory are not
     #[arg(value_name = "PATH", required_unless_present = "files0_from")]
     paths: Vec<PathBuf>,
 
-    /// Process all regular files below directories. Symbolic links below them are not followed
-    #[arg(short, long)]
+    /// Accepted and ignored: directories are always processed
+    #[arg(short, long, hide = true)]
     recursive: bool,
 
-    /// With -r: skip directories on other filesystems than their PATH
+    /// Skip directories on other filesystems than their PATH
     #[arg(short = 'x', long)]
     one_file_system: bool,
 
@@ -53,7 +57,6 @@ pub struct Paths {
 /// The file or directory at a given path.
 pub enum Given<'a> {
     File(FileRef),
-    /// A directory, only with -r.
     Directory(&'a Path),
 }
 
@@ -66,25 +69,31 @@ impl Paths {
         self.files0_from.is_some() || self.paths.len() > 1
     }
 
-    /// Calls `each` for every file, one after the other, until it returns an error. Paths are visited in
-    /// the given order, and the files of a tree in the order of the walk.
+    /// Calls `each` for every file, one after the other, until it returns an error or a stop is requested.
+    /// Paths are visited in the given order, and the files of a tree in the order of the walk.
     pub fn visit<E>(
         &self,
         messages: &Messages,
+        stop: &Stop,
         mut each: impl FnMut(FileRef) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.given(messages, |given| match given {
+        self.given(messages, stop, |given| match given {
             Given::File(found) => each(found),
-            Given::Directory(root) => self.tree(root, messages, &mut each),
+            Given::Directory(root) => self.tree(root, messages, stop, &mut each),
         })
     }
 
-    /// Calls `each` for every given path: files, and with -r directories.
+    /// Calls `each` for every given path, until a stop is requested.
     pub fn given<E>(
         &self,
         messages: &Messages,
+        stop: &Stop,
         mut each: impl FnMut(Given<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
+        let mut each = |given: Given<'_>| match stop.asked() {
+            true => Ok(()),
+            false => each(given),
+        };
         match &self.files0_from {
             None => self
                 .paths
@@ -167,12 +176,10 @@ impl Paths {
         if kind.is_file() {
             return each(Given::File(FileRef::given(path.to_path_buf(), stat.ino())));
         }
-        if kind.is_dir() && self.recursive {
+        if kind.is_dir() {
             return each(Given::Directory(path));
         }
-        let what = if kind.is_dir() {
-            "is a directory; use -r for the files below it"
-        } else if kind.is_fifo() {
+        let what = if kind.is_fifo() {
             "is a FIFO, not a regular file"
         } else if kind.is_socket() {
             "is a socket, not a regular file"
@@ -188,14 +195,13 @@ impl Paths {
         &self,
         root: &Path,
         messages: &Messages,
+        stop: &Stop,
         each: &mut impl FnMut(FileRef) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut walk = match self.walking().blocking_open(root) {
-            Ok(walk) => walk,
-            Err(error) => {
-                messages.error(root, true, &error);
-                return Ok(());
-            }
+        let pseudo = PseudoMounts::below(root);
+        let options = pseudo.skipped_by(self.walking());
+        let Some(mut batches) = Batches::open(root, &options, messages, stop) else {
+            return Ok(());
         };
         // The root stays open during the walk.
         let (tree, _open) = match TreeRoot::open(root) {
@@ -205,7 +211,7 @@ impl Paths {
                 return Ok(());
             }
         };
-        while let Some(found) = walk.blocking_batch() {
+        while let Some(found) = batches.next() {
             let found = match found {
                 Ok(found) => found,
                 Err(error) => {
@@ -214,6 +220,9 @@ impl Paths {
                 }
             };
             for entry in found.batch().iter() {
+                if stop.asked() {
+                    return Ok(());
+                }
                 let path = found.place().path().join(entry.file_name());
                 // Links are not followed here. Other types of files are skipped without a message.
                 if kind(&entry, &path, messages) == FileType::File {
@@ -221,6 +230,7 @@ impl Paths {
                 }
             }
         }
+        pseudo.report(messages);
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! The reasons for which a verb stops early, and the exit code of each.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::process::ExitCode;
 
 /// The reason why a verb stopped early.
@@ -27,14 +27,29 @@ impl Problem {
 
     /// Prints the message on standard error and returns the exit code.
     pub fn report(&self) -> ExitCode {
-        let (message, code) = match self {
-            Problem::Usage(message) => (message.as_str(), 2),
-            Problem::Failed(message) => (message.as_str(), 1),
-            Problem::Interrupted => ("interrupted before anything was done", INTERRUPTED),
+        self.report_as("nowait")
+    }
+
+    /// The same for a program of another name.
+    pub fn report_as(&self, program: &str) -> ExitCode {
+        let code = match self {
+            Problem::Usage(_) => 2,
+            Problem::Failed(_) => 1,
+            Problem::Interrupted => INTERRUPTED,
             Problem::Closed => return ExitCode::SUCCESS,
         };
-        eprintln!("nowait: {message}");
+        eprintln!("{program}: {self}");
         ExitCode::from(code)
+    }
+}
+
+impl Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Problem::Usage(message) | Problem::Failed(message) => message,
+            Problem::Interrupted => "interrupted before anything was done",
+            Problem::Closed => "standard output was closed",
+        })
     }
 }
 

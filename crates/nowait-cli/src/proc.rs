@@ -142,6 +142,16 @@ pub fn unescaped(escaped: &[u8]) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
+/// The mount point and the filesystem's type in a line of /proc/PID/mountinfo (proc_pid_mountinfo(5)).
+pub fn mount(line: &[u8]) -> Option<(PathBuf, String)> {
+    let mut words = line.split(|byte| *byte == b' ');
+    let point = words.nth(4)?;
+    // The number of optional fields varies. A hyphen ends them.
+    words.find(|word| word == b"-")?;
+    let kind = String::from_utf8_lossy(words.next()?).into_owned();
+    Some((unescaped(point), kind))
+}
+
 /// The mapping of a file in a line of /proc/PID/maps or smaps (proc_pid_maps(5)).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mapping {

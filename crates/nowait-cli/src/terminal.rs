@@ -7,6 +7,8 @@ use std::io::IsTerminal;
 pub struct Terminal {
     /// The width in columns.
     pub width: usize,
+    /// The height in lines, if standard output is a terminal.
+    pub height: Option<usize>,
     /// True if standard output is a terminal.
     pub watched: bool,
     /// True if colours are printed: on a terminal, unless NO_COLOR is set to a non-empty value
@@ -25,6 +27,10 @@ impl Terminal {
         let watched = std::io::stdout().is_terminal();
         Terminal {
             width: width(),
+            height: rustix::termios::tcgetwinsize(std::io::stdout())
+                .ok()
+                .map(|size| size.ws_row.into())
+                .filter(|&lines| lines > 0),
             watched,
             colour: watched && set("NO_COLOR").is_none(),
             unicode: is_utf8(),

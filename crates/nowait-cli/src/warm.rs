@@ -41,6 +41,12 @@ available and if the first files are still cached. It stops before new data evic
 end it counts the cached bytes. The access times of your own files are not changed.";
 
 const EXIT_STATUS: &str = "\
+Examples:
+  nowait warm data                   before the first requests come
+  nowait warm --rate 50M data        beside other work
+  nowait warm --dry-run data         how much is missing
+  nowait warm --metadata /srv        inodes, no data
+
 Exit status:
   0    all files are cached
   1    some files failed, or were not read because of the budget
@@ -68,7 +74,7 @@ fn warm(args: &Args) -> Result<ExitCode, Problem> {
         &stop,
     )?;
     // The summary reports a stop request.
-    let _: Result<(), Stopped> = args.paths.visit(&messages, |file| {
+    let _: Result<(), Stopped> = args.paths.visit(&messages, &stop, |file| {
         prefetcher.add(Request {
             file,
             selection: None,

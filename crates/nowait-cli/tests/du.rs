@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 use program::{
-    Bound, Said, as_nobody, directory, fifo, limited, nowait, open_directory, run,
+    Bound, Said, as_nobody, directory, fifo, limited, nowait, on_a_terminal, open_directory, run,
     while_files_change, word,
 };
 use slowdisk::{Fault, FileType, Filesystem, ServedDirectory, ServedEntry, SlowDisk, TestMount};
@@ -30,10 +30,10 @@ fn du(words: &[&str]) -> Said {
 }
 
 fn real_du(words: &[&str]) -> Said {
-    run(Command::new("du").arg("-B1").args(words).env("LC_ALL", "C"))
+    run(Command::new("du").args(words).env("LC_ALL", "C"))
 }
 
-/// The reported bytes of each path, sorted.
+/// The lines, sorted.
 fn lines(said: &Said) -> BTreeSet<String> {
     let lines: Vec<_> = said.text().lines().map(String::from).collect();
     let unique: BTreeSet<_> = lines.iter().cloned().collect();
@@ -100,13 +100,38 @@ fn every_directory_has_the_size_that_du_reports() {
         assert_same(&[root], &[root]);
         assert_same(&["-a", root], &["-a", root]);
         for depth in ["0", "1", "2", "9"] {
-            assert_same(&["--depth", depth, root], &["--max-depth", depth, root]);
-            let theirs = ["-a", "--max-depth", depth, root];
-            assert_same(&["-a", "--depth", depth, root], &theirs);
+            assert_same(&["-d", depth, root], &["-d", depth, root]);
+            let words = ["-a", "--max-depth", depth, root];
+            assert_same(&words, &words);
+        }
+        for words in [
+            &["-h"][..],
+            &["-ah"],
+            &["-m", "-k"],
+            &["-km"],
+            &["-s", "-c"],
+            &["-s", "-h", "--total"],
+            &["--time", "-a"],
+            &["--time=ctime"],
+            &["--time=use", "-s", "-c"],
+            &["--exclude=e1*", "-a"],
+            &["--exclude", "d1/e1", "--exclude=*name"],
+            &["-a", "--exclude=*/f"],
+            &["--exclude", "sp[a-q]rs?", "-ax"],
+        ] {
+            let words = [words, &[root]].concat();
+            assert_same(&words, &words);
         }
         if directories_are_apparent() {
-            assert_same(&["--apparent-size", root], &["-b", root]);
-            assert_same(&["-a", "--apparent-size", root], &["-ab", root]);
+            for words in [
+                &["-b"][..],
+                &["-ab"],
+                &["--apparent-size"],
+                &["-h", "--apparent-size", "-a"],
+            ] {
+                let words = [words, &[root]].concat();
+                assert_same(&words, &words);
+            }
         } else {
             slowdisk::skip_or_fail("du of coreutils before 9.2");
         }
@@ -144,7 +169,7 @@ fn paths_that_overlap_count_once() {
         }
     }
     let here = run(nowait(["du"]).current_dir(dir.path())).done();
-    let real = run(Command::new("du").arg("-B1").current_dir(dir.path()));
+    let real = run(Command::new("du").current_dir(dir.path()));
     assert_eq!(lines(&here), lines(&real));
 }
 
@@ -168,7 +193,7 @@ fn a_file_with_names_in_several_directories_counts_in_one_of_them() {
         (&1.into(), &2.into())
     );
     assert_eq!(total["directories"], 4);
-    assert_same(&["--depth", "0", root], &["-s", root]);
+    assert_same(&["-s", root], &["-s", root]);
     let entries = said["entries"].as_array().unwrap();
     assert_eq!(entries.len(), 4);
     assert_eq!(entries[3]["path"], root);
@@ -208,11 +233,7 @@ fn unreadable_directories_count_with_their_own_size() {
         let said = run(&mut command).in_part();
         use std::os::unix::process::CommandExt;
         let mut real = Command::new("du");
-        real.arg("-B1")
-            .args(words)
-            .uid(65534)
-            .gid(65534)
-            .current_dir("/");
+        real.args(words).uid(65534).gid(65534).current_dir("/");
         let real = run(&mut real);
         assert_eq!(real.code, Some(1), "{real:?}");
         assert_eq!(lines(&said), lines(&real), "{words:?}");
@@ -274,21 +295,35 @@ fn files_may_vanish_meanwhile() {
         let last = said.text().lines().last().unwrap();
         let (bytes, path) = last.split_once('\t').unwrap();
         assert_eq!(path, word(dir.path()));
-        assert!(bytes.parse::<u64>().unwrap() > least);
+        assert!(bytes.parse::<u64>().unwrap() << 10 > least);
     }
 }
 
 #[test]
-fn names_of_any_bytes_are_escaped() {
+fn names_of_any_bytes_are_printed_unchanged() {
     let dir = directory();
     let names = [vec![b'\n'; 255], vec![0xff; 255], b"tab\tbell\x07".to_vec()];
     for name in &names {
         fs::create_dir(dir.path().join(OsStr::from_bytes(name))).unwrap();
     }
-    let said = du(&[word(dir.path())]).done();
-    assert_eq!(said.text().lines().count(), 4, "{said:?}");
+    let root = word(dir.path());
+    for words in [&["-0", root][..], &["-0", "--time", root], &[root]] {
+        let (ours, theirs) = (du(words).done(), real_du(words));
+        let lines = |said: &Said| -> BTreeSet<Vec<u8>> {
+            said.out
+                .split(|&byte| byte == 0)
+                .map(<[u8]>::to_vec)
+                .collect()
+        };
+        match words.len() {
+            1 => assert_eq!(ours.out.len(), theirs.out.len()),
+            _ => assert_eq!(lines(&ours), lines(&theirs)),
+        }
+    }
+    let shown = on_a_terminal(&mut nowait(["du", root]));
+    assert_eq!(shown.lines().count(), 4, "{shown}");
     let tame = |c: char| c == '\n' || c == '\t' || !c.is_control();
-    assert!(said.text().chars().all(tame), "{said:?}");
+    assert!(shown.chars().all(tame), "{shown}");
     let json = du(&["--json", word(dir.path())]).done().json();
     let entries = json["entries"].as_array().unwrap();
     let hex = entries
@@ -363,4 +398,19 @@ fn inconsistent_directory_entries_are_reported() {
         said.err.contains("the same entries again and again"),
         "{said:?}"
     );
+}
+
+#[test]
+fn wrong_usage_is_explained() {
+    for (words, tip) in [
+        (&["-s", "-a"][..], "cannot be used with"),
+        (&["-s", "-d", "1"], "cannot be used with"),
+        (&["-0", "--json"], "cannot be used with"),
+        (&["--time=never"], "[possible values: mtime, atime, ctime]"),
+        (&["-q"], "--help"),
+    ] {
+        let said = du(words);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.err.contains(tip), "{said:?}");
+    }
 }

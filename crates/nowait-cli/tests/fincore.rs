@@ -38,22 +38,19 @@ fn cached_pages_are_counted_and_their_ranges_are_listed() {
         touch(&path, MIB..2 * MIB);
         touch(&path, 8 * MIB..size);
         let report = fincore(&["--json", "--map"], &[&path]).done().json();
-        assert_eq!(report["fincore"], 1);
+        assert_eq!(report["format"], 1);
         assert_eq!(report["page_size"], PAGE);
         let seen = file(&report, &path);
         let cached = (MIB / PAGE) + 1;
         assert_eq!(seen["size"], size);
-        assert_eq!(seen["pages"], size.div_ceil(PAGE));
-        assert_eq!(seen["cached_pages"], cached, "{}", filesystem.name());
-        assert_eq!(seen["cached_bytes"], cached * PAGE);
-        assert_eq!(
-            seen["cached_ranges"],
-            json!([[MIB, 2 * MIB], [8 * MIB, size]])
-        );
-        assert_eq!(seen["dirty_bytes"], 0);
+        assert_eq!(seen["file_pages"], size.div_ceil(PAGE));
+        assert_eq!(seen["pages"], cached, "{}", filesystem.name());
+        assert_eq!(seen["res"], cached * PAGE);
+        assert_eq!(seen["ranges"], json!([[MIB, 2 * MIB], [8 * MIB, size]]));
+        assert_eq!(seen["dirty"], 0);
         assert_eq!(seen["source"], "cachestat");
         assert_eq!(seen["unknown"], Value::Null);
-        for key in ["size", "pages", "cached_pages", "cached_bytes"] {
+        for key in ["size", "file_pages", "pages", "res"] {
             assert_eq!(report["total"][key], seen[key], "{key}");
         }
     }
@@ -66,11 +63,11 @@ fn unwritten_pages_are_dirty() {
     fs::write(&path, vec![1; MIB as usize]).unwrap();
     let report = fincore(&["--json"], &[&path]).done().json();
     let bytes = |key: &str| file(&report, &path)[key].as_u64().unwrap();
-    assert_eq!(bytes("dirty_bytes") + bytes("writeback_bytes"), MIB);
+    assert_eq!(bytes("dirty") + bytes("writeback"), MIB);
     File::open(&path).unwrap().sync_all().unwrap();
     let report = fincore(&["--json"], &[&path]).done().json();
-    assert_eq!(file(&report, &path)["dirty_bytes"], 0);
-    assert_eq!(file(&report, &path)["cached_bytes"], MIB);
+    assert_eq!(file(&report, &path)["dirty"], 0);
+    assert_eq!(file(&report, &path)["res"], MIB);
 }
 
 #[test]
@@ -80,9 +77,9 @@ fn on_an_overlay_pages_are_counted_and_dirty_ones_are_unknown() {
     touch(&path, 0..MIB);
     let said = fincore(&["--json"], &[&path]).done().json();
     let seen = file(&said, &path);
-    assert_eq!(seen["cached_bytes"], MIB);
+    assert_eq!(seen["res"], MIB);
     assert_eq!(seen["source"], "mincore");
-    assert_eq!(seen["dirty_bytes"], Value::Null);
+    assert_eq!(seen["dirty"], Value::Null);
     assert_eq!(said["total"]["dirty_unknown"], 1);
     let said = fincore(&[], &[&path]).done();
     assert!(
@@ -98,13 +95,7 @@ fn unknown_residency_is_in_no_sum() {
     let (mut command, _copy) = as_nobody(["fincore", "--json", "-r", dir.path().to_str().unwrap()]);
     let report = run(&mut command).in_part().json();
     let seen = file(&report, &theirs);
-    for key in [
-        "pages",
-        "cached_pages",
-        "cached_bytes",
-        "dirty_bytes",
-        "source",
-    ] {
+    for key in ["file_pages", "pages", "res", "dirty", "source"] {
         assert_eq!(seen[key], Value::Null, "{key}");
     }
     let why = seen["unknown"].as_str().unwrap();
@@ -112,7 +103,7 @@ fn unknown_residency_is_in_no_sum() {
     let total = &report["total"];
     assert_eq!(total["size"], 10 * PAGE);
     assert_eq!(
-        (&total["pages"], &total["cached_pages"]),
+        (&total["file_pages"], &total["pages"]),
         (&json!(0), &json!(0))
     );
     assert_eq!(
@@ -137,8 +128,8 @@ fn a_hole_of_two_terabytes_is_counted() {
     let report = fincore(&["--json", "--map"], &[&path]).done().json();
     let seen = file(&report, &path);
     assert_eq!(seen["size"], 2u64 << 40);
-    assert_eq!(seen["cached_pages"], 0);
-    assert_eq!(seen["cached_ranges"], json!([]));
+    assert_eq!(seen["pages"], 0);
+    assert_eq!(seen["ranges"], json!([]));
 }
 
 #[test]
@@ -180,14 +171,14 @@ fn names_are_escaped_in_text_and_complete_in_json() {
     assert!(said.text().contains(r"/not \377 utf-8'"), "{said:?}");
     assert!(!said.out.contains(&7), "no bell is rung: {said:?}");
     let report = fincore(&["-r", "--json"], &[dir.path()]).done().json();
-    let files = report["files"].as_array().unwrap();
+    let files = report["fincore"].as_array().unwrap();
     let has = |path: &str| {
         files
             .iter()
-            .any(|f| f["path"].as_str().unwrap().ends_with(path))
+            .any(|f| f["file"].as_str().unwrap().ends_with(path))
     };
     assert!(has("/two\nlines") && has("/quote ' and \\"), "{report}");
-    let hex = files.iter().filter_map(|f| f["path_hex"].as_str());
+    let hex = files.iter().filter_map(|f| f["file_hex"].as_str());
     let hex: Vec<_> = hex.collect();
     assert_eq!(hex.len(), 1, "{report}");
     assert!(hex[0].ends_with("2f6e6f7420ff207574662d38"), "{hex:?}");
@@ -202,7 +193,7 @@ fn nul_separated_lists_are_read() {
     let list = [a.as_os_str().as_bytes(), b.as_os_str().as_bytes()].join(&0);
     let ask = ["fincore", "--json", "--files0-from", "-"];
     let report = run_with(&mut nowait(ask), &list).done().json();
-    assert_eq!(report["files"].as_array().unwrap().len(), 2);
+    assert_eq!(report["fincore"].as_array().unwrap().len(), 2);
     file(&report, &b);
 
     let stored = dir.path().join("list");
@@ -243,12 +234,12 @@ fn other_types_of_files_are_reported_and_the_rest_is_counted() {
     let pipe = fifo(dir.path().join("fifo"));
     let missing = dir.path().join("missing");
     let device = Path::new("/dev/null");
-    let said = fincore(&["--json"], &[&missing, &pipe, device, dir.path(), &good]).in_part();
+    let said = fincore(&["--json"], &[&missing, &pipe, device, &good]).in_part();
     assert_eq!(said.json()["total"]["files"], 1);
-    assert_eq!(said.json()["total"]["failed"], 4);
+    assert_eq!(said.json()["total"]["failed"], 3);
     let remarks: Vec<_> = said.err.lines().collect();
-    assert_eq!(remarks.len(), 4, "{said:?}");
-    let why = ["No such file", "is a FIFO", "is a device", "use -r"];
+    assert_eq!(remarks.len(), 3, "{said:?}");
+    let why = ["No such file", "is a FIFO", "is a device"];
     for (remark, why) in remarks.iter().zip(why) {
         assert!(
             remark.starts_with("nowait: /") && remark.contains(why),
@@ -337,7 +328,7 @@ fn a_file_with_two_names_counts_once() {
     fs::hard_link(&a, &b).unwrap();
     fs::write(&c, "c").unwrap();
     let report = fincore(&["-r", "--json"], &[dir.path()]).done().json();
-    assert_eq!(report["files"].as_array().unwrap().len(), 3);
+    assert_eq!(report["fincore"].as_array().unwrap().len(), 3);
     let total = &report["total"];
     assert_eq!((&total["files"], &total["size"]), (&json!(2), &json!(4)));
     assert_eq!(total["other_names"], 1);
@@ -362,8 +353,8 @@ fn top_shows_the_files_with_the_most_cached_memory() {
     let report = fincore(&["-r", "--json", "--top", "3"], &[dir.path()])
         .done()
         .json();
-    let files = report["files"].as_array().unwrap().iter();
-    let pages: Vec<_> = files.map(|f| f["cached_pages"].as_u64().unwrap()).collect();
+    let files = report["fincore"].as_array().unwrap().iter();
+    let pages: Vec<_> = files.map(|f| f["pages"].as_u64().unwrap()).collect();
     assert_eq!(pages, [300, 299, 298]);
     assert_eq!(report["total"]["files"], 301);
     let none = fincore(&["-r", "--top", "0"], &[dir.path()]).done();
@@ -382,8 +373,8 @@ fn many_files_are_shown_in_the_given_order() {
     }
     let ask = ["fincore", "--json", "--files0-from", "-"];
     let report = run_with(&mut nowait(ask), &list).done().json();
-    let files = report["files"].as_array().unwrap();
-    let shown: Vec<_> = files.iter().map(|f| f["path"].as_str().unwrap()).collect();
+    let files = report["fincore"].as_array().unwrap();
+    let shown: Vec<_> = files.iter().map(|f| f["file"].as_str().unwrap()).collect();
     let named: Vec<_> = paths.iter().rev().map(|p| p.to_str().unwrap()).collect();
     assert_eq!(shown, named);
 }
@@ -457,4 +448,163 @@ fn a_write_error_of_the_output_is_reported() {
         err.contains("cannot write to standard output: No space"),
         "{err}"
     );
+}
+
+/// util-linux's fincore, if it is installed.
+fn real_fincore(words: &[&str], path: &Path) -> Option<Said> {
+    let mut command = std::process::Command::new("fincore");
+    command.args(words).arg(path).env("LC_ALL", "C");
+    std::process::Command::new("fincore")
+        .arg("--version")
+        .output()
+        .ok()?;
+    Some(run(&mut command))
+}
+
+#[test]
+fn options_mean_the_same_as_for_util_linux() {
+    let mount = mounted!(Filesystem::Ext4);
+    let path = cold(mount.path().join("with blank"), 8 * MIB);
+    touch(&path, MIB..2 * MIB);
+    let Some(_) = real_fincore(&[], &path) else {
+        return slowdisk::skip_or_fail("fincore of util-linux");
+    };
+    let words = |said: &Said| -> Vec<Vec<String>> {
+        let lines = said.text().lines();
+        lines
+            .map(|line| line.split_whitespace().map(String::from).collect())
+            .collect()
+    };
+    for flags in [
+        &["-b", "-o", "RES,PAGES,SIZE,FILE"][..],
+        &["-o", "res,pages,size,file"],
+        &["-n", "-b", "-o", "SIZE,PAGES"],
+        &["-nb", "-o", "FILE,RES"],
+        &["--noheadings", "--bytes", "--output", "RES"],
+        &["-b", "--raw", "-o", "RES,FILE,PAGES"],
+    ] {
+        let theirs = real_fincore(flags, &path).unwrap();
+        assert_eq!(
+            words(&fincore(flags, &[&path]).done()),
+            words(&theirs),
+            "{flags:?}"
+        );
+    }
+    let theirs = real_fincore(&["-J", "-b"], &path).unwrap().json();
+    let ours = fincore(&["-J", "-b"], &[&path]).done().json();
+    let theirs = theirs["fincore"][0].as_object().unwrap();
+    for (key, value) in theirs {
+        assert_eq!(&ours["fincore"][0][key], value, "{key}");
+    }
+    assert!(
+        theirs.contains_key("res") && theirs.contains_key("file"),
+        "{theirs:?}"
+    );
+    // Only the selected columns.
+    let ours = fincore(&["-J", "-o", "RES,FILE"], &[&path]).done().json();
+    assert_eq!(ours["fincore"][0], json!({"file": path, "res": MIB}));
+}
+
+#[test]
+fn tables_for_scripts_have_no_total_and_no_reasons() {
+    let dir = open_directory();
+    for name in ["a", "b"] {
+        fs::write(dir.path().join(name), vec![1; 5000]).unwrap();
+    }
+    for (words, lines) in [
+        (&["-n"][..], 2),
+        (&["-o", "RES,FILE"], 3),
+        (&["--raw"], 3),
+        (&["-h"], 4),
+    ] {
+        let said = fincore(words, &[dir.path()]).done();
+        assert_eq!(said.text().lines().count(), lines, "{said:?}");
+    }
+    let path = dir.path().to_str().unwrap();
+    let (mut command, _copy) = as_nobody(["fincore", "-n", path]);
+    let said = run(&mut command).in_part();
+    assert_eq!(said.text().lines().count(), 2, "{said:?}");
+    assert!(said.err.starts_with("nowait: unknown: 2 files"), "{said:?}");
+}
+
+#[test]
+fn pseudo_filesystems_are_skipped_with_one_message() {
+    let dir = directory();
+    cold(dir.path().join("file"), 1);
+    let (proc, sys) = (dir.path().join("proc"), dir.path().join("with blank"));
+    for (at, kind) in [(&proc, c"proc"), (&sys, c"sysfs")] {
+        fs::create_dir(at).unwrap();
+        rustix::mount::mount("none", at, kind, rustix::mount::MountFlags::empty(), None).unwrap();
+    }
+    struct Unmounted<'a>([&'a Path; 2]);
+    impl Drop for Unmounted<'_> {
+        fn drop(&mut self) {
+            for at in self.0 {
+                let _ = rustix::mount::unmount(at, rustix::mount::UnmountFlags::DETACH);
+            }
+        }
+    }
+    let _unmounted = Unmounted([&proc, &sys]);
+    let link = dir.path().with_extension("link");
+    std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+    for root in [dir.path(), &link] {
+        for verb in ["fincore", "evict", "warm"] {
+            let said = run(&mut nowait([verb, "--json", root.to_str().unwrap()]));
+            assert_eq!(said.code, Some(0), "{said:?}");
+            let files = match verb {
+                "warm" => said.json()["files"].clone(),
+                _ => said.json()["total"]["files"].clone(),
+            };
+            assert_eq!(files, 1, "{said:?}");
+            assert_eq!(said.err.lines().count(), 1, "{said:?}");
+            assert!(
+                said.err.contains("skipped 2 pseudo filesystems"),
+                "{said:?}"
+            );
+            assert!(said.err.contains("proc (proc)"), "{said:?}");
+            assert!(said.err.contains("with blank (sysfs)"), "{said:?}");
+        }
+    }
+    fs::remove_file(&link).unwrap();
+    // A pseudo filesystem that is given itself is processed.
+    let said = fincore(&["--json"], &[&proc.join("sys/kernel")]);
+    assert!(
+        said.json()["total"]["files"].as_u64().unwrap() > 10,
+        "{said:?}"
+    );
+}
+
+#[test]
+fn watching_repeats_until_an_interrupt() {
+    let dir = directory();
+    let path = dir.path().join("file");
+    fs::write(&path, "x").unwrap();
+    let out = dir.path().join("out");
+    let mut command = nowait(["fincore", "--watch=0.1", path.to_str().unwrap()]);
+    let mut child = command.stdout(File::create(&out).unwrap()).spawn().unwrap();
+    let tables = || fs::read_to_string(&out).unwrap().matches("SIZE").count();
+    program::wait_until("three tables", || tables() >= 3);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    for wrong in ["0", "-1", "x", "nan"] {
+        assert_eq!(
+            fincore(&[&format!("--watch={wrong}")], &[&path]).code,
+            Some(2)
+        );
+    }
+}
+
+#[test]
+fn wrong_usage_is_explained() {
+    let path = Path::new("/dev/null");
+    for (words, tip) in [
+        (&["-o", "COLOUR"][..], "the columns are SIZE, RES"),
+        (&["--raw", "--json"], "cannot be used with"),
+        (&["-q"], "--help"),
+    ] {
+        let said = fincore(words, &[path]);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.err.contains(tip), "{said:?}");
+    }
 }

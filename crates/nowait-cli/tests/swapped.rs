@@ -252,7 +252,7 @@ fn without_proc_files_are_found() {
         .arg(dir.path());
     let said = run(&mut command);
     let report = said.done().json();
-    assert_eq!(report["total"]["cached_bytes"], 8192, "{report}");
+    assert_eq!(report["total"]["res"], 8192, "{report}");
     evict(&file);
 }
 

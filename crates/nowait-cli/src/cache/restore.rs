@@ -34,6 +34,10 @@ An incomplete snapshot or one of another version is refused before any file is r
 number, size or modification time differs from the snapshot is skipped.";
 
 const EXIT_STATUS: &str = "\
+Examples:
+  nowait cache restore before               after the reboot
+  nowait cache restore --dry-run before     how much is missing
+
 Exit status:
   0    all ranges are cached again
   1    some files failed, were skipped, or were not read because of the

@@ -43,6 +43,10 @@ which replaces only a complete snapshot. Files without cached pages are not list
 names is listed under the first one found.";
 
 const EXIT_STATUS: &str = "\
+Examples:
+  nowait cache save -o before /srv          before a reboot
+  nowait cache save --force -o before /srv  replaces the snapshot
+
 Exit status:
   0    success
   1    some files failed; each failure is reported on standard error
@@ -200,7 +204,7 @@ fn save<W: Write>(
         bytes: 0,
         other_names: 0,
     };
-    let visited = args.paths.examine(&messages, query, |found, ranges| {
+    let visited = args.paths.examine(&messages, stop, query, |found, ranges| {
         if stop.asked() {
             return Err(Ended::Stopped);
         }

@@ -19,6 +19,8 @@ use std::sync::{Arc, Weak};
 
 use nowait::walk::Place;
 
+use super::usage::Usage;
+
 /// The number of records below which complete directories are not searched for. In a tree with fewer
 /// directories, all are printed at the end, sorted.
 const FEW: usize = 4096;
@@ -26,8 +28,8 @@ const FEW: usize = 4096;
 /// The directories that are not complete.
 pub struct Tree {
     root: PathBuf,
-    /// The size of the root directory alone.
-    bytes: u64,
+    /// The usage of the root directory alone.
+    usage: Usage,
     /// The depth of the deepest shown directories. Entries below are added to these directories.
     depth: usize,
     records: HashMap<Key, Record>,
@@ -46,16 +48,16 @@ struct Record {
     path: PathBuf,
     depth: usize,
     above: Option<Key>,
-    bytes: u64,
-    /// The names of subdirectories without a record, and the size of each alone.
-    below: HashMap<OsString, u64>,
+    usage: Usage,
+    /// The names of subdirectories without a record, and the usage of each alone.
+    below: HashMap<OsString, Usage>,
 }
 
 /// A complete directory.
 pub struct Over {
     pub path: PathBuf,
     /// The total of the directory and everything below it.
-    pub bytes: u64,
+    pub usage: Usage,
 }
 
 /// Adds the entries of one directory to the record that counts them.
@@ -67,11 +69,11 @@ pub struct Sum<'a> {
 }
 
 impl Tree {
-    /// The tree of a root directory. `bytes` is the size of the root directory alone.
-    pub fn new(root: &Path, bytes: u64, depth: usize) -> Tree {
+    /// The tree of a root directory. `usage` is that of the root directory alone.
+    pub fn new(root: &Path, usage: Usage, depth: usize) -> Tree {
         Tree {
             root: root.to_owned(),
-            bytes,
+            usage,
             depth,
             records: HashMap::new(),
             skipped: HashSet::new(),
@@ -109,8 +111,8 @@ impl Tree {
             return;
         }
         let above = place.parent().map(Arc::as_ptr);
-        let bytes = match above {
-            None => self.bytes,
+        let usage = match above {
+            None => self.usage,
             // A directory that has replaced another one meanwhile may not have been in a batch.
             Some(above) => {
                 let above = self.records.get_mut(&above);
@@ -118,7 +120,7 @@ impl Tree {
                 above
                     .zip(name)
                     .and_then(|(above, name)| above.below.remove(name))
-                    .unwrap_or(0)
+                    .unwrap_or_default()
             }
         };
         let record = Record {
@@ -126,7 +128,7 @@ impl Tree {
             path: place.path().to_path_buf(),
             depth: place.depth(),
             above,
-            bytes,
+            usage,
             below: HashMap::new(),
         };
         self.records.insert(key, record);
@@ -150,7 +152,7 @@ impl Tree {
         if over.last().is_none_or(|last| last.path != self.root) {
             over.push(Over {
                 path: self.root,
-                bytes: self.bytes,
+                usage: self.usage,
             });
         }
         over
@@ -176,22 +178,22 @@ impl Tree {
             let Some(record) = taken.remove(&key) else {
                 continue;
             };
-            let mut bytes = record.bytes;
+            let mut usage = record.usage;
             for (name, below) in record.below {
-                bytes += below;
+                usage += below;
                 over.push(Over {
                     path: record.path.join(name),
-                    bytes: below,
+                    usage: below,
                 });
             }
             if let Some(above) = record.above
                 && let Some(above) = taken.get_mut(&above).or(self.records.get_mut(&above))
             {
-                above.bytes += bytes;
+                above.usage += usage;
             }
             over.push(Over {
                 path: record.path,
-                bytes,
+                usage,
             });
         }
         over.sort_by(|a, b| outwards(&a.path, &b.path));
@@ -201,16 +203,16 @@ impl Tree {
 
 impl Sum<'_> {
     /// Adds a file.
-    pub fn add(&mut self, bytes: u64) {
-        self.record.bytes += bytes;
+    pub fn add(&mut self, usage: Usage) {
+        self.record.usage += usage;
     }
 
-    /// Adds a subdirectory. `bytes` is the size of that directory alone.
-    pub fn add_directory(&mut self, name: &OsStr, bytes: u64) {
+    /// Adds a subdirectory. `usage` is that of the directory alone.
+    pub fn add_directory(&mut self, name: &OsStr, usage: Usage) {
         if self.place.depth() >= self.depth {
-            self.record.bytes += bytes;
-        } else if let Some(twice) = self.record.below.insert(name.to_owned(), bytes) {
-            self.record.bytes += twice;
+            self.record.usage += usage;
+        } else if let Some(twice) = self.record.below.insert(name.to_owned(), usage) {
+            self.record.usage += twice;
         }
     }
 
@@ -246,7 +248,7 @@ mod tests {
             std::fs::create_dir_all(&below).unwrap();
             std::fs::write(below.join("file"), "").unwrap();
         }
-        let mut tree = Tree::new(dir.path(), 0, usize::MAX);
+        let mut tree = Tree::new(dir.path(), Usage::default(), usize::MAX);
         let mut walk = Walk::blocking_open(dir.path()).unwrap();
         let mut places = Vec::new();
         while let Some(found) = walk.blocking_batch() {

@@ -65,11 +65,12 @@ pub struct Sum {
     unknown: Vec<Unknown>,
     unreadable_processes: Option<u64>,
     failed: u64,
+    interrupted: bool,
 }
 
 impl Sum {
     /// The totals, the number of processes whose maps may not be read, and the number of failures.
-    pub fn of(totals: &Totals, unreadable: Option<u64>, failed: u64) -> Sum {
+    pub fn of(totals: &Totals, unreadable: Option<u64>, failed: u64, interrupted: bool) -> Sum {
         let stayed = totals.by_reason.iter();
         Sum {
             files: totals.files,
@@ -83,6 +84,7 @@ impl Sum {
             unknown: totals.unknown.why(),
             unreadable_processes: unreadable,
             failed,
+            interrupted,
         }
     }
 }

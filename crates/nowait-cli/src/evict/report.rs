@@ -74,10 +74,19 @@ impl Report {
     }
 
     /// Prints the total, and what is unknown.
-    pub fn end(mut self, totals: &Totals, unreadable: Option<u64>, failed: u64) -> io::Result<()> {
+    pub fn end(
+        mut self,
+        totals: &Totals,
+        unreadable: Option<u64>,
+        failed: u64,
+        interrupted: bool,
+    ) -> io::Result<()> {
         if self.json {
             write!(self.out, "\n], \"total\": ")?;
-            serde_json::to_writer(&mut self.out, &Sum::of(totals, unreadable, failed))?;
+            serde_json::to_writer(
+                &mut self.out,
+                &Sum::of(totals, unreadable, failed, interrupted),
+            )?;
             writeln!(self.out, "}}")?;
             return self.out.flush();
         }
@@ -109,6 +118,9 @@ impl Report {
                 self.out,
                 "not examined: the maps of {processes}, which may map held pages"
             )?;
+        }
+        if interrupted {
+            writeln!(self.out, "interrupted: the rest was not processed")?;
         }
         self.out.flush()
     }

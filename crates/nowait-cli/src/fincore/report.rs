@@ -2,45 +2,77 @@
 
 use std::io::{self, Write};
 
+use super::column::Columns;
 use super::json::{Entry, Sum};
-use super::line::Line;
 use super::row::{CachedRanges, Row, bytes};
 use super::totals::Totals;
-use crate::name::{Shown, plural};
+use crate::name::plural;
 use crate::output::Output;
 use crate::size::Size;
+
+/// The form of the output.
+#[derive(Clone, Debug)]
+pub enum Form {
+    Json {
+        columns: Columns,
+        /// True if only the columns are printed.
+        selected: bool,
+    },
+    /// A table for people, with a heading and a total.
+    Table(Columns),
+    /// A table for scripts: no total.
+    Rows { columns: Columns, headings: bool },
+}
 
 /// A report whose beginning is printed.
 pub struct Report {
     out: Output,
-    json: bool,
+    form: Form,
     rows: u64,
 }
 
 impl Report {
     /// Prints the beginning.
-    pub fn begin(mut out: Output, json: bool) -> io::Result<Report> {
-        if json {
+    pub fn begin(mut out: Output, form: Form) -> io::Result<Report> {
+        if let Form::Json { .. } = form {
             let (version, page) = (env!("CARGO_PKG_VERSION"), bytes(1));
             write!(
                 out,
-                "{{\"fincore\": 1, \"version\": \"{version}\", \"page_size\": {page}, \"files\": ["
+                "{{\"format\": 1, \"version\": \"{version}\", \"page_size\": {page}, \"fincore\": ["
             )?;
         }
-        Ok(Report { out, json, rows: 0 })
+        let mut report = Report { out, form, rows: 0 };
+        if let Form::Rows {
+            columns,
+            headings: true,
+        } = &report.form
+        {
+            writeln!(report.out, "{}", columns.headings())?;
+        }
+        Ok(report)
     }
 
     /// Prints the next file.
     pub fn row(&mut self, row: &Row) -> io::Result<()> {
-        if self.json {
-            let comma = if self.rows > 0 { "," } else { "" };
-            write!(self.out, "{comma}\n  ")?;
-            serde_json::to_writer(&mut self.out, &Entry::of(row))?;
-        } else {
+        if self.rows == 0 {
             self.heading()?;
-            writeln!(self.out, "{} {}", Line::of(&row.examined), Shown(&row.path))?;
-            if let CachedRanges::Strip(strip) = &row.examined.ranges {
-                writeln!(self.out, "{strip}")?;
+        }
+        match &self.form {
+            Form::Json { columns, selected } => {
+                let comma = if self.rows > 0 { "," } else { "" };
+                write!(self.out, "{comma}\n  ")?;
+                let entry = Entry {
+                    row,
+                    columns,
+                    selected: *selected,
+                };
+                serde_json::to_writer(&mut self.out, &entry)?;
+            }
+            Form::Table(columns) | Form::Rows { columns, .. } => {
+                writeln!(self.out, "{}", columns.row(row))?;
+                if let CachedRanges::Strip(strip) = &row.examined.ranges {
+                    writeln!(self.out, "{strip}")?;
+                }
             }
         }
         self.rows += 1;
@@ -48,23 +80,44 @@ impl Report {
     }
 
     /// Prints the total, and what is not included in it.
-    pub fn end(mut self, totals: &Totals, failed: u64) -> io::Result<()> {
-        if self.json {
-            write!(self.out, "\n], \"total\": ")?;
-            serde_json::to_writer(&mut self.out, &Sum::of(totals, failed))?;
-            writeln!(self.out, "}}")?;
-            return self.out.flush();
+    pub fn end(mut self, totals: &Totals, failed: u64, interrupted: bool) -> io::Result<()> {
+        match &self.form {
+            Form::Json { .. } => {
+                write!(self.out, "\n], \"total\": ")?;
+                let sum = Sum::of(totals, failed, interrupted);
+                serde_json::to_writer(&mut self.out, &sum)?;
+                writeln!(self.out, "}}")?;
+            }
+            Form::Rows { .. } => {
+                let mut err = io::stderr().lock();
+                // The reasons are not rows.
+                let _ = unknown(&mut err, totals, "nowait: ");
+                if interrupted {
+                    let _ = writeln!(err, "nowait: interrupted");
+                }
+            }
+            Form::Table(columns) => {
+                let columns = columns.clone();
+                self.table_end(&columns, totals, interrupted)?;
+            }
         }
+        self.out.flush()
+    }
+
+    fn table_end(
+        &mut self,
+        columns: &Columns,
+        totals: &Totals,
+        interrupted: bool,
+    ) -> io::Result<()> {
         if totals.files != 1 || self.rows != 1 {
-            self.heading()?;
-            let files = plural(totals.files, "file");
-            writeln!(self.out, "{} total of {files}", Line::of_all(totals))?;
+            if self.rows == 0 {
+                self.heading()?;
+            }
+            let name = format!("total of {}", plural(totals.files, "file"));
+            writeln!(self.out, "{}", columns.total(totals, &name))?;
         }
-        for unknown in &totals.unknown.0 {
-            let (files, size) = (plural(unknown.files, "file"), Size(unknown.size));
-            let why = unknown.why;
-            writeln!(self.out, "unknown: {files} ({size}): {why}")?;
-        }
+        unknown(&mut self.out, totals, "")?;
         if totals.dirty_unknown > 0 {
             let files = plural(totals.dirty_unknown, "file");
             writeln!(
@@ -83,13 +136,24 @@ impl Report {
             let names = plural(totals.other_names, "other name");
             writeln!(self.out, "not in the total: {names} of counted files")?;
         }
-        self.out.flush()
+        if interrupted {
+            writeln!(self.out, "interrupted: the rest was not examined")?;
+        }
+        Ok(())
     }
 
     fn heading(&mut self) -> io::Result<()> {
-        match self.rows {
-            0 => writeln!(self.out, "{} PATH", Line::heading()),
+        match &self.form {
+            Form::Table(columns) => writeln!(self.out, "{}", columns.headings()),
             _ => Ok(()),
         }
     }
+}
+
+/// Prints the files of unknown residency, by reason.
+fn unknown(out: &mut impl Write, totals: &Totals, prefix: &str) -> io::Result<()> {
+    totals.unknown.0.iter().try_for_each(|unknown| {
+        let (files, size) = (plural(unknown.files, "file"), Size(unknown.size));
+        writeln!(out, "{prefix}unknown: {files} ({size}): {}", unknown.why)
+    })
 }

@@ -53,11 +53,6 @@ impl Examined {
 }
 
 impl CachedRanges {
-    /// Returns true if there are no ranges to show.
-    pub fn has_no_ranges(&self) -> bool {
-        !matches!(self, CachedRanges::Ranges(_))
-    }
-
     /// The cached byte ranges, if they were requested and are known.
     pub fn ranges(&self) -> Option<impl Iterator<Item = Range<u64>> + '_> {
         match self {

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::{FileRef, Paths};
 use crate::messages::Messages;
+use crate::stop::Stop;
 
 /// The time that the calling thread processes files alone, and the intended time for a batch. Handing a
 /// batch to a thread costs a hundredth of it.
@@ -42,10 +43,11 @@ struct Results<T> {
 
 impl Paths {
     /// Calls `examine` for every file, on several threads. Calls `take` with each result, on the calling
-    /// thread and in the order of [`visit`](Paths::visit), until `take` returns an error.
+    /// thread and in the order of [`visit`](Paths::visit), until `take` returns an error or a stop is requested.
     pub fn examine<T: Send, E>(
         &self,
         messages: &Messages,
+        stop: &Stop,
         examine: impl Fn(&FileRef) -> T + Sync,
         mut take: impl FnMut(FileRef, T) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -64,7 +66,7 @@ impl Paths {
             };
             let begin = Instant::now();
             let mut batch = Vec::new();
-            self.visit(messages, |found| {
+            self.visit(messages, stop, |found| {
                 if pool.threads == 0 {
                     if begin.elapsed() < BATCH_TIME {
                         let results = examine(&found);

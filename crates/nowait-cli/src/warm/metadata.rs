@@ -11,10 +11,11 @@ use nowait::StatxMask;
 use nowait::scan::Xattrs;
 use serde::Serialize;
 
+use crate::batches::Batches;
 use crate::messages::Messages;
 use crate::name::plural;
 use crate::output::Output;
-use crate::paths::{Given, Paths};
+use crate::paths::{Given, Paths, PseudoMounts};
 use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;
 use crate::stop::Stop;
@@ -59,7 +60,7 @@ pub fn warm(paths: &Paths, xattrs: bool, json: bool) -> Result<ExitCode, Problem
         attributes: 0,
     };
     let messages = Messages::beside(&warmer.progress);
-    let end = paths.given(&messages, |given| match given {
+    let end = paths.given(&messages, &stop, |given| match given {
         Given::File(found) => {
             warmer.file(&found.path, &messages);
             if stop.asked() { Err(Stopped) } else { Ok(()) }
@@ -109,37 +110,34 @@ impl Warmer<'_> {
     }
 
     fn tree(&mut self, root: &Path, messages: &Messages) -> Result<(), Stopped> {
-        // This thread must not wait for the device, so that it can handle a stop request.
         let options = self
             .paths
             .walking()
             .metadata(StatxMask::BASIC_STATS)
-            .xattrs(self.xattrs)
-            .caller(false);
-        let mut walk = match options.blocking_open(root) {
-            Ok(walk) => walk,
-            Err(error) => {
-                messages.error(root, true, &error);
-                return Ok(());
-            }
+            .xattrs(self.xattrs);
+        let pseudo = PseudoMounts::below(root);
+        let options = pseudo.skipped_by(options);
+        let Some(mut batches) = Batches::open(root, &options, messages, self.stop) else {
+            return Ok(());
         };
         self.inodes += 1;
         let before = self.directories;
-        let stop = self.stop;
-        stop.or_cancel(&walk.canceller(), || {
-            while let Some(found) = walk.blocking_batch() {
-                match found {
-                    Ok(found) => self.found(&found, messages),
-                    Err(error) if error.kind() == ErrorKind::Cancelled => break,
-                    Err(error) => messages.error(root, false, &error),
-                }
-                self.directories = before + walk.stats().directories;
-                let listed = format!("in {} directories", self.directories);
-                self.progress.at(self.inodes, listed);
+        while let Some(found) = batches.next() {
+            match found {
+                Ok(found) => self.found(&found, messages),
+                Err(error) => messages.error(root, false, &error),
             }
-        });
-        self.directories = before + walk.stats().directories;
-        if stop.asked() { Err(Stopped) } else { Ok(()) }
+            self.directories = before + batches.stats().directories;
+            let listed = format!("in {}", plural(self.directories, "directory"));
+            self.progress.at(self.inodes, listed);
+        }
+        self.directories = before + batches.stats().directories;
+        pseudo.report(messages);
+        if self.stop.asked() {
+            Err(Stopped)
+        } else {
+            Ok(())
+        }
     }
 
     fn found(&mut self, found: &nowait::walk::Found, messages: &Messages) {
@@ -171,9 +169,9 @@ impl Summary {
             let rate = (self.inodes as f64 / self.seconds) as u64;
             write!(
                 out,
-                "{} in {} directories",
+                "{} in {}",
                 plural(self.inodes, "inode"),
-                self.directories
+                plural(self.directories, "directory")
             )?;
             if self.xattrs > 0 {
                 write!(out, ", {}", plural(self.xattrs, "extended attribute"))?;

@@ -164,8 +164,12 @@ fn memory_file() -> File {
 
 /// The entry of a report with this path.
 pub fn file<'a>(report: &'a Value, path: &Path) -> &'a Value {
-    let files = report["files"].as_array().unwrap();
-    let named = |file: &&Value| file["path"] == path.to_str().unwrap();
+    // fincore has the names of util-linux's.
+    let (files, key) = match report["fincore"].as_array() {
+        Some(files) => (files, "file"),
+        None => (report["files"].as_array().unwrap(), "path"),
+    };
+    let named = |file: &&Value| file[key] == path.to_str().unwrap();
     let mut found = files.iter().filter(named);
     let file = found.next();
     assert!(found.next().is_none(), "{path:?} is there twice: {report}");
@@ -256,7 +260,7 @@ pub fn as_nobody<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> (Comman
     const NOBODY: u32 = 65534;
     let dir = open_directory();
     let copy = dir.path().join("nowait");
-    fs::copy(env!("CARGO_BIN_EXE_nowait"), &copy).unwrap();
+    slowdisk::copy_program(env!("CARGO_BIN_EXE_nowait"), &copy).unwrap();
     let mut command = Command::new(copy);
     command.args(words).uid(NOBODY).gid(NOBODY).current_dir("/");
     (command, dir)

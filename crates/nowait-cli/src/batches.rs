@@ -1,0 +1,87 @@
+//! The batches of a walk, listed by a thread of their own. The calling thread does not wait for the device, so
+//! that it can handle a stop request while a device hangs.
+
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+
+use nowait::scan::Canceller;
+use nowait::walk::{Found, Options, Stats};
+
+use crate::messages::Messages;
+use crate::stop::{LOOK, Stop};
+
+/// The maximum number of batches that are listed and not yet taken.
+const MAX_PENDING: usize = 8;
+
+/// The batches of a walk. Dropping them ends the walk.
+pub struct Batches<'a> {
+    listed: Receiver<(Option<nowait::Result<Found>>, Stats)>,
+    canceller: Canceller,
+    stop: &'a Stop,
+    stats: Stats,
+}
+
+impl<'a> Batches<'a> {
+    /// Begins the walk of a given root. Reports a failure and returns `None` if that is not possible.
+    pub fn open(
+        root: &Path,
+        options: &Options,
+        messages: &Messages,
+        stop: &'a Stop,
+    ) -> Option<Batches<'a>> {
+        let mut walk = options
+            .blocking_open(root)
+            .map_err(|error| messages.error(root, true, &error))
+            .ok()?;
+        let canceller = walk.canceller();
+        let (to, listed) = mpsc::sync_channel(MAX_PENDING);
+        let list = move || {
+            loop {
+                let batch = walk.blocking_batch();
+                let is_last = batch.is_none();
+                // Fails if the batches were dropped.
+                if to.send((batch, walk.stats())).is_err() || is_last {
+                    return;
+                }
+            }
+        };
+        let started = thread::Builder::new().spawn(list);
+        if let Err(why) = started {
+            messages.failure(root, format_args!("cannot start a thread: {why}"));
+            return None;
+        }
+        Some(Batches {
+            listed,
+            canceller,
+            stop,
+            stats: Stats::default(),
+        })
+    }
+
+    /// Waits for the next batch. Returns `None` at the end of the walk, and after a stop request.
+    pub fn next(&mut self) -> Option<nowait::Result<Found>> {
+        while !self.stop.asked() {
+            match self.listed.recv_timeout(LOOK) {
+                Ok((batch, stats)) => {
+                    self.stats = stats;
+                    return batch;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        None
+    }
+
+    /// The work of the walk up to the last batch that was taken.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+}
+
+impl Drop for Batches<'_> {
+    fn drop(&mut self) {
+        self.canceller.cancel();
+    }
+}
