@@ -1,4 +1,4 @@
-//! Compiles the loop over liburing, if it is wanted.
+//! Compiles the loop with liburing, with the feature `liburing`.
 
 fn main() {
     println!("cargo::rerun-if-changed=src/areas/ring/liburing.c");

@@ -8,12 +8,15 @@ mod page_cache;
 mod residency;
 mod ring;
 mod runtimes;
+mod server;
+mod tools;
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
 use nowait_cli::deferred::Deferred;
 use nowait_cli::problem::Problem;
+use nowait_cli::stop::Stop;
 
 use crate::harness::plan::conduct;
 use page_cache::{cached, hitrate, randread, syscalls};
@@ -21,7 +24,7 @@ use page_cache::{cached, hitrate, randread, syscalls};
 /// The verbs of `nowait-bench`.
 #[derive(Subcommand)]
 pub enum Area {
-    /// POSIX AIO under fio: glibc's, and nowait's drop-in
+    /// POSIX AIO under fio: glibc's, and nowait's drop-in library
     #[command(after_help = aio::AFTER)]
     Aio(Deferred<aio::Args>),
     /// Random reads of a cold file, many in flight: preadv, threads, io_uring and nowait side by side
@@ -30,47 +33,56 @@ pub enum Area {
     /// The cost of a hit: random reads of a file that is in the page cache
     #[command(after_help = AFTER)]
     Cached(Deferred<cached::Args>),
-    /// A database's reads at once: mostly cached, mostly not, sequential; pools, a ring, nowait
+    /// The reads of a database: mostly cached, mostly uncached and sequential ones at once
     #[command(after_help = mix::AFTER)]
     Mix(Deferred<mix::Args>),
     /// The cost of a read at each hit rate: trying the page cache always, never, and as nowait decides
     #[command(after_help = hitrate::AFTER)]
     Hitrate(Deferred<hitrate::Args>),
-    /// The cost of each call: doctor's table, repeated, with medians and spread
+    /// The cost of each call: the table of `nowait doctor`, repeated, with medians and spread
     #[command(after_help = syscalls::AFTER)]
     Syscalls(Deferred<syscalls::Args>),
-    /// Ask, then read: how often is the page gone in between?
+    /// How often a page that was reported as cached is gone when it is read
     #[command(after_help = residency::AFTER)]
     Race(Deferred<residency::Args>),
-    /// Listing a directory and asking about every entry: scan, readahead, ls, find, bfs, du
+    /// Listing a directory with the attributes of every entry: scan, readahead, ls, find, bfs, du
     #[command(after_help = directories::AFTER)]
     Dir(Deferred<directories::Args>),
     /// Operations per second past the page cache: the tables that io_uring was proposed with
     #[command(after_help = iops::AFTER)]
     Iops(Deferred<iops::Args>),
     /// nowait for tokio beside tokio::fs, tokio-uring, compio and spawn_blocking
+    #[command(after_help = runtimes::AFTER)]
     Runtimes(Deferred<runtimes::Args>),
     /// nowait's LocalEngine beside the bare ring: the crate io-uring, and liburing
+    #[command(after_help = ring::AFTER)]
     Ring(Deferred<ring::Args>),
+    /// HTTP file servers: cached files beside files that come from the disk, over loopback TCP
+    #[command(after_help = server::AFTER)]
+    Server(Deferred<server::Args>),
+    /// The tools for the page cache beside others: nowait, vmtouch, util-linux fincore, cat
+    #[command(after_help = tools::AFTER)]
+    Tools(Deferred<tools::Args>),
     /// One turn of `dir`
     #[command(hide = true)]
     DirInside(Deferred<directories::inside::Args>),
     /// The process under pressure of `race`
     #[command(hide = true)]
     RaceInside(Deferred<residency::inside::Args>),
-    /// One turn of `runtimes`: its description on standard input, its round on standard output
+    /// One turn of `runtimes`: reads its description on standard input, prints its round
     #[command(hide = true)]
     RuntimesInside,
 }
 
+/// The text after the help of the program and of most areas.
 pub const AFTER: &str = "\
-Contenders take turns within each round, on the same file, at the same places, with the same advice,
-and the page cache is put into the same state before each turn. Ratios are taken within rounds.
-Ctrl-C ends a bench and prints what it has; a second one ends it at once, and then a file that is
-removed at the end stays.
+Contenders take turns within each round, on the same file, at the same places, with the same advice.
+The page cache is put into the same state before each turn. Ratios are taken within rounds.
+Ctrl-C ends the bench and prints what was measured; a second one ends the program at once, and a
+temporary file stays.
 
-JSON (--json), the same for every area: {\"area\", \"version\", \"command\", \"machine\", \"settings\",
-\"interrupted\", \"notes\", \"cells\": [{\"name\", \"parameters\", \"contenders\": [{\"name\", \"ours\",
+JSON (--json), the same for every area: {\"area\", \"version\", \"command\", \"date\", \"machine\",
+\"settings\", \"interrupted\", \"notes\", \"cells\": [{\"name\", \"parameters\", \"contenders\": [{\"name\", \"ours\",
 \"rounds\": [ROUND], \"median\": ROUND, \"spread\"}], \"absent\": [{\"name\", \"why\"}], \"ratios\": {\"A/B\":
 {\"rounds\", \"coverage\", FIGURE: {\"median\", \"low95\", \"high95\"}}}}], \"findings\", \"tables\", \"charts\"};
 ROUND has the area's figures, for example ops, seconds, ops_per_s, cpu_us_per_op, lat_us {p50 … max}.
@@ -81,21 +93,29 @@ Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is pri
 impl Area {
     /// Measures the area and prints its report.
     pub fn run(&self) -> Result<ExitCode, Problem> {
-        match self {
-            Area::Aio(args) => aio::run(args),
-            Area::Randread(args) => args.plan().and_then(conduct),
-            Area::Cached(args) => args.plan().and_then(conduct),
-            Area::Hitrate(args) => hitrate::run(args),
-            Area::Mix(args) => mix::run(args),
-            Area::Syscalls(args) => syscalls::run(args),
-            Area::Race(args) => residency::run(args),
-            Area::Dir(args) => directories::run(args),
-            Area::Iops(args) => iops::run(args),
-            Area::Runtimes(args) => runtimes::run(args),
-            Area::Ring(args) => ring::run(args),
-            Area::DirInside(args) => directories::inside::run(args),
-            Area::RaceInside(args) => residency::inside::run(args),
-            Area::RuntimesInside => runtimes::run_turn(),
+        let measure: &dyn Fn(Stop) -> Result<ExitCode, Problem> = match self {
+            Area::Aio(args) => &|stop| aio::run(args, stop),
+            Area::Randread(args) => &|stop| conduct(args.plan()?, stop),
+            Area::Cached(args) => &|stop| conduct(args.plan()?, stop),
+            Area::Hitrate(args) => &|stop| hitrate::run(args, stop),
+            Area::Mix(args) => &|stop| mix::run(args, stop),
+            Area::Syscalls(args) => &|stop| syscalls::run(args, stop),
+            Area::Race(args) => &|stop| residency::run(args, stop),
+            Area::Dir(args) => &|stop| directories::run(args, stop),
+            Area::Iops(args) => &|stop| iops::run(args, stop),
+            Area::Runtimes(args) => &|stop| runtimes::run(args, stop),
+            Area::Ring(args) => &|stop| ring::run(args, stop),
+            Area::Server(args) => &|stop| server::run(args, stop),
+            Area::Tools(args) => &|stop| tools::run(args, stop),
+            Area::DirInside(args) => return directories::inside::run(args),
+            Area::RaceInside(args) => return residency::inside::run(args),
+            Area::RuntimesInside => return runtimes::run_turn(),
+        };
+        let stop = Stop::on_signals()?;
+        match measure(stop.clone()) {
+            // A terminal sends Ctrl-C to child processes too, which fail.
+            Err(Problem::Failed(_)) if stop.asked() => Err(Problem::Interrupted),
+            outcome => outcome,
         }
     }
 }

@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let comparison = Comparison::of(&old, &new, args);
     if comparison.ratios.is_empty() {
         return Err(Problem::Usage(
-            "the runs have no cell, contender and figure in common: measure the same with both"
+            "the runs have no cell, contender and figure in common: use the same options for both"
                 .into(),
         ));
     }
@@ -177,8 +177,8 @@ impl Comparison {
     }
 }
 
-/// The quotient of two medians, with the range that follows from both ranges. `None` without rounds, or
-/// of a figure that can be 0.
+/// The quotient of two medians, with the range that follows from both ranges. `None` if there are no
+/// rounds, or if a figure is 0.
 fn quotient(mut new: Vec<f64>, mut old: Vec<f64>) -> Option<Interval> {
     let (new, old) = (Interval::of(&mut new), Interval::of(&mut old));
     (new.low95 > 0.0 && old.low95 > 0.0).then(|| Interval {

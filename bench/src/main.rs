@@ -3,14 +3,18 @@
 //! ```text
 //! areas/       one module for each area: the page cache, directories, operations per second, …
 //! contenders/  how each contender reads a file
+//! chart        a chart of a report
 //! compare      two runs of one area
-//! harness/     plans, rounds, cache states, ratios, charts, reports
+//! harness/     plans, rounds, cache states, ratios, tables, charts
+//! report/      all areas as one page
 //! ```
 
 mod areas;
+mod chart;
 mod compare;
 mod contenders;
 mod harness;
+mod report;
 
 use std::process::ExitCode;
 
@@ -29,17 +33,25 @@ struct Cli {
 enum Verb {
     #[command(flatten)]
     Area(areas::Area),
+    /// Draws a chart of a report as an SVG file
+    #[command(after_help = chart::AFTER)]
+    Chart(Deferred<chart::Args>),
     /// Compares two runs of one area; fails if a figure has regressed
     #[command(after_help = compare::AFTER)]
     Compare(Deferred<compare::Args>),
+    /// Measures all areas and makes one page of the results
+    #[command(after_help = report::AFTER)]
+    Report(Deferred<report::Args>),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().verb {
         Verb::Area(area) => area.run(),
+        Verb::Chart(args) => chart::run(&args),
         Verb::Compare(args) => compare::run(&args),
+        Verb::Report(args) => report::run(&args),
     };
-    outcome.unwrap_or_else(|problem| problem.report())
+    outcome.unwrap_or_else(|problem| problem.report_as("nowait-bench"))
 }
 
 #[cfg(test)]

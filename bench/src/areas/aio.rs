@@ -20,42 +20,34 @@ use crate::harness::files::{Files, Wanted};
 use crate::harness::latencies;
 use crate::harness::machine::Machine;
 use crate::harness::output::Output;
-use crate::harness::run::{Cell, Run};
+use crate::harness::run::{Cell, INTERVAL, ORDER, Run};
+use crate::harness::settings::{Rounds, TurnTime};
 use crate::harness::table::{Column, Table};
 use nowait_cli::problem::Problem;
 use nowait_cli::progress::Progress;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
 
-/// POSIX AIO under fio: glibc's, and nowait's drop-in
+/// POSIX AIO under fio: glibc's, and nowait's drop-in library
 ///
-/// Every row is one of fio's job files, run with both within each round, in turn, on the same files
-/// in the same state of the page cache.
+/// Each row is a job file of fio. In each round fio runs it with every contender in turn, on the same
+/// files and with the page cache in the same state.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The drop-in; if not said, libnowait_aio.so beside this program
+    /// The drop-in library [default: libnowait_aio.so in the directory of this program]
     #[arg(long, value_name = "PATH")]
     library: Option<PathBuf>,
 
-    /// Read PATH-0 (small) and PATH-1 (large). What is not there is made and kept. Without this
-    /// option files are made in the current directory and removed at the end
+    /// Read PATH-0 (small) and PATH-1 (large). A missing file is made and kept. Without this option
+    /// files are made in the current directory and removed at the end
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
 
-    /// How large files to make, an eighth of it for the small one
+    /// The size of both files together; the small one has an eighth of it
     #[arg(long, default_value = "2G")]
     size: Size,
 
-    /// How long each runs in each round
-    #[arg(long, value_name = "S", default_value_t = 1.0)]
-    seconds: f64,
-
-    /// How many rounds; ratios need 3, a range that covers 95 % needs 6
-    #[arg(long, value_name = "N", default_value_t = 3,
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
-
-    /// Which rows
+    /// The rows to measure
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',',
           default_values = ["random-cold-1", "random-cold-32", "random-warm-1", "random-warm-32",
                             "mixed", "mixed-paced", "sequential", "seed-cold", "seed-warm"])]
@@ -66,21 +58,23 @@ pub struct Args {
           default_values = ["glibc", "nowait"])]
     contenders: Vec<Name>,
 
-    /// The seed of the random places
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    time: TurnTime,
+
+    #[command(flatten)]
+    rounds: Rounds,
 
     #[command(flatten)]
     output: Output,
 }
 
-/// The help of its JSON.
+/// The text after the help.
 pub const AFTER: &str = "\
 Ratios are taken within rounds; below 1 is better for latencies. seed-cold and seed-warm are the
 experiment that RWF_NONBLOCK was proposed with.
 Ctrl-C prints what was measured.
 
-JSON (--json): as of every area (nowait-bench --help). A cell is one job of a row: it has the parameters
+JSON (--json): the shape of all areas (nowait-bench --help). A cell is one job of a row: it has the parameters
 \"row\", \"job\" (random, sequential, hot, cold, f1, f2, f3), \"cache\" and \"depth\". A round has
 ops_per_s, lat_us {p50, p99}, fio's bw {min, max, per, avg, stdev} in KB/s, and its latency buckets.
 
@@ -94,7 +88,7 @@ enum Row {
     #[value(name = "random-cold-1")]
     #[serde(rename = "random-cold-1")]
     RandomCold1,
-    /// The same, 32 in flight
+    /// 4K random reads of a file that is not cached, 32 in flight
     #[value(name = "random-cold-32")]
     #[serde(rename = "random-cold-32")]
     RandomCold32,
@@ -102,19 +96,19 @@ enum Row {
     #[value(name = "random-warm-1")]
     #[serde(rename = "random-warm-1")]
     RandomWarm1,
-    /// The same, 32 in flight
+    /// 4K random reads of a file that is cached, 32 in flight
     #[value(name = "random-warm-32")]
     #[serde(rename = "random-warm-32")]
     RandomWarm32,
-    /// A cached file, one read after the other, beside one that is not, 32 in flight
+    /// Reads of a cached file, one at a time, beside reads of an uncached file, 32 in flight
     Mixed,
-    /// The same, with a pause between two reads of the cached file
+    /// The same as mixed, with a pause between two reads of the cached file
     MixedPaced,
-    /// One file from its start on, not cached
+    /// Sequential reads of a file that is not cached
     Sequential,
-    /// f1, f2 and f3, nothing cached before
+    /// The three jobs f1, f2 and f3; no file is cached at the start
     SeedCold,
-    /// The same, everything cached before
+    /// The three jobs f1, f2 and f3; all files are cached at the start
     SeedWarm,
 }
 
@@ -123,7 +117,7 @@ enum Row {
 enum State {
     Cold,
     Warm,
-    /// The small file.
+    /// The small file is cached, the large one is not.
     Half,
 }
 
@@ -133,7 +127,7 @@ impl Row {
             .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Its job file, the state of the page cache, and how many reads are in flight.
+    /// The job file, the state of the page cache, and the number of reads in flight.
     fn what(self) -> (&'static str, State, u32) {
         const RANDOM: &str = include_str!("aio/random.fio");
         const SEED: &str = include_str!("aio/seed.fio");
@@ -163,11 +157,11 @@ impl Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Name {
-    /// fio's posixaio engine as it is
+    /// fio's engine posixaio with the AIO of glibc
     Glibc,
-    /// The same with the drop-in preloaded
+    /// fio's engine posixaio with the drop-in library preloaded
     Nowait,
-    /// fio's io_uring engine, the mark to reach
+    /// fio's engine io_uring
     #[value(name = "io_uring")]
     #[serde(rename = "io_uring")]
     IoUring,
@@ -195,9 +189,9 @@ impl Name {
 struct Figures {
     ops_per_s: f64,
     lat_us: Latencies,
-    /// KB/s, as fio says it.
+    /// fio's bandwidth in KB/s.
     bw: Value,
-    /// Per cent of the reads below each end.
+    /// fio's latency buckets: per cent of the reads below each limit.
     buckets: Value,
 }
 
@@ -209,7 +203,7 @@ struct Latencies {
 }
 
 impl Figures {
-    /// Of one job of fio's JSON.
+    /// The figures of one job in fio's JSON; `None` if some are missing.
     fn of(job: &Value) -> Option<Figures> {
         let read = &job["read"];
         let percentile = |p: &str| Some(read["lat_ns"]["percentile"][p].as_f64()? / 1e3);
@@ -227,7 +221,8 @@ impl Figures {
     }
 }
 
-/// fio has buckets of nanoseconds too, which the seed's did not: below 2 us is below 2 us.
+/// fio's buckets of microseconds. The buckets of nanoseconds, which fio of 2015 did not have, are added to
+/// the one below 2 us.
 fn usec(job: &Value) -> Value {
     let mut usec = Map::new();
     let below: f64 = job["latency_ns"]
@@ -246,13 +241,13 @@ fn usec(job: &Value) -> Value {
     usec.into()
 }
 
-/// The figures of each round, by job.
-type Rounds = BTreeMap<String, Vec<Figures>>;
+/// The figures of all rounds, by job.
+type Jobs = BTreeMap<String, Vec<Figures>>;
 
 /// One row, measured.
 struct Measured {
     row: Row,
-    contenders: Vec<(Name, Rounds)>,
+    contenders: Vec<(Name, Jobs)>,
 }
 
 /// The figures whose ratios are taken.
@@ -268,7 +263,7 @@ const COLUMNS: [Column; 6] = [
     Column::Ratio("p99", "lat_us/p99"),
 ];
 
-/// The columns that fio prints of its bandwidth, in KB/s.
+/// The columns of fio's bandwidth, in KB/s.
 const BANDWIDTH: [Column; 5] = [
     Column::Whole("bw min", "bw/min"),
     Column::Whole("max", "bw/max"),
@@ -294,15 +289,10 @@ impl Measured {
                 1 => row.clone(),
                 _ => format!("{row} {job}"),
             };
-            let mut cell = Cell {
-                name: name.clone(),
-                ..Cell::default()
-            };
-            if let Value::Object(parameters) =
-                json!({"row": self.row, "job": job, "cache": cache, "depth": depth})
-            {
-                cell.parameters = parameters;
-            }
+            let mut cell = Cell::new(
+                &name,
+                json!({"row": self.row, "job": job, "cache": cache, "depth": depth}),
+            );
             for (contender, rounds) in &self.contenders {
                 let rounds = rounds.get(*job).map_or(&[][..], Vec::as_slice);
                 cell.add(contender.word(), *contender == Name::Nowait, rounds);
@@ -321,8 +311,8 @@ impl Measured {
     }
 }
 
-/// The bench, from its files to its tables.
-pub fn run(args: &Args) -> Result<ExitCode, Problem> {
+/// Measures the rows and prints their tables.
+pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     args.output.prepare()?;
     if let Fit::No(why) = fio::fits("posixaio") {
         return Err(Problem::Failed(why));
@@ -333,7 +323,6 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     } else {
         None
     };
-    let stop = Stop::on_signals()?;
     let files = Files::prepare(
         Wanted {
             path: args.file.as_deref(),
@@ -351,16 +340,19 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
         .into_iter()
         .map(|row| Measured {
             row,
-            contenders: names.iter().map(|name| (*name, Rounds::new())).collect(),
+            contenders: names.iter().map(|name| (*name, Jobs::new())).collect(),
         })
         .collect();
     play(args, &files, library.as_deref(), &mut measured, &stop)?;
     let settings = json!({
-        "about": format!("{} s a run, rounds: {}", args.seconds, args.rounds),
-        "files": files, "seconds": args.seconds, "rounds": args.rounds, "seed": args.seed,
+        "about": format!("{} s a run, rounds: {}", args.time.seconds, args.rounds.count()),
+        "files": files,
+        "seconds": args.time.seconds,
+        "rounds": args.rounds.count(),
+        "seed": args.rounds.seed,
         "library": library.as_ref().map(|path| path.to_string_lossy()),
-        "order": "contenders take turns within a round; each round begins with the next one",
-        "interval": "order statistics of the paired ratios (sign test); see coverage",
+        "order": ORDER,
+        "interval": INTERVAL,
         "cold": "POSIX_FADV_DONTNEED on the files before each run",
     });
     let mut run = Run::new("aio", machine, settings);
@@ -369,17 +361,17 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     args.output.finish(run)
 }
 
-/// The drop-in: where the user says, or beside this program.
+/// The path of the drop-in library.
 fn library(said: Option<&Path>) -> Result<PathBuf, Problem> {
     const NAME: &str = "libnowait_aio.so";
     let path = match said {
         Some(path) => path.to_path_buf(),
         None => std::env::current_exe()
-            .map_err(|e| Problem::of("where is this program?", e))?
+            .map_err(|e| Problem::of("cannot find this program", e))?
             .with_file_name(NAME),
     };
-    // The dynamic linker passes over a library that is not there, and takes a name without a slash
-    // for one to search for.
+    // The dynamic linker ignores a preloaded library that is missing, and searches for a name without a
+    // slash elsewhere.
     std::fs::canonicalize(&path).map_err(|e| {
         Problem::Failed(format!(
             "{}: {e}; build it (cargo build --release -p nowait-aio), or name it with --library",
@@ -397,9 +389,9 @@ fn play(
     stop: &Stop,
 ) -> Result<(), Problem> {
     let turns: usize = measured.iter().map(|row| row.contenders.len()).sum();
-    let mut progress = Progress::of_turns((turns * args.rounds as usize) as u64);
+    let mut progress = Progress::of_turns((turns * args.rounds.count() as usize) as u64);
     let mut done = 0;
-    for number in 0..args.rounds as usize {
+    for number in 0..args.rounds.count() as usize {
         for Measured { row, contenders } in measured.iter_mut() {
             let n = contenders.len();
             for i in (0..n).map(|i| (i + number) % n) {
@@ -414,11 +406,12 @@ fn play(
                 if stop.asked() {
                     return Ok(());
                 }
-                let seed = args.seed + number as u64;
+                let seed = args.rounds.seed_of(number) >> 1;
                 let said = fio::end(start(args, *row, *name, files, library, seed)?, stop)?;
                 if stop.asked() {
                     return Ok(());
                 }
+                files.check()?;
                 for (part, figures) in read(&said)? {
                     rounds.entry(part).or_default().push(figures);
                 }
@@ -428,7 +421,7 @@ fn play(
     Ok(())
 }
 
-/// Puts the page cache into its state.
+/// Puts the page cache into a state.
 fn prepare(state: State, files: &Files) -> Result<(), Problem> {
     let open: Vec<File> = files.open()?;
     if state != State::Warm {
@@ -465,7 +458,10 @@ fn start(
         .env("DEPTH", depth.to_string())
         .env("PAUSE", row.pause().to_string())
         .env("SEED", seed.to_string())
-        .env("MILLISECONDS", format!("{}", (args.seconds * 1e3).ceil()));
+        .env(
+            "MILLISECONDS",
+            format!("{}", (args.time.seconds * 1e3).ceil()),
+        );
     if let (Name::Nowait, Some(library)) = (name, library) {
         command.env("LD_PRELOAD", preloaded(library));
     }
@@ -478,7 +474,7 @@ fn start(
         .map_err(|e| Problem::of("cannot start fio", e))?;
     let mut input = child.stdin.take();
     if let Some(input) = &mut input {
-        // If fio has ended already, it has said why.
+        // If fio has ended already, its own message gives the reason.
         let _ = input.write_all(job.as_bytes());
     }
     Ok(child)
@@ -494,7 +490,7 @@ fn preloaded(library: &Path) -> OsString {
     all
 }
 
-/// Takes in fio's JSON, before which it may have printed remarks.
+/// Reads the figures of fio's JSON. fio may print messages before it.
 fn read(said: &str) -> Result<BTreeMap<String, Figures>, Problem> {
     let json: Option<Value> = said
         .find('{')
@@ -507,7 +503,7 @@ fn read(said: &str) -> Result<BTreeMap<String, Figures>, Problem> {
     });
     figures.filter(|all| !all.is_empty()).ok_or_else(|| {
         Problem::Failed(format!(
-            "cannot make sense of what fio says: {}",
+            "fio printed no figures: {}",
             said.chars().take(300).collect::<String>()
         ))
     })
@@ -518,7 +514,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_took_less_than_two_microseconds_is_one_bucket_as_in_the_seed() {
+    fn buckets_below_two_microseconds_are_added_to_one() {
         let job = json!({"latency_ns": {"250": 1.5, "1000": 2.5},
                          "latency_us": {"2": 10.0, "4": 5.0}});
         assert_eq!(usec(&job), json!({"2": 14.0, "4": 5.0}));

@@ -1,16 +1,16 @@
-//! `nowait-bench dir`: a directory listed and every entry asked about, as xgetdents and dirreadahead
-//! would have, beside getdents+stat and the programs that people use. The table of the readdirplus
-//! thread of 2014, and its pictures.
+//! `nowait-bench dir`: lists a directory and asks for the attributes of every entry, with the library's
+//! scan and readahead (the proposed calls xgetdents and dirreadahead), with getdents+stat, and with ls,
+//! find, bfs and du. Prints the table of the readdirplus thread of 2014, and draws its pictures.
 //!
 //! ```text
 //!  Args ─► ground: directories found or made, perhaps on a slow disk
 //!       ─► for each round, directory and contender:
-//!            program brought into memory ─► directory made cold ─► a process, from start to end
-//!       ─► report ─► ground gone
+//!            make the directory cold ─► run the program on an empty directory ─► run it on the directory
+//!       ─► report ─► remove the ground
 //! ```
-//! Each turn is a process of its own (`child`), also of our own ways (`inside`): all pay for their start.
+//! Each turn is a separate process (`harness/child.rs`), also those of the library (`inside`), so that the time of
+//! every contender includes its start.
 
-mod child;
 mod contender;
 mod count;
 mod ground;
@@ -21,14 +21,15 @@ mod window;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use serde_json::{Map, Value, json};
-use slowdisk::Filesystem;
+use serde_json::{Value, json};
 
+use crate::harness::child;
 use crate::harness::contender::once_each;
-use crate::harness::delay::Delay;
 use crate::harness::machine::Machine;
 use crate::harness::output::Output;
+use crate::harness::run::{INTERVAL, ORDER};
+use crate::harness::settings::RoundCount;
+use crate::harness::slow::Slow;
 use contender::{Contender, Name};
 use count::Count;
 use ground::Ground;
@@ -38,21 +39,22 @@ use nowait_cli::stop::Stop;
 use report::{Directory, Seeks, Turn};
 use window::Window;
 
-/// Listing a directory and asking about every entry: scan, readahead, ls, find, bfs, du
+/// Listing a directory with the attributes of every entry: scan, readahead, ls, find, bfs, du
 ///
-/// Directories of empty files are made in the current directory and removed at the end; or on a slow
-/// disk (--slow-disk), which is a file in memory with a delay, and gone at the end; or --dir names one
-/// that is there, which is only read.
+/// Makes directories of empty files in the current directory and removes them at the end. With
+/// --slow-disk they are on a disk with a delay, which is a file in memory. With --dir an existing
+/// directory is listed, and not changed.
 ///
-/// Cold means: of a slow disk the filesystem is mounted anew before each turn; of any other the kernel
-/// drops all its clean caches (needs root; everything else on the machine gets slower for a while).
+/// The directory is cold at the start of each turn: the filesystem of a slow disk is mounted again;
+/// otherwise the kernel drops all clean caches, which needs root and slows down every program on the
+/// machine for a while.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// List this directory instead of making any
+    /// List this directory instead of making directories
     #[arg(long, value_name = "PATH", conflicts_with_all = ["files", "slow_disk"])]
     dir: Option<PathBuf>,
 
-    /// How many files in each of the directories that are made; 500k takes its time
+    /// Make a directory for each of these numbers of files. Making 500k files takes minutes
     #[arg(long, value_name = "N,…", value_delimiter = ',',
           default_values = ["10k", "50k", "100k"])]
     files: Vec<Count>,
@@ -60,15 +62,15 @@ pub struct Args {
     #[command(flatten)]
     slow: Option<Slow>,
 
-    /// Leave the directories cached: each turn is preceded by the same, not measured
+    /// Measure cached directories: each turn is run twice, and the second run is measured
     #[arg(long)]
     warm: bool,
 
-    /// Ask for extended attributes too, as ls -l does; files that are made have one
+    /// Also list extended attributes, as ls -l does. A file that is made has one of them
     #[arg(long)]
     xattr: bool,
 
-    /// Windows of xgetdents: `default`, or v and pages of 4K, d and entries, as in 2014
+    /// The windows of xgetdents: `default`, or vNdM for N pages of buffer and M entries, as in 2014
     #[arg(long, value_name = "WINDOW,…", value_delimiter = ',',
           default_values = ["default", "v256d1000", "v16384d10000"])]
     windows: Vec<Window>,
@@ -77,66 +79,34 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
     contenders: Vec<Name>,
 
-    /// How many rounds; ratios need 3, a range that covers 95 % needs 6
-    #[arg(long, value_name = "N", default_value_t = 3,
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
+    #[command(flatten)]
+    rounds: RoundCount,
 
     #[command(flatten)]
     output: Output,
 }
 
-/// The properties of the slow disk.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Slow {
-    /// Make the directories on a disk of which each request takes so long: 100us, 1ms, 5ms
-    /// (needs root)
-    #[arg(
-        long = "slow-disk",
-        id = "slow_disk",
-        value_name = "TIME",
-        required = false
-    )]
-    latency: Delay,
-
-    /// How many requests the slow disk serves at once
-    #[arg(long, value_name = "N", default_value_t = 64, requires = "slow_disk",
-          value_parser = clap::value_parser!(u16).range(1..=1024))]
-    queue: u16,
-
-    /// The additional time of a request of the slow disk that moves its head
-    #[arg(long, value_name = "TIME", default_value = "0", requires = "slow_disk")]
-    seek: Delay,
-
-    /// The slow disk's filesystem
-    #[arg(long = "fs", value_name = "FS", default_value = "ext4", requires = "slow_disk",
-          value_parser = PossibleValuesParser::new(["ext4", "xfs", "btrfs"])
-              .try_map(|name| name.parse::<Filesystem>()))]
-    filesystem: Filesystem,
-}
-
 /// The text after the help.
 pub const AFTER: &str = "\
-Contenders take turns within each round; a turn is a process from its start to its end, our own ways
-included, and its output goes to /dev/null. Ratios say how many times as fast a contender is as the
-fastest program of ls, find, bfs and du. CPU is processor time of the process, without the time of
-disk and kernel threads. Ctrl-C prints what was measured and
-takes everything down; a second one ends at once, and then a directory that was made here stays.
+Contenders take turns within each round. A turn is a process from its start to its end, also for the
+library's contenders. Its output goes to /dev/null. Ratios say how many times as fast a contender is as the
+fastest program of ls, find, bfs and du. CPU is processor time of the process, without kernel threads.
+Ctrl-C prints what was measured and removes what was made; a second one ends the program at once, and
+a directory that was made here stays.
 
-JSON (--json): as of every area (nowait-bench --help). A cell has the parameters \"files\" and \"best\", the
-fastest program. A round has seconds, files_per_s and cpu_s; of a slow disk reads, bytes_read and
-deepest (most at once); of our own ways entries, failed, peak_kib and workers.
+JSON (--json): the shape of all areas (nowait-bench --help). A cell has the parameters \"files\" and \"best\", the
+fastest program. A round has seconds, files_per_s and cpu_s; on a slow disk also reads, bytes_read and
+deepest (the most requests at once); the library's contenders have entries, failed, peak_kib and workers.
 
---svg draws time against the number of files (of two and more --files), and of a slow disk where the
-requests of the first round went: offset against time, of the largest directory.
+--svg draws the time against the number of files (with two or more --files). On a slow disk it also draws
+the offsets of the requests against time, for the largest directory in the first round.
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
-/// The bench, from its directories to its report.
-pub fn run(args: &Args) -> Result<ExitCode, Problem> {
+/// Measures the directories and prints the results.
+pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     args.check()?;
     args.output.prepare()?;
-    let stop = Stop::on_signals()?;
     let ground = Ground::prepare(args, &stop)?;
     let machine = Machine::look(&ground.directories[0].path)?;
     let (contenders, notes) = contender::choose(
@@ -175,7 +145,7 @@ impl Args {
         Ok(())
     }
 
-    /// How many files in each directory, from few to many.
+    /// The numbers of files, in rising order.
     fn counts(&self) -> Vec<Count> {
         let mut counts = once_each(&self.files);
         counts.sort_unstable();
@@ -183,7 +153,7 @@ impl Args {
     }
 }
 
-/// A bench under way.
+/// A running measurement.
 struct Bench<'a> {
     args: &'a Args,
     ground: Ground,
@@ -197,7 +167,7 @@ impl Bench<'_> {
     /// All rounds; each begins with the next contender.
     fn play(&mut self) -> Result<(), Problem> {
         let (n, sizes) = (self.contenders.len(), self.tables.len());
-        let rounds = self.args.rounds as usize;
+        let rounds = self.args.rounds.count as usize;
         let mut progress = Progress::of_turns((n * sizes * rounds) as u64);
         let mut done = 0;
         if !self.settle()? {
@@ -218,8 +188,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Lists each directory once, unmeasured: the first time the kernel has to find memory for so many
-    /// inodes, which is dear where the memory is a virtual machine's.
+    /// Lists each directory once, without measuring it: the first listing makes the kernel allocate
+    /// memory for the inodes, which is slow in a virtual machine. Returns false after Ctrl-C.
     fn settle(&self) -> Result<bool, Problem> {
         for directory in &self.ground.directories {
             let command = self.contenders[0].command(&directory.path, self.args.xattr)?;
@@ -230,7 +200,7 @@ impl Bench<'_> {
         Ok(true)
     }
 
-    /// One turn; says no if somebody has asked to stop.
+    /// Runs one turn. Returns false after Ctrl-C.
     fn turn(&mut self, size: usize, i: usize) -> Result<bool, Problem> {
         let contender = &self.contenders[i];
         let directory = &self.ground.directories[size];
@@ -260,51 +230,35 @@ impl Bench<'_> {
         Ok(true)
     }
 
-    fn settings(&self) -> Map<String, Value> {
+    fn settings(&self) -> Value {
         let args = self.args;
         let names: Vec<&str> = self.contenders.iter().map(|c| c.name.as_str()).collect();
-        let disk = args.slow.as_ref().map(|slow| {
-            let seek = match slow.seek.time() {
-                time if time.is_zero() => String::new(),
-                _ => format!(", {} more for a seek", slow.seek),
-            };
-            let (latency, queue) = (slow.latency, slow.queue);
-            format!("a slow disk: {latency} a request{seek}, {queue} at once")
-        });
+        let disk = args.slow.as_ref().map(Slow::to_string);
         let about = [
             disk.clone(),
-            Some(format!("rounds: {}", args.rounds)),
+            Some(format!("rounds: {}", args.rounds.count)),
             args.xattr.then(|| "with extended attributes".into()),
         ];
         let about: Vec<String> = about.into_iter().flatten().collect();
-        let settings = json!({
+        json!({
             "about": about.join("; "),
             "disk": disk,
             "dir": args.dir.as_ref().map(|path| path.display().to_string()),
             "files": self.tables.iter().map(|table| table.files).collect::<Vec<_>>(),
-            "slow_disk": args.slow.as_ref().map(|slow| json!({
-                "latency_us": slow.latency,
-                "seek_us": slow.seek,
-                "queue": slow.queue,
-                "filesystem": slow.filesystem.name(),
-            })),
+            "slow_disk": args.slow,
             "cache": match args.warm {
-                true => "warm: each turn is preceded by the same, not measured",
+                true => "warm: each turn is run twice, and the second run is measured",
                 false => self.ground.how(),
             },
             "xattr": args.xattr,
             "windows": once_each(&args.windows).iter().map(Window::to_string).collect::<Vec<_>>(),
             "contenders": names,
-            "rounds": args.rounds,
-            "order": "contenders take turns within a round; each round begins with the next one",
-            "interval": "order statistics of the paired ratios (sign test); see coverage",
+            "rounds": args.rounds.count,
+            "order": ORDER,
+            "interval": INTERVAL,
             "legend": "Medians over rounds; ms: from the start of the process to its end; CPU: processor time \
                        of the process; reads: requests of the slow disk; MiB: the most memory of the process; \
                        ratios: times as fast as the fastest program.",
-        });
-        match settings {
-            Value::Object(settings) => settings,
-            _ => Map::new(),
-        }
+        })
     }
 }

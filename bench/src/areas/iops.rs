@@ -1,12 +1,12 @@
-//! `nowait-bench iops`: operations per second past the page cache, one thread, on a device that costs as
-//! little as may be. The three tables of the io_uring patches of January 2019.
+//! `nowait-bench iops`: operations per second past the page cache, by one thread on a device of little
+//! cost. Prints the three tables of the io_uring patches of January 2019.
 //!
 //! ```text
-//!  Args ─► ground: a file, the user's devices, or devices in memory that are made and taken down
-//!       ─► cells: table × depth, each with all who can take part
+//!  Args ─► ground: a file, the user's devices, or devices in memory that are made and removed
+//!       ─► cells: table × depth, each with all available contenders
 //!       ─► for each round, cell and contender: a turn ─► report
 //! ```
-//! Every contender gets the same places, depth and batches (`load`).
+//! Every contender has the same places, depth and batches (`load`).
 
 mod aio;
 mod contender;
@@ -24,14 +24,18 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use crate::harness::contender::{Fit, once_each};
+use crate::harness::cores;
+use crate::harness::files::open_direct;
 use crate::harness::machine::Machine;
-use crate::harness::offsets::{Order, mix};
+use crate::harness::memory_devices::Memory;
+use crate::harness::offsets::Order;
 use crate::harness::output::Output;
 use crate::harness::round::Round;
-use crate::harness::settings::{Advice, Amount, positive};
+use crate::harness::run::{INTERVAL, ORDER};
+use crate::harness::settings::{Advice, Amount, Rounds, TurnTime};
 use crate::harness::turn::Turn;
 use contender::{Contender, Name};
-use ground::{Ground, Memory};
+use ground::Ground;
 use load::Load;
 use nowait_cli::problem::Problem;
 use nowait_cli::progress::Progress;
@@ -41,11 +45,13 @@ use table::Table;
 
 /// Operations per second past the page cache: the tables that io_uring was proposed with
 ///
-/// Root has devices made in memory, which are gone at the end, so that what is measured is the
-/// interface. Without root files are read, made in the current directory and removed at the end.
+/// With root, devices in memory are made and removed at the end, so that the figures are those of the
+/// interface and not of a disk. Without root, files in the current directory are made, read and
+/// removed at the end.
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("seconds", |a| a.default_value("0.5")))]
 pub struct Args {
-    /// Read this file; if it is not there it is made and kept. With --count above 1 these are PATH-0,
+    /// Read this file; a missing one is made and kept. With --count above 1 the files are PATH-0,
     /// PATH-1, …
     #[arg(long, value_name = "PATH", conflicts_with_all = ["device", "memory"])]
     file: Option<PathBuf>,
@@ -59,25 +65,26 @@ pub struct Args {
     #[arg(long, value_enum)]
     memory: Option<Memory>,
 
-    /// How many devices or files to make, for the table of one core: the others use the first
+    /// How many devices or files to make. The table per-core uses all, the other tables use the first
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u32).range(1..=64))]
     count: u32,
 
-    /// How large they are, all together
+    /// The size of all devices or files together
     #[arg(long, default_value = "256M")]
     size: Size,
 
-    /// Write instead of reading. Overwrites random blocks of each --device, which must not be in use
+    /// Write instead of reading. This overwrites random blocks of each --device, which must not be in
+    /// use
     #[arg(long)]
     write: bool,
 
-    /// Which tables
+    /// The tables to measure
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',',
           default_values = ["latency", "peak", "per-core"])]
     tables: Vec<Table>,
 
-    /// Only these depths of the tables
+    /// Measure only these depths of the tables
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     depths: Vec<usize>,
 
@@ -85,18 +92,11 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
     contenders: Vec<Name>,
 
-    /// How long each runs in each round
-    #[arg(long, value_name = "S", default_value = "0.5", value_parser = positive)]
-    seconds: f64,
+    #[command(flatten)]
+    time: TurnTime,
 
-    /// How many rounds; ratios need 3, a range that covers 95 % needs 6
-    #[arg(long, value_name = "N", default_value_t = 3,
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
-
-    /// The seed of the random places
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    rounds: Rounds,
 
     #[command(flatten)]
     output: Output,
@@ -104,45 +104,44 @@ pub struct Args {
 
 /// The text after the help.
 pub const AFTER: &str = "\
-Contenders take turns within each round, at the same places (fio draws its own), with the same depth
-and batches: one at a time in the table of latencies, a quarter of the depth in the others. Files are
-open with O_DIRECT. The thread that submits stays on one core, and so does what it starts (but for the
-thread of SQPOLL, which is why the table of one core has none); CPU is what the process used on all of
-them, without the kernel's own threads, such as those of a loop device. fio's latencies are its own; in
-the table of one core it takes none.
+Contenders take turns within each round, at the same places, with the same depth and batches; fio draws
+its own places. A batch is one operation in the table latency, and a quarter of the depth in the others.
+Files are opened with O_DIRECT. The submitting thread and the threads that it starts stay on one core.
+The kernel's thread of SQPOLL runs on a second core, so contenders with SQPOLL are not in the table
+per-core. CPU is processor time of the process, without kernel threads such as those of a loop device.
+fio measures its own latencies; in the table per-core it measures none.
 
-A loop device's own threads are the limit before the interface is. Where the kernel has null_blk, that
-costs less, and can be polled:
+The kernel threads of a loop device limit the rate before the interface does. Devices of the module null_blk
+cost less, and can be polled:
   modprobe null_blk poll_queues=1 nr_devices=4
   nowait-bench iops --device /dev/nullb0,/dev/nullb1,/dev/nullb2,/dev/nullb3
 
-Ctrl-C prints what was measured and takes everything down; a second one ends at once, and what was
-made is taken down then too.
+Ctrl-C prints what was measured and removes what was made; a second one ends the program at once, and
+removes it too.
 
-JSON (--json): as of every area (nowait-bench --help). A cell has the parameters \"table\" (\"latency\" |
+JSON (--json): the shape of all areas (nowait-bench --help). A cell has the parameters \"table\" (\"latency\" |
 \"peak\" | \"per-core\"), \"block\", \"devices\" and \"depth\".
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
-/// One operation in so many is timed.
+/// One operation in this many is timed.
 const TIMED: u64 = 16;
 
-/// Contenders beside each other.
+/// Contenders that do the same work.
 struct Cell {
     table: Table,
     block: u64,
     depth: usize,
-    /// Places in the bench's list.
+    /// Indexes into the contenders of the bench.
     contenders: Vec<usize>,
     /// `[contender][round]`
     rounds: Vec<Vec<Round>>,
 }
 
-/// The bench, from its devices to its tables.
-pub fn run(args: &Args) -> Result<ExitCode, Problem> {
+/// Measures the tables and prints them.
+pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let tables = once_each(&args.tables);
     args.output.prepare()?;
-    let stop = Stop::on_signals()?;
     let smallest = tables
         .iter()
         .map(|table| table.block())
@@ -156,7 +155,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
         cells: Vec::new(),
         absent: Vec::new(),
         notes: ground.notes.clone(),
-        core: load::last_core()?,
+        core: cores::last()?,
         stop,
         ground,
     };
@@ -168,7 +167,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     args.output.finish(results)
 }
 
-/// A bench under way.
+/// A running measurement.
 struct Bench<'a> {
     args: &'a Args,
     contenders: Vec<Contender>,
@@ -181,7 +180,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Finds who can take part in a table, and makes its cells.
+    /// Finds the contenders that are available for a table, and makes its cells.
     fn take_in(&mut self, table: Table) -> Result<(), Problem> {
         let block = self.block(table)?;
         let files = self.ground.files_for(block, table.per_core());
@@ -222,17 +221,17 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The bytes of one operation: as the table wants it, if the device has blocks that small.
+    /// The bytes of one operation: those of the table, or a larger block if the device requires it.
     fn block(&mut self, table: Table) -> Result<u64, Problem> {
         let wanted = table.block();
         let files = self.ground.files_for(wanted, table.per_core());
-        let handle = nowait::Handle::new(load::open(&files.paths[0], false)?)?;
+        let handle = nowait::Handle::new(open_direct(&files.paths[0], false)?)?;
         let least = handle
             .alignment()
             .map_or(wanted, |needed| u64::from(needed.read_offset));
         if least > wanted {
             self.notes.push(format!(
-                "{}: blocks of {}, for these take none of {}",
+                "{}: blocks of {}, because the device takes none of {}",
                 table.word(),
                 Size(least),
                 Size(wanted)
@@ -243,7 +242,7 @@ impl Bench<'_> {
 
     /// All rounds; each begins with the next contender.
     fn play(&mut self) -> Result<(), Problem> {
-        let rounds = self.args.rounds as usize;
+        let rounds = self.args.rounds.count() as usize;
         let turns: usize = self.cells.iter().map(|cell| cell.contenders.len()).sum();
         let mut progress = Progress::of_turns((turns * rounds) as u64);
         let mut done = 0;
@@ -265,8 +264,10 @@ impl Bench<'_> {
                     );
                     progress.at(done, at);
                     done += 1;
-                    let figures = self.turn(cell, i, round)?;
-                    // A turn cut short says little beside whole ones.
+                    let figures = self.turn(cell, i, round);
+                    self.ground.all.check()?;
+                    let figures = figures?;
+                    // The figures of a turn that was cut short cannot be compared with others.
                     if self.stop.asked() {
                         return Ok(());
                     }
@@ -287,11 +288,11 @@ impl Bench<'_> {
                 block: cell.block,
                 depth,
                 threads: 1,
-                amount: Amount::Seconds(self.args.seconds),
+                amount: Amount::Seconds(self.args.time.seconds),
                 advice: Advice::Normal,
                 order: Order::Any,
                 timed: TIMED,
-                seed: mix(self.args.seed.wrapping_add(round as u64)),
+                seed: self.args.rounds.seed_of(round),
                 stop: &self.stop,
             },
             batch: cell.table.batch(depth),
@@ -305,18 +306,18 @@ impl Bench<'_> {
         let args = self.args;
         let names: Vec<&str> = self.contenders.iter().map(|c| c.name.word()).collect();
         json!({
-            "about": format!("{} s a turn, rounds: {}", args.seconds, args.rounds),
+            "about": format!("{} s a turn, rounds: {}", args.time.seconds, args.rounds.count()),
             "on": self.ground.what,
             "files": self.ground.all,
             "write": args.write,
-            "seconds": args.seconds,
-            "rounds": args.rounds,
+            "seconds": args.time.seconds,
+            "rounds": args.rounds.count(),
             "contenders": names,
-            "seed": args.seed,
+            "seed": args.rounds.seed,
             "timed": format!("1 operation in {TIMED}"),
-            "order": "contenders take turns within a round; each round begins with the next one",
+            "order": ORDER,
             "legend": "Medians over rounds; CPU: processor time of one operation; ratios are of operations per second.",
-            "interval": "order statistics of the paired ratios (sign test); see coverage",
+            "interval": INTERVAL,
         })
     }
 }

@@ -1,5 +1,5 @@
-//! `nowait-bench mix`: three classes of reads at once through one event loop; the workload with
-//! which preadv2's RWF_NONBLOCK was proposed. Does a cached request wait behind uncached ones?
+//! `nowait-bench mix`: three classes of reads at once in one event loop. This is the workload with which
+//! preadv2's RWF_NONBLOCK was proposed. It shows if a cached request waits behind uncached ones.
 
 use std::process::ExitCode;
 
@@ -26,40 +26,41 @@ use crate::harness::turn::histogram;
 use crate::harness::view::View;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
+use nowait_cli::stop::Stop;
 
-/// A database's reads at once: mostly cached, mostly not, sequential; pools, a ring, nowait
+/// The reads of a database: mostly cached, mostly uncached and sequential ones at once
 ///
-/// One thread, as a server's event loop, keeps --depth requests in flight. Each is drawn by
-/// --weights from three files: f1, random by popularity (zipf), mostly cached; f2, random and
-/// uniform, mostly not cached; f3, sequential. Of --size f1 has 1/12, f2 8/12 and f3 3/12; with
-/// --file PATH they are PATH-0, PATH-1 and PATH-2. --advice is for f1 and f2; f3 is left to the
-/// kernel's readahead. No block of f2 and f3 is read twice in a turn.
+/// One thread, the event loop of a server, keeps --depth requests in flight. --weights says how often
+/// each of three files is read: f1 at random by popularity (zipf), mostly cached; f2 at random and
+/// uniformly, mostly not cached; f3 sequentially. Of --size f1 has 1/12, f2 8/12 and f3 3/12. With
+/// --file PATH the files are PATH-0, PATH-1 and PATH-2. --advice is for f1 and f2; f3 has the kernel's
+/// readahead. No block of f2 and f3 is read twice in a turn.
 ///
-/// The loop is closed: what one class gets follows from what all get, so rates of classes differ
-/// by their weights, and latencies tell who waits for whom.
+/// A new request begins when another one ends. So the rates of the classes follow from their weights,
+/// and only latencies show if one class waits for another.
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("size", |a| a.default_value("6G")))]
 pub struct Args {
     #[command(flatten)]
     pub common: Common,
 
-    /// How much one read asks for
+    /// The size of one read
     #[arg(long, value_name = "SIZE", default_value = "16K")]
     pub block: Size,
 
-    /// How often f1, f2 and f3 are drawn, beside each other
+    /// The weights with which f1, f2 and f3 are drawn
     #[arg(long, value_name = "F1,F2,F3", value_delimiter = ',', num_args = 1,
           default_values = ["73", "18", "9"])]
     pub weights: Vec<u32>,
 
-    /// How unequal f1's blocks are: the one of popularity rank r is drawn in proportion to
-    /// r^-THETA (0: all alike; databases see 0.9 to 1.2)
+    /// The exponent of f1's popularity: the block of rank r is drawn in proportion to r^-THETA. 0 draws
+    /// all blocks equally often; databases have 0.9 to 1.2
     #[arg(long, value_name = "THETA", default_value = "1.1", value_parser = exponent)]
     pub theta: f64,
 
-    /// Per cent of f1's reads whose blocks are cached when a turn begins: the most popular ones. With
-    /// less than 99 one read in 100 has to go to the device, and f1's p99 says how long that takes
-    /// and nothing of who waits for whom
+    /// Per cent of f1's reads whose blocks are cached when a turn begins: those of the most popular
+    /// blocks. Below 99 the p99 of f1 is the latency of the device, and does not show if cached
+    /// requests wait
     #[arg(long, value_name = "%", default_value = "99.5", value_parser = per_cent)]
     pub f1_hits: f64,
 
@@ -67,8 +68,8 @@ pub struct Args {
     #[arg(long, value_name = "%", default_value = "2", value_parser = per_cent)]
     pub f2_hits: f64,
 
-    /// Threads of `pool` and `pool+nowait`. Programs have 4 (libuv) to 100 (Samba); 16 at a depth
-    /// of 32 are enough for an ordinary disk, and let some requests wait, as pools do
+    /// Threads of `pool` and `pool+nowait`. Programs have 4 (libuv) to 100 (Samba). With 16 threads and
+    /// a depth of 32 an ordinary disk is busy, and some requests wait for a thread
     #[arg(long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub pool_threads: u32,
@@ -80,12 +81,12 @@ pub struct Args {
 
 /// The text after the help.
 pub const AFTER: &str = "\
-`hits` is the share of reads that the page cache served by the contender's own account: provenance
-for the ring and nowait (eager and strict), the tries of pool+nowait. `book` is the share whose
-blocks were warmed or had been read before; of f3 nobody keeps book, the kernel reads ahead.
-`hit p99` is of the reads that are in the book: what a cached request waits.
+`hits` is the share of reads that the page cache served, as the contender reports it: by provenance for the
+ring and nowait (eager and strict), by the tries of pool+nowait. `book` is the share of reads whose blocks
+were cached when the turn began or read earlier in it; f3 has none, because of the kernel's readahead.
+`hit p99` is the 99th percentile of these reads: the time that a cached request takes.
 
-JSON (--json): as of every area (nowait-bench --help); each round has \"classes\": {\"f1\" | \"f2\" | \"f3\":
+JSON (--json): the shape of all areas (nowait-bench --help); each round has \"classes\": {\"f1\" | \"f2\" | \"f3\":
 {\"ops\", \"ops_per_s\", \"mb_per_s\", \"hits\", \"booked\" (shares, 0 to 1, or null), \"under_20us\",
 \"lat_us\", \"booked_lat_us\", \"buckets\": {\"usec\": {\"2\" … \"1000\"}, \"msec\": {\"2\" … \">=2000\"}}}};
 ratios have figures such as \"classes/f1/lat_us/p99\".
@@ -110,9 +111,9 @@ fn exponent(text: &str) -> Result<f64, String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Name {
-    /// A plain pool of threads: every read is queued
+    /// A pool of threads: every read is queued
     Pool,
-    /// The same pool, and preadv2(RWF_NOWAIT) in the event loop before a read is queued
+    /// A pool of threads: the event loop tries preadv2(RWF_NOWAIT) before a read is queued
     #[value(name = "pool+nowait")]
     #[serde(rename = "pool+nowait")]
     PoolNowait,
@@ -122,7 +123,7 @@ pub enum Name {
     EagerUring,
     /// nowait's futures, eager, on worker threads
     EagerThreads,
-    /// nowait's futures, strict (the event loop never touches the device), on a ring
+    /// nowait's futures, strict (the event loop never waits for the device), on a ring
     StrictUring,
     /// nowait's futures, strict, on worker threads
     StrictThreads,
@@ -181,7 +182,7 @@ impl Args {
         check_blocks(&[self.block], self.common.depth)?;
         let mix = self.mix()?;
         let mut notes = vec![format!(
-            "pool and pool+nowait have {} threads (--pool-threads); nowait starts as many as it \
+            "pool and pool+nowait have {} threads (--pool-threads); nowait starts as many workers as it \
              needs, up to its default of 64",
             self.pool_threads
         )];
@@ -226,14 +227,13 @@ impl Args {
     fn mix(&self) -> Result<Mix, Problem> {
         let Ok(weights) = <[u32; 3]>::try_from(&self.weights[..]) else {
             return Err(Problem::Usage(format!(
-                "--weights has {} numbers: give three, of f1, f2 and f3, such as 73,18,9",
+                "--weights has {} numbers: give three, for f1, f2 and f3, such as 73,18,9",
                 self.weights.len()
             )));
         };
         if weights == [0; 3] {
             return Err(Problem::Usage(
-                "--weights are all 0, so nothing would be read: give at least one class more than 0"
-                    .into(),
+                "--weights are all 0: give at least one class more than 0".into(),
             ));
         }
         Ok(Mix {
@@ -246,8 +246,8 @@ impl Args {
 }
 
 /// Measures the mix and prints the results.
-pub fn run(args: &Args) -> Result<ExitCode, Problem> {
-    let mut run = measure(args.plan()?)?.into_run();
+pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
+    let mut run = measure(args.plan()?, stop)?.into_run();
     for class in CLASSES {
         let prefix = format!("classes/{class}/");
         let cells = run.cells.iter();
@@ -257,7 +257,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     args.common.output.finish(run)
 }
 
-/// One chart of each class: which share of its reads took no longer than so many microseconds.
+/// A chart for each class: the share of its reads that took no longer than a latency.
 fn charts(cell: &Cell, rounds: &[Vec<Round>], machine: &Machine) -> Vec<Chart> {
     let chart = |class: &'static str, what: &str| {
         let lines = cell
@@ -301,7 +301,7 @@ fn charts(cell: &Cell, rounds: &[Vec<Round>], machine: &Machine) -> Vec<Chart> {
         .collect()
 }
 
-/// Points of a curve in each tenfold of time.
+/// Points of a curve for each factor of ten in latency.
 const POINTS: i32 = 40;
 
 /// The latencies of all rounds: microseconds, and per cent of the reads that took no longer.
@@ -314,7 +314,7 @@ fn distribution<'a>(rounds: impl Iterator<Item = &'a Class>) -> Vec<(f64, f64)> 
     if all.is_empty() {
         return Vec::new();
     }
-    // From half a microsecond to as long as a read may take.
+    // The points begin at half a microsecond.
     (0..)
         .map(|i| 500.0 * 10f64.powf(f64::from(i) / f64::from(POINTS)))
         .map(|ns| (ns / 1e3, all.percentile_below(ns as u64)))

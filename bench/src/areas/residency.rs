@@ -1,16 +1,16 @@
-//! `nowait-bench race`: how often residency says yes and the NOWAIT read that follows comes short.
-//! The question of the fincore() thread of 2015 ("determine under what conditions (if any) the
-//! page-stealing race occurs").
+//! `nowait-bench race`: how often a page that fincore reported as cached is gone when it is read.
+//! The fincore() thread of 2015 asked for this measurement ("determine under what conditions (if any)
+//! the page-stealing race occurs").
 //!
 //! ```text
 //!  Args ─► turns ─► for each round and pressure:
-//!                     file made cold ─► child ─► cgroup around it ─► it brings the file in
-//!                       ─► limit: what it has less what the pressure wants ─► turn after turn
-//!                       ─► child gone ─► cgroup gone
+//!                     evict the file ─► start a child ─► put it into a cgroup ─► it reads the file
+//!                       ─► limit the cgroup: its usage less what the pressure lacks ─► all turns
+//!                       ─► end the child ─► remove the cgroup
 //!               ─► report
 //! ```
-//! `child` is the process under pressure as its parent sees it, `inside` what it does: `trial` asks
-//! and reads, `ways` measures costs, `pressure` takes memory meanwhile.
+//! `child` starts the process under pressure and talks to it. `inside` is that process: `trial` asks
+//! and reads, `ways` measures costs, `pressure` takes memory at the same time.
 
 mod cell;
 mod cgroup;
@@ -34,10 +34,9 @@ use crate::harness::contender::once_each;
 use crate::harness::delay::Delay;
 use crate::harness::files::{Files, Wanted};
 use crate::harness::machine::Machine;
-use crate::harness::offsets::mix;
 use crate::harness::output::Output;
 use crate::harness::run::Run;
-use crate::harness::settings::positive;
+use crate::harness::settings::{Rounds, TurnTime};
 use cell::{Cell, Pattern, Place, Turn, Way};
 use cgroup::Cgroup;
 use child::{Child, Orders, Reply, Word};
@@ -49,67 +48,63 @@ use nowait_cli::stop::Stop;
 use pressure::Pressure;
 use report::{Pressed, Report};
 
-/// Ask, then read: how often is the page gone in between?
+/// How often a page that was reported as cached is gone when it is read
 ///
-/// Asks fincore's question (is it cached?) about pages of a file while memory is short, waits, and
-/// reads with RWF_NOWAIT what was said to be there. Linear and seeky, 1 byte and 4 KiB, with and
-/// without a touch of the page in between (one byte of it is read: what user space has for "mark it
-/// as used").
+/// Asks if pages of a file are cached, as fincore does, while memory is short. Waits for a delay and
+/// reads the pages that are cached with RWF_NOWAIT. The reads are linear and random, of 1 byte and
+/// of 4 KiB, with and without a touch: a read of one byte of the page before the delay, which marks
+/// the page as used.
 ///
-/// Memory is made short for one process of this program alone, by a memory cgroup that is removed
-/// again. Where none can be had, a thread takes memory until the kernel reclaims some, and every
-/// program on the machine feels that.
+/// A memory cgroup makes memory short for one process of this program. It is removed at the end. If
+/// no cgroup can be made, a thread takes memory until the kernel reclaims some. This slows down
+/// every program on the machine.
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("seconds", |a| a.default_value("0.1")
+                  .help("How long each kind of question is asked in each round")),
+          mut_arg("rounds", |a| a.default_value("5").help("How many rounds")))]
 pub struct Args {
-    /// Ask about this file. If it is there it is only read; if not, it is made and kept. Without
+    /// Read this file. An existing file is not changed; a missing one is made and kept. Without
     /// this option a file is made in the current directory and removed at the end
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
 
-    /// How large a file to make; of a larger one only so much is asked about
+    /// The size of a file that is made, and the most that is read of an existing one
     #[arg(long, default_value = "64M")]
     size: Size,
 
-    /// How long after the answer the read comes
+    /// The delays between the answer and the read
     #[arg(long, value_name = "TIME,…", value_delimiter = ',',
           default_values = ["0", "10us", "100us", "1ms", "10ms"])]
     delays: Vec<Delay>,
 
-    /// The pressure on the file's pages meanwhile
+    /// The pressures on the pages of the file
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',',
           default_values = ["none", "light", "heavy", "evict"])]
     pressures: Vec<Pressure>,
 
-    /// Where no memory cgroup can be had: the most memory that the pressure thread may take; if not
-    /// said, all that is available but an eighth
+    /// The most memory that the pressure thread takes if no memory cgroup can be made [default: 7/8
+    /// of the available memory]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
 
-    /// How long each kind of question is asked in each round
-    #[arg(long, value_name = "S", default_value = "0.1", value_parser = positive)]
-    seconds: f64,
+    #[command(flatten)]
+    time: TurnTime,
 
-    /// How many rounds
-    #[arg(long, value_name = "N", default_value_t = 5,
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
-
-    /// The seed of the random places
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    rounds: Rounds,
 
     #[command(flatten)]
     output: Output,
 }
 
-/// The help of what it prints.
+/// The text after the help.
 pub const AFTER: &str = "\
-A race is a yes after which the touch or the read came short. `early` are those whose page was on
-its way in when the answer was yes, and not there yet: cachestat(2) counts such pages; the rest had
-gone. Shares are of the yeses, with 95 % ranges (Wilson, rounds as clusters; after no race at all
-the range ends at 3/n). Ctrl-C prints what was measured and removes the cgroup.
+A race is a touch or read that finds less than the answer promised. Races are `early` if the kernel was
+still reading the page when it was reported as cached: cachestat(2) counts such pages. In all other races
+the page was gone. Shares are of the answers that were yes, with 95 % ranges (Wilson, rounds as clusters;
+the range ends at 3/n if there was no race). Ctrl-C prints what was measured and removes the cgroup.
 
-JSON (--json): as of every area (nowait-bench --help), without cells. \"findings\" has \"answer\",
+JSON (--json): the shape of all areas (nowait-bench --help), without cells. \"findings\" has \"answer\",
 \"pressures\": [{\"pressure\", \"limit\"}], \"cells\": [{\"pressure\", \"pattern\", \"block\", \"touch\",
 \"delay_us\", \"asked\", \"yes\", \"races\", \"at_touch\", \"early\", \"share\", \"low95\", \"high95\",
 \"gone\": {\"share\", \"low95\", \"high95\"}, \"waited_us\", \"cost_ns\": {\"ask_yes\", \"ask_no\",
@@ -120,17 +115,17 @@ same, all kinds together], \"ways\": [{\"pressure\", \"pattern\", \"block\", \"w
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
-/// The least that a file has to have if memory is to be short by a part of it: a process has some
-/// other memory too, that can't be reclaimed.
+/// The least size of a file if the pressure is a shortage of memory: the process has other memory, which
+/// cannot be reclaimed.
 const LEAST: u64 = 16 << 20;
-/// Nor can be what is being read at the moment: so many times as much as the device reads ahead.
+/// The least size of a file, in readahead windows of the device: pages that are being read cannot be
+/// reclaimed either.
 const AHEAD: u64 = 8;
 
-/// The bench, from its file to its report.
-pub fn run(args: &Args) -> Result<ExitCode, Problem> {
+/// Measures the races and prints the results.
+pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let turns = args.turns()?;
     args.output.prepare()?;
-    let stop = Stop::on_signals()?;
     let files = Files::prepare(
         Wanted {
             path: args.file.as_deref(),
@@ -169,10 +164,10 @@ impl Args {
     /// The turns under each pressure, in each round.
     fn turns(&self) -> Result<Vec<Turn>, Problem> {
         let longest = self.delays.iter().copied().map(Delay::time).max();
-        if longest.is_some_and(|delay| delay.as_secs_f64() > self.seconds / 2.0) {
+        if longest.is_some_and(|delay| delay.as_secs_f64() > self.time.seconds / 2.0) {
             return Err(Problem::Usage(format!(
                 "--seconds {} is too short for the longest of --delays: at least twice that",
-                self.seconds
+                self.time.seconds
             )));
         }
         let places = [Pattern::Linear, Pattern::Seeky]
@@ -216,10 +211,10 @@ impl Args {
     }
 }
 
-/// A bench under way.
+/// A running measurement.
 struct Bench<'a> {
     args: &'a Args,
-    /// Bytes that are asked about.
+    /// The bytes of the file that are used.
     size: u64,
     turns: Vec<Turn>,
     pressed: Vec<Pressed>,
@@ -231,19 +226,22 @@ impl Bench<'_> {
     fn play(&mut self, files: &Files, stop: &Stop) -> Result<(), Problem> {
         self.notes
             .extend(Cache::Cold { drop_all: false }.begin(files)?);
-        let rounds = self.args.rounds as usize;
+        let rounds = self.args.rounds.count() as usize;
         let pressures = self.pressed.len();
         let mut progress = Progress::of_turns((rounds * pressures * self.turns.len()) as u64);
         for round in 0..rounds {
             for i in (0..pressures).map(|i| (i + round) % pressures) {
                 self.evict(files)?;
-                self.press(i, round, &files.paths[0], stop, &mut progress)?;
+                let pressed = self.press(i, round, &files.paths[0], stop, &mut progress);
+                // The pages of a truncated file do not add up, and the limit of the cgroup fails.
+                files.check()?;
+                pressed?;
             }
         }
         Ok(())
     }
 
-    /// Pages that are cached already would count elsewhere than where memory is made short.
+    /// Evicts the file. Pages that stay cached are not charged to the cgroup whose memory is short.
     fn evict(&mut self, files: &Files) -> Result<(), Problem> {
         let open = files.open()?;
         evict(&open)?;
@@ -268,7 +266,7 @@ impl Bench<'_> {
     ) -> Result<(), Problem> {
         let pressure = self.pressed[which].pressure;
         let squeeze = pressure.squeeze(self.size);
-        // Of these two the child goes first.
+        // The child is dropped before the cgroup.
         let cgroup;
         let mut child = Child::start(file)?;
         cgroup = match squeeze.map(|_| Cgroup::around(child.pid())) {
@@ -284,12 +282,12 @@ impl Bench<'_> {
         };
         let most = self.args.memory.map_or_else(pressure::most, |size| size.0);
         let mut turns: Vec<(usize, Turn)> = self.turns.iter().copied().enumerate().collect();
-        turns.rotate_left(round * self.turns.len() / self.args.rounds as usize);
+        turns.rotate_left(round * self.turns.len() / self.args.rounds.count() as usize);
         let orders = Orders {
             pressure,
             size: self.size,
-            seconds: self.args.seconds,
-            seed: mix(self.args.seed.wrapping_add(round as u64)),
+            seconds: self.args.time.seconds,
+            seed: self.args.rounds.seed_of(round),
             most: cgroup.is_none().then_some(most),
             turns,
         };
@@ -330,7 +328,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Once is enough.
+    /// Adds a note, once.
     fn note(&mut self, note: Option<String>) {
         if let Some(note) = note
             && !self.notes.contains(&note)
@@ -343,7 +341,7 @@ impl Bench<'_> {
         json!({
             "about": format!(
                 "{} of file, {} rounds of {} s for each kind of question",
-                Size(self.size), self.args.rounds, self.args.seconds
+                Size(self.size), self.args.rounds.count(), self.args.time.seconds
             ),
             "files": files,
             "size": self.size,
@@ -355,15 +353,15 @@ impl Bench<'_> {
                 "seeky": "random pages; POSIX_FADV_RANDOM",
             },
             "touch": "a NOWAIT read of the page's byte that is asked for, after the answer",
-            "seconds": self.args.seconds,
-            "rounds": self.args.rounds,
+            "seconds": self.args.time.seconds,
+            "rounds": self.args.rounds.count(),
             "memory": self.args.memory.map(|size| size.0),
-            "seed": self.args.seed,
+            "seed": self.args.rounds.seed,
             "cache": "evicted, then read through by the process under pressure; a thread of it \
                       reads what is missing",
-            "legend": "Races: residency said yes and the NOWAIT read (or the touch) came short; early: of these, \
-                       pages on their way in, whose content was not there yet; the others had gone. \
-                       Ranges: 95 %. ns and us: medians.",
+            "legend": "Races: a page was reported as cached, and the NOWAIT read (or the touch) missed; early: \
+                       races in which the kernel was still reading the page; in the others the page \
+                       was gone. Ranges: 95 %. ns and us: medians.",
             "ranges": "Wilson, 95 %, rounds as clusters; 3/n after none",
         })
     }

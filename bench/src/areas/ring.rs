@@ -1,193 +1,209 @@
-//! nowait's LocalEngine beside the bare ring, in the same loop: batches of random reads with O_DIRECT,
-//! as many in flight as the depth, one thread on one core.
+//! `nowait-bench ring`: nowait's `LocalEngine`, the crate io-uring and liburing run the same loop: batches
+//! of random reads with O_DIRECT by one thread on one core.
 //!
-//! `main` is the whole bench: rounds, in each of which everybody has a turn. Who reads how is in
-//! `engine.rs` (nowait), `bare.rs` (the crate io-uring) and `liburing.rs` (a loop in C).
-#![allow(unsafe_code)]
+//! The loops are in `engine.rs` (nowait), `bare.rs` (the crate io-uring) and `liburing.rs` (liburing, in C).
 
 mod bare;
+mod contender;
 mod engine;
+mod ground;
 #[cfg(feature = "liburing")]
 mod liburing;
 mod places;
+mod report;
+mod task;
 
-use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::ValueEnum;
+use serde_json::json;
+
+use crate::harness::contender::available;
+use crate::harness::cores;
+use crate::harness::files::{Files, open_direct};
+use crate::harness::machine::Machine;
+use crate::harness::output::Output;
+use crate::harness::round::Round;
+use crate::harness::run::{INTERVAL, ORDER, Run};
+use crate::harness::settings::{Rounds, TurnTime, check_blocks};
+use crate::harness::usage::Usage;
+use contender::Name;
+use ground::Ground;
 use nowait_cli::problem::Problem;
+use nowait_cli::progress::Progress;
+use nowait_cli::size::Size;
+use nowait_cli::stop::Stop;
+use task::Task;
 
-use crate::harness::interval::{Interval, middle};
-
-/// nowait's LocalEngine beside the crate io-uring, and beside liburing (--features liburing)
+/// nowait's LocalEngine beside the bare ring: the crate io-uring, and liburing
+///
+/// One thread on one core keeps --depth random reads in flight, with O_DIRECT. It submits free
+/// slots and waits for --batch completions with one system call. Every contender runs this loop,
+/// first with plain descriptors and memory ("plain"), then with registered ones ("fixed").
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("rounds", |a| a.default_value("9")))]
 pub struct Args {
-    /// The files or block devices to read, with at least a hundred blocks each
-    #[arg(required = true)]
+    /// The files or block devices to read, of at least 100 blocks each. All are read as far as the
+    /// smallest of them goes [default: a device in memory, or without root a file in the current
+    /// directory; both are removed at the end]
     paths: Vec<PathBuf>,
 
-    /// How many are in flight
-    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    /// The size of the device or file that is made
+    #[arg(long, default_value = "256M", conflicts_with = "paths")]
+    size: Size,
+
+    /// How many reads are in flight at once
+    #[arg(long, value_name = "N", default_value_t = 128,
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: u32,
 
-    /// How many are submitted, and waited for, at once
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    /// How many completions one system call waits for; more than --depth counts as --depth
+    #[arg(long, value_name = "N", default_value_t = 32,
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: u32,
 
-    /// Bytes of one read
-    #[arg(long, default_value_t = 4096)]
-    block: u32,
+    /// The size of one read
+    #[arg(long, value_name = "SIZE", default_value = "4K")]
+    block: Size,
 
-    /// How long a turn takes, in seconds
-    #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
+    /// The core to stay on [default: the last one that this process may use]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..1024))]
+    core: Option<u16>,
 
-    /// How many rounds
-    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
+    /// The contenders [default: all that are available]
+    #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
+    contenders: Vec<Name>,
 
-    /// The core to stay on
-    #[arg(long, default_value_t = 0)]
-    core: usize,
+    #[command(flatten)]
+    time: TurnTime,
+
+    #[command(flatten)]
+    rounds: Rounds,
+
+    #[command(flatten)]
+    output: Output,
 }
 
-/// The work of one turn.
-#[derive(Debug)]
-pub struct Task {
-    files: Vec<File>,
-    /// Blocks of each file.
-    blocks: u64,
-    block: u32,
-    depth: u32,
-    batch: u32,
-    time: Duration,
-    seed: u64,
-    /// Registered files and memory.
-    fixed: bool,
+/// The text after the help.
+pub const AFTER: &str = "\
+Contenders take turns within each round and read the same places. Ratios are taken within rounds. CPU is
+processor time of the process, without kernel threads such as those of a loop device. liburing takes part
+if this program was built with --features liburing, which needs a C compiler and liburing-dev.
+Ctrl-C prints what was measured and removes what was made; a second one ends the program at once, and
+removes it too.
+
+JSON (--json): the shape of all areas (nowait-bench --help). The cells \"plain\" and \"fixed\" have the parameters
+\"registered\", \"files\", \"block\", \"depth\" and \"batch\".
+
+Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
+
+/// The rounds of all contenders, with or without registered files and memory.
+struct Cell {
+    registered: bool,
+    contenders: Vec<(Name, Vec<Round>)>,
 }
 
-/// The result of a turn.
-#[derive(Clone, Copy, Debug)]
-pub struct Done {
-    reads: u64,
-    seconds: f64,
+impl Cell {
+    fn word(&self) -> &'static str {
+        if self.registered { "fixed" } else { "plain" }
+    }
 }
 
-type Way = fn(&Task) -> std::io::Result<Done>;
-
-const WAYS: &[(&str, Way)] = &[
-    ("nowait", engine::read),
-    ("io-uring", bare::read),
-    #[cfg(feature = "liburing")]
-    ("liburing", liburing::read),
-];
-
-/// Measures the loops and prints their figures.
-pub fn run(args: &Args) -> Result<ExitCode, Problem> {
-    bench(args).map_err(|e| Problem::of("ring", e))?;
-    Ok(ExitCode::SUCCESS)
+/// Measures the loops and prints the results.
+pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
+    args.output.prepare()?;
+    let mut notes = Vec::new();
+    let names = available(
+        &args.contenders,
+        Name::value_variants(),
+        Name::word,
+        Name::fits,
+        &mut notes,
+    )?;
+    check_blocks(&[args.block], args.depth)?;
+    let ground = Ground::prepare(args, &stop)?;
+    let Ground { files, note, .. } = &ground;
+    // Before the thread is bound to a core, for it counts the cores.
+    let machine = Machine::look(&files.paths[0])?;
+    let core = args.core.map_or_else(cores::last, |core| Ok(core.into()))?;
+    cores::stay_on(core)?;
+    let mut cells = [false, true].map(|registered| Cell {
+        registered,
+        contenders: names.iter().map(|name| (*name, Vec::new())).collect(),
+    });
+    play(args, files, &mut cells, &stop)?;
+    let settings = json!({
+        "about": format!(
+            "reads of {}, depth {}, batches of {}, core {core}, {} s a turn, rounds: {}",
+            args.block, args.depth, args.batch(), args.time.seconds, args.rounds.count()
+        ),
+        "files": files,
+        "block": args.block.0,
+        "depth": args.depth,
+        "batch": args.batch(),
+        "core": core,
+        "seconds": args.time.seconds,
+        "rounds": args.rounds.count(),
+        "seed": args.rounds.seed,
+        "order": ORDER,
+        "interval": INTERVAL,
+        "legend": "Medians over rounds; fixed: with registered files and memory; CPU: processor time of the process.",
+    });
+    let mut run = Run::new("ring", machine, settings);
+    run.interrupted = stop.asked();
+    notes.into_iter().for_each(|note| run.note(note));
+    note.iter().for_each(|note| run.note(*note));
+    report::add(&mut run, args, files.paths.len(), &cells);
+    args.output.finish(run)
 }
 
-fn bench(args: &Args) -> std::io::Result<()> {
-    let open = |path: &PathBuf| {
-        let mut options = OpenOptions::new();
-        options.read(true).custom_flags(libc::O_DIRECT).open(path)
-    };
+impl Args {
+    fn batch(&self) -> u32 {
+        self.batch.min(self.depth)
+    }
+}
+
+/// All rounds; each begins with the next contender.
+fn play(args: &Args, files: &Files, cells: &mut [Cell], stop: &Stop) -> Result<(), Problem> {
+    let open = |path: &PathBuf| open_direct(path, false);
     let mut task = Task {
-        files: args.paths.iter().map(open).collect::<Result<_, _>>()?,
-        blocks: u64::MAX,
-        block: args.block,
+        files: files.paths.iter().map(open).collect::<Result<_, _>>()?,
+        blocks: files.sizes[0] / args.block.0,
+        block: args.block.0 as u32,
         depth: args.depth,
-        batch: args.batch.min(args.depth),
-        time: Duration::from_secs_f64(args.seconds),
+        batch: args.batch(),
+        time: Duration::from_secs_f64(args.time.seconds),
         seed: 0,
-        fixed: false,
+        registered: false,
+        stop: stop.clone(),
     };
-    for mut file in &task.files {
-        let blocks = file.seek(SeekFrom::End(0))? / u64::from(task.block);
-        task.blocks = task.blocks.min(blocks);
-    }
-    if task.blocks < 100 {
-        return Err(std::io::Error::other(
-            "a file has less than a hundred blocks",
-        ));
-    }
-    stay_on(args.core)?;
-    println!(
-        "{:<8}{:<10}{:>9}{:>10}   times the bare one's: reads/s, processor time of a read",
-        "", "", "kIOPS", "CPU us"
-    );
-    for fixed in [false, true] {
-        task.fixed = fixed;
-        let mut figures = vec![(Vec::new(), Vec::new()); WAYS.len()];
-        for round in 0..args.rounds as usize {
-            task.seed = 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(round as u64 + 1);
-            for i in (0..WAYS.len()).map(|i| (i + round) % WAYS.len()) {
-                let before = processor_time();
-                let done = WAYS[i].1(&task)?;
-                let used = processor_time() - before;
-                figures[i].0.push(done.reads as f64 / done.seconds);
-                figures[i].1.push(used / done.reads.max(1) as f64);
+    let turns: usize = cells.iter().map(|cell| cell.contenders.len()).sum();
+    let mut progress = Progress::of_turns(turns as u64 * u64::from(args.rounds.count()));
+    let mut turn = 0;
+    for number in 0..args.rounds.count() as usize {
+        task.seed = args.rounds.seed_of(number);
+        for cell in cells.iter_mut() {
+            task.registered = cell.registered;
+            let (word, n) = (cell.word(), cell.contenders.len());
+            for i in (0..n).map(|i| (i + number) % n) {
+                let (name, rounds) = &mut cell.contenders[i];
+                let round = number + 1;
+                progress.at(turn, format!("round {round}: {word} {}", name.word()));
+                turn += 1;
+                let before = Usage::of_self();
+                let done = name.read(&task).map_err(|e| Problem::of(name.word(), e))?;
+                let used = Usage::of_self() - before;
+                // A turn that was cut short is left out, unless it is the only one.
+                if done.reads > 0 && (!stop.asked() || rounds.is_empty()) {
+                    rounds.push(Round::new(done.reads, args.block.0, done.seconds, used));
+                }
+                if stop.asked() {
+                    return Ok(());
+                }
             }
         }
-        let ours = figures[0].clone();
-        for (i, ((name, _), (iops, cpu))) in WAYS.iter().zip(&figures).enumerate() {
-            let what = if fixed { "fixed" } else { "plain" };
-            let of = |figures: &[f64]| middle(&mut figures.to_vec());
-            let (iops_of, cpu_of) = (of(iops) / 1e3, of(cpu) * 1e6);
-            print!("{what:<8}{name:<10}{iops_of:>9.1}{cpu_of:>10.3}");
-            if i > 0 {
-                let of = |a: &[f64], b: &[f64]| ratio(a, b).map_or_else(String::new, say);
-                print!("   nowait: {}, {}", of(&ours.0, iops), of(&ours.1, cpu));
-            }
-            println!();
-        }
     }
-    println!(
-        "medians over {} rounds; ratios: medians of those within each round (range that holds the true \
-         one with {:.0} %)",
-        args.rounds,
-        100.0 * Interval::coverage(args.rounds as usize)
-    );
     Ok(())
-}
-
-fn say(of: Interval) -> String {
-    format!("{:.3} ({:.3}-{:.3})", of.median, of.low95, of.high95)
-}
-
-/// Has this thread stay on one core.
-fn stay_on(core: usize) -> std::io::Result<()> {
-    // SAFETY: all zeroes is an empty set; `CPU_SET` writes into it, within its bounds, and the kernel
-    // only reads it.
-    let done = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(core.min(libc::CPU_SETSIZE as usize - 1), &mut set);
-        libc::sched_setaffinity(0, size_of_val(&set), &set)
-    };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(std::io::Error::last_os_error())
-    }
-}
-
-/// Seconds of processor time of this process.
-fn processor_time() -> f64 {
-    // SAFETY: all zeroes is a valid `timespec`, and the kernel writes at most one.
-    let t = unsafe {
-        let mut t: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut t);
-        t
-    };
-    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
-}
-
-/// The ratios of A's figures to B's, paired by round; `None` of none.
-fn ratio(a: &[f64], b: &[f64]) -> Option<Interval> {
-    let mut ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b.max(1e-9)).collect();
-    (!ratios.is_empty()).then(|| Interval::of(&mut ratios))
 }

@@ -1,8 +1,8 @@
-//! nowait for tokio beside what else one could read a file with: peers take turns on one file.
+//! `nowait-bench runtimes`: nowait for tokio beside other ways to read a file.
 //!
-//! `run` is the whole bench: for each cell, for each round, each peer once, in a process of its own
-//! (`turn.rs`), after the page cache was put into the cell's state (`cache.rs`). Who reads how is in
-//! `peers/`, one file each; `cell.rs` says what is measured, `report.rs` what comes of it.
+//! For each cell (`cell.rs`) and each round, each peer (`peers/`) runs once in a separate process
+//! (`turn.rs`), after the page cache was put into the state of the cell (`cache.rs`). `report.rs` has the
+//! results.
 
 mod args;
 mod bench;
@@ -16,21 +16,21 @@ mod places;
 mod report;
 mod round;
 mod tape;
-mod tick;
 mod turn;
 
 use std::process::ExitCode;
 
 use nowait_cli::problem::Problem;
+use nowait_cli::stop::Stop;
 
-pub use args::Run as Args;
+pub use args::{AFTER, Run as Args};
 
 /// Measures all cells and prints the results.
-pub fn run(args: &Args) -> Result<ExitCode, Problem> {
-    bench::run(args)
+pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
+    bench::run(args, stop)
 }
 
-/// Takes the turn that standard input describes.
+/// Runs the turn that standard input describes.
 pub fn run_turn() -> Result<ExitCode, Problem> {
     turn::take().map_err(Problem::Failed)?;
     Ok(ExitCode::SUCCESS)

@@ -1,44 +1,39 @@
-//! Contenders that wait in the call: pread(2), preadv(2), preadv2(2), nowait's blocking form.
+//! Contenders that wait in the call: pread(2), preadv(2), preadv2(2), nowait's blocking call.
 
-use std::io::IoSliceMut;
-use std::os::fd::AsFd;
+use std::fs::File;
+use std::io;
 
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 
+use super::call;
 use crate::harness::round::Round;
 use crate::harness::turn::{Lane, Turn};
 use nowait_cli::problem::Problem;
 
 /// A loop of pread(2).
 pub fn pread(turn: &Turn<'_>) -> Result<Round, Problem> {
-    descriptors(turn, |fd, buffer, offset| {
-        rustix::io::pread(fd, buffer, offset)
-    })
+    files(turn, call::pread)
 }
 
 /// A loop of preadv(2), one buffer each.
 pub fn preadv(turn: &Turn<'_>) -> Result<Round, Problem> {
-    descriptors(turn, |fd, buffer, offset| {
-        rustix::io::preadv(fd, &mut [IoSliceMut::new(buffer)], offset)
-    })
+    files(turn, call::preadv)
 }
 
-/// A loop of preadv2(2) with RWF_NOWAIT; what it does not bring, pread(2) does.
+/// A loop of preadv2(2) with RWF_NOWAIT; pread(2) reads what is not in the page cache.
 pub fn preadv2(turn: &Turn<'_>) -> Result<Round, Problem> {
-    descriptors(turn, |fd, buffer, offset| {
-        let len = buffer.len();
-        let vector = &mut [IoSliceMut::new(buffer)];
-        match rustix::io::preadv2(fd, vector, offset, ReadWriteFlags::NOWAIT) {
-            Ok(n) if n == len => Ok(n),
-            Ok(_) | Err(Errno::AGAIN | Errno::OPNOTSUPP) => rustix::io::pread(fd, buffer, offset),
-            Err(errno) => Err(errno),
+    files(turn, |file, buffer, offset| {
+        match call::preadv2_nowait(file, buffer, offset) {
+            Ok(n) if n == buffer.len() => Ok(n),
+            Ok(_) | Err(Errno::AGAIN | Errno::OPNOTSUPP) => call::pread(file, buffer, offset),
+            Err(errno) => Err(errno.into()),
         }
     })
 }
 
-fn descriptors(
+fn files(
     turn: &Turn<'_>,
-    read: impl Fn(std::os::fd::BorrowedFd<'_>, &mut [u8], u64) -> Result<usize, Errno> + Sync,
+    read: impl Fn(&File, &mut [u8], u64) -> io::Result<usize> + Sync,
 ) -> Result<Round, Problem> {
     let files = turn.files.open()?;
     for (number, file) in files.iter().enumerate() {
@@ -46,12 +41,12 @@ fn descriptors(
     }
     turn.run(|lane| {
         each(lane, turn.block, |file, buffer, offset| {
-            read(files[file].as_fd(), buffer, offset).map_err(|e| Problem::of("read", e))
+            read(&files[file], buffer, offset).map_err(|e| Problem::of("read", e))
         })
     })
 }
 
-/// A loop of nowait's blocking form.
+/// A loop of nowait's blocking call.
 pub fn nowait(turn: &Turn<'_>) -> Result<Round, Problem> {
     let engine = nowait::Engine::new()?;
     let files = super::future::open(turn, &engine)?;

@@ -1,9 +1,9 @@
-//! fio as a contender: the same files, block, depth, amount and advice, with an engine of fio's.
+//! fio as a contender: the same files, block, depth, amount and advice, with an engine of fio.
 //!
-//! Rates and latencies are fio's own (its JSON), so its start and end don't count. Processor time
-//! and context switches are those of its whole process, because what fio itself reports leaves out
-//! helper threads; what its start and end take (more than a tenth of a second of processor time)
-//! is measured once by runs with a single read, and subtracted.
+//! Rates and latencies are fio's own (its JSON), so they leave out its start and end. Processor time and
+//! context switches are those of the whole process, because fio's own figures leave out helper threads.
+//! Its start and end take more than a tenth of a second of processor time. Runs with a single read
+//! measure this once, and it is subtracted.
 
 use std::cell::OnceCell;
 use std::ffi::OsString;
@@ -23,9 +23,9 @@ use crate::harness::usage::Usage;
 use nowait_cli::problem::Problem;
 use nowait_cli::stop::Stop;
 
-/// Whether fio is here and has this engine.
+/// Returns if fio is installed and has this engine.
 pub fn fits(engine: &str) -> Fit {
-    // The list of its engines: asked about a single one it fails for those without options.
+    // --enghelp lists all engines. With the name of an engine it fails for engines without options.
     let known = Command::new("fio").arg("--enghelp").output().map(|output| {
         String::from_utf8_lossy(&output.stdout)
             .lines()
@@ -33,7 +33,7 @@ pub fn fits(engine: &str) -> Fit {
     });
     match known {
         Ok(true) => Fit::With(
-            "fio: rates and latencies are its own; processor time and switches are of its whole \
+            "fio: rates and latencies are its own; processor time and switches are those of its whole \
              process, less those of a run with a single read"
                 .into(),
         ),
@@ -54,14 +54,14 @@ pub fn way(engine: &'static str) -> Way {
     Box::new(move |turn| fio.play(turn, &["--rw=randread", "--readonly"]))
 }
 
-/// fio as a contender, which knows what its start and end take.
+/// fio as a contender, with the cost of its start and end.
 pub struct Fio {
     engine: &'static str,
     start: OnceCell<Usage>,
 }
 
 impl Fio {
-    /// With this engine.
+    /// fio with this engine.
     pub fn new(engine: &'static str) -> Fio {
         Fio {
             engine,
@@ -69,7 +69,7 @@ impl Fio {
         }
     }
 
-    /// One turn, of what these options say.
+    /// Runs one turn with these options.
     pub fn play(&self, turn: &Turn<'_>, options: &[&str]) -> Result<Round, Problem> {
         let start = self
             .start
@@ -83,7 +83,7 @@ impl Fio {
     }
 }
 
-/// What a run takes that reads a single block: the median of three.
+/// The use of the processor by a run that reads a single block: the median of three runs.
 fn start_and_end(turn: &Turn<'_>, engine: &str, options: &[&str]) -> Result<Usage, Problem> {
     let mut runs = (0..3)
         .map(|_| Ok(play(turn, engine, options, Amount::Ops(1))?.3))
@@ -92,7 +92,7 @@ fn start_and_end(turn: &Turn<'_>, engine: &str, options: &[&str]) -> Result<Usag
     Ok(runs[1])
 }
 
-/// What fio says of itself: reads or writes, seconds, latencies.
+/// fio's own figures: operations, seconds, latencies.
 type Said = (u64, f64, Option<Percentiles>);
 
 /// One run of fio.
@@ -111,7 +111,7 @@ fn play(
     let used = Usage::of_children() - before;
     let (ops, seconds, lat_us) = read(&said).ok_or_else(|| {
         Problem::Failed(format!(
-            "cannot make sense of what fio says: {}",
+            "fio printed no figures: {}",
             said.chars().take(300).collect::<String>()
         ))
     })?;
@@ -128,7 +128,7 @@ pub fn end(mut child: Child, stop: &Stop) -> Result<String, Problem> {
     {
         if stop.asked() && !told {
             told = true;
-            // A Ctrl-C at a terminal has reached it already; a kill of this process has not.
+            // A terminal sends Ctrl-C to fio too; kill(1) does not.
             let _ = kill_process(Pid::from_child(&child), Signal::INT);
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -151,14 +151,14 @@ fn command(turn: &Turn<'_>, engine: &str, amount: Amount) -> Command {
         .arg("--name=nowait-bench")
         .args(["--output-format=json", "--invalidate=1", "--thread"])
         .args(["--clat_percentiles=0", "--lat_percentiles=1"])
-        .arg("--percentile_list=50:90:99:99.9")
+        .arg("--percentile_list=50:90:99:99.9:99.99")
         .arg(filename)
         .arg(format!("--ioengine={engine}"))
         .arg(format!("--iodepth={}", turn.depth))
         .arg(format!("--bs={}", turn.block))
         .arg(format!("--filesize={}", turn.files.sizes[0]))
         .arg(format!("--size={}", turn.files.total()))
-        // It takes no more than 63 bits.
+        // fio accepts 63 bits.
         .arg(format!("--randseed={}", turn.seed >> 1))
         .arg(match turn.advice {
             Advice::Random => "--fadvise_hint=random",
@@ -166,7 +166,7 @@ fn command(turn: &Turn<'_>, engine: &str, amount: Amount) -> Command {
         });
     match amount {
         Amount::Ops(ops) => command.arg(format!("--io_size={}", ops * turn.block)),
-        // Not --time_based: when each block was read once it ends, as the others do.
+        // Without --time_based fio ends when each block was read once, as the other contenders do.
         Amount::Seconds(seconds) => command.arg(format!("--runtime={}ms", (seconds * 1e3).ceil())),
     };
     if let (Order::Any, Amount::Seconds(_)) = (turn.order, amount) {
@@ -179,7 +179,7 @@ fn command(turn: &Turn<'_>, engine: &str, amount: Amount) -> Command {
     command
 }
 
-/// fio separates names by colons.
+/// Escapes a name, because fio separates names by colons.
 pub fn escaped(name: &[u8]) -> OsString {
     let mut out = Vec::with_capacity(name.len());
     for &byte in name {
@@ -191,13 +191,13 @@ pub fn escaped(name: &[u8]) -> OsString {
     OsString::from_vec(out)
 }
 
-/// What it printed. Its output is far less than a pipe holds, so nobody had to read it meanwhile.
+/// Returns the output of fio, which has ended. A pipe has room for all of it.
 fn collect(child: Child) -> Result<String, Problem> {
     let output = child
         .wait_with_output()
         .map_err(|e| Problem::of("fio", e))?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    // fio ends with an error code after an interrupt too, and still says what it measured.
+    // After an interrupt fio exits with an error code, and prints its figures.
     if output.status.success() || said.contains("\"jobs\"") {
         Ok(said)
     } else {
@@ -209,7 +209,7 @@ fn collect(child: Child) -> Result<String, Problem> {
     }
 }
 
-/// Takes in fio's JSON, before which it may have printed remarks.
+/// Reads the figures of fio's JSON. fio may print messages before it.
 fn read(said: &str) -> Option<Said> {
     let json: Value = serde_json::from_str(&said[said.find('{')?..]).ok()?;
     let job = json.get("jobs")?.get(0)?;
@@ -230,6 +230,7 @@ fn read(said: &str) -> Option<Said> {
             p90: at("90.000000")?,
             p99: at("99.000000")?,
             p999: at("99.900000")?,
+            p9999: at("99.990000")?,
             max: lat.get("max")?.as_f64()? / 1e3,
         })
     })();
@@ -246,11 +247,11 @@ mod tests {
     }
 
     #[test]
-    fn remarks_before_the_json_are_skipped() {
-        let said = r#"fio: a remark
+    fn messages_before_the_json_are_skipped() {
+        let said = r#"fio: a message
             {"jobs": [{"error": 0, "read": {"total_ios": 100, "iops": 50.0, "lat_ns": {"max": 9000,
             "percentile": {"50.000000": 1000, "90.000000": 2000, "99.000000": 3000,
-            "99.900000": 4000}}}}]}"#;
+            "99.900000": 4000, "99.990000": 5000}}}}]}"#;
         let (ops, seconds, lat_us) = read(said).unwrap();
         assert_eq!((ops, seconds), (100, 2.0));
         assert_eq!(lat_us.unwrap().p999, 4.0);

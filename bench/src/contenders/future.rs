@@ -18,14 +18,14 @@ use crate::harness::round::{EngineFacts, Round};
 use crate::harness::turn::{Lane, Turn};
 use nowait_cli::problem::Problem;
 
-/// What an engine is asked to be.
+/// The options of a contender's engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asked {
     pub backend: Option<Backend>,
     pub mode: Mode,
     pub trying: NowaitPolicy,
-    /// Whether the caller itself asks for residency and reads what is there, before it gives the
-    /// engine the rest.
+    /// True if the calling thread asks for residency and reads cached blocks itself. The engine reads
+    /// the others.
     pub caller_asks: bool,
 }
 
@@ -47,7 +47,7 @@ impl Asked {
         Ok(self.options(depth).build()?)
     }
 
-    /// Whether there can be such an engine here.
+    /// Returns if such an engine is available.
     pub fn fits(self, name: &str) -> Fit {
         match self.options(1).build() {
             Err(error) => Fit::No(format!("no engine for `{name}` here: {error}")),
@@ -107,7 +107,7 @@ pub fn many(turn: &Turn<'_>, asked: Asked) -> Result<Round, Problem> {
     Ok(round)
 }
 
-/// What completions say of where their bytes came from.
+/// The hits and misses that completions report.
 #[derive(Default)]
 struct Known {
     hits: AtomicU64,
@@ -253,8 +253,8 @@ async fn give_way() {
     .await;
 }
 
-/// One future after the other: polled once, which is all that a hit needs; what is still on its
-/// way then is waited for.
+/// One future after the other. Each is polled once, which is enough for a hit, and awaited if it is not
+/// ready then.
 pub fn single(turn: &Turn<'_>) -> Result<Round, Problem> {
     let engine = Asked::default().engine(turn.depth)?;
     let files = open(turn, &engine)?;

@@ -1,5 +1,5 @@
-//! Contenders on a [`LocalEngine`], which the reading thread itself drives: batches, or one by
-//! one. Buffers are made once and go round.
+//! Contenders on a [`LocalEngine`], which the reading thread drives: batches, or one read at a time.
+//! Buffers are used again.
 
 use std::sync::Mutex;
 use std::time::Instant;
@@ -15,16 +15,16 @@ use crate::harness::round::{EngineFacts, Round};
 use crate::harness::turn::{Lane, Turn};
 use nowait_cli::problem::Problem;
 
-/// When a batch goes on.
+/// The time at which new reads are submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refill {
-    /// As soon as one read is done: as many as the depth are in flight all the time.
+    /// As soon as one read is done, so that as many reads as the depth are always in flight.
     Always,
     /// When the whole batch is done.
     Whole,
 }
 
-/// Whether there can be a ring here: without one a local engine is a pool.
+/// Returns if a ring is available. Without a ring, a local engine uses worker threads.
 pub fn fits(name: &str) -> Fit {
     match Options::new().depth(1).build_local() {
         Err(error) => Fit::No(format!("no engine for `{name}` here: {error}")),
@@ -95,7 +95,7 @@ pub fn batches(turn: &Turn<'_>, refill: Refill) -> Result<Round, Problem> {
     })
 }
 
-/// One read after the other.
+/// One read at a time.
 pub fn one_by_one(turn: &Turn<'_>) -> Result<Round, Problem> {
     with_engine(turn, |lane, engine, handles| {
         let mut held = Some(buffer(turn.block));
@@ -136,7 +136,7 @@ fn read(handles: &[Handle], buffer: Buffer, place: Place) -> Read {
     Read::new(&handles[place.file], buffer, place.offset)
 }
 
-/// Each lane with an engine of its own, all on the same open files.
+/// Runs a turn in which each lane has its own engine. All lanes share the open files.
 fn with_engine(
     turn: &Turn<'_>,
     work: impl Fn(&mut Lane<'_>, &mut LocalEngine, &[Handle]) -> Result<(), Problem> + Sync,
@@ -155,7 +155,7 @@ fn with_engine(
     let mut round = turn.run(|lane| {
         let mut engine = Options::new().depth(turn.depth).build_local()?;
         work(lane, &mut engine, &handles)?;
-        // Of several lanes the last one speaks for all.
+        // The counters of the last lane are reported.
         let last = EngineFacts::new(
             engine.backend(),
             engine.why(),

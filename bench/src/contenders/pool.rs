@@ -1,43 +1,44 @@
-//! Contenders with a plain pool of threads, as servers have beside their event loop (Samba, libuv,
-//! POSIX AIO in glibc): one queue, first come, first served. With a cached read first, or without.
+//! Contenders with a pool of threads beside an event loop, as in Samba, libuv and glibc's POSIX AIO: one
+//! queue, first in, first out. The event loop may try the page cache before it queues a read.
 //!
 //! ```text
 //!  dispatcher ─ draw ─[ preadv2(NOWAIT) ─all─► done ]─► queue ─► thread: pread ─► finished ─┐
 //!       ▲                                                                                   │
 //!       └───────────────────────────────────────────────────────────────────────────────────┘
 //! ```
-//! Nothing here is nowait's: it is what one writes without it.
+//! This code uses nothing of nowait.
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::IoSliceMut;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 
+use super::call;
 use crate::harness::offsets::Place;
 use crate::harness::round::Round;
 use crate::harness::turn::{Lane, Turn};
 use nowait_cli::problem::Problem;
 
-/// One read on its way through the pool.
+/// One read in the pool.
 struct Job {
     place: Place,
     buffer: Vec<u8>,
-    /// How much of it is there already.
+    /// The bytes that were read already.
     done: usize,
     began: Instant,
-    result: Result<usize, Errno>,
+    result: io::Result<usize>,
 }
 
-/// A list with a lock, and threads that wait for what comes.
+/// A queue with a lock, on which threads can wait.
 #[derive(Default)]
 struct Line {
     jobs: Mutex<VecDeque<Job>>,
     news: Condvar,
-    /// To look without the lock.
+    /// The length, readable without the lock.
     len: AtomicUsize,
 }
 
@@ -54,7 +55,7 @@ impl Line {
         self.len.load(Relaxed) == 0
     }
 
-    /// Waits until something is there.
+    /// Waits until the queue is not empty.
     fn wait(&self) -> MutexGuard<'_, VecDeque<Job>> {
         let jobs = lock(&self.jobs);
         self.news
@@ -73,7 +74,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// The pool: what is to be read, and what has been.
+/// The reads that wait for a thread, and those that are done.
 #[derive(Default)]
 struct Pool {
     queue: Line,
@@ -81,7 +82,7 @@ struct Pool {
 }
 
 impl Pool {
-    /// A thread's life. A job without a buffer ends it.
+    /// The loop of a thread. A job without a buffer ends it.
     fn work(&self, files: &[File]) {
         loop {
             let job = self.queue.wait().pop_front();
@@ -96,22 +97,22 @@ impl Pool {
     }
 }
 
-/// Reads what is not there yet.
-fn read(file: &File, job: &mut Job) -> Result<usize, Errno> {
+/// Reads the rest of a block.
+fn read(file: &File, job: &mut Job) -> io::Result<usize> {
     let from = job.place.offset + job.done as u64;
-    rustix::io::pread(file, &mut job.buffer[job.done..], from).map(|n| job.done + n)
+    call::pread(file, &mut job.buffer[job.done..], from).map(|n| job.done + n)
 }
 
-/// What of it the page cache has: preadv2(2) with RWF_NOWAIT.
-fn try_cache(file: &File, job: &mut Job) -> Result<usize, Errno> {
-    let vector = &mut [IoSliceMut::new(&mut job.buffer)];
-    match rustix::io::preadv2(file, vector, job.place.offset, ReadWriteFlags::NOWAIT) {
+/// Reads the part of a block that is in the page cache.
+fn try_cache(file: &File, job: &mut Job) -> io::Result<usize> {
+    match call::preadv2_nowait(file, &mut job.buffer, job.place.offset) {
         Err(Errno::AGAIN | Errno::OPNOTSUPP) => Ok(0),
-        other => other,
+        other => Ok(other?),
     }
 }
 
-/// A pool of so many threads; `first` tries the cache in the dispatcher before it queues.
+/// Runs a turn with a pool of this many threads. With `first` the dispatcher tries the page cache before
+/// it queues a read.
 pub fn pool(turn: &Turn<'_>, threads: usize, first: bool) -> Result<Round, Problem> {
     let files = turn.files.open()?;
     for (number, file) in files.iter().enumerate() {
@@ -138,7 +139,7 @@ pub fn pool(turn: &Turn<'_>, threads: usize, first: bool) -> Result<Round, Probl
     })
 }
 
-/// The event loop: takes what is finished, and begins as much as the depth allows.
+/// The event loop: takes finished reads and begins new ones, as many as the depth allows.
 fn dispatch(
     turn: &Turn<'_>,
     lane: &mut Lane<'_>,
@@ -158,7 +159,7 @@ fn dispatch(
         }
         for job in finished.drain(..) {
             away -= 1;
-            // Without a try nobody knows where it came from; after one, it was not all cached.
+            // After a try the block was not wholly cached. Without a try its origin is unknown.
             let hit = first.then_some(false);
             lane.landed(job.place, job.began.elapsed(), hit);
             lane.done(job.result.map_err(|e| Problem::of("read", e))?, block)?;

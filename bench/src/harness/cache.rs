@@ -2,14 +2,16 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::Duration;
 
 use nowait::read::{Cached, cached};
 use nowait::residency::{page_size, residency};
 use rustix::fs::Advice;
 
-use super::draws::{F1, F3, Mix};
+use super::draws::{F1, Mix};
 use super::files::Files;
+use super::memory;
 use super::offsets::{Offsets, Order, picked};
 use super::turn::Turn;
 use nowait_cli::problem::Problem;
@@ -36,31 +38,35 @@ pub enum Cache {
     Part(u32),
 }
 
+/// The remedy for a user without root.
+const WITHOUT: &str = "leave out --drop-caches";
+
 /// How many blocks are looked at to see whether it worked.
 const SAMPLES: usize = 16;
 
 /// About as much memory as a turn of a mix takes for what is read ahead, in bytes.
-const TOUCHED: u64 = 512 << 20;
+const READ_AHEAD: u64 = 512 << 20;
 
 impl Cache {
     /// How it is done, for the report.
     pub fn how(self) -> &'static str {
         match self {
             Cache::Cold { drop_all: false } => {
-                "cold: fdatasync(2) once, POSIX_FADV_DONTNEED on the files before each turn"
+                "cold: fdatasync(2) once; before each turn POSIX_FADV_DONTNEED on the files, and as much \
+                 memory as they need is used and freed"
             }
             Cache::Cold { drop_all: true } => {
-                "cold: fdatasync(2) once, POSIX_FADV_DONTNEED on the files and 3 into \
-                 /proc/sys/vm/drop_caches before each turn"
+                "cold: fdatasync(2) once; before each turn POSIX_FADV_DONTNEED on the files, 3 into \
+                 /proc/sys/vm/drop_caches, and as much memory as they need is used and freed"
             }
             Cache::Warm => "warm: the files are read through before each turn",
             Cache::Mixed { .. } => {
-                "mixed: before each turn 512M of f3 are read, all is evicted, f1's popular blocks and some \
-                 of f2's read"
+                "mixed: before each turn all is evicted, 512M of memory are used and freed, and f1's \
+                 popular blocks and some of f2's are read"
             }
             Cache::Part(_) => {
-                "in part: POSIX_FADV_DONTNEED before each turn, then its hits are read, without \
-                 readahead"
+                "in part: before each turn POSIX_FADV_DONTNEED, as much memory as the turn needs is used \
+                 and freed, and its hits are read, without readahead"
             }
         }
     }
@@ -98,18 +104,20 @@ impl Cache {
         let open = files.open()?;
         match self {
             Cache::Cold { drop_all } => {
-                drop_pages(&open)?;
-                drop_caches(drop_all)?;
-                let there = sample(files, &open, seed)?;
-                // The look itself may have begun to read.
-                drop_pages(&open)?;
-                // A fast device can bring a page while it is asked for, so a few are no news.
-                Ok(there.filter(|&n| n > SAMPLES / 2).map(|_| {
-                    "not cold: most of the blocks looked at stayed in the page cache after \
+                evict(&open)?;
+                if drop_all {
+                    drop_caches(WITHOUT)?;
+                }
+                let stayed = resident(&open);
+                memory::touch(files.total());
+                Ok(stayed
+                    .filter(|&bytes| bytes > files.total() / 100)
+                    .map(|_| {
+                        "not cold: more than 1 % of a file stayed in the page cache after \
                      POSIX_FADV_DONTNEED (another program maps or holds the file, or its \
                      filesystem ignores the advice)"
-                        .into()
-                }))
+                            .into()
+                    }))
             }
             Cache::Warm => {
                 for (file, size) in open.iter().zip(&files.sizes) {
@@ -127,9 +135,11 @@ impl Cache {
                 block,
                 drop_all,
             } => {
-                drop_caches(drop_all)?;
-                touch_memory(&open[F3])?;
+                if drop_all {
+                    drop_caches(WITHOUT)?;
+                }
                 evict(&open)?;
+                memory::touch(READ_AHEAD);
                 let warm = mix.warm(&files.blocks(block), seed);
                 for (file, blocks) in open.iter().zip(&warm) {
                     warm_blocks(file, blocks, block)?;
@@ -147,6 +157,7 @@ impl Cache {
             }
             Cache::Part(percent) => {
                 evict(&open)?;
+                memory::touch(turn.reads() * turn.block);
                 let hits = turn.reads() * u64::from(percent) / 100;
                 let places = turn.places().zip(0..);
                 let places = places.filter(|&(_, i)| picked(i, turn.reads(), hits, seed));
@@ -178,27 +189,7 @@ pub fn evict(files: &[File]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Has the kernel take memory for a file's pages, as readahead will.
-///
-/// A virtual machine may tell its host of free memory, which takes it: the next touch of each page
-/// then waits for the host, some microseconds of the reader's time and a multiple of the device's. It
-/// would meet whichever contender's turn it is, those with large readahead first. Memory that was in
-/// use a moment ago is still there.
-fn touch_memory(file: &File) -> Result<(), Problem> {
-    let mut buffer = vec![0; 1 << 20];
-    for at in (0..TOUCHED).step_by(buffer.len()) {
-        if file
-            .read_at(&mut buffer, at)
-            .map_err(|e| Problem::of("read", e))?
-            == 0
-        {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// How many bytes of the files the page cache has, in whole pages; `None` where nobody can say.
+/// How many bytes of the files are cached, in whole pages; `None` if the kernel does not report it.
 pub fn resident(files: &[File]) -> Option<u64> {
     let pages = |file| Some(residency(file, 0..u64::MAX).ok()?.known()?.cached);
     let pages: Option<u64> = files.iter().map(pages).sum();
@@ -227,13 +218,41 @@ fn drop_pages(files: &[File]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Has the kernel drop all its clean caches.
-fn drop_caches(wanted: bool) -> Result<(), Problem> {
-    if wanted {
-        std::fs::write("/proc/sys/vm/drop_caches", "3")
-            .map_err(|e| Problem::of("cannot write /proc/sys/vm/drop_caches", e))?;
-    }
+/// Makes the kernel drop all clean caches. `instead` tells the user what works without it.
+fn drop_caches(instead: &str) -> Result<(), Problem> {
+    std::fs::write("/proc/sys/vm/drop_caches", "3").map_err(|e| {
+        Problem::Failed(format!(
+            "cannot write /proc/sys/vm/drop_caches: {e}; run it as root, or {instead}"
+        ))
+    })
+}
+
+/// The text on [`forget`] in a report.
+pub const FORGET: &str = "cold: before each turn syncfs(2), 3 into /proc/sys/vm/drop_caches, and as much memory \
+                          as the files and inodes need is used and freed";
+
+/// Bytes of memory that the kernel takes at most for a file: its inode, its name, their blocks.
+const MEMORY_A_FILE: u64 = 4 << 10;
+
+/// Makes the kernel forget trees of this many files and bytes: their data, inodes and names. `instead` tells
+/// the user what works without root.
+pub fn forget<'a>(
+    trees: impl IntoIterator<Item = &'a Path>,
+    files: u64,
+    bytes: u64,
+    instead: &str,
+) -> Result<(), Problem> {
+    trees.into_iter().try_for_each(sync)?;
+    drop_caches(instead)?;
+    memory::touch(bytes + files * MEMORY_A_FILE);
     Ok(())
+}
+
+/// Writes the changes of one filesystem to its device.
+pub fn sync(path: &Path) -> Result<(), Problem> {
+    File::open(path)
+        .and_then(|file| Ok(rustix::fs::syncfs(file)?))
+        .map_err(|e| Problem::of(format_args!("cannot sync {}", path.display()), e))
 }
 
 /// Brings these blocks into the page cache and no others.
@@ -253,12 +272,20 @@ pub fn warm_blocks(file: &File, blocks: &[u64], block: u64) -> Result<(), Proble
     let mut buffer = vec![0; block as usize];
     for at in blocks {
         file.read_exact_at(&mut buffer, at * block)
-            .map_err(|e| Problem::of("read", e))?;
+            .map_err(|e| {
+                match e.kind() {
+                std::io::ErrorKind::UnexpectedEof => Problem::Failed(
+                    "another program has truncated the file; name one that no other program changes"
+                        .into(),
+                ),
+                _ => Problem::of("read", e),
+            }
+            })?;
     }
     Ok(())
 }
 
-/// How many of these blocks are in the page cache; `None` where nobody can say.
+/// How many of these blocks are cached; `None` if the kernel does not report it.
 fn count(file: &File, blocks: &[u64], block: u64) -> Result<Option<usize>, Problem> {
     let mut buffer = vec![0; block as usize];
     let mut there = 0;
@@ -272,7 +299,7 @@ fn count(file: &File, blocks: &[u64], block: u64) -> Result<Option<usize>, Probl
     Ok(Some(there))
 }
 
-/// How many of a few random pages are in the page cache; `None` where nobody can say.
+/// How many of a few random pages are cached; `None` if the kernel does not report it.
 fn sample(files: &Files, open: &[File], seed: u64) -> Result<Option<usize>, Problem> {
     let least = files.sizes.iter().copied().min().unwrap_or(0);
     let size = least.min(4096);

@@ -1,5 +1,4 @@
-//! The figures of one class of a mix: how many of its reads were served by the page cache, and how
-//! long they took, in the buckets in which fio prints latencies.
+//! The figures of one class of a mix: its hits, and its latencies in the buckets of fio.
 
 use std::time::Duration;
 
@@ -10,24 +9,24 @@ use serde_json::{Map, Value, json};
 use super::round::Percentiles;
 use super::turn::{histogram, nanoseconds};
 
-/// The upper ends of fio's buckets, in microseconds; one more holds what takes longer.
+/// The limits of fio's buckets in microseconds. One more bucket has longer latencies.
 const ENDS: [u64; 21] = [
     2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000, 4000, 10_000, 20_000, 50_000, 100_000,
     250_000, 500_000, 750_000, 1_000_000, 2_000_000,
 ];
-/// How many of these end at 20 us or before: no device answers in that time.
+/// The number of buckets up to 20 us: reads of a device take longer.
 const FAST: usize = 4;
 
 /// The records of a class during a turn.
 pub struct Tape {
     ops: u64,
-    /// Reads whose contender said that the page cache had all of it; `None` if it can't tell.
+    /// The reads that the page cache served, as the contender reports them; `None` if it reports none.
     hits: Option<u64>,
-    /// Reads of blocks that were in the cache by the bench's own book; `None` if it keeps none.
+    /// The reads of blocks that the bench itself knows to be cached; `None` if it does not keep track.
     booked: Option<u64>,
     buckets: [u64; ENDS.len() + 1],
     latency: Histogram<u64>,
-    /// Of the reads whose blocks were in the cache by the book.
+    /// The latencies of reads of blocks that the bench knows to be cached.
     of_booked: Histogram<u64>,
 }
 
@@ -45,8 +44,8 @@ impl Default for Tape {
 }
 
 impl Tape {
-    /// One read: how long it took, whether the cache had it as far as its contender knows, and
-    /// whether it had it by the book.
+    /// Records a read: its latency, if it was a hit as the contender reports it, and if the bench knows
+    /// the block to be cached.
     pub fn note(&mut self, time: Duration, hit: Option<bool>, booked: Option<bool>) {
         self.ops += 1;
         for (sum, one) in [(&mut self.hits, hit), (&mut self.booked, booked)] {
@@ -69,24 +68,24 @@ pub struct Class {
     pub ops: u64,
     pub ops_per_s: f64,
     pub mb_per_s: f64,
-    /// The share, 0 to 1, that the page cache served by the contender's own account.
+    /// The share of reads, 0 to 1, that the page cache served, as the contender reports it.
     pub hits: Option<f64>,
-    /// The share whose blocks were there by the bench's book.
+    /// The share of reads whose blocks the bench knows to be cached.
     pub booked: Option<f64>,
-    /// The share that took less than 20 us.
+    /// The share of reads that took less than 20 us.
     pub under_20us: f64,
     pub lat_us: Option<Percentiles>,
-    /// Of the reads whose blocks were there by the book.
+    /// The latencies of reads whose blocks the bench knows to be cached.
     pub booked_lat_us: Option<Percentiles>,
-    /// fio's buckets: per cent of the reads below each end (and not below the one before).
+    /// fio's buckets: per cent of the reads below each limit and not below the one before.
     pub buckets: Value,
-    /// All its latencies, for plots.
+    /// All latencies, for charts.
     #[serde(skip)]
     pub latency: Histogram<u64>,
 }
 
 impl Class {
-    /// The figures of a class's turn.
+    /// The figures of a class in one turn.
     pub fn of(tape: Tape, block: u64, seconds: f64) -> Class {
         let seconds = seconds.max(1e-9);
         let share = |n: u64| n as f64 / tape.ops.max(1) as f64;

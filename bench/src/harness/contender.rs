@@ -1,4 +1,7 @@
-//! What a bench compares: contenders, in cells within which they are beside each other.
+//! Contenders, and the cells in which they do the same work.
+
+use std::fmt::Display;
+use std::process::{Command, Stdio};
 
 use serde::Serialize;
 
@@ -9,26 +12,25 @@ use super::turn::Turn;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
 
-/// How a contender does its turn.
+/// The function that runs a turn of a contender.
 pub type Way = Box<dyn Fn(&Turn<'_>) -> Result<Round, Problem>>;
 
 /// One contender in one cell.
 pub struct Contender {
-    /// A stable word.
+    /// The name on the command line and in the results.
     pub name: &'static str,
     /// True for nowait.
     pub ours: bool,
     pub way: Way,
 }
 
-/// Contenders that do the same thing: only these make ratios.
+/// Contenders that do the same work. Ratios are taken within a cell.
 pub struct Cell {
     pub label: Label,
     pub contenders: Vec<Contender>,
     pub block: u64,
     pub threads: usize,
-    /// What the page cache has for it and in what order it reads, where that is not as in its
-    /// bench's other cells.
+    /// The state of the page cache and the order of the reads, if they differ from those of the plan.
     pub state: Option<(Cache, Order)>,
 }
 
@@ -56,7 +58,7 @@ impl Label {
         block + &threads + &order + &rate
     }
 
-    /// For people: `4K x 2 threads`, `4K random, 30 % hits`.
+    /// The title of its table: `4K x 2 threads`, `4K random, 30 % hits`.
     pub fn title(&self) -> String {
         let mut words = Vec::new();
         words.extend(self.block.map(|block| Size(block).to_string()));
@@ -70,7 +72,7 @@ impl Label {
     }
 }
 
-/// A list without what came before in it.
+/// A list without repeated items.
 pub fn once_each<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {
     let mut once = Vec::new();
     for item in list {
@@ -81,21 +83,35 @@ pub fn once_each<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {
     once
 }
 
-/// The answer to the question if a contender is available.
+/// The availability of a contender.
 pub enum Fit {
     Yes,
-    /// It can, but a reader should know this.
+    /// Available, with a note for the report.
     With(String),
-    /// It can't; what to do about it.
+    /// Not available, with the reason and a remedy.
     No(String),
+}
+
+/// Returns if a program is installed. `package` is the Debian package that has it.
+pub fn installed(program: &str, package: &str) -> Fit {
+    let mut command = Command::new(program);
+    command.arg("--version").stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    match command.status() {
+        Ok(_) => Fit::Yes,
+        Err(_) => Fit::No(format!(
+            "{program} is not installed: install the package `{package}` (apt-get install {package}), \
+             or leave it out"
+        )),
+    }
 }
 
 /// Returns the contenders that are available, with notes on them. `asked` are those that the user has
 /// named: one that is not available is an error. Without any, `default` are tried.
-pub fn available<N: Copy + PartialEq>(
+pub fn available<N: Copy + PartialEq, W: Display>(
     asked: &[N],
     default: &[N],
-    word: impl Fn(N) -> &'static str,
+    word: impl Fn(N) -> W,
     fits: impl Fn(N) -> Fit,
     notes: &mut Vec<String>,
 ) -> Result<Vec<N>, Problem> {

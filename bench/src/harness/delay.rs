@@ -1,4 +1,4 @@
-//! Delays as people write them: 0, 10us, 1ms, 0.5s.
+//! Delays with units: 0, 10us, 1ms, 0.5s.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How long something is waited for, or takes; in JSON microseconds.
+/// A delay. In JSON it is a number of microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub struct Delay(f64);
 
-/// The longest.
-const MOST: f64 = 1e6;
+/// The longest delay in microseconds.
+const LONGEST: f64 = 1e6;
 
 impl Delay {
-    /// The same as a time.
+    /// The delay as a duration.
     pub fn time(self) -> Duration {
         Duration::from_secs_f64(self.0 / 1e6)
     }
@@ -31,8 +31,8 @@ impl FromStr for Delay {
             .unwrap_or((text, 0.0));
         let number: f64 = digits.trim().parse().map_err(|_| wrong())?;
         match number * scale {
-            us if (0.0..=MOST).contains(&us) && (scale > 0.0 || number == 0.0) => Ok(Delay(us)),
-            us if us > MOST => Err(format!("`{text}` is too long: 1s at most")),
+            us if (0.0..=LONGEST).contains(&us) && (scale > 0.0 || number == 0.0) => Ok(Delay(us)),
+            us if us > LONGEST => Err(format!("`{text}` is too long: 1s at most")),
             _ => Err(wrong()),
         }
     }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_read_and_shown() {
+    fn delays_are_parsed_and_printed() {
         for (text, us) in [("0", 0.0), ("10us", 10.0), ("0.5ms", 500.0), ("1s", 1e6)] {
             assert_eq!(text.parse(), Ok(Delay(us)), "{text}");
         }

@@ -1,14 +1,15 @@
-//! The mix of reads that preadv2's RWF_NONBLOCK was proposed with (Tanski, 2015): a database whose
-//! popular data is cached, beside reads that are not.
+//! The mix of reads with which preadv2's RWF_NONBLOCK was proposed (Tanski, 2015): a database whose popular
+//! data is cached, beside reads that are not cached.
 //!
 //! | class | file | drawn |
 //! |---|---|---|
 //! | `f1` | medium, mostly cached | zipf: the block of rank r in proportion to r^-theta |
 //! | `f2` | large, mostly not cached | uniform; no block twice in a turn |
-//! | `f3` | large | one block after the other, the kernel reading ahead |
+//! | `f3` | large | sequential, with the kernel's readahead |
 //!
-//! What is warm before a turn and what is drawn in it follow from the same seed, so the bench keeps
-//! book of what the page cache has: blocks that were warmed, and those that came in meanwhile.
+//! The blocks that are cached before a turn and the blocks that are drawn in it follow from the same
+//! seed. So the bench knows which blocks are cached: those that were read before the turn, and those that
+//! the turn has read.
 
 use serde::Serialize;
 
@@ -23,18 +24,18 @@ pub const F3: usize = 2;
 /// The parameters of a mix.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Mix {
-    /// How often each class is drawn, beside the others; at least one is not 0.
+    /// The weights with which the classes are drawn; at least one is not 0.
     pub weights: [u32; 3],
-    /// How unequal the popularity of f1's blocks is.
+    /// The exponent of the popularity of f1's blocks.
     pub theta: f64,
-    /// The share of f1's draws, 0 to 1, whose blocks are warm when a turn begins.
+    /// The share of f1's draws, 0 to 1, whose blocks are cached when a turn begins.
     pub f1_hits: f64,
-    /// The share of f2's blocks, 0 to 1, that are.
+    /// The share of f2's blocks, 0 to 1, that are cached when a turn begins.
     pub f2_hits: f64,
 }
 
 impl Mix {
-    /// The blocks of each file that are warm when a turn with this seed begins.
+    /// The blocks of each file that are cached when a turn with this seed begins.
     pub fn warm(&self, blocks: &[u64], seed: u64) -> [Vec<u64>; 3] {
         let popular = popularity(blocks[F1], self.theta);
         let ranks = popular.partition_point(|&share| share < self.f1_hits) as u64 + 1;
@@ -48,7 +49,7 @@ impl Mix {
     }
 }
 
-/// Which share of f1's draws the blocks up to each rank get.
+/// The share of f1's draws that go to the blocks up to each rank.
 fn popularity(blocks: u64, theta: f64) -> Vec<f64> {
     let mut sum = 0.0;
     let mut shares: Vec<f64> = (1..=blocks)
@@ -61,7 +62,7 @@ fn popularity(blocks: u64, theta: f64) -> Vec<f64> {
     shares
 }
 
-/// The place of the block of this popularity: a random one.
+/// The block of this rank of popularity: a random one.
 fn f1_block(rank: u64, blocks: u64, seed: u64) -> u64 {
     permute(rank, blocks, mix(!seed))
 }
@@ -75,15 +76,15 @@ pub struct Draws {
     popular: Vec<f64>,
     seed: u64,
     state: u64,
-    /// How many blocks of f2 and f3 were drawn.
+    /// The numbers of blocks of f2 and f3 that were drawn.
     f2_drawn: u64,
     f3_drawn: u64,
-    /// Which blocks of f1 and f2 the page cache has.
+    /// For each block of f1 and f2, true if it is cached.
     book: [Vec<bool>; 2],
 }
 
 impl Draws {
-    /// Of files with so many blocks of `block` bytes.
+    /// The draws of files with this many blocks of `block` bytes.
     pub fn new(of: Mix, blocks: [u64; 3], block: u64, seed: u64) -> Draws {
         let mut book = [F1, F2].map(|class| vec![false; blocks[class] as usize]);
         let warm = of.warm(&blocks, seed);
@@ -109,11 +110,11 @@ impl Draws {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
-        // The low bits of one state and the next are too alike.
+        // The low bits of successive states are correlated.
         mix(self.state)
     }
 
-    /// The next place; `None` when f2 or f3 have no block left that was not read.
+    /// The next place; `None` if all blocks of f2 or f3 were read.
     pub fn place(&mut self) -> Option<Place> {
         let total: u64 = self.weights.iter().map(|&w| u64::from(w)).sum();
         let at = self.random() % total;
@@ -144,7 +145,7 @@ impl Draws {
         })
     }
 
-    /// Records that a block that was read is in the page cache.
+    /// Records that a block was read, and is cached now.
     pub fn landed(&mut self, place: Place) {
         if let Some(known) = self.book.get_mut(place.file) {
             known[(place.offset / self.block) as usize] = true;
@@ -167,7 +168,7 @@ mod tests {
     const BLOCKS: [u64; 3] = [4096, 32768, 16384];
 
     #[test]
-    fn classes_come_by_their_weights_and_the_book_says_how_many_are_warm() {
+    fn classes_are_drawn_by_their_weights_and_cached_blocks_are_known() {
         let mut draws = Draws::new(MIX, BLOCKS, 4096, 7);
         let (mut count, mut booked) = ([0u32; 3], [0u32; 3]);
         let (mut f2, mut last) = (HashSet::new(), None);
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_in_is_in_the_book_and_f3_ends() {
+    fn blocks_that_were_read_are_known_and_f3_ends() {
         let only = |weights| Draws::new(Mix { weights, ..MIX }, [2, 2, 3], 512, 1);
         let mut f1 = only([1, 0, 0]);
         let mut last = None;

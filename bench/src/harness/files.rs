@@ -1,8 +1,9 @@
-//! The files that are read: the user's own, or made and filled with data that no filesystem can
-//! compress, deduplicate or leave out. An existing file is only ever read.
+//! The files that are read: files of the user, or new files with data that a filesystem cannot compress or
+//! deduplicate. An existing file is never written.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FallocateFlags;
@@ -21,15 +22,15 @@ pub struct Files {
     /// The files, at least one.
     #[serde(serialize_with = "readable")]
     pub paths: Vec<PathBuf>,
-    /// How many bytes of each are read from.
+    /// The bytes of each file that are read.
     pub sizes: Vec<u64>,
-    /// Which of the paths this program has made: `none`, `kept` or `temporary`.
+    /// The origin of the files.
     pub made: Made,
     #[serde(skip)]
     _directory: Option<TempDir>,
 }
 
-/// Names that are no UTF-8 are shown as well as can be.
+/// Serializes paths. Bytes that are not UTF-8 are replaced.
 fn readable<S: serde::Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
 }
@@ -38,23 +39,23 @@ fn readable<S: serde::Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Made {
-    /// All were there.
+    /// All files existed.
     None,
-    /// The user named them: they stay.
+    /// Some were made, and are kept because the user has named them.
     Kept,
-    /// They go at the end.
+    /// All were made, and are removed at the end.
     Temporary,
 }
 
 /// The files that a measurement needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// The name that the user gave.
+    /// The path that the user has named.
     pub path: Option<&'a Path>,
-    /// Of all files together.
+    /// The size of all files together.
     pub size: Size,
-    /// How it is shared out to them. Files of equal shares are read alike: as far as the smallest
-    /// of them goes.
+    /// The share of each file in the size. Files of equal shares are read as far as the smallest of them
+    /// goes.
     pub shares: &'a [u64],
     /// The largest block that will be read.
     pub block: u64,
@@ -75,7 +76,7 @@ impl Wanted<'_> {
 }
 
 impl Files {
-    /// Finds or makes them.
+    /// Finds or makes the files.
     pub fn prepare(wanted: Wanted<'_>, stop: &Stop) -> Result<Files, Problem> {
         let sizes = wanted.sizes();
         let (paths, directory) = match wanted.path {
@@ -85,8 +86,9 @@ impl Files {
                 (paths, Some(directory))
             }
         };
-        let missing: Vec<(&PathBuf, u64)> = paths
+        let missing: Vec<(&Path, u64)> = paths
             .iter()
+            .map(PathBuf::as_path)
             .zip(sizes.iter().copied())
             .filter(|(path, _)| !path.exists())
             .collect();
@@ -122,7 +124,7 @@ impl Files {
         })
     }
 
-    /// Such as are there, with so many bytes each; devices too.
+    /// Existing files or devices, of which this many bytes each are read.
     pub fn of(paths: Vec<PathBuf>, each: u64) -> Files {
         Files {
             sizes: vec![each; paths.len()],
@@ -132,43 +134,62 @@ impl Files {
         }
     }
 
-    /// The bytes of all together.
+    /// The bytes of all files together.
     pub fn total(&self) -> u64 {
         self.sizes.iter().sum()
     }
 
-    /// How many blocks of so many bytes each of them has.
+    /// The number of blocks of this size in each file.
     pub fn blocks(&self, block: u64) -> Vec<u64> {
         self.sizes.iter().map(|size| size / block).collect()
     }
 
-    /// Opens each of them for reading.
+    /// Checks that no other program has removed or truncated a file.
+    pub fn check(&self) -> Result<(), Problem> {
+        let mut files = self.paths.iter().zip(&self.sizes);
+        files.try_for_each(|(path, size)| check(path, *size))
+    }
+
+    /// Opens each file for reading.
     pub fn open(&self) -> Result<Vec<File>, Problem> {
+        self.check()?;
         self.paths.iter().map(|path| open(path)).collect()
     }
 }
 
-/// Names in a directory that goes when the bench is over.
-fn temporary(sizes: &[u64]) -> Result<(Vec<PathBuf>, TempDir), Problem> {
+/// A new directory in `parent`, by default in the current directory, on a filesystem with space for so many
+/// bytes. Dropping it removes all that is in it. `remedy` tells the user what to do without space.
+pub fn scratch(parent: Option<&Path>, need: u64, remedy: &str) -> Result<TempDir, Problem> {
     let failed = |e: std::io::Error| {
+        let parent = parent.map_or("the current directory".into(), |path| {
+            path.display().to_string()
+        });
         Problem::Failed(format!(
-            "cannot make files in the current directory: {e}; \
-             go to a directory that you may write to, or name a --file"
+            "cannot make files in {parent}: {e}; name a file or directory that you may write to, or go to one"
         ))
     };
-    let here = std::env::current_dir().map_err(failed)?;
-    check_space(&here, sizes.iter().sum())?;
-    let directory = tempfile::Builder::new()
+    let here = match parent {
+        Some(parent) => parent.canonicalize(),
+        None => std::env::current_dir(),
+    };
+    let here = here.map_err(failed)?;
+    check_space(&here, need, remedy)?;
+    let made = tempfile::Builder::new()
         .prefix("nowait-bench-")
-        .tempdir_in(here)
-        .map_err(failed)?;
+        .tempdir_in(here);
+    made.map_err(failed)
+}
+
+/// Paths in a temporary directory.
+fn temporary(sizes: &[u64]) -> Result<(Vec<PathBuf>, TempDir), Problem> {
+    let directory = scratch(None, sizes.iter().sum(), SMALLER)?;
     Ok((
         numbered(&directory.path().join("data"), sizes.len()),
         directory,
     ))
 }
 
-/// One path as it is, several with a number behind.
+/// The path itself, or PATH-0, PATH-1, … for more than one file.
 fn numbered(path: &Path, count: usize) -> Vec<PathBuf> {
     if count == 1 {
         return vec![path.to_path_buf()];
@@ -181,9 +202,51 @@ fn numbered(path: &Path, count: usize) -> Vec<PathBuf> {
     (0..count).map(name).collect()
 }
 
-/// Opens one for reading.
+/// Checks that no other program has removed or truncated a file, of which so many bytes are read.
+pub fn check(path: &Path, size: u64) -> Result<(), Problem> {
+    let shown = path.display();
+    let why = match fs::metadata(path) {
+        Ok(meta) if meta.is_file() && meta.len() < size => {
+            format!(
+                "another program has truncated it from {} to {}",
+                Size(size),
+                Size(meta.len())
+            )
+        }
+        Ok(_) => return Ok(()),
+        Err(e) => format!("another program has changed it: {e}"),
+    };
+    Err(Problem::Failed(format!(
+        "{shown}: {why}; name a file that no other program changes"
+    )))
+}
+
+/// Opens a file for reading.
 pub fn open(path: &Path) -> Result<File, Problem> {
     File::open(path).map_err(|e| Problem::of(format_args!("cannot open {}", path.display()), e))
+}
+
+/// Opens a file or block device with O_DIRECT.
+pub fn open_direct(path: &Path, write: bool) -> Result<File, Problem> {
+    let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
+    OpenOptions::new()
+        .read(true)
+        .write(write)
+        .custom_flags(direct)
+        .open(path)
+        .map_err(|e| {
+            let shown = path.display();
+            let hint = match e.raw_os_error() {
+                Some(libc::EINVAL) => "; its filesystem has no O_DIRECT: name one elsewhere",
+                _ => "",
+            };
+            Problem::Failed(format!("cannot open {shown} with O_DIRECT: {e}{hint}"))
+        })
+}
+
+/// The size of a file or block device in bytes.
+pub fn length(mut file: &File) -> std::io::Result<u64> {
+    file.seek(SeekFrom::End(0))
 }
 
 /// How many bytes of an existing file can be read in whole blocks.
@@ -192,7 +255,7 @@ fn usable(path: &Path, block: u64) -> Result<u64, Problem> {
     let meta = fs::metadata(path).map_err(|e| Problem::of(&shown, e))?;
     if !meta.is_file() {
         return Err(Problem::Failed(format!(
-            "{shown} is not a regular file; name one with --file, or a name that is not there yet"
+            "{shown} is not a regular file; name one with --file, or a file that does not exist yet"
         )));
     }
     if meta.len() < block {
@@ -206,8 +269,8 @@ fn usable(path: &Path, block: u64) -> Result<u64, Problem> {
     Ok(meta.len() - meta.len() % block)
 }
 
-/// Makes the missing files, each of so many bytes.
-fn make(missing: &[(&PathBuf, u64)], stop: &Stop) -> Result<(), Problem> {
+/// Makes the missing files with their sizes.
+pub fn make(missing: &[(&Path, u64)], stop: &Stop) -> Result<(), Problem> {
     let total = missing.iter().map(|(_, size)| size).sum();
     let mut progress = Progress::of_bytes(total);
     let mut before = 0;
@@ -217,7 +280,7 @@ fn make(missing: &[(&PathBuf, u64)], stop: &Stop) -> Result<(), Problem> {
             _ => Path::new("."),
         };
         if before == 0 {
-            check_space(directory, total)?;
+            check_space(directory, total, SMALLER)?;
         }
         make_one(path, directory, size, stop, &mut progress, before)?;
         before += size;
@@ -225,31 +288,55 @@ fn make(missing: &[(&PathBuf, u64)], stop: &Stop) -> Result<(), Problem> {
     Ok(())
 }
 
-fn check_space(directory: &Path, need: u64) -> Result<(), Problem> {
-    let shown = directory.display();
-    let stat = rustix::fs::statvfs(directory)
-        .map_err(|e| Problem::of(format_args!("cannot make a file in {shown}"), e))?;
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    if free < need {
-        return Err(no_space(directory, need, free));
+/// The remedy if there is no space for a file.
+const SMALLER: &str = "choose a smaller --size, or a file elsewhere";
+
+/// Checks that a filesystem has space for so many bytes. `remedy` tells the user what to do.
+fn check_space(directory: &Path, need: u64, remedy: &str) -> Result<(), Problem> {
+    match free(directory) {
+        Ok(free) if free < need => Err(no_space(directory, Some(need), remedy)),
+        Ok(_) => Ok(()),
+        Err(e) => Err(Problem::of(
+            format_args!("cannot make a file in {}", directory.display()),
+            e,
+        )),
     }
-    Ok(())
 }
 
-fn no_space(directory: &Path, need: u64, free: u64) -> Problem {
-    Problem::Failed(format!(
-        "no space for {} in {} ({} free): choose a smaller --size, or a --file elsewhere",
-        Size(need),
-        directory.display(),
-        Size(free),
-    ))
+/// The free bytes of a filesystem.
+fn free(directory: &Path) -> rustix::io::Result<u64> {
+    let stat = rustix::fs::statvfs(directory)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// How much is written before it is brought to the device.
-const STRETCH: u64 = 64 << 20;
+/// Returns true if a filesystem has a limit of inodes, and none is free.
+fn lacks_inodes(directory: &Path) -> bool {
+    rustix::fs::statvfs(directory).is_ok_and(|stat| stat.f_files > 0 && stat.f_favail == 0)
+}
 
-/// Fills a file under another name, and gives it its own when it is whole: half a file never
-/// passes for one.
+/// The message of a full filesystem.
+pub fn no_space(directory: &Path, need: Option<u64>, remedy: &str) -> Problem {
+    let need = need.map_or(String::new(), |need| format!(" for {}", Size(need)));
+    let free = match free(directory) {
+        Ok(_) if lacks_inodes(directory) => " (no inode free)".into(),
+        Ok(free) => format!(" ({} free)", Size(free)),
+        Err(_) => String::new(),
+    };
+    let directory = directory.display();
+    Problem::Failed(format!("no space{need} in {directory}{free}: {remedy}"))
+}
+
+/// Returns true if an error means that the filesystem is full, or the quota of the user.
+pub fn is_full(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded)
+}
+
+/// The bytes that are written between two calls of fdatasync(2) or syncfs(2).
+pub const STRETCH: u64 = 64 << 20;
+
+/// Makes a file under a temporary name and renames it when it is complete, so that an incomplete file is
+/// never used.
 fn make_one(
     path: &Path,
     directory: &Path,
@@ -258,28 +345,32 @@ fn make_one(
     progress: &mut Progress,
     before: u64,
 ) -> Result<(), Problem> {
-    let failed = |e: std::io::Error| Problem::of(format_args!("cannot make {}", path.display()), e);
+    let failed = |e: std::io::Error| match is_full(&e) {
+        true => no_space(directory, Some(size), SMALLER),
+        false => Problem::Failed(format!(
+            "cannot make {}: {e}; name a file in a directory that you may write to",
+            path.display()
+        )),
+    };
     let mut file = tempfile::Builder::new()
         .prefix(".nowait-bench-")
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
         .tempfile_in(directory)
         .map_err(failed)?;
-    // In one piece, if the filesystem can. If it has no such call, writing says the truth.
+    // Reserves contiguous space. On a filesystem without fallocate(2), a full disk fails the writes.
     let reserved = rustix::fs::fallocate(file.as_file(), FallocateFlags::empty(), 0, size);
     if reserved == Err(rustix::io::Errno::NOSPC) {
-        return Err(no_space(directory, size, 0));
+        return Err(no_space(directory, Some(size), SMALLER));
     }
-    let mut block = vec![0u8; 1 << 20];
-    let mut state = mix(size ^ before ^ u64::from(std::process::id()));
+    let mut noise = Noise::new(size ^ before ^ u64::from(std::process::id()));
     let mut done = 0;
     while done < size {
         if stop.asked() {
             return Err(Problem::Interrupted);
         }
-        fill(&mut block, &mut state);
-        let n = (size - done).min(block.len() as u64);
-        file.write_all(&block[..n as usize]).map_err(failed)?;
-        done += n;
+        let piece = noise.bytes(size - done);
+        file.write_all(piece).map_err(failed)?;
+        done += piece.len() as u64;
         if done % STRETCH == 0 || done == size {
             file.as_file().sync_data().map_err(failed)?;
         }
@@ -289,13 +380,29 @@ fn make_one(
     Ok(())
 }
 
-/// Pseudo-random bytes (xorshift64).
-fn fill(block: &mut [u8], state: &mut u64) {
-    *state |= 1;
-    for word in block.chunks_exact_mut(8) {
-        *state ^= *state << 13;
-        *state ^= *state >> 7;
-        *state ^= *state << 17;
-        word.copy_from_slice(&state.to_le_bytes());
+/// Pseudo-random bytes (xorshift64), which a filesystem cannot compress or deduplicate.
+pub struct Noise {
+    piece: Vec<u8>,
+    state: u64,
+}
+
+impl Noise {
+    pub fn new(seed: u64) -> Noise {
+        Noise {
+            piece: vec![0; 1 << 20],
+            state: mix(seed) | 1,
+        }
+    }
+
+    /// The next bytes: as many as `wanted`, at most 1 MiB.
+    pub fn bytes(&mut self, wanted: u64) -> &[u8] {
+        let len = wanted.min(self.piece.len() as u64) as usize;
+        for word in self.piece[..len.next_multiple_of(8)].chunks_exact_mut(8) {
+            self.state ^= self.state << 13;
+            self.state ^= self.state >> 7;
+            self.state ^= self.state << 17;
+            word.copy_from_slice(&self.state.to_le_bytes());
+        }
+        &self.piece[..len]
     }
 }

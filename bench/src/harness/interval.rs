@@ -1,8 +1,8 @@
-//! The median of some figures, and the range in which the true one lies.
+//! The median of some figures, and the range in which the true median lies.
 //!
-//! The range is the order-statistic interval of the sign test: of `n` sorted figures it leaves out `k`
-//! at each end, as many as keep its coverage at 95 % or more. It assumes nothing about how the figures
-//! are distributed; below 6 of them even the whole range covers less.
+//! The range is the order-statistic interval of the sign test: of `n` sorted figures it leaves out `k` at
+//! each end, as many as keep its coverage at 95 % or more. It makes no assumption on the distribution of
+//! the figures. With fewer than 6 figures even the whole range covers less than 95 %.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Of some figures, which it sorts; of none, all are 0.
+    /// The interval of some figures, which are sorted; all 0 without figures.
     pub fn of(figures: &mut [f64]) -> Interval {
         let median = middle(figures);
         let k = left_out(figures.len());
@@ -27,13 +27,13 @@ impl Interval {
         }
     }
 
-    /// With which probability such a range of so many figures holds the true median.
+    /// The probability that the range of `n` figures holds the true median.
     pub fn coverage(n: usize) -> f64 {
         coverage(n, left_out(n))
     }
 }
 
-/// The median of some numbers, which it sorts; 0 of none.
+/// The median of some figures, which are sorted; 0 without figures.
 pub fn middle(figures: &mut [f64]) -> f64 {
     figures.sort_by(f64::total_cmp);
     match figures.len() {
@@ -43,7 +43,7 @@ pub fn middle(figures: &mut [f64]) -> f64 {
     }
 }
 
-/// How many figures at each end may be left out.
+/// The number of figures at each end that are left out.
 fn left_out(n: usize) -> usize {
     (1..n / 2)
         .take_while(|&k| coverage(n, k) >= 0.95)
@@ -51,8 +51,8 @@ fn left_out(n: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// With which probability the true median lies within `n` sorted values but the `k` at each end:
-/// 1 − 2·P(at most `k` of `n` coins show heads).
+/// The probability that the true median lies within `n` sorted values without `k` at each end: 1 − 2·P(at
+/// most `k` of `n` coins show heads).
 fn coverage(n: usize, k: usize) -> f64 {
     let mut term = 0.5f64.powi(n as i32);
     let mut tail = 0.0;

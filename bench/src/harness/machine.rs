@@ -1,28 +1,32 @@
-//! The machine and the filesystem that figures were taken on.
+//! The machine and the filesystem of a measurement.
 
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
+use super::memory;
 use nowait_cli::problem::Problem;
 
-/// A description of the machine for readers of the figures. Nothing depends on it.
+/// A description of the machine for readers of the figures. No result depends on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     pub kernel: String,
     pub arch: String,
     pub cores: usize,
     pub filesystem: Option<String>,
-    /// The block device's name, where the filesystem has just one.
+    /// The name of the block device; `None` if the filesystem has more than one or none.
     pub device: Option<String>,
     pub read_ahead_kb: Option<u64>,
     pub rotational: Option<bool>,
     pub scheduler: Option<String>,
+    /// True for a virtual machine that tells its host which memory is free.
+    #[serde(default)]
+    pub free_page_reporting: bool,
 }
 
 impl Machine {
-    /// The one that this runs on, with the device that this is, or that has this file or directory.
+    /// Describes this machine. `path` is the device, or a file or directory on it.
     pub fn look(path: &Path) -> Result<Machine, Problem> {
         let uname = rustix::system::uname();
         let handle = nowait::Handle::new(super::files::open(path)?)?;
@@ -47,6 +51,7 @@ impl Machine {
             read_ahead_kb: queue("read_ahead_kb").and_then(|kb| kb.parse().ok()),
             rotational: queue("rotational").map(|flag| flag == "1"),
             scheduler: queue("scheduler").map(|all| chosen(&all)),
+            free_page_reporting: memory::is_reported(),
             device: device
                 .as_deref()
                 .and_then(Path::file_name)
@@ -60,7 +65,7 @@ impl std::fmt::Display for Machine {
         let filesystem = self
             .filesystem
             .as_deref()
-            .unwrap_or("a filesystem unknown here");
+            .unwrap_or("an unknown filesystem");
         write!(
             f,
             "Linux {}, {} cores, {filesystem}",
@@ -73,8 +78,7 @@ impl std::fmt::Display for Machine {
     }
 }
 
-/// The directory in /sys of the disk with this device number; a partition has none of its own
-/// queue, its disk has.
+/// The directory in /sys of the disk with this device number. The queue of a partition is that of its disk.
 fn device(number: u64) -> Option<PathBuf> {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let path = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
@@ -85,7 +89,7 @@ fn device(number: u64) -> Option<PathBuf> {
     }
 }
 
-/// The one in brackets.
+/// The scheduler in brackets, which is the one in use.
 fn chosen(all: &str) -> String {
     let inside = all
         .split_once('[')

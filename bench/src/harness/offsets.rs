@@ -1,4 +1,4 @@
-//! Where to read: the same random places for every contender of a round.
+//! The places of reads: the same random ones for every contender of a round.
 //!
 //! [`Order::Once`] visits every block of the files once, in a random order, before any comes a
 //! second time, as fio's random map does: in a cold file no read is served by an earlier one,
@@ -35,7 +35,7 @@ pub struct Place {
     pub file: usize,
     /// Bytes from its start.
     pub offset: u64,
-    /// Whether the page cache has it by the bench's own book, where it keeps one.
+    /// True if the bench knows the block to be cached; `None` if it does not keep track.
     pub booked: Option<bool>,
 }
 
@@ -143,13 +143,13 @@ pub fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Whether number `at` of `n` is one of the `few` that `key` picks of them.
+/// Returns true if number `at` of `n` is one of the `few` numbers that `key` picks.
 pub fn picked(at: u64, n: u64, few: u64, key: u64) -> bool {
     permute(at, n, mix(key)) < few
 }
 
-/// Where number `at` of `n` goes in a permutation that `key` names: a Feistel network over the
-/// next even power of two, walked until it lands below `n`.
+/// The image of number `at` of `n` in the permutation of `key`: a Feistel network over the next even power
+/// of two, applied until the result is below `n`.
 pub fn permute(at: u64, n: u64, key: u64) -> u64 {
     let half = (64 - n.saturating_sub(1).leading_zeros())
         .div_ceil(2)

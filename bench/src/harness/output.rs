@@ -31,8 +31,15 @@ impl Output {
 
     /// Draws the charts, prints the run and returns the exit code.
     pub fn finish(&self, mut run: Run) -> Result<ExitCode, Problem> {
-        if run.is_empty() {
+        if run.is_empty() && run.interrupted {
             return Err(Problem::Interrupted);
+        }
+        if run.is_empty() {
+            let why = run.notes.join("; ");
+            return Err(Problem::Failed(format!("nothing was measured: {why}")));
+        }
+        if run.charts.is_empty() && self.svg.is_wanted() {
+            run.note("--svg: this run has no chart");
         }
         for chart in std::mem::take(&mut run.charts) {
             let drawn = self.svg.draw(&chart.name, &chart);

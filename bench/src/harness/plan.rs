@@ -1,9 +1,9 @@
-//! One measurement: contenders side by side, interleaved, with ratios.
+//! One measurement of contenders that take turns, with ratios.
 //!
 //! ```text
 //!  Args ─► plan: cells of contenders ─► files: found or made ─► rounds ─► report
 //!                                            │ for each round, cell and contender: a turn
-//!                                            └─ cache put into its state ─ way(turn) ─ Round
+//!                                            └─ prepare the page cache ─ way(turn) ─ Round
 //! ```
 
 use std::process::ExitCode;
@@ -18,10 +18,10 @@ use super::cache::Cache;
 use super::contender::Cell;
 use super::files::{Files, Wanted};
 use super::machine::Machine;
-use super::offsets::{Order, mix};
+use super::offsets::Order;
 use super::plot::Chart;
 use super::round::Round;
-use super::run::{self, Run};
+use super::run::{self, INTERVAL, ORDER, Run};
 use super::settings::{Amount, Common};
 use super::turn::Turn;
 use super::view::View;
@@ -30,15 +30,15 @@ use super::view::View;
 pub struct Plan<'a> {
     pub bench: &'static str,
     pub common: &'a Common,
-    /// How the size is shared out to the files.
+    /// The share of each file in the size.
     pub shares: Vec<u64>,
     pub blocks: Vec<u64>,
     pub cache: Cache,
     pub order: Order,
-    /// One read in so many is timed.
+    /// One read in this many is timed.
     pub timed: u64,
     pub cells: Vec<Cell>,
-    /// What the tables compare with: the first of these that takes part, else the first contender.
+    /// The base of the ratios is the first of these that takes part, or else the first contender.
     pub bases: &'static [&'static str],
     pub views: &'static [View],
     pub charts: Option<Charts>,
@@ -49,7 +49,7 @@ pub struct Plan<'a> {
 pub type Charts = fn(&Cell, &[Vec<Round>], &Machine) -> Vec<Chart>;
 
 impl Plan<'_> {
-    /// What the page cache has for a cell, and in what order that reads.
+    /// The state of the page cache for a cell, and the order of its reads.
     pub fn state(&self, cell: &Cell) -> (Cache, Order) {
         cell.state.unwrap_or((self.cache, self.order))
     }
@@ -66,16 +66,15 @@ pub struct Measured<'a> {
 }
 
 /// Measures a plan and prints the results.
-pub fn conduct(plan: Plan<'_>) -> Result<ExitCode, Problem> {
+pub fn conduct(plan: Plan<'_>, stop: Stop) -> Result<ExitCode, Problem> {
     let output = plan.common.output.clone();
-    output.finish(measure(plan)?.into_run())
+    output.finish(measure(plan, stop)?.into_run())
 }
 
-/// One bench from its files to its figures.
-pub fn measure(mut plan: Plan<'_>) -> Result<Measured<'_>, Problem> {
+/// Measures a plan.
+pub fn measure(mut plan: Plan<'_>, stop: Stop) -> Result<Measured<'_>, Problem> {
     plan.common.check()?;
     plan.common.output.prepare()?;
-    let stop = Stop::on_signals()?;
     let wanted = Wanted {
         path: plan.common.file.as_deref(),
         size: plan.common.size,
@@ -83,7 +82,7 @@ pub fn measure(mut plan: Plan<'_>) -> Result<Measured<'_>, Problem> {
         block: plan.blocks.iter().copied().max().unwrap_or(1),
     };
     if plan.common.file.is_none() {
-        // Before time goes into making one that is too small.
+        // This is checked before a file is made that is too small.
         check_ops(&plan, plan.common.size.0 / plan.shares.len() as u64)?;
     }
     let files = Files::prepare(wanted, &stop)?;
@@ -112,13 +111,7 @@ impl Measured<'_> {
         run.interrupted = self.stop.asked();
         plan.notes.iter().for_each(|note| run.note(note));
         for (cell, rounds) in plan.cells.iter().zip(&self.rounds) {
-            let mut results = run::Cell {
-                name: cell.label.name(),
-                ..run::Cell::default()
-            };
-            if let Value::Object(parameters) = json!(cell.label) {
-                results.parameters = parameters;
-            }
+            let mut results = run::Cell::new(cell.label.name(), json!(cell.label));
             for (contender, rounds) in cell.contenders.iter().zip(rounds) {
                 results.add(contender.name, contender.ours, rounds);
             }
@@ -165,7 +158,7 @@ impl Measured<'_> {
                 files.paths.len(),
                 if files.paths.len() == 1 { "" } else { "s" },
                 common.depth,
-                common.rounds,
+                common.rounds.count(),
                 json!(common.advice).as_str().unwrap_or_default(),
             ),
             "files": files,
@@ -175,13 +168,13 @@ impl Measured<'_> {
             "depth": common.depth,
             "ops": ops,
             "seconds": seconds,
-            "rounds": common.rounds,
+            "rounds": common.rounds.count(),
             "advice": common.advice,
             "cache": plan.state(&plan.cells[0]).0.how(),
-            "order": "contenders take turns within a round; each round begins with the next one",
-            "seed": common.seed,
+            "order": ORDER,
+            "seed": common.rounds.seed,
             "timed": format!("1 read in {}", plan.timed),
-            "interval": "order statistics of the paired ratios (sign test); see coverage",
+            "interval": INTERVAL,
             "legend": "Medians over rounds; us: microseconds; stall99: 99 % of the calls that promise \
                        not to block kept their caller no longer (of a blocking call: the call); cs: \
                        context switches.",
@@ -193,20 +186,20 @@ impl Measured<'_> {
     }
 }
 
-/// A bench that reads each block once can't read more than there are.
+/// Checks that a plan that reads each block once does not ask for more reads than blocks.
 fn check_ops(plan: &Plan<'_>, each: u64) -> Result<(), Problem> {
     let block = plan.blocks.iter().copied().max().unwrap_or(1);
     let most = each / block * plan.shares.len() as u64;
     match plan.common.amount() {
         Amount::Ops(ops) if plan.order.once() && ops > most => Err(Problem::Usage(format!(
-            "--ops {ops}, but there are {most} blocks and each is read once at most: choose fewer \
+            "--ops {ops}, but there are {most} blocks, and each is read at most once: choose fewer \
              --ops, a larger --size or a larger --file"
         ))),
         _ => Ok(()),
     }
 }
 
-/// A note on a turn that had read the whole file before its end.
+/// A note if a turn has read the whole file before its time was over.
 fn early(turn: &Turn<'_>, round: &Round) -> Option<String> {
     let ran_out = match (turn.order, turn.amount) {
         (Order::Once | Order::Rising, Amount::Seconds(_)) => round.ops >= turn.blocks(),
@@ -228,12 +221,12 @@ fn play(plan: &mut Plan<'_>, files: &Files, stop: &Stop) -> Result<Vec<Vec<Vec<R
         .iter()
         .map(|cell| cell.contenders.iter().map(|_| Vec::new()).collect())
         .collect();
-    let count = plan.common.rounds as usize;
+    let count = plan.common.rounds.count() as usize;
     let turns: usize = plan.cells.iter().map(|cell| cell.contenders.len()).sum();
     let mut progress = Progress::of_turns((turns * count) as u64);
     let mut done = 0;
     for number in 0..count {
-        let seed = mix(plan.common.seed.wrapping_add(number as u64));
+        let seed = plan.common.rounds.seed_of(number);
         for (cell, of_cell) in plan.cells.iter().zip(&mut rounds) {
             let n = cell.contenders.len();
             for i in (0..n).map(|i| (i + number) % n) {
@@ -262,9 +255,12 @@ fn play(plan: &mut Plan<'_>, files: &Files, stop: &Stop) -> Result<Vec<Vec<Vec<R
                 if stop.asked() {
                     return Ok(rounds);
                 }
-                let round = (contender.way)(&turn)?;
+                let round = (contender.way)(&turn);
+                // Of a truncated file, a contender has errors or wrong figures.
+                files.check()?;
+                let round = round?;
                 plan.notes.extend(early(&turn, &round));
-                // A turn cut short says little beside whole ones, and something if alone.
+                // A turn that was cut short is left out, unless it is the only one.
                 let of_contender = &mut of_cell[i];
                 if round.ops > 0 && (!round.cut_short || of_contender.is_empty()) {
                     of_contender.push(round);

@@ -1,9 +1,9 @@
 //! Charts as SVG files: lines over axes, vertical marks, a legend beside the data.
 //!
-//! A chart is shown on pages of any colour, and an SVG inside a page does not reliably learn which
-//! (a browser tells it what the system prefers, not what the page does). So the background is
-//! transparent, and every ink keeps its contrast on white and on near-black; a test holds them to
-//! that. Lines are told apart by hue, lightness and dashes, not by red against green.
+//! A chart is shown on pages of any colour, and an SVG inside a page does not reliably learn the colour: a
+//! browser reports the preference of the system, not that of the page. So the background is transparent,
+//! and every ink has enough contrast on white and on near-black, which a test checks. Lines differ in hue,
+//! lightness and dashes, not only in red and green.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,24 +17,28 @@ use kuva::render::render::{Primitive, Scene, TextAnchor, render_multiple};
 use kuva::render::theme::Theme;
 use serde::{Deserialize, Serialize};
 
-/// The option of every verb that can draw.
+/// The options of charts.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Svg {
-    /// Also draw the result, as SVG files in this directory; it is made if it is not there
+    /// Also draw the results as SVG files in this directory. A missing directory is made
     #[arg(long = "svg", value_name = "DIR")]
     directory: Option<PathBuf>,
 
-    /// With --svg: replace the SVG files that are there
+    /// Replace existing SVG files of --svg
     #[arg(long, requires = "directory")]
     force: bool,
 }
 
 impl Svg {
-    /// Makes the directory, if one is wanted: before time goes into what could not be drawn.
+    /// Returns true if charts are to be drawn.
+    pub fn is_wanted(&self) -> bool {
+        self.directory.is_some()
+    }
+
+    /// Makes the directory, if one is wanted. Areas call this before they measure.
     ///
     /// # Errors
-    /// If nothing can be written there, or there are SVG files that are not to be replaced; says what
-    /// to do.
+    /// If the directory cannot be written, or if it has SVG files and --force is not given.
     pub fn prepare(&self) -> Result<(), String> {
         let Some(directory) = &self.directory else {
             return Ok(());
@@ -60,17 +64,17 @@ impl Svg {
         Ok(())
     }
 
-    /// Draws a chart into that directory, if one is wanted. Says where it is then.
+    /// Draws a chart, if a directory is wanted, and returns the path of the file.
     ///
     /// # Errors
-    /// If it can't be written.
+    /// If the file cannot be written.
     pub fn draw(&self, name: &str, chart: &Chart) -> Result<Option<PathBuf>, String> {
         let Some(directory) = &self.directory else {
             return Ok(None);
         };
         let path = directory.join(name).with_extension("svg");
         if self.force {
-            // What can't be removed is in the way of the new one, which says so.
+            // If this fails, making the new file fails too.
             let _ = fs::remove_file(&path);
         }
         chart.write(&path)?;
@@ -91,7 +95,7 @@ pub struct Chart {
     /// The name of its file, without the extension.
     pub name: String,
     pub title: String,
-    /// Under what circumstances: machine, settings.
+    /// The machine and the settings.
     pub subtitle: String,
     pub x: Axis,
     pub y: Axis,
@@ -104,11 +108,11 @@ pub struct Chart {
 pub struct Axis {
     /// The quantity, with its unit.
     pub label: String,
-    /// Logarithmic: only points above 0 are shown.
+    /// True for a logarithmic axis, which shows only points above 0.
     pub log: bool,
 }
 
-/// One line through points of growing x.
+/// One line through points of rising x.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
     pub name: String,
@@ -116,48 +120,50 @@ pub struct Line {
     pub stroke: Stroke,
 }
 
-/// How a line's points are joined.
+/// The way in which the points of a line are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stroke {
     Solid,
     Dashed,
-    /// Not at all: a dot for each, in any order.
+    /// A dot for each point, without lines between them.
     Dots,
 }
 
-/// A vertical line with words at it.
+/// A vertical line with a label.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Mark {
     pub at: f64,
     pub label: String,
 }
 
-/// Of the lines, in their order; more lines begin again. After the palette of Okabe and Ito for
-/// colour-blind eyes, as dark or light as both kinds of page need.
+/// The colours of lines in their order; further lines begin again. They follow the palette of Okabe and
+/// Ito for colour-blind readers, with a lightness for white and for near-black pages.
 const INKS: [&str; 6] = [
     "#0072b2", "#d55e00", "#009e73", "#c06c9b", "#8f7500", "#7a7a7a",
 ];
-/// Of words, axes and marks.
+/// The colour of text, axes and marks.
 const TEXT: &str = "#767676";
-/// Of the grid: fainter on purpose.
+/// The colour of the grid, which is fainter.
 const GRID: &str = "#80808040";
-/// Of the picture without marks' words, and of words, in pixels.
+/// The size of the chart without labels of marks, and the sizes of text, in pixels.
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 400.0;
 const TITLE: u32 = 15;
 const WORDS: u32 = 12;
 const SMALL: u32 = 11;
-/// Of one row of marks' words.
+/// The height of one row of labels of marks.
 const ROW: f64 = 14.0;
-/// Of one dot.
+/// Half of the label of the last tick on the x axis.
+const LAST_TICK: f64 = 20.0;
+/// The size of a dot.
 const DOT: f64 = 1.2;
 
 impl Chart {
-    /// Writes it as an SVG file, which must not be there.
+    /// Writes the chart as a new SVG file.
     ///
     /// # Errors
-    /// If the file can't be written.
+    /// If the file exists or cannot be written.
     fn write(&self, path: &Path) -> Result<(), String> {
         File::create_new(path)
             .and_then(|mut file| file.write_all(self.svg().as_bytes()))
@@ -167,25 +173,59 @@ impl Chart {
             })
     }
 
-    fn svg(&self) -> String {
-        let plots: Vec<Plot> = self
-            .lines
-            .iter()
-            .zip(INKS.iter().cycle())
-            .filter_map(|(line, ink)| {
-                let mut shown = line.points.clone();
-                shown.retain(|&(x, y)| self.x.shows(x) && self.y.shows(y));
-                if shown.is_empty() {
-                    return None;
-                }
-                Some(line.stroke.plot(shown, ink, &line.name))
-            })
-            .collect();
-        let mut layout = self.layout(&plots);
+    /// The chart as a file of its own, with title and legend.
+    pub fn svg(&self) -> String {
+        let plots = self.plots(|name| name.to_owned());
+        let layout = self.layout(&plots).with_width(WIDTH);
+        let layout = layout
+            .with_title(self.title.clone())
+            .with_subtitle(self.subtitle.clone())
+            .with_title_size(TITLE)
+            .with_subtitle_size(SMALL);
+        self.scene(plots, layout)
+    }
+
+    /// The chart for a page that shows the title and the legend itself. `width` is in pixels.
+    pub fn bare_svg(&self, width: f64) -> String {
+        let plots = self.plots(|_| String::new());
+        let mut layout = self.layout(&plots).with_width(width);
+        if self.x.log && width < WIDTH && self.tenfolds() > 2.0 {
+            // There is no room for the labels of 2, 5, 20, 50, …
+            layout = layout.with_x_tick_format(ticks(|value| value.log10().fract().abs() < 1e-9));
+        }
+        self.scene(plots, layout)
+    }
+
+    /// The decimal logarithm of the largest x divided by the smallest.
+    fn tenfolds(&self) -> f64 {
+        let points = self.lines.iter().flat_map(|line| &line.points);
+        let all = points.map(|point| point.0).filter(|&x| self.x.shows(x));
+        let (least, most) = all.fold((f64::MAX, 0.0_f64), |(a, b), x| (a.min(x), b.max(x)));
+        (most / least).log10()
+    }
+
+    /// The lines that have points, with their inks.
+    pub fn shown(&self) -> impl Iterator<Item = (&Line, &'static str)> {
+        let shows = |&(x, y): &(f64, f64)| self.x.shows(x) && self.y.shows(y);
+        let lines = self.lines.iter().zip(INKS.iter().copied().cycle());
+        lines.filter(move |(line, _)| line.points.iter().any(shows))
+    }
+
+    fn plots(&self, legend: impl Fn(&str) -> String) -> Vec<Plot> {
+        let plot = |(line, ink): (&Line, &str)| {
+            let mut points = line.points.clone();
+            points.retain(|&(x, y)| self.x.shows(x) && self.y.shows(y));
+            line.stroke.plot(points, ink, &legend(&line.name))
+        };
+        self.shown().map(plot).collect()
+    }
+
+    fn scene(&self, plots: Vec<Plot>, mut layout: Layout) -> String {
         let bare = ComputedLayout::from_layout(&layout);
         let rows = ROW * self.marks.len() as f64;
         layout = layout
             .with_height(HEIGHT + rows)
+            .with_force_margins(bare.margin_left, bare.margin_right.max(LAST_TICK))
             .with_force_margins_y(bare.margin_top + rows, bare.margin_bottom);
         let computed = ComputedLayout::from_layout(&layout);
         let mut scene = render_multiple(plots, layout);
@@ -195,15 +235,10 @@ impl Chart {
 
     fn layout(&self, plots: &[Plot]) -> Layout {
         let mut layout = Layout::auto_from_plots(plots)
-            .with_width(WIDTH)
             .with_height(HEIGHT)
             .with_theme(theme())
-            .with_title(self.title.clone())
-            .with_subtitle(self.subtitle.clone())
             .with_x_label(self.x.label.clone())
             .with_y_label(self.y.label.clone())
-            .with_title_size(TITLE)
-            .with_subtitle_size(SMALL)
             .with_label_size(WORDS)
             .with_tick_size(SMALL)
             .with_body_size(WORDS)
@@ -213,16 +248,16 @@ impl Chart {
             return layout;
         }
         if self.x.log {
-            layout = layout.with_log_x().with_x_tick_format(plain_ticks());
+            layout = layout.with_log_x().with_x_tick_format(ticks(|_| true));
         }
         if self.y.log {
-            layout = layout.with_log_y().with_y_tick_format(plain_ticks());
+            layout = layout.with_log_y().with_y_tick_format(ticks(|_| true));
         }
         layout
     }
 
-    /// Vertical lines with words above the axes, where no data is. Each one's words are a row lower
-    /// than those of the last one to its left, and its line ends below them: none crosses another's.
+    /// Adds vertical lines with labels above the axes. The label of each mark is one row lower than that
+    /// of the mark to its left, so that no line crosses a label.
     fn add_marks(&self, scene: &mut Scene, computed: &ComputedLayout) {
         let (left, right) = (computed.margin_left, computed.width - computed.margin_right);
         let (top, bottom) = (
@@ -250,7 +285,7 @@ impl Chart {
             });
             let width = 0.65 * f64::from(SMALL) * mark.label.chars().count() as f64;
             scene.add(Primitive::Text {
-                x: (x + 4.0).min(WIDTH - width),
+                x: (x + 4.0).min(computed.width - width).max(0.0),
                 y,
                 content: mark.label.clone(),
                 size: SMALL,
@@ -270,18 +305,22 @@ impl Stroke {
                 .with_data(points)
                 .with_color(ink)
                 .with_stroke_width(2.0)
-                .with_legend(name)
+        };
+        let legend = |line: LinePlot| match name {
+            "" => Plot::Line(line),
+            name => Plot::Line(line.with_legend(name)),
         };
         match self {
-            Stroke::Solid => Plot::Line(line(points)),
-            Stroke::Dashed => Plot::Line(line(points).with_dashed()),
-            Stroke::Dots => Plot::Scatter(
-                ScatterPlot::new()
-                    .with_data(points)
-                    .with_color(ink)
-                    .with_size(DOT)
-                    .with_legend(name),
-            ),
+            Stroke::Solid => legend(line(points)),
+            Stroke::Dashed => legend(line(points).with_dashed()),
+            Stroke::Dots => {
+                let dots = ScatterPlot::new().with_data(points).with_color(ink);
+                let dots = dots.with_size(DOT);
+                Plot::Scatter(match name {
+                    "" => dots,
+                    name => dots.with_legend(name),
+                })
+            }
         }
     }
 }
@@ -307,9 +346,10 @@ fn theme() -> Theme {
     }
 }
 
-/// 0.5, 20, 3000, 2M: a log axis of times or rates is read, not calculated with.
-fn plain_ticks() -> TickFormat {
-    TickFormat::Custom(std::sync::Arc::new(|value| match value {
+/// Ticks of a log axis as plain numbers: 0.5, 20, 3000, 2M.
+fn ticks(is_labelled: fn(f64) -> bool) -> TickFormat {
+    TickFormat::Custom(std::sync::Arc::new(move |value| match value {
+        v if !is_labelled(v) => String::new(),
         v if v >= 1e6 => format!("{}M", v / 1e6),
         v if v >= 1e4 => format!("{}k", v / 1e3),
         v => format!("{}", (v * 1e6).round() / 1e6),
@@ -451,7 +491,7 @@ mod tests {
             force,
         };
         svg(false).prepare().unwrap();
-        // It appears while the bench runs.
+        // The file appears while the bench runs.
         fs::write(&path, "mine").unwrap();
         for said in [
             svg(false).prepare().unwrap_err(),

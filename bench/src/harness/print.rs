@@ -1,4 +1,4 @@
-//! A run on standard output: as JSON, or as text.
+//! Prints a run on standard output as JSON or as text.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -9,8 +9,7 @@ use serde::Serialize;
 use super::run::{FEWEST, Run};
 use super::text::{Paint, remark, wrapped};
 
-/// Prints results on standard output: as JSON, or as the text that is made of them. A pipe whose reader
-/// has gone is no error.
+/// Prints results on standard output as JSON or as text. A closed pipe is not an error.
 ///
 /// # Errors
 ///
@@ -27,7 +26,11 @@ pub fn print(
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(|e| Problem::of("standard output", e)),
+        other => other.map_err(|e| {
+            Problem::Failed(format!(
+                "cannot print the results: {e}; send standard output to another file or filesystem"
+            ))
+        }),
     }
 }
 

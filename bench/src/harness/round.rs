@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::class::Class;
 use super::usage::Usage;
@@ -18,42 +18,46 @@ pub struct Round {
     pub mb_per_s: f64,
     pub user_s: f64,
     pub sys_s: f64,
-    /// Of one processor.
+    /// Processor time as a percentage of the time of the turn.
     pub cpu_percent: f64,
     pub cpu_us_per_op: f64,
     pub switches_voluntary: u64,
     pub switches_involuntary: u64,
     pub switches_per_op: f64,
-    /// From submission to completion.
+    /// The time from submission to completion.
     pub lat_us: Option<Percentiles>,
-    /// How long calls that promise not to block kept their caller; of a blocking call, the call.
+    /// The time of calls that must not block; of a contender that blocks, the time of the call.
     pub stall_us: Option<Percentiles>,
-    /// Percent of the reads that came whole from the page cache, where completions tell.
+    /// Per cent of the reads that came wholly from the page cache, if completions report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hits_percent: Option<f64>,
+    /// Bytes that the kernel read from the device for this process: also those read ahead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_bytes_per_op: Option<f64>,
     /// The counters of the engine, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineFacts>,
     /// The figures of each class, in a mix.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub classes: BTreeMap<&'static str, Class>,
-    /// Cut short by Ctrl-C.
+    /// True if Ctrl-C ended the turn early.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut_short: bool,
 }
 
 /// Microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {
     pub p50: f64,
     pub p90: f64,
     pub p99: f64,
     pub p999: f64,
+    pub p9999: f64,
     pub max: f64,
 }
 
 impl Percentiles {
-    /// Of a histogram of nanoseconds; `None` if it is empty.
+    /// The percentiles of a histogram of nanoseconds; `None` if it is empty.
     pub fn of(histogram: &Histogram<u64>) -> Option<Percentiles> {
         let at = |q| histogram.value_at_quantile(q) as f64 / 1e3;
         (!histogram.is_empty()).then(|| Percentiles {
@@ -61,6 +65,7 @@ impl Percentiles {
             p90: at(0.9),
             p99: at(0.99),
             p999: at(0.999),
+            p9999: at(0.9999),
             max: histogram.max() as f64 / 1e3,
         })
     }
@@ -82,7 +87,7 @@ pub struct EngineFacts {
     pub costs: Costs,
 }
 
-/// The three costs that decide whether trying pays.
+/// The three costs that decide if trying pays.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Costs {
     pub hit: f64,
@@ -101,7 +106,7 @@ impl From<nowait::cost::Costs> for Costs {
 }
 
 impl EngineFacts {
-    /// Of an engine's own words and counters.
+    /// The counters and costs of an engine.
     pub fn new(
         backend: nowait::engine::Backend,
         why: &str,
@@ -124,7 +129,7 @@ impl EngineFacts {
 }
 
 impl Round {
-    /// The figures that follow from how much was done, in which time, with which means.
+    /// The figures that follow from the number of operations, the time and the use of the processor.
     pub fn new(ops: u64, block: u64, seconds: f64, used: Usage) -> Round {
         let seconds = seconds.max(1e-9);
         let per_op = |x: f64| if ops == 0 { 0.0 } else { x / ops as f64 };
@@ -144,6 +149,7 @@ impl Round {
             lat_us: None,
             stall_us: None,
             hits_percent: None,
+            device_bytes_per_op: used.device_bytes.map(|bytes| per_op(bytes as f64)),
             engine: None,
             classes: BTreeMap::new(),
             cut_short: false,

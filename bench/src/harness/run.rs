@@ -6,6 +6,7 @@
 //!   "area": "randread" | "cached" | "mix" | …,     the verb that measured it
 //!   "version": "0.1.0",                            the version of nowait
 //!   "command": string,                             the command line
+//!   "date": string,                                the time of the results, UTC, as in RFC 3339
 //!   "machine": {"kernel", "arch", "cores", "filesystem", "device", "read_ahead_kb", …},
 //!   "settings": {…},                               the options, and how the caches were prepared
 //!   "interrupted": bool,                           true: Ctrl-C ended the run early
@@ -32,6 +33,7 @@
 //! nowait's contenders to every other, and of every contender to the cell's base.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -44,12 +46,19 @@ use super::table::Table;
 /// Fewer rounds than this make no ratio.
 pub const FEWEST: usize = 3;
 
+/// The setting `order` of areas whose contenders take turns.
+pub const ORDER: &str = "contenders take turns within a round; each round begins with the next one";
+/// The setting `interval` of areas with ratios.
+pub const INTERVAL: &str = "order statistics of the paired ratios (sign test); see coverage";
+
 /// The results of one measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
     pub area: String,
     pub version: String,
     pub command: String,
+    #[serde(default)]
+    pub date: String,
     pub machine: Machine,
     pub settings: Map<String, Value>,
     pub interrupted: bool,
@@ -115,11 +124,9 @@ impl Run {
             area: area.into(),
             version: env!("CARGO_PKG_VERSION").into(),
             command: command.join(" "),
+            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             machine,
-            settings: match settings {
-                Value::Object(settings) => settings,
-                _ => Map::new(),
-            },
+            settings: object(settings),
             interrupted: false,
             notes: Vec::new(),
             cells: Vec::new(),
@@ -151,6 +158,15 @@ impl Run {
 }
 
 impl Cell {
+    /// A cell without results. `parameters` is an object.
+    pub fn new(name: impl Into<String>, parameters: Value) -> Cell {
+        Cell {
+            name: name.into(),
+            parameters: object(parameters),
+            ..Cell::default()
+        }
+    }
+
     /// Adds a contender with its rounds, if it has any.
     pub fn add<R: Serialize>(&mut self, name: &str, ours: bool, rounds: &[R]) {
         let rounds: Vec<Value> = rounds.iter().map(|round| json!(round)).collect();
@@ -165,8 +181,8 @@ impl Cell {
         }
     }
 
-    /// Computes the spreads and ratios of these figures: of nowait's contenders to all others, and of
-    /// all contenders to the bases.
+    /// Computes the spreads and ratios of these figures: the ratios of nowait's contenders to all others,
+    /// and of all contenders to the bases.
     pub fn compare(&mut self, figures: &[&str], bases: &[String]) {
         for contender in &mut self.contenders {
             for figure in figures {
@@ -199,6 +215,18 @@ impl Cell {
         self.contenders.iter().find(|c| c.name == name)
     }
 
+    /// The contender with the most of a figure, of those that `takes_part` accepts.
+    pub fn best(
+        &self,
+        figure: &str,
+        takes_part: impl Fn(&Contender) -> bool,
+    ) -> Option<&Contender> {
+        let those = self.contenders.iter().filter(|c| takes_part(c));
+        let rates = those.filter_map(|c| Some((c.figure(figure)?, c)));
+        let most = rates.max_by(|a, b| a.0.total_cmp(&b.0));
+        most.map(|(_, contender)| contender)
+    }
+
     /// A figure of A divided by that of B.
     pub fn ratio(&self, a: &str, b: &str, figure: &str) -> Option<Interval> {
         let ratio = self.ratios.get(&format!("{a}/{b}"))?;
@@ -214,7 +242,7 @@ impl Contender {
 }
 
 impl Ratio {
-    /// The ratios of A to B, paired by round; `None` of too few rounds.
+    /// The ratios of A to B, paired by round; `None` if there are too few rounds.
     fn of(a: &Contender, b: &Contender, figures: &[&str]) -> Option<Ratio> {
         let rounds = a.rounds.len().min(b.rounds.len());
         let pair = |figure: &str| -> Option<Interval> {
@@ -235,6 +263,14 @@ impl Ratio {
     }
 }
 
+/// The keys of an object; no keys of another value.
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(keys) => keys,
+        _ => Map::new(),
+    }
+}
+
 /// The figure at a path, for example `lat_us/p99`.
 pub fn at(figures: &Value, path: &str) -> Option<f64> {
     let mut value = figures;
@@ -250,8 +286,8 @@ pub fn more_is_better(figure: &str) -> bool {
     figure.ends_with("per_s") || figure.ends_with("iops")
 }
 
-/// The median of each figure on its own, in the shape of the rounds. A value that is no number stays
-/// if it is the same in all rounds.
+/// The median of each figure, in the shape of the rounds. A value that is not a number is kept if it is the
+/// same in all rounds.
 pub fn median(rounds: &[Value]) -> Value {
     match rounds.first() {
         Some(Value::Object(first)) => {

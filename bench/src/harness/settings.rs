@@ -1,4 +1,4 @@
-//! The words that every bench takes, with one meaning each.
+//! The options that several areas have.
 
 use std::path::PathBuf;
 
@@ -6,28 +6,27 @@ use clap::ValueEnum;
 use nowait::engine::Backend;
 use serde::Serialize;
 
+use super::offsets::mix;
 use super::output::Output;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
 
-/// How many reads a turn makes in a bench that has no default time.
+/// The number of reads of a turn in an area without a default time.
 const READS: u64 = 8_000;
 
-/// The options that all benches share. What a bench sets as its own default it sets in its
-/// `#[command(mut_arg)]`.
+/// The options of areas that read files. An area sets its own defaults in `#[command(mut_arg)]`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Common {
-    /// Read this file. If it is there it is only read, and its own size counts; if not, it is made
-    /// and kept. Without this option a file is made in the current directory and removed at the
-    /// end
+    /// Read this file. An existing file is not changed, and --size is ignored; a missing one is made
+    /// and kept. Without this option a file is made in the current directory and removed at the end
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
 
-    /// How large a file to make (all files together): bytes, or a number with K, M, G or T
+    /// The size of the file to make, or of all files together: bytes, or a number with K, M, G or T
     #[arg(long, default_value = "1G")]
     pub size: Size,
 
-    /// How many reads are in flight at once, where a contender can have more than one
+    /// How many reads are in flight at once, for contenders that can have more than one
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub depth: u32,
 
@@ -40,36 +39,70 @@ pub struct Common {
     #[arg(long, value_name = "S", default_value = "2", value_parser = positive)]
     pub seconds: Option<f64>,
 
-    /// How many rounds; ratios need 3, a range that covers 95 % needs 6
-    #[arg(long, value_name = "N", default_value_t = 3,
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: u32,
+    #[command(flatten)]
+    pub rounds: Rounds,
 
-    /// The advice of every contender on its file: posix_fadvise(2)
+    /// The advice of all contenders on the file: posix_fadvise(2)
     #[arg(long, value_enum, default_value_t = Advice::Random)]
     pub advice: Advice,
 
-    /// Have the kernel drop all its clean caches before each turn (needs root; everything else on
-    /// the machine gets slower for a while)
+    /// Make the kernel drop all clean caches before each turn. This needs root, and slows down every
+    /// program on the machine for a while
     #[arg(long)]
     pub drop_caches: bool,
-
-    /// The seed of the random places
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
 
     #[command(flatten)]
     pub output: Output,
 }
 
-/// A backend by its name.
+/// The number of rounds.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RoundCount {
+    /// How many rounds. Ratios need 3; ranges that cover 95 % need 6
+    #[arg(id = "rounds", long, value_name = "N", default_value = "3",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub count: u32,
+}
+
+/// The rounds, and the seed of what is random in them.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Rounds {
+    #[command(flatten)]
+    rounds: RoundCount,
+
+    /// The seed of the random places
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl Rounds {
+    /// The number of rounds.
+    pub fn count(&self) -> u32 {
+        self.rounds.count
+    }
+
+    /// The seed of one round.
+    pub fn seed_of(&self, round: usize) -> u64 {
+        mix(self.seed.wrapping_add(round as u64))
+    }
+}
+
+/// How long a turn takes, in areas where that is not a number of reads.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TurnTime {
+    /// How long each contender runs in each round
+    #[arg(long, value_name = "S", default_value = "1", value_parser = positive)]
+    pub seconds: f64,
+}
+
+/// Parses the name of a backend.
 pub fn backend(text: &str) -> Result<Backend, String> {
     let all = [Backend::Uring, Backend::Threads];
     let found = all.into_iter().find(|backend| backend.name() == text);
     found.ok_or_else(|| "a backend is uring or threads".into())
 }
 
-/// Seconds that a measurement can take.
+/// Parses the seconds of a turn.
 pub fn positive(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.001..=86_400.0).contains(&seconds) => Ok(seconds),
@@ -78,7 +111,7 @@ pub fn positive(text: &str) -> Result<f64, String> {
 }
 
 impl Common {
-    /// How much each contender does in a round.
+    /// The amount of work of each contender in a round.
     pub fn amount(&self) -> Amount {
         match (self.ops, self.seconds) {
             (Some(ops), _) => Amount::Ops(ops),
@@ -87,12 +120,12 @@ impl Common {
         }
     }
 
-    /// Checks that involve several options.
+    /// Checks options that depend on the user.
     pub fn check(&self) -> Result<(), Problem> {
         if self.drop_caches && !rustix::process::geteuid().is_root() {
             return Err(Problem::Usage(
-                "--drop-caches needs root: run it under sudo, or do without (the bench's own \
-                 files are made cold anyway)"
+                "--drop-caches needs root: run it under sudo, or leave it out (the files of the bench \
+                 are evicted anyway)"
                     .into(),
             ));
         }
@@ -100,13 +133,13 @@ impl Common {
     }
 }
 
-/// How much one contender does in one round.
+/// The amount of work of one contender in one round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Amount {
-    /// So many operations.
+    /// A number of operations.
     Ops(u64),
-    /// As many as begin in this time.
+    /// The operations that begin within this time.
     Seconds(f64),
 }
 
@@ -116,12 +149,12 @@ pub enum Amount {
 pub enum Advice {
     /// POSIX_FADV_RANDOM: no readahead
     Random,
-    /// Nothing: readahead as the kernel likes
+    /// No advice: the kernel decides on readahead
     Normal,
 }
 
 impl Advice {
-    /// Tells it.
+    /// Gives the advice on a file.
     pub fn give(self, file: impl std::os::fd::AsFd) -> Result<(), Problem> {
         match self {
             Advice::Random => rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random)
@@ -131,12 +164,12 @@ impl Advice {
     }
 }
 
-/// Checks block sizes against each other and the depth.
+/// Checks that the buffers of all reads in flight fit into memory.
 pub fn check_blocks(blocks: &[Size], depth: u32) -> Result<(), Problem> {
     for &block in blocks {
         if block.0 > 1 << 30 || block.0 * u64::from(depth) > 8 << 30 {
             return Err(Problem::Usage(format!(
-                "--block {block} at --depth {depth} takes too much memory for buffers (8G at most)"
+                "--block {block} at --depth {depth} needs too much memory for buffers (8G at most)"
             )));
         }
     }

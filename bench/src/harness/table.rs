@@ -146,8 +146,8 @@ impl Column {
 }
 
 impl Table {
-    /// A table of a cell: a row for each contender, without the columns that have nothing. `class` is a prefix of the figures' paths, for
-    /// example `classes/f1/`.
+    /// A table of a cell: a row for each contender, without columns that are empty. `class` is a prefix
+    /// of the figures' paths, for example `classes/f1/`.
     pub fn of(title: &str, cell: &Cell, base: &str, class: &str, columns: &[Column]) -> Table {
         let shows = |column: &&Column| {
             let mut all = cell.contenders.iter();

@@ -1,4 +1,4 @@
-//! Text for terminals: numbers, colours and broken lines.
+//! Text for terminals: numbers, colours and line breaks.
 
 use std::fmt::Write as _;
 
@@ -59,7 +59,7 @@ pub fn remark(text: &mut String, paint: Paint, note: &str) {
     wrapped(text, 5, note);
 }
 
-/// Adds the rest of a line that has this many columns already, broken where it gets too long.
+/// Adds words to a line that has `taken` columns already, in lines of at most 100 columns.
 pub fn wrapped(text: &mut String, taken: usize, words: &str) {
     let mut column = taken;
     for word in words.split(' ') {

@@ -297,7 +297,8 @@ impl<'a> Lane<'a> {
     pub fn done(&mut self, read: usize, block: u64) -> Result<(), Problem> {
         if read as u64 != block {
             return Err(Problem::Failed(format!(
-                "a read of {block} bytes gave {read}: did somebody cut the file meanwhile?"
+                "a read of {block} bytes returned {read}: another program has truncated the file; name one that \
+                 no other program changes"
             )));
         }
         self.ops += 1;

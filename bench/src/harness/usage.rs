@@ -1,30 +1,36 @@
 //! Processor time and context switches of this process or of its children: getrusage(2), which
-//! rustix lacks. Nothing else belongs here.
+//! rustix lacks, and the bytes that this process had read from devices: /proc/self/io.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
 use std::ops::Sub;
 
-/// The use of the process since its start, or between two moments (a difference).
+/// The use of the processor since the start of the process, or between two moments.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// Seconds in user space.
     pub user: f64,
     /// Seconds in the kernel.
     pub system: f64,
-    /// Context switches because a thread had to wait.
+    /// Context switches because a thread waited.
     pub voluntary: u64,
-    /// Context switches because another thread's turn had come.
+    /// Context switches because the scheduler ran another thread.
     pub involuntary: u64,
+    /// Bytes read from devices; `None` of children, or on a kernel that does not count them.
+    pub device_bytes: Option<u64>,
 }
 
 impl Usage {
-    /// Of all threads of this process, also of those that have ended.
+    /// The use of all threads of this process, also of those that have ended.
     pub fn of_self() -> Usage {
-        get(libc::RUSAGE_SELF)
+        let io = std::fs::read("/proc/self/io").unwrap_or_default();
+        Usage {
+            device_bytes: nowait_cli::proc::number_of(&io, "read_bytes:"),
+            ..get(libc::RUSAGE_SELF)
+        }
     }
 
-    /// Of all children that have ended and were waited for, and of theirs.
+    /// The use of all children that were waited for, and of their children.
     pub fn of_children() -> Usage {
         get(libc::RUSAGE_CHILDREN)
     }
@@ -44,14 +50,18 @@ impl Sub for Usage {
             system: (self.system - before.system).max(0.0),
             voluntary: self.voluntary.saturating_sub(before.voluntary),
             involuntary: self.involuntary.saturating_sub(before.involuntary),
+            device_bytes: self
+                .device_bytes
+                .zip(before.device_bytes)
+                .map(|(after, before)| after.saturating_sub(before)),
         }
     }
 }
 
 fn get(whose: libc::c_int) -> Usage {
     let mut raw = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the kernel writes at most one `rusage` there, and all zeroes is a valid one, should
-    // it write nothing. The call fails only for a `whose` that it does not know.
+    // SAFETY: the kernel writes at most one `rusage`, and all zeroes is a valid one if it writes nothing.
+    // The call fails only for an unknown `whose`.
     let raw = unsafe {
         libc::getrusage(whose, raw.as_mut_ptr());
         raw.assume_init()
@@ -62,6 +72,7 @@ fn get(whose: libc::c_int) -> Usage {
         system: seconds(raw.ru_stime),
         voluntary: raw.ru_nvcsw as u64,
         involuntary: raw.ru_nivcsw as u64,
+        device_bytes: None,
     }
 }
 

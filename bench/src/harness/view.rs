@@ -134,14 +134,7 @@ impl View {
     pub fn base<'a>(&self, cell: &'a Cell, bases: &[&str]) -> &'a str {
         let bases = self.bases.unwrap_or(bases);
         let named = || bases.iter().find_map(|base| cell.contender(base));
-        let rate = |name: &str| cell.contender(name).and_then(|c| c.figure("ops_per_s"));
-        let all = || cell.contenders.iter();
-        let fastest = || {
-            all().max_by(|a, b| {
-                let rates = [a, b].map(|c| rate(&c.name).unwrap_or(0.0));
-                rates[0].total_cmp(&rates[1])
-            })
-        };
+        let fastest = || cell.best("ops_per_s", |_| true);
         let first = || cell.contenders.first();
         let found = match bases {
             [] => fastest(),

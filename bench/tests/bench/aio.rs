@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{directory, nowait_bench, run};
+use crate::common::{directory, drop_in, is_missing, nowait_bench, run};
 
 fn aio(dir: &Path, args: &[&str]) -> Command {
     let mut command = nowait_bench(["aio"]);
@@ -14,18 +14,11 @@ fn aio(dir: &Path, args: &[&str]) -> Command {
 
 #[test]
 fn runs_its_jobs_with_and_without_the_drop_in() {
-    if Command::new("fio").arg("--version").output().is_err() {
-        assert!(
-            std::env::var_os("NOWAIT_TEST_ALL").is_none(),
-            "NOWAIT_TEST_ALL: needs fio"
-        );
-        eprintln!("skipped: needs fio");
+    if is_missing(&["fio"]) {
         return;
     }
     let dir = directory();
-    // Tests lie in target/PROFILE/deps, and so does what they depend on.
-    let test = std::env::current_exe().unwrap();
-    let library = test.with_file_name("libnowait_aio.so");
+    let library = drop_in();
     let library = library.to_str().unwrap();
     let rows = "random-warm-1,random-cold-32,mixed,mixed-paced,sequential,seed-cold,seed-warm";
     let mut command = aio(dir.path(), &["--size", "32M", "--seconds", "0.2"]);
@@ -72,7 +65,7 @@ fn runs_its_jobs_with_and_without_the_drop_in() {
         let ratio = &cell["ratios"]["nowait/glibc"]["lat_us/p99"];
         assert!(ratio["median"].is_f64(), "{cell}");
     }
-    // The drop-in was there, and only where it was to be: one line of each of its runs.
+    // The drop-in was preloaded for its contender alone: it writes one line for each run.
     let lines = fs::read_to_string(stats).unwrap();
     assert_eq!(lines.lines().count(), 7 * 3, "{lines}");
 

@@ -1,54 +1,23 @@
-//! `nowait-bench dir`: what it counts, what it draws, what it refuses, and that nothing is
-//! left of the disks and directories that it makes. Nothing here looks at times.
+//! `nowait-bench dir`: its counts, charts and errors, and the removal of the disks and directories that it
+//! makes. No test depends on a time.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{Said, directory, nowait_bench, run, unprivileged};
+use crate::common::{
+    Said, assert_nothing_is_left, contenders, directory, mounts, names, nowait_bench, row, rows,
+    run, unprivileged,
+};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 
-/// The bench in a directory in which it also has its temporary files and mounts.
+/// The bench in a directory that also has its temporary files and mounts.
 fn dir(here: &Path, args: &str) -> Command {
     let words = ["dir"].into_iter().chain(args.split_whitespace());
     let mut command = nowait_bench(words);
     command.current_dir(here).env("TMPDIR", here);
     command
-}
-
-fn names(here: &Path) -> Vec<OsString> {
-    let entries = fs::read_dir(here).unwrap();
-    entries.map(|entry| entry.unwrap().file_name()).collect()
-}
-
-/// What is mounted below a directory.
-fn mounts(here: &Path) -> Vec<String> {
-    let here = here.canonicalize().unwrap();
-    let all = fs::read_to_string("/proc/self/mounts").unwrap();
-    let below = |line: &&str| line.contains(here.to_str().unwrap());
-    all.lines().filter(below).map(str::to_owned).collect()
-}
-
-fn assert_nothing_is_left(here: &Path) {
-    assert_eq!(mounts(here), Vec::<String>::new());
-    assert_eq!(names(here), Vec::<OsString>::new());
-}
-
-fn rows(cell: &Value) -> &Vec<Value> {
-    cell["contenders"].as_array().unwrap()
-}
-
-fn row<'a>(cell: &'a Value, name: &str) -> &'a Value {
-    let found = rows(cell).iter().find(|row| row["name"] == name);
-    found.unwrap_or_else(|| panic!("no {name}: {cell}"))
-}
-
-fn contenders(cell: &Value) -> Vec<&str> {
-    let names = rows(cell).iter().map(|row| row["name"].as_str().unwrap());
-    names.collect()
 }
 
 #[test]
@@ -69,7 +38,7 @@ fn a_directory_is_never_an_option_of_the_programs() {
     assert_eq!(left, ["a", "b"]);
 }
 
-/// Every filesystem: all are asked about all, the disk is asked for something each time.
+/// On every filesystem each contender finds all entries and reads from the disk.
 #[test]
 fn directories_on_a_slow_disk() {
     slowdisk::require!(slowdisk::available());
@@ -110,7 +79,7 @@ fn directories_on_a_slow_disk() {
                 assert_eq!(rounds.len(), 3);
                 for turn in rounds {
                     assert!(turn["seconds"].as_f64().unwrap() > 0.0);
-                    // The mount itself may have read all there is of a few files.
+                    // Mounting may have read the whole directory if it has few files.
                     let reads = turn["reads"].as_u64().unwrap();
                     assert!(reads > 0 || files < 100, "{fs}, not cold: {row}");
                     assert_eq!(turn["deepest"] == 0, reads == 0, "{row}");
@@ -221,7 +190,7 @@ fn the_users_directory_is_only_read() {
     let cell = &report["cells"][0];
     assert_eq!(cell["parameters"]["files"], 4);
     assert_eq!(row(cell, "xgetdents")["median"]["entries"], 4.0);
-    // It would go deeper than the others.
+    // du would also list subdirectories.
     assert!(!contenders(cell).contains(&"du"));
     assert!(report["notes"].to_string().contains("subdirectories"));
     let mut left = names(users.path());
@@ -230,7 +199,7 @@ fn the_users_directory_is_only_read() {
     assert_nothing_is_left(here.path());
 }
 
-/// Ctrl-C while a disk is mounted and a turn under way: what was measured is printed, and all is gone.
+/// Ctrl-C during a turn on a mounted disk: prints what was measured, and removes everything.
 #[test]
 fn an_interrupt_takes_everything_down() {
     slowdisk::require!(slowdisk::available());
@@ -247,7 +216,7 @@ fn an_interrupt_takes_everything_down() {
         mounts(here.path()).len() >= 2
     });
     assert!(mounted, "no disk");
-    // So that some turns are over; without them it has nothing to print.
+    // Some turns must be over, or there is nothing to print.
     std::thread::sleep(Duration::from_millis(1500));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let said = Said::of(&child.wait_with_output().unwrap());
@@ -293,7 +262,7 @@ fn what_makes_no_sense_is_refused() {
     assert_nothing_is_left(here.path());
 }
 
-/// Only root can make caches cold and disks slow; what others can do they are told.
+/// Only root can drop caches and make slow disks. Messages tell other users what they can do.
 #[test]
 fn without_rights_it_says_what_to_do() {
     let (mut command, _dir) = unprivileged(["dir", "--files", "5"]);

@@ -1,5 +1,5 @@
-//! `nowait-bench iops`: what it says, what it leaves behind, what it refuses. Nothing here
-//! looks at how fast anything is.
+//! `nowait-bench iops`: its results, its errors, and the removal of what it makes. No test depends on a
+//! time.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use slowdisk::{Filesystem, LoopDevice, TestMount, Zram, require};
 
-use crate::common::{PROGRAM, Said, directory, nowait_bench, run};
+use crate::common::{PROGRAM, Said, devices, devices_below, directory, nowait_bench, run};
 
 fn iops(dir: &Path, args: &str) -> std::process::Command {
     let mut command = nowait_bench(["iops"]);
@@ -38,18 +38,6 @@ fn contenders(cell: &Value) -> Vec<&str> {
     let all = cell["contenders"].as_array().unwrap().iter();
     all.map(|contender| contender["name"].as_str().unwrap())
         .collect()
-}
-
-/// The files that loop devices are over, and the zram devices.
-fn devices() -> Vec<String> {
-    let mut all = Vec::new();
-    for entry in fs::read_dir("/sys/block").unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
-        all.extend(fs::read_to_string(entry.path().join("loop/backing_file")).ok());
-        all.extend(name.starts_with("zram").then_some(name));
-    }
-    all
 }
 
 const SHORT: &str = "--seconds 0.02 --rounds 3 --size 16M";
@@ -96,7 +84,7 @@ fn a_file_is_read_by_everybody_and_the_ratios_are_there() {
     );
     let ratio = &per_core["ratios"]["local-fixed/libaio"]["ops_per_s"];
     assert!(ratio["median"].as_f64() > Some(0.0), "{per_core}");
-    // The row of psync says how many operations it has in flight.
+    // The row of psync has the number of operations in flight.
     let row = all["tables"][1]["rows"].as_array().unwrap().last().unwrap();
     assert_eq!(
         (&row[0]["text"], &row[1]["text"]),
@@ -193,11 +181,7 @@ fn interrupted_it_says_what_it_has_and_takes_everything_down() {
     .stdout(Stdio::piped())
     .spawn()
     .unwrap();
-    let mine = || {
-        let all = devices().into_iter();
-        let below = tmp.path().to_str().unwrap();
-        all.filter(|backing| backing.contains(below)).count()
-    };
+    let mine = || devices_below(tmp.path());
     let end = Instant::now() + Duration::from_secs(30);
     while mine() < 4 {
         assert!(Instant::now() < end, "no devices: {:?}", devices());
@@ -225,7 +209,7 @@ fn a_device_in_use_is_not_written_to() {
         said.err.contains("is in use") && said.err.contains("Unmount"),
         "{said:?}"
     );
-    // Reading it is no harm.
+    // Reading is allowed.
     let all = report(dir.path(), &format!("{SHORT_DEVICE} --device {device}"));
     assert_eq!(all["settings"]["on"], "devices");
 }
@@ -273,11 +257,12 @@ fn what_makes_no_sense_is_refused_with_what_to_do() {
 #[test]
 fn without_root_files_are_read_and_it_says_so() {
     require!(slowdisk::available());
-    // Somewhere that nobody may enter and write.
+    // A directory that every user may enter and write.
     let dir: PathBuf = tempfile::tempdir_in("/var/tmp").unwrap().keep();
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
     let program = dir.join("nowait");
-    // By another process: a child that is started meanwhile would hold the copy open for writing.
+    // Another process makes the copy: a child that another test starts at the same time would inherit a
+    // descriptor that is open for writing.
     let copied = std::process::Command::new("cp")
         .args([Path::new(PROGRAM), &program])
         .status();

@@ -1,11 +1,17 @@
-//! `nowait-bench` as a program: what it prints, what it refuses, and what it leaves behind. No test
-//! depends on how fast anything is.
+//! `nowait-bench` as a program: its output, its errors, and the files that it leaves. No test depends on a
+//! time.
 
 mod aio;
+mod bad_input;
 mod common;
 mod compare;
 mod directories;
+mod documents;
 mod iops;
 mod page_cache;
+mod report;
 mod residency;
+mod ring;
 mod runtimes;
+mod server;
+mod tools;

@@ -1,10 +1,10 @@
-//! `nowait-bench randread`, `cached`, `hitrate`, `syscalls`, and `mix`: what it prints, what it refuses, how it ends. Nothing here looks at
-//! how fast anything is.
+//! `nowait-bench randread`, `cached`, `hitrate`, `syscalls` and `mix`: output, errors and exit codes. No test
+//! depends on a time.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ fn names(report: &Value) -> Vec<&str> {
     names.collect()
 }
 
-/// Whether io_uring is to be had here; if not, and the tests are to be complete, that is a failure.
+/// Returns true if io_uring is available. Fails if it is not and NOWAIT_TEST_ALL is set.
 fn has_ring() -> bool {
     let ring = nowait::capability::Kernel::get().io_uring;
     if !ring.is_yes() {
@@ -176,7 +176,7 @@ fn every_contender_runs_on_both_backends() {
                 assert_eq!(engine["backend"], backend);
             }
         }
-        // The environment beats what a contender asks for, and the report says so.
+        // The environment overrides the backend of a contender, and the report says so.
         let other = if backend == "uring" {
             "threads"
         } else {
@@ -200,7 +200,7 @@ fn every_contender_runs_on_both_backends() {
             .unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
         let report = parsed(&output);
-        // Four blocks, on one and two threads.
+        // Four block sizes, on one and two threads.
         let want: Vec<&str> = CACHED.into_iter().cycle().take(8 * CACHED.len()).collect();
         assert_eq!(names(&report), want);
         let last = report["cells"].as_array().unwrap().last().unwrap();
@@ -279,14 +279,14 @@ fn an_existing_file_is_only_read() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    // Its own size counts, in whole blocks.
+    // The file's own size is used, in whole blocks.
     assert_eq!(parsed(&output)["settings"]["size"], 100_000 / 4096 * 4096);
     let after = fs::metadata(&file).unwrap();
     assert_eq!(before.modified().unwrap(), after.modified().unwrap());
     assert_eq!(fs::read(&file).unwrap(), vec![9u8; 100_000]);
 }
 
-/// Runs it, expects this exit code, and each of these words in what it says on standard error.
+/// Runs the program and expects this exit code, and each of these words on standard error.
 fn refused(args: &[&str], code: i32, words: &[&str]) {
     let dir = directory();
     fs::write(dir.path().join("tiny"), [0; 100]).unwrap();
@@ -645,7 +645,11 @@ fn an_interrupt_while_a_file_is_made_leaves_nothing() {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     let pid = rustix::process::Pid::from_child(&child);
-    std::thread::sleep(Duration::from_millis(100));
+    let end = Instant::now() + Duration::from_secs(30);
+    while fs::read_dir(dir.path()).unwrap().count() == 0 {
+        assert!(Instant::now() < end, "no file is made");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
@@ -680,11 +684,11 @@ fn hitrate_reads_at_the_rates_asked_for_and_says_where_curves_cross() {
             for round in contender["rounds"].as_array().unwrap() {
                 assert_eq!(round["ops"], 1000);
                 assert_eq!(round["engine"]["backend"], backend);
-                // A fast device can bring a block within the try for it; none that was cached
-                // may be missed.
+                // A fast device can read a block during the try for it. A cached block must not be
+                // missed.
                 let hits = round["hits_percent"].as_f64();
                 if name == "ask" || name == "always" {
-                    // What workers bring nobody knows the origin of.
+                    // The origin of reads by workers is unknown.
                     let hits = hits.unwrap_or_default();
                     assert!(hits + 0.5 >= rate.as_f64().unwrap(), "{hits} at {rate}");
                 }

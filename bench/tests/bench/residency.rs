@@ -1,5 +1,5 @@
-//! `nowait-bench race`: what it counts, what it leaves behind, what it does without
-//! rights. Nothing here looks at how often pages really go.
+//! `nowait-bench race`: its counts, the removal of what it makes, and its behaviour without privileges. No
+//! test depends on how often pages are reclaimed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -54,7 +54,7 @@ fn sum<'a>(rows: impl IntoIterator<Item = &'a Value>, key: &str) -> u64 {
     rows.into_iter().map(|row| number(row, key)).sum()
 }
 
-/// Directories of cgroups that a bench has made.
+/// The directories of cgroups that a bench has made.
 fn cgroups(bench: u32) -> Vec<PathBuf> {
     let name = format!("nowait-race-{bench}");
     let mut found = Vec::new();
@@ -71,8 +71,7 @@ fn cgroups(bench: u32) -> Vec<PathBuf> {
     found
 }
 
-/// Whether memory cgroups are to be had here; if not, and the tests are to be complete, that is a
-/// failure.
+/// Returns true if memory cgroups are available. Fails if they are not and NOWAIT_TEST_ALL is set.
 fn has_cgroups() -> bool {
     let dir = directory();
     let tiny = "--rounds 1 --seconds 0.01 --delays 0 --pressures light --memory 1M";
@@ -87,7 +86,7 @@ fn has_cgroups() -> bool {
     made
 }
 
-/// A bench that goes on for long, and the cgroup that it is in by now.
+/// A bench that runs for a long time, and its cgroup.
 fn under_way(dir: &Path) -> (Child, PathBuf) {
     let long = "--rounds 1000 --seconds 0.02 --delays 0 --pressures heavy --json";
     let mut child = race(dir, long).spawn().unwrap();
@@ -115,7 +114,7 @@ fn kill(pid: i32, signal: Signal) {
 
 fn gone(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Whoever inherited it may take its time.
+    // The process that inherited it may take some time to reap it.
     stat.is_empty() || stat.contains(") Z ")
 }
 
@@ -131,7 +130,7 @@ fn what_is_counted_adds_up() {
     assert!(report["machine"]["kernel"].is_string());
     assert_eq!(report["settings"]["delays_us"][1], 1000.0);
 
-    // Linear and seeky, 1 byte and 4 KiB, touched and not.
+    // Linear and seeky, 1 byte and 4 KiB, with and without a touch.
     let cells = rows(&report, "cells");
     assert_eq!(cells.len(), 3 * 2 * 8);
     for row in cells.iter().chain(rows(&report, "by_delay")) {
@@ -210,7 +209,7 @@ fn pages_that_go_in_between_are_counted_as_races() {
         rows.find(|row| row["pressure"] == pressure && row["delay_us"] == delay)
             .unwrap()
     };
-    // Every 32nd part of the file goes within some milliseconds: within 20 some pages do.
+    // A part of the file is evicted every few milliseconds, so some pages are gone after 20.
     let late = row("evict", 20_000.0);
     assert!(number(late, "races") > number(late, "early"), "{late}");
     assert!(late["gone"]["share"].as_f64() > row("none", 20_000.0)["gone"]["share"].as_f64());
@@ -245,7 +244,7 @@ fn memory_is_short_by_what_the_pressure_says_and_the_cgroup_goes() {
         "{limits:?}"
     );
     assert!(cgroups(pid).is_empty());
-    // Not all of the file fits, and what does not fit is not said to be there.
+    // Memory has no room for the whole file, so some answers must be no.
     let heavy = rows(&report, "by_delay")
         .iter()
         .find(|row| row["pressure"] == "heavy");
@@ -278,7 +277,7 @@ fn the_cgroup_goes_with_an_interrupted_bench() {
         let dir = directory();
         let (child, cgroup) = under_way(dir.path());
         let inside = members(&cgroup);
-        // So that there is something to print.
+        // Some turns must be over, or there is nothing to print.
         std::thread::sleep(Duration::from_secs(2));
         kill(child.id() as i32, signal);
         let bench = child.id();
@@ -342,7 +341,7 @@ fn what_a_killed_bench_leaves_the_next_one_removes() {
         );
         std::thread::sleep(Duration::from_millis(10));
     }
-    // Any bench does, also one that another test runs.
+    // Any bench removes it, also one that another test runs.
     assert!(has_cgroups());
     assert!(!cgroup.exists());
 }
@@ -358,11 +357,11 @@ fn without_rights_a_thread_makes_the_pressure_and_the_report_says_so() {
         return;
     }
     const NOBODY: u32 = 65534;
-    // Neither the build's directory nor those above it need be open to everybody.
+    // Other users may have no access to the target directory.
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     std::os::unix::fs::chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
     let program = dir.path().join("nowait-bench");
-    fs::copy(PROGRAM, &program).unwrap();
+    slowdisk::copy_program(PROGRAM, &program).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let output = Command::new(program)
         .args("race --rounds 1 --seconds 0.02 --delays 0".split(' '))
@@ -384,7 +383,7 @@ fn without_rights_a_thread_makes_the_pressure_and_the_report_says_so() {
     assert!(number(&rows(&report, "by_delay")[0], "yes") > 0);
 }
 
-/// Runs it, expects this exit code, and each of these words in what it says on standard error.
+/// Runs the program and expects this exit code, and each of these words on standard error.
 fn refused(args: &str, code: i32, words: &[&str]) {
     let dir = directory();
     fs::write(dir.path().join("small"), vec![7; 1 << 20]).unwrap();

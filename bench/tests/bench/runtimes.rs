@@ -1,12 +1,12 @@
-//! The bench runs, all of it, and its JSON has the shape that `report.rs` says. What the figures are is
-//! nobody's business here.
+//! `nowait-bench runtimes`: all cells run, and the JSON has the shape of `report.rs`. No test depends on a
+//! figure.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
-/// All peers that this build has.
+/// All peers of this build.
 const PEERS: [&str; 9] = [
     "pread",
     "spawn-blocking",
@@ -19,7 +19,7 @@ const PEERS: [&str; 9] = [
     "nowait-stream",
 ];
 
-/// A directory of this test's own.
+/// A directory of one test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -64,13 +64,13 @@ fn every_peer_does_every_cell() {
     }
     assert_eq!(report["settings"]["rounds"], 1);
     let notes = report["notes"].as_array().unwrap();
-    // One for the peer that needs another build, and one for each chart.
+    // A note for the peer that needs another build, and one for each chart.
     assert_eq!(notes.len(), 5, "{notes:?}");
     assert!(
         notes[0]
             .as_str()
             .unwrap()
-            .starts_with("tokio-fs-ring is left out")
+            .starts_with("`tokio-fs-ring` is left out")
     );
     let cells = report["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 25);

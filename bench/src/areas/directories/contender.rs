@@ -1,14 +1,14 @@
-//! Who takes part: the library's scan and readahead, the plain way, and the programs that people use.
+//! The contenders: the library's scan and readahead, getdents+stat, and common programs.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use clap::ValueEnum;
 use serde::Serialize;
 
 use super::inside::Way;
 use super::window::Window;
-use crate::harness::contender::{Fit, once_each};
+use crate::harness::contender::{Fit, available, installed, once_each};
 use crate::harness::plot::Stroke;
 use nowait_cli::problem::Problem;
 
@@ -16,31 +16,32 @@ use nowait_cli::problem::Problem;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Name {
-    /// getdents64(2), and statx(2) of each name in turn: what programs do
+    /// getdents64(2), and statx(2) for each name in turn, as most programs do
     #[value(name = "getdents+stat")]
     Getdents,
-    /// nowait's scan, once for each of --windows
+    /// nowait's scan, one contender for each of --windows
     Xgetdents,
-    /// nowait's readahead of the directory, and getdents+stat at the same time
+    /// nowait's readahead of the directory, with getdents+stat at the same time
     Dirreadahead,
     /// ls -lU
     Ls,
-    /// find -printf, with the size, which takes a stat
+    /// find -printf with the size, for which it calls stat
     Find,
-    /// bfs -printf likewise
+    /// bfs -printf with the size
     Bfs,
     /// du -s
     Du,
 }
 
-/// One who takes part.
+/// A contender that takes part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contender {
-    /// A stable word.
+    /// The name in the results.
     pub name: String,
     who: Who,
 }
 
+/// A way within this program, or another program with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Who {
     Own(Way, Window),
@@ -61,7 +62,7 @@ impl Name {
         }
     }
 
-    /// Whether it can do the same as the others.
+    /// Returns if the contender is available and does the same work as the others.
     fn fits(self, xattr: bool, subdirectories: bool) -> Fit {
         match self.who() {
             Who::Own(..) => Fit::Yes,
@@ -71,44 +72,28 @@ impl Name {
             Who::Program(name, _) if subdirectories && self == Name::Du => Fit::No(format!(
                 "{name} goes into the subdirectories of this directory, the others don't: leave it out"
             )),
-            Who::Program(name, _) => match is_here(name) {
-                true => Fit::Yes,
-                false => Fit::No(format!(
-                    "{name} is not installed: install it, or leave it out"
-                )),
-            },
+            Who::Program(name, _) => installed(
+                name,
+                match self {
+                    Name::Bfs => "bfs",
+                    Name::Find => "findutils",
+                    _ => "coreutils",
+                },
+            ),
         }
     }
 }
 
-fn is_here(program: &str) -> bool {
-    let mut command = Command::new(program);
-    command.arg("--version").stdin(Stdio::null());
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok()
-}
-
-/// Those who can take part of those who are wanted, and why others can't.
+/// Returns the contenders that are available, with notes on the others.
 pub fn choose(
     wanted: &[Name],
     windows: &[Window],
     xattr: bool,
     subdirectories: bool,
 ) -> Result<(Vec<Contender>, Vec<String>), Problem> {
-    let (names, asked_for) = match wanted {
-        [] => (Name::value_variants().to_vec(), false),
-        names => (once_each(names), true),
-    };
     let (mut contenders, mut notes) = (Vec::new(), Vec::new());
-    for name in names {
-        match name.fits(xattr, subdirectories) {
-            Fit::No(why) if asked_for => return Err(Problem::Failed(why)),
-            Fit::No(why) => {
-                notes.push(format!("`{}` is left out: {why}", word(name)));
-                continue;
-            }
-            Fit::Yes | Fit::With(_) => {}
-        }
+    let fits = |name: Name| name.fits(xattr, subdirectories);
+    for name in available(wanted, Name::value_variants(), word, fits, &mut notes)? {
         if name == Name::Xgetdents {
             contenders.extend(once_each(windows).into_iter().map(|window| Contender {
                 name: match window {
@@ -127,7 +112,7 @@ pub fn choose(
     Ok((contenders, notes))
 }
 
-/// As it is written on the command line.
+/// The name on the command line.
 fn word(name: Name) -> String {
     let value = name.to_possible_value();
     value.map_or(String::new(), |value| value.get_name().to_owned())
@@ -139,22 +124,22 @@ impl Contender {
         matches!(self.who, Who::Own(way, _) if way != Way::Getdents)
     }
 
-    /// True for the programs that are not ours.
+    /// True for other programs.
     pub fn is_program(&self) -> bool {
         matches!(self.who, Who::Program(..))
     }
 
-    /// Whether it prints what it has to say of itself.
+    /// True if the process prints a report of its turn.
     pub fn says(&self) -> bool {
         !self.is_program()
     }
 
-    /// Whether its requests are worth a picture: the plain way, a scan, a readahead.
+    /// True if a chart shows the requests of the contender.
     pub fn is_drawn(&self) -> bool {
         matches!(self.who, Who::Own(_, Window::Default))
     }
 
-    /// How its line is drawn: there are more contenders than inks.
+    /// The stroke of its line: there are more contenders than inks.
     pub fn stroke(&self) -> Stroke {
         match self.is_program() {
             true => Stroke::Dashed,
@@ -162,7 +147,7 @@ impl Contender {
         }
     }
 
-    /// What does its turn in a directory.
+    /// The command of a turn in a directory.
     pub fn command(&self, directory: &Path, xattr: bool) -> Result<Command, Problem> {
         match self.who {
             Who::Own(way, window) => {
@@ -177,7 +162,7 @@ impl Contender {
             }
             Who::Program(name, words) => {
                 let mut command = Command::new(name);
-                // find and bfs take the directory first; ls and du take it there as well.
+                // find and bfs require the directory first; ls and du accept it there.
                 command.arg(directory).args(words).env("LC_ALL", "C");
                 Ok(command)
             }

@@ -8,8 +8,8 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Count(pub u64);
 
-/// The most: their metadata has to fit in memory.
-const MOST: u64 = 10_000_000;
+/// The largest number: the metadata of the files must fit into memory.
+const LARGEST: u64 = 10_000_000;
 
 impl FromStr for Count {
     type Err = String;
@@ -27,7 +27,7 @@ impl FromStr for Count {
         };
         let number: u64 = digits.parse().map_err(|_| wrong())?;
         match number.checked_mul(scale) {
-            Some(n @ 1..=MOST) => Ok(Count(n)),
+            Some(n @ 1..=LARGEST) => Ok(Count(n)),
             _ => Err(wrong()),
         }
     }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_read() {
+    fn numbers_with_units_are_parsed() {
         for (text, n) in [
             ("500", 500),
             ("10k", 10_000),

@@ -1,27 +1,27 @@
-//! The directories: the user's own, or such as are made here or on a slow disk and are gone at the end.
+//! The directories: one that the user names, or directories that are made here or on a slow disk and
+//! removed at the end.
 
-use std::fs::File;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use nowait::FileType;
 use nowait::scan::Scan;
 use rustix::fs::{CWD, Mode, OFlags, XattrFlags, mknodat, openat};
-use slowdisk::{Entry, Filesystem, SlowDisk, TestMount};
+use rustix::io::Errno;
+use slowdisk::{Entry, SlowDisk, TestMount};
 use tempfile::TempDir;
 
+use super::Args;
 use super::count::Count;
-use super::{Args, Slow};
+use crate::harness::cache::{FORGET, forget, sync};
+use crate::harness::files::{no_space, scratch};
 use nowait_cli::problem::Problem;
-use nowait_cli::proc::available_memory;
 use nowait_cli::progress::Progress;
-use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
 
-/// Where everything happens. Dropped, all that was made is taken down.
+/// The directories and the disk that they are on. Dropping it removes everything that was made.
 pub struct Ground {
     pub directories: Vec<Directory>,
-    /// Of the user's directory.
+    /// True if the user's directory has subdirectories.
     pub subdirectories: bool,
     place: Place,
     empty: TempDir,
@@ -33,7 +33,7 @@ pub struct Directory {
     pub files: u64,
 }
 
-/// Fields are dropped in their order.
+/// The disk of the directories. Fields are dropped in their order.
 enum Place {
     User,
     Made {
@@ -45,10 +45,8 @@ enum Place {
     },
 }
 
-/// Bytes of a slow disk per file, and for what a filesystem takes for itself. What is not written takes
-/// no memory.
+/// Bytes of a slow disk for each file.
 const BYTES_A_FILE: u64 = 4 << 10;
-const BYTES_FOR_ITSELF: u64 = 1 << 30;
 
 impl Ground {
     /// Finds or makes the directories.
@@ -73,8 +71,8 @@ impl Ground {
                 )));
             }
             ground.subdirectories = subdirectories;
-            // Programs are given it as a word, which must not be an option: find(1) has -delete, and
-            // no `--` that would end its options.
+            // The path is an argument of programs, and must not look like an option: find(1) has -delete,
+            // and no `--` to end its options.
             let dash = path.as_os_str().as_encoded_bytes().starts_with(b"-");
             let path = if dash {
                 Path::new(".").join(path)
@@ -86,7 +84,8 @@ impl Ground {
         }
         let root = match &args.slow {
             Some(slow) => {
-                let (disk, mount) = slow.build(args.counts().iter().map(|count| count.0).sum())?;
+                let files = args.counts().iter().map(|count| count.0).sum();
+                let (disk, mount) = slow.build(files, files * BYTES_A_FILE)?;
                 let root = mount.path().to_owned();
                 ground.place = Place::Slow {
                     mount: Box::new(mount),
@@ -95,10 +94,7 @@ impl Ground {
                 root
             }
             None => {
-                let made = tempfile::Builder::new()
-                    .prefix("nowait-bench-dir-")
-                    .tempdir_in(".")
-                    .map_err(|e| Problem::of("cannot make a directory here", e))?;
+                let made = scratch(None, 0, FEWER)?;
                 let root = made.path().to_owned();
                 ground.place = Place::Made { _directory: made };
                 root
@@ -138,7 +134,7 @@ impl Ground {
         Ok(())
     }
 
-    /// An empty directory, of which a program's first run is: it brings the program into memory.
+    /// An empty directory. A program runs on it first, so that the program itself is cached.
     pub fn empty(&self) -> &Path {
         self.empty.path()
     }
@@ -149,28 +145,25 @@ impl Ground {
             Place::Slow { .. } => {
                 "cold: the slow disk's filesystem is mounted anew before each turn"
             }
-            _ => "cold: syncfs(2), and 3 into /proc/sys/vm/drop_caches before each turn",
+            _ => FORGET,
         }
     }
 
-    /// Has the kernel forget the directories.
+    /// Drops the directories from the kernel's caches.
     pub fn make_cold(&self) -> Result<(), Problem> {
         match &self.place {
             Place::Slow { mount, .. } => {
                 mount.remount().map_err(|e| Problem::Failed(e.to_string()))
             }
             Place::User | Place::Made { .. } => {
-                self.directories.iter().try_for_each(|d| sync(&d.path))?;
-                std::fs::write("/proc/sys/vm/drop_caches", "3").map_err(|e| {
-                    Problem::Failed(format!(
-                        "cannot write /proc/sys/vm/drop_caches: {e}; run it as root, or with --warm"
-                    ))
-                })
+                let files = self.directories.iter().map(|d| d.files).sum();
+                let paths = self.directories.iter().map(|d| d.path.as_path());
+                forget(paths, files, 0, "with --warm")
             }
         }
     }
 
-    /// What a slow disk was asked for since the last time; `None` of any other.
+    /// The requests of a slow disk since the last call; `None` without a slow disk.
     pub fn take_log(&self) -> Option<Vec<Entry>> {
         match &self.place {
             Place::Slow { disk, .. } => Some(disk.take_log()),
@@ -179,48 +172,21 @@ impl Ground {
     }
 }
 
-impl Slow {
-    /// Makes it, with a filesystem that has room for so many files.
-    fn build(&self, files: u64) -> Result<(SlowDisk, TestMount), Problem> {
-        let size = files * BYTES_A_FILE;
-        if let Some(memory) = available_memory()
-            && size > memory / 2
-        {
-            return Err(Problem::Usage(format!(
-                "{files} files may take {} of a disk in memory, {} are free: choose fewer --files",
-                Size(size),
-                Size(memory)
-            )));
-        }
-        let failed = |e: slowdisk::Error| Problem::Failed(e.to_string());
-        let disk = SlowDisk::builder()
-            .size(BYTES_FOR_ITSELF + size)
-            .latency(self.latency.time())
-            .seek(self.seek.time())
-            .queue(usize::from(self.queue))
-            .build()
-            .map_err(failed)?;
-        let mut mount = TestMount::builder(self.filesystem);
-        if self.filesystem == Filesystem::Ext4 {
-            // By itself it makes an inode for every 16 KiB.
-            mount = mount.mkfs_arg(format!("-N{}", files + files / 8 + 1024));
-        }
-        let mount = mount.on(&disk).map_err(failed)?;
-        Ok((disk, mount))
-    }
-}
+/// The remedy if there is no space for the files.
+const FEWER: &str = "choose fewer --files, or go to a directory elsewhere";
 
-/// A directory with so many empty files.
+/// Makes a directory with this many empty files.
 fn make(
     path: &Path,
     files: u64,
     xattr: bool,
     mut going_on: impl FnMut(u64) -> Result<(), Problem>,
 ) -> Result<(), Problem> {
-    let failed = |what: &Path, e: rustix::io::Errno| {
-        Problem::of(format_args!("cannot make {}", what.display()), e)
+    let failed = |what: &Path, e: Errno| match e {
+        Errno::NOSPC | Errno::DQUOT => no_space(path.parent().unwrap_or(path), None, FEWER),
+        e => Problem::of(format_args!("cannot make {}", what.display()), e),
     };
-    std::fs::create_dir(path).map_err(|e| Problem::of(path.display(), e))?;
+    rustix::fs::mkdir(path, Mode::RWXU).map_err(|e| failed(path, e))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = openat(CWD, path, flags, Mode::empty()).map_err(|e| failed(path, e))?;
     let mode = Mode::RUSR | Mode::WUSR;
@@ -240,15 +206,8 @@ fn make(
         if xattr {
             let file = path.join(&name);
             rustix::fs::lsetxattr(&file, "user.nowait", b"a small value", XattrFlags::empty())
-                .map_err(|e| Problem::of(format_args!("setxattr {}", file.display()), e))?;
+                .map_err(|e| failed(&file, e))?;
         }
     }
     Ok(())
-}
-
-/// Writes a filesystem's changes back, and no other's.
-fn sync(path: &Path) -> Result<(), Problem> {
-    File::open(path)
-        .and_then(|file| Ok(rustix::fs::syncfs(file.as_fd())?))
-        .map_err(|e| Problem::of(format_args!("cannot sync {}", path.display()), e))
 }

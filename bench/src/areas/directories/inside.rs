@@ -1,4 +1,4 @@
-//! What a process of `bench dir` does with a directory: one by one, as a scan, or behind a readahead.
+//! The process of one turn: lists a directory name by name, with a scan, or behind a readahead.
 
 use std::ffi::OsStr;
 use std::mem::MaybeUninit;
@@ -17,19 +17,19 @@ use super::window::Window;
 use nowait_cli::problem::Problem;
 use nowait_cli::proc;
 
-/// Which of our own ways.
+/// A way to list a directory within this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Way {
-    /// getdents64(2), and statx(2) of each name in turn, as programs do it.
+    /// getdents64(2), and statx(2) for each name in turn, as most programs do.
     Getdents,
     /// The library's scan.
     Xgetdents,
-    /// The library's readahead, and the first way beside it.
+    /// The library's readahead, with the first way at the same time.
     Dirreadahead,
 }
 
 impl Way {
-    /// As a word of the command line.
+    /// The name on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Way::Getdents => "getdents",
@@ -39,7 +39,7 @@ impl Way {
     }
 }
 
-/// What one process is told.
+/// The arguments of the hidden verb.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[arg(value_enum)]
@@ -53,17 +53,17 @@ pub struct Args {
 /// The report of one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Said {
-    /// Entries that were asked about.
+    /// The number of entries.
     pub entries: u64,
-    /// Of those, how many could not be.
+    /// The number of entries whose attributes could not be read.
     pub failed: u64,
-    /// The most memory that the process had (VmHWM).
+    /// The peak memory of the process (VmHWM).
     pub peak_kib: Option<u64>,
-    /// The most workers at once, of a scan or a readahead.
+    /// The most workers at once of a scan or readahead.
     pub workers: Option<usize>,
 }
 
-/// One turn.
+/// Runs one turn and prints its report.
 pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let mut said = match args.way {
         Way::Getdents => one_by_one(args)?,
@@ -106,7 +106,7 @@ fn scan(args: &Args) -> Result<Said, Problem> {
     Ok(said)
 }
 
-/// What libraries take for a directory's names.
+/// Bytes of the buffer for names: as much as the C library takes.
 const ROOM: usize = 32 << 10;
 
 fn one_by_one(args: &Args) -> Result<Said, Problem> {

@@ -1,13 +1,13 @@
-//! The results: a table for each number of files, the time against the number of files, and where the
-//! reads of a slow disk went.
+//! The results: a table for each number of files, a chart of the time against the number of files, and
+//! charts of the offsets of reads on a slow disk.
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use slowdisk::{Entry, Op};
 
-use super::child::Ended;
 use super::contender::Contender;
 use super::inside::Said;
+use crate::harness::child::Ended;
 use crate::harness::machine::Machine;
 use crate::harness::plot::{Axis, Chart, Line, Stroke};
 use crate::harness::run::{Cell, Run};
@@ -44,12 +44,12 @@ pub struct Turn {
 struct Disk {
     reads: u64,
     bytes_read: u64,
-    /// The most that were there at once.
+    /// The most reads at once.
     deepest: u64,
 }
 
 impl Turn {
-    /// Of a process that has ended.
+    /// The figures of a process that has ended.
     pub fn new(
         contender: &Contender,
         files: u64,
@@ -63,8 +63,8 @@ impl Turn {
         };
         if let Some(said) = said.filter(|said| said.entries != files) {
             return Err(Problem::Failed(format!(
-                "{name} found {} entries instead of {files}: a directory that changes meanwhile \
-                 can't be measured",
+                "{name} found {} entries instead of {files}: a directory that changes during the \
+                 bench cannot be measured",
                 said.entries
             )));
         }
@@ -121,23 +121,18 @@ impl Directory {
 
     /// The results of the directory, and the fastest program: the base of the ratios.
     fn results(&self) -> (Cell, String) {
-        let mut cell = Cell {
-            name: self.files.to_string(),
-            ..Cell::default()
-        };
+        let mut cell = Cell::new(self.files.to_string(), json!({"files": self.files}));
         for (contender, turns) in &self.rows {
             cell.add(&contender.name, contender.is_ours(), turns);
         }
-        let rate = |name: &str| cell.contender(name)?.figure("files_per_s");
         let programs = self.rows.iter().map(|(contender, _)| contender);
-        let fastest = programs
+        let programs: Vec<&str> = programs
             .filter(|contender| contender.is_program())
-            .filter_map(|contender| Some((rate(&contender.name)?, &contender.name)))
-            .max_by(|a, b| a.0.total_cmp(&b.0))
-            .map(|(_, name)| name.clone());
-        if let Value::Object(parameters) = json!({"files": self.files, "best": fastest}) {
-            cell.parameters = parameters;
-        }
+            .map(|contender| contender.name.as_str())
+            .collect();
+        let fastest = cell.best("files_per_s", |c| programs.contains(&c.name.as_str()));
+        let fastest = fastest.map(|contender| contender.name.clone());
+        cell.parameters.insert("best".into(), json!(fastest));
         let best = fastest.unwrap_or_default();
         cell.compare(&COMPARED, &[best.clone(), "getdents+stat".into()]);
         (cell, best)
@@ -147,11 +142,11 @@ impl Directory {
 /// The offsets of a contender's reads.
 pub struct Seeks {
     name: String,
-    /// Seconds from the first one, and MiB from the beginning of the disk.
+    /// Seconds since the first read, and MiB from the start of the disk.
     points: Vec<(f64, f64)>,
 }
 
-/// Dots of one picture, at most: it is looked at, not calculated with.
+/// The most dots of one chart.
 const DOTS: usize = 8_000;
 
 impl Seeks {
@@ -173,7 +168,7 @@ impl Seeks {
     fn chart(&self, files: u64, subtitle: &str) -> Chart {
         Chart {
             name: format!("dir-seeks-{}", self.name.replace('+', "-")),
-            title: format!("{}: where its reads went, {files} files", self.name),
+            title: format!("{}: offsets of its reads, {files} files", self.name),
             subtitle: subtitle.into(),
             x: Axis {
                 label: "s from the first read".into(),
@@ -194,12 +189,7 @@ impl Seeks {
 }
 
 /// The results of all directories.
-pub fn run(
-    machine: Machine,
-    settings: Map<String, Value>,
-    directories: &[Directory],
-    seeks: &[Seeks],
-) -> Run {
+pub fn run(machine: Machine, settings: Value, directories: &[Directory], seeks: &[Seeks]) -> Run {
     let subtitle = match settings["disk"].as_str() {
         Some(disk) => {
             let filesystem = machine.filesystem.as_deref().unwrap_or_default();
@@ -207,7 +197,7 @@ pub fn run(
         }
         None => machine.to_string(),
     };
-    let mut run = Run::new("dir", machine, Value::Object(settings));
+    let mut run = Run::new("dir", machine, settings);
     for directory in directories {
         let (cell, best) = directory.results();
         if !cell.contenders.is_empty() {

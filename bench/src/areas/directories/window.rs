@@ -1,5 +1,5 @@
-//! A scan's window as the proposal of 2014 wrote it: `v16384d10000` is 16384 pages of buffer and 10000
-//! entries at a time.
+//! The window of a scan in the notation of the proposal of 2014: `v16384d10000` is 16384 pages of buffer
+//! and 10000 entries at a time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,10 +7,10 @@ use std::str::FromStr;
 use nowait::residency::page_size;
 use nowait::scan;
 
-/// How much a scan may hold; what is not said has no limit.
+/// The limits of a scan. A part that is missing has no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// The library's own choice.
+    /// The default of the library.
     Default,
     Limits {
         pages: Option<u64>,
@@ -19,7 +19,7 @@ pub enum Window {
 }
 
 impl Window {
-    /// Tells a scan.
+    /// Sets the window of a scan.
     pub fn set(self, options: scan::Options) -> scan::Options {
         let limit =
             |n: Option<u64>| n.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_read_and_shown() {
+    fn windows_are_parsed_and_printed() {
         for text in ["default", "v256", "d1000", "v16384d10000"] {
             assert_eq!(text.parse::<Window>().unwrap().to_string(), text);
         }

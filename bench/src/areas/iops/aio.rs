@@ -1,8 +1,7 @@
-//! The system calls of Linux's old asynchronous interface, io_setup(2), io_submit(2),
-//! io_getevents(2) and io_destroy(2), by number: libaio is a library for these four.
+//! The system calls of Linux's old asynchronous interface by number: io_setup(2), io_submit(2),
+//! io_getevents(2) and io_destroy(2). libaio is a library for these four.
 //!
-//! A [`Queue`] owns what the kernel may touch, until it has been destroyed. Nothing else belongs
-//! here: it is one of the program's two homes of `unsafe`.
+//! A [`Queue`] owns the files and the memory that the kernel uses, until the context is destroyed.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -12,24 +11,24 @@ use std::ptr;
 
 use nowait::buffer::PoolBuffer;
 
-/// A context of the kernel's, with the files and the memory of its requests. Each piece of memory
-/// is a slot, with one request at a time.
+/// A context of the kernel, with the files and the memory of its requests. Each piece of memory is a
+/// slot with one request at a time.
 pub struct Queue {
     context: Context,
     slots: Vec<Slot>,
-    /// To be submitted.
+    /// Requests that are prepared and not submitted.
     ready: Vec<*mut libc::iocb>,
     events: Vec<Event>,
     files: Vec<File>,
 }
 
-/// Fields are dropped in this order, [`Queue`]'s too: the context waits for what is in flight.
+/// A context. It waits for its requests when it is dropped, so it is the first field of [`Queue`].
 struct Context(libc::c_ulong);
 
 struct Slot {
-    /// Boxed: the kernel is told its address.
+    /// The request. It is in a box, because the kernel keeps its address.
     request: Box<libc::iocb>,
-    /// What the request points to.
+    /// The memory that the request points to.
     _memory: PoolBuffer,
     in_flight: bool,
 }
@@ -45,11 +44,11 @@ struct Event {
 }
 
 impl Queue {
-    /// With a slot for each piece of memory.
+    /// Makes a queue with a slot for each piece of memory.
     pub fn new(files: Vec<File>, memory: Vec<PoolBuffer>) -> io::Result<Queue> {
         let mut id: libc::c_ulong = 0;
         let room = memory.len().max(1);
-        // SAFETY: the kernel writes one word there.
+        // SAFETY: the kernel writes one word to `id`.
         check(unsafe { libc::syscall(libc::SYS_io_setup, room as u32, ptr::from_mut(&mut id)) })?;
         Ok(Queue {
             context: Context(id),
@@ -60,8 +59,8 @@ impl Queue {
         })
     }
 
-    /// Prepares a slot's request: a read of its whole memory, or a write from it. Not of one that
-    /// is in flight.
+    /// Prepares a read into the whole memory of a slot, or a write from it. Does nothing if the slot is in
+    /// flight.
     #[inline]
     pub fn prepare(&mut self, slot: usize, write: bool, file: usize, offset: u64) {
         const IOCB_CMD_PREAD: u16 = 0;
@@ -83,14 +82,14 @@ impl Queue {
         self.ready.push(ptr::from_mut(request));
     }
 
-    /// Gives the kernel what was prepared: io_submit(2), once or (if it takes a part) more often.
+    /// Submits all prepared requests: io_submit(2), again if it takes only a part of them.
     pub fn submit(&mut self) -> io::Result<()> {
         let mut taken = 0;
         while taken < self.ready.len() {
             let rest = &self.ready[taken..];
-            // SAFETY: the kernel reads so many pointers and the requests they point to, which are
-            // boxed in slots. Each names a file and memory of this queue's, which are freed after
-            // its context, and which nobody touches while the slot is in flight.
+            // SAFETY: the kernel reads `n` pointers and the requests that they point to, which are boxed
+            // in slots. Each request names a file and memory of this queue, which are freed after the
+            // context, and which are not used while the slot is in flight.
             let done = unsafe {
                 let (n, requests) = (rest.len() as libc::c_long, rest.as_ptr());
                 libc::syscall(libc::SYS_io_submit, self.context.0, n, requests)
@@ -105,14 +104,14 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for at least so many of what is in flight, io_getevents(2), and hands out slots with
-    /// their results.
+    /// Waits for at least this many requests, io_getevents(2), and calls `each` with every slot that is
+    /// done and its result.
     pub fn reap(
         &mut self,
         at_least: usize,
         mut each: impl FnMut(usize, io::Result<usize>),
     ) -> io::Result<()> {
-        // SAFETY: the kernel writes at most so many structures of this layout.
+        // SAFETY: the kernel writes at most `events.len()` structures of this layout.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,
@@ -140,7 +139,7 @@ impl Queue {
 
 impl Slot {
     fn new(mut memory: PoolBuffer) -> Slot {
-        // SAFETY: all zeroes is a valid one.
+        // SAFETY: all zeroes is a valid `iocb`.
         let mut request: Box<libc::iocb> = Box::new(unsafe { std::mem::zeroed() });
         request.aio_buf = memory.as_mut_ptr() as u64;
         request.aio_nbytes = memory.len() as u64;
@@ -154,7 +153,7 @@ impl Slot {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: it waits until the kernel is done with every request of this context.
+        // SAFETY: the call waits until the kernel is done with every request of this context.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
     }
 }

@@ -1,4 +1,4 @@
-//! Who takes part in `bench iops`, with what, and who is beside whom.
+//! The contenders, their options, and the contender of fio that each is compared with.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -16,44 +16,44 @@ use nowait_cli::problem::Problem;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Name {
-    /// nowait's LocalEngine as it is
+    /// nowait's LocalEngine with the default options
     Local,
-    /// The same with registered files and buffers
+    /// LocalEngine with registered files and buffers
     LocalFixed,
-    /// The same with completions polled for
+    /// LocalEngine with registered files and buffers, polling for completions
     LocalPolled,
-    /// Registered, and a thread of the kernel's takes submissions
+    /// LocalEngine with registered files and buffers, and a kernel thread for submissions (SQPOLL)
     LocalSqpoll,
-    /// nowait's Engine: submitted to by one thread, driven by another
+    /// nowait's Engine: one thread submits, another one drives the ring
     Shared,
     /// Linux's old asynchronous interface: io_submit(2), io_getevents(2)
     Libaio,
-    /// A loop of pread(2): one at a time
+    /// A loop of pread(2) or pwrite(2): one operation at a time
     Psync,
     /// fio with its engine io_uring
     #[value(name = "fio-io_uring")]
     #[serde(rename = "fio-io_uring")]
     FioIoUring,
-    /// The same with registered files and buffers
+    /// fio with its engine io_uring, registered files and buffers
     #[value(name = "fio-io_uring-fixed")]
     #[serde(rename = "fio-io_uring-fixed")]
     FioIoUringFixed,
-    /// The same with completions polled for
+    /// fio with its engine io_uring, registered files and buffers, polling for completions
     #[value(name = "fio-io_uring-polled")]
     #[serde(rename = "fio-io_uring-polled")]
     FioIoUringPolled,
-    /// Registered, and a thread of the kernel's takes submissions
+    /// fio with its engine io_uring, registered files and buffers, and SQPOLL
     #[value(name = "fio-io_uring-sqpoll")]
     #[serde(rename = "fio-io_uring-sqpoll")]
     FioIoUringSqpoll,
     /// fio with its engine libaio
     FioLibaio,
-    /// SPDK: never run
+    /// SPDK: always left out, with the reason
     Spdk,
 }
 
 impl Name {
-    /// A stable word.
+    /// The name on the command line and in the results.
     pub fn word(self) -> &'static str {
         match self {
             Name::Local => "local",
@@ -77,7 +77,7 @@ impl Name {
         self.kind().is_some()
     }
 
-    /// Whether completions are polled for.
+    /// True if the contender polls for completions.
     pub fn polled(self) -> bool {
         matches!(
             self,
@@ -85,7 +85,7 @@ impl Name {
         )
     }
 
-    /// fio's that does the same with the same options.
+    /// The contender of fio with the same options.
     pub fn beside(self) -> Option<Name> {
         match self {
             Name::Local => Some(Name::FioIoUring),
@@ -97,7 +97,7 @@ impl Name {
         }
     }
 
-    /// How many it has in flight, if it may have so many.
+    /// The number of operations in flight, at most `depth`.
     pub fn depth(self, depth: usize) -> usize {
         if self == Name::Psync { 1 } else { depth }
     }
@@ -126,7 +126,7 @@ impl Name {
         }
     }
 
-    /// fio's engine, and its options beside the common ones.
+    /// The engine of fio and its special options; `None` if the contender is not fio.
     fn fio(self) -> Option<(&'static str, &'static [&'static str])> {
         const FIXED: [&str; 2] = ["--registerfiles=1", "--fixedbufs=1"];
         match self {
@@ -141,14 +141,14 @@ impl Name {
         }
     }
 
-    /// Whether it can take part on these files.
+    /// Returns if the contender is available for these files.
     pub fn fits(self, files: &Files, block: u64) -> Fit {
         if let Some(kind) = self.kind() {
             return kind.fits(files, block);
         }
         match self {
             Name::Spdk => Fit::No(
-                "it needs a raw NVMe device unbound from the kernel, which is not done here".into(),
+                "it needs an NVMe device without a kernel driver, which this program does not set up".into(),
             ),
             Name::Libaio => libaio::fits(),
             Name::FioIoUringPolled => match Name::LocalPolled.fits(files, block) {
@@ -160,7 +160,7 @@ impl Name {
     }
 }
 
-/// One that takes part.
+/// A contender that takes part.
 pub struct Contender {
     pub name: Name,
     fio: Option<Fio>,
@@ -174,7 +174,7 @@ impl Contender {
         }
     }
 
-    /// Its turn.
+    /// Runs one turn.
     pub fn play(&self, load: &Load<'_>) -> Result<Round, Problem> {
         if let (Some(fio), Some((_, options))) = (&self.fio, self.name.fio()) {
             let common = fio_options(load);
@@ -193,7 +193,7 @@ impl Contender {
     }
 }
 
-/// What makes fio do as the others do.
+/// The options with which fio does the same as the other contenders.
 fn fio_options(load: &Load<'_>) -> Vec<String> {
     let mut options = vec![
         "--direct=1".into(),

@@ -1,4 +1,4 @@
-//! nowait's engines as contenders: batches of reads or writes whose buffers go round.
+//! nowait's engines as contenders: batches of reads or writes. Buffers are used again.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -10,24 +10,23 @@ use nowait::{Completion, ErrorKind, Handle};
 
 use super::load::Load;
 use crate::harness::contender::Fit;
-use crate::harness::files::Files;
+use crate::harness::files::{Files, open_direct};
 use crate::harness::round::{EngineFacts, Round};
 use crate::harness::turn::Lane;
 use nowait_cli::problem::Problem;
 
-/// What kind of engine.
+/// The options of an engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kind {
-    /// Registered files and memory. (The ring itself is, wherever the kernel has that.)
+    /// Registered files and memory.
     pub fixed: bool,
     pub polled: bool,
     pub sqpoll: bool,
-    /// One that any thread may submit to.
+    /// An `Engine`, not a `LocalEngine`.
     pub shared: bool,
 }
 
-/// How long the kernel's thread looks for submissions before it sleeps: longer than a contender
-/// takes from one batch to the next.
+/// The idle time after which the kernel's thread sleeps: longer than the time between two batches.
 const SQPOLL_IDLE: Duration = Duration::from_millis(50);
 
 impl Kind {
@@ -45,7 +44,7 @@ impl Kind {
         options
     }
 
-    /// Whether there can be such an engine, on these files.
+    /// Returns if such an engine is available for these files.
     pub fn fits(self, files: &Files, block: u64) -> Fit {
         match self.attempt(files, block) {
             Ok(lacking) if lacking.is_empty() => Fit::Yes,
@@ -54,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// Reads one block, and says what of the features there is not.
+    /// Reads one block. Returns the features that are missing, with the reasons.
     fn attempt(self, files: &Files, block: u64) -> Result<Vec<String>, String> {
         let say = |e: nowait::Error| match e.kind() {
             ErrorKind::NeedsPollQueues => {
@@ -65,7 +64,7 @@ impl Kind {
             _ => e.to_string(),
         };
         let pool = BufferPool::new(1, block as usize).map_err(say)?;
-        let file = super::load::open(&files.paths[0], false).map_err(|p| format!("{p:?}"))?;
+        let file = open_direct(&files.paths[0], false).map_err(|p| format!("{p:?}"))?;
         let handle = Handle::new(file).map_err(say)?;
         let options = self.options(1, &pool);
         let mut engine = AnyEngine::build(self, &options).map_err(say)?;
@@ -92,7 +91,7 @@ impl Kind {
             .collect())
     }
 
-    /// As many in flight as the depth, submitted and taken in batches.
+    /// Runs one turn: keeps as many operations in flight as the depth, in batches.
     pub fn play(self, load: &Load<'_>) -> Result<Round, Problem> {
         let facts = Mutex::new(None);
         let mut round = load.turn.run(|lane| {
@@ -113,7 +112,7 @@ impl Kind {
     }
 }
 
-/// Either engine: they have the same calls.
+/// An engine of either type.
 enum AnyEngine {
     Local(Box<LocalEngine>),
     Shared(Engine),
@@ -130,7 +129,7 @@ impl AnyEngine {
         }
     }
 
-    /// Registers files, if they are to be.
+    /// Registers files, if the kind says so.
     fn take_in(&mut self, kind: Kind, files: Vec<Handle>) -> nowait::Result<Vec<Handle>> {
         if !kind.fixed {
             return Ok(files);
@@ -142,7 +141,7 @@ impl AnyEngine {
         files.iter().map(|file| set.insert(file)).collect()
     }
 
-    /// Submits, and takes what is done.
+    /// Submits operations and takes completions.
     #[inline]
     fn turn(
         &mut self,
@@ -174,7 +173,7 @@ impl AnyEngine {
     }
 }
 
-/// How an operation is made of memory, and gives it back.
+/// The functions that make an operation from memory, and take the memory back from it.
 struct Form<B> {
     memory: fn(PoolBuffer) -> B,
     make: fn(&Handle, B, u64) -> Op,
@@ -193,7 +192,7 @@ const WRITES: Form<Source> = Form {
     back: Op::into_source,
 };
 
-/// The word of the operation that is timed; the others have 0.
+/// The `user_data` of the operation that is timed; the others have 0.
 const TIMED: u64 = 1;
 
 fn run<B>(

@@ -1,47 +1,33 @@
-//! What is read: a file, devices that the user names, or devices in memory that are made here and are
-//! gone at the end (also after Ctrl-C; and if this process is killed, by the rig's janitor).
+//! The files or devices that are measured: a file, devices that the user names, or devices in memory that
+//! are made here and removed at the end.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
 use serde::Serialize;
-use slowdisk::{Filesystem, LoopDevice, TestMount, Zram};
 
 use super::Args;
-use super::load;
-use crate::harness::files::{Files, Wanted};
+use crate::harness::files::{Files, Wanted, length, open_direct};
+use crate::harness::memory_devices::{Memory, MemoryDevices, NO_ROOT};
 use nowait_cli::problem::Problem;
-use nowait_cli::proc::available_memory;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
 
-/// A device in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Memory {
-    /// A loop device over a file in a tmpfs: done by threads of the kernel's, in blocks of 512
-    Loop,
-    /// zram: done within its submission, in blocks of 4K; never written, so that it hands out zeros.
-    /// It can't be asked not to wait, so a ring hands every operation to a thread of the kernel's
-    Zram,
-}
-
-/// Where everything happens. Dropped, all that was made is taken down.
+/// The files or devices. Dropping it removes everything that was made.
 pub struct Ground {
-    /// What the tables are of, the first of it alone for all but IOPS per core.
+    /// All of them, for the table per-core.
     pub all: Files,
+    /// The first of them, for the other tables.
     pub first: Files,
-    /// What reads of less than a block of those go to, if there is something else for them.
+    /// A device for operations that are smaller than a block of the others.
     pub small: Option<Files>,
     pub what: What,
     pub notes: Vec<String>,
     _place: Place,
 }
 
-/// In a word, for the report.
+/// The kind of files or devices, for the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
@@ -51,37 +37,29 @@ pub enum What {
     Loop,
 }
 
-/// Fields are dropped in their order.
+/// The things that end with the measurement. Fields are dropped in their order.
 enum Place {
     Files,
-    /// Held open for as long as it is written to: nobody can mount it meanwhile.
+    /// Descriptors with O_EXCL, so that a device cannot be mounted while it is overwritten.
     Devices {
         _claims: Vec<File>,
     },
     Memory {
-        _zram: Vec<Zram>,
-        _loops: Box<Loops>,
+        _devices: Box<[MemoryDevices]>,
     },
 }
 
-#[derive(Default)]
-struct Loops {
-    devices: Vec<LoopDevice>,
-    _mount: Option<TestMount>,
-}
-
-/// The least that reads go to, in blocks.
+/// The least number of blocks of a file or device.
 const FEWEST_BLOCKS: u64 = 64;
 
 impl Ground {
-    /// Finds or makes it.
+    /// Finds or makes the files or devices.
     pub fn prepare(args: &Args, smallest: u64, stop: &Stop) -> Result<Ground, Problem> {
         if !args.device.is_empty() {
             return Ground::devices(args);
         }
-        let root = rustix::process::geteuid().is_root();
         match (&args.file, args.memory) {
-            (None, memory) if root => Ground::memory(args, memory, smallest, stop),
+            (None, memory) if MemoryDevices::allowed() => Ground::memory(args, memory, smallest, stop),
             (None, Some(_)) => Err(Problem::Usage(
                 "only root can make a device in memory: run it under sudo, or without --memory (then \
                  a file is read), or name a --file"
@@ -90,12 +68,7 @@ impl Ground {
             _ => {
                 let mut ground = Ground::files(args, stop)?;
                 if args.file.is_none() {
-                    ground.notes.push(
-                        "no root, so no device in memory: files in the current directory were read, \
-                         and the figures are of their disk. For the interface's own cost run it under \
-                         sudo"
-                            .into(),
-                    );
+                    ground.notes.push(NO_ROOT.into());
                 }
                 Ok(ground)
             }
@@ -110,8 +83,8 @@ impl Ground {
         };
         if let Some(path) = args.file.as_ref().filter(there).filter(|_| args.write) {
             return Err(Problem::Usage(format!(
-                "--write overwrites what it is given, and {} is there already: name a --file that is \
-                 not there yet",
+                "--write overwrites its file, and {} is there already: name a --file that does not \
+                 exist yet",
                 path.display()
             )));
         }
@@ -127,7 +100,7 @@ impl Ground {
         let opened = all
             .paths
             .iter()
-            .try_for_each(|path| load::open(path, args.write).map(drop));
+            .try_for_each(|path| open_direct(path, args.write).map(drop));
         opened?;
         let first = Files::of(all.paths[..1].to_vec(), all.sizes[0]);
         Ok(Ground {
@@ -140,7 +113,7 @@ impl Ground {
         })
     }
 
-    /// The user's own, only read unless it was said otherwise.
+    /// The devices that the user names. They are only read, unless --write is given.
     fn devices(args: &Args) -> Result<Ground, Problem> {
         let mut notes = Vec::new();
         let mut claims = Vec::new();
@@ -155,7 +128,7 @@ impl Ground {
             if args.write {
                 claims.push(claim(path)?);
                 notes.push(format!("overwritten: random blocks all over {shown}"));
-                eprintln!("nowait: --write overwrites random blocks all over {shown}");
+                eprintln!("nowait-bench: --write overwrites random blocks all over {shown}");
             }
         }
         let sizes = args
@@ -180,8 +153,7 @@ impl Ground {
         })
     }
 
-    /// Made here: loop devices, also for blocks that zram has not. Of what every kernel has they alone
-    /// take operations as a disk does; null_blk and brd cost less, and few kernels have them.
+    /// Makes devices in memory. A loop device also serves blocks that are too small for zram.
     fn memory(
         args: &Args,
         memory: Option<Memory>,
@@ -195,49 +167,43 @@ impl Ground {
                 args.size, args.count
             )));
         }
+        let kind = memory.unwrap_or(Memory::Loop);
+        let mut devices = vec![MemoryDevices::make(kind, args.count, each, stop)?];
         let mut notes = Vec::new();
-        let zram = memory == Some(Memory::Zram);
-        let mut zrams = Vec::new();
-        let mut loops = Loops::default();
-        if zram {
-            for _ in 0..args.count {
-                zrams.push(Zram::new(each).map_err(failed)?);
-            }
+        let mut small = None;
+        if kind == Memory::Zram {
             notes.push(
-                "zram can't be asked not to wait: a ring hands every operation to a thread of the \
-                 kernel's, and libaio waits in the caller"
+                "zram does not support RWF_NOWAIT: a ring passes every operation to a kernel thread, and \
+                 libaio waits in the calling thread"
                     .into(),
             );
             if smallest < 4096 {
-                loops = Loops::make(1, each, stop)?;
+                let device = MemoryDevices::make(Memory::Loop, 1, each, stop)?;
+                small = Some(device.all());
+                devices.push(device);
                 notes.push(
-                    "zram has blocks of 4K: the smaller ones are read from a loop device over a tmpfs, \
-                     whose requests threads of the kernel's carry out"
+                    "zram has blocks of 4K: smaller ones are read from a loop device over a tmpfs, which \
+                     kernel threads serve"
                         .into(),
                 );
             }
-        } else {
-            loops = Loops::make(args.count, each, stop)?;
         }
-        let of_loops: Vec<PathBuf> = loops.devices.iter().map(|d| d.path().to_owned()).collect();
-        let paths = match zram {
-            true => zrams.iter().map(|zram| zram.path().to_owned()).collect(),
-            false => of_loops.clone(),
-        };
         Ok(Ground {
-            first: Files::of(paths[..1].to_vec(), each),
-            all: Files::of(paths, each),
-            small: (zram && !of_loops.is_empty()).then(|| Files::of(of_loops, each)),
-            what: if zram { What::Zram } else { What::Loop },
+            all: devices[0].all(),
+            first: devices[0].first(),
+            small,
+            what: match kind {
+                Memory::Zram => What::Zram,
+                Memory::Loop => What::Loop,
+            },
             notes,
             _place: Place::Memory {
-                _zram: zrams,
-                _loops: Box::new(loops),
+                _devices: devices.into(),
             },
         })
     }
 
-    /// What blocks of this size go to.
+    /// The files or devices for operations of this size.
     pub fn files_for(&self, block: u64, several: bool) -> &Files {
         match &self.small {
             Some(small) if block < 4096 => small,
@@ -247,59 +213,8 @@ impl Ground {
     }
 }
 
-impl Loops {
-    fn make(count: u32, each: u64, stop: &Stop) -> Result<Loops, Problem> {
-        let whole = each * u64::from(count);
-        if let Some(free) = available_memory()
-            && whole > free / 2
-        {
-            return Err(Problem::Usage(format!(
-                "{} of {} free memory is much: choose a smaller --size",
-                Size(whole),
-                Size(free)
-            )));
-        }
-        // Some room for the filesystem's own.
-        let mount = TestMount::builder(Filesystem::Tmpfs).size(whole + (16 << 20));
-        let mount = mount.build().map_err(failed)?;
-        let mut devices = Vec::new();
-        for number in 0..count {
-            let path = mount.path().join(format!("disk-{number}"));
-            fill(&path, each, stop)?;
-            devices.push(LoopDevice::attach_with_sectors(&path, 512).map_err(failed)?);
-        }
-        Ok(Loops {
-            devices,
-            _mount: Some(mount),
-        })
-    }
-}
-
-fn failed(error: slowdisk::Error) -> Problem {
-    Problem::Failed(format!(
-        "cannot make a device in memory: {error}; name a --file or a --device instead"
-    ))
-}
-
-/// A file with so many bytes in it.
-fn fill(path: &Path, size: u64, stop: &Stop) -> Result<(), Problem> {
-    let of = |e: std::io::Error| Problem::of(path.display(), e);
-    let mut file = File::create_new(path).map_err(of)?;
-    let piece = vec![0xa5u8; 1 << 20];
-    let mut left = size;
-    while left > 0 {
-        if stop.asked() {
-            return Err(Problem::Interrupted);
-        }
-        let n = left.min(piece.len() as u64);
-        file.write_all(&piece[..n as usize]).map_err(of)?;
-        left -= n;
-    }
-    Ok(())
-}
-
-/// Takes a device for writing: refused by the kernel while it, or a part of it, is mounted or has
-/// another owner.
+/// Opens a device for writing with O_EXCL. The kernel refuses this while the device or a part of it is
+/// mounted or in use.
 fn claim(path: &Path) -> Result<File, Problem> {
     let exclusive = rustix::fs::OFlags::EXCL.bits() as i32;
     let taken = OpenOptions::new()
@@ -322,6 +237,6 @@ fn claim(path: &Path) -> Result<File, Problem> {
 fn size_of(device: &Path) -> Result<u64, Problem> {
     let of = |e| Problem::of(format_args!("cannot open {}", device.display()), e);
     File::open(device)
-        .and_then(|mut file| file.seek(SeekFrom::End(0)))
+        .and_then(|file| length(&file))
         .map_err(of)
 }

@@ -1,4 +1,4 @@
-//! libaio as a contender: its system calls, in the same loop as the others'.
+//! libaio as a contender: its system calls, in the loop of the other contenders.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::harness::contender::Fit;
 use crate::harness::round::Round;
 use nowait_cli::problem::Problem;
 
-/// Whether this kernel has the calls.
+/// Returns if this kernel has the calls.
 pub fn fits() -> Fit {
     match Queue::new(Vec::new(), Vec::new()) {
         Ok(_) => Fit::Yes,
@@ -18,7 +18,7 @@ pub fn fits() -> Fit {
     }
 }
 
-/// As many in flight as the depth, submitted and taken in batches.
+/// Runs one turn: keeps as many operations in flight as the depth, in batches.
 pub fn play(load: &Load<'_>) -> Result<Round, Problem> {
     let turn = &load.turn;
     turn.run(|lane| {

@@ -1,77 +1,49 @@
-//! What one turn is to do, the same for every contender: files opened with O_DIRECT, batches, one core.
+//! The work of one turn, the same for every contender: files opened with O_DIRECT, batches, one core.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::PathBuf;
 
 use nowait::buffer::PoolBuffer;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::harness::cores;
+use crate::harness::files::open_direct;
 use crate::harness::turn::Turn;
 use nowait_cli::problem::Problem;
 
-/// One contender's task.
+/// The work of one turn.
 pub struct Load<'a> {
     pub turn: Turn<'a>,
-    /// So many are submitted at once, and so many completions are waited for.
+    /// How many completions one call waits for.
     pub batch: usize,
-    /// It writes instead of reading.
+    /// True for writes, false for reads.
     pub write: bool,
-    /// The core that its thread stays on: woken now here and now there, one contender would be twice as
-    /// late as the next.
+    /// The core that the thread stays on. Otherwise latencies would depend on the core on which the
+    /// scheduler wakes the thread.
     pub core: usize,
-    /// Whether latencies are asked for.
+    /// True if latencies are measured.
     pub latencies: bool,
 }
 
 impl Load<'_> {
-    /// The files, past the page cache.
+    /// Opens the files past the page cache.
     pub fn open(&self) -> Result<Vec<File>, Problem> {
-        let open = |path: &PathBuf| open(path, self.write);
+        let open = |path: &PathBuf| open_direct(path, self.write);
         self.turn.files.paths.iter().map(open).collect()
     }
 
-    /// Has the calling thread stay on its core.
+    /// Restricts the calling thread to its core.
     pub fn pin(&self) -> Result<(), Problem> {
-        let mut cores = CpuSet::new();
-        cores.set(self.core);
-        sched_setaffinity(None, &cores).map_err(|e| Problem::of("sched_setaffinity", e))
+        cores::stay_on(self.core)
     }
 
-    /// Memory with something in it, for writes; and there before the time runs.
+    /// Fills memory with data for writes. This also makes the kernel allocate it before the turn begins.
     pub fn filled(mut memory: PoolBuffer) -> PoolBuffer {
         memory.fill(0xa5);
         memory
     }
 
-    /// What it does.
+    /// The operation in error messages.
     pub fn verb(&self) -> &'static str {
         if self.write { "write" } else { "read" }
     }
-}
-
-/// Opens a file or device with O_DIRECT.
-pub fn open(path: &Path, write: bool) -> Result<File, Problem> {
-    let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
-    OpenOptions::new()
-        .read(true)
-        .write(write)
-        .custom_flags(direct)
-        .open(path)
-        .map_err(|e| {
-            let shown = path.display();
-            let hint = match e.raw_os_error() {
-                Some(libc::EINVAL) => "; its filesystem has no O_DIRECT: name one elsewhere",
-                _ => "",
-            };
-            Problem::Failed(format!("cannot open {shown} with O_DIRECT: {e}{hint}"))
-        })
-}
-
-/// The last core that this process may run on: the first is where a small machine takes its
-/// interrupts.
-pub fn last_core() -> Result<usize, Problem> {
-    let cores = sched_getaffinity(None).map_err(|e| Problem::of("sched_getaffinity", e))?;
-    let mut mine = (0..CpuSet::MAX_CPU).filter(|core| cores.is_set(*core));
-    Ok(mine.next_back().unwrap_or(0))
 }

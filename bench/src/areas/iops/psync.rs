@@ -1,4 +1,4 @@
-//! pread(2) in a loop, or pwrite(2): one at a time, whatever the depth.
+//! A loop of pread(2) or pwrite(2): one operation at a time at any depth.
 
 use std::os::unix::fs::FileExt;
 
@@ -8,7 +8,7 @@ use super::load::Load;
 use crate::harness::round::Round;
 use nowait_cli::problem::Problem;
 
-/// One after the other.
+/// Runs one turn.
 pub fn play(load: &Load<'_>) -> Result<Round, Problem> {
     let turn = &load.turn;
     let files = load.open()?;

@@ -1,6 +1,6 @@
-//! The results: rows as in the patches of 2019, with the processor time of an operation and ratios.
+//! The results: the tables of the patches of 2019, with the processor time of an operation and ratios.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::contender::Name;
 use super::{Bench, Table};
@@ -14,7 +14,7 @@ use nowait_cli::size::Size;
 /// The figures whose ratios are taken.
 const COMPARED: [&str; 4] = ["ops_per_s", "cpu_us_per_op", "lat_us/p50", "lat_us/p99"];
 
-/// The results of all cells, with a table and a chart for each of the seed's tables.
+/// The results of all cells, with a table and a chart for each of the tables of 2019.
 pub fn run(bench: &Bench<'_>, machine: Machine, settings: Value) -> Run {
     let mut run = Run::new("iops", machine, settings);
     run.interrupted = bench.stop.asked();
@@ -50,20 +50,14 @@ fn results(cell: &super::Cell, bench: &Bench<'_>, is_first: bool) -> Cell {
     });
     let absent = bench.absent.iter();
     let absent = absent.filter(|(table, _)| is_first && *table == cell.table);
-    let mut results = Cell {
-        name: format!("{}-{}", cell.table.word(), cell.depth),
-        parameters: match parameters {
-            Value::Object(parameters) => parameters,
-            _ => Map::new(),
-        },
-        absent: absent
-            .map(|(_, (name, why))| Absent {
-                name: name.word().into(),
-                why: why.clone(),
-            })
-            .collect(),
-        ..Cell::default()
-    };
+    let name = format!("{}-{}", cell.table.word(), cell.depth);
+    let mut results = Cell::new(name, parameters);
+    results.absent = absent
+        .map(|(_, (name, why))| Absent {
+            name: name.word().into(),
+            why: why.clone(),
+        })
+        .collect();
     for (i, rounds) in cell.contenders.iter().zip(&cell.rounds) {
         let name = bench.contenders[*i].name;
         results.add(name.word(), name.is_ours(), rounds);
@@ -73,7 +67,7 @@ fn results(cell: &super::Cell, bench: &Bench<'_>, is_first: bool) -> Cell {
     results
 }
 
-/// One of the seed's tables: by interface, then by depth, as in 2019.
+/// The rows of one table: by interface, then by depth, as in 2019.
 fn rows(table: Table, cells: &[Cell]) -> table::Table {
     let parameter = |key: &str| cells[0].parameters[key].as_u64().unwrap_or(0);
     let devices = match parameter("devices") {

@@ -1,24 +1,24 @@
-//! The three tables, and what is measured for them.
+//! The three tables, with their depths, blocks and batches.
 
 use clap::ValueEnum;
 use serde::Serialize;
 
 use super::contender::Name;
 
-/// One of the seed's tables.
+/// One of the tables of 2019.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Table {
-    /// 4K, few in flight: how long does each take?
+    /// Operations of 4K, up to 8 in flight: their latency
     Latency,
-    /// 512 bytes, more in flight: how many in a second?
+    /// Operations of 512 bytes, up to 64 in flight: their number per second
     Peak,
-    /// 4K, 128 in flight over several files or devices, by one thread on one core
+    /// Operations of 4K, 128 in flight over several files or devices, by one thread on one core
     PerCore,
 }
 
 impl Table {
-    /// A stable word.
+    /// The name on the command line and in the results.
     pub fn word(self) -> &'static str {
         match self {
             Table::Latency => "latency",
@@ -27,7 +27,7 @@ impl Table {
         }
     }
 
-    /// The bytes of one operation, where there are such small blocks.
+    /// The bytes of one operation, if the device has blocks of this size.
     pub fn block(self) -> u64 {
         match self {
             Table::Latency | Table::PerCore => 4096,
@@ -35,7 +35,7 @@ impl Table {
         }
     }
 
-    /// How many are in flight.
+    /// The numbers of operations in flight.
     pub fn depths(self) -> &'static [usize] {
         match self {
             Table::Latency => &[1, 2, 4, 8],
@@ -44,7 +44,7 @@ impl Table {
         }
     }
 
-    /// How many are submitted at once, and waited for: of few, each as soon as may be.
+    /// How many completions one call waits for: one in the table of latencies.
     pub fn batch(self, depth: usize) -> usize {
         match self {
             Table::Latency => 1,
@@ -52,17 +52,17 @@ impl Table {
         }
     }
 
-    /// Whether it is of several files or devices, and one core.
+    /// True for the table of several files or devices on one core.
     pub fn per_core(self) -> bool {
         self == Table::PerCore
     }
 
-    /// Whether a contender has something to say at this depth.
+    /// True if a contender is measured at this depth.
     pub fn has(self, name: Name, depth: usize) -> bool {
         match name {
-            // It has but one depth.
+            // psync has one depth.
             Name::Psync => depth == 1 || self.per_core(),
-            // The kernel's thread takes a second core.
+            // The kernel's thread uses a second core.
             Name::LocalSqpoll | Name::FioIoUringSqpoll => !self.per_core(),
             _ => true,
         }

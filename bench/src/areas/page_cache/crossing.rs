@@ -1,13 +1,13 @@
-//! Curves of cost over hit rate, and where two of them cross.
+//! Curves of cost over hit rate, and the rates at which two of them cross.
 
 /// Costs at rising hit rates, in percent.
 pub type Curve = Vec<(f64, f64)>;
 
-/// Costs that differ by less than this share are the same: the curves of two ways that cost the same
-/// would else cross at every second point.
+/// Costs that differ by less than this share count as equal: otherwise the curves of two ways of equal
+/// cost would cross at every second point.
 const SAME: f64 = 0.05;
 
-/// The rates at which two curves cross, by straight lines between the points that both have and at
+/// The rates at which two curves cross: by linear interpolation between the rates that both have and at
 /// which they differ.
 pub fn crossings(one: &Curve, other: &Curve) -> Vec<f64> {
     let gaps: Vec<(f64, f64)> = one
@@ -15,7 +15,7 @@ pub fn crossings(one: &Curve, other: &Curve) -> Vec<f64> {
         .filter_map(|&(rate, cost)| {
             let &(_, beside) = other.iter().find(|(at, _)| *at == rate)?;
             let gap = cost - beside;
-            // Where they touch, the neighbours say whether they cross.
+            // A point at which the curves touch is left out: its neighbours show if they cross.
             (gap.abs() > SAME * cost.min(beside)).then_some((rate, gap))
         })
         .collect();
@@ -39,10 +39,10 @@ mod tests {
         assert_eq!(crossings(&falling, &flat), [75.0]);
         assert_eq!(crossings(&flat, &falling), [75.0]);
         assert_eq!(crossings(&flat, &flat), Vec::<f64>::new());
-        // A rate that one lacks is passed over, and so is one where they touch.
+        // A rate that one curve lacks is left out, and so is one at which they touch.
         let touching: Curve = vec![(0.0, 20.0), (50.0, 10.0), (100.0, 0.0)];
         assert_eq!(crossings(&touching, &flat), [50.0]);
-        // Two ways that cost the same, but for what a measurement adds.
+        // Two ways of equal cost, with the noise of a measurement.
         let trembling: Curve = vec![(0.0, 10.4), (50.0, 9.7), (100.0, 10.2)];
         assert_eq!(crossings(&trembling, &flat), Vec::<f64>::new());
         assert_eq!(crossings(&falling[..1].to_vec(), &flat), Vec::<f64>::new());

@@ -1,12 +1,12 @@
-//! `nowait-bench hitrate`: what a read costs at each hit rate: trying the page cache always, never,
-//! after asking for residency, in strict mode, and as the library decides by itself.
+//! `nowait-bench hitrate`: the cost of a read at each hit rate, if the page cache is tried always, never,
+//! after asking for residency, in strict mode, and as the library decides.
 //!
 //! # The keys of `findings` in its JSON (keys may be added)
 //! ```text
-//! "break_even": f | null,             hit rate from which trying pays, by doctor's costs of this
-//!                                     machine (one read at a time)
-//! "ask_first_break_even": f | null,   hit rate from which trying beats asking first, likewise
-//! "seed_break_even": 0.3,             the latter, on the kernel list in 2015
+//! "break_even": f | null,             hit rate from which trying pays, computed from the costs that
+//!                                     doctor measures on this machine (one read at a time)
+//! "ask_first_break_even": f | null,   hit rate from which trying beats asking first, computed too
+//! "seed_break_even": 0.3,             ask_first_break_even on the kernel list in 2015
 //! "curves": [{"block", "order",
 //!             "always_never": [f],    hit rates at which the two curves cross
 //!             "ask_always": [f],
@@ -44,12 +44,12 @@ use crate::harness::view::View;
 use nowait_cli::doctor::{self, BreakEven, SEED_BREAK_EVEN};
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
+use nowait_cli::stop::Stop;
 
 /// The cost of a read at each hit rate: trying the page cache always, never, and as nowait decides
 ///
-/// Before each turn the file is evicted, and the share of the blocks that the turn will read is
-/// cached that is to be hits. Each block is read once, so with --advice random, which keeps
-/// readahead away, the rate stays what it is to be.
+/// Before each turn the file is evicted, and then the blocks that will be hits are read.
+/// Each block is read once. With --advice random there is no readahead, so the hit rate is exact.
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("size", |a| a.default_value("512M")),
           mut_arg("rounds", |a| a.default_value("7")),
@@ -59,16 +59,16 @@ pub struct Args {
     #[command(flatten)]
     common: Common,
 
-    /// How much one read asks for
+    /// The sizes of one read; each is measured
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_values = ["4K", "64K"])]
     block: Vec<Size>,
 
-    /// In what order the blocks are read
+    /// The orders in which the blocks are read
     #[arg(long, value_enum, value_name = "A,B", value_delimiter = ',',
           default_values = ["random", "linear"])]
     order: Vec<Order>,
 
-    /// Percent of the reads that find their block cached
+    /// The hit rates: per cent of the reads whose block is cached
     #[arg(long, value_name = "N,…", value_delimiter = ',',
           default_values = ["0", "10", "20", "30", "40", "50", "60", "70", "80", "90", "100"],
           value_parser = clap::value_parser!(u32).range(0..=100))]
@@ -79,13 +79,13 @@ pub struct Args {
           default_values = ["always", "never", "ask", "strict", "adaptive"])]
     contenders: Vec<Name>,
 
-    /// How many threads read, each with --depth reads in flight [default: as many as processors].
-    /// With fewer a processor is idle, and to hand a copy to a worker on it looks cheaper than to
-    /// make it
+    /// How many threads read, each with --depth reads in flight [default: the number of processors].
+    /// With fewer threads a processor is idle, so that work of the engine's workers seems to cost less
+    /// than it does
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     callers: Option<u32>,
 
-    /// The backend of the engine: uring or threads [default: the one that a program gets]
+    /// The backend of the engine: uring or threads [default: the library's choice]
     #[arg(long, value_parser = backend)]
     backend: Option<Backend>,
 }
@@ -102,28 +102,28 @@ enum Order {
 /// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Name {
-    /// Every read tries the page cache in its caller
+    /// Every read tries the page cache in the calling thread
     Always,
-    /// No read does: all go to the engine at once
+    /// No read tries the page cache: all go to the engine
     Never,
-    /// The caller asks for residency (cachestat(2)); what is there it reads by pread(2), the rest
-    /// goes to the engine
+    /// The calling thread asks for residency (cachestat(2)). It reads cached blocks with pread(2) and
+    /// gives the others to the engine
     Ask,
-    /// nowait's strict mode: asks, and tries what is there
+    /// nowait's strict mode: asks for residency, and tries blocks that are cached
     Strict,
-    /// nowait as a program gets it: decides by the file's history
+    /// nowait's default: decides by the history of the file
     Adaptive,
 }
 
-/// The help of its JSON, and of what is common.
+/// The text after the help.
 pub const AFTER: &str = "\
-All contenders are futures on a shared engine, polled by --callers threads that have --depth in flight
-each; they take turns within each round, at the same places with the same blocks cached. After the
-table of each hit rate come the rates at which curves cross, how far adaptive is from the better of
-always and never, and after how many reads it follows a file that turns from hits to misses and back.
-Ctrl-C ends a bench and prints what it has; a second one ends it at once.
+All contenders are futures on a shared engine. --callers threads poll them, with --depth in flight each.
+Contenders take turns within each round, at the same places and with the same blocks cached. The last table
+has the hit rates at which curves cross, the ratio of adaptive's time to that of the better of always and
+never, and the number of reads after which adaptive follows a file that changes from hits to misses, and
+back. Ctrl-C ends the bench and prints what was measured; a second one ends the program at once.
 
-JSON (--json): as of every area (nowait-bench --help); the cells' parameters are \"block\", \"order\" and
+JSON (--json): the shape of all areas (nowait-bench --help); the cells' parameters are \"block\", \"order\" and
 \"rate\", and \"findings\" has \"break_even\", \"ask_first_break_even\", \"seed_break_even\", and \"curves\":
 [{\"block\", \"order\", \"always_never\": [rates], \"ask_always\": [rates], \"adaptive\": [{\"rate\",
 \"better\", \"time\", \"low95\", \"high95\", \"cpu\"}], \"turn_over\": {\"to_misses\", \"to_hits\", \"of\"} | null}].
@@ -190,7 +190,7 @@ impl Args {
         check_blocks(&self.block, self.common.depth)?;
         if self.common.drop_caches {
             return Err(Problem::Usage(
-                "--drop-caches makes no sense for a bench of which a part is cached".into(),
+                "--drop-caches does not fit an area in which a part of the file is cached: leave it out".into(),
             ));
         }
         let names = once_each(&self.contenders);
@@ -262,17 +262,19 @@ impl Args {
 }
 
 /// Measures all hit rates and prints the results.
-pub fn run(args: &Args) -> Result<ExitCode, Problem> {
-    let measured = measure(args.plan()?)?;
+pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
+    let measured = measure(args.plan()?, stop)?;
     let costs = doctor::Bench::prepare(&measured.files.paths[0]).map(|bench| bench.costs().1);
     let costs = costs.map_err(Problem::Failed)?;
-    let mut curves = Vec::new();
+    let (mut curves, mut charts) = (Vec::new(), Vec::new());
     for (block, order) in args.curves() {
         let mut found = Found::of(&measured, block, order);
         if !measured.stop.asked() {
             found.turn_over = found.turn_over(args, &measured)?;
         }
-        curves.push((found.chart(&measured, costs), found));
+        charts.push(found.chart(&measured, costs));
+        charts.extend(found.bytes_chart(&measured));
+        curves.push(found);
     }
     let mut run = measured.into_run();
     run.tables.push(summary(costs, &curves));
@@ -282,17 +284,17 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
         ("seed_break_even".to_owned(), json!(SEED_BREAK_EVEN)),
         (
             "curves".to_owned(),
-            curves.iter().map(|(_, found)| found.json()).collect(),
+            curves.iter().map(Found::json).collect(),
         ),
     ]);
-    run.charts = curves.into_iter().map(|(chart, _)| chart).collect();
+    run.charts = charts;
     args.common.output.finish(run)
 }
 
 /// The hit rates from which trying the page cache pays, and from which it beats asking for residency
 /// first; the ratio of adaptive's time to that of the better of always and never; the number of reads
 /// after which adaptive follows a file that turns to misses and back to hits.
-fn summary(costs: BreakEven, curves: &[(Chart, Found)]) -> Table {
+fn summary(costs: BreakEven, curves: &[Found]) -> Table {
     let percent = |rate: f64| format!("{rate:.0} %");
     let computed = |rate: Option<f64>| rate.map_or("-".into(), |rate| percent(100.0 * rate));
     let mut rows = vec![
@@ -307,7 +309,7 @@ fn summary(costs: BreakEven, curves: &[(Chart, Found)]) -> Table {
             percent(100.0 * SEED_BREAK_EVEN).into(),
         ],
     ];
-    for (_, found) in curves {
+    for found in curves {
         let crossing = |one, other| -> Entry {
             let all = found.crossings(one, other).into_iter();
             let all: Vec<String> = all.map(percent).collect();
@@ -373,15 +375,15 @@ struct Found {
     turn_over: Option<TurnOver>,
 }
 
-/// Adaptive beside the better of always and never, at one rate.
+/// The comparison of adaptive with the better of always and never, at one hit rate.
 struct Beside {
     rate: u32,
     better: &'static str,
-    /// Adaptive's time in the better's: the median over rounds, and its range.
+    /// Adaptive's time divided by that of the better one: the median over rounds, and its range.
     time: f64,
     low95: f64,
     high95: f64,
-    /// Likewise of the processor time, the median.
+    /// The median of the ratios of processor time.
     cpu: f64,
 }
 
@@ -389,14 +391,7 @@ impl Found {
     fn of(measured: &Measured<'_>, block: Size, order: Order) -> Found {
         let mut curves: Vec<(&'static str, Curve)> = Vec::new();
         let mut adaptive = Vec::new();
-        for (cell, of_cell) in measured.plan.cells.iter().zip(&measured.rounds) {
-            let label = cell.label;
-            let (Some(rate), true) = (
-                label.rate,
-                label.block == Some(block.0) && label.order == Some(order.word()),
-            ) else {
-                continue;
-            };
+        for (rate, cell, of_cell) in cells(measured, block, order) {
             for (contender, rounds) in cell.contenders.iter().zip(of_cell) {
                 let Some(cost) = time(rounds) else { continue };
                 let point = (f64::from(rate), cost);
@@ -432,7 +427,7 @@ impl Found {
         }
     }
 
-    /// Turns a file over, if it is known what is better at its two ends.
+    /// Measures a file whose hit rate changes, if the better way for hits and for misses is known.
     fn turn_over(&self, args: &Args, measured: &Measured<'_>) -> Result<Option<TurnOver>, Problem> {
         let tries = |rate: u32| {
             let beside = self.adaptive.iter().find(|beside| beside.rate == rate)?;
@@ -448,7 +443,7 @@ impl Found {
             self.block.0,
             (asked, args.common.depth as usize),
             Better { at_hits, at_misses },
-            args.common.seed,
+            args.common.rounds.seed,
         )
     }
 
@@ -470,6 +465,48 @@ impl Found {
             "ask_always": self.crossings("ask", "always"),
             "adaptive": adaptive.collect::<Vec<_>>(),
             "turn_over": self.turn_over,
+        })
+    }
+
+    /// The bytes of a read of adaptive that come from the device and from the page cache.
+    fn bytes_chart(&self, measured: &Measured<'_>) -> Option<Chart> {
+        let block = self.block.0 as f64;
+        let mut device: Curve = Vec::new();
+        for (rate, cell, of_cell) in cells(measured, self.block, self.order) {
+            let name = |c: &Contender| c.name == Name::Adaptive.word();
+            let rounds = &of_cell[cell.contenders.iter().position(name)?];
+            let bytes = rounds.iter().filter_map(|round| round.device_bytes_per_op);
+            let mut bytes: Vec<f64> = bytes.collect();
+            if !bytes.is_empty() {
+                device.push((f64::from(rate), middle(&mut bytes) / 1024.0));
+            }
+        }
+        let cached = device.iter();
+        let cached = cached.map(|&(rate, kib)| (rate, (block / 1024.0 - kib).max(0.0)));
+        let line = |name: &str, points: Curve| Line {
+            name: name.into(),
+            points,
+            stroke: Stroke::Solid,
+        };
+        let lines = vec![line("page cache", cached.collect()), line("device", device)];
+        (!lines[0].points.is_empty()).then(|| Chart {
+            name: format!("bytes-{}-{}", self.block, self.order.word()),
+            title: format!(
+                "Bytes of a read from cache and device, {} {}",
+                self.block,
+                self.order.word()
+            ),
+            subtitle: format!("contender adaptive, {}", measured.machine),
+            x: Axis {
+                label: "hit rate in %".into(),
+                log: false,
+            },
+            y: Axis {
+                label: "KiB per read".into(),
+                log: false,
+            },
+            lines,
+            marks: Vec::new(),
         })
     }
 
@@ -498,7 +535,10 @@ impl Found {
             title: format!("Time per read, {} {}", self.block, self.order.word()),
             subtitle: format!(
                 "callers {}, depth {}, rounds {}, {}",
-                measured.plan.cells[0].threads, common.depth, common.rounds, measured.machine
+                measured.plan.cells[0].threads,
+                common.depth,
+                common.rounds.count(),
+                measured.machine
             ),
             x: Axis {
                 label: "hit rate in %".into(),
@@ -525,13 +565,27 @@ impl Found {
     }
 }
 
+/// The cells of one curve: hit rate, cell, `[contender][round]`.
+fn cells<'m>(
+    measured: &'m Measured<'_>,
+    block: Size,
+    order: Order,
+) -> impl Iterator<Item = (u32, &'m Cell, &'m Vec<Vec<Round>>)> {
+    let cells = measured.plan.cells.iter().zip(&measured.rounds);
+    cells.filter_map(move |(cell, rounds)| {
+        let label = cell.label;
+        let is_of_curve = label.block == Some(block.0) && label.order == Some(order.word());
+        Some((label.rate.filter(|_| is_of_curve)?, cell, rounds))
+    })
+}
+
 /// Microseconds per read, the median over rounds.
 fn time(rounds: &[Round]) -> Option<f64> {
     let mut each: Vec<f64> = rounds.iter().map(|r| 1e6 / r.ops_per_s).collect();
     (!each.is_empty()).then(|| middle(&mut each))
 }
 
-/// Adaptive beside the better of the two by their medians, if all three have their rounds.
+/// Compares adaptive with the better of always and never, if all three have rounds.
 fn beside<'r>(rate: u32, rounds: impl Fn(&str) -> Option<&'r [Round]>) -> Option<Beside> {
     let (always, never) = (Name::Always.word(), Name::Never.word());
     let better = if time(rounds(always)?)? <= time(rounds(never)?)? {

@@ -1,5 +1,5 @@
-//! `nowait-bench randread`: random reads of a cold file, many in flight; the test that the
-//! asynchronous buffered reads of io_uring were proposed with (4K reads of 4G on ext4, depth 32).
+//! `nowait-bench randread`: random reads of a cold file, many in flight. This is the test with which
+//! asynchronous buffered reads of io_uring were proposed (4K reads of 4G on ext4, depth 32).
 
 use clap::ValueEnum;
 use nowait::Mode;
@@ -11,6 +11,7 @@ use crate::contenders::local::Refill;
 use crate::contenders::{blocking, fio, future, local};
 use crate::harness::cache::Cache;
 use crate::harness::contender::{Cell, Contender, Fit, Label, Way, available};
+use crate::harness::latencies;
 use crate::harness::offsets::Order;
 use crate::harness::plan::Plan;
 use crate::harness::settings::{Common, check_blocks};
@@ -20,19 +21,19 @@ use nowait_cli::size::Size;
 
 /// Random reads of a cold file, many in flight: preadv, threads, io_uring and nowait side by side
 ///
-/// The original test, 4 GiB in 4 KiB reads at depth 32, is `--size 4G --ops 1048576`. Every block
-/// is read at most once until all have been, so no contender is served by its own earlier reads.
+/// The original test, 4 GiB in 4 KiB reads at depth 32, is `--size 4G --ops 1048576`. No block is read
+/// again before all blocks were read, so no read is served by an earlier one.
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("size", |a| a.default_value("1G")))]
 pub struct Args {
     #[command(flatten)]
     pub common: Common,
 
-    /// How much one read asks for
+    /// The size of one read
     #[arg(long, value_name = "SIZE", default_value = "4K")]
     pub block: Size,
 
-    /// Spread the reads over so many files; with --file PATH they are PATH-0, PATH-1, …
+    /// How many files to read; with --file PATH they are PATH-0, PATH-1, …
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub files: u32,
@@ -62,11 +63,11 @@ pub enum Name {
     Threads,
     /// nowait's futures on an io_uring ring
     Uring,
-    /// nowait's futures as a program gets them that asks for nothing
+    /// nowait's futures with the default options
     Nowait,
-    /// The same in strict mode: the caller never touches the device
+    /// nowait's futures in strict mode: the calling thread never waits for the device
     NowaitStrict,
-    /// nowait's LocalEngine: batches, driven by the reading thread
+    /// nowait's LocalEngine: batches, which the reading thread submits
     Local,
     /// fio with its engine io_uring
     #[value(name = "fio-io_uring")]
@@ -183,7 +184,7 @@ impl Args {
             }],
             bases: &["preadv", "pread"],
             views: &[View::DEVICE, View::TIMES],
-            charts: None,
+            charts: Some(latencies::charts),
             notes,
         })
     }

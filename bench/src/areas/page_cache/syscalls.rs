@@ -1,9 +1,9 @@
-//! `nowait-bench syscalls`: the table of costs of `nowait doctor`, repeated, with medians and spread.
+//! `nowait-bench syscalls`: the cost table of `nowait doctor`, repeated, with medians and spread.
 //!
 //! In its JSON each call is a contender with the figure `ns`. `findings` has `break_even` (the hit rate
 //! from which trying the page cache beats handing off at once), `ask_first_break_even` (the hit rate
 //! from which trying beats asking for residency first), both {"median", "min", "max"} or null, and
-//! `seed_break_even`, the latter on the kernel list in 2015.
+//! `seed_break_even`: `ask_first_break_even` on the kernel list in 2015.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,50 +14,49 @@ use crate::harness::interval::middle;
 use crate::harness::machine::Machine;
 use crate::harness::output::Output;
 use crate::harness::run::{Absent, Cell, Run};
+use crate::harness::settings::RoundCount;
 use crate::harness::table::{Entry, Table};
 use nowait_cli::doctor::{self, BreakEven, CostTable, SEED_BREAK_EVEN};
 use nowait_cli::problem::Problem;
 use nowait_cli::progress::Progress;
 use nowait_cli::stop::Stop;
 
-/// The cost of each call: doctor's table, repeated, with medians and spread
+/// The cost of each call: the table of `nowait doctor`, repeated, with medians and spread
 ///
-/// Measures with a temporary file of 512 pages beside PATH (or in it), as doctor does.
+/// Measures with a temporary file of 512 pages in PATH, or in its directory, as doctor does.
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("rounds", |a| a.default_value("9").help("How many rounds")))]
 pub struct Args {
-    /// A file or directory on the filesystem in question
+    /// A file or directory on the filesystem to measure
     #[arg(default_value = ".")]
     path: PathBuf,
 
-    /// How many rounds
-    #[arg(long, value_name = "N", default_value_t = 9,
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
+    #[command(flatten)]
+    rounds: RoundCount,
 
     #[command(flatten)]
     output: Output,
 }
 
-/// The help of its JSON.
+/// The text after the help.
 pub const AFTER: &str = "\
-The machine's mood shows between rounds: a row's figures are the median, the smallest and the largest
-of its rounds' medians. Ctrl-C prints what was measured.
+The figures of a row are the median, the smallest and the largest of the medians of the rounds. Ctrl-C
+prints what was measured.
 
-JSON (--json): as of every area (nowait-bench --help). Each call is a contender with the figure ns.
+JSON (--json): the shape of all areas (nowait-bench --help). Each call is a contender with the figure ns.
 \"findings\" has \"break_even\", \"ask_first_break_even\" ({\"median\", \"min\", \"max\"} or null) and
 \"seed_break_even\".
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
 /// Measures the costs and prints the results.
-pub fn run(args: &Args) -> Result<ExitCode, Problem> {
+pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     args.output.prepare()?;
-    let stop = Stop::on_signals()?;
-    let mut progress = Progress::of_turns(u64::from(args.rounds));
+    let mut progress = Progress::of_turns(u64::from(args.rounds.count));
     let bench = doctor::Bench::prepare(&args.path).map_err(Problem::Failed)?;
     let machine = Machine::look(&args.path)?;
     let mut rounds = Vec::new();
-    for number in 0..args.rounds {
+    for number in 0..args.rounds.count {
         progress.at(u64::from(number), "doctor's table".into());
         if stop.asked() {
             break;

@@ -1,8 +1,8 @@
-//! A file whose hit rate turns over: after how many reads its history follows.
+//! A file whose hit rate changes: the number of reads after which the decisions of its history follow.
 //!
-//! One open file is read as a server would, many reads in flight: first blocks that are cached,
-//! then blocks that are not, then again cached ones. Before each read the file is asked for its
-//! plan; a sliding window over these decisions tells from when on it decides like the better way.
+//! Many reads of one open file are in flight, first of blocks that are cached, then of blocks that are
+//! not, then of cached ones again. Before each read the file is asked for its plan. A sliding window over
+//! these plans shows when the file decides like the better of always and never.
 
 use std::collections::VecDeque;
 
@@ -18,30 +18,30 @@ use nowait_cli::problem::Problem;
 
 /// Decisions in the window.
 const WINDOW: usize = 100;
-/// How many of them must be the better one.
+/// The number of decisions in the window that must be the better one.
 const ENOUGH: usize = 90;
-/// Reads before each turn and after the last one.
+/// The number of reads in each of the three phases.
 const READS: u64 = 2_000;
 
-/// How many reads until the decisions followed; `None` if they did not within the reads.
+/// The number of reads until the decisions followed; `None` if they did not within a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct TurnOver {
-    /// From hits to misses.
+    /// After the change from hits to misses.
     pub to_misses: Option<u64>,
-    /// And back.
+    /// After the change from misses to hits.
     pub to_hits: Option<u64>,
-    /// How many reads it had for each.
+    /// The number of reads in a phase.
     pub of: u64,
 }
 
-/// True where trying the page cache is better: among hits, and among misses.
+/// True if trying the page cache is better: for hits, and for misses.
 #[derive(Clone, Copy, Debug)]
 pub struct Better {
     pub at_hits: bool,
     pub at_misses: bool,
 }
 
-/// Has an adaptive file turn over twice. `None` if the file is too small for it.
+/// Changes the hit rate of an adaptive file twice. `None` if the file is too small.
 pub fn measure(
     files: &Files,
     block: u64,
@@ -91,7 +91,7 @@ pub fn measure(
     }))
 }
 
-/// After how many decisions the window first has enough of the better one.
+/// The number of decisions until the window has enough of the better one.
 fn followed(tried: &[bool], better: bool) -> Option<u64> {
     let mut window = VecDeque::with_capacity(WINDOW);
     for (i, &tried) in tried.iter().enumerate() {
@@ -101,7 +101,7 @@ fn followed(tried: &[bool], better: bool) -> Option<u64> {
         window.push_back(tried == better);
         let right = window.iter().filter(|right| **right).count();
         if window.len() == WINDOW && right >= ENOUGH {
-            // The window's own length is not a delay.
+            // The length of the window is not part of the delay.
             return Some((i + 1 - WINDOW) as u64);
         }
     }
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(followed(&tried, true), Some(0));
         assert_eq!(followed(&tried, false), None);
         tried[200..].fill(false);
-        // Ten of the window may still be the other way.
+        // Ten decisions of the window may still be the other one.
         assert_eq!(followed(&tried, false), Some(190));
     }
 }

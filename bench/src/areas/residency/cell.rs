@@ -1,4 +1,4 @@
-//! What is varied within one pressure: a cell, and what came of it in one turn.
+//! The turns under one pressure, and their results.
 
 use std::fmt;
 
@@ -8,32 +8,32 @@ use crate::harness::delay::Delay;
 use crate::harness::offsets::mix;
 use nowait_cli::size::Size;
 
-/// Where the questions go, and what the kernel is told of the file.
+/// The order of the pages, and the advice on the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// Page after page, from the start again at the end; readahead as the kernel likes.
+    /// All pages in order, then from the start again; POSIX_FADV_NORMAL.
     Linear,
-    /// Any page; POSIX_FADV_RANDOM.
+    /// Random pages; POSIX_FADV_RANDOM.
     Seeky,
 }
 
-/// Of two reads that differ in nothing but these.
+/// The pages and the size of the reads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Place {
     pub pattern: Pattern,
-    /// Bytes that a read asks for; one page holds them.
+    /// Bytes of one read; at most a page.
     pub block: u64,
 }
 
-/// One way to ask first and read later.
+/// The parameters of questions that are followed by a read.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     #[serde(flatten)]
     pub place: Place,
-    /// Whether the page is touched in between: one byte of it read, with NOWAIT.
+    /// True if a NOWAIT read of one byte touches the page before the delay.
     pub touch: bool,
-    /// From the answer to the read.
+    /// The time from the answer to the read.
     pub delay_us: Delay,
 }
 
@@ -49,19 +49,19 @@ pub enum Way {
     Both,
 }
 
-/// What one turn does.
+/// The work of one turn.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Turn {
     /// Questions with a delay.
     Race(Cell),
-    /// What a way to read costs.
+    /// The cost of a way to read.
     Cost(Place, Way),
     /// Strict reads by the library, which counts its own races.
     Strict,
 }
 
-/// What came of a turn.
+/// The result of a turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
@@ -70,53 +70,53 @@ pub enum Outcome {
     Strict(Strict),
 }
 
-/// What came of questions. Each was answered no, or yes; of those answered yes some came short.
+/// The results of questions. A question whose answer is yes is followed by a read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     pub asked: u64,
     pub yes: u64,
-    /// Came short after a yes: the races.
+    /// Reads and touches that missed after a yes.
     pub races: u64,
-    /// Races that the touch met, not the read.
+    /// The races that the touch found.
     pub at_touch: u64,
-    /// Races of pages that were on their way in when the answer was yes, and not there yet: the
-    /// rest had gone. `None` where nobody can tell.
+    /// The races in which the kernel was still reading the page when the answer was yes. `None` if
+    /// mincore(2) is not reliable here.
     pub early: Option<u64>,
-    /// What the delay came to, from the answer to the start of the read (medians).
+    /// The time from the answer to the start of the read (median).
     pub waited_us: Option<f64>,
-    /// Of questions that were answered yes, and no.
+    /// The times of questions whose answer was yes, and no (medians).
     pub ask_yes_ns: Option<f64>,
     pub ask_no_ns: Option<f64>,
-    /// Of reads that brought all, and that came short.
+    /// The times of complete reads, and of reads that missed (medians).
     pub read_all_ns: Option<f64>,
     pub read_short_ns: Option<f64>,
 }
 
-/// What a way to read came to.
+/// The results of a way to read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Paid {
     pub hits: u64,
     pub misses: u64,
-    /// A yes and a short NOWAIT read; a pread waits instead, and is a hit here that took long.
+    /// NOWAIT reads that missed after a yes. A pread waits instead, and counts as a slow hit.
     pub races: u64,
-    /// Medians, and of hits what 99 % do not exceed.
+    /// The medians of hits and misses, and the 99th percentile of hits.
     pub hit_ns: Option<f64>,
     pub hit_p99_ns: Option<f64>,
     pub miss_ns: Option<f64>,
 }
 
-/// What the library counted in strict reads: `Stats`.
+/// The library's `Stats` of strict reads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Strict {
     pub reads: u64,
     pub hits: u64,
     pub misses: u64,
-    /// Of the misses, those that came after a yes.
+    /// The misses that came after a yes.
     pub races: u64,
 }
 
 impl Place {
-    /// The offset of question number `i` in a file of so many pages.
+    /// The offset of question number `i` in a file of this many pages.
     pub fn offset(self, i: u64, pages: u64, page: u64, seed: u64) -> u64 {
         let index = match self.pattern {
             Pattern::Linear => seed.wrapping_add(i),

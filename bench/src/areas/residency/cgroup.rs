@@ -1,9 +1,9 @@
-//! A memory cgroup around one process: made, limited, and removed again, whatever happens.
+//! A memory cgroup for one process. It is removed when it is dropped.
 //!
-//! Version 1 or 2, whichever has the memory controller and lets us make a child: in our own cgroup
-//! or, where that may have none (version 2, with processes in it), in one above. Nothing is
-//! believed of a hierarchy; each step is tried. A bench that was killed leaves an empty directory,
-//! and the next one removes it.
+//! The cgroup is made in version 1 or 2, in the hierarchy that has the memory controller: below the
+//! cgroup of this process or, if that may have no child (version 2 with processes in it), below one of its
+//! ancestors. Each step is tried; no property of the hierarchy is assumed. A bench that was killed
+//! leaves an empty directory, which the next one removes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use std::time::Duration;
 use nowait_cli::problem::Problem;
 use nowait_cli::proc::{self, Hierarchy, Version};
 
-/// A cgroup of our own. Its process has to have ended before this is dropped.
+/// A cgroup of this program. Its process must have ended before this is dropped.
 pub struct Cgroup {
     path: PathBuf,
     files: Files,
 }
 
-/// What a version calls its files.
+/// The names of the files in one version of cgroups.
 #[derive(Clone, Copy)]
 struct Files {
     limit: &'static str,
@@ -34,15 +34,15 @@ const V2: Files = Files {
     usage: "memory.current",
 };
 
-/// What directories of ours are called, before the pid of their bench.
+/// The prefix of the directories that this program makes. The pid of the bench follows.
 const PREFIX: &str = "nowait-race-";
 
 impl Cgroup {
-    /// Makes one and puts a process into it. What that has in memory stays where it is counted;
-    /// what it brings from now on counts here.
+    /// Makes a cgroup and puts a process into it. Memory that the process has already stays charged to
+    /// its former cgroup.
     ///
     /// # Errors
-    /// Why there can be none.
+    /// The reason if no cgroup can be made.
     pub fn around(pid: u32) -> Result<Cgroup, String> {
         let mut why = String::from("no memory cgroups are mounted here");
         for (directory, files) in places() {
@@ -55,7 +55,7 @@ impl Cgroup {
         Err(why)
     }
 
-    /// Bytes that count here now.
+    /// The bytes that are charged to the cgroup.
     pub fn usage(&self) -> Result<u64, Problem> {
         let path = self.path.join(self.files.usage);
         let text = fs::read_to_string(&path).map_err(|e| Problem::of(path.display(), e))?;
@@ -64,7 +64,7 @@ impl Cgroup {
             .map_err(|e| Problem::of(path.display(), e))
     }
 
-    /// Allows it so much. What it has beyond that is reclaimed before this returns.
+    /// Limits the cgroup to this many bytes. The kernel reclaims the rest before this returns.
     pub fn limit(&self, bytes: u64) -> Result<(), Problem> {
         let path = self.path.join(self.files.limit);
         fs::write(&path, bytes.to_string()).map_err(|e| Problem::of(path.display(), e))
@@ -73,7 +73,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // A process that was waited for may be counted for a moment more.
+        // The kernel may count a process for a moment after wait(2) has returned.
         for _ in 0..50 {
             match fs::remove_dir(&self.path) {
                 Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => {
@@ -89,7 +89,7 @@ fn make(directory: &Path, files: Files, pid: u32) -> Result<Cgroup, String> {
     let path = directory.join(format!("{PREFIX}{}", std::process::id()));
     let failed = |what: &Path, e: std::io::Error| format!("{}: {e}", what.display());
     fs::create_dir(&path).map_err(|e| failed(&path, e))?;
-    // From here on it is removed if anything fails.
+    // From here on the directory is removed if a step fails.
     let cgroup = Cgroup { path, files };
     for name in [files.limit, files.usage] {
         let file = cgroup.path.join(name);
@@ -100,7 +100,7 @@ fn make(directory: &Path, files: Files, pid: u32) -> Result<Cgroup, String> {
     Ok(cgroup)
 }
 
-/// Removes what a bench left that no longer runs; one that has a process in it stays.
+/// Removes the empty directories of benches that no longer run.
 fn sweep(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -111,7 +111,7 @@ fn sweep(directory: &Path) {
     }
 }
 
-/// Where a child may be made, in the order in which it is tried.
+/// The directories in which a child may be made, in the order of the attempts.
 fn places() -> Vec<(PathBuf, Files)> {
     let mounts = proc::read("/proc/self/mountinfo");
     let own = proc::read("/proc/self/cgroup");

@@ -1,8 +1,8 @@
-//! The process in which one pressure is measured, as its parent sees it: this program again, told
-//! what to do on its standard input, a JSON value a line, and answering the same way.
+//! The process in which one pressure is measured, as its parent sees it: this program again. It gets
+//! orders on standard input and replies on standard output, one JSON value per line.
 //!
-//! A process of its own can be put into a cgroup, may be killed for want of memory, and leaves
-//! nothing of what it took. It is killed with its parent, and before the parent lets go of it.
+//! A separate process can be put into a cgroup, may be killed for lack of memory, and frees all its
+//! memory when it ends. It is killed when it is dropped, and when its parent dies.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -19,34 +19,34 @@ use super::pressure::Pressure;
 use nowait_cli::problem::Problem;
 use nowait_cli::stop::Stop;
 
-/// What the child is told at first.
+/// The orders of a child: its first line of input.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Orders {
     pub pressure: Pressure,
     /// Bytes of the file.
     pub size: u64,
-    /// Seconds that a turn is measured.
+    /// The length of a turn in seconds.
     pub seconds: f64,
     pub seed: u64,
-    /// Without a cgroup: the most bytes that its pressure thread may take.
+    /// The most bytes that the pressure thread may take; `None` with a cgroup.
     pub most: Option<u64>,
-    /// What to do, in this order, and the number of each.
+    /// The turns in their order, each with its number.
     pub turns: Vec<(usize, Turn)>,
 }
 
-/// What it answers.
+/// A reply of the child.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reply {
-    /// The file is in its memory; it goes on when it is told to by an empty line.
+    /// The child has read the file, and waits for an empty line.
     Warm,
     /// A turn begins.
     Now(usize),
     /// The result of a turn.
     Done(usize, Outcome),
-    /// What a reader of the report should know.
+    /// A note for the report.
     Note(String),
-    /// Why it can't go on.
+    /// The reason why the child cannot go on.
     Failed(String),
 }
 
@@ -57,20 +57,20 @@ pub struct Child {
     replies: Receiver<Reply>,
 }
 
-/// What a parent hears of it.
+/// A message of the child, or its end.
 pub enum Word {
     Said(Reply),
-    /// It has done all.
+    /// The child has done all turns.
     Ended,
-    /// By a signal, as the kernel does for want of memory.
+    /// The child was killed by a signal, for example for lack of memory.
     Killed,
 }
 
-/// How often is looked for Ctrl-C while it works.
+/// The interval at which a waiting parent checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Child {
-    /// Starts it; it waits for its orders.
+    /// Starts a child. It waits for its orders.
     pub fn start(file: &Path) -> Result<Child, Problem> {
         let failed = |e| Problem::of("cannot start this program again", e);
         let mut process = Command::new("/proc/self/exe")
@@ -78,7 +78,7 @@ impl Child {
             .arg(file)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // A terminal's Ctrl-C is for the parent, which ends it.
+            // The terminal sends Ctrl-C to the parent alone. The parent ends the child.
             .process_group(0)
             .spawn()
             .map_err(failed)?;
@@ -102,22 +102,22 @@ impl Child {
         })
     }
 
-    /// Its process.
+    /// The process ID.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Tells it something.
+    /// Sends a line to the child.
     pub fn tell(&mut self, line: &str) -> Result<(), Problem> {
         writeln!(self.orders, "{line}")
             .and_then(|()| self.orders.flush())
             .map_err(ended)
     }
 
-    /// Its next word, or how it ended.
+    /// Waits for the next reply, or for the end of the child.
     ///
     /// # Errors
-    /// If it failed; [`Problem::Interrupted`] if it is to stop.
+    /// If the child failed; [`Problem::Interrupted`] after Ctrl-C.
     pub fn next(&mut self, stop: &Stop) -> Result<Word, Problem> {
         loop {
             if stop.asked() {

@@ -1,5 +1,4 @@
-//! The file that is asked about, and the answers: fincore, NOWAIT reads, and who brings what is
-//! missing.
+//! The file of the questions: residency queries, NOWAIT reads, and a thread that reads missing pages.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -15,30 +14,31 @@ use super::cell::{Pattern, Place};
 use crate::harness::files;
 use nowait_cli::problem::Problem;
 
-/// What all turns of one process have in common.
+/// The parameters that all turns of one process share.
 pub struct Ground {
     pub path: PathBuf,
-    /// Bytes that are asked about.
+    /// The bytes of the file that are used.
     pub size: u64,
-    /// How long a turn is measured.
+    /// The length of a turn.
     pub time: Duration,
     pub seed: u64,
-    /// Whether mincore(2) tells the truth of this file.
+    /// True if mincore(2) reports the residency of this file.
     pub mincore: bool,
 }
 
 impl Ground {
-    /// How long a turn goes on before what it does counts: the last turn's cache is another's.
+    /// The time at the start of a turn that is not counted, because the cache is still in the state that
+    /// the previous turn has left.
     pub fn settling(&self) -> Duration {
         self.time / 4
     }
 
-    /// The file's pages.
+    /// The number of pages that are used.
     pub fn pages(&self) -> u64 {
         self.size / page_size()
     }
 
-    /// Opens the file as this pattern has it.
+    /// Opens the file with the advice of this pattern.
     pub fn open(&self, pattern: Pattern) -> Result<File, Problem> {
         let file = files::open(&self.path)?;
         let advice = match pattern {
@@ -49,12 +49,12 @@ impl Ground {
         Ok(file)
     }
 
-    /// Where a turn's question number `i` goes.
+    /// The offset of question number `i` of a turn.
     pub fn offset(&self, place: Place, i: u64) -> u64 {
         place.offset(i, self.pages(), page_size(), self.seed)
     }
 
-    /// Somebody who knows whether pages are not only counted, but have their content.
+    /// A probe that reports if the content of a page has arrived; `None` if mincore(2) is not reliable.
     pub fn ready<'fd>(&self, file: &'fd File) -> Result<Option<Probe<'fd>>, Problem> {
         if !self.mincore {
             return Ok(None);
@@ -63,7 +63,7 @@ impl Ground {
     }
 }
 
-/// Whether all of a range is cached, as fincore says.
+/// Returns true if a whole range is reported as cached.
 #[inline]
 pub fn resident(probe: &Probe<'_>, offset: u64, len: u64) -> Result<bool, Problem> {
     match probe.resident_prefix(offset, len)? {
@@ -74,7 +74,7 @@ pub fn resident(probe: &Probe<'_>, offset: u64, len: u64) -> Result<bool, Proble
     }
 }
 
-/// Whether a NOWAIT read brought all.
+/// Returns true if a NOWAIT read filled the buffer.
 #[inline]
 pub fn read_now(file: &File, buffer: &mut [u8], offset: u64) -> Result<bool, Problem> {
     match cached(file, &mut *buffer, offset)? {
@@ -86,7 +86,7 @@ pub fn read_now(file: &File, buffer: &mut [u8], offset: u64) -> Result<bool, Pro
     }
 }
 
-/// A thread that reads what was missing, as a worker would: the probe never waits for the device.
+/// A thread that reads missing pages, as a worker would, so that the caller never waits for the device.
 pub struct Refill {
     orders: Option<Sender<u64>>,
     done: Receiver<()>,
@@ -94,20 +94,20 @@ pub struct Refill {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How much may be missing before the probe has to wait with its next question.
+/// How many pages may be requested from the thread at once.
 const ROOM: usize = 8;
 
 impl Refill {
-    /// Starts it, with a file of its own.
+    /// Starts the thread with its own descriptor.
     pub fn start(file: File, block: u64) -> Refill {
         let (orders, ordered) = channel::<u64>();
         let (report, done) = channel();
         let thread = std::thread::spawn(move || {
             let mut buffer = vec![0; block as usize];
             for offset in ordered {
-                // What can't be read stays missing, and is counted so.
+                // A page that cannot be read stays missing, and the next question counts it so.
                 let _ = rustix::io::pread(&file, &mut buffer, offset);
-                // Nobody listens any more at the end of a turn.
+                // The receiver is gone at the end of a turn.
                 let _ = report.send(());
             }
         });
@@ -119,7 +119,7 @@ impl Refill {
         }
     }
 
-    /// Whether it can be asked for more.
+    /// Returns true if another page can be requested.
     #[inline]
     pub fn has_room(&mut self) -> bool {
         while self.under_way > 0 && self.done.try_recv().is_ok() {
@@ -128,15 +128,15 @@ impl Refill {
         self.under_way < ROOM
     }
 
-    /// Sleeps until it has brought something, or for so long. A spinning probe would keep it from
-    /// its processor where there are few.
+    /// Sleeps until the thread has read a page, or for this time. A caller that spins would take the
+    /// thread's processor on a small machine.
     pub fn wait(&mut self, time: Duration) {
         if self.done.recv_timeout(time).is_ok() {
             self.under_way -= 1;
         }
     }
 
-    /// Has it read this block.
+    /// Requests the block at an offset.
     pub fn bring(&mut self, offset: u64) {
         if let Some(orders) = &self.orders
             && orders.send(offset).is_ok()
@@ -148,7 +148,7 @@ impl Refill {
 
 impl Drop for Refill {
     fn drop(&mut self) {
-        // Without a sender it ends, once all is read.
+        // The thread ends when the channel is closed and all pages are read.
         self.orders = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

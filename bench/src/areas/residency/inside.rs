@@ -1,5 +1,4 @@
-//! The process under pressure, from the inside: brings the file into memory, starts the pressure,
-//! and does turn after turn.
+//! The process under pressure: reads the file into memory, starts the pressure, and does all turns.
 
 use std::io::{BufRead, Write};
 use std::os::fd::AsFd;
@@ -24,17 +23,17 @@ use nowait_cli::problem::Problem;
 /// The arguments of the hidden verb.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The file that is asked about
+    /// The file of the questions
     file: PathBuf,
 }
 
-/// Strict reads are of this kind.
+/// The pages and the size of strict reads.
 pub const STRICT: Place = Place {
     pattern: Pattern::Seeky,
     block: 4096,
 };
 
-/// All of it. What goes wrong is said to the parent.
+/// Runs the process under pressure. Errors are sent to the parent.
 pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     if let Err(Problem::Failed(why) | Problem::Usage(why)) = work(args) {
         say(&Reply::Failed(why))?;
@@ -43,14 +42,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
 }
 
 fn work(args: &Args) -> Result<(), Problem> {
-    // Whatever becomes of the parent, this must not go on; and if the kernel has to kill somebody
-    // for want of memory, let it be this.
+    // This process must not outlive its parent. It is the first one that the kernel kills for lack of
+    // memory.
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| Problem::of("prctl", e))?;
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
 
     let orders: Orders =
-        serde_json::from_str(&listen()?).map_err(|e| Problem::of("these are no orders", e))?;
-    // Made before memory gets short.
+        serde_json::from_str(&listen()?).map_err(|e| Problem::of("orders of the parent", e))?;
+    // The engine is built before memory is short.
     let engine = nowait::Engine::options()
         .nowait_policy(NowaitPolicy::Always)
         .build()?;
@@ -74,7 +73,7 @@ fn work(args: &Args) -> Result<(), Problem> {
     })
 }
 
-/// Brings the file into memory, and finds out whom to believe.
+/// Reads the file into memory, and finds out if mincore(2) is reliable.
 fn prepare(args: &Args, orders: &Orders) -> Result<Ground, Problem> {
     let mut ground = Ground {
         path: args.file.clone(),
@@ -94,14 +93,14 @@ fn prepare(args: &Args, orders: &Orders) -> Result<Ground, Problem> {
             Err(e) => return Err(Problem::of("read", e)),
         }
     }
-    // What would fail each turn fails here.
+    // A call that would fail in each turn fails here.
     resident(&Probe::new(&file)?, 0, 1)?;
     read_now(&file, &mut buffer[..1], 0)?;
     Ok(ground)
 }
 
-/// Whether mincore(2) tells the truth of a file that was just evicted: of one that is not ours it
-/// says that all is there.
+/// Returns true if mincore(2) reports the residency of a file that was just evicted. Without write
+/// permission on the file it reports all pages as resident.
 fn knows(file: &impl AsFd, size: u64) -> Result<bool, Problem> {
     let Ok(probe) = Probe::only(Source::Mincore, file) else {
         return Ok(false);
@@ -112,7 +111,7 @@ fn knows(file: &impl AsFd, size: u64) -> Result<bool, Problem> {
     })
 }
 
-/// The memory that is taken, if this pressure takes any.
+/// The memory that the pressure takes; `None` if it takes no memory.
 fn squeeze(args: &Args, orders: &Orders) -> Result<Option<Held>, Problem> {
     let Some(squeeze) = orders.pressure.squeeze(orders.size) else {
         return Ok(None);

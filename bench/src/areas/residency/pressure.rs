@@ -1,14 +1,14 @@
-//! Pressure on memory, or on the file alone: what takes its pages away while they are asked about.
+//! Pressure on memory or on the file, under which pages of the file are reclaimed.
 //!
-//! - `light`, `heavy`: the process has a memory cgroup that allows less than the file needs, and a
-//!   thread that takes memory, dirties it, gives it back, fills what is free now with pages of
-//!   another file, and begins again: reclaim has to find pages over and over, however few the
-//!   probe misses. The memory is a memfd(2): without swap nothing of it can be reclaimed, as of a
-//!   mapping. The other file is one of holes, whose pages cost no device anything.
-//! - the same without a cgroup: the thread takes memory until the kernel's reclaim begins, and then
-//!   goes to and fro there. All programs on the machine feel that.
-//! - `evict`: a thread drops parts of the file (POSIX_FADV_DONTNEED) and reads them back. Needs
-//!   neither rights nor memory, and shows that a race is seen where there are many.
+//! - `light`, `heavy`: the limit of the process's memory cgroup is less than the file needs. A thread
+//!   dirties memory, frees it, reads as much of another file, and repeats this, so that the kernel
+//!   keeps reclaiming pages also if the questions miss rarely. The memory is a memfd_create(2) file,
+//!   which cannot be reclaimed without swap. The other file has only holes, so reading it uses no
+//!   device.
+//! - the same without a cgroup: the thread takes memory until the kernel begins to reclaim, then frees
+//!   and takes a part of it. This slows down all programs on the machine.
+//! - `evict`: a thread evicts parts of the file (POSIX_FADV_DONTNEED) and reads them back. It needs
+//!   no privilege, and shows that the bench detects races.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,33 +25,33 @@ use nowait_cli::problem::Problem;
 use nowait_cli::proc::available_memory;
 use nowait_cli::size::Size;
 
-/// What happens to the file's pages meanwhile.
+/// The pressure on the pages of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pressure {
-    /// Nothing: all of the file is and stays cached
+    /// No pressure: the whole file stays cached
     None,
-    /// An eighth of the file too little memory, and a sixteenth taken every 20 ms
+    /// Memory lacks 1/8 of the file's size, and a thread takes and frees 1/16 of it every 20 ms
     Light,
-    /// Half of the file too little memory, and an eighth taken without a pause
+    /// Memory lacks 1/2 of the file's size, and a thread takes and frees 1/8 of it without a pause
     Heavy,
-    /// No shortage; a thread evicts parts of the file and reads them back
+    /// Enough memory; a thread evicts parts of the file and reads them back
     Evict,
 }
 
-/// How memory is squeezed.
+/// The amounts of a shortage of memory.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Squeeze {
     /// Bytes that the cgroup lacks.
     pub lacks: u64,
-    /// Bytes that are taken and given back.
+    /// Bytes that the thread takes and frees.
     pub takes: u64,
-    /// Between two takings.
+    /// The pause before the thread takes memory again.
     pub pause: Duration,
 }
 
 impl Pressure {
-    /// The word for it.
+    /// The name on the command line and in the results.
     pub fn word(self) -> &'static str {
         match self {
             Pressure::None => "none",
@@ -61,7 +61,7 @@ impl Pressure {
         }
     }
 
-    /// On memory, for a file of this size.
+    /// The shortage of memory for a file of this size; `None` if memory is not short.
     pub fn squeeze(self, file: u64) -> Option<Squeeze> {
         match self {
             Pressure::Light => Some(Squeeze {
@@ -79,24 +79,24 @@ impl Pressure {
     }
 }
 
-/// What is written at once, between two looks at whether to end.
+/// Bytes of one write. The thread checks for its end after each.
 const STEP: u64 = 1 << 20;
 
-/// Memory that a thread takes and gives back.
+/// Memory that a thread takes and frees.
 pub struct Held {
     memory: File,
-    /// The other file, and where its next pages are.
+    /// The other file, and the offset of the next read of it.
     holes: File,
     next: u64,
-    /// What is written and read at once.
+    /// The buffer of a write or read.
     step: Vec<u8>,
-    /// Bytes that stay taken.
+    /// Bytes that are never freed.
     base: u64,
     squeeze: Squeeze,
 }
 
 impl Held {
-    /// For a process whose cgroup lacks memory.
+    /// No memory at first, for a process whose cgroup lacks memory.
     pub fn nothing(squeeze: Squeeze, beside: &Path) -> Result<Held, Problem> {
         let memory = rustix::fs::memfd_create("nowait-race", MemfdFlags::CLOEXEC)
             .map_err(|e| Problem::of("memfd_create", e))?;
@@ -110,8 +110,8 @@ impl Held {
         })
     }
 
-    /// For a process without a cgroup: takes memory until the kernel reclaims some, or `most`
-    /// bytes. Says what came of it.
+    /// Takes memory until the kernel reclaims some, or `most` bytes, for a process without a cgroup.
+    /// Returns a note on the result.
     pub fn until_reclaim(
         squeeze: Squeeze,
         beside: &Path,
@@ -131,12 +131,12 @@ impl Held {
             held,
             match (before, scanned() == before) {
                 (None, _) => format!(
-                    "the pressure thread holds {size}; whether the kernel reclaims any can't be \
-                     seen here (/proc/vmstat)"
+                    "the pressure thread holds {size}; /proc/vmstat does not say if the kernel \
+                     reclaims any"
                 ),
                 (_, false) => format!(
-                    "the pressure thread holds {size}: there the kernel began to reclaim, from \
-                     every program on the machine"
+                    "the pressure thread holds {size}: then the kernel began to reclaim memory of \
+                     all programs on the machine"
                 ),
                 (_, true) => format!(
                     "the pressure thread holds {size}, as much as it may, and the kernel reclaimed \
@@ -146,7 +146,7 @@ impl Held {
         ))
     }
 
-    /// Takes and gives back until told to end.
+    /// Takes and frees memory until `end` is set.
     pub fn breathe(mut self, end: &AtomicBool) -> Result<(), Problem> {
         loop {
             let mut at = self.base;
@@ -165,7 +165,7 @@ impl Held {
         }
     }
 
-    /// Brings as much of the other file as was given back.
+    /// Reads as much of the other file as was freed.
     fn fill(&mut self, end: &AtomicBool) -> Result<(), Problem> {
         for _ in 0..self.squeeze.takes / STEP {
             if end.load(Ordering::Relaxed) {
@@ -186,10 +186,10 @@ impl Held {
     }
 }
 
-/// Bytes of the other file: when it begins again, its first pages have long gone.
+/// Bytes of the other file. Its first pages are reclaimed before the thread reads them again.
 const HOLES: u64 = 64 << 30;
 
-/// A file of holes without a name, beside another or in the current directory.
+/// A file without a name that has only holes, in the directory of `beside` or in the current one.
 fn holes(beside: &Path) -> Result<File, Problem> {
     let directory = beside.parent().filter(|d| !d.as_os_str().is_empty());
     directory
@@ -215,13 +215,12 @@ fn pause(time: Duration, end: &AtomicBool) {
     }
 }
 
-/// The most that a pressure thread takes if nobody says how much: an eighth of what is available
-/// stays.
+/// The most memory that a pressure thread takes by default: 7/8 of the available memory.
 pub fn most() -> u64 {
     available_memory().map_or(0, |bytes| bytes - bytes / 8)
 }
 
-/// Pages that the kernel has looked at to reclaim them, for want of memory on the whole machine.
+/// The number of pages that the kernel has scanned for reclaim, because the machine lacked memory.
 fn scanned() -> Option<u64> {
     let text = nowait_cli::proc::read("/proc/vmstat");
     let [by_kswapd, direct] =
@@ -229,10 +228,10 @@ fn scanned() -> Option<u64> {
     Some(by_kswapd? + direct?)
 }
 
-/// Parts of a file that are evicted at once.
+/// The number of parts of the file; one is evicted at a time.
 const PARTS: u64 = 32;
 
-/// Evicts parts of a file and reads them back, until told to end.
+/// Evicts parts of a file and reads them back, until `end` is set.
 pub fn evict(path: &Path, size: u64, end: &AtomicBool) -> Result<(), Problem> {
     let file = crate::harness::files::open(path)?;
     let part = size / PARTS;

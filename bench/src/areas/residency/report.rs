@@ -19,9 +19,9 @@ use nowait_cli::size::Size;
 /// All that was measured under one pressure.
 pub struct Pressed {
     pub pressure: Pressure,
-    /// Bytes that its cgroup allowed, where it had one; the last round's.
+    /// The limit of the cgroup in the last round, in bytes; `None` without a cgroup.
     pub limit: Option<u64>,
-    /// Which turn, in which round, and what came of it.
+    /// The number of a turn, its round, and its result.
     pub outcomes: Vec<(usize, usize, Outcome)>,
 }
 
@@ -41,27 +41,27 @@ pub struct Report {
     answer: String,
     pressures: Vec<Limit>,
     cells: Vec<Row<Cell>>,
-    /// All kinds of questions together.
+    /// The sums over all kinds of questions.
     by_delay: Vec<Row<AllKinds>>,
     ways: Vec<Costs>,
     strict: Vec<StrictRow>,
 }
 
-/// How memory was made short.
+/// The limit of memory under one pressure.
 #[derive(Serialize)]
 struct Limit {
     pressure: Pressure,
-    /// Bytes that a cgroup allowed; `null` without one.
+    /// The limit of the cgroup in bytes; `null` without a cgroup.
     limit: Option<u64>,
 }
 
-/// What tells a row of `by_delay` from the others of its pressure.
+/// The key of a row of `by_delay` within its pressure.
 #[derive(Clone, Copy, PartialEq, Serialize)]
 struct AllKinds {
     delay_us: Delay,
 }
 
-/// What came of questions of one kind, over the rounds.
+/// The results of one kind of question over all rounds.
 #[derive(Serialize)]
 struct Row<K> {
     pressure: Pressure,
@@ -81,7 +81,7 @@ struct Figures {
     early: Option<u64>,
     #[serde(flatten)]
     share: Option<Share>,
-    /// The same of races but the early ones.
+    /// The share of races that were not early.
     gone: Option<Share>,
     waited_us: Option<f64>,
     cost_ns: CostNs,
@@ -105,7 +105,7 @@ struct InRound {
     early: Option<u64>,
 }
 
-/// What a way to read cost.
+/// The cost of a way to read.
 #[derive(Serialize)]
 struct Costs {
     pressure: Pressure,
@@ -116,19 +116,19 @@ struct Costs {
     paid: Paid,
 }
 
-/// What the library counted.
+/// The counts of the library.
 #[derive(Serialize)]
 struct StrictRow {
     pressure: Pressure,
     #[serde(flatten)]
     strict: Strict,
-    /// Of hits and races: of what the library was told is there.
+    /// The share of races in the reads whose pages were reported as cached: hits and races.
     #[serde(flatten)]
     share: Option<Share>,
 }
 
 impl Figures {
-    /// Of turns and the rounds that they were in; `None` of none.
+    /// The figures of turns with their rounds; `None` if there are no turns.
     fn of(tallies: &[(usize, &Tally)]) -> Option<Figures> {
         let last = tallies.iter().map(|(round, _)| *round).max()?;
         let mut rounds = vec![InRound::default(); last + 1];
@@ -182,7 +182,7 @@ impl Figures {
 }
 
 impl Pressed {
-    /// Turns of questions of this kind, with their rounds.
+    /// The turns of this kind of question, with their rounds.
     fn tallies(&self, turns: &[Turn], is: impl Fn(&Cell) -> bool) -> Vec<(usize, &Tally)> {
         self.outcomes
             .iter()
@@ -258,7 +258,7 @@ impl Pressed {
 }
 
 impl Report {
-    /// Of all that was measured; `None` if no question was answered.
+    /// The results; `None` if no question was answered.
     pub fn new(turns: &[Turn], pressed: &[Pressed]) -> Option<Report> {
         let mut cells = Vec::new();
         let mut by_delay: Vec<Row<AllKinds>> = Vec::new();
@@ -383,11 +383,11 @@ impl Report {
         )
     }
 
-    /// The share of races against the delay, a line for each pressure: of all, and of those whose
-    /// page had gone.
+    /// Two charts of the share of races against the delay, with a line for each pressure: of all races,
+    /// and of those in which the page was gone.
     fn charts(&self, run: &Run) -> [Chart; 2] {
-        let all = "Residency said yes, and the NOWAIT read came short";
-        let gone = "Residency said yes, and the page had gone before the NOWAIT read";
+        let all = "Reported as cached, and the NOWAIT read missed";
+        let gone = "Reported as cached, and gone before the NOWAIT read";
         [
             self.chart("race", all, run, |figures| figures.share),
             self.chart("race-gone", gone, run, |figures| figures.gone),
@@ -406,7 +406,7 @@ impl Report {
                 .filter_map(|row| Some((row.figures.waited_us?, share(&row.figures)?)))
                 .collect();
             let word = limit.pressure.word();
-            // Of what never happened a log axis shows only how often it may have.
+            // A log axis cannot show 0. It shows the upper end of the range instead.
             let never = shares.iter().all(|(_, share)| share.share == 0.0);
             Line {
                 name: if never {
@@ -488,7 +488,7 @@ fn delays(pressure: &str, rows: &[&Row<AllKinds>]) -> Table {
     table(&title, &columns, rows.iter().map(row).collect())
 }
 
-/// Shares of the yeses whose page had gone, by kind of question and delay.
+/// The share of answers that were yes whose page was gone, by kind of question and delay.
 fn kinds(pressure: &str, cells: &[&Row<Cell>]) -> Table {
     let alike = |a: &&Row<Cell>, b: &&Row<Cell>| {
         a.kind.place == b.kind.place && a.kind.touch == b.kind.touch
@@ -513,7 +513,7 @@ fn kinds(pressure: &str, cells: &[&Row<Cell>]) -> Table {
     table(&format!("{pressure}, % of yes gone"), &columns, rows)
 }
 
-/// What was asked for, in one sentence for shortage of memory and one for each other pressure.
+/// The answer in words: a sentence for shortage of memory, and one for each other pressure.
 fn answer(rows: &[Row<AllKinds>]) -> Option<String> {
     let short = |p: Pressure| matches!(p, Pressure::Light | Pressure::Heavy);
     let groups: [(&str, &dyn Fn(Pressure) -> bool); 3] = [
@@ -546,8 +546,7 @@ fn answer(rows: &[Row<AllKinds>]) -> Option<String> {
             let gone = races - early;
             let _ = write!(
                 sentence,
-                " ({gone} times the page had gone, {early} times it was on its way in and not \
-                 there yet)"
+                " ({gone} times the page was gone, {early} times the kernel was still reading it)"
             );
         }
         let most = rows
@@ -578,7 +577,7 @@ fn ranged(share: &Share) -> String {
     )
 }
 
-/// A share of 1 as a percentage, with two digits that count.
+/// A share from 0 to 1 as a percentage, with two significant digits.
 fn percent(share: f64) -> String {
     figures(100.0 * share)
 }
@@ -605,7 +604,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_two_digits_that_count() {
+    fn figures_have_two_significant_digits() {
         let shown = [0.0, 0.000_012_3, 0.0456, 0.5, 3.21, 12.3, 100.0].map(figures);
         assert_eq!(
             shown,

@@ -1,13 +1,13 @@
-//! How often something happened, and the range in which its true share lies.
+//! The share of events, and the range in which the true share lies.
 //!
-//! The range is Wilson's, for 95 %; of something that never happened in `n` it ends at 3/n (the
-//! rule of three). Both are for events that know nothing of each other. Reclaim takes pages by the
-//! dozen, so ours do: where rounds differ by more than chance would have them differ, the events
-//! count as fewer than they are (Kish's design effect, with rounds as clusters).
+//! The range is Wilson's, for 95 %. If the event did not happen in `n`, the range ends at 3/n (the rule
+//! of three). Both assume independent events. The kernel reclaims pages in groups, so races are not
+//! independent: if rounds differ more than independent events would, the number of events is
+//! divided by Kish's design effect, with rounds as clusters.
 
 use serde::Serialize;
 
-/// Of so many, so many.
+/// The number of trials, and of those in which the event happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Count {
     pub of: u64,
@@ -26,7 +26,7 @@ pub struct Share {
 const Z: f64 = 1.96;
 
 impl Share {
-    /// Of the counts of rounds, together; `None` of nothing.
+    /// The share over all rounds; `None` if there were no trials.
     pub fn of(rounds: &[Count]) -> Option<Share> {
         let n: u64 = rounds.iter().map(|c| c.of).sum();
         let happened: u64 = rounds.iter().map(|c| c.happened).sum();
@@ -57,7 +57,7 @@ fn wilson(p: f64, n: f64) -> (f64, f64) {
     )
 }
 
-/// How many times as much as by chance the rounds differ; never less than 1.
+/// The variance between rounds divided by that of independent events; at least 1.
 fn design_effect(rounds: &[Count], share: f64) -> f64 {
     let by_chance = share * (1.0 - share);
     let asked = rounds.iter().filter(|c| c.of > 0);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_range_is_wilsons() {
+    fn the_range_is_that_of_wilson() {
         // 81 of 263 (Newcombe 1998, table I, method 3: 0.2553 to 0.3662).
         let share = Share::of(&[count(263, 81)]).unwrap();
         assert!((share.low95 - 0.2553).abs() < 1e-4 && (share.high95 - 0.3662).abs() < 1e-4);
@@ -104,7 +104,7 @@ mod tests {
         let burst = Share::of(&[count(1000, 100), count(1000, 0)]).unwrap();
         assert_eq!(same.share, burst.share);
         assert!(burst.high95 - burst.low95 > 3.0 * (same.high95 - same.low95));
-        // As one: nothing is known of how it differs.
+        // One round alone has no variance between rounds.
         assert_eq!(Share::of(&[count(2000, 100)]), Some(same));
     }
 }

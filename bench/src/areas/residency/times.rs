@@ -1,4 +1,4 @@
-//! Times of calls, and their quantiles to a hundredth.
+//! Times of calls, and their quantiles with two significant digits.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 /// Times of one kind of call.
 pub struct Times(Histogram<u64>);
 
-/// The longest that is told apart, in nanoseconds.
+/// The longest time that is recorded, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
 
 impl Times {
@@ -21,7 +21,7 @@ impl Times {
         self.0.saturating_record(ns.max(1));
     }
 
-    /// Nanoseconds that so much of the times do not exceed; `None` if there are none.
+    /// A quantile in nanoseconds; `None` if there are no times.
     pub fn at(&self, quantile: f64) -> Option<f64> {
         (!self.0.is_empty()).then(|| self.0.value_at_quantile(quantile) as f64)
     }

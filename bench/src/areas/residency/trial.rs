@@ -1,12 +1,12 @@
-//! One turn of a cell: ask, let some time pass, read, and count what came short.
+//! One turn of a cell: ask, wait, read, and count the races.
 //!
 //! ```text
-//!   ask ─ no ──► another thread brings the page
-//!    └─ yes ─► (is its content there?) ─► (touch) ─ short ─► race
-//!                                            └─► delay ─► NOWAIT read ─ short ─► race
+//!   ask ─ no ──► another thread reads the page
+//!    └─ yes ─► (has its content arrived?) ─► (touch) ─ miss ─► race
+//!                                               └─► delay ─► NOWAIT read ─ miss ─► race
 //! ```
-//! Other questions are asked during the delay, evenly spaced: a delay of 10 ms would else be a
-//! hundred questions a second. Each has its own delay; what it really came to is reported.
+//! More questions are asked during a delay, at equal intervals: otherwise a delay of 10 ms would allow
+//! only a hundred questions per second. The time that each one really waits is measured.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,24 +18,24 @@ use super::ground::{Ground, Refill, read_now, resident};
 use super::times::Times;
 use nowait_cli::problem::Problem;
 
-/// How many questions wait for their read at the same time, at most.
+/// The most questions that wait for their read at the same time.
 const WAITING: u32 = 64;
-/// Less than this is not slept but spun: a sleep ends late.
+/// Shorter waits spin, because a sleep ends late.
 const SPUN: Duration = Duration::from_micros(100);
 
-/// A question that was answered yes.
+/// A question whose answer was yes.
 struct Asked {
     offset: u64,
-    /// When it was answered.
+    /// The time of the answer.
     since: Instant,
     took: Duration,
-    /// Whether the content was there; `None` where nobody can tell.
+    /// True if the content had arrived; `None` if mincore(2) is not reliable.
     ready: Option<bool>,
-    /// Whether the touch came short.
+    /// True if the touch missed.
     gone: bool,
 }
 
-/// Asks for as long as a turn takes.
+/// Asks questions for the time of a turn.
 pub fn run(ground: &Ground, cell: Cell) -> Result<Tally, Problem> {
     let block = cell.place.block;
     let file = ground.open(cell.place.pattern)?;
@@ -106,7 +106,8 @@ pub fn run(ground: &Ground, cell: Cell) -> Result<Tally, Problem> {
     }
 }
 
-/// Until a read is due, or the next question; and that one only if there is room for its miss.
+/// Waits until the next read or question is due. A question is due only if the thread that reads
+/// missing pages has room.
 fn rest(now: Instant, next: Instant, due: Instant, refill: &mut Refill) {
     let has_room = refill.has_room();
     let until = if has_room { due.min(next) } else { due };
@@ -120,7 +121,7 @@ fn rest(now: Instant, next: Instant, due: Instant, refill: &mut Refill) {
     }
 }
 
-/// What a turn has come to so far.
+/// The counts and times of a turn so far.
 struct Counter {
     tally: Tally,
     waited: Times,
@@ -150,8 +151,8 @@ impl Counter {
         self.ask_no.add(took);
     }
 
-    /// A question that was answered yes is counted when it is known what came of it: `whole` is
-    /// nothing if the touch came short already.
+    /// Counts a question whose answer was yes, after its read. `whole` is true if the read was complete,
+    /// and `None` if the touch missed before.
     fn read(&mut self, asked: &Asked, whole: Option<bool>, at: Instant, took: Duration) {
         let tally = &mut self.tally;
         tally.asked += 1;

@@ -1,5 +1,5 @@
-//! What the ways to read without waiting cost under the same pressure: fincore and pread, a NOWAIT
-//! read alone, and both. A miss is what it takes to know that there is nothing to have.
+//! The cost of three ways to read without waiting, under the same pressure: fincore and pread, a NOWAIT
+//! read alone, and fincore before a NOWAIT read. The cost of a miss is the time until it is known.
 
 use std::time::Instant;
 
@@ -10,14 +10,14 @@ use super::ground::{Ground, Refill, read_now, resident};
 use super::times::Times;
 use nowait_cli::problem::Problem;
 
-/// What one try came to.
+/// The result of one read.
 enum Got {
     Hit,
     Miss,
     Race,
 }
 
-/// Reads for as long as a turn takes.
+/// Reads in one way for the time of a turn.
 pub fn run(ground: &Ground, place: Place, way: Way) -> Result<Paid, Problem> {
     let file = ground.open(place.pattern)?;
     let probe = Probe::new(&file)?;
@@ -79,7 +79,7 @@ pub fn run(ground: &Ground, place: Place, way: Way) -> Result<Paid, Problem> {
     Ok(paid)
 }
 
-/// Strict reads, one after the other: the library asks, reads, and counts its races itself.
+/// Makes strict reads, one after the other. The library counts its own races.
 pub fn strict(ground: &Ground, place: Place, engine: &nowait::Engine) -> Result<Strict, Problem> {
     let file = nowait::OpenOptions::new()
         .read(true)
@@ -105,7 +105,7 @@ pub fn strict(ground: &Ground, place: Place, engine: &nowait::Engine) -> Result<
         buffer = read.buf;
     }
     let after = engine.stats();
-    // All of it was settling.
+    // The turn ended before anything counted.
     let Some(before) = before else {
         return Ok(Strict::default());
     };

@@ -1,4 +1,4 @@
-//! nowait's LocalEngine.
+//! nowait's `LocalEngine`.
 
 use std::io;
 use std::time::Instant;
@@ -9,14 +9,14 @@ use nowait::engine::{Options, Wait};
 use nowait::op::{Op, Read};
 
 use super::places::Places;
-use super::{Done, Task};
+use super::task::{Done, Task};
 
-/// Its turn.
+/// Reads for a turn.
 pub fn read(task: &Task) -> io::Result<Done> {
     let depth = task.depth as usize;
     let pool = BufferPool::new(depth, task.block as usize)?;
     let mut options = Options::new().depth(depth);
-    if task.fixed {
+    if task.registered {
         options = options.buffers(&pool);
     }
     let mut engine = options.build_local()?;
@@ -24,7 +24,7 @@ pub fn read(task: &Task) -> io::Result<Done> {
     for file in &task.files {
         files.push(Handle::new(file.try_clone()?)?);
     }
-    if task.fixed {
+    if task.registered {
         let set = engine.file_set(files.len())?;
         files = files
             .iter()
@@ -38,7 +38,7 @@ pub fn read(task: &Task) -> io::Result<Done> {
     let mut places = Places::new(task);
     let mut reads = 0;
     let began = Instant::now();
-    while began.elapsed() < task.time {
+    while !task.is_over(began) {
         while let Some(buffer) = free.pop() {
             let (file, offset) = places.next();
             ops.push(Op::from(Read::new(&files[file], buffer, offset)));
@@ -46,8 +46,9 @@ pub fn read(task: &Task) -> io::Result<Done> {
         let wait = Wait::For(task.batch as usize);
         reads += engine.submit_and_reap(&mut ops, &mut out, wait)? as u64;
         for completion in out.drain(..) {
-            if completion.result? != task.block as usize {
-                return Err(io::Error::other("a short read"));
+            let (block, n) = (task.block, completion.result?);
+            if n != block as usize {
+                return Err(task.short(n));
             }
             free.extend(completion.op.into_buffer());
         }

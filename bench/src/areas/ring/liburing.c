@@ -1,6 +1,7 @@
-/* The loop of main.rs over liburing: batches of random reads, as many in flight as the depth. */
+/* The loop of bare.rs with liburing: batches of random reads, as many in flight as the depth. */
 #include <errno.h>
 #include <liburing.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/uio.h>
@@ -12,9 +13,10 @@ struct task {
     uint64_t blocks;
     uint32_t block;
     unsigned depth, batch;
-    int fixed;
+    int registered;
     double seconds;
     uint64_t seed;
+    const bool *stop;
 };
 
 static double now(void)
@@ -24,7 +26,7 @@ static double now(void)
     return t.tv_sec + t.tv_nsec / 1e9;
 }
 
-/* Reads for so long; returns how many, or an errno below zero. */
+/* Reads for task->seconds. Returns the number of reads, or a negative errno. */
 int64_t liburing_loop(const struct task *task, char *memory, double *took)
 {
     struct io_uring ring;
@@ -41,7 +43,7 @@ int64_t liburing_loop(const struct task *task, char *memory, double *took)
     }
     struct iovec piece = { memory, (size_t)task->depth * task->block };
     io_uring_register_ring_fd(&ring);
-    if (task->fixed) {
+    if (task->registered) {
         error = io_uring_register_files(&ring, task->files, task->n_files);
         if (!error)
             error = io_uring_register_buffers(&ring, &piece, 1);
@@ -52,7 +54,7 @@ int64_t liburing_loop(const struct task *task, char *memory, double *took)
     uint64_t state = task->seed | 1;
     int64_t done = 0;
     double began = now();
-    while (!error && now() - began < task->seconds) {
+    while (!error && now() - began < task->seconds && !__atomic_load_n(task->stop, __ATOMIC_RELAXED)) {
         while (n_free) {
             unsigned slot = free_slots[--n_free];
             state ^= state << 13;
@@ -63,7 +65,7 @@ int64_t liburing_loop(const struct task *task, char *memory, double *took)
             uint64_t offset = at % task->blocks * task->block;
             char *to = memory + (size_t)slot * task->block;
             struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
-            if (task->fixed) {
+            if (task->registered) {
                 io_uring_prep_read_fixed(sqe, file, to, task->block, offset, 0);
                 sqe->flags |= IOSQE_FIXED_FILE;
             } else {
@@ -85,7 +87,7 @@ int64_t liburing_loop(const struct task *task, char *memory, double *took)
         done += seen;
     }
     *took = now() - began;
-    /* The kernel writes to the memory as long as something is in flight. */
+    /* The kernel writes to the memory until the last read has completed. */
     while (n_free < task->depth) {
         struct io_uring_cqe *cqe;
         if (io_uring_wait_cqe(&ring, &cqe) == 0) {

@@ -1,4 +1,4 @@
-//! liburing, by the loop in `liburing.c`.
+//! liburing: the loop in `liburing.c`.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 use nowait::buffer::BufferPool;
 
-use super::{Done, Task};
+use super::task::{Done, Task};
 
 /// `struct task` of the C file.
 #[repr(C)]
@@ -17,16 +17,17 @@ struct CTask {
     block: u32,
     depth: u32,
     batch: u32,
-    fixed: i32,
+    registered: i32,
     seconds: f64,
     seed: u64,
+    stop: *const bool,
 }
 
 unsafe extern "C" {
     fn liburing_loop(task: *const CTask, memory: *mut u8, took: *mut f64) -> i64;
 }
 
-/// Its turn.
+/// Reads for a turn.
 pub fn read(task: &Task) -> io::Result<Done> {
     let files: Vec<i32> = task.files.iter().map(AsRawFd::as_raw_fd).collect();
     let pool = BufferPool::new(1, task.depth as usize * task.block as usize)?;
@@ -38,13 +39,14 @@ pub fn read(task: &Task) -> io::Result<Done> {
         block: task.block,
         depth: task.depth,
         batch: task.batch,
-        fixed: i32::from(task.fixed),
+        registered: i32::from(task.registered),
         seconds: task.time.as_secs_f64(),
         seed: task.seed,
+        stop: task.stop.as_ptr(),
     };
     let mut seconds = 0.0;
-    // SAFETY: the task has the C structure's layout, its files are open and the memory has a block for
-    // each read in flight; the loop waits for all of them before it returns.
+    // SAFETY: the task has the layout of the C structure, its files are open, its flag is valid,
+    // and the memory has a block for each read in flight. The loop reads the flag atomically and waits for all reads before it returns.
     let reads = unsafe { liburing_loop(&c_task, memory.as_mut_ptr(), &mut seconds) };
     match u64::try_from(reads) {
         Ok(reads) => Ok(Done { reads, seconds }),

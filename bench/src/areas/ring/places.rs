@@ -1,6 +1,6 @@
-//! Where to read: the same places for everybody, drawn with the same arithmetic (xorshift64).
+//! The places of the reads: the same in Rust and in C, drawn with the same arithmetic (xorshift64).
 
-use super::Task;
+use super::task::Task;
 
 /// A stream of places.
 #[derive(Debug)]

@@ -2,65 +2,75 @@
 
 use std::path::PathBuf;
 
+use nowait_cli::size::Size;
+
 use super::peer::Peer;
 use crate::harness::output::Output;
+use crate::harness::settings::Rounds;
 
-/// nowait for tokio beside what else one could read a file with
+/// nowait for tokio beside tokio::fs, tokio-uring, compio and spawn_blocking
 ///
-/// Each cell is one kind of work. In each round of a cell every peer does it once, in a process of its
-/// own, on the same file, at the same places, with the same advice (FADV_RANDOM) and the page cache in
-/// the same state. Beside the work a task of the same runtime waits for a timer that fires every
-/// millisecond; how late it runs is the stall of the event loop.
+/// Each cell is one kind of work. In each round of a cell every contender does it once, in a separate
+/// process, on the same file, at the same places, with the same advice (POSIX_FADV_RANDOM) and with the
+/// page cache in the same state. Another task of the same runtime waits for a timer that fires every
+/// millisecond. Its lateness shows how long the event loop was blocked.
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("rounds", |a| a.default_value("9")))]
 pub struct Run {
-    /// The file to read. It is made if it is not there, and stays. Writes go to FILE.write, which does
-    /// not
+    /// The file to read. A missing file is made and kept. Writes go to FILE.write, which is removed at
+    /// the end
     #[arg(long, value_name = "FILE", default_value = "target/bench.dat")]
     pub file: PathBuf,
 
-    /// How large the file is made, or how much of it is read
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = crate::areas::runtimes::args::size)]
-    pub size: u64,
+    /// The size of a file that is made, and the part that is read of an existing one
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size)]
+    pub size: Size,
 
-    /// How often each peer does each cell
-    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=999))]
-    pub rounds: u32,
+    #[command(flatten)]
+    pub rounds: Rounds,
 
-    /// How long a turn measures; those of mixed hit rates make a fixed number of reads
+    /// How long each contender runs in each round, but for cells of mixed hit rates, which make a fixed
+    /// number of reads
     #[arg(long, value_name = "S", default_value_t = 0.2, value_parser = seconds)]
     pub seconds: f64,
 
-    /// Which cells: names, or what names begin with (--cells help lists them)
+    /// The cells to measure: names, or the beginnings of names. An unknown name prints all names
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_values = ["cached", "cold", "mixed", "write"])]
     pub cells: Vec<String>,
 
-    /// The contenders
-    #[arg(long, value_enum, value_name = "NAME,…", value_delimiter = ',', default_values_t = Peer::ALL)]
+    /// The contenders [default: all that are available]
+    #[arg(long, value_enum, value_name = "NAME,…", value_delimiter = ',')]
     pub peers: Vec<Peer>,
 
     #[command(flatten)]
     pub output: Output,
 
-    /// This program built with RUSTFLAGS="--cfg tokio_unstable" and --features tokio-ring, for
-    /// tokio-fs-ring [default: where `make bench-tokio` puts it]
+    /// A build of this program with RUSTFLAGS="--cfg tokio_unstable" and --features tokio-ring, which
+    /// tokio-fs-ring needs [default: the one that `make bench-tokio` makes]
     #[arg(long, value_name = "PROGRAM")]
     pub ring_build: Option<PathBuf>,
 }
 
-/// 4096, 64K, 1M, 2G.
-pub fn size(text: &str) -> Result<u64, String> {
-    let (digits, shift) = match text.as_bytes().last() {
-        Some(b'K' | b'k') => (&text[..text.len() - 1], 10),
-        Some(b'M' | b'm') => (&text[..text.len() - 1], 20),
-        Some(b'G' | b'g') => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    let number: Option<u64> = digits.parse().ok();
-    number
-        .and_then(|n| n.checked_mul(1 << shift))
-        .filter(|&n| n >= 4 << 20)
-        .ok_or_else(|| "give at least 4M, as in 512M or 1G".into())
+/// The text after the help.
+pub const AFTER: &str = "\
+Contenders take turns within each round. Ratios are taken within rounds. `tick` is the lateness of the event
+loop for its timer. Ctrl-C prints what was measured; a second one ends the program at once.
+
+JSON (--json): the shape of all areas (nowait-bench --help). A cell has the parameters \"work\", \"block\" and
+\"tasks\". A round has lat_us and tick_us {p50 … max}; tick_us is null without an event loop.
+
+Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
+
+/// A size with room for the cells of large blocks.
+fn size(text: &str) -> Result<Size, String> {
+    match text.parse()? {
+        Size(..LEAST) => Err(format!("give at least {}", Size(LEAST))),
+        size => Ok(size),
+    }
 }
+
+/// The least size of the file.
+const LEAST: u64 = 4 << 20;
 
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds: Result<f64, _> = text.parse();
@@ -75,11 +85,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
-        assert_eq!(size("8M"), Ok(8 << 20));
-        assert_eq!(size("1G"), Ok(1 << 30));
-        for wrong in ["", "M", "-1M", "1", "3M", "99999999999G", "1T"] {
-            assert!(size(wrong).is_err(), "{wrong}");
-        }
+    fn a_size_below_the_least_is_refused() {
+        assert_eq!(size("4M"), Ok(Size(LEAST)));
+        assert!(size("3M").is_err());
     }
 }

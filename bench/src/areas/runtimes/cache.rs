@@ -1,4 +1,4 @@
-//! The page cache, put into the state that a cell says, before every turn.
+//! Puts the page cache into the state of a cell, before every turn.
 
 use std::fs::File;
 use std::io;
@@ -10,13 +10,15 @@ use rustix::fs::Advice;
 
 use crate::areas::runtimes::cell::Work;
 use crate::areas::runtimes::turn::Turn;
+use crate::harness::memory;
 
-/// How it is done, for the report.
+/// The way it is done, for the report.
 pub const HOW: &str = "cached: the file's first 256 MiB are read through before a turn unless all of them are in the \
-     page cache; cold: POSIX_FADV_DONTNEED until no page is; mixed: the same, then the blocks that are \
+     page cache; cold: POSIX_FADV_DONTNEED until no page is, then as much \
+     memory as the file needs is used and freed; mixed: the same, then the blocks that are \
      to be hits are read, without readahead; writes: fdatasync(2) before a turn, all pages cached";
 
-/// Prepares for a turn.
+/// Puts the page cache into the state for a turn.
 pub fn prepare(turn: &Turn) -> io::Result<()> {
     let options = File::options()
         .read(true)
@@ -25,9 +27,14 @@ pub fn prepare(turn: &Turn) -> io::Result<()> {
     let file = &options;
     match turn.cell.work {
         Work::Cached => warm(file, turn.cell.span(turn.size)),
-        Work::Cold => evict(file),
+        Work::Cold => {
+            evict(file)?;
+            memory::touch(turn.size);
+            Ok(())
+        }
         Work::Mixed(rate) => {
             evict(file)?;
+            memory::touch(turn.size);
             let places = turn.places();
             let all = turn.cell.reads(turn.size).unwrap_or(0) + turn.cell.lead() * turn.cell.tasks;
             let hits = (0..all).filter(|&i| places.is_hit(i, rate));
@@ -40,7 +47,7 @@ pub fn prepare(turn: &Turn) -> io::Result<()> {
     }
 }
 
-/// Has the page cache hold the file up to `end`.
+/// Reads the file up to `end` into the page cache.
 fn warm(file: &File, end: u64) -> io::Result<()> {
     if resident(file, end)?.is_some_and(|there| there >= end) {
         return Ok(());
@@ -56,7 +63,8 @@ fn warm(file: &File, end: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Has it hold nothing of the file. What an earlier turn had the kernel read may still be coming in.
+/// Evicts the file. The kernel may still be reading pages that an earlier turn asked for, so this is
+/// repeated until none is left.
 fn evict(file: &File) -> io::Result<()> {
     for _ in 0..50 {
         rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?;
@@ -66,16 +74,16 @@ fn evict(file: &File) -> io::Result<()> {
         std::thread::sleep(Duration::from_millis(2));
     }
     Err(io::Error::other(
-        "it stays in the page cache: is it mapped or written by somebody, or on a filesystem in memory?",
+        "it stays in the page cache: another program maps or writes it, or its filesystem is in memory",
     ))
 }
 
-/// Has it hold these blocks, and no others.
+/// Reads these blocks into the page cache, without readahead.
 fn warm_blocks(file: &File, offsets: impl Iterator<Item = u64>, block: usize) -> io::Result<()> {
     rustix::fs::fadvise(file, 0, None, Advice::Random)?;
     let mut offsets: Vec<u64> = offsets.collect();
     offsets.sort_unstable();
-    // First all of them, so that the device has many at a time.
+    // All blocks are requested first, so that the device has many requests at a time.
     for &at in &offsets {
         let len = std::num::NonZeroU64::new(block as u64);
         rustix::fs::fadvise(file, at, len, Advice::WillNeed)?;
@@ -87,8 +95,8 @@ fn warm_blocks(file: &File, offsets: impl Iterator<Item = u64>, block: usize) ->
     Ok(())
 }
 
-/// How many bytes of the file's first `end` the page cache has, in whole pages; `None` where nobody can
-/// say.
+/// How many of the first `end` bytes of the file are cached, in whole pages; `None` if the kernel does not
+/// report it.
 fn resident(file: &File, end: u64) -> io::Result<Option<u64>> {
     let answer = residency(file, 0..end).map_err(io::Error::other)?;
     Ok(answer.known().map(|known| known.cached * page_size()))

@@ -1,4 +1,4 @@
-//! What is measured: the kinds of work, each with a name.
+//! The kinds of work that are measured, each with a name.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,41 +7,41 @@ use serde::{Deserialize, Serialize};
 pub struct Cell {
     pub name: String,
     pub work: Work,
-    /// How much one read or write moves, in bytes.
+    /// Bytes of one read or write.
     pub block: u64,
-    /// How many tasks there are; each has one read or write in flight.
+    /// The number of tasks. Each has one read or write in flight.
     pub tasks: u64,
 }
 
-/// What tasks do, and what the page cache has.
+/// The operations of the tasks, and the state of the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
-    /// Random reads of what is in the page cache.
+    /// Random reads of cached blocks.
     Cached,
-    /// Random reads, each block once, of what is not.
+    /// Random reads of uncached blocks, each once.
     Cold,
-    /// Random reads, each block once, of which so many per cent are in the page cache.
+    /// Random reads of blocks, each once. This percentage of them is cached.
     Mixed(u64),
-    /// Writes one behind the other, through the file's position where a peer has one.
+    /// Sequential writes, at the file's position if the peer has one.
     Sequential,
-    /// Writes at random places, each done before the next one of its task.
+    /// Writes at random places. A task waits for each before it makes the next.
     Positional,
 }
 
 const K4: u64 = 4 << 10;
 const K64: u64 = 64 << 10;
 const M1: u64 = 1 << 20;
-/// How many misses a turn of mixed reads has, unless that makes more reads than this.
+/// The number of misses in a turn of mixed reads, and the most reads of such a turn.
 const MISSES: u64 = 3000;
 const READS: u64 = 12_000;
-/// How much of the file cached reads use: it stays in the page cache.
+/// The part of the file that cached reads use. It stays in the page cache.
 const CACHED: u64 = 256 << 20;
-/// How much writes go to: little enough that the kernel does not begin to write back on its own.
+/// The part of the file that is written: so small that the kernel does not begin to write it back.
 const WRITTEN: u64 = 64 << 20;
 
 impl Cell {
-    /// All of them.
+    /// All cells.
     pub fn all() -> Vec<Cell> {
         let mut all = Vec::new();
         for block in [K4, K64, M1] {
@@ -87,7 +87,7 @@ impl Cell {
         matches!(self.work, Work::Sequential | Work::Positional)
     }
 
-    /// How much of a file of this size it uses, from its start on.
+    /// The bytes at the start of a file of this size that the cell uses.
     pub fn span(&self, size: u64) -> u64 {
         match self.work {
             Work::Cold | Work::Mixed(_) => size,
@@ -96,12 +96,12 @@ impl Cell {
         }
     }
 
-    /// How many blocks that is.
+    /// The blocks at the start of a file of this size that the cell uses.
     pub fn blocks(&self, size: u64) -> u64 {
         self.span(size) / self.block
     }
 
-    /// How many reads all tasks make together, where that is not a matter of time.
+    /// The number of reads of all tasks together; `None` if a turn takes a fixed time.
     pub fn reads(&self, size: u64) -> Option<u64> {
         let Work::Mixed(rate) = self.work else {
             return None;
@@ -110,8 +110,8 @@ impl Cell {
         Some((100 * MISSES / (100 - rate).max(1)).min(READS).min(most))
     }
 
-    /// How many reads or writes each task makes before anything is measured: threads are started and
-    /// buffers touched by them.
+    /// The number of operations of each task that are not measured. They start threads and touch the
+    /// buffers.
     pub fn lead(&self) -> u64 {
         match (self.work, self.block) {
             (Work::Cached, K4) if self.tasks == 1 => 2000,
@@ -120,8 +120,8 @@ impl Cell {
         }
     }
 
-    /// One in how many operations is timed: where a look at the clock would be a share of it, one in
-    /// eight.
+    /// One operation in this many is timed: one in eight if reading the clock would take a noticeable
+    /// part of the time.
     pub fn timed(&self) -> u64 {
         match (self.work, self.block, self.tasks) {
             (Work::Cached | Work::Sequential | Work::Positional, K4, ..=32) => 8,

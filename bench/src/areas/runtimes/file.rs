@@ -1,43 +1,61 @@
-//! The files of a bench: the one that is read, and the one that is written.
+//! The file that is read, and the file that is written.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The file that writes go to. It goes when the bench does.
+use crate::harness::files::make;
+use nowait_cli::problem::Problem;
+use nowait_cli::size::Size;
+use nowait_cli::stop::Stop;
+
+/// The file that is written. Dropping it removes it.
 pub struct Scratch {
     pub path: PathBuf,
 }
 
-/// Makes the file to read, unless it is there and has its size.
-pub fn make(path: &Path, size: u64) -> io::Result<()> {
+/// Makes the file to read, unless it exists.
+pub fn make_missing(path: &Path, size: u64, stop: &Stop) -> Result<(), Problem> {
+    let shown = path.display();
     match std::fs::metadata(path) {
-        Ok(there) if !there.is_file() => {
-            return Err(io::Error::other("not a regular file: name another --file"));
+        Ok(there) if !there.is_file() => Err(Problem::Failed(format!(
+            "{shown} is not a regular file: name another --file"
+        ))),
+        Ok(there) if there.len() >= size => Ok(()),
+        Ok(there) => Err(Problem::Failed(format!(
+            "{shown} has {} bytes and is smaller than --size {}: name another --file, or choose a smaller \
+             --size",
+            there.len(),
+            Size(size)
+        ))),
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            if let Some(directory) = path.parent() {
+                std::fs::create_dir_all(directory).map_err(|e| {
+                    Problem::Failed(format!(
+                        "cannot make {}: {e}; name a --file in a directory that you may write to",
+                        directory.display()
+                    ))
+                })?;
+            }
+            make(&[(path, size)], stop)
         }
-        Ok(there) if there.len() >= size => return Ok(()),
-        Ok(_) => {
-            return Err(io::Error::other(
-                "it is there and smaller than --size: name another --file, or a smaller --size",
-            ));
-        }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-        Err(e) => return Err(e),
+        Err(e) => Err(Problem::of(shown, e)),
     }
-    if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory)?;
-    }
-    fill(path, size)
 }
 
 impl Scratch {
-    /// Beside the file to read.
-    pub fn beside(path: &Path, size: u64) -> io::Result<Scratch> {
+    /// Makes it in the directory of the file to read.
+    pub fn beside(path: &Path, size: u64, stop: &Stop) -> Result<Scratch, Problem> {
         let mut name = path.as_os_str().to_owned();
         name.push(".write");
-        let scratch = Scratch { path: name.into() };
-        fill(&scratch.path, size)?;
-        Ok(scratch)
+        let path = PathBuf::from(name);
+        if path.exists() {
+            return Err(Problem::Failed(format!(
+                "{} exists, and it would be overwritten: remove it, or name another --file",
+                path.display()
+            )));
+        }
+        make(&[(&path, size)], stop)?;
+        Ok(Scratch { path })
     }
 }
 
@@ -45,20 +63,4 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
-}
-
-/// Writes bytes that no filesystem can leave out.
-fn fill(path: &Path, size: u64) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    let mut block: Vec<u8> = (0..1u32 << 18)
-        .flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes())
-        .collect();
-    let mut left = size;
-    while left > 0 {
-        block[0] = block[0].wrapping_add(1);
-        let n = left.min(block.len() as u64);
-        file.write_all(&block[..n as usize])?;
-        left -= n;
-    }
-    file.sync_data()
 }

@@ -1,5 +1,5 @@
-//! The gate that all tasks of a turn start at: the clocks are read when the last one has come, and
-//! nobody goes before. What is measured is between that moment and the end of the last task.
+//! The gate at which all tasks of a turn wait. It opens when the last task has arrived. The time and the
+//! use of the processor are measured from then until the end of the last task.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,40 +9,42 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
 use crate::areas::runtimes::places::Places;
-use crate::areas::runtimes::round::{Round, Used};
-use crate::areas::runtimes::tape::{Tape, histogram};
-use crate::areas::runtimes::tick::Tick;
+use crate::areas::runtimes::round::Round;
+use crate::areas::runtimes::tape::Tape;
 use crate::areas::runtimes::turn::Turn;
+use crate::harness::tick::Tick;
+use crate::harness::turn::histogram;
+use crate::harness::usage::Usage;
 
 /// One turn as its tasks see it.
 pub struct Gate {
     pub turn: Turn,
     pub places: Places,
-    /// How many there are: as many as the cell says, or as threads can do.
+    /// The number of tasks.
     tasks: u64,
-    /// How many have come to the gate, and how many have ended.
+    /// How many tasks have arrived at the gate, and how many have ended.
     come: AtomicU64,
     ended: AtomicU64,
-    start: OnceLock<(Instant, Used)>,
-    end: OnceLock<(Instant, Used)>,
+    start: OnceLock<(Instant, Usage)>,
+    end: OnceLock<(Instant, Usage)>,
     open: Semaphore,
     tape: Mutex<Tape>,
     ticks: Mutex<Vec<&'static Tick>>,
 }
 
-/// What a peer does for one operation of one task.
+/// The operations of one task of a peer.
 pub trait Source {
-    /// Reads or writes one block at `offset`, whole.
+    /// Reads or writes one whole block at `offset`.
     async fn act(&mut self, offset: u64) -> io::Result<()>;
 
-    /// Waits for what was only begun.
+    /// Waits for writes that have only begun.
     async fn finish(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
 impl Gate {
-    /// The gate of a turn, for all the life of the process.
+    /// The gate of a turn. It lives as long as the process.
     pub fn of(turn: Turn) -> &'static Gate {
         Box::leak(Box::new(Gate {
             places: turn.places(),
@@ -62,10 +64,15 @@ impl Gate {
         self.tasks
     }
 
-    /// A task's share of the work: some operations that nobody counts, the gate, the rest.
+    /// The tasks of one of the turn's threads.
+    pub fn tasks_of(&self, thread: u64) -> impl Iterator<Item = u64> {
+        (thread..self.tasks).step_by(self.turn.threads() as usize)
+    }
+
+    /// Runs one task: some operations that are not measured, the gate, the measured operations.
     ///
     /// # Errors
-    /// As the source says. The others don't wait at the gate for this task then.
+    /// Those of the source. The gate is opened then, so that the other tasks do not wait for this one.
     pub async fn drive(&self, task: u64, source: impl Source) -> io::Result<()> {
         let done = self.share(task, source).await;
         if done.is_err() {
@@ -108,21 +115,21 @@ impl Gate {
         Ok(())
     }
 
-    /// Waits until all have come. The last one reads the clocks and opens.
+    /// Waits until all tasks have arrived. The last one reads the clocks and opens the gate.
     async fn pass(&self) -> Instant {
         if self.come.fetch_add(1, Ordering::AcqRel) + 1 == self.tasks {
             for tick in self.ticks() {
                 tick.begin();
             }
-            let _ = self.start.set((Instant::now(), Used::now()));
+            let _ = self.start.set((Instant::now(), Usage::of_self()));
             self.open.close();
         }
-        // It is closed when it is open.
+        // A closed semaphore means that the gate is open.
         let _ = self.open.acquire().await;
         self.start.get().map_or_else(Instant::now, |start| start.0)
     }
 
-    /// A tick of an event loop, which counts from when the gate opens.
+    /// A tick of an event loop. It begins when the gate opens.
     pub fn tick(&self) -> io::Result<&'static Tick> {
         let tick = Box::leak(Box::new(Tick::new()?));
         self.ticks
@@ -139,11 +146,10 @@ impl Gate {
             .clone()
     }
 
-    /// The last one to end reads the clocks again. Ticks that nobody has served by then are as late
-    /// as that.
+    /// Ends a task. The last one reads the clocks again and ends the ticks.
     fn leave(&self, tape: &Tape) {
         if self.ended.fetch_add(1, Ordering::AcqRel) + 1 == self.tasks {
-            let _ = self.end.set((Instant::now(), Used::now()));
+            let _ = self.end.set((Instant::now(), Usage::of_self()));
             for tick in self.ticks() {
                 tick.end();
             }
@@ -154,10 +160,10 @@ impl Gate {
             .add(tape);
     }
 
-    /// What came of it, when all tasks have ended.
+    /// The figures of the turn, after all tasks have ended.
     ///
     /// # Errors
-    /// If not all have.
+    /// If a task has not ended.
     pub fn round(&self) -> io::Result<Round> {
         let (Some(start), Some(end)) = (self.start.get(), self.end.get()) else {
             return Err(io::Error::other("not all tasks came to the end"));

@@ -1,4 +1,4 @@
-//! Who takes part, and what each does for a read and for a write.
+//! The contenders, and their calls for a read and for a write.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::areas::runtimes::cell::Cell;
 use crate::areas::runtimes::gate::Gate;
 use crate::areas::runtimes::peers::{blocking, compio, nowait, pread, tokio_fs, tokio_uring};
 
-/// One way to use a file.
+/// A way to use a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Peer {
@@ -16,7 +16,7 @@ pub enum Peer {
     SpawnBlocking,
     /// tokio::fs::File: seek, then read or write
     TokioFs,
-    /// The same, built so that tokio reads on a ring of its own (tokio_unstable)
+    /// tokio::fs::File in a build in which tokio reads on its own ring (tokio_unstable)
     TokioFsRing,
     /// tokio-uring: a runtime with a ring on each thread
     TokioUring,
@@ -24,9 +24,9 @@ pub enum Peer {
     Compio,
     /// nowait::tokio::File: read_at and write_at
     Nowait,
-    /// The same in strict mode
+    /// nowait::tokio::File in strict mode
     NowaitStrict,
-    /// The same without a ring
+    /// nowait::tokio::File without a ring, on worker threads
     NowaitThreads,
     /// nowait::tokio::File: seek, then read or write, as with tokio::fs
     NowaitStream,
@@ -61,7 +61,7 @@ impl Peer {
         }
     }
 
-    /// Ours, which are compared with the others.
+    /// True for nowait.
     pub fn is_ours(self) -> bool {
         matches!(
             self,
@@ -69,13 +69,12 @@ impl Peer {
         )
     }
 
-    /// Whether there is something of its own to measure: modes are about reads, and tokio's ring
-    /// writes nothing.
+    /// True if the peer takes part in a cell. Strict mode and tokio's ring do not change writes.
     pub fn takes_part(self, cell: &Cell) -> bool {
         !cell.is_write() || !matches!(self, Peer::NowaitStrict | Peer::TokioFsRing)
     }
 
-    /// Does a turn's work, all tasks of it, and returns when they are done.
+    /// Runs all tasks of a turn and returns when they are done.
     pub fn work(self, gate: &'static Gate) -> std::io::Result<()> {
         match self {
             Peer::Pread => pread::work(gate),
@@ -96,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_one_everywhere() {
+    fn names_are_the_same_everywhere() {
         for peer in Peer::ALL {
             let option = peer.to_possible_value().unwrap();
             assert_eq!(option.get_name(), peer.name());

@@ -1,9 +1,11 @@
-//! The peers, one file each: how it opens the file, and what it does for one operation.
+//! The peers, one file each: opening the file, and one operation.
 
 pub mod blocking;
 pub mod compio;
 pub mod nowait;
+mod on_threads;
 mod on_tokio;
+mod positional;
 pub mod pread;
 mod stream;
 pub mod tokio_fs;

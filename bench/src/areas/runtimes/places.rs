@@ -1,60 +1,32 @@
-//! Where the operations of a turn go: a random order of all blocks, the same for every peer.
+//! The places of a turn's operations: a random order of all blocks, the same for every peer.
 
-/// All numbers below a bound, each once, in an order that a seed decides.
+use crate::harness::offsets::{mix, permute};
+
+/// All blocks of a file, each once, in an order that a seed decides.
 #[derive(Clone, Copy, Debug)]
 pub struct Places {
     blocks: u64,
-    /// Half the bits that numbers below the bound have, at least.
-    half: u32,
     seed: u64,
 }
 
 impl Places {
     pub fn new(blocks: u64, seed: u64) -> Places {
-        let blocks = blocks.max(1);
-        let bits = 64 - (blocks - 1).leading_zeros();
         Places {
-            blocks,
-            half: bits.div_ceil(2).max(1),
-            seed,
+            blocks: blocks.max(1),
+            seed: mix(seed),
         }
     }
 
-    /// The place of the `i`th operation; beyond the last block it begins again.
+    /// The block of the `i`th operation. After the last block it begins again.
     pub fn block(&self, i: u64) -> u64 {
-        // A Feistel network permutes the numbers of twice `half` bits; walking on from those beyond
-        // the bound permutes the numbers below it.
-        let mut at = i % self.blocks;
-        loop {
-            at = self.shuffled(at);
-            if at < self.blocks {
-                return at;
-            }
-        }
+        permute(i % self.blocks, self.blocks, self.seed)
     }
 
-    /// Whether the `i`th operation is to find its block in the page cache, where so many per cent are:
-    /// of each hundred exactly so many.
+    /// Returns true if the `i`th operation is to find its block in the page cache. Of each hundred
+    /// operations exactly `percent` do.
     pub fn is_hit(&self, i: u64, percent: u64) -> bool {
-        Places::new(100, mixed(self.seed ^ (i / 100))).block(i % 100) < percent
+        permute(i % 100, 100, mix(self.seed ^ (i / 100))) < percent
     }
-
-    fn shuffled(&self, at: u64) -> u64 {
-        let mask = (1 << self.half) - 1;
-        let (mut left, mut right) = (at >> self.half, at & mask);
-        for round in 0..4 {
-            let next = left ^ (mixed(right ^ (self.seed << 8) ^ (round << 60)) & mask);
-            (left, right) = (right, next);
-        }
-        left << self.half | right
-    }
-}
-
-/// A number from which nobody guesses the one it was made of: the finalizer of SplitMix64.
-fn mixed(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The results: a table for each cell, and charts of the hit rates.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::cell::{Cell, Work};
 use super::peer::Peer;
@@ -62,16 +62,14 @@ pub struct Measured {
 
 impl Measured {
     fn results(&self) -> run::Cell {
-        let mut results = run::Cell {
-            name: self.cell.name.clone(),
-            ..run::Cell::default()
-        };
         let Cell {
-            work, block, tasks, ..
+            name,
+            work,
+            block,
+            tasks,
         } = &self.cell;
-        if let Value::Object(parameters) = json!({"work": work, "block": block, "tasks": tasks}) {
-            results.parameters = parameters;
-        }
+        let parameters = json!({"work": work, "block": block, "tasks": tasks});
+        let mut results = run::Cell::new(name, parameters);
         for (peer, rounds) in &self.peers {
             results.add(peer.name(), peer.is_ours(), rounds);
         }
@@ -81,8 +79,8 @@ impl Measured {
 }
 
 /// The results of all cells.
-pub fn run(machine: Machine, settings: Map<String, Value>, measured: &[Measured]) -> Run {
-    let mut run = Run::new("runtimes", machine, Value::Object(settings));
+pub fn run(machine: Machine, settings: Value, measured: &[Measured]) -> Run {
+    let mut run = Run::new("runtimes", machine, settings);
     for one in measured {
         let cell = one.results();
         let table = Table::of(&cell.name, &cell, "nowait", "", &COLUMNS);

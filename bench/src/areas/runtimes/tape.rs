@@ -1,8 +1,10 @@
-//! What one task notes of its operations.
+//! The records of one task: its operations and their latencies.
 
 use hdrhistogram::Histogram;
 
-/// How many there were, and how long some of them took.
+use crate::harness::turn::histogram;
+
+/// The number of operations, and the latencies of those that were timed.
 pub struct Tape {
     pub ops: u64,
     /// Nanoseconds.
@@ -22,9 +24,4 @@ impl Tape {
         // Both have the same bounds.
         let _ = self.latency.add(&other.latency);
     }
-}
-
-/// Of nanoseconds up to a minute, three digits.
-pub fn histogram() -> Histogram<u64> {
-    Histogram::new_with_max(60_000_000_000, 3).expect("these bounds are in order")
 }

@@ -1,12 +1,12 @@
-//! One peer's turn: a process of its own, so that processor time is that peer's, no thread of another
-//! one is left, and tokio's other build can take part. It is told its turn as JSON on standard input,
-//! and answers with a round on standard output.
+//! One turn of a peer. It runs in a separate process, so that its processor time can be measured, so
+//! that no thread of another peer is left, and so that another build of tokio can take part. The process
+//! reads the turn as JSON on standard input, and prints the round on standard output.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use rustix::fs::Advice;
 use serde::{Deserialize, Serialize};
@@ -16,26 +16,29 @@ use crate::areas::runtimes::gate::Gate;
 use crate::areas::runtimes::peer::Peer;
 use crate::areas::runtimes::places::Places;
 use crate::areas::runtimes::round::Round;
+use crate::harness::child;
+use nowait_cli::problem::Problem;
+use nowait_cli::stop::Stop;
 
-/// What one peer is to do.
+/// The description of a turn.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Turn {
     pub peer: Peer,
     pub cell: Cell,
     pub file: PathBuf,
-    /// Of the file.
+    /// The size of the file.
     pub size: u64,
     pub seconds: f64,
     pub seed: u64,
 }
 
-/// Worker threads of runtimes that have any; threads with a runtime each of those that have none.
+/// The worker threads of a runtime, or the threads with a runtime each.
 pub const WORKERS: u64 = 2;
-/// No turn takes as long as that.
+/// A turn that takes longer is killed.
 const LONGEST: Duration = Duration::from_secs(120);
 
 impl Turn {
-    /// How many tasks there are: what blocks in its thread can't have more than threads.
+    /// The number of tasks. A peer that blocks has as many as threads.
     pub fn tasks(&self) -> u64 {
         match self.peer {
             Peer::Pread => self.threads(),
@@ -43,7 +46,7 @@ impl Turn {
         }
     }
 
-    /// How many threads, for peers with a runtime on each: not more than tasks.
+    /// The number of threads of a peer with a runtime on each: at most one for each task.
     pub fn threads(&self) -> u64 {
         self.cell.tasks.min(WORKERS)
     }
@@ -60,17 +63,17 @@ impl Turn {
         self.cell.is_write()
     }
 
-    /// Whether each write is to be done, as far as the kernel, before the next one.
+    /// True if a task waits for each write to reach the kernel before it makes the next one.
     pub fn waits_for_writes(&self) -> bool {
         self.cell.work == Work::Positional
     }
 
-    /// The order in which places come.
+    /// The order of the places.
     pub fn places(&self) -> Places {
         Places::new(self.cell.blocks(self.size), self.seed)
     }
 
-    /// Where the `i`th operation goes.
+    /// The offset of the `i`th operation.
     pub fn place(&self, places: &Places, i: u64) -> u64 {
         let block = match self.cell.work {
             Work::Sequential => i % self.cell.blocks(self.size),
@@ -79,7 +82,7 @@ impl Turn {
         block * self.cell.block
     }
 
-    /// The file, opened as every peer opens it.
+    /// Opens the file, as all peers do.
     pub fn open(&self) -> io::Result<std::fs::File> {
         let mut options = std::fs::File::options();
         options.read(!self.is_write()).write(self.is_write());
@@ -88,59 +91,27 @@ impl Turn {
         Ok(file)
     }
 
-    /// The advice that all descriptors get: no readahead.
+    /// Gives the advice of all peers on a descriptor: no readahead.
     pub fn advise(&self, file: impl AsFd) -> io::Result<()> {
         Ok(rustix::fs::fadvise(file, 0, None, Advice::Random)?)
     }
 
-    /// Has a process of this program take it.
-    ///
-    /// # Errors
-    /// If it does not start, fails, or takes too long.
-    pub fn run(&self, program: &Path) -> Result<Round, String> {
-        let failed = |what: &str, e: &dyn std::fmt::Display| {
-            format!("{} in {}: {what}: {e}", self.peer.name(), self.cell.name)
-        };
-        let mut child = Command::new(program)
-            .arg("runtimes-inside")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|e| failed(&program.display().to_string(), &e))?;
-        if let Some(mut stdin) = child.stdin.take() {
-            serde_json::to_writer(&mut stdin, self).map_err(|e| failed("cannot be told", &e))?;
-        }
-        // A round fits into a pipe.
-        let late = Instant::now() + LONGEST;
-        let status = loop {
-            match child.try_wait() {
-                Ok(Some(status)) => break status,
-                Ok(None) if Instant::now() < late => std::thread::sleep(Duration::from_millis(2)),
-                other => {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    let why = other.err().map_or("it hangs".to_owned(), |e| e.to_string());
-                    return Err(failed("stopped", &why));
-                }
-            }
-        };
-        let mut said = String::new();
-        if let Some(mut stdout) = child.stdout.take() {
-            stdout
-                .read_to_string(&mut said)
-                .map_err(|e| failed("cannot be heard", &e))?;
-        }
-        if !status.success() {
-            return Err(failed("failed", &status));
-        }
-        serde_json::from_str(&said).map_err(|e| failed("said nonsense", &e))
+    /// Runs the turn in a process of `program`; `None` after Ctrl-C.
+    pub fn run(&self, program: &Path, stop: &Stop) -> Result<Option<Round>, Problem> {
+        let mut command = Command::new(program);
+        command.arg("runtimes-inside");
+        let json = |e| Problem::of("JSON of a turn", e);
+        let input = serde_json::to_string(self).map_err(json)?;
+        let ended = child::talk(command, &input, LONGEST, stop)?;
+        let round = ended.map(|ended| serde_json::from_str(&ended.said));
+        round.transpose().map_err(json)
     }
 }
 
-/// Takes the turn that standard input tells.
+/// Runs the turn that standard input describes.
 pub fn take() -> Result<(), String> {
     let turn: Turn = serde_json::from_reader(io::stdin().lock()).map_err(|e| e.to_string())?;
-    // A file for each of many tasks.
+    // Some peers open a file for each task.
     let _ = rustix::process::setrlimit(
         rustix::process::Resource::Nofile,
         rustix::process::Rlimit {

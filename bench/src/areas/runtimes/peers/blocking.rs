@@ -1,5 +1,5 @@
-//! std's positional calls in tokio's spawn_blocking, one open file for all tasks. The buffer goes
-//! there and comes back.
+//! std's positional calls in tokio's spawn_blocking, one open file for all tasks. The buffer goes to the
+//! blocking thread and comes back.
 
 use std::fs::File;
 use std::io;
@@ -7,40 +7,32 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::on_tokio;
-use crate::areas::runtimes::gate::{Gate, Source};
-
-struct Blocking {
-    file: Arc<File>,
-    buffer: Vec<u8>,
-    write: bool,
-}
+use super::positional::{Blocks, Positional};
+use crate::areas::runtimes::gate::Gate;
 
 pub fn work(gate: &'static Gate) -> io::Result<()> {
     let turn = &gate.turn;
     let file = Arc::new(turn.open()?);
     on_tokio::run(gate, |task| {
-        let source = Blocking {
-            file: file.clone(),
-            buffer: vec![1; turn.block()],
-            write: turn.is_write(),
-        };
-        Ok(gate.drive(task, source))
+        Ok(gate.drive(task, Blocks::new(turn, file.clone())))
     })
 }
 
-impl Source for Blocking {
-    async fn act(&mut self, offset: u64) -> io::Result<()> {
-        let (file, write) = (self.file.clone(), self.write);
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let call = move || {
-            let done = match write {
-                true => file.write_all_at(&buffer, offset),
-                false => file.read_exact_at(&mut buffer, offset),
-            };
-            (done, buffer)
-        };
-        let (done, buffer) = tokio::task::spawn_blocking(call).await?;
-        self.buffer = buffer;
-        done
+impl Positional for Arc<File> {
+    async fn read(&self, mut buffer: Vec<u8>, offset: u64) -> (io::Result<()>, Vec<u8>) {
+        let file = self.clone();
+        spawn_blocking(move || (file.read_exact_at(&mut buffer, offset), buffer)).await
     }
+
+    async fn write(&self, buffer: Vec<u8>, offset: u64) -> (io::Result<()>, Vec<u8>) {
+        let file = self.clone();
+        spawn_blocking(move || (file.write_all_at(&buffer, offset), buffer)).await
+    }
+}
+
+async fn spawn_blocking(
+    call: impl FnOnce() -> (io::Result<()>, Vec<u8>) + Send + 'static,
+) -> (io::Result<()>, Vec<u8>) {
+    let joined = tokio::task::spawn_blocking(call).await;
+    joined.unwrap_or_else(|e| (Err(e.into()), Vec::new()))
 }

@@ -1,5 +1,4 @@
-//! compio: a runtime of one thread with a ring of its own, as many of them as there are threads, the
-//! tasks dealt out to them.
+//! compio: a runtime with a ring on each thread. The tasks are distributed over the threads.
 
 use std::io;
 
@@ -9,23 +8,15 @@ use compio::io::{AsyncReadAtExt, AsyncWriteAtExt};
 use compio::runtime::Runtime;
 use compio::runtime::fd::PollFd;
 
-use crate::areas::runtimes::gate::{Gate, Source};
-use crate::areas::runtimes::tick::Tick;
-
-struct Compio {
-    file: File,
-    buffer: Vec<u8>,
-    write: bool,
-}
+use super::on_threads;
+use super::positional::{Blocks, Positional};
+use crate::areas::runtimes::gate::Gate;
+use crate::harness::tick::Tick;
 
 pub fn work(gate: &'static Gate) -> io::Result<()> {
-    let threads: Vec<_> = (0..gate.turn.threads())
-        .map(|thread| std::thread::spawn(move || Runtime::new()?.block_on(runtime(gate, thread))))
-        .collect();
-    for thread in threads {
-        thread.join().map_err(|_| io::Error::other("panicked"))??;
-    }
-    Ok(())
+    on_threads::run(gate.turn.threads(), move |thread| {
+        Runtime::new()?.block_on(runtime(gate, thread))
+    })
 }
 
 async fn runtime(gate: &'static Gate, thread: u64) -> io::Result<()> {
@@ -35,41 +26,33 @@ async fn runtime(gate: &'static Gate, thread: u64) -> io::Result<()> {
     let file = options.open(&turn.file).await?;
     turn.advise(&file)?;
     compio::runtime::spawn(ticks(gate.tick()?)).detach();
-    let tasks: Vec<_> = (thread..gate.tasks())
-        .step_by(turn.threads() as usize)
-        .map(|task| {
-            let source = Compio {
-                file: file.clone(),
-                buffer: vec![1; turn.block()],
-                write: turn.is_write(),
-            };
-            compio::runtime::spawn(gate.drive(task, source))
-        })
-        .collect();
+    let spawn = |task| compio::runtime::spawn(gate.drive(task, Blocks::new(turn, file.clone())));
+    let tasks: Vec<_> = gate.tasks_of(thread).map(spawn).collect();
     for task in tasks {
         task.await.map_err(|_| io::Error::other("panicked"))??;
     }
     Ok(())
 }
 
-/// Serves the timer for as long as the runtime is there.
+/// Serves the timer until the runtime ends.
 async fn ticks(tick: &'static Tick) -> io::Result<()> {
     let timer = PollFd::new(tick)?;
     loop {
         timer.read_ready().await?;
-        // Not fired yet: it is waited for again.
+        // A timer that has not fired is waited for again.
         let _ = tick.serve();
     }
 }
 
-impl Source for Compio {
-    async fn act(&mut self, offset: u64) -> io::Result<()> {
-        let buffer = std::mem::take(&mut self.buffer);
-        let BufResult(done, buffer) = match self.write {
-            true => (&self.file).write_all_at(buffer, offset).await,
-            false => self.file.read_exact_at(buffer, offset).await,
-        };
-        self.buffer = buffer;
-        done
+impl Positional for File {
+    async fn read(&self, buffer: Vec<u8>, offset: u64) -> (io::Result<()>, Vec<u8>) {
+        let BufResult(done, buffer) = self.read_exact_at(buffer, offset).await;
+        (done, buffer)
+    }
+
+    async fn write(&self, buffer: Vec<u8>, offset: u64) -> (io::Result<()>, Vec<u8>) {
+        let mut file = self;
+        let BufResult(done, buffer) = file.write_all_at(buffer, offset).await;
+        (done, buffer)
     }
 }

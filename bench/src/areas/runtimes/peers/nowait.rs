@@ -1,4 +1,4 @@
-//! nowait::tokio::File: positional calls on one file for all tasks, or the stream, on a file for each.
+//! nowait::tokio::File: positional calls on one file for all tasks, or the stream, with a file for each.
 
 use std::io;
 use std::sync::Arc;
@@ -8,27 +8,17 @@ use nowait::engine::{Backend, Engine};
 use nowait::tokio::{File, OpenOptions};
 
 use super::on_tokio;
+use super::positional::{Blocks, Positional};
 use super::stream::Stream;
-use crate::areas::runtimes::gate::{Gate, Source};
+use crate::areas::runtimes::gate::Gate;
 use crate::areas::runtimes::peer::Peer;
 use crate::areas::runtimes::turn::Turn;
-
-struct Positional {
-    file: Arc<File>,
-    buffer: Vec<u8>,
-    write: bool,
-}
 
 pub fn positional(gate: &'static Gate) -> io::Result<()> {
     let turn = &gate.turn;
     let file = Arc::new(pollster::block_on(open(turn, &engine(turn)?))?);
     on_tokio::run(gate, |task| {
-        let source = Positional {
-            file: file.clone(),
-            buffer: vec![1; turn.block()],
-            write: turn.is_write(),
-        };
-        Ok(gate.drive(task, source))
+        Ok(gate.drive(task, Blocks::new(turn, file.clone())))
     })
 }
 
@@ -41,7 +31,7 @@ pub fn stream(gate: &'static Gate) -> io::Result<()> {
     })
 }
 
-/// The process's own, as a program gets it, unless the peer is another one.
+/// The engine of the process, or an engine with the options of the peer.
 fn engine(turn: &Turn) -> nowait::Result<Engine> {
     match turn.peer {
         Peer::NowaitStrict => Engine::options().mode(Mode::Strict).build(),
@@ -58,15 +48,14 @@ async fn open(turn: &Turn, engine: &Engine) -> io::Result<File> {
     Ok(file)
 }
 
-impl Source for Positional {
-    async fn act(&mut self, offset: u64) -> io::Result<()> {
-        let buffer = std::mem::take(&mut self.buffer);
-        let done = match self.write {
-            true => self.file.write_all_at(buffer, offset).await,
-            false => self.file.read_exact_at(buffer, offset).await,
-        };
-        self.buffer = done.buf;
-        done.result?;
-        Ok(())
+impl Positional for Arc<File> {
+    async fn read(&self, buffer: Vec<u8>, offset: u64) -> (io::Result<()>, Vec<u8>) {
+        let done = self.read_exact_at(buffer, offset).await;
+        (done.result.map(drop).map_err(io::Error::from), done.buf)
+    }
+
+    async fn write(&self, buffer: Vec<u8>, offset: u64) -> (io::Result<()>, Vec<u8>) {
+        let done = self.write_all_at(buffer, offset).await;
+        (done.result.map(drop).map_err(io::Error::from), done.buf)
     }
 }

@@ -1,18 +1,19 @@
-//! Threads that block: pread(2) and pwrite(2), or write(2) at the file's position. No runtime, so no
-//! tick either.
+//! Threads that block in pread(2) and pwrite(2), or in write(2) at the file's position. There is no
+//! runtime, so there is no tick.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use super::on_threads;
 use crate::areas::runtimes::gate::{Gate, Source};
 
 struct Pread {
     file: Arc<File>,
     buffer: Vec<u8>,
     write: bool,
-    /// Where the file's position is, if it is used.
+    /// The file's position, if it is used.
     position: Option<u64>,
 }
 
@@ -20,21 +21,15 @@ pub fn work(gate: &'static Gate) -> io::Result<()> {
     let turn = &gate.turn;
     let file = Arc::new(turn.open()?);
     let position = (turn.is_write() && !turn.waits_for_writes()).then_some(0);
-    let threads: Vec<_> = (0..gate.tasks())
-        .map(|task| {
-            let source = Pread {
-                file: file.clone(),
-                buffer: vec![1; turn.block()],
-                write: turn.is_write(),
-                position,
-            };
-            std::thread::spawn(move || pollster::block_on(gate.drive(task, source)))
-        })
-        .collect();
-    for thread in threads {
-        thread.join().map_err(|_| io::Error::other("panicked"))??;
-    }
-    Ok(())
+    on_threads::run(gate.tasks(), move |task| {
+        let source = Pread {
+            file: file.clone(),
+            buffer: vec![1; turn.block()],
+            write: turn.is_write(),
+            position,
+        };
+        pollster::block_on(gate.drive(task, source))
+    })
 }
 
 impl Source for Pread {

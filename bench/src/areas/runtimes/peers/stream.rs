@@ -1,5 +1,5 @@
-//! A file with one position, as tokio has it: seek, then read or write. Ours and tokio's own are the same
-//! here but for their type.
+//! A file with a position, as in tokio: seek, then read or write. nowait's file and tokio's file share this
+//! code.
 
 use std::io::{self, SeekFrom};
 

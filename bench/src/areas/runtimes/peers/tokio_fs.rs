@@ -1,4 +1,4 @@
-//! tokio::fs::File: a file for each task, for each has one position; seek, then read or write.
+//! tokio::fs::File: seek, then read or write. Each task has its own file, because a file has one position.
 
 use std::io;
 

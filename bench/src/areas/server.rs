@@ -1,0 +1,244 @@
+//! `nowait-bench server`: static HTTP file servers that differ in how they read files. It is the workload for
+//! which preadv2's RWF_NONBLOCK was proposed: cached files must not wait for those that come from the disk.
+//!
+//! ```text
+//!  Args ─► ground: files found or made, perhaps on a slow disk
+//!       ─► for each round, number of cold connections and contender:
+//!            evict the cold files, read the hot ones ─► start the server ─► load ─► end the server
+//!       ─► report ─► remove the ground
+//! ```
+
+mod contender;
+mod content;
+mod ground;
+mod inside;
+mod load;
+mod nginx;
+mod report;
+mod round;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use nowait_cli::problem::Problem;
+use nowait_cli::progress::Progress;
+use nowait_cli::size::Size;
+use nowait_cli::stop::Stop;
+use serde_json::{Value, json};
+
+use crate::harness::contender::{available, once_each};
+use crate::harness::machine::Machine;
+use crate::harness::output::Output;
+use crate::harness::run::{INTERVAL, ORDER};
+use crate::harness::settings::{Rounds, TurnTime};
+use crate::harness::slow::Slow;
+use contender::Name;
+use ground::Ground;
+use report::Cell;
+use round::Turn;
+
+/// HTTP file servers: cached files beside files that come from the disk, over loopback TCP
+///
+/// Each contender in turn serves the same files on 127.0.0.1. Clients in one thread of this process keep
+/// connections alive, each with one request at a time. Hot connections request cached files at random. Cold
+/// connections request files that were evicted before the turn, each once. All contenders but serve-dir and
+/// nginx have the same handler on hyper and tokio, and differ only in how it reads the file.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The directory of the files. Missing files are made and kept [default: a directory in the current one,
+    /// which is removed at the end]
+    #[arg(long, value_name = "PATH", conflicts_with = "slow_disk")]
+    dir: Option<PathBuf>,
+
+    /// The size of each file
+    #[arg(long, default_value = "64K", value_parser = size)]
+    size: Size,
+
+    /// How many files are cached
+    #[arg(long, value_name = "N", default_value_t = 200,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    hot_files: u32,
+
+    /// How many files are not cached. A turn ends early when each was read once
+    #[arg(long, value_name = "N", default_value_t = 8000,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    cold_files: u32,
+
+    /// How many connections request cached files
+    #[arg(long, value_name = "N", default_value_t = 8,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    hot: u32,
+
+    /// How many connections request files that are not cached; a cell for each number
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values = ["0", "32"],
+          value_parser = clap::value_parser!(u32).range(0..=1000))]
+    cold: Vec<u32>,
+
+    /// Threads of the server's runtime, or workers of nginx
+    #[arg(long, value_name = "N", default_value_t = 2,
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: u32,
+
+    /// The most threads of the pool in which tokio makes blocking calls. tokio's default is 512
+    #[arg(long, value_name = "N", default_value_t = 512,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pool_threads: u32,
+
+    #[command(flatten)]
+    slow: Option<Slow>,
+
+    /// The contenders [default: all that are available]
+    #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
+    contenders: Vec<Name>,
+
+    #[command(flatten)]
+    time: TurnTime,
+
+    #[command(flatten)]
+    rounds: Rounds,
+
+    #[command(flatten)]
+    output: Output,
+}
+
+/// The text after the help.
+pub const AFTER: &str = "\
+Contenders take turns within each round. Ratios are those of nowait to each contender, taken within rounds.
+The length of each response and eight bytes of each 4 KiB are checked; a wrong byte ends the bench.
+CPU is processor time of the server for one request, hot or cold, without that of the clients. It has all
+threads of this process but that of the clients, also those of a slow disk; for nginx, all its processes.
+`tick` is the lateness of the server's runtime for a timer that fires every millisecond; nginx has none.
+nginx has `sendfile on`, and `aio threads` with its default of 32 threads for each worker. Clients and server
+share the processors.
+Ctrl-C prints what was measured, ends nginx and removes what was made; a second one ends the program at once,
+and nginx with it, but a directory that was made here stays.
+
+JSON (--json): the shape of all areas (nowait-bench --help). A cell has the parameters \"hot_connections\",
+\"cold_connections\", \"threads\" and \"block\". A round has ops, seconds, ops_per_s, mb_per_s, cpu_us_per_op,
+tick_us {p50 … max} or null, and \"classes\": {\"hot\" | \"cold\": {\"ops\", \"ops_per_s\", \"lat_us\", …}};
+ratios have figures such as \"classes/hot/lat_us/p99\".
+
+Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
+
+/// The most bytes of a file.
+const LARGEST: u64 = 1 << 30;
+
+fn size(text: &str) -> Result<Size, String> {
+    match text.parse()? {
+        size @ Size(..=LARGEST) => Ok(size),
+        _ => Err(format!("give at most {}", Size(LARGEST))),
+    }
+}
+
+/// Measures the servers and prints the results.
+pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
+    args.output.prepare()?;
+    let mut notes = Vec::new();
+    let names = available(
+        &args.contenders,
+        Name::value_variants(),
+        Name::word,
+        Name::fits,
+        &mut notes,
+    )?;
+    let ground = Ground::prepare(args, &stop)?;
+    let machine = Machine::look(&ground.root)?;
+    let cell = |cold: &u32| Cell {
+        cold: *cold,
+        contenders: names.iter().map(|name| (*name, Vec::new())).collect(),
+    };
+    let mut cells: Vec<Cell> = once_each(&args.cold).iter().map(cell).collect();
+    play(args, &ground, &mut cells, &mut notes, &stop)?;
+    let mut run = report::run(machine, args.settings(), args, &cells);
+    run.interrupted = stop.asked();
+    notes.into_iter().for_each(|note| run.note(note));
+    args.output.finish(run)
+}
+
+/// All rounds; each begins with the next contender.
+fn play(
+    args: &Args,
+    ground: &Ground,
+    cells: &mut [Cell],
+    notes: &mut Vec<String>,
+    stop: &Stop,
+) -> Result<(), Problem> {
+    let turns: usize = cells.iter().map(|cell| cell.contenders.len()).sum();
+    let mut progress = Progress::of_turns(turns as u64 * u64::from(args.rounds.count()));
+    let mut done = 0;
+    for number in 0..args.rounds.count() as usize {
+        for cell in cells.iter_mut() {
+            let (title, n) = (cell.name(args), cell.contenders.len());
+            for i in (0..n).map(|i| (i + number) % n) {
+                let (name, rounds) = &mut cell.contenders[i];
+                let round = number + 1;
+                progress.at(done, format!("round {round}: {} {title}", name.word()));
+                done += 1;
+                notes.extend(ground.make_ready()?);
+                if stop.asked() {
+                    return Ok(());
+                }
+                let turn = Turn {
+                    args,
+                    ground,
+                    connections: [args.hot, cell.cold],
+                    seed: args.rounds.seed_of(number),
+                    stop,
+                };
+                let round = turn.take(*name)?;
+                if round.is_early {
+                    notes.push(
+                        "a turn ended early, when each cold file was read once: more --cold-files make \
+                         it longer"
+                            .into(),
+                    );
+                }
+                // A turn that was cut short is left out, unless it is the only one.
+                if round.ops > 0 && (!round.cut_short || rounds.is_empty()) {
+                    rounds.push(round);
+                }
+                if stop.asked() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Args {
+    fn settings(&self) -> Value {
+        let disk = self.slow.as_ref().map(|slow| format!("; {slow}"));
+        json!({
+            "about": format!(
+                "{} hot and {} cold files of {}; {} threads; {} s a turn, rounds: {}{}",
+                self.hot_files,
+                self.cold_files,
+                self.size,
+                self.threads,
+                self.time.seconds,
+                self.rounds.count(),
+                disk.unwrap_or_default()
+            ),
+            "size": self.size.0,
+            "hot_files": self.hot_files,
+            "cold_files": self.cold_files,
+            "hot_connections": self.hot,
+            "cold_connections": self.cold,
+            "threads": self.threads,
+            "pool_threads": self.pool_threads,
+            "slow_disk": self.slow,
+            "seconds": self.time.seconds,
+            "rounds": self.rounds.count(),
+            "seed": self.rounds.seed,
+            "cache": ground::HOW,
+            "order": ORDER,
+            "interval": INTERVAL,
+            "legend": "Medians over rounds; hot: cached files; cold: files that are not cached; in parentheses: hot \
+                       and cold connections; req/s: responses per second; CPU: processor time of the \
+                       server for one request; tick: how late the server's runtime came to a timer; \
+                       ratio: the figure of nowait divided by that of the contender.",
+        })
+    }
+}

@@ -1,0 +1,179 @@
+//! The servers in this process: hyper on a tokio runtime of their own. All but `serve-dir` have the same
+//! handler, and differ only in how it reads the file.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::header::CONTENT_LENGTH;
+use hyper::server::conn::http1;
+use hyper::service::{HttpService, service_fn};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio_util::io::ReaderStream;
+use tower_http::services::ServeDir;
+
+use crate::harness::tick::{self, Tick};
+
+/// The size in bytes of one read of a stream, as in ServeDir.
+const PIECE: usize = 64 << 10;
+/// The time that blocking reads get to end when the server does.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+type Content = UnsyncBoxBody<Bytes, io::Error>;
+
+/// How the handler reads a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The stream of nowait::tokio::File.
+    Nowait,
+    /// nowait::tokio::read.
+    NowaitRead,
+    /// The stream of tokio::fs::File.
+    TokioFs,
+    /// std::fs::read in tokio's spawn_blocking: tokio::fs::read.
+    SpawnBlocking,
+    /// std::fs::read in the task.
+    Blocking,
+}
+
+/// The code that answers requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handler {
+    Ours(Way),
+    ServeDir,
+}
+
+/// A server in this process. Dropping it ends it.
+pub struct Inside {
+    pub address: SocketAddr,
+    /// The timer that the server's runtime serves.
+    pub tick: Arc<Tick>,
+    runtime: Option<Runtime>,
+}
+
+impl Inside {
+    /// Starts a server of the files in `root`.
+    pub fn start(
+        handler: Handler,
+        root: &Path,
+        threads: usize,
+        pool_threads: usize,
+    ) -> io::Result<Inside> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(threads)
+            .max_blocking_threads(pool_threads)
+            .enable_all()
+            .build()?;
+        let listener = runtime.block_on(TcpListener::bind(("127.0.0.1", 0)))?;
+        let address = listener.local_addr()?;
+        let tick = Arc::new(Tick::new()?);
+        runtime.spawn(tick::on_tokio(tick.clone()));
+        match handler {
+            Handler::Ours(way) => {
+                let root: Arc<Path> = root.into();
+                let service = service_fn(move |request| answer(way, root.clone(), request));
+                runtime.spawn(accept(listener, service));
+            }
+            Handler::ServeDir => {
+                let service = TowerToHyperService::new(ServeDir::new(root));
+                runtime.spawn(accept(listener, service));
+            }
+        }
+        Ok(Inside {
+            address,
+            tick,
+            runtime: Some(runtime),
+        })
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(PATIENCE);
+        }
+    }
+}
+
+/// Serves connections until the runtime ends.
+async fn accept<S>(listener: TcpListener, service: S) -> io::Result<()>
+where
+    S: HttpService<Incoming, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+    S::ResBody: Body<Data = Bytes> + Send + 'static,
+    <S::ResBody as Body>::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .serve_connection(TokioIo::new(stream), service.clone());
+        // An error ends the connection, which the client reports.
+        tokio::spawn(connection);
+    }
+}
+
+/// The answer to one request: the file of that name.
+async fn answer(
+    way: Way,
+    root: Arc<Path>,
+    request: Request<Incoming>,
+) -> Result<Response<Content>, Infallible> {
+    let path = root.join(request.uri().path().trim_start_matches('/'));
+    Ok(match content(way, path).await {
+        Ok((length, content)) => {
+            let mut response = Response::new(content);
+            response.headers_mut().insert(CONTENT_LENGTH, length.into());
+            response
+        }
+        Err(error) => {
+            let mut response = Response::new(whole(error.to_string().into()));
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            response
+        }
+    })
+}
+
+/// The length of a file, and its bytes.
+async fn content(way: Way, path: PathBuf) -> io::Result<(u64, Content)> {
+    let bytes = match way {
+        Way::Nowait => {
+            let file = nowait::tokio::File::open(path).await?;
+            let length = file.metadata().await?.len();
+            return Ok((length, stream(file, length)));
+        }
+        Way::TokioFs => {
+            let file = tokio::fs::File::open(path).await?;
+            let length = file.metadata().await?.len();
+            return Ok((length, stream(file, length)));
+        }
+        Way::NowaitRead => nowait::tokio::read(path).await?,
+        Way::SpawnBlocking => tokio::task::spawn_blocking(|| std::fs::read(path)).await??,
+        Way::Blocking => std::fs::read(path)?,
+    };
+    Ok((bytes.len() as u64, whole(bytes)))
+}
+
+fn whole(bytes: Vec<u8>) -> Content {
+    Full::from(bytes)
+        .map_err(|never| match never {})
+        .boxed_unsync()
+}
+
+fn stream(file: impl AsyncRead + Send + 'static, length: u64) -> Content {
+    let bytes = ReaderStream::with_capacity(file.take(length), PIECE);
+    StreamBody::new(bytes.map_ok(Frame::data)).boxed_unsync()
+}

@@ -1,0 +1,189 @@
+//! The figures of the documents: each one has a key of the committed run behind it, as an HTML comment:
+//! `3.77 (3.64–3.97)<!-- randread; ; nowait/preadv; ops_per_s -->`. The key names a part, a cell,
+//! contenders and a figure of bench/runs/*/report.json.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The documents with figures.
+fn documents() -> Vec<PathBuf> {
+    let docs = ["docs", "docs/book"].map(|dir| fs::read_dir(root().join(dir)).unwrap());
+    let docs = docs
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().path());
+    let docs = docs.filter(|path| path.extension().is_some_and(|e| e == "md"));
+    docs.chain([root().join("README.md")]).collect()
+}
+
+/// The directory of the committed run.
+fn committed() -> PathBuf {
+    let runs = fs::read_dir(root().join("bench/runs")).unwrap();
+    let runs: Vec<PathBuf> = runs.map(|entry| entry.unwrap().path()).collect();
+    let [run] = &runs[..] else {
+        panic!("one run is kept, not {runs:?}");
+    };
+    run.clone()
+}
+
+/// The aggregate of the committed run.
+fn run() -> Value {
+    let run = committed();
+    let size: u64 = fs::read_dir(&run)
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap().len())
+        .sum();
+    assert!(size <= 1 << 20, "{size} bytes; at most 1 MiB is kept");
+    serde_json::from_slice(&fs::read(run.join("report.json")).unwrap()).unwrap()
+}
+
+/// The figures behind a key: a median, or a ratio with its range.
+fn figures(run: &Value, key: &str) -> Option<Vec<f64>> {
+    let [part, cell, contenders, figure] = key.split(';').map(str::trim).collect::<Vec<_>>()[..]
+    else {
+        panic!("a key is PART; CELL; CONTENDERS; FIGURE, not {key}");
+    };
+    let cell = run.get(part)?.get("cells")?.get(cell)?;
+    match cell["ratios"].get(contenders) {
+        Some(ratio) => {
+            let all = ratio.get(figure)?.as_array()?;
+            Some(all.iter().filter_map(Value::as_f64).collect())
+        }
+        None => Some(vec![
+            cell["medians"].get(contenders)?.get(figure)?.as_f64()?,
+        ]),
+    }
+}
+
+/// The numbers at the end of a text: `4.1 (3.9–4.3)` has three, `17` has one.
+fn numbers(text: &str) -> Vec<&str> {
+    let of_number = |c: char| c.is_ascii_digit() || c == '.';
+    let start = text
+        .trim_end()
+        .rfind(|c: char| !(of_number(c) || " (–)*".contains(c)));
+    let tail = &text[start.map_or(0, |at| at + text[at..].chars().next().unwrap().len_utf8())..];
+    tail.split(|c| !of_number(c))
+        .filter(|number| !number.is_empty())
+        .collect()
+}
+
+/// Returns true if `shown` is `value` with as many decimals as `shown` has.
+fn is_rounded(shown: &str, value: f64) -> bool {
+    let decimals = shown
+        .split_once('.')
+        .map_or(0, |(_, decimals)| decimals.len());
+    let shown: f64 = shown.parse().unwrap();
+    // The aggregate has four digits itself.
+    (shown - value).abs() <= 0.5 * 10f64.powi(-(decimals as i32)) + value.abs() * 1e-3
+}
+
+/// A text without code, in which no figure of a run stands.
+fn prose(text: &str) -> String {
+    let mut outside = String::new();
+    for (number, piece) in text.split("```").enumerate() {
+        if number % 2 == 0 {
+            for (number, piece) in piece.split('`').enumerate() {
+                if number % 2 == 0 {
+                    outside += piece;
+                }
+            }
+        }
+    }
+    outside
+}
+
+#[test]
+fn each_figure_is_that_of_the_committed_run() {
+    let run = run();
+    let mut keys = 0;
+    for path in documents() {
+        let text = fs::read_to_string(&path).unwrap();
+        let mut pieces = text.split("<!--");
+        let mut before = pieces.next().unwrap();
+        for piece in pieces {
+            let (key, rest) = piece.split_once("-->").unwrap();
+            let shown = numbers(before);
+            let values = figures(&run, key)
+                .unwrap_or_else(|| panic!("{path:?}: no figure has the key {key}"));
+            assert!(!shown.is_empty(), "{path:?}: no number stands before {key}");
+            for (shown, value) in shown.iter().zip(&values) {
+                assert!(
+                    is_rounded(shown, *value),
+                    "{path:?}: {key} is {value}, not {shown}"
+                );
+            }
+            assert!(
+                shown.len() == values.len() || shown.len() == 1,
+                "{path:?}: {key}"
+            );
+            before = rest;
+            keys += 1;
+        }
+    }
+    assert!(keys > 5, "the README has figures");
+}
+
+#[test]
+fn no_figure_is_without_a_key() {
+    for path in documents() {
+        let text = prose(&fs::read_to_string(&path).unwrap());
+        let mut rest = text.as_str();
+        while let Some(dot) = rest.find('.') {
+            let (before, after) = rest.split_at(dot);
+            let whole = before
+                .chars()
+                .rev()
+                .take_while(char::is_ascii_digit)
+                .count();
+            let fraction = after[1..].chars().take_while(char::is_ascii_digit).count();
+            if whole > 0 && fraction > 0 {
+                let words = before[..before.len() - whole].trim_end();
+                let is_version = [
+                    "Linux", "Rust", "and", "about", "version", "before", "since", "from",
+                ]
+                .iter()
+                .any(|word| words.ends_with(word));
+                let tail = &after[1 + fraction..];
+                let cell = tail.split(['|', '\n']).next().unwrap_or(tail);
+                assert!(
+                    is_version
+                        || cell.contains("<!--")
+                        || tail.starts_with('.')
+                        || words.ends_with('-'),
+                    "{path:?}: a figure without a key: …{}…",
+                    &rest[dot.saturating_sub(whole)..dot + 1 + fraction]
+                );
+            }
+            rest = &after[1..];
+        }
+    }
+}
+
+/// CONTRIBUTING.md has the same command.
+#[test]
+fn the_picture_is_that_of_the_committed_run() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
+    command.arg("chart").arg(committed().join("report.json"));
+    command.args(["mix", "f1", "--title"]);
+    command.arg("Cached reads of 16 KiB while others wait for the disk");
+    command.args(["--lines", "pool=a pool of 16 threads,eager-uring=nowait"]);
+    let drawn = command.output().unwrap();
+    assert!(drawn.status.success(), "{drawn:?}");
+    let kept = fs::read(root().join("docs/latency.svg")).unwrap();
+    assert!(drawn.stdout == kept, "docs/latency.svg is not of this run");
+}
+
+#[test]
+fn a_number_is_compared_with_its_digits() {
+    assert_eq!(numbers("| a | **4.1 (3.9–4.3)**"), ["4.1", "3.9", "4.3"]);
+    assert_eq!(numbers("about 17 "), ["17"]);
+    assert!(is_rounded("3.77", 3.772) && !is_rounded("3.77", 3.79));
+    assert_eq!(prose("a `1.5` b ```2.5``` c"), "a  b  c");
+}
