@@ -3,8 +3,8 @@
 target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 
-.PHONY: help demo test soak check minimal-versions model bench-tokio bench-smoke fuzz sanitizers \
-	sanitizers-short test-kernels test-kernels-short test-iopoll test-powercut test-powercut-short clean
+.PHONY: help demo build install test soak check minimal-versions model report bench-parts bench-tokio bench-smoke fuzz sanitizers \
+	sanitizers-short sanitizers-address test-kernels test-kernels-short test-iopoll test-powercut test-powercut-short clean
 
 help: ## this list
 	@awk -F ': *## *' '/^[a-z-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
@@ -14,6 +14,12 @@ demo: ## the main job on a real file: what this machine allows, then random read
 	$(target)/release/nowait doctor .
 	cargo build --release --manifest-path bench/Cargo.toml --target-dir bench/target
 	bench/target/release/nowait-bench randread --file $(target)/nowait-demo.dat --size 256M --ops 20000 --rounds 3
+
+build: ## the program and the POSIX AIO library, as they are installed
+	cargo build --release -p nowait-cli -p nowait-aio
+
+install: ## what `make build` has built, manual pages, completions, licences: PREFIX (/usr/local), DESTDIR
+	scripts/install.sh $(or $(PREFIX),/usr/local) $(LIBDIR)
 
 test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test fails)
 	scripts/install-deps.sh
@@ -26,7 +32,7 @@ model: ## the engine's locks and wake-ups under the model checkers shuttle and l
 soak: ## much of everything for long, bytes checked, nothing left behind (MINUTES=10)
 	NOWAIT_SOAK_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) cargo test -p nowait --all-features --test soak -- --nocapture
 
-check: ## format, lints, documentation, dependencies, musl, manual pages
+check: ## format, lints, documentation, dependencies, musl
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path bench/Cargo.toml
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
@@ -42,9 +48,6 @@ check: ## format, lints, documentation, dependencies, musl, manual pages
 	@if command -v shellcheck >/dev/null; then \
 		echo shellcheck scripts/*.sh .ci/run; shellcheck scripts/*.sh .ci/run; \
 	else echo "skipped: shellcheck is not installed"; fi
-	@if command -v groff >/dev/null; then \
-		echo groff -mdoc -ww -z man/*; test -z "$$(groff -mdoc -ww -z man/* 2>&1)"; \
-	else echo "skipped: manual pages, groff is not installed"; fi
 
 minimal-versions: ## that the libraries build with the oldest dependencies that they declare
 	scripts/minimal-versions.sh
@@ -55,10 +58,25 @@ bench-tokio: ## nowait for tokio beside tokio::fs, tokio-uring, compio and more:
 		--manifest-path bench/Cargo.toml --target-dir bench/target/ring
 	bench/target/release/nowait-bench runtimes --file $(target)/nowait-bench.dat $(ARGS)
 
+report: ## all benchmarks as one page: MINUTES (30), OUT (target/report)
+	cargo build --release --manifest-path bench/Cargo.toml --target-dir bench/target
+	RUSTFLAGS="--cfg tokio_unstable" cargo build --release --features tokio-ring \
+		--manifest-path bench/Cargo.toml --target-dir bench/target/ring
+	cargo build --release -p nowait-aio
+	bench/target/release/nowait-bench report --minutes $(or $(MINUTES),30) --out $(or $(OUT),$(target)/report) \
+		--library $(target)/release/libnowait_aio.so
+
+bench-parts: ## times of the parts of a microsecond, with criterion: 2 minutes (ARGS='hit --quick')
+	RUSTFLAGS="--cfg nowait_internals" cargo bench --manifest-path bench/Cargo.toml \
+		--target-dir bench/target/parts --bench parts -- $(ARGS)
+
 bench-smoke: ## lints and tests of nowait-bench: each contender reads a small file
 	cargo clippy --manifest-path bench/Cargo.toml --target-dir bench/target --all-targets -- -D warnings
+	RUSTFLAGS="--cfg nowait_internals" cargo clippy --manifest-path bench/Cargo.toml --target-dir bench/target/parts \
+		--bench parts -- -D warnings
 	cargo build -p nowait-aio
 	cargo test --manifest-path bench/Cargo.toml --target-dir bench/target
+	cargo test --manifest-path bench/Cargo.toml --target-dir bench/target --bench parts
 
 fuzz: ## each fuzz target for SECONDS (60), all at the same time; needs nightly Rust
 	scripts/fuzz.sh $(or $(SECONDS),60)
@@ -69,11 +87,14 @@ sanitizers: ## the library's tests under Miri, AddressSanitizer and ThreadSaniti
 sanitizers-short: ## the same with fewer tests
 	scripts/sanitize.sh --short
 
+sanitizers-address: ## AddressSanitizer alone, with fewer tests
+	scripts/sanitize.sh --short address
+
 test-kernels: ## the library's tests on Linux 6.1 and 6.12, in QEMU
 	scripts/install-deps.sh --kernels
 	scripts/test-kernels.sh
 
-test-kernels-short: ## the same, at most 10 minutes a kernel
+test-kernels-short: ## the same, at most 20 minutes a kernel
 	scripts/install-deps.sh --kernels
 	scripts/test-kernels.sh --short
 

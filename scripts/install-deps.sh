@@ -4,11 +4,12 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-usage: scripts/install-deps.sh [--kernels] [--strict]
+usage: scripts/install-deps.sh [--kernels] [--servers] [--strict]
 
 Installs the missing programs that the build and the tests call.
 
   --kernels  also install the programs for scripts that boot guests (QEMU, busybox, nbdkit, ...)
+  --servers  also install nginx, which nowait-bench server measures; Debian starts it as a service
   --strict   fail if a program is still missing at the end (default: warn)
 USAGE
 }
@@ -16,11 +17,14 @@ USAGE
 # "program package": a package counts as installed if its program exists, however it was installed.
 needs=(
     "cc gcc"
+    "c++ g++"
     "fio fio"
     "stress-ng stress-ng"
     "nm binutils"
     "valgrind valgrind"
     "bfs bfs"
+    "vmtouch vmtouch"
+    "fincore util-linux-extra"
     "mkfs.ext4 e2fsprogs"
     "debugfs e2fsprogs"
     "mkfs.xfs xfsprogs"
@@ -34,6 +38,10 @@ needs=(
     "blockdev util-linux"
     "jq jq"
     "shellcheck shellcheck"
+    "chromium chromium"
+    "mandoc mandoc"
+    "zsh zsh"
+    "fish fish"
 )
 kernel_needs=(
     "qemu-system-x86_64 qemu-system-x86"
@@ -46,10 +54,16 @@ kernel_needs=(
     "strip binutils"
 )
 
+server_needs=(
+    "nginx nginx"
+    "setpriv util-linux"
+)
+
 strict=
 while (($#)); do
     case $1 in
         --kernels) needs+=("${kernel_needs[@]}") ;;
+        --servers) needs+=("${server_needs[@]}") ;;
         --strict) strict=1 ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; exit 2 ;;

@@ -29,7 +29,7 @@ usage: scripts/test-kernels.sh [--short] [--kernel 6.1|6.12] [--test NAME[::MODU
 Boots Debian's 6.1 and 6.12 kernels in QEMU and runs the tests of crate nowait there.
 Kernels are fetched with apt-get and kept in target/kernels/, as are the console logs.
 
-  --short       run selected tests; at most 10 minutes for each kernel (default 25)
+  --short       run selected tests; at most 20 minutes for each kernel (default 25)
   --kernel V    only this kernel; may be repeated
   --test NAME   only the test program NAME (tests/NAME/main.rs, tests/NAME.rs, or "nowait": the unit
                 tests), or with ::MODULE only that module of it; may be repeated
@@ -67,7 +67,7 @@ done
 # Property tests try this many cases of each property; emulation is slow.
 kernel_limit=1500 program_limit=600 cases=40
 if [[ $short ]]; then
-    kernel_limit=600 program_limit=240 cases=4
+    kernel_limit=1200 program_limit=240 cases=4
     if ((${#wanted_tests[@]} == 0)); then wanted_tests=("${short_tests[@]}"); fi
 fi
 

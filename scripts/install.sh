@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Installs what `cargo build --release -p nowait-cli -p nowait-aio` has built.
+set -euo pipefail
+
+usage() {
+    cat <<'USAGE'
+usage: [DESTDIR=DIR] scripts/install.sh PREFIX [LIBDIR]
+
+Installs the program, the POSIX AIO library, the manual pages, the completions and the licences below
+DESTDIR/PREFIX. LIBDIR is the directory of libraries (default: PREFIX/lib).
+USAGE
+}
+
+if [[ $# != 1 && $# != 2 || ${1-} != /* ]]; then
+    usage >&2
+    exit 2
+fi
+prefix=$1
+libdir=${2:-$prefix/lib}
+cd "$(dirname "$0")/.."
+built=${CARGO_TARGET_DIR:-target}/release
+root=${DESTDIR:-}
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+
+for file in "$built/nowait" "$built/libnowait_aio.so"; do
+    [[ -e $file ]] || { echo "install: $file is missing: run make build first" >&2; exit 1; }
+done
+
+install -D -m 755 "$built/nowait" "$root$prefix/bin/nowait"
+
+install -D -m 644 "$built/libnowait_aio.so" "$root$libdir/libnowait_aio.so.$version"
+ln -sf "libnowait_aio.so.$version" "$root$libdir/libnowait_aio.so.0"
+ln -sf libnowait_aio.so.0 "$root$libdir/libnowait_aio.so"
+
+generated() { # NAME DIRECTORY FILE
+    install -d "$root$2"
+    "$built/nowait" generate "$1" >"$root$2/$3"
+    chmod 644 "$root$2/$3"
+}
+for name in $("$built/nowait" generate); do
+    case $name in
+        *.1) generated "$name" "$prefix/share/man/man1" "$name" ;;
+        nowait.bash) generated "$name" "$prefix/share/bash-completion/completions" nowait ;;
+        _nowait) generated "$name" "$prefix/share/zsh/vendor-completions" _nowait ;;
+        nowait.fish) generated "$name" "$prefix/share/fish/vendor_completions.d" nowait.fish ;;
+        *) echo "install: no place for $name" >&2; exit 1 ;;
+    esac
+done
+install -D -m 644 -t "$root$prefix/share/man/man7" man/*.7
+install -D -m 644 -t "$root$prefix/share/doc/nowait" LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md
+
+# The dynamic linker finds libraries in /usr/local/lib by its cache.
+if [[ -z $root && $EUID == 0 ]] && command -v ldconfig >/dev/null; then
+    ldconfig
+fi
