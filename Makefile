@@ -23,7 +23,7 @@ install: ## what `make build` has built, manual pages, completions, licences: PR
 
 test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test fails)
 	scripts/install-deps.sh
-	cargo test --workspace --all-features
+	cargo test --workspace --all-features --no-fail-fast
 
 model: ## the engine's locks and wake-ups under the model checkers shuttle and loom: 2 minutes
 	RUSTFLAGS="--cfg shuttle" cargo test -p nowait --lib --target-dir $(target)/model -- model
@@ -75,7 +75,7 @@ bench-smoke: ## lints and tests of nowait-bench: each contender reads a small fi
 	RUSTFLAGS="--cfg nowait_internals" cargo clippy --manifest-path bench/Cargo.toml --target-dir bench/target/parts \
 		--bench parts -- -D warnings
 	cargo build -p nowait-aio
-	cargo test --manifest-path bench/Cargo.toml --target-dir bench/target
+	cargo test --manifest-path bench/Cargo.toml --target-dir bench/target --no-fail-fast
 	cargo test --manifest-path bench/Cargo.toml --target-dir bench/target --bench parts
 
 fuzz: ## each fuzz target for SECONDS (60), all at the same time; needs nightly Rust
