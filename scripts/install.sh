@@ -41,7 +41,7 @@ for name in $("$built/nowait" generate); do
     case $name in
         *.1) generated "$name" "$prefix/share/man/man1" "$name" ;;
         nowait.bash) generated "$name" "$prefix/share/bash-completion/completions" nowait ;;
-        _nowait) generated "$name" "$prefix/share/zsh/vendor-completions" _nowait ;;
+        _nowait) generated "$name" "$prefix/share/zsh/site-functions" _nowait ;;
         nowait.fish) generated "$name" "$prefix/share/fish/vendor_completions.d" nowait.fish ;;
         *) echo "install: no place for $name" >&2; exit 1 ;;
     esac

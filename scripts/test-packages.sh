@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Installs the Debian packages in a new root, tries what they bring, and removes them without a trace.
+set -euo pipefail
+
+usage() {
+    cat <<'USAGE'
+usage: scripts/test-packages.sh [PACKAGE.deb...]
+
+Makes a small Debian 12 below target/packages with mmdebstrap(1), which takes one or two minutes and needs root
+and Debian's archive. Installs the packages there (default: all of target/deb), tries program, manual pages,
+completions and the POSIX AIO library, and purges the packages. Fails if a file of theirs stays.
+USAGE
+}
+
+case ${1:-} in
+    -h | --help) usage; exit 0 ;;
+    -*) usage >&2; exit 2 ;;
+esac
+cd "$(dirname "$0")/.."
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+if (($# == 0)); then
+    set -- "$target"/deb/*.deb
+fi
+[[ -e ${1:-} ]] || { echo "test-packages: no packages in $target/deb: run make deb first" >&2; exit 1; }
+((EUID == 0)) || { echo "test-packages: needs root, to make a root directory" >&2; exit 1; }
+
+root=$target/packages
+trap 'rm -rf --one-file-system "$root"' EXIT
+rm -rf --one-file-system "$root"
+mkdir -p "$target"
+# The packages of the minimal system, and those that show manual pages and complete words.
+mmdebstrap --quiet --mode=root --variant=minbase \
+    --dpkgopt='path-include=/usr/share/man/*' \
+    --include=man-db,bash-completion,zsh,fish bookworm "$root"
+
+mkdir "$root/packages"
+cp "$@" "$root/packages"
+cc -O2 -o "$root/packages/aio_read" scripts/packages/aio_read.c -lrt
+cp scripts/packages/try.sh "$root/packages"
+
+# A mount namespace of its own: /proc is gone when the script ends, however it ends.
+unshare --mount --pid --fork --kill-child --mount-proc="$root/proc" \
+    chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 bash /packages/try.sh
