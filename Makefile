@@ -3,7 +3,7 @@
 target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 
-.PHONY: help demo build install test soak check minimal-versions model report bench-parts bench-tokio bench-smoke fuzz sanitizers \
+.PHONY: help demo build install deb test-packages test soak check minimal-versions model report bench-parts bench-tokio bench-smoke fuzz sanitizers \
 	sanitizers-short sanitizers-address test-kernels test-kernels-short test-iopoll test-powercut test-powercut-short clean
 
 help: ## this list
@@ -20,6 +20,13 @@ build: ## the program and the POSIX AIO library, as they are installed
 
 install: ## what `make build` has built, manual pages, completions, licences: PREFIX (/usr/local), DESTDIR
 	scripts/install.sh $(or $(PREFIX),/usr/local) $(LIBDIR)
+
+deb: ## Debian packages of HEAD in target/deb, checked with lintian
+	scripts/install-deps.sh --packages
+	scripts/build-deb.sh
+
+test-packages: deb ## the packages installed, tried and purged in a small Debian 12: 3 minutes, needs root
+	scripts/test-packages.sh
 
 test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test fails)
 	scripts/install-deps.sh
@@ -46,7 +53,7 @@ check: ## format, lints, documentation, dependencies, musl
 		cargo check -p nowait --target $(musl); \
 	else echo "skipped: musl check, target $(musl) is not installed"; fi
 	@if command -v shellcheck >/dev/null; then \
-		echo shellcheck scripts/*.sh .ci/run; shellcheck scripts/*.sh .ci/run; \
+		echo shellcheck scripts/*.sh scripts/packages/*.sh .ci/run; shellcheck scripts/*.sh scripts/packages/*.sh .ci/run; \
 	else echo "skipped: shellcheck is not installed"; fi
 
 minimal-versions: ## that the libraries build with the oldest dependencies that they declare

@@ -4,13 +4,14 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-usage: scripts/install-deps.sh [--kernels] [--servers] [--strict]
+usage: scripts/install-deps.sh [--kernels] [--servers] [--packages] [--strict]
 
 Installs the missing programs that the build and the tests call.
 
-  --kernels  also install the programs for scripts that boot guests (QEMU, busybox, nbdkit, ...)
-  --servers  also install nginx, which nowait-bench server measures; Debian starts it as a service
-  --strict   fail if a program is still missing at the end (default: warn)
+  --kernels   also install the programs for scripts that boot guests (QEMU, busybox, nbdkit, ...)
+  --servers   also install nginx, which nowait-bench server measures; Debian starts it as a service
+  --packages  also install the programs that build and test Debian packages
+  --strict    fail if a program is still missing at the end (default: warn)
 USAGE
 }
 
@@ -54,6 +55,13 @@ kernel_needs=(
     "strip binutils"
 )
 
+package_needs=(
+    "dpkg-buildpackage dpkg-dev"
+    "dh debhelper"
+    "lintian lintian"
+    "mmdebstrap mmdebstrap"
+)
+
 server_needs=(
     "nginx nginx"
     "setpriv util-linux"
@@ -64,6 +72,7 @@ while (($#)); do
     case $1 in
         --kernels) needs+=("${kernel_needs[@]}") ;;
         --servers) needs+=("${server_needs[@]}") ;;
+        --packages) needs+=("${package_needs[@]}") ;;
         --strict) strict=1 ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; exit 2 ;;
