@@ -40,7 +40,7 @@ done
 for page in nowait nowait-aio; do
     try "man 7 $page" says NAME man 7 "$page"
 done
-try "bash completion" says "complete -F" bash -c \
+try "bash completion" says "-F _nowait" bash -c \
     'source /usr/share/bash-completion/bash_completion; _completion_loader nowait; complete -p nowait'
 try "zsh completion" says "nowait=_nowait" zsh -fc \
     'autoload -Uz compinit; compinit -u -d /tmp/dump; typeset -p _comps'
