@@ -42,8 +42,8 @@ for page in nowait nowait-aio; do
 done
 try "bash completion" says "-F _nowait" bash -c \
     'source /usr/share/bash-completion/bash_completion; _completion_loader nowait; complete -p nowait'
-try "zsh completion" says "nowait=_nowait" zsh -fc \
-    'autoload -Uz compinit; compinit -u -d /tmp/dump; typeset -p _comps'
+# shellcheck disable=SC2016 # zsh expands it
+try "zsh completion" says _nowait zsh -fc 'autoload -Uz compinit; compinit -u -d /tmp/dump; echo $_comps[nowait]'
 try "fish completion" says scan fish -c 'complete -C "nowait sc"'
 try "glibc's aio_read" says "some bytes" ./aio_read /tmp/file
 try "the preloaded aio_read" says "symbol \`aio_read64'" env LD_DEBUG=bindings LD_PRELOAD=libnowait_aio.so.0 \
