@@ -9,6 +9,12 @@ use crate::common::{OURS, Program, Under};
 /// A call, and its errors.
 type Fault = (libc::c_long, &'static [i32]);
 
+/// The call of epoll_wait(3). Newer architectures have epoll_pwait(2) alone.
+#[cfg(target_arch = "x86_64")]
+const EPOLL_WAIT: libc::c_long = libc::SYS_epoll_wait;
+#[cfg(not(target_arch = "x86_64"))]
+const EPOLL_WAIT: libc::c_long = libc::SYS_epoll_pwait;
+
 /// Calls of the library itself. A sandbox causes EPERM and ENOSYS.
 const OWN: &[Fault] = &[
     (
@@ -28,7 +34,7 @@ const OWN: &[Fault] = &[
     (libc::SYS_kcmp, &[libc::EPERM, libc::ENOSYS]),
     (libc::SYS_epoll_create1, &[libc::EMFILE, libc::ENOMEM]),
     (libc::SYS_epoll_ctl, &[libc::ENOMEM, libc::ENOSPC]),
-    (libc::SYS_epoll_wait, &[libc::EPERM]),
+    (EPOLL_WAIT, &[libc::EPERM]),
     (libc::SYS_prctl, &[libc::EPERM]),
     (libc::SYS_rt_sigqueueinfo, &[libc::EPERM]),
     (libc::SYS_clone3, &[libc::EAGAIN]),
