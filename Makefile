@@ -4,7 +4,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 
 .PHONY: help demo build install deb test-packages test soak check minimal-versions model report bench-parts bench-tokio bench-smoke fuzz sanitizers \
-	sanitizers-short sanitizers-address test-kernels test-kernels-short test-iopoll test-powercut test-powercut-short clean
+	sanitizers-short sanitizers-address test-kernels test-kernels-short test-arm64 test-iopoll test-powercut test-powercut-short clean
 
 help: ## this list
 	@awk -F ': *## *' '/^[a-z-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
@@ -104,6 +104,11 @@ test-kernels: ## the library's tests on Linux 6.1 and 6.12, in QEMU
 test-kernels-short: ## the same, at most 20 minutes a kernel
 	scripts/install-deps.sh --kernels
 	scripts/test-kernels.sh --short
+
+test-arm64: ## selected tests of the library on aarch64: Linux 6.1 in QEMU, 20 minutes
+	scripts/install-deps.sh --arm64
+	rustup target add aarch64-unknown-linux-gnu
+	scripts/test-kernels.sh --short --arch arm64 --kernel 6.1
 
 test-powercut: ## nothing acknowledged is lost when the power is cut: 50 guests that are killed, 20 minutes
 	scripts/install-deps.sh --kernels

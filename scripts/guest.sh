@@ -2,13 +2,27 @@
 # Functions for the scripts that boot guests in QEMU: they fetch kernels of Debian and make an initramfs.
 #
 # Sourced from the project's root. The caller sets "modules", the kernel modules that a guest may load,
-# and defines say and die. This file sets "store", the directory of the kernels, and "work", a new
-# directory that the caller removes.
+# and defines say and die. It may set "arch" to arm64; the default is amd64. This file sets "store", the
+# directory of the kernels, and "work", a new directory that the caller removes.
 
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+arch=${arch:-amd64}
 [[ $(uname -m) = x86_64 ]] || die "x86-64 only"
-for program in qemu-system-x86_64 busybox cpio depmod modprobe xz strip jq apt-get dpkg; do
-    command -v "$program" >/dev/null || die "no $program; scripts/install-deps.sh --kernels installs what is needed"
+needed=(busybox cpio depmod modprobe xz strip jq apt-get dpkg)
+# shellcheck disable=SC2034 # "console" and "strip" are the caller's too
+if [[ $arch == arm64 ]]; then
+    option=--arm64 needed+=(qemu-system-aarch64 qemu-aarch64 aarch64-linux-gnu-gcc aarch64-linux-gnu-strip mmdebstrap)
+    qemu_command=(qemu-system-aarch64 -machine virt) console=ttyAMA0
+    strip='aarch64-linux-gnu-strip'
+else
+    option=--kernels needed+=(qemu-system-x86_64)
+    qemu_command=(qemu-system-x86_64) console=ttyS0
+    strip='strip'
+fi
+# QEMU emulates the processor. It needs no KVM.
+qemu_command+=(-accel 'tcg,thread=multi' -cpu max -nodefaults -display none -no-reboot)
+for program in "${needed[@]}"; do
+    command -v "$program" >/dev/null || die "no $program; scripts/install-deps.sh $option installs what is needed"
 done
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
@@ -18,19 +32,20 @@ work=$(mktemp -d "$store/run.XXXXXX")
 
 # Options for the machine's package lists. fetch_lists makes private lists if these are not sufficient.
 apt_options=(-o APT::Sandbox::User=root -o Dir::Cache="$store/apt/cache")
+if [[ $arch != amd64 ]]; then apt_options+=(-o APT::Architecture="$arch" -o APT::Architectures::="$arch"); fi
 
 # Fetches package lists from the machine's sources. Does not need root and does not change the machine's lists.
 fetch_lists() {
     say "fetching package lists"
-    mkdir -p "$store/apt/lists/partial" "$store/apt/cache/archives/partial"
-    apt_options+=(-o Dir::State::lists="$store/apt/lists")
+    mkdir -p "$store/apt/$arch/lists/partial" "$store/apt/cache/archives/partial"
+    apt_options+=(-o Dir::State::lists="$store/apt/$arch/lists")
     apt-get "${apt_options[@]}" -qq update >&2 || say "apt-get update had errors; continuing"
 }
 
-# newest_package 6.1 -> linux-image-6.1.0-99-cloud-amd64
+# newest_package 6.1 -> linux-image-6.1.0-99-cloud-$arch
 newest_package() {
     apt-cache "${apt_options[@]}" pkgnames "linux-image-$1." |
-        { grep -E "^linux-image-${1/./\\.}\.[0-9].*-cloud-amd64$" || true; } | sort -V | tail -n 1
+        { grep -E "^linux-image-${1/./\\.}\.[0-9].*-cloud-$arch\$" || true; } | sort -V | tail -n 1
 }
 
 # Leaves a kernel and its modules in $store/<release>/ and sets "release".
@@ -43,9 +58,9 @@ get_kernel() {
         package=$(newest_package "$1")
     fi
     if [[ -z $package ]]; then
-        release=$(cd "$store" && printf '%s\n' "$1".*-cloud-amd64/ | sort -V | tail -n 1)
+        release=$(cd "$store" && printf '%s\n' "$1".*-"cloud-$arch"/ | sort -V | tail -n 1)
         release=${release%/}
-        [[ -d $store/$release ]] || die "no package linux-image-$1.*-cloud-amd64 in this machine's apt sources"
+        [[ -d $store/$release ]] || die "no package linux-image-$1.*-cloud-$arch in this machine's apt sources"
         say "no package for $1 is available; using $release from an earlier run"
         return
     fi
@@ -65,6 +80,18 @@ get_kernel() {
     rm -r "$work/deb"
 }
 
+# Leaves the programs and libraries of a small Debian of $arch in $store/root-$arch. None of them is run.
+get_foreign_root() { # PACKAGE...
+    local packages
+    packages=$(IFS=, && echo "$*")
+    foreign=$store/root-$arch
+    if [[ -e $foreign ]]; then return; fi
+    say "downloading programs for $arch"
+    mmdebstrap --quiet --variant=extract --architectures="$arch" --include="$packages" bookworm "$work/foreign"
+    rm -rf "$work"/foreign/{dev,boot,var,usr/share,usr/include,lib/udev,lib/systemd}
+    mv "$work/foreign" "$foreign"
+}
+
 # install_program FILE TO: with the shared libraries it needs, each at its own path.
 install_program() {
     local library
@@ -78,10 +105,16 @@ install_program() {
 # make_base INIT: $root with a shell, busybox, and INIT as PID 1.
 make_base() {
     root=$work/root
-    mkdir -p "$root"/{bin,sbin,etc}
-    install_program "$(command -v busybox)" bin/busybox
     # busybox's shell is not used, because it prefers its own mount and losetup to those on the PATH.
-    install_program "$(command -v sh)" bin/sh
+    if [[ $arch == amd64 ]]; then
+        mkdir -p "$root"/{bin,sbin,etc}
+        install_program "$(command -v busybox)" bin/busybox
+        install_program "$(command -v sh)" bin/sh
+    else
+        get_foreign_root attr btrfs-progs busybox-static dash e2fsprogs fuse3 libgcc-s1 mount xfsprogs
+        cp -a "$foreign" "$root"
+        rm -f "$root/sbin/modprobe"
+    fi
     ln -s ../bin/busybox "$root/sbin/modprobe" # the kernel calls it by this path
     install -m 755 "$1" "$root/init"
     echo "root:x:0:0:root:/root:/bin/sh" >"$root/etc/passwd"

@@ -4,13 +4,14 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-usage: scripts/install-deps.sh [--kernels] [--servers] [--packages] [--strict]
+usage: scripts/install-deps.sh [--kernels] [--servers] [--packages] [--arm64] [--strict]
 
 Installs the missing programs that the build and the tests call.
 
   --kernels   also install the programs for scripts that boot guests (QEMU, busybox, nbdkit, ...)
   --servers   also install nginx, which nowait-bench server measures; Debian starts it as a service
   --packages  also install the programs that build and test Debian packages
+  --arm64     also install the programs that build for aarch64 and boot a guest of it
   --strict    fail if a program is still missing at the end (default: warn)
 USAGE
 }
@@ -62,6 +63,14 @@ package_needs=(
     "mmdebstrap mmdebstrap"
 )
 
+arm64_needs=(
+    "aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu"
+    "aarch64-linux-gnu-strip binutils-aarch64-linux-gnu"
+    "qemu-system-aarch64 qemu-system-arm"
+    "qemu-aarch64 qemu-user"
+    "mmdebstrap mmdebstrap"
+)
+
 server_needs=(
     "nginx nginx"
     "setpriv util-linux"
@@ -73,6 +82,7 @@ while (($#)); do
         --kernels) needs+=("${kernel_needs[@]}") ;;
         --servers) needs+=("${server_needs[@]}") ;;
         --packages) needs+=("${package_needs[@]}") ;;
+        --arm64) needs+=("${kernel_needs[@]}" "${arm64_needs[@]}") ;;
         --strict) strict=1 ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; exit 2 ;;

@@ -23,13 +23,14 @@ modules=(virtio_pci virtio_blk loop fuse overlay xfs btrfs null_blk crc32c_gener
 
 usage() {
     cat <<'USAGE'
-usage: scripts/test-kernels.sh [--short] [--kernel 6.1|6.12] [--test NAME[::MODULE]]...
-                               [--bins FILE...] [--list] [--] [FILTER...]
+usage: scripts/test-kernels.sh [--short] [--arch amd64|arm64] [--kernel 6.1|6.12]
+                               [--test NAME[::MODULE]]... [--bins FILE...] [--list] [--] [FILTER...]
 
 Boots Debian's 6.1 and 6.12 kernels in QEMU and runs the tests of crate nowait there.
 Kernels are fetched with apt-get and kept in target/kernels/, as are the console logs.
 
   --short       run selected tests; at most 20 minutes for each kernel (default 25)
+  --arch ARCH   the processor (default amd64); arm64 needs cargo's target aarch64-unknown-linux-gnu
   --kernel V    only this kernel; may be repeated
   --test NAME   only the test program NAME (tests/NAME/main.rs, tests/NAME.rs, or "nowait": the unit
                 tests), or with ::MODULE only that module of it; may be repeated
@@ -42,11 +43,12 @@ USAGE
 say() { echo "test-kernels: $*"; }
 die() { echo "test-kernels: $*" >&2; exit 1; }
 
-short='' list='' wanted_kernels=() wanted_tests=() bins=() filters=()
+arch=amd64 short='' list='' wanted_kernels=() wanted_tests=() bins=() filters=()
 while (($#)); do
     case $1 in
         --short) short=1 ;;
         --list) list=1 ;;
+        --arch) arch=${2:?--arch needs a name}; shift ;;
         --kernel) wanted_kernels+=("${2:?--kernel needs a version}"); shift ;;
         --test) wanted_tests+=("${2:?--test needs a name}"); shift ;;
         --bins)
@@ -64,6 +66,7 @@ if ((${#wanted_kernels[@]})); then kernels=("${wanted_kernels[@]}"); fi
 for kernel in "${kernels[@]}"; do
     [[ $kernel =~ ^[0-9]+\.[0-9]+$ ]] || die "not a kernel version like 6.1: $kernel"
 done
+[[ $arch == amd64 || $arch == arm64 ]] || die "--arch is amd64 or arm64, not $arch"
 # Property tests try this many cases of each property; emulation is slow.
 kernel_limit=1500 program_limit=600 cases=40
 if [[ $short ]]; then
@@ -88,7 +91,12 @@ trap 'exit 143' TERM HUP
 
 # Prints "name path" of each test program. Built as `make test` does, which often has built them.
 build_tests() {
-    cargo test --workspace --all-features --tests --no-run --message-format=json-render-diagnostics |
+    local options=(--workspace)
+    if [[ $arch == arm64 ]]; then
+        options=(-p nowait --target aarch64-unknown-linux-gnu)
+        export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+    fi
+    cargo test "${options[@]}" --all-features --tests --no-run --message-format=json-render-diagnostics |
         jq -r --arg manifest "$PWD/crates/nowait/Cargo.toml" \
             'select(.reason == "compiler-artifact" and .profile.test and .executable
                     and .manifest_path == $manifest)
@@ -109,7 +117,7 @@ selected() {
 }
 
 # tests_of PROGRAM [FILTER...]: prints the names of its tests.
-tests_of() { "$1" --list --format terse "${@:2}" | sed -n 's/: test$//p'; }
+tests_of() { "${run_here[@]}" "$1" --list --format terse "${@:2}" | sed -n 's/: test$//p'; }
 
 # plan_runs NAME PROGRAM: writes $root/tests/runs/RUN for each run of a program, with the arguments of the
 # run, and sets "planned" to their number. A run is a module of a program. The unit tests, and a program
@@ -138,12 +146,18 @@ plan_runs() {
 
 # Copies everything except kernel modules. It is the same for each kernel.
 make_root() {
-    local tool name path planned known=()
+    local tool name path planned known=() run_here=()
     make_base scripts/test-kernels-guest.sh
+    # A program of another processor can list its tests under QEMU's user mode, which has too few system
+    # calls to run them.
+    if [[ $arch != amd64 ]]; then run_here=(qemu-aarch64 -L "$root"); fi
     mkdir -p "$root/tests/bin" "$root/tests/runs"
     if [[ -e /etc/mke2fs.conf ]]; then cp /etc/mke2fs.conf "$root/etc/"; fi
     for tool in "${tools[@]}"; do
-        if path=$(command -v "$tool"); then
+        if [[ $arch != amd64 ]]; then
+            # They are in the root, with their libraries.
+            continue
+        elif path=$(command -v "$tool"); then
             install_program "$path" "usr/sbin/$tool"
         else
             say "$tool is missing: tests that call it will skip"
@@ -160,9 +174,13 @@ make_root() {
         if ((${#bins[@]} == 0)) && contains "$name" "${never[@]}"; then continue; fi
         plan_runs "$name" "$path"
         ((planned)) || continue
-        install_program "$path" "tests/bin/$name"
+        if [[ $arch == amd64 ]]; then
+            install_program "$path" "tests/bin/$name"
+        else
+            install -D -m 755 "$path" "$root/tests/bin/$name"
+        fi
         # Without debug information the size is a tenth. Names for backtraces are kept.
-        strip --strip-debug "$root/tests/bin/$name"
+        "$strip" --strip-debug "$root/tests/bin/$name"
     done <"$work/tests"
     for name in "${wanted_tests[@]}"; do
         ((${#bins[@]})) || contains "$name" "${known[@]}" || die "no test program or module $name"
@@ -221,12 +239,12 @@ boot_kernel() {
     : >"$log"
 
     say "booting $release"
-    timeout "$kernel_limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 2G \
+    timeout "$kernel_limit" "${qemu_command[@]}" -smp 2 -m 2G \
         -kernel "$store/$release/boot/vmlinuz-$release" -initrd "$work/initramfs" \
-        -append "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on nvme.poll_queues=2" \
+        -append "console=$console quiet panic=-1 mitigations=off random.trust_cpu=on nvme.poll_queues=2" \
         -drive "file=$disk,format=raw,if=virtio,cache=unsafe" \
         -drive "file=$polled,format=raw,if=none,id=polled,cache=unsafe" -device nvme,drive=polled,serial=polled \
-        -nodefaults -display none -no-reboot -serial "file:$log" </dev/null &
+        -serial "file:$log" </dev/null &
     qemu=$!
     tail -f -s 0.3 -n +1 --pid="$qemu" "$log" | show_progress &
     wait $! # in the background, because a trap interrupts only a wait

@@ -80,11 +80,11 @@ boot() {
             [[ ! -S $work/socket ]] || break
             sleep 0.1
         done
-        qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 1 -m 1G \
+        "${qemu_command[@]}" -smp 1 -m 1G \
             -kernel "$store/$release/boot/vmlinuz-$release" -initrd "$work/initramfs" \
-            -append "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on filesystem=$1 early=$3" \
+            -append "console=$console quiet panic=-1 mitigations=off random.trust_cpu=on filesystem=$1 early=$3" \
             -drive "file=nbd+unix:///?socket=$work/socket,format=raw,if=virtio,cache=writeback" \
-            -nodefaults -display none -no-reboot -serial "file:$log" </dev/null &
+            -serial "file:$log" </dev/null &
         running+=($!)
         for ((tries = 0; tries < 600; tries++)); do
             if grep -q '^ACK' "$log"; then return; fi

@@ -125,7 +125,12 @@ fn workers_in(calls: &[i64]) -> usize {
 
 /// The number of workers of this process that wait for something to read.
 fn waiting_workers() -> usize {
-    workers_in(&[libc::SYS_poll, libc::SYS_ppoll, libc::SYS_read])
+    // Newer architectures have ppoll(2) alone.
+    #[cfg(target_arch = "x86_64")]
+    const POLL: i64 = libc::SYS_poll;
+    #[cfg(not(target_arch = "x86_64"))]
+    const POLL: i64 = libc::SYS_ppoll;
+    workers_in(&[POLL, libc::SYS_ppoll, libc::SYS_read])
 }
 
 #[test]
