@@ -3,7 +3,7 @@
 target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 
-.PHONY: help demo build install deb test-packages test soak check minimal-versions model report bench-parts bench-tokio bench-smoke fuzz sanitizers \
+.PHONY: help demo build install deb test-packages package test soak check minimal-versions model report bench-parts bench-tokio bench-smoke fuzz sanitizers \
 	sanitizers-short sanitizers-address test-kernels test-kernels-short test-arm64 test-iopoll test-powercut test-powercut-short clean
 
 help: ## this list
@@ -27,6 +27,9 @@ deb: ## Debian packages of HEAD in target/deb, checked with lintian
 
 test-packages: deb ## the packages installed, tried and purged in a small Debian 12: 3 minutes, needs root
 	scripts/test-packages.sh
+
+package: ## the crates as they are published, built from their packages: 2 minutes
+	cargo publish --workspace --dry-run --allow-dirty
 
 test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test fails)
 	scripts/install-deps.sh

@@ -89,6 +89,10 @@ trap 'exit 143' TERM HUP
 
 # --- what goes into the guest ----------------------------------------------------------------------
 
+# The directory that cargo compiles into integration tests (CARGO_TARGET_TMPDIR).
+tests_tmp=$target/tmp
+if [[ $arch == arm64 ]]; then tests_tmp=$target/aarch64-unknown-linux-gnu/tmp; fi
+
 # Prints "name path" of each test program. Built as `make test` does, which often has built them.
 build_tests() {
     local options=(--workspace)
@@ -187,7 +191,7 @@ make_root() {
     done
     [[ $(ls "$root/tests/runs") ]] || die "no test to run"
     {
-        printf 'per_run=%q\ncargo_tmp=%q\ncases=%q\n' "$program_limit" "$target/tmp" "$cases"
+        printf 'per_run=%q\ncargo_tmp=%q\ncases=%q\n' "$program_limit" "$tests_tmp" "$cases"
         # The emulated NVMe drive, with queues that can be polled. Tests write over it.
         echo polled_device=/dev/nvme0n1
     } >"$root/tests/config"

@@ -15,27 +15,39 @@
 //!
 //! The futures need no runtime. Any executor can poll them.
 //!
-//! # Modules
-//! - [`File`]: positional reads and writes of one open file, as futures and as blocking calls.
-#![cfg_attr(feature = "tokio", doc = "- [`tokio`]: the API of `tokio::fs`.")]
+//! # Quick start
+//! ```toml
+//! [dependencies]
+//! nowait = { version = "0.1", features = ["tokio"] }
+//! ```
+//!
+//! A program on tokio changes its `use` lines from `tokio::fs` to `nowait::tokio`. A program on another
+//! executor uses [`File`]. A program without an executor calls the blocking forms, or drives a
+//! [`LocalEngine`](engine::LocalEngine) in its own loop.
+//!
+//! # Types
+//! | to | use |
+//! |---|---|
+//! | read and write one file at offsets | [`File`], [`OpenOptions`] |
+#![cfg_attr(
+    feature = "tokio",
+    doc = "| replace `tokio::fs` | [`nowait::tokio`](mod@tokio) |"
+)]
 #![cfg_attr(
     not(feature = "tokio"),
-    doc = "- `tokio` (feature `tokio`): the API of `tokio::fs`."
+    doc = "| replace `tokio::fs` | `nowait::tokio` (feature `tokio`) |"
 )]
-//! - [`engine`]: the engines, which run operations ([`op`]) such as reads, opens and fsyncs, and return
-//!   [`Completion`]s. [`Engine::run`] runs one operation as a future.
-//! - [`Scan`] and [`Walk`]: the entries of a directory and of a tree, with metadata and extended attributes.
-//!   [`scan::readahead`] loads the inodes of a directory into the kernel's caches.
-//! - [`read_files()`]: the contents of many small files, as a stream.
-//! - [`residency`]: the number and the ranges of a file's pages that are in the page cache.
-//! - [`read::cached`]: reads cached data from any file descriptor, without an engine. It returns
-//!   immediately if the data is not cached.
-//! - [`buffer`]: the buffers that operations own.
-//! - [`capability`]: the system calls that the kernel and the sandbox allow.
-//! - [`filesystem`]: the properties of a mounted filesystem.
-//! - [`cost`]: the time of cached and uncached reads, and the hit rate above which trying the cache
-//!   saves time.
-//! - [`stats`]: counters of an engine.
+//! | read many small files | [`read_files()`] |
+//! | list a directory with metadata and extended attributes | [`Scan`]; [`scan::readahead`] |
+//! | list a tree | [`Walk`] |
+//! | run any operation: opens, fsyncs, sockets, … | [`op`], [`Engine::run`], [`Engine::submit`] |
+//! | keep many operations in flight in one thread | [`engine::LocalEngine`], [`Completion`] |
+//! | read cached data from any descriptor, without an engine | [`read::cached`] |
+//! | learn how much of a file is in the page cache | [`residency`] |
+//! | give memory to an operation | [`buffer`]: [`IoBuf`], [`IoBufMut`] |
+//! | learn what the kernel, the sandbox and a filesystem allow | [`capability`], [`filesystem`] |
+//! | learn if trying the cache first saves time | [`cost`] |
+//! | count the operations of an engine | [`stats`] |
 //!
 //! `File` does not implement the `AsyncRead`, `AsyncWrite` and `AsyncSeek` traits of `futures`: use
 //! `nowait::tokio::File` with `tokio_util::compat`.
@@ -55,9 +67,29 @@
 //! | `tokio` | no | [`nowait::tokio`](https://docs.rs/nowait), and with it tokio's `io-util` traits |
 //! | `bytes` | yes | `Bytes` and `BytesMut` as buffers |
 //!
+//! # Errors
+//! An [`Error`] has the name of the operation, the path if it is known, and an [`ErrorKind`]. It is shown as
+//! `open /x: No such file or directory (os error 2)`, and converts into [`std::io::Error`] with the same errno.
+//! A call that takes a buffer returns it with the result, also if it fails ([`BufResult`]).
+//!
+//! # Cancellation
+//! A future may be dropped at any time, which cancels its operation. An operation that the kernel has started keeps
+//! its buffer until it is complete, and the bytes that it reads are lost. A write that was dropped may still take
+//! place, in whole or in part. A dropped read at an offset changes nothing, so it can be repeated.
+//!
+//! # Threads and forks
+//! [`Engine`] and [`File`] are `Send + Sync`, and clones are cheap. A [`File`] without an engine of its own uses
+//! the engine of the process ([`Engine::process`]), which is made on first use. A [`LocalEngine`](engine::LocalEngine)
+//! belongs to one thread.
+//!
+//! A child of fork(2) has neither the threads nor the ring of its parent. There, files of the parent return
+//! cached data, and every other operation fails with [`ErrorKind::Forked`]. Files and engines that the child
+//! makes work.
+//!
 //! # Platforms
-//! Linux on 64-bit machines. Tests run on x86-64, with Linux 6.1, 6.12 and 6.18. The library makes a
-//! system call once to learn whether it is available. It does not parse the kernel's version.
+//! Linux on x86-64 and aarch64. All tests run on x86-64 with Linux 6.18, the library's also with 6.1 and 6.12.
+//! A selection of them runs on aarch64 with Linux 6.1, in an emulator. The library makes a system call once to
+//! learn if it is available. It does not parse the kernel's version.
 //!
 //! | Linux | adds |
 //! |---|---|
