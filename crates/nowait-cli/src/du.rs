@@ -46,6 +46,7 @@ use crate::batches::Batches;
 use crate::file_time::Which;
 use crate::messages::Messages;
 use crate::name::plural;
+use crate::paths::PathsOrHere;
 use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;
 use crate::size::Size;
@@ -93,9 +94,8 @@ Exit status:
   130  interrupted; the numbers so far are printed on standard error"
 )]
 pub struct Args {
-    /// Directories or files
-    #[arg(value_name = "PATH", default_value = ".")]
-    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    given: PathsOrHere,
 
     /// Show files, too, not only directories
     #[arg(short, long, conflicts_with = "summarize")]
@@ -248,15 +248,16 @@ fn measure(args: &Args) -> Result<ExitCode, Problem> {
         messages: &messages,
         report: Report::begin(terminal, args.form(terminal))?,
         progress: &mut progress,
-        seen: SeenInodes::new(args.paths.len() > 1),
+        seen: SeenInodes::new(args.given.may_overlap()),
         totals: Totals::default(),
         stop: &stop,
     };
-    for path in &args.paths {
-        if !stop.asked() && !counter.excluded.matches(path) {
-            counter.path(path)?;
+    args.given.each(&messages, &stop, |path| {
+        match counter.excluded.matches(path) {
+            true => Ok(()),
+            false => counter.path(path),
         }
-    }
+    })?;
     let Counter {
         mut report, totals, ..
     } = counter;
@@ -303,7 +304,7 @@ impl Counter<'_> {
         let stat = match Metadata::statx(CWD, path, flags, self.args.mask()) {
             Ok(stat) => stat,
             Err(why) => {
-                self.messages.failure(path, why);
+                self.messages.error(path, true, &why);
                 return Ok(());
             }
         };

@@ -8,10 +8,6 @@
 //! The library walks trees. Memory does not grow with the number of files: it holds the walk's window,
 //! the directories that are not yet open, and a bounded number of batches.
 
-use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -24,12 +20,15 @@ use crate::messages::Messages;
 use crate::stop::Stop;
 
 mod file_ref;
+mod name_list;
+mod or_here;
 mod parallel;
 mod pseudo;
 
 pub use file_ref::{FileRef, OpenError};
 
 use file_ref::{TreeRoot, failed};
+pub use or_here::PathsOrHere;
 pub use pseudo::PseudoMounts;
 
 /// The arguments that name files. Verbs that process files share them.
@@ -59,9 +58,6 @@ pub enum Given<'a> {
     File(FileRef),
     Directory(&'a Path),
 }
-
-/// PATH_MAX of the kernel: the longest path in bytes, including its NUL.
-const PATH_MAX: u64 = 4096;
 
 impl Paths {
     /// Returns true if a file with one name could be visited twice.
@@ -99,63 +95,15 @@ impl Paths {
                 .paths
                 .iter()
                 .try_for_each(|path| self.visit_path(path, messages, &mut each)),
-            Some(list) => self.list(list, messages, &mut each),
+            Some(list) => name_list::read(list, messages, |path| {
+                self.visit_path(path, messages, &mut each)
+            }),
         }
     }
 
     /// The options for walking trees.
     pub fn walking(&self) -> walk::Options {
         walk::Options::new().one_filesystem(self.one_file_system)
-    }
-
-    /// Visits all paths of a list, in its order.
-    fn list<E>(
-        &self,
-        list: &Path,
-        messages: &Messages,
-        each: &mut impl FnMut(Given<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let open = || -> io::Result<Box<dyn Read>> {
-            if list == "-" {
-                return Ok(Box::new(io::stdin()));
-            }
-            Ok(Box::new(File::open(list)?))
-        };
-        let mut names = match open() {
-            Ok(input) => BufReader::new(input),
-            Err(e) => {
-                messages.failure(list, format_args!("cannot read the list: {e}"));
-                return Ok(());
-            }
-        };
-        let mut name = Vec::new();
-        for number in 1u64.. {
-            name.clear();
-            match (&mut names).take(PATH_MAX).read_until(0, &mut name) {
-                Ok(0) => break,
-                Ok(_) if name.last() == Some(&0) => _ = name.pop(),
-                // The last name may lack its NUL.
-                Ok(n) if (n as u64) < PATH_MAX => {}
-                Ok(_) => {
-                    let why = format_args!("name {number} is longer than any path; it is skipped");
-                    messages.failure(list, why);
-                    if names.skip_until(0).is_err() {
-                        break;
-                    }
-                    continue;
-                }
-                Err(e) => {
-                    messages.failure(list, format_args!("cannot read the rest of the list: {e}"));
-                    break;
-                }
-            }
-            if name.is_empty() {
-                messages.failure(list, format_args!("name {number} is empty; it is skipped"));
-                continue;
-            }
-            self.visit_path(Path::new(OsStr::from_bytes(&name)), messages, each)?;
-        }
-        Ok(())
     }
 
     /// Visits one given path.

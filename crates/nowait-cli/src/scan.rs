@@ -13,7 +13,7 @@ mod mode;
 mod owner;
 mod printer;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use nowait::scan::Xattrs;
@@ -23,6 +23,7 @@ use rustix::fs::CWD;
 use crate::batches::Batches;
 use crate::messages::Messages;
 use crate::name::plural;
+use crate::paths::PathsOrHere;
 use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;
 use crate::stop::Stop;
@@ -89,9 +90,8 @@ Exit status:
   2    wrong usage
   130  interrupted")]
 pub struct Args {
-    /// Directories to list, and other files
-    #[arg(value_name = "PATH", default_value = ".")]
-    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    given: PathsOrHere,
 
     /// Print everything below directories, not only their own entries
     #[arg(short, long)]
@@ -171,12 +171,8 @@ fn print(args: &Args) -> Result<ExitCode, Problem> {
         progress,
         stop: &stop,
     };
-    for path in &args.paths {
-        if stop.asked() {
-            break;
-        }
-        scanner.path(path)?;
-    }
+    args.given
+        .each(&messages, &stop, |path| scanner.path(path))?;
     let Scanner {
         printer, progress, ..
     } = scanner;
