@@ -108,7 +108,7 @@ test-kernels-short: ## the same, at most 20 minutes a kernel
 	scripts/install-deps.sh --kernels
 	scripts/test-kernels.sh --short
 
-test-arm64: ## selected tests of the library on aarch64: Linux 6.1 in QEMU, 20 minutes
+test-arm64: ## selected tests of the library on aarch64: Linux 6.1 in QEMU, 30 minutes
 	scripts/install-deps.sh --arm64
 	rustup target add aarch64-unknown-linux-gnu
 	scripts/test-kernels.sh --short --arch arm64 --kernel 6.1
