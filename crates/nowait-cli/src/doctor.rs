@@ -110,9 +110,8 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
         let json = serde_json::to_string_pretty(&report).map_err(|e| e.to_string())?;
         json + "\n"
     } else {
-        report.text(Style {
-            colour: Terminal::look().colour,
-        })
+        let Terminal { colour, width, .. } = Terminal::look();
+        report.text(Style { colour, width })
     };
     match std::io::stdout().write_all(text.as_bytes()) {
         // The reader may close the pipe early.

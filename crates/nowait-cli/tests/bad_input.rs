@@ -89,7 +89,7 @@ fn an_unreadable_directory_is_reported_and_the_rest_is_done() {
     let (good, closed) = (dir.path().join("good"), dir.path().join("closed"));
     fs::write(&good, "x").unwrap();
     fs::create_dir(&closed).unwrap();
-    fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
     for verb in VERBS {
         let paths = [closed.as_os_str(), good.as_os_str()];
         let words = verb.words.iter().map(OsStr::new).chain(paths);

@@ -1,4 +1,4 @@
-//! The report as text: at most 80 columns, in sections, with colours if requested.
+//! The report as text: as wide as the terminal and at most 80 columns, in sections, with colours if requested.
 
 use std::fmt::{self, Display, Write};
 
@@ -8,6 +8,10 @@ use super::report::{Filesystem, NotMeasured, Report, SEED_BREAK_EVEN};
 
 /// The maximum width of the text.
 const WIDTH: usize = 80;
+/// The minimum width. A narrower terminal breaks the lines.
+const MIN_WIDTH: usize = 40;
+/// The width of the table of costs with all its columns.
+const TABLE: usize = 2 + 38 + 4 * 9;
 /// The column at which answers begin.
 const INDENT: usize = 22;
 
@@ -32,6 +36,8 @@ impl Report {
 #[derive(Clone, Copy)]
 pub struct Style {
     pub colour: bool,
+    /// The width of the terminal in columns.
+    pub width: usize,
 }
 
 /// Text that is being written. Writing to a `String` cannot fail.
@@ -79,9 +85,21 @@ impl TextReport {
             column += word.len() + gap.len();
         }
         let indent = if answer.is_some() { INDENT + 5 } else { INDENT };
+        self.words(text, column, indent);
+    }
+
+    /// Writes a text that is wrapped at words and indented by two columns.
+    fn paragraph(&mut self, text: &str) {
+        self.text.push_str("  ");
+        self.words(text, 2, 2);
+    }
+
+    /// Writes words from a column on. Further lines begin at column `indent`.
+    fn words(&mut self, text: &str, mut column: usize, indent: usize) {
+        let width = self.style.width.clamp(MIN_WIDTH, WIDTH);
         for (i, word) in text.split_whitespace().enumerate() {
             let len = word.chars().count();
-            if i > 0 && column + 1 + len > WIDTH {
+            if i > 0 && column + 1 + len > width {
                 let _ = write!(self.text, "\n{:indent$}", "");
                 column = indent;
             } else if i > 0 {
@@ -106,14 +124,15 @@ impl TextReport {
     fn machine(&mut self, report: &Report) {
         let m = &report.machine;
         let cpus = if m.cpus == 1 { "CPU" } else { "CPUs" };
-        self.line(format_args!(
+        let text = format!(
             "nowait {}, Linux {} {}, {} {cpus}, pages of {}",
             report.version,
             m.release,
             m.arch,
             m.cpus,
             Bytes(Some(m.page_size as u64)),
-        ));
+        );
+        self.words(&text, 0, 2);
     }
 
     fn kernel(&mut self, report: &Report) {
@@ -174,15 +193,12 @@ impl TextReport {
                 self.line(format_args!("  none in {tested} cold NOWAIT reads"));
             }
             (Some(tested), Some(wrong)) => {
-                let text = format!(
-                    "  KERNEL BUG: {wrong} of {tested} cold NOWAIT reads returned 0 before the end of file"
-                );
-                let painted = self.painted(RED, text);
-                self.line(painted);
-                self.line(
-                    "  nowait checks the file size and is not affected. Other programs that use",
-                );
-                self.line("  RWF_NOWAIT may lose data with this kernel. Use another kernel.");
+                let bug = self.painted(RED, "KERNEL BUG:");
+                self.paragraph(&format!(
+                    "{bug} {wrong} of {tested} cold NOWAIT reads returned 0 before the end of file. \
+                     nowait checks the file size and is not affected. Other programs that use \
+                     RWF_NOWAIT may lose data with this kernel. Use another kernel."
+                ));
             }
             _ => {
                 let why = ends.why.as_deref().unwrap_or("");
@@ -193,12 +209,18 @@ impl TextReport {
 
     fn costs(&mut self, report: &Report) {
         self.heading("Costs in ns");
-        self.line(format_args!(
-            "  {:<38}{:>9}{:>9}{:>9}{:>9}",
-            "", "median", "p10", "p90", "2015*"
-        ));
-        for row in &report.costs_ns.rows {
-            if let Ok(s) = row.spread {
+        let rows = (report.costs_ns.rows.iter()).filter_map(|row| Some((row, row.spread.ok()?)));
+        if self.style.width < TABLE {
+            self.line(" median");
+            for (row, spread) in rows {
+                self.line(format_args!("{:>7} {}", spread.median, row.label));
+            }
+        } else {
+            self.line(format_args!(
+                "  {:<38}{:>9}{:>9}{:>9}{:>9}",
+                "", "median", "p10", "p90", "2015*"
+            ));
+            for (row, s) in rows {
                 let seed = row.seed.map_or(String::new(), |ns| ns.to_string());
                 let line = format!(
                     "  {:<38}{:>9}{:>9}{:>9}{seed:>9}",
@@ -206,8 +228,10 @@ impl TextReport {
                 );
                 self.line(line.trim_end());
             }
+            self.paragraph(
+                "* fincore() and 1-byte reads on \"a slow machine\", kernel list, April 2015",
+            );
         }
-        self.line("  * fincore() and 1-byte reads on \"a slow machine\", kernel list, April 2015");
         for (i, (why, labels)) in report.not_measured.by_reason().iter().enumerate() {
             let label = if i == 0 { "not measured" } else { "" };
             let what = match labels.as_slice() {
@@ -298,7 +322,10 @@ mod tests {
     fn page() -> TextReport {
         TextReport {
             text: String::new(),
-            style: Style { colour: false },
+            style: Style {
+                colour: false,
+                width: WIDTH,
+            },
         }
     }
 

@@ -128,15 +128,21 @@ fn under_load(engine: &Engine, ground: &Ground, forks: impl FnOnce()) {
     ];
     let over = AtomicBool::new(false);
     std::thread::scope(|s| {
-        for load in loads {
+        let loads = loads.map(|load| {
             s.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     load();
                 }
-            });
-        }
+            })
+        });
         let forked = catch_unwind(AssertUnwindSafe(forks));
         over.store(true, Ordering::Relaxed);
+        // Completions hold places until they are reaped. Threads may still wait for a place when `drive` has
+        // ended.
+        while !loads.iter().all(|load| load.is_finished()) {
+            engine.reap(&mut Vec::new(), Wait::No).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
         forked.unwrap();
     });
     engine.reap(&mut Vec::new(), Wait::For(usize::MAX)).unwrap();
