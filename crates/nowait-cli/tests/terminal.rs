@@ -30,3 +30,15 @@ fn colours_are_turned_off_by_a_variable_that_is_not_empty() {
         }
     }
 }
+
+#[test]
+fn doctor_fits_a_narrow_terminal() {
+    let dir = directory();
+    let mut command = nowait(["doctor", "."]);
+    let said = on_a_terminal(command.current_dir(dir.path()).env("NO_COLOR", "1"));
+    for line in said.lines() {
+        // A word may be longer than its column.
+        let words = line.split_whitespace().count();
+        assert!(line.chars().count() <= 40 || words == 1, "{line}");
+    }
+}

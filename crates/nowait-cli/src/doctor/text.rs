@@ -213,7 +213,8 @@ impl TextReport {
         if self.style.width < TABLE {
             self.line(" median");
             for (row, spread) in rows {
-                self.line(format_args!("{:>7} {}", spread.median, row.label));
+                let _ = write!(self.text, "{:>7} ", spread.median);
+                self.words(&row.label, 8, 8);
             }
         } else {
             self.line(format_args!(
