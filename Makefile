@@ -2,12 +2,13 @@
 
 target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
+arm64 := aarch64-unknown-linux-gnu
 
 .PHONY: help demo build install deb test-packages package test soak check minimal-versions model report bench-parts bench-tokio bench-smoke fuzz sanitizers \
 	sanitizers-short sanitizers-address test-kernels test-kernels-short test-arm64 test-iopoll test-powercut test-powercut-short clean
 
 help: ## this list
-	@awk -F ': *## *' '/^[a-z-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
+	@awk -F ': *## *' '/^[a-z0-9-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
 
 demo: ## the main job on a real file: what this machine allows, then random reads beside what else one could use
 	cargo build --release -p nowait-cli
@@ -51,10 +52,12 @@ check: ## format, lints, documentation, dependencies, musl
 	@if command -v cargo-deny >/dev/null; then \
 		echo cargo deny check licenses bans sources; cargo deny check licenses bans sources; \
 	else echo scripts/check-deps.sh; scripts/check-deps.sh; fi
-	@if rustup target list --installed 2>/dev/null | grep -qx $(musl); then \
-		echo cargo check -p nowait --target $(musl); \
-		cargo check -p nowait --target $(musl); \
-	else echo "skipped: musl check, target $(musl) is not installed"; fi
+	@for target in $(musl) $(arm64); do \
+		if rustup target list --installed 2>/dev/null | grep -qx $$target; then \
+			echo cargo check -p nowait --target $$target; \
+			cargo check -p nowait --target $$target || exit 1; \
+		else echo "skipped: check for $$target, which is not installed (rustup target add)"; fi; \
+	done
 	@if command -v shellcheck >/dev/null; then \
 		echo shellcheck scripts/*.sh scripts/packages/*.sh .ci/run; shellcheck scripts/*.sh scripts/packages/*.sh .ci/run; \
 	else echo "skipped: shellcheck is not installed"; fi
@@ -110,7 +113,7 @@ test-kernels-short: ## the same, at most 20 minutes a kernel
 
 test-arm64: ## selected tests of the library on aarch64: Linux 6.1 in QEMU, 30 minutes
 	scripts/install-deps.sh --arm64
-	rustup target add aarch64-unknown-linux-gnu
+	rustup target add $(arm64)
 	scripts/test-kernels.sh --short --arch arm64 --kernel 6.1
 
 test-powercut: ## nothing acknowledged is lost when the power is cut: 50 guests that are killed, 20 minutes
