@@ -214,7 +214,7 @@ impl TextReport {
             self.line(" median");
             for (row, spread) in rows {
                 let _ = write!(self.text, "{:>7} ", spread.median);
-                self.words(&row.label, 8, 8);
+                self.words(row.label, 8, 8);
             }
         } else {
             self.line(format_args!(
