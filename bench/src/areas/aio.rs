@@ -15,14 +15,14 @@ use serde_json::{Map, Value, json};
 
 use crate::contenders::fio;
 use crate::harness::cache::{evict, read_through};
+use crate::harness::column::Column;
 use crate::harness::contender::{Fit, once_each};
 use crate::harness::files::{Files, Wanted};
 use crate::harness::latencies;
 use crate::harness::machine::Machine;
-use crate::harness::output::Output;
 use crate::harness::run::{Cell, INTERVAL, ORDER, Run};
-use crate::harness::settings::{Rounds, TurnTime};
-use crate::harness::table::{Column, Table};
+use crate::harness::settings::Timed;
+use crate::harness::table::Table;
 use nowait_cli::problem::Problem;
 use nowait_cli::progress::Progress;
 use nowait_cli::size::Size;
@@ -59,13 +59,7 @@ pub struct Args {
     contenders: Vec<Name>,
 
     #[command(flatten)]
-    time: TurnTime,
-
-    #[command(flatten)]
-    rounds: Rounds,
-
-    #[command(flatten)]
-    output: Output,
+    timed: Timed,
 }
 
 /// The text after the help.
@@ -313,7 +307,7 @@ impl Measured {
 
 /// Measures the rows and prints their tables.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    args.output.prepare()?;
+    args.timed.output.prepare()?;
     if let Fit::No(why) = fio::fits("posixaio") {
         return Err(Problem::Failed(why));
     }
@@ -345,11 +339,11 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         .collect();
     play(args, &files, library.as_deref(), &mut measured, &stop)?;
     let settings = json!({
-        "about": format!("{} s a run, rounds: {}", args.time.seconds, args.rounds.count()),
+        "about": format!("{} s a run, rounds: {}", args.timed.seconds, args.timed.rounds.count()),
         "files": files,
-        "seconds": args.time.seconds,
-        "rounds": args.rounds.count(),
-        "seed": args.rounds.seed,
+        "seconds": args.timed.seconds,
+        "rounds": args.timed.rounds.count(),
+        "seed": args.timed.rounds.seed,
         "library": library.as_ref().map(|path| path.to_string_lossy()),
         "order": ORDER,
         "interval": INTERVAL,
@@ -358,7 +352,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let mut run = Run::new("aio", machine, settings);
     run.interrupted = stop.asked();
     measured.iter().for_each(|row| row.report(&mut run));
-    args.output.finish(run)
+    args.timed.output.finish(run)
 }
 
 /// The path of the drop-in library.
@@ -389,9 +383,9 @@ fn play(
     stop: &Stop,
 ) -> Result<(), Problem> {
     let turns: usize = measured.iter().map(|row| row.contenders.len()).sum();
-    let mut progress = Progress::of_turns((turns * args.rounds.count() as usize) as u64);
+    let mut progress = Progress::of_turns((turns * args.timed.rounds.count() as usize) as u64);
     let mut done = 0;
-    for number in 0..args.rounds.count() as usize {
+    for number in 0..args.timed.rounds.count() as usize {
         for Measured { row, contenders } in measured.iter_mut() {
             let n = contenders.len();
             for i in (0..n).map(|i| (i + number) % n) {
@@ -406,7 +400,7 @@ fn play(
                 if stop.asked() {
                     return Ok(());
                 }
-                let seed = args.rounds.seed_of(number) >> 1;
+                let seed = args.timed.rounds.seed_of(number) >> 1;
                 let said = fio::end(start(args, *row, *name, files, library, seed)?, stop)?;
                 if stop.asked() {
                     return Ok(());
@@ -460,7 +454,7 @@ fn start(
         .env("SEED", seed.to_string())
         .env(
             "MILLISECONDS",
-            format!("{}", (args.time.seconds * 1e3).ceil()),
+            format!("{}", (args.timed.seconds * 1e3).ceil()),
         );
     if let (Name::Nowait, Some(library)) = (name, library) {
         command.env("LD_PRELOAD", preloaded(library));

@@ -29,10 +29,9 @@ use crate::harness::files::open_direct;
 use crate::harness::machine::Machine;
 use crate::harness::memory_devices::Memory;
 use crate::harness::offsets::Order;
-use crate::harness::output::Output;
 use crate::harness::round::Round;
 use crate::harness::run::{INTERVAL, ORDER};
-use crate::harness::settings::{Advice, Amount, Rounds, TurnTime};
+use crate::harness::settings::{Advice, Amount, Timed};
 use crate::harness::turn::Turn;
 use contender::{Contender, Name};
 use ground::Ground;
@@ -93,13 +92,7 @@ pub struct Args {
     contenders: Vec<Name>,
 
     #[command(flatten)]
-    time: TurnTime,
-
-    #[command(flatten)]
-    rounds: Rounds,
-
-    #[command(flatten)]
-    output: Output,
+    timed: Timed,
 }
 
 /// The text after the help.
@@ -141,7 +134,7 @@ struct Cell {
 /// Measures the tables and prints them.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let tables = once_each(&args.tables);
-    args.output.prepare()?;
+    args.timed.output.prepare()?;
     let smallest = tables
         .iter()
         .map(|table| table.block())
@@ -164,7 +157,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     }
     bench.play()?;
     let results = report::run(&bench, machine, bench.settings());
-    args.output.finish(results)
+    args.timed.output.finish(results)
 }
 
 /// A running measurement.
@@ -242,7 +235,7 @@ impl Bench<'_> {
 
     /// All rounds; each begins with the next contender.
     fn play(&mut self) -> Result<(), Problem> {
-        let rounds = self.args.rounds.count() as usize;
+        let rounds = self.args.timed.rounds.count() as usize;
         let turns: usize = self.cells.iter().map(|cell| cell.contenders.len()).sum();
         let mut progress = Progress::of_turns((turns * rounds) as u64);
         let mut done = 0;
@@ -288,11 +281,11 @@ impl Bench<'_> {
                 block: cell.block,
                 depth,
                 threads: 1,
-                amount: Amount::Seconds(self.args.time.seconds),
+                amount: Amount::Seconds(self.args.timed.seconds),
                 advice: Advice::Normal,
                 order: Order::Any,
                 timed: TIMED,
-                seed: self.args.rounds.seed_of(round),
+                seed: self.args.timed.rounds.seed_of(round),
                 stop: &self.stop,
             },
             batch: cell.table.batch(depth),
@@ -306,14 +299,14 @@ impl Bench<'_> {
         let args = self.args;
         let names: Vec<&str> = self.contenders.iter().map(|c| c.name.word()).collect();
         json!({
-            "about": format!("{} s a turn, rounds: {}", args.time.seconds, args.rounds.count()),
+            "about": format!("{} s a turn, rounds: {}", args.timed.seconds, args.timed.rounds.count()),
             "on": self.ground.what,
             "files": self.ground.all,
             "write": args.write,
-            "seconds": args.time.seconds,
-            "rounds": args.rounds.count(),
+            "seconds": args.timed.seconds,
+            "rounds": args.timed.rounds.count(),
             "contenders": names,
-            "seed": args.rounds.seed,
+            "seed": args.timed.rounds.seed,
             "timed": format!("1 operation in {TIMED}"),
             "order": ORDER,
             "legend": "Medians over rounds; CPU: processor time of one operation; ratios are of operations per second.",

@@ -34,9 +34,8 @@ use crate::harness::contender::once_each;
 use crate::harness::delay::Delay;
 use crate::harness::files::{Files, Wanted};
 use crate::harness::machine::Machine;
-use crate::harness::output::Output;
 use crate::harness::run::Run;
-use crate::harness::settings::{Rounds, TurnTime};
+use crate::harness::settings::Timed;
 use cell::{Cell, Pattern, Place, Turn, Way};
 use cgroup::Cgroup;
 use child::{Child, Orders, Reply, Word};
@@ -88,13 +87,7 @@ pub struct Args {
     memory: Option<Size>,
 
     #[command(flatten)]
-    time: TurnTime,
-
-    #[command(flatten)]
-    rounds: Rounds,
-
-    #[command(flatten)]
-    output: Output,
+    timed: Timed,
 }
 
 /// The text after the help.
@@ -125,7 +118,7 @@ const AHEAD: u64 = 8;
 /// Measures the races and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let turns = args.turns()?;
-    args.output.prepare()?;
+    args.timed.output.prepare()?;
     let files = Files::prepare(
         Wanted {
             path: args.file.as_deref(),
@@ -157,17 +150,17 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     run.interrupted = stop.asked();
     report.add_to(&mut run);
     bench.notes.into_iter().for_each(|note| run.note(note));
-    args.output.finish(run)
+    args.timed.output.finish(run)
 }
 
 impl Args {
     /// The turns under each pressure, in each round.
     fn turns(&self) -> Result<Vec<Turn>, Problem> {
         let longest = self.delays.iter().copied().map(Delay::time).max();
-        if longest.is_some_and(|delay| delay.as_secs_f64() > self.time.seconds / 2.0) {
+        if longest.is_some_and(|delay| delay.as_secs_f64() > self.timed.seconds / 2.0) {
             return Err(Problem::Usage(format!(
                 "--seconds {} is too short for the longest of --delays: at least twice that",
-                self.time.seconds
+                self.timed.seconds
             )));
         }
         let places = [Pattern::Linear, Pattern::Seeky]
@@ -226,7 +219,7 @@ impl Bench<'_> {
     fn play(&mut self, files: &Files, stop: &Stop) -> Result<(), Problem> {
         self.notes
             .extend(Cache::Cold { drop_all: false }.begin(files)?);
-        let rounds = self.args.rounds.count() as usize;
+        let rounds = self.args.timed.rounds.count() as usize;
         let pressures = self.pressed.len();
         let mut progress = Progress::of_turns((rounds * pressures * self.turns.len()) as u64);
         for round in 0..rounds {
@@ -282,12 +275,12 @@ impl Bench<'_> {
         };
         let most = self.args.memory.map_or_else(pressure::most, |size| size.0);
         let mut turns: Vec<(usize, Turn)> = self.turns.iter().copied().enumerate().collect();
-        turns.rotate_left(round * self.turns.len() / self.args.rounds.count() as usize);
+        turns.rotate_left(round * self.turns.len() / self.args.timed.rounds.count() as usize);
         let orders = Orders {
             pressure,
             size: self.size,
-            seconds: self.args.time.seconds,
-            seed: self.args.rounds.seed_of(round),
+            seconds: self.args.timed.seconds,
+            seed: self.args.timed.rounds.seed_of(round),
             most: cgroup.is_none().then_some(most),
             turns,
         };
@@ -341,7 +334,7 @@ impl Bench<'_> {
         json!({
             "about": format!(
                 "{} of file, {} rounds of {} s for each kind of question",
-                Size(self.size), self.args.rounds.count(), self.args.time.seconds
+                Size(self.size), self.args.timed.rounds.count(), self.args.timed.seconds
             ),
             "files": files,
             "size": self.size,
@@ -353,10 +346,10 @@ impl Bench<'_> {
                 "seeky": "random pages; POSIX_FADV_RANDOM",
             },
             "touch": "a NOWAIT read of the page's byte that is asked for, after the answer",
-            "seconds": self.args.time.seconds,
-            "rounds": self.args.rounds.count(),
+            "seconds": self.args.timed.seconds,
+            "rounds": self.args.timed.rounds.count(),
             "memory": self.args.memory.map(|size| size.0),
-            "seed": self.args.rounds.seed,
+            "seed": self.args.timed.rounds.seed,
             "cache": "evicted, then read through by the process under pressure; a thread of it \
                       reads what is missing",
             "legend": "Races: a page was reported as cached, and the NOWAIT read (or the touch) missed; early: \

@@ -24,10 +24,9 @@ use crate::harness::contender::available;
 use crate::harness::cores;
 use crate::harness::files::{Files, open_direct};
 use crate::harness::machine::Machine;
-use crate::harness::output::Output;
 use crate::harness::round::Round;
 use crate::harness::run::{INTERVAL, ORDER, Run};
-use crate::harness::settings::{Rounds, TurnTime, check_blocks};
+use crate::harness::settings::{Timed, check_blocks};
 use crate::harness::usage::Usage;
 use contender::Name;
 use ground::Ground;
@@ -77,13 +76,7 @@ pub struct Args {
     contenders: Vec<Name>,
 
     #[command(flatten)]
-    time: TurnTime,
-
-    #[command(flatten)]
-    rounds: Rounds,
-
-    #[command(flatten)]
-    output: Output,
+    timed: Timed,
 }
 
 /// The text after the help.
@@ -113,7 +106,7 @@ impl Cell {
 
 /// Measures the loops and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    args.output.prepare()?;
+    args.timed.output.prepare()?;
     let mut notes = Vec::new();
     let names = available(
         &args.contenders,
@@ -137,16 +130,16 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let settings = json!({
         "about": format!(
             "reads of {}, depth {}, batches of {}, core {core}, {} s a turn, rounds: {}",
-            args.block, args.depth, args.batch(), args.time.seconds, args.rounds.count()
+            args.block, args.depth, args.batch(), args.timed.seconds, args.timed.rounds.count()
         ),
         "files": files,
         "block": args.block.0,
         "depth": args.depth,
         "batch": args.batch(),
         "core": core,
-        "seconds": args.time.seconds,
-        "rounds": args.rounds.count(),
-        "seed": args.rounds.seed,
+        "seconds": args.timed.seconds,
+        "rounds": args.timed.rounds.count(),
+        "seed": args.timed.rounds.seed,
         "order": ORDER,
         "interval": INTERVAL,
         "legend": "Medians over rounds; fixed: with registered files and memory; CPU: processor time of the process.",
@@ -156,7 +149,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     notes.into_iter().for_each(|note| run.note(note));
     note.iter().for_each(|note| run.note(*note));
     report::add(&mut run, args, files.paths.len(), &cells);
-    args.output.finish(run)
+    args.timed.output.finish(run)
 }
 
 impl Args {
@@ -174,16 +167,16 @@ fn play(args: &Args, files: &Files, cells: &mut [Cell], stop: &Stop) -> Result<(
         block: args.block.0 as u32,
         depth: args.depth,
         batch: args.batch(),
-        time: Duration::from_secs_f64(args.time.seconds),
+        time: Duration::from_secs_f64(args.timed.seconds),
         seed: 0,
         registered: false,
         stop: stop.clone(),
     };
     let turns: usize = cells.iter().map(|cell| cell.contenders.len()).sum();
-    let mut progress = Progress::of_turns(turns as u64 * u64::from(args.rounds.count()));
+    let mut progress = Progress::of_turns(turns as u64 * u64::from(args.timed.rounds.count()));
     let mut turn = 0;
-    for number in 0..args.rounds.count() as usize {
-        task.seed = args.rounds.seed_of(number);
+    for number in 0..args.timed.rounds.count() as usize {
+        task.seed = args.timed.rounds.seed_of(number);
         for cell in cells.iter_mut() {
             task.registered = cell.registered;
             let (word, n) = (cell.word(), cell.contenders.len());

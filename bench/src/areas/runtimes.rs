@@ -1,7 +1,7 @@
 //! `nowait-bench runtimes`: nowait for tokio beside other ways to read a file.
 //!
 //! For each cell (`cell.rs`) and each round, each peer (`peers/`) runs once in a separate process
-//! (`turn.rs`), after the page cache was put into the state of the cell (`cache.rs`). `report.rs` has the
+//! (`turn.rs` and `inside.rs`), after the page cache was put into the state of the cell (`cache.rs`). `report.rs` has the
 //! results.
 
 mod args;
@@ -10,6 +10,7 @@ mod cache;
 mod cell;
 mod file;
 mod gate;
+mod inside;
 mod peer;
 mod peers;
 mod places;
@@ -32,6 +33,6 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
 
 /// Runs the turn that standard input describes.
 pub fn run_turn() -> Result<ExitCode, Problem> {
-    turn::take().map_err(Problem::Failed)?;
+    inside::run().map_err(Problem::Failed)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -29,9 +29,8 @@ use serde_json::{Value, json};
 
 use crate::harness::contender::{available, once_each};
 use crate::harness::machine::Machine;
-use crate::harness::output::Output;
 use crate::harness::run::{INTERVAL, ORDER};
-use crate::harness::settings::{Rounds, TurnTime};
+use crate::harness::settings::Timed;
 use crate::harness::slow::Slow;
 use contender::Name;
 use ground::Ground;
@@ -93,13 +92,7 @@ pub struct Args {
     contenders: Vec<Name>,
 
     #[command(flatten)]
-    time: TurnTime,
-
-    #[command(flatten)]
-    rounds: Rounds,
-
-    #[command(flatten)]
-    output: Output,
+    timed: Timed,
 }
 
 /// The text after the help.
@@ -133,7 +126,7 @@ fn size(text: &str) -> Result<Size, String> {
 
 /// Measures the servers and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    args.output.prepare()?;
+    args.timed.output.prepare()?;
     let mut notes = Vec::new();
     let names = available(
         &args.contenders,
@@ -153,7 +146,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let mut run = report::run(machine, args.settings(), args, &cells);
     run.interrupted = stop.asked();
     notes.into_iter().for_each(|note| run.note(note));
-    args.output.finish(run)
+    args.timed.output.finish(run)
 }
 
 /// All rounds; each begins with the next contender.
@@ -165,9 +158,9 @@ fn play(
     stop: &Stop,
 ) -> Result<(), Problem> {
     let turns: usize = cells.iter().map(|cell| cell.contenders.len()).sum();
-    let mut progress = Progress::of_turns(turns as u64 * u64::from(args.rounds.count()));
+    let mut progress = Progress::of_turns(turns as u64 * u64::from(args.timed.rounds.count()));
     let mut done = 0;
-    for number in 0..args.rounds.count() as usize {
+    for number in 0..args.timed.rounds.count() as usize {
         for cell in cells.iter_mut() {
             let (title, n) = (cell.name(args), cell.contenders.len());
             for i in (0..n).map(|i| (i + number) % n) {
@@ -183,7 +176,7 @@ fn play(
                     args,
                     ground,
                     connections: [args.hot, cell.cold],
-                    seed: args.rounds.seed_of(number),
+                    seed: args.timed.rounds.seed_of(number),
                     stop,
                 };
                 let round = turn.take(*name)?;
@@ -217,8 +210,8 @@ impl Args {
                 self.cold_files,
                 self.size,
                 self.threads,
-                self.time.seconds,
-                self.rounds.count(),
+                self.timed.seconds,
+                self.timed.rounds.count(),
                 disk.unwrap_or_default()
             ),
             "size": self.size.0,
@@ -229,9 +222,9 @@ impl Args {
             "threads": self.threads,
             "pool_threads": self.pool_threads,
             "slow_disk": self.slow,
-            "seconds": self.time.seconds,
-            "rounds": self.rounds.count(),
-            "seed": self.rounds.seed,
+            "seconds": self.timed.seconds,
+            "rounds": self.timed.rounds.count(),
+            "seed": self.timed.rounds.seed,
             "cache": ground::HOW,
             "order": ORDER,
             "interval": INTERVAL,

@@ -16,7 +16,8 @@ use serde_json::Value;
 
 use crate::harness::contender::{Fit, Way};
 use crate::harness::offsets::Order;
-use crate::harness::round::{Percentiles, Round};
+use crate::harness::percentiles::Percentiles;
+use crate::harness::round::Round;
 use crate::harness::settings::{Advice, Amount};
 use crate::harness::turn::Turn;
 use crate::harness::usage::Usage;

@@ -12,7 +12,8 @@ use rustix::fs::Advice;
 use super::draws::{F1, Mix};
 use super::files::Files;
 use super::memory;
-use super::offsets::{Offsets, Order, picked};
+use super::offsets::{Offsets, Order};
+use super::scramble::picked;
 use super::turn::Turn;
 use nowait_cli::problem::Problem;
 

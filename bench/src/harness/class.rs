@@ -6,8 +6,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::round::Percentiles;
-use super::turn::{histogram, nanoseconds};
+use super::percentiles::{Percentiles, histogram, nanoseconds};
 
 /// The limits of fio's buckets in microseconds. One more bucket has longer latencies.
 const ENDS: [u64; 21] = [

@@ -13,7 +13,8 @@
 
 use serde::Serialize;
 
-use super::offsets::{Place, mix, permute};
+use super::place::Place;
+use super::scramble::{mix, permute};
 
 /// The classes, in the order of their files.
 pub const CLASSES: [&str; 3] = ["f1", "f2", "f3"];

@@ -10,7 +10,7 @@ use rustix::fs::FallocateFlags;
 use serde::Serialize;
 use tempfile::TempDir;
 
-use super::offsets::mix;
+use super::scramble::mix;
 use nowait_cli::problem::Problem;
 use nowait_cli::progress::Progress;
 use nowait_cli::size::Size;

@@ -14,6 +14,14 @@ pub struct Interval {
     pub high95: f64,
 }
 
+/// A ratio whose whole range is on one side of 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Better,
+    Worse,
+}
+
 impl Interval {
     /// The interval of some figures, which are sorted; all 0 without figures.
     pub fn of(figures: &mut [f64]) -> Interval {
@@ -24,6 +32,17 @@ impl Interval {
             median,
             low95: at(k),
             high95: at(figures.len().saturating_sub(1 + k)),
+        }
+    }
+
+    /// The verdict on a ratio; `None` if 1 is within its range.
+    pub fn verdict(self, more_is_better: bool) -> Option<Verdict> {
+        match (self.low95 > 1.0, self.high95 < 1.0) {
+            (true, _) if more_is_better => Some(Verdict::Better),
+            (true, _) => Some(Verdict::Worse),
+            (_, true) if more_is_better => Some(Verdict::Worse),
+            (_, true) => Some(Verdict::Better),
+            _ => None,
         }
     }
 

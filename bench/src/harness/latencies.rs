@@ -3,8 +3,9 @@
 use super::contender;
 use super::interval::middle;
 use super::machine::Machine;
+use super::percentiles::Percentiles;
 use super::plot::{Axis, Chart, Line, Stroke};
-use super::round::{Percentiles, Round};
+use super::round::Round;
 use super::run::Cell;
 use super::table::{Entry, Table};
 

@@ -7,6 +7,8 @@
 //! from three files, each in its own way.
 
 use super::draws::{Draws, Mix};
+use super::place::Place;
+use super::scramble::{mix, permute};
 
 /// How the places are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,17 +28,6 @@ impl Order {
     pub fn once(self) -> bool {
         matches!(self, Order::Once | Order::Rising)
     }
-}
-
-/// One place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// Which of the files.
-    pub file: usize,
-    /// Bytes from its start.
-    pub offset: u64,
-    /// True if the bench knows the block to be cached; `None` if it does not keep track.
-    pub booked: Option<bool>,
 }
 
 /// A stream of places; only a mix's may end.
@@ -135,40 +126,6 @@ impl Offsets {
     }
 }
 
-/// Scrambles 64 bits (the finalizer of splitmix64).
-pub fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
-/// Returns true if number `at` of `n` is one of the `few` numbers that `key` picks.
-pub fn picked(at: u64, n: u64, few: u64, key: u64) -> bool {
-    permute(at, n, mix(key)) < few
-}
-
-/// The image of number `at` of `n` in the permutation of `key`: a Feistel network over the next even power
-/// of two, applied until the result is below `n`.
-pub fn permute(at: u64, n: u64, key: u64) -> u64 {
-    let half = (64 - n.saturating_sub(1).leading_zeros())
-        .div_ceil(2)
-        .max(1);
-    let mask = (1u64 << half) - 1;
-    let mut x = at;
-    loop {
-        let (mut left, mut right) = (x >> half, x & mask);
-        for round in 0..4 {
-            let f = (right ^ key.rotate_left(16 * round)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-            (left, right) = (right, (left ^ f) & mask);
-        }
-        x = left << half | right;
-        if x < n {
-            return x;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -177,10 +134,6 @@ mod tests {
 
     #[test]
     fn each_block_once_also_over_files_and_lanes() {
-        for n in [1, 2, 3, 7, 64, 1000, 4097] {
-            let seen: HashSet<u64> = (0..n).map(|i| permute(i, n, 42)).collect();
-            assert_eq!(seen.len() as u64, n);
-        }
         let mut seen = HashSet::new();
         for lane in 0..2 {
             let mut offsets = Offsets::new(Order::Once, (&[100; 3], 512), 7, (lane, 2));
@@ -193,16 +146,6 @@ mod tests {
             }
         }
         assert_eq!(seen.len(), 300);
-    }
-
-    #[test]
-    fn exactly_as_many_are_picked_and_others_by_another_key() {
-        let pick =
-            |few, key| -> Vec<u64> { (0..1000).filter(|&i| picked(i, 1000, few, key)).collect() };
-        for few in [0, 1, 300, 1000] {
-            assert_eq!(pick(few, 7).len() as u64, few);
-        }
-        assert_ne!(pick(300, 7), pick(300, 8));
     }
 
     #[test]

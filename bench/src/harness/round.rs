@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::class::Class;
+use super::percentiles::Percentiles;
 use super::usage::Usage;
 
 /// One contender in one round.
@@ -43,32 +43,6 @@ pub struct Round {
     /// True if Ctrl-C ended the turn early.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut_short: bool,
-}
-
-/// Microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Percentiles {
-    pub p50: f64,
-    pub p90: f64,
-    pub p99: f64,
-    pub p999: f64,
-    pub p9999: f64,
-    pub max: f64,
-}
-
-impl Percentiles {
-    /// The percentiles of a histogram of nanoseconds; `None` if it is empty.
-    pub fn of(histogram: &Histogram<u64>) -> Option<Percentiles> {
-        let at = |q| histogram.value_at_quantile(q) as f64 / 1e3;
-        (!histogram.is_empty()).then(|| Percentiles {
-            p50: at(0.5),
-            p90: at(0.9),
-            p99: at(0.99),
-            p999: at(0.999),
-            p9999: at(0.9999),
-            max: histogram.max() as f64 / 1e3,
-        })
-    }
 }
 
 /// The counters and costs of an engine after a turn.

@@ -6,8 +6,8 @@ use clap::ValueEnum;
 use nowait::engine::Backend;
 use serde::Serialize;
 
-use super::offsets::mix;
 use super::output::Output;
+use super::scramble::mix;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
 
@@ -87,12 +87,19 @@ impl Rounds {
     }
 }
 
-/// How long a turn takes, in areas where that is not a number of reads.
+/// The options of areas whose turns last a given time. An area sets its own defaults in
+/// `#[command(mut_arg)]`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct TurnTime {
+pub struct Timed {
     /// How long each contender runs in each round
     #[arg(long, value_name = "S", default_value = "1", value_parser = positive)]
     pub seconds: f64,
+
+    #[command(flatten)]
+    pub rounds: Rounds,
+
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Parses the name of a backend.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use nowait_cli::terminal::Terminal;
 
-use super::table::Verdict;
+use super::interval::Verdict;
 
 /// Three significant digits.
 pub fn digits(x: f64) -> String {

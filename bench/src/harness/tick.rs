@@ -16,7 +16,7 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
-use super::turn::histogram;
+use super::percentiles::histogram;
 
 /// Nanoseconds between two firings.
 const PERIOD: u64 = 1_000_000;

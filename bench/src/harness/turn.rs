@@ -16,8 +16,10 @@ use hdrhistogram::Histogram;
 use super::class::{self, Class};
 use super::draws::{CLASSES, F3};
 use super::files::Files;
-use super::offsets::{Offsets, Order, Place};
-use super::round::{Percentiles, Round};
+use super::offsets::{Offsets, Order};
+use super::percentiles::{Percentiles, histogram, nanoseconds};
+use super::place::Place;
+use super::round::Round;
 use super::settings::{Advice, Amount};
 use crate::harness::usage::Usage;
 use nowait_cli::problem::Problem;
@@ -324,14 +326,6 @@ pub struct Tape {
     next: u64,
 }
 
-/// Nanoseconds: no operation takes longer than an hour, or it counts as one.
-const LONGEST: u64 = 3_600_000_000_000;
-
-/// An empty histogram of nanoseconds.
-pub fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds are valid")
-}
-
 impl Tape {
     fn new(every: u64) -> Tape {
         Tape {
@@ -378,11 +372,6 @@ impl Tape {
             self.stall(time);
         }
     }
-}
-
-/// For a histogram.
-pub fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(LONGEST).max(1)
 }
 
 #[cfg(test)]

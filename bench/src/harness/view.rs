@@ -1,7 +1,8 @@
 //! The tables of areas that read files: their columns, and the contender that is the base of ratios.
 
+use super::column::Column;
 use super::run::Cell;
-use super::table::{Column, Table};
+use super::table::Table;
 
 /// A table of each cell.
 pub struct View {

@@ -6,9 +6,10 @@ use super::losses;
 use super::part::Part;
 use super::proposals::{PROPOSALS, Proposal};
 use super::{Outcome, Report};
+use crate::harness::interval::Verdict;
 use crate::harness::plot::{Chart, Line, Stroke};
 use crate::harness::run::Run;
-use crate::harness::table::{Table, Verdict};
+use crate::harness::table::Table;
 
 const STYLE: &str = include_str!("page.css");
 

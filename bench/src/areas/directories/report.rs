@@ -8,10 +8,11 @@ use slowdisk::{Entry, Op};
 use super::contender::Contender;
 use super::inside::Said;
 use crate::harness::child::Ended;
+use crate::harness::column::Column;
 use crate::harness::machine::Machine;
 use crate::harness::plot::{Axis, Chart, Line, Stroke};
 use crate::harness::run::{Cell, Run};
-use crate::harness::table::{Column, Table};
+use crate::harness::table::Table;
 use nowait_cli::problem::Problem;
 
 /// The figures whose ratios are taken.

@@ -20,7 +20,7 @@ use clap::ValueEnum;
 use rustix::fs::{Advice, MemfdFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::harness::offsets::mix;
+use crate::harness::scramble::mix;
 use nowait_cli::problem::Problem;
 use nowait_cli::proc::available_memory;
 use nowait_cli::size::Size;

@@ -12,8 +12,8 @@ use crate::areas::runtimes::places::Places;
 use crate::areas::runtimes::round::Round;
 use crate::areas::runtimes::tape::Tape;
 use crate::areas::runtimes::turn::Turn;
+use crate::harness::percentiles::histogram;
 use crate::harness::tick::Tick;
-use crate::harness::turn::histogram;
 use crate::harness::usage::Usage;
 
 /// One turn as its tasks see it.

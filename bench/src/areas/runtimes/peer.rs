@@ -1,10 +1,8 @@
-//! The contenders, and their calls for a read and for a write.
+//! The contenders.
 
 use serde::{Deserialize, Serialize};
 
 use crate::areas::runtimes::cell::Cell;
-use crate::areas::runtimes::gate::Gate;
-use crate::areas::runtimes::peers::{blocking, compio, nowait, pread, tokio_fs, tokio_uring};
 
 /// A way to use a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -72,19 +70,6 @@ impl Peer {
     /// True if the peer takes part in a cell. Strict mode and tokio's ring do not change writes.
     pub fn takes_part(self, cell: &Cell) -> bool {
         !cell.is_write() || !matches!(self, Peer::NowaitStrict | Peer::TokioFsRing)
-    }
-
-    /// Runs all tasks of a turn and returns when they are done.
-    pub fn work(self, gate: &'static Gate) -> std::io::Result<()> {
-        match self {
-            Peer::Pread => pread::work(gate),
-            Peer::SpawnBlocking => blocking::work(gate),
-            Peer::TokioFs | Peer::TokioFsRing => tokio_fs::work(gate),
-            Peer::TokioUring => tokio_uring::work(gate),
-            Peer::Compio => compio::work(gate),
-            Peer::Nowait | Peer::NowaitStrict | Peer::NowaitThreads => nowait::positional(gate),
-            Peer::NowaitStream => nowait::stream(gate),
-        }
     }
 }
 

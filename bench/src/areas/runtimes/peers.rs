@@ -1,12 +1,28 @@
-//! The peers, one file each: opening the file, and one operation.
+//! The work of each peer, one file each: opening the file, and one operation.
 
-pub mod blocking;
-pub mod compio;
-pub mod nowait;
+mod blocking;
+mod compio;
+mod nowait;
 mod on_threads;
 mod on_tokio;
 mod positional;
-pub mod pread;
+mod pread;
 mod stream;
-pub mod tokio_fs;
-pub mod tokio_uring;
+mod tokio_fs;
+mod tokio_uring;
+
+use super::gate::Gate;
+use super::peer::Peer;
+
+/// Runs all tasks of a turn and returns when they are done.
+pub fn work(gate: &'static Gate) -> std::io::Result<()> {
+    match gate.turn.peer {
+        Peer::Pread => pread::work(gate),
+        Peer::SpawnBlocking => blocking::work(gate),
+        Peer::TokioFs | Peer::TokioFsRing => tokio_fs::work(gate),
+        Peer::TokioUring => tokio_uring::work(gate),
+        Peer::Compio => compio::work(gate),
+        Peer::Nowait | Peer::NowaitStrict | Peer::NowaitThreads => nowait::positional(gate),
+        Peer::NowaitStream => nowait::stream(gate),
+    }
+}

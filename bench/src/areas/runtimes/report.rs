@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 use super::cell::{Cell, Work};
 use super::peer::Peer;
 use super::round::Round;
+use crate::harness::column::Column;
 use crate::harness::machine::Machine;
 use crate::harness::plot::{Axis, Chart, Line, Stroke};
 use crate::harness::run::{self, Run};
-use crate::harness::table::{Column, Table};
+use crate::harness::table::Table;
 
 /// The figures whose ratios are taken.
 const COMPARED: [&str; 5] = [

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::areas::runtimes::tape::Tape;
-use crate::harness::round::Percentiles;
+use crate::harness::percentiles::Percentiles;
 use crate::harness::usage::Usage;
 
 /// One peer in one round.

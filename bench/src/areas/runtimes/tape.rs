@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-use crate::harness::turn::histogram;
+use crate::harness::percentiles::histogram;
 
 /// The number of operations, and the latencies of those that were timed.
 pub struct Tape {

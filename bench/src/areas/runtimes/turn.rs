@@ -1,8 +1,8 @@
 //! One turn of a peer. It runs in a separate process, so that its processor time can be measured, so
-//! that no thread of another peer is left, and so that another build of tokio can take part. The process
-//! reads the turn as JSON on standard input, and prints the round on standard output.
+//! that no thread of another peer is left, and so that another build of tokio can take part. `inside.rs` is
+//! that process.
 
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,6 @@ use rustix::fs::Advice;
 use serde::{Deserialize, Serialize};
 
 use crate::areas::runtimes::cell::{Cell, Work};
-use crate::areas::runtimes::gate::Gate;
 use crate::areas::runtimes::peer::Peer;
 use crate::areas::runtimes::places::Places;
 use crate::areas::runtimes::round::Round;
@@ -106,24 +105,4 @@ impl Turn {
         let round = ended.map(|ended| serde_json::from_str(&ended.said));
         round.transpose().map_err(json)
     }
-}
-
-/// Runs the turn that standard input describes.
-pub fn take() -> Result<(), String> {
-    let turn: Turn = serde_json::from_reader(io::stdin().lock()).map_err(|e| e.to_string())?;
-    // Some peers open a file for each task.
-    let _ = rustix::process::setrlimit(
-        rustix::process::Resource::Nofile,
-        rustix::process::Rlimit {
-            current: Some(8192),
-            ..rustix::process::getrlimit(rustix::process::Resource::Nofile)
-        },
-    );
-    let gate = Gate::of(turn);
-    gate.turn.peer.work(gate).map_err(|e| e.to_string())?;
-    let round = gate.round().map_err(|e| e.to_string())?;
-    let text = serde_json::to_string(&round).map_err(|e| e.to_string())?;
-    io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(|e| e.to_string())
 }

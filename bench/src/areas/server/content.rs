@@ -1,6 +1,6 @@
 //! The bytes of the files: each file has its own, so that a wrong byte, offset or file in a response is found.
 
-use crate::harness::offsets::mix;
+use crate::harness::scramble::mix;
 
 /// The distance in bytes between the words that are checked in a response.
 const STRIDE: u64 = 4096;

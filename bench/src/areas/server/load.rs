@@ -29,7 +29,7 @@ use tokio::time::timeout;
 use super::content::{Kind, Name};
 use super::ground::Ground;
 use crate::harness::class::Tape;
-use crate::harness::offsets::mix;
+use crate::harness::scramble::mix;
 
 /// The requests of each connection that are not measured. They start the server's threads.
 const LEAD: u64 = 4;

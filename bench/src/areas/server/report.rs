@@ -6,11 +6,12 @@ use super::Args;
 use super::contender::Name;
 use super::content::Kind;
 use super::round::Round;
+use crate::harness::column::Column;
 use crate::harness::latencies;
 use crate::harness::machine::Machine;
 use crate::harness::plot::Chart;
 use crate::harness::run::{self, Run};
-use crate::harness::table::{Column, Table};
+use crate::harness::table::Table;
 
 /// The figures whose ratios are taken.
 const COMPARED: [&str; 11] = [

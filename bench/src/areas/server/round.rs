@@ -14,9 +14,8 @@ use super::content::Kind;
 use super::ground::Ground;
 use super::load::Load;
 use crate::harness::class::Class;
-use crate::harness::round::Percentiles;
+use crate::harness::percentiles::{Percentiles, histogram};
 use crate::harness::tick::Tick;
-use crate::harness::turn::histogram;
 
 /// One server in one round.
 #[derive(Clone, Debug, Serialize)]
@@ -59,7 +58,7 @@ impl Turn<'_> {
             address: server.address(),
             ground: self.ground,
             connections: self.connections,
-            time: Duration::from_secs_f64(self.args.time.seconds),
+            time: Duration::from_secs_f64(self.args.timed.seconds),
             seed: self.seed,
             stop: self.stop,
         };

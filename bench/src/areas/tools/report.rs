@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 use super::contender::{Contender, Name};
 use super::tree::{Tree, Work};
 use crate::harness::child::Ended;
+use crate::harness::column::Column;
 use crate::harness::machine::Machine;
 use crate::harness::run::{Cell, Run};
-use crate::harness::table::{Column, Table};
+use crate::harness::table::Table;
 use nowait_cli::size::Size;
 
 /// The figures whose ratios are taken.

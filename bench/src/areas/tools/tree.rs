@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::harness::offsets::mix;
+use crate::harness::scramble::mix;
 
 /// The tables, each with a tree of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
