@@ -40,7 +40,7 @@
 //! | read many small files | [`read_files()`] |
 //! | list a directory with metadata and extended attributes | [`Scan`]; [`scan::readahead`] |
 //! | list a tree | [`Walk`] |
-//! | run any operation: opens, fsyncs, sockets, … | [`op`], [`Engine::run`], [`Engine::submit`] |
+//! | run any operation: open, fsync, fallocate, statx, … | [`op`], [`Engine::run`], [`Engine::submit`] |
 //! | keep many operations in flight in one thread | [`engine::LocalEngine`], [`Completion`] |
 //! | read cached data from any descriptor, without an engine | [`read::cached`] |
 //! | learn how much of a file is in the page cache | [`residency`] |
@@ -74,8 +74,8 @@
 //!
 //! # Cancellation
 //! A future may be dropped at any time, which cancels its operation. An operation that the kernel has started keeps
-//! its buffer until it is complete, and the bytes that it reads are lost. A write that was dropped may still take
-//! place, in whole or in part. A dropped read at an offset changes nothing, so it can be repeated.
+//! its buffer until it is complete, and the bytes that it reads are lost. A write whose future was dropped may still
+//! take place, in whole or in part. A read at an offset changes nothing, so it can be repeated.
 //!
 //! # Threads and forks
 //! [`Engine`] and [`File`] are `Send + Sync`, and clones are cheap. A [`File`] without an engine of its own uses

@@ -137,7 +137,7 @@ fn a_ring_is_closed() {
                 let raw = fd.as_raw_fd();
                 let done = one(engine, Close::new(fd));
                 assert_eq!(said(&done), Ok(0), "{}", name(engine));
-                // A thread of an engine that ends may have opened a file of that number.
+                // Another thread may have opened a file of that number, as malloc(3) does for a new thread.
                 let open = std::fs::read_link(format!("/proc/self/fd/{raw}"));
                 let is_ring = |path: std::path::PathBuf| path.ends_with("anon_inode:[io_uring]");
                 assert!(!open.is_ok_and(is_ring), "{}", name(engine));
