@@ -46,7 +46,7 @@ use crate::batches::Batches;
 use crate::file_time::Which;
 use crate::messages::Messages;
 use crate::name::plural;
-use crate::paths::PathsOrHere;
+use crate::paths::PathList;
 use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;
 use crate::size::Size;
@@ -93,10 +93,8 @@ Exit status:
   2    wrong usage
   130  interrupted; the numbers so far are printed on standard error"
 )]
+#[command(mut_arg("paths", |arg| arg.default_value(".")))]
 pub struct Args {
-    #[command(flatten)]
-    given: PathsOrHere,
-
     /// Show files, too, not only directories
     #[arg(short, long, conflicts_with = "summarize")]
     all: bool,
@@ -150,6 +148,9 @@ pub struct Args {
     /// End each line with a NUL byte instead of a line break
     #[arg(short = '0', long, conflicts_with = "json")]
     null: bool,
+
+    #[command(flatten)]
+    list: PathList,
 
     /// Print one JSON object instead of text
     #[arg(long)]
@@ -248,11 +249,11 @@ fn measure(args: &Args) -> Result<ExitCode, Problem> {
         messages: &messages,
         report: Report::begin(terminal, args.form(terminal))?,
         progress: &mut progress,
-        seen: SeenInodes::new(args.given.may_overlap()),
+        seen: SeenInodes::new(args.list.may_overlap()),
         totals: Totals::default(),
         stop: &stop,
     };
-    args.given.each(&messages, &stop, |path| {
+    args.list.each(&messages, &stop, |path| {
         match counter.excluded.matches(path) {
             true => Ok(()),
             false => counter.path(path),

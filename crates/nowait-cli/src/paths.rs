@@ -9,7 +9,7 @@
 //! the directories that are not yet open, and a bounded number of batches.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nowait::scan::DirEntry;
 use nowait::{FileType, walk};
@@ -20,24 +20,27 @@ use crate::messages::Messages;
 use crate::stop::Stop;
 
 mod file_ref;
-mod name_list;
-mod or_here;
 mod parallel;
+mod path_list;
 mod pseudo;
 
 pub use file_ref::{FileRef, OpenError};
 
 use file_ref::{TreeRoot, failed};
-pub use or_here::PathsOrHere;
+pub use path_list::PathList;
 pub use pseudo::PseudoMounts;
 
 /// The arguments that name files. Verbs that process files share them.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("paths", |arg| {
+    arg.required_unless_present("files0_from").help(
+        "Files and directories. All regular files below a directory are processed. Symbolic links given \
+         here are followed, those below a directory are not",
+    )
+}))]
 pub struct Paths {
-    /// Files and directories. All regular files below a directory are processed. Symbolic links given here
-    /// are followed, those below a directory are not
-    #[arg(value_name = "PATH", required_unless_present = "files0_from")]
-    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    list: PathList,
 
     /// Accepted and ignored: directories are always processed
     #[arg(short, long, hide = true)]
@@ -46,11 +49,6 @@ pub struct Paths {
     /// Skip directories on other filesystems than their PATH
     #[arg(short = 'x', long)]
     one_file_system: bool,
-
-    /// Read the paths from FILE, each terminated by a NUL byte, as `find -print0` writes them. `-` is
-    /// standard input
-    #[arg(long, value_name = "FILE", conflicts_with = "paths")]
-    files0_from: Option<PathBuf>,
 }
 
 /// The file or directory at a given path.
@@ -62,7 +60,7 @@ pub enum Given<'a> {
 impl Paths {
     /// Returns true if a file with one name could be visited twice.
     pub fn may_overlap(&self) -> bool {
-        self.files0_from.is_some() || self.paths.len() > 1
+        self.list.may_overlap()
     }
 
     /// Calls `each` for every file, one after the other, until it returns an error or a stop is requested.
@@ -86,19 +84,9 @@ impl Paths {
         stop: &Stop,
         mut each: impl FnMut(Given<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut each = |given: Given<'_>| match stop.asked() {
-            true => Ok(()),
-            false => each(given),
-        };
-        match &self.files0_from {
-            None => self
-                .paths
-                .iter()
-                .try_for_each(|path| self.visit_path(path, messages, &mut each)),
-            Some(list) => name_list::read(list, messages, |path| {
-                self.visit_path(path, messages, &mut each)
-            }),
-        }
+        self.list.each(messages, stop, |path| {
+            self.visit_path(path, messages, &mut each)
+        })
     }
 
     /// The options for walking trees.

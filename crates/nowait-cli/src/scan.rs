@@ -23,7 +23,7 @@ use rustix::fs::CWD;
 use crate::batches::Batches;
 use crate::messages::Messages;
 use crate::name::plural;
-use crate::paths::PathsOrHere;
+use crate::paths::PathList;
 use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;
 use crate::stop::Stop;
@@ -89,10 +89,8 @@ Exit status:
   1    some files failed; each failure is reported on standard error
   2    wrong usage
   130  interrupted")]
+#[command(mut_arg("paths", |arg| arg.default_value(".")))]
 pub struct Args {
-    #[command(flatten)]
-    given: PathsOrHere,
-
     /// Print everything below directories, not only their own entries
     #[arg(short, long)]
     recursive: bool,
@@ -125,6 +123,9 @@ pub struct Args {
     /// Print extended attributes, too: the field xattrs
     #[arg(long)]
     xattr: bool,
+
+    #[command(flatten)]
+    list: PathList,
 
     /// Print one JSON object a line
     #[arg(long)]
@@ -171,7 +172,7 @@ fn print(args: &Args) -> Result<ExitCode, Problem> {
         progress,
         stop: &stop,
     };
-    args.given
+    args.list
         .each(&messages, &stop, |path| scanner.path(path))?;
     let Scanner {
         printer, progress, ..

@@ -1,21 +1,58 @@
-//! Lists of paths, each terminated by a NUL byte, as `find -print0` writes them.
+//! The paths that a command line names: as arguments, or in a file, each terminated by a NUL byte, as
+//! `find -print0` writes them.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::messages::Messages;
+use crate::stop::Stop;
+
+/// The arguments that name paths. A verb sets what applies without any in `#[command(mut_arg)]`.
+#[derive(Debug, clap::Args)]
+pub struct PathList {
+    /// Directories and other files
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+
+    /// Read the paths from FILE, each terminated by a NUL byte, as `find -print0` writes them. `-` is
+    /// standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "paths")]
+    files0_from: Option<PathBuf>,
+}
 
 /// PATH_MAX of the kernel: the longest path in bytes, including its NUL.
 const PATH_MAX: u64 = 4096;
 
-/// Calls `each` for all paths of the list in a file, in its order, until it returns an error. `-` is
-/// standard input.
-pub fn read<E>(
+impl PathList {
+    /// Returns true if a file with one name could be found twice.
+    pub fn may_overlap(&self) -> bool {
+        self.files0_from.is_some() || self.paths.len() > 1
+    }
+
+    /// Calls `each` for every path, in the given order, until it returns an error or a stop is requested.
+    pub fn each<E>(
+        &self,
+        messages: &Messages,
+        stop: &Stop,
+        mut each: impl FnMut(&Path) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if let Some(list) = &self.files0_from {
+            return read(list, messages, stop, each);
+        }
+        let mut paths = self.paths.iter().take_while(|_| !stop.asked());
+        paths.try_for_each(|path| each(path))
+    }
+}
+
+/// Calls `each` for all paths of the list in a file, in its order, until it returns an error or a
+/// stop is requested. `-` is standard input.
+fn read<E>(
     list: &Path,
     messages: &Messages,
+    stop: &Stop,
     mut each: impl FnMut(&Path) -> Result<(), E>,
 ) -> Result<(), E> {
     let open = || -> io::Result<Box<dyn Read>> {
@@ -33,6 +70,9 @@ pub fn read<E>(
     };
     let mut name = Vec::new();
     for number in 1u64.. {
+        if stop.asked() {
+            break;
+        }
         name.clear();
         match (&mut names).take(PATH_MAX).read_until(0, &mut name) {
             Ok(0) => break,
