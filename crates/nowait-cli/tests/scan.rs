@@ -337,6 +337,23 @@ fn extended_attributes_are_printed() {
 }
 
 #[test]
+fn extended_attributes_are_those_of_a_link_and_not_of_its_target() {
+    let mount = mounted!(Filesystem::Ext4);
+    let (path, link) = (mount.path().join("file"), mount.path().join("link"));
+    touch(&path);
+    let none = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(&path, "user.key", "value", none).unwrap();
+    for target in [path.as_path(), Path::new("nowhere")] {
+        std::os::unix::fs::symlink(target, &link).unwrap();
+        let given = scan(&["--xattr", "--type", "l", word(&link)]).done();
+        let found = scan(&["--xattr", "--type", "l", word(mount.path())]).done();
+        assert_eq!(given.text(), format!("{}\t\n", word(&link)));
+        assert_eq!(given.text(), found.text());
+        std::fs::remove_file(&link).unwrap();
+    }
+}
+
+#[test]
 fn other_filesystems_are_not_entered_with_x() {
     let dir = directory();
     let other = dir.path().join("other");

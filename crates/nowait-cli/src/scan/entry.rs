@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use nowait::scan::{DirEntry, Xattrs};
 use nowait::walk::Place;
 use nowait::{ErrorKind, FileType, Metadata, StatxMask};
-use rustix::fs::{CWD, getxattr, listxattr};
+use rustix::fs::{CWD, lgetxattr, llistxattr};
 use rustix::io::Errno;
 
 use crate::messages::Messages;
@@ -144,10 +144,10 @@ fn file_type(path: &Path) -> nowait::Result<FileType> {
 /// The kernel's maximum for the list of names and for a value, in bytes (XATTR_LIST_MAX, XATTR_SIZE_MAX).
 const XATTR_MAX: usize = 64 << 10;
 
-/// The extended attributes of a file. A symbolic link is followed.
+/// The extended attributes of a file. A symbolic link is not followed, as for the metadata.
 fn all_xattrs(path: &Path) -> Result<Vec<Xattr>, Errno> {
     let mut space = vec![0; XATTR_MAX];
-    let names = match listxattr(path, &mut space[..]) {
+    let names = match llistxattr(path, &mut space[..]) {
         Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
         length => space[..length?].to_vec(),
     };
@@ -156,7 +156,7 @@ fn all_xattrs(path: &Path) -> Result<Vec<Xattr>, Errno> {
         .filter(|name| !name.is_empty());
     Ok(names
         .map(|name| {
-            let value = getxattr(path, name, &mut space[..]);
+            let value = lgetxattr(path, name, &mut space[..]);
             (
                 name.to_vec(),
                 value.ok().map(|length| space[..length].to_vec()),
