@@ -49,6 +49,7 @@ mod strip;
 mod top;
 mod totals;
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -59,7 +60,7 @@ use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;
 use crate::seen_inodes::SeenInodes;
 use crate::size::Size;
-use crate::stop::Stop;
+use crate::stop::{LOOK, Stop};
 use crate::terminal::Terminal;
 
 use column::{Columns, List};
@@ -219,9 +220,6 @@ impl Args {
 /// The progress is updated after this many files.
 const STEP: u64 = 256;
 
-/// The longest sleep between two checks for a stop request.
-const LOOK: Duration = Duration::from_millis(50);
-
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
     let shown = match args.watch {
@@ -234,10 +232,6 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
 /// Shows the files again and again, until Ctrl-C.
 fn watch(args: &Args, interval: Duration) -> Result<ExitCode, Problem> {
     let stop = Stop::on_signals()?;
-    if Terminal::look().watched {
-        // Clears the screen once. Later pictures are drawn over it.
-        print!("\x1b[2J");
-    }
     loop {
         let next = Instant::now() + interval;
         let code = show(args, &stop)?;
@@ -248,7 +242,7 @@ fn watch(args: &Args, interval: Duration) -> Result<ExitCode, Problem> {
             return Ok(code);
         }
         if !Terminal::look().watched {
-            println!();
+            writeln!(std::io::stdout())?;
         }
     }
 }

@@ -41,9 +41,7 @@ impl Output {
             false => Box::new(BufWriter::with_capacity(64 << 10, io::stdout())),
         })
     }
-}
 
-impl Output {
     /// Standard output on a terminal, where each flush replaces what was shown before.
     pub fn redrawn() -> Output {
         Output(Box::new(Redrawn(Vec::new())))

@@ -587,6 +587,13 @@ fn watching_repeats_until_an_interrupt() {
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
+    // The reader goes away between two tables, or within one.
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut command = nowait(["fincore", "--watch=0.1", path.to_str().unwrap()]);
+    let child = command.stdout(writer).stderr(std::process::Stdio::piped());
+    let child = child.spawn().unwrap();
+    drop((reader, command));
+    Said::of(&child.wait_with_output().unwrap()).done();
     for wrong in ["0", "-1", "x", "nan"] {
         assert_eq!(
             fincore(&[&format!("--watch={wrong}")], &[&path]).code,

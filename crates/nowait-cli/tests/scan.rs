@@ -342,7 +342,7 @@ fn extended_attributes_are_those_of_a_link_and_not_of_its_target() {
     let (path, link) = (mount.path().join("file"), mount.path().join("link"));
     touch(&path);
     let none = rustix::fs::XattrFlags::empty();
-    rustix::fs::setxattr(&path, "user.key", "value", none).unwrap();
+    rustix::fs::setxattr(&path, "user.key", b"value", none).unwrap();
     for target in [path.as_path(), Path::new("nowhere")] {
         std::os::unix::fs::symlink(target, &link).unwrap();
         let given = scan(&["--xattr", "--type", "l", word(&link)]).done();
