@@ -107,7 +107,7 @@ impl Semaphore {
         if waiter.is_none() && self.try_acquire(1) {
             return true;
         }
-        let ours = Waker::from(Arc::new(Forward(waker.clone())));
+        let ours = Forward::waker(waker);
         let queued = waiter.get_or_insert_with(|| Waiter {
             acquire: None,
             process: Owner::current(),
@@ -131,7 +131,7 @@ impl Semaphore {
     #[cfg(feature = "tokio")]
     pub(crate) fn poll_acquire_or_watch(&self, waker: &Waker, watch: &mut Option<Watch>) -> bool {
         while !self.try_acquire(1) {
-            let ours = Waker::from(Arc::new(Forward(waker.clone())));
+            let ours = Forward::waker(waker);
             let watch = watch.get_or_insert_with(|| {
                 self.watching.fetch_add(1, SeqCst);
                 Watch {
@@ -176,22 +176,37 @@ impl Semaphore {
 
 /// A waker that wakes the program's waker. No wake may be lost: the poll that registers it holds
 /// another reference, and may still run.
-struct Forward(Waker);
+///
+/// Panics of the program's waker end here. The poll that drops a `Forward` may have taken a place, and
+/// must return to its caller.
+struct Forward(Option<Waker>);
+
+impl Forward {
+    fn waker(waker: &Waker) -> Waker {
+        Waker::from(Arc::new(Forward(Some(waker.clone()))))
+    }
+}
 
 impl Wake for Forward {
     fn wake(self: Arc<Self>) {
         match Arc::try_unwrap(self) {
-            Ok(Forward(waker)) => drop(foreign::call(|| waker.wake())),
-            // The poll that registered it has not returned yet.
-            Err(shared) => {
-                shared.wake_by_ref();
-                foreign::discard(shared);
+            Ok(mut last) => {
+                let waker = last.0.take();
+                foreign::call(|| waker.map(Waker::wake));
             }
+            // The poll that registered it has not returned yet.
+            Err(shared) => shared.wake_by_ref(),
         }
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        foreign::call(|| self.0.wake_by_ref());
+        foreign::call(|| self.0.as_ref().map(Waker::wake_by_ref));
+    }
+}
+
+impl Drop for Forward {
+    fn drop(&mut self) {
+        foreign::discard(self.0.take());
     }
 }
 
@@ -212,7 +227,7 @@ mod tests {
     #[test]
     fn a_wake_during_the_poll_that_registers_it_is_not_lost() {
         let counts = Arc::new(Counts(AtomicUsize::new(0)));
-        let ours = Waker::from(Arc::new(Forward(counts.clone().into())));
+        let ours = Forward::waker(&counts.clone().into());
         let registered = ours.clone();
         registered.wake();
         assert_eq!(counts.0.load(SeqCst), 1);

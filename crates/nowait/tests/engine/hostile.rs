@@ -754,6 +754,36 @@ fn a_waker_that_panics_ends_nothing() {
     }
 }
 
+/// The future takes its place in the engine in the poll that drops its waker.
+#[test]
+fn a_waker_that_panics_when_it_is_dropped_loses_no_place() {
+    let dir = scratch();
+    let path = patterned(dir.path(), "file", 16 * PAGE);
+    each_shared(untried().depth(1), |engine| {
+        for _ in 0..3 {
+            let file = open(engine, &path);
+            let mut read = file.read_at(vec![0; 64], 0);
+            // A completion that is not reaped keeps its place.
+            assert!(matches!(engine.submit(Nop.into()), Submit::Queued(_)));
+            assert!(poll_once(&mut read).is_pending());
+            assert_eq!(engine.reap(&mut Vec::new(), Wait::For(1)).unwrap(), 1);
+
+            let armed = Arc::new(AtomicBool::new(true));
+            let is_armed = armed.clone();
+            let waker = hooked(move |event| {
+                if event == Event::Drop && is_armed.load(SeqCst) && !std::thread::panicking() {
+                    panic_quietly();
+                }
+            });
+            assert!(!panics(|| poll_with(&mut read, &waker)));
+            armed.store(false, SeqCst);
+            let done = pollster::block_on(read);
+            assert_eq!(done.into_result().unwrap(), (64, pattern(0, 64)));
+        }
+        futures_work(engine, &path);
+    });
+}
+
 /// Blocks the worker that drops it, until the test lets it go on.
 struct Holding {
     memory: Vec<u8>,
