@@ -4,11 +4,11 @@ target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 arm64 := aarch64-unknown-linux-gnu
 
-.PHONY: help demo build install deb test-packages package test soak check minimal-versions model report bench-parts bench-tokio bench-smoke fuzz sanitizers \
+.PHONY: help demo build install deb test-packages package test soak check semver-checks book minimal-versions model report bench-parts bench-tokio bench-smoke fuzz sanitizers \
 	sanitizers-short sanitizers-address test-kernels test-kernels-short test-arm64 test-iopoll test-powercut test-powercut-short clean
 
 help: ## this list
-	@awk -F ': *## *' '/^[a-z0-9-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
+	@awk -F ' *## *' '/^[a-z0-9-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
 
 demo: ## the main job on a real file: what this machine allows, then random reads beside what else one could use
 	cargo build --release -p nowait-cli
@@ -61,6 +61,14 @@ check: ## format, lints, documentation, dependencies, musl
 	@if command -v shellcheck >/dev/null; then \
 		echo shellcheck scripts/*.sh scripts/packages/*.sh .ci/run; shellcheck scripts/*.sh scripts/packages/*.sh .ci/run; \
 	else echo "skipped: shellcheck is not installed"; fi
+
+semver-checks: ## what changed in the library's interface since BASE, a tag or commit; needs cargo-semver-checks
+	@command -v cargo-semver-checks >/dev/null || { echo "first: cargo install cargo-semver-checks"; exit 1; }
+	cargo semver-checks -p nowait --baseline-rev $(or $(BASE),$(error BASE is missing: make semver-checks BASE=v0.1.0))
+
+book: ## the book for users in target/book; needs mdbook
+	@command -v mdbook >/dev/null || { echo "first: cargo install mdbook"; exit 1; }
+	mdbook build docs
 
 minimal-versions: ## that the libraries build with the oldest dependencies that they declare
 	scripts/minimal-versions.sh
