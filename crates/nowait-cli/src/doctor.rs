@@ -5,39 +5,6 @@
 //! the checks, [`checks`] tries the filesystem with this file, [`costs`] measures, [`decisions`] asks the
 //! library for its decisions, and [`report`] and [`page`] make the output. All features are found by trying
 //! them. The kernel's release is shown but not used.
-//!
-//! # The JSON format, version 1
-//! A *fact* is `{"ok": true | false | null, "why": string | null}`; `null` means "not tried";
-//! with `true`, `why` is an additional note.
-//! ```text
-//! {
-//!   "doctor": 1,                      version of this format; keys may be added
-//!   "version": "0.1.0",               of nowait
-//!   "machine": {"release", "arch", "cpus", "page_size",
-//!               "memlock", "nofile",  soft limits, null: unlimited
-//!               "io_uring_disabled"}, the sysctl, null: this kernel has none
-//!   "kernel": {NAME: fact},           preadv2, pwritev2, cachestat, statx, openat2, io_uring,
-//!                                     io_uring_single_issuer, io_uring_sqpoll, io_uring_iopoll,
-//!                                     io_uring_hybrid_iopoll, io_uring_registered_{ring, files,
-//!                                     buffers}, io_uring_min_wait, io_uring_iowq_limits,
-//!                                     io_uring_links, …, io_uring_op_read, …
-//!   "filesystem": {"path", "name", "device",
-//!                  "tried_on",        null: nothing could be tried, "why" is the reason
-//!                  "why",
-//!                  "direct_alignment": {"memory", "offset"} | null,   bytes
-//!                  NAME: fact},       nowait_read, nowait_write, read_hipri, write_dsync, …,
-//!                                     eviction, cachestat, mincore, direct
-//!   "false_eof": {"tested", "false_ends", "why"},   numbers are null where not tested
-//!   "costs_ns": {NAME: {"median", "p10", "p90"}},
-//!   "not_measured": {NAME: why},
-//!   "break_even": f | null,           hit rate above which a NOWAIT try costs less than an immediate handoff
-//!   "ask_first_break_even": f | null, hit rate above which a NOWAIT try costs less than querying residency
-//!                                     first
-//!   "seed_break_even": 0.3,           the latter, on the kernel mailing list in 2015
-//!   "backend": {"name": "uring" | "threads" | null, "why"},
-//!   "plan": {"eager", "strict", "why"}   for a 4 KiB read; null if there is no file to plan for
-//! }
-//! ```
 
 mod checks;
 mod costs;
@@ -72,13 +39,41 @@ use crate::terminal::Terminal;
 /// temporary file can be created, the checks read the file PATH itself; they do not change it and do not
 /// evict it.
 #[derive(clap::Args)]
-#[command(after_long_help = "\
-JSON (--json): {\"doctor\": 1, \"version\", \"machine\", \"kernel\", \"filesystem\", \"false_eof\",
-\"costs_ns\", \"not_measured\", \"break_even\", \"ask_first_break_even\", \"seed_break_even\",
-\"backend\", \"plan\"}. Results of checks are {\"ok\": true|false|null, \"why\": string|null}. null for
-\"ok\" means not tried. \"why\" is the reason; with true it is an additional note. Costs are
-{\"median\", \"p10\", \"p90\"} in nanoseconds. The value of \"doctor\" is the version of this format;
-later programs may add keys without changing it.
+#[command(
+    after_long_help = r#"JSON (--json): one object. RESULT is {"ok": true|false|null, "why": string|null}. null for "ok" means not
+tried. "why" is the reason; with true it is an additional note.
+  {
+    "doctor": 1,           version of this format
+    "version",             of nowait
+    "machine": {
+      "release", "arch", "cpus", "page_size",
+      "memlock", "nofile", soft limits; null: unlimited
+      "io_uring_disabled"  the sysctl; null: this kernel has none
+    },
+    "kernel": {NAME: RESULT},
+                           preadv2, cachestat, io_uring and others
+    "filesystem": {
+      "path", "name", "device",
+      "tried_on",          null: nothing could be tried
+      "why",               the reason for that
+      "direct_alignment",  {"memory", "offset"} in bytes, or null
+      NAME: RESULT         nowait_read, nowait_write, mincore and others
+    },
+    "false_eof": {"tested", "false_ends", "why"},
+    "costs_ns": {NAME: {"median", "p10", "p90"}},
+    "not_measured": {NAME: why},
+    "break_even",          hit rate above which a NOWAIT try costs less than
+                           an immediate handoff
+    "ask_first_break_even",
+                           hit rate above which a NOWAIT try costs less than
+                           a query of residency before it
+    "seed_break_even",     0.3: the latter, as published in 2015
+    "backend": {"name", "why"},
+                           uring, threads or null
+    "plan": {"eager", "strict", "why"}
+                           for a read of 4 KiB; null: there is no file
+  }
+Later programs may add keys without changing the version.
 
 Examples:
   nowait doctor                 the filesystem of the current directory
@@ -93,7 +88,8 @@ Environment:
 Exit status:
   0  success, also if features are missing
   1  failure
-  2  wrong usage")]
+  2  wrong usage"#
+)]
 pub struct Args {
     /// A file or directory on the filesystem to examine
     #[arg(default_value = ".")]

@@ -6,25 +6,6 @@
 //! ```
 //! A directory is printed after everything below it. Memory holds the directories that are being walked,
 //! and the files with several names that were seen.
-//!
-//! # The JSON format, version 1 (keys may be added)
-//! ```text
-//! {
-//!   "du": 1,                          version of this format
-//!   "version": "0.1.0",               of nowait
-//!   "apparent": bool,                 with --apparent-size
-//!   "entries": [{
-//!     "path",                         text; bytes that are not UTF-8 are replaced
-//!     "path_hex",                     the bytes of the path, only if it is not UTF-8
-//!     "bytes",                        of the file, or of the directory and everything below it
-//!     "time"                          with --time: seconds since 1970
-//!   }],
-//!   "total": {"bytes", "files", "directories",
-//!             "other_names",          further names of counted files: not in the numbers above
-//!             "failed",               failures reported on standard error; the exit code is 1
-//!             "interrupted"}          true: the rest was not counted
-//! }
-//! ```
 
 mod exclude;
 mod report;
@@ -64,8 +45,7 @@ use usage::Usage;
 #[derive(clap::Args)]
 #[command(
     disable_help_flag = true,
-    after_long_help = "\
-The options mean the same as for du(1), and the sizes are the same. The size of a file is its allocated
+    after_long_help = r#"The options mean the same as for du(1), and the sizes are the same. The size of a file is its allocated
 space. Sizes are printed in KiB, rounded up; on a terminal as with -h. Apparent sizes are those of du before
 coreutils 9.2: the sizes of directories count.
 
@@ -76,11 +56,27 @@ followed.
 Every directory is printed after everything below it. In a tree of up to some thousand directories, they
 are sorted by name. With -a, files are printed in the order in which they are found.
 
-JSON (--json): {\"du\": 1, \"version\", \"apparent\", \"entries\": [{\"path\", \"path_hex\", \"bytes\", \"time\"}],
-\"total\": {\"bytes\", \"files\", \"directories\", \"other_names\", \"failed\", \"interrupted\"}}. path_hex has the
-bytes of the path in hexadecimal; it is present only if the path is not UTF-8. time is present only with
---time: seconds since 1970. The value of \"du\" is the version of this format; later programs may add keys
-without changing it.
+JSON (--json): one object.
+  {
+    "du": 1,               version of this format
+    "version",             of nowait
+    "apparent",            true with --apparent-size
+    "entries": [{
+      "path",              bytes that are not UTF-8 are replaced
+      "path_hex",          bytes of the path in hexadecimal, only if it is not
+                           UTF-8
+      "bytes",             of the file, or of the directory and everything
+                           below it
+      "time"               with --time: seconds since 1970
+    }],
+    "total": {
+      "bytes", "files", "directories",
+      "other_names",       further names of counted files
+      "failed",            failures reported on standard error
+      "interrupted"        true: the rest was not counted
+    }
+  }
+Later programs may add keys without changing the version.
 
 Examples:
   nowait du -sh /srv/*               one line for each
@@ -91,7 +87,7 @@ Exit status:
   0    success
   1    some files failed; each failure is reported on standard error
   2    wrong usage
-  130  interrupted; the numbers so far are printed on standard error"
+  130  interrupted; the numbers so far are printed on standard error"#
 )]
 #[command(mut_arg("paths", |arg| arg.default_value(".")))]
 pub struct Args {

@@ -9,32 +9,6 @@
 //! kernel does not report the reason. It is derived from the counts before and after the call and from
 //! `/proc/PID/maps`. The advice is given for whole files only: for a range of a file the kernel would
 //! keep large folios that extend beyond the range.
-//!
-//! # The JSON format, version 1 (keys may be added)
-//! ```text
-//! {
-//!   "evict": 1,                       version of this format
-//!   "version": "0.1.0",               of nowait
-//!   "dry_run": bool,                  true: nothing was evicted; evicted and stayed are predictions
-//!   "files": [{                       files with pages that stayed or are unknown; with -v all files
-//!     "path", "path_hex",             as in fincore
-//!     "size",                         in bytes, like every size here
-//!     "cached_bytes",                 before; null: unknown, here and in the keys below
-//!     "evicted_bytes", "stayed_bytes",
-//!     "unknown",                      the reason if residency is unknown, otherwise null
-//!     "why": [{"reason": "dirty" | "writeback" | "mapped" | "memory" | "held" | "mixed",
-//!              "bytes",
-//!              "by": [{"pid", "command", "locked"}]}]   the processes that map the file
-//!   }],
-//!   "total": {"files", "cached_bytes", "evicted_bytes", "stayed_bytes", "stayed_files",
-//!             "stayed": {REASON: bytes},
-//!             "unknown": [{"why", "files", "size"}],
-//!             "unreadable_processes",     processes whose maps may not be read; they may map "held" pages;
-//!                                     null: no maps had to be read
-//!             "failed",
-//!             "interrupted"}          true: the rest was not processed
-//! }
-//! ```
 
 mod eviction;
 mod json;
@@ -64,8 +38,8 @@ use totals::Totals;
 
 /// Removes files from the page cache, and reports what stayed and why.
 #[derive(clap::Args)]
-#[command(after_long_help = "\
-Evicting uses posix_fadvise(2) with POSIX_FADV_DONTNEED for whole files.
+#[command(
+    after_long_help = r#"Evicting uses posix_fadvise(2) with POSIX_FADV_DONTNEED for whole files.
 
 Reasons why pages stay:
   dirty       changed and not yet written; --flush writes them first
@@ -78,13 +52,39 @@ Reasons why pages stay:
               or run nowait as root
   mixed       any of the above: without cachestat(2) they cannot be told apart
 
-JSON (--json): {\"evict\": 1, \"version\", \"dry_run\", \"files\": [{\"path\", \"path_hex\", \"size\",
-\"cached_bytes\", \"evicted_bytes\", \"stayed_bytes\", \"unknown\", \"why\": [{\"reason\", \"bytes\", \"by\":
-[{\"pid\", \"command\", \"locked\"}]}]}], \"total\": {\"files\", \"cached_bytes\", \"evicted_bytes\",
-\"stayed_bytes\", \"stayed_files\", \"stayed\": {REASON: bytes}, \"unknown\": [{\"why\", \"files\",
-\"size\"}], \"unreadable_processes\", \"failed\", \"interrupted\"}}. Sizes are in bytes. null means unknown. path_hex has the
-bytes of the path in hexadecimal; it is present only if the path is not UTF-8. The value of \"evict\" is
-the version of this format; later programs may add keys without changing it.
+JSON (--json): one object. Sizes are in bytes. null means unknown.
+  {
+    "evict": 1,            version of this format
+    "version",             of nowait
+    "dry_run",             true: nothing was evicted; these are predictions
+    "files": [{            files with pages that stayed or are unknown; with
+                           -v all files
+      "path",              bytes that are not UTF-8 are replaced
+      "path_hex",          bytes of the path in hexadecimal, only if it is not
+                           UTF-8
+      "size",
+      "cached_bytes",      before
+      "evicted_bytes", "stayed_bytes",
+      "unknown",           reason if residency is unknown, otherwise null
+      "why": [{
+        "reason",          one of the list above
+        "bytes",
+        "by": [{"pid", "command", "locked"}]
+      }]
+    }],
+    "total": {
+      "files", "cached_bytes", "evicted_bytes", "stayed_bytes",
+      "stayed_files",
+      "stayed",            bytes for each reason
+      "unknown": [{"why", "files", "size"}],
+      "unreadable_processes",
+                           processes whose maps may not be read; null: no
+                           maps had to be read
+      "failed",            failures reported on standard error
+      "interrupted"        true: the rest was not processed
+    }
+  }
+Later programs may add keys without changing the version.
 
 Examples:
   nowait evict /var/backups          after a backup
@@ -96,7 +96,8 @@ Exit status:
   1    pages stayed, some files failed, or it is unknown how much of some
        files is cached
   2    wrong usage
-  130  interrupted; the results so far are printed")]
+  130  interrupted; the results so far are printed"#
+)]
 pub struct Args {
     #[command(flatten)]
     paths: Paths,

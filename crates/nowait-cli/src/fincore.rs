@@ -4,42 +4,6 @@
 //!  Paths ─► look (threads): open, query residency ─► in order: counted before? ─► Totals
 //!                                                                           └──► Report, or Top first
 //! ```
-//!
-//! # The JSON format, version 1 (keys may be added)
-//! The keys of util-linux's fincore mean the same here.
-//! ```text
-//! {
-//!   "format": 1,                      version of this format
-//!   "version": "0.1.0",               of nowait
-//!   "page_size": 4096,                bytes
-//!   "fincore": [{
-//!     "file",                         path; bytes that are not UTF-8 are replaced
-//!     "file_hex",                     the bytes of the path, only if it is not UTF-8
-//!     "size",                         in bytes, like "res", "dirty", "writeback", "evicted" and
-//!                                     "recently_evicted"
-//!     "res",                          cached memory in whole pages, so it can exceed "size"; null: unknown,
-//!                                     here and in the keys below
-//!     "percent",                      text, as in the table
-//!     "pages", "file_pages",          cached pages, and pages of the file
-//!     "dirty", "dirty_pages",         changed, and writeback has not begun
-//!     "writeback", "writeback_pages", being written
-//!     "evicted", "evicted_pages",     were cached, as far as the kernel remembers
-//!     "recently_evicted", "recently_evicted_pages",   all of these are null where only mincore answers
-//!     "source": "cachestat" | "mincore" | null,
-//!     "unqueried_pages",              in large holes that were not queried (only with mincore)
-//!     "unknown",                      the reason if residency is unknown, otherwise null
-//!     "counted",                      false: another name of a file that was already counted
-//!     "ranges": [[from, to]]          with --map: cached ranges in bytes
-//!   }],
-//!   "total": {"files", "size", "res", "pages", "file_pages",
-//!             "dirty", "dirty_unknown",             files whose dirty pages are unknown
-//!             "writeback",
-//!             "unknown": [{"why", "files", "size"}],   in "files" and "size", not in the pages
-//!             "other_names",          further names of counted files: not in the numbers above
-//!             "failed",               failures reported on standard error; the exit code is 1
-//!             "interrupted"}          true: the rest was not examined
-//! }
-//! ```
 
 mod column;
 mod json;
@@ -73,8 +37,7 @@ use totals::Totals;
 #[derive(clap::Args)]
 #[command(
     disable_help_flag = true,
-    after_long_help = "\
-Columns (-o), by the names of fincore(1) of util-linux:
+    after_long_help = r#"Columns (-o), by the names of fincore(1) of util-linux:
   SIZE              size of the file
   RES               cached memory, in whole pages
   PERCENT           share of the file's pages that are cached. 100% is
@@ -97,15 +60,41 @@ reasons are printed on standard error. Pseudo filesystems such as /proc are not 
 With --map, a strip below each file shows the file from its first byte to its last. A full block is
 cached, a shaded block is partly cached, a dot is not cached.
 
-JSON (-J): {\"format\": 1, \"version\", \"page_size\", \"fincore\": [{\"file\", \"file_hex\", \"size\", \"res\",
-\"percent\", \"pages\", \"file_pages\", \"dirty\", \"dirty_pages\", \"writeback\", \"writeback_pages\", \"evicted\",
-\"evicted_pages\", \"recently_evicted\", \"recently_evicted_pages\", \"source\", \"unqueried_pages\", \"unknown\",
-\"counted\", \"ranges\"}], \"total\": {\"files\", \"size\", \"res\", \"pages\", \"file_pages\", \"dirty\",
-\"dirty_unknown\", \"writeback\", \"unknown\": [{\"why\", \"files\", \"size\"}], \"other_names\", \"failed\",
-\"interrupted\"}}. Sizes and ranges are in bytes. null means unknown. file_hex has the bytes of the path in
-hexadecimal; it is present only if the path is not UTF-8. ranges is present only with --map. With -o, a file
-has only these columns. The value of \"format\" is the version of this format; later programs may add keys
-without changing it.
+JSON (-J): one object. The keys of fincore(1) of util-linux mean the same here. Sizes and ranges are in
+bytes. null means unknown. With -o, a file has only these columns.
+  {
+    "format": 1,           version of this format
+    "version",             of nowait
+    "page_size",
+    "fincore": [{
+      "file",              path; bytes that are not UTF-8 are replaced
+      "file_hex",          bytes of the path in hexadecimal, only if it is not
+                           UTF-8
+      "size",
+      "res",               cached memory in whole pages; it can exceed "size"
+      "percent",           text, as in the table
+      "pages",             cached pages
+      "file_pages",        pages of the file
+      "dirty", "dirty_pages",
+      "writeback", "writeback_pages",
+      "evicted", "evicted_pages",
+      "recently_evicted", "recently_evicted_pages",
+      "source",            cachestat or mincore
+      "unqueried_pages",   pages in large holes that were not queried
+      "unknown",           reason if residency is unknown, otherwise null
+      "counted",           false: another name of a file that was counted
+      "ranges"             with --map: list of [FROM, TO]
+    }],
+    "total": {
+      "files", "size", "res", "pages", "file_pages", "dirty", "writeback",
+      "dirty_unknown",     files whose dirty pages are unknown
+      "unknown": [{"why", "files", "size"}],
+      "other_names",       further names of counted files
+      "failed",            failures reported on standard error
+      "interrupted"        true: the rest was not examined
+    }
+  }
+Later programs may add keys without changing the version.
 
 Examples:
   nowait fincore --top 10 /srv       the ten files with the most cached memory
@@ -119,7 +108,7 @@ Exit status:
        is unknown how much of some files is cached (the last lines give the
        reasons)
   2    wrong usage
-  130  interrupted; the results so far are printed"
+  130  interrupted; the results so far are printed"#
 )]
 pub struct Args {
     #[command(flatten)]

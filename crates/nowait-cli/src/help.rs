@@ -1,15 +1,30 @@
 //! Reflows the text that follows the options in `--help`. The source breaks its lines, and clap wraps
-//! each line by itself, so the lines of a paragraph are joined before clap wraps them.
+//! each line by itself, so the lines of a paragraph are joined before clap wraps them. The lines of lists
+//! have at most 80 columns. In a narrower terminal they are wrapped here.
 
 use clap::Command;
 
-/// Joins the lines of each paragraph in the help of a verb and its subcommands.
+use crate::terminal;
+
+/// The width of the lists in the source.
+pub const LIST_WIDTH: usize = 80;
+/// The columns before the description of an item of a list that still stands on the item's line in a
+/// narrow terminal.
+const HANGING: usize = 8;
+
+/// Joins the lines of each paragraph in the help of a verb and its subcommands, and wraps lists if the
+/// terminal is narrow.
 pub fn in_paragraphs(mut command: Command) -> Command {
+    let narrow = terminal::columns().filter(|width| *width < LIST_WIDTH);
+    let reflowed = |text: &str| {
+        let text = joined(text);
+        narrow.map_or(text.clone(), |width| wrapped(&text, width))
+    };
     if let Some(text) = command.get_after_help().map(ToString::to_string) {
-        command = command.after_help(joined(&text));
+        command = command.after_help(reflowed(&text));
     }
     if let Some(text) = command.get_after_long_help().map(ToString::to_string) {
-        command = command.after_long_help(joined(&text));
+        command = command.after_long_help(reflowed(&text));
     }
     command.mut_subcommands(in_paragraphs)
 }
@@ -34,6 +49,63 @@ fn joined(text: &str) -> String {
     joined
 }
 
+/// Wraps the lines that begin with a space: an item, two or more spaces, and its description. Lines below
+/// the description continue it. A long item has its description on the next line.
+fn wrapped(text: &str, width: usize) -> String {
+    let indent_of = |line: &str| line.len() - line.trim_start().len();
+    let mut wrapped = Vec::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let indent = indent_of(line);
+        if indent == 0 {
+            wrapped.push(line.to_owned());
+            continue;
+        }
+        let item = line.trim_start();
+        let (item, rest) = item.split_once("  ").unwrap_or((item, ""));
+        let mut description = rest.trim_start().to_owned();
+        let column = line.len() - description.len();
+        while let Some(next) = lines.next_if(|next| indent_of(next) > indent + 4) {
+            description.push(' ');
+            description.push_str(next.trim_start());
+        }
+        let item = format!("{:indent$}{item}", "");
+        if description.is_empty() {
+            wrapped.push(item);
+        } else if column <= HANGING {
+            wrap(
+                format!("{item:column$}"),
+                column,
+                &description,
+                width,
+                &mut wrapped,
+            );
+        } else {
+            wrapped.push(item);
+            let below = indent + 4;
+            wrap(" ".repeat(below), below, &description, width, &mut wrapped);
+        }
+    }
+    wrapped.join("\n")
+}
+
+/// Appends words to `line`, and begins a new line with `indent` spaces if the next word does not fit.
+fn wrap(mut line: String, indent: usize, words: &str, width: usize, lines: &mut Vec<String>) {
+    let mut is_new = true;
+    for word in words.split_whitespace() {
+        if !is_new && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
+            is_new = true;
+        }
+        if !is_new {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_new = false;
+    }
+    lines.push(line);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,5 +116,14 @@ mod tests {
         let paragraphs = "one two\n\nthree:\n  a  b\n     c\nfour five";
         assert_eq!(joined(text), paragraphs);
         assert_eq!(joined(paragraphs), paragraphs);
+    }
+
+    #[test]
+    fn lists_are_wrapped_below_their_items() {
+        let text = "Exit status:\n  0    success\n  1    some files failed, or\n       others\n\n\
+                    Examples:\n  nowait du     all of them";
+        let wrapped_text = "Exit status:\n  0    success\n  1    some files\n       failed, or\n       others\n\n\
+                            Examples:\n  nowait du\n      all of them";
+        assert_eq!(wrapped(text, 18), wrapped_text);
     }
 }

@@ -58,7 +58,8 @@ Exit status:
   0    success
   1    some files failed, or the result is incomplete
   2    wrong usage
-  130  interrupted; the results so far are printed"
+  130  interrupted; the results so far are printed
+  134  memory was denied, as by `ulimit -v`: the program ended with SIGABRT"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -145,7 +146,7 @@ mod tests {
         assert_eq!(verbs, 1 + 7 + 2);
     }
 
-    const NARROW: usize = 80;
+    const NARROW: usize = crate::help::LIST_WIDTH;
 
     /// Calls `show` with every visible verb and its visible subcommands.
     fn each_verb(verb: Command, show: &mut impl FnMut(&mut Command)) {

@@ -36,13 +36,13 @@ use printer::{Form, Printer};
 
 /// Prints the entries of directories, for scripts, in the order in which they are found.
 #[derive(clap::Args)]
-#[command(after_long_help = "\
-Entries are printed as they are found. They are not sorted, and memory use does not grow with the directory.
+#[command(
+    after_long_help = r#"Entries are printed as they are found. They are not sorted, and memory use does not grow with the directory.
 A PATH that is a directory, or a symbolic link to one, is listed. Any other PATH is printed itself. Symbolic
 links below a PATH are not followed. Names that begin with a dot are printed; `.` and `..` are not.
 
 A line has the path of an entry: PATH, `/` and the names below it. Names are printed unchanged, as by find.
-Only on a terminal are names with control characters printed in shell quotes ($'a\\nb'). A name may contain
+Only on a terminal are names with control characters printed in shell quotes ($'a\nb'). A name may contain
 a line break: use -0 or --json in scripts that must not fail.
 
 Fields (--fields), with the directives of --format in parentheses:
@@ -69,15 +69,23 @@ Fields (--fields), with the directives of --format in parentheses:
   xattrs          extended attributes: NAME=VALUE, separated by commas
 
 The directives mean the same as in `find -printf`. %t, %a and %c print times as ctime(3) does. After %T, %A,
-%C and %B, one of + F Y m d H M can stand for @. A minus and a width can follow the %, and \\t, \\n, \\0, \\\\
-and \\NNN (octal) are escapes. Unlike in find, a line break ends each entry (a NUL byte with -0).
+%C and %B, one of + F Y m d H M can stand for @. A minus and a width can follow the %, and \t, \n, \0, \\
+and \NNN (octal) are escapes. Unlike in find, a line break ends each entry (a NUL byte with -0).
 `?` means unknown.
 
-JSON (--json): one object a line. Its keys are the fields, by default {\"path\", \"type\", \"inode\", \"mode\",
-\"links\", \"uid\", \"gid\", \"user\", \"group\", \"size\", \"allocated\", \"mtime\", \"mtime_ns\", \"target\"}. \"type\"
-is file, directory, symlink, fifo, socket, character, block or unknown. A time has a second key with its
-nanoseconds. \"xattrs\" is a list of {\"name\", \"value\"}. A value that is not UTF-8 has a second key that ends in
-_hex, with the bytes in hexadecimal. null means unknown, or that there is none. Later programs may add keys.
+JSON (--json): one object a line. Its keys are the fields. null means unknown, or that there is none. Later
+programs may add keys.
+  path, name, dir, start, relative, depth, size, allocated, links, uid, user,
+  gid, group, inode, device, target
+               as above
+  type         file, directory, symlink, fifo, socket, character, block or
+               unknown
+  mode         permission bits in octal, as text
+  mtime        seconds; mtime_ns has the nanoseconds. atime, ctime and btime
+               have such keys, too
+  xattrs       list of {"name", "value"}
+  KEY_hex      bytes of a value in hexadecimal, only if it is not UTF-8
+By default: path, type, inode, mode, links, uid, gid, user, group, size, allocated, mtime, mtime_ns, target.
 
 Examples:
   nowait scan -r --type f -0 /srv | xargs -0 sha256sum
@@ -88,7 +96,8 @@ Exit status:
   0    success
   1    some files failed; each failure is reported on standard error
   2    wrong usage
-  130  interrupted")]
+  130  interrupted"#
+)]
 #[command(mut_arg("paths", |arg| arg.default_value(".")))]
 pub struct Args {
     /// Print everything below directories, not only their own entries

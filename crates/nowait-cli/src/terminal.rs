@@ -38,13 +38,16 @@ impl Terminal {
     }
 }
 
+/// The width of the terminal, if standard output is one.
+pub fn columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
+}
+
 fn width() -> usize {
-    let asked = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |size| size.ws_col);
     let given = || set("COLUMNS").and_then(|columns| columns.parse().ok());
-    match asked {
-        0 => given().filter(|&columns| columns > 0).unwrap_or(WIDTH),
-        columns => usize::from(columns),
-    }
+    let given = || given().filter(|&columns| columns > 0);
+    columns().or_else(given).unwrap_or(WIDTH)
 }
 
 /// Returns true if the locale is UTF-8. The first of these variables that is set decides, as in

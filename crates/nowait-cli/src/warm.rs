@@ -15,7 +15,7 @@ use crate::stop::Stop;
 /// Reads the missing parts of files into the page cache, within a memory budget.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!(
-    "{DETAILS}\n\nJSON (--json): {{\"warm\": 1, {JSON_FORMAT}\n\nWith --metadata: {}\n\n{EXIT_STATUS}",
+    "{DETAILS}\n\nJSON (--json): one object.\n  {{\n    \"warm\": 1,             version of this format{JSON_FORMAT}\n\n{}\n\n{EXIT_STATUS}",
     metadata::JSON_FORMAT
 ))]
 pub struct Args {

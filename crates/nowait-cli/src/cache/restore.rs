@@ -17,7 +17,7 @@ use crate::stop::Stop;
 /// Reads the ranges of a snapshot into the page cache.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!(
-    "{DETAILS}\n\n{}\n\nJSON (--json): {{\"restore\": 1, {JSON_FORMAT}\n\n{EXIT_STATUS}",
+    "{DETAILS}\n\n{}\n\nJSON (--json): one object.\n  {{\n    \"restore\": 1,          version of this format{JSON_FORMAT}\n\n{EXIT_STATUS}",
     snapshot::JSON_FORMAT
 ))]
 pub struct Args {

@@ -1,28 +1,4 @@
 //! The summary of a run, as text and as JSON.
-//!
-//! # The JSON format, version 1 (keys may be added)
-//! ```text
-//! {
-//!   "warm" | "restore": 1,            version of this format
-//!   "version": "0.1.0",               of nowait
-//!   "dry_run", "interrupted",
-//!   "files",                          opened and processed files
-//!   "other_names",                    further names of processed files
-//!   "skipped",                        files that changed since the snapshot, and invalid entries
-//!   "failed",                         failures reported on standard error; the exit code is 1
-//!   "bytes",                          requested bytes without holes, like all byte counts here
-//!   "hole_bytes",                     requested bytes in holes; they are not read
-//!   "cached_before", "cached_after",  of the files of known residency
-//!   "read_bytes",                     missing or unknown bytes that were read; in a dry run: that
-//!                                     would be read
-//!   "unknown": [{"why", "files", "size"}],   files of unknown residency; they were read completely
-//!   "not_read": {"files", "bytes", "why"},   not read because of the budget; why: null if none
-//!   "sample": {"files", "cached_pages_before", "cached_pages_at_end"},   finished files that were
-//!                                     examined again at the end
-//!   "seconds", "bytes_per_s",
-//!   "backend"                         of the engine: uring or threads
-//! }
-//! ```
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -68,17 +44,33 @@ pub struct Summary {
     backend: &'static str,
 }
 
-/// The description of the JSON format for `--help`: the keys and their meaning.
-pub const JSON_FORMAT: &str = "\
-\"version\", \"dry_run\", \"interrupted\", \"files\", \"other_names\", \"skipped\", \"failed\", \"bytes\", \
-\"hole_bytes\", \"cached_before\", \"read_bytes\", \"cached_after\", \"unknown\": [{\"why\", \"files\", \"size\"}], \
-\"not_read\": {\"files\", \"bytes\", \"why\"}, \"sample\": {\"files\", \"cached_pages_before\", \"cached_pages_at_end\"}, \
-\"seconds\", \"bytes_per_s\", \"backend\"}. Sizes are in bytes and do not include holes, which are in \
-hole_bytes. In an interrupted run, sizes cover the part that was processed. other_names counts further \
-names of processed files. read_bytes is the number of missing bytes that were read, or in a dry run would be \
-read. cached_before and cached_after do not cover the files in unknown. sample covers \
-some finished files that were examined again at the end. why is null if no bytes were left unread. The value of the first key is \
-the version of this format; later programs may add keys without changing it.";
+/// The description of the JSON format for `--help`, after the line with the version.
+pub const JSON_FORMAT: &str = r#"
+    "version",             of nowait
+    "dry_run", "interrupted",
+    "files",               opened and processed files
+    "other_names",         further names of processed files
+    "skipped",             files that changed since the snapshot, and invalid
+                           entries
+    "failed",              failures reported on standard error
+    "bytes",               requested bytes without holes, like all bytes here
+    "hole_bytes",          requested bytes in holes; they are not read
+    "cached_before", "cached_after",
+                           of the files of known residency
+    "read_bytes",          missing or unknown bytes that were read; in a dry
+                           run: that would be read
+    "unknown": [{"why", "files", "size"}],
+                           files of unknown residency; they were read
+                           completely
+    "not_read": {"files", "bytes", "why"},
+                           because of the budget; why: null if none
+    "sample": {"files", "cached_pages_before", "cached_pages_at_end"},
+                           finished files that were examined again at the end
+    "seconds", "bytes_per_s",
+    "backend"              of the engine: uring or threads
+  }
+In an interrupted run, sizes cover the part that was processed. Later programs may add keys without
+changing the version."#;
 
 impl Summary {
     /// An empty summary.

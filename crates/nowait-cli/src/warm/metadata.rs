@@ -22,8 +22,18 @@ use crate::stop::Stop;
 use crate::terminal::Terminal;
 
 /// The JSON format, for `--help`.
-pub const JSON_FORMAT: &str = "\
-{\"warm\": 1, \"version\", \"metadata\": true, \"interrupted\", \"inodes\", \"directories\", \"xattrs\", \"failed\", \"seconds\"}";
+pub const JSON_FORMAT: &str = r#"With --metadata, the JSON object is
+  {
+    "warm": 1,             version of this format
+    "version",             of nowait
+    "metadata": true,
+    "interrupted",
+    "inodes",              queried inodes, including those of the given paths
+    "directories",         listed directories
+    "xattrs",              extended attributes that were read
+    "failed",              failures reported on standard error
+    "seconds"
+  }"#;
 
 /// The summary of a run.
 #[derive(Serialize)]
