@@ -51,16 +51,20 @@ tried. "why" is the reason; with true it is an additional note.
       "io_uring_disabled"  the sysctl; null: this kernel has none
     },
     "kernel": {NAME: RESULT},
-                           preadv2, cachestat, io_uring and others
+                           preadv2, pwritev2, cachestat, statx, openat2,
+                           io_uring, io_uring_FEATURE, io_uring_op_NAME
     "filesystem": {
       "path", "name", "device",
       "tried_on",          null: nothing could be tried
       "why",               the reason for that
       "direct_alignment",  {"memory", "offset"} in bytes, or null
-      NAME: RESULT         nowait_read, nowait_write, mincore and others
+      NAME: RESULT         nowait_read, nowait_write, read_FLAG, write_FLAG,
+                           eviction, cachestat, mincore, direct
     },
     "false_eof": {"tested", "false_ends", "why"},
+                           numbers; null: not tested
     "costs_ns": {NAME: {"median", "p10", "p90"}},
+                           nanoseconds of a call
     "not_measured": {NAME: why},
     "break_even",          hit rate above which a NOWAIT try costs less than
                            an immediate handoff

@@ -78,8 +78,8 @@ JSON (--json): one object. Sizes are in bytes. null means unknown.
       "stayed",            bytes for each reason
       "unknown": [{"why", "files", "size"}],
       "unreadable_processes",
-                           processes whose maps may not be read; null: no
-                           maps had to be read
+                           processes whose maps may not be read; they may
+                           map "held" pages; null: no maps had to be read
       "failed",            failures reported on standard error
       "interrupted"        true: the rest was not processed
     }

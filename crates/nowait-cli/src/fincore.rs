@@ -61,7 +61,8 @@ With --map, a strip below each file shows the file from its first byte to its la
 cached, a shaded block is partly cached, a dot is not cached.
 
 JSON (-J): one object. The keys of fincore(1) of util-linux mean the same here. Sizes and ranges are in
-bytes. null means unknown. With -o, a file has only these columns.
+bytes. null means unknown. mincore(2) does not count dirty, writeback, evicted and recently_evicted. With -o, a
+file has only these columns.
   {
     "format": 1,           version of this format
     "version",             of nowait
@@ -89,6 +90,7 @@ bytes. null means unknown. With -o, a file has only these columns.
       "files", "size", "res", "pages", "file_pages", "dirty", "writeback",
       "dirty_unknown",     files whose dirty pages are unknown
       "unknown": [{"why", "files", "size"}],
+                           in "files" and "size", not in the other sums
       "other_names",       further names of counted files
       "failed",            failures reported on standard error
       "interrupted"        true: the rest was not examined

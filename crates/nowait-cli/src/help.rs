@@ -2,6 +2,8 @@
 //! each line by itself, so the lines of a paragraph are joined before clap wraps them. The lines of lists
 //! have at most 80 columns. In a narrower terminal they are wrapped here.
 
+use std::borrow::Cow;
+
 use clap::Command;
 
 use crate::terminal;
@@ -14,19 +16,26 @@ const HANGING: usize = 8;
 
 /// Joins the lines of each paragraph in the help of a verb and its subcommands, and wraps lists if the
 /// terminal is narrow.
-pub fn in_paragraphs(mut command: Command) -> Command {
+pub fn in_paragraphs(command: Command) -> Command {
     let narrow = terminal::columns().filter(|width| *width < LIST_WIDTH);
-    let reflowed = |text: &str| {
+    reflowed(command, narrow)
+}
+
+fn reflowed(mut command: Command, narrow: Option<usize>) -> Command {
+    let reflow = |text: &str| {
         let text = joined(text);
-        narrow.map_or(text.clone(), |width| wrapped(&text, width))
+        match narrow {
+            Some(width) => wrapped(&text, width),
+            None => text,
+        }
     };
     if let Some(text) = command.get_after_help().map(ToString::to_string) {
-        command = command.after_help(reflowed(&text));
+        command = command.after_help(reflow(&text));
     }
     if let Some(text) = command.get_after_long_help().map(ToString::to_string) {
-        command = command.after_long_help(reflowed(&text));
+        command = command.after_long_help(reflow(&text));
     }
-    command.mut_subcommands(in_paragraphs)
+    command.mut_subcommands(|command| reflowed(command, narrow))
 }
 
 /// Joins the lines of each paragraph to one line. Lines that begin with a space belong to a list or an
@@ -51,7 +60,7 @@ fn joined(text: &str) -> String {
 
 /// Wraps the lines that begin with a space: an item, two or more spaces, and its description. Lines below
 /// the description continue it. A long item has its description on the next line.
-fn wrapped(text: &str, width: usize) -> String {
+pub fn wrapped(text: &str, width: usize) -> String {
     let indent_of = |line: &str| line.len() - line.trim_start().len();
     let mut wrapped = Vec::new();
     let mut lines = text.lines().peekable();
@@ -72,38 +81,24 @@ fn wrapped(text: &str, width: usize) -> String {
         let item = format!("{:indent$}{item}", "");
         if description.is_empty() {
             wrapped.push(item);
-        } else if column <= HANGING {
-            wrap(
-                format!("{item:column$}"),
-                column,
-                &description,
-                width,
-                &mut wrapped,
-            );
+            continue;
+        }
+        let (first, below) = if column <= HANGING {
+            (format!("{item:column$}"), column)
         } else {
             wrapped.push(item);
-            let below = indent + 4;
-            wrap(" ".repeat(below), below, &description, width, &mut wrapped);
-        }
+            (" ".repeat(indent + 4), indent + 4)
+        };
+        let below = " ".repeat(below);
+        let options = textwrap::Options::new(width)
+            .initial_indent(&first)
+            .subsequent_indent(&below)
+            .break_words(false)
+            .word_splitter(textwrap::WordSplitter::NoHyphenation);
+        let lines = textwrap::wrap(&description, options);
+        wrapped.extend(lines.into_iter().map(Cow::into_owned));
     }
     wrapped.join("\n")
-}
-
-/// Appends words to `line`, and begins a new line with `indent` spaces if the next word does not fit.
-fn wrap(mut line: String, indent: usize, words: &str, width: usize, lines: &mut Vec<String>) {
-    let mut is_new = true;
-    for word in words.split_whitespace() {
-        if !is_new && line.chars().count() + 1 + word.chars().count() > width {
-            lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
-            is_new = true;
-        }
-        if !is_new {
-            line.push(' ');
-        }
-        line.push_str(word);
-        is_new = false;
-    }
-    lines.push(line);
 }
 
 #[cfg(test)]

@@ -148,6 +148,23 @@ mod tests {
 
     const NARROW: usize = crate::help::LIST_WIDTH;
 
+    #[test]
+    fn descriptions_in_lists_fit_into_40_columns() {
+        let mut descriptions = 0;
+        each_verb(Cli::command(), &mut |verb| {
+            for text in [verb.get_after_help(), verb.get_after_long_help()] {
+                let text = text.map(ToString::to_string).unwrap_or_default();
+                for line in crate::help::wrapped(&text, 40).lines() {
+                    // clap wraps paragraphs, and items that are too long.
+                    let is_item = text.lines().any(|whole| whole.starts_with(line));
+                    assert!(line.width() <= 40 || is_item, "{}: {line}", verb.get_name());
+                    descriptions += usize::from(!is_item);
+                }
+            }
+        });
+        assert!(descriptions > 100, "{descriptions}");
+    }
+
     /// Calls `show` with every visible verb and its visible subcommands.
     fn each_verb(verb: Command, show: &mut impl FnMut(&mut Command)) {
         let mut verb = verb.term_width(NARROW);

@@ -63,7 +63,7 @@ pub const JSON_FORMAT: &str = r#"
                            files of unknown residency; they were read
                            completely
     "not_read": {"files", "bytes", "why"},
-                           because of the budget; why: null if none
+                           because of the budget; why: null if all were read
     "sample": {"files", "cached_pages_before", "cached_pages_at_end"},
                            finished files that were examined again at the end
     "seconds", "bytes_per_s",
