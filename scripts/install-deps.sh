@@ -38,6 +38,8 @@ needs=(
     "losetup mount"
     "unshare util-linux"
     "blockdev util-linux"
+    "mksquashfs squashfs-tools"
+    "mkfs.erofs erofs-utils"
     "jq jq"
     "shellcheck shellcheck"
     "chromium chromium"

@@ -77,6 +77,9 @@ pub enum ErrorKind {
     /// A directory is its own ancestor, by a bind mount or a followed symbolic link. It was not entered
     /// again.
     Cycle,
+    /// The file may change, so its bytes cannot be borrowed: [`Mapping::why`](crate::Mapping::why) has the
+    /// reason.
+    Unprotected,
     /// The file is a FIFO, a socket, a device or of another type without contents. It was not opened.
     NotRegular,
 }
@@ -195,6 +198,7 @@ impl fmt::Display for Error {
             ErrorKind::Cycle => {
                 "the directory is one of its own ancestors; it was not entered again"
             }
+            ErrorKind::Unprotected => "the file may change, so its bytes cannot be borrowed",
             ErrorKind::NotRegular => "not a regular file; it was not opened",
             ErrorKind::Full => "the engine is full; reap completions or raise its depth",
         };
@@ -248,7 +252,8 @@ impl From<ErrorKind> for io::ErrorKind {
             ErrorKind::Unsupported
             | ErrorKind::NeedsRing
             | ErrorKind::NeedsDirect
-            | ErrorKind::NeedsPollQueues => io::ErrorKind::Unsupported,
+            | ErrorKind::NeedsPollQueues
+            | ErrorKind::Unprotected => io::ErrorKind::Unsupported,
             ErrorKind::Cancelled | ErrorKind::Forked | ErrorKind::Repeats | ErrorKind::Cycle => {
                 io::ErrorKind::Other
             }

@@ -38,6 +38,7 @@
     doc = "| replace `tokio::fs` | `nowait::tokio` (feature `tokio`) |"
 )]
 //! | read many small files | [`read_files()`] |
+//! | read a mapped file by pointer, without a system call | [`Mapping`] |
 //! | list a directory with metadata and extended attributes | [`Scan`]; [`scan::readahead`] |
 //! | list a tree | [`Walk`] |
 //! | run any operation: open, fsync, fallocate, statx, … | [`op`], [`Engine::run`], [`Engine::submit`] |
@@ -96,6 +97,7 @@
 //! | 4.14 | reads that do not wait (`RWF_NOWAIT`), on ext4, xfs and others |
 //! | 5.11 | io_uring engines |
 //! | 5.12 | opening cached paths in the calling thread |
+//! | 5.14 | mappings (`MADV_POPULATE_READ`) |
 //! | 5.19 | registered files |
 //! | 6.5 | residency by cachestat(2); older kernels have only mincore(2) |
 //! | 6.12 | [`Wait::Batch`](engine::Wait::Batch) in one system call |
@@ -136,6 +138,7 @@ mod handle;
 mod history;
 #[cfg(any(fuzzing, nowait_internals))]
 pub mod internals;
+pub mod mapping;
 mod metadata;
 mod mode;
 pub mod op;
@@ -169,6 +172,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use file::{File, Open, OpenOptions, ReadAt, SyncFile, WriteAt};
 pub use flags::RwFlags;
 pub use handle::Handle;
+pub use mapping::Mapping;
 pub use metadata::{FileType, Metadata, StatxMask};
 pub use mode::Mode;
 pub use provenance::{Provenance, ServedBy};

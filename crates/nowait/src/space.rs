@@ -26,6 +26,20 @@ impl Space<'_> {
         self.len() == 0
     }
 
+    /// Copies bytes to the start, as many as fit.
+    #[inline]
+    pub(crate) fn copy_from(&mut self, bytes: &[u8]) {
+        let n = bytes.len().min(self.len());
+        match self {
+            Space::Init(s) => s[..n].copy_from_slice(&bytes[..n]),
+            Space::Uninit(s) => {
+                for (to, from) in s.iter_mut().zip(bytes) {
+                    to.write(*from);
+                }
+            }
+        }
+    }
+
     /// The start address, to be stored.
     pub(crate) fn start(&mut self) -> NonNull<u8> {
         match self {

@@ -18,7 +18,10 @@ macro_rules! syscall {
 }
 
 pub(crate) mod eventfd;
+pub(crate) mod lease;
 pub(crate) mod limit;
+pub(crate) mod mapping;
+pub(crate) mod membarrier;
 #[cfg(miri)]
 mod miri;
 pub(crate) mod process;
@@ -29,6 +32,7 @@ pub(crate) mod rw;
 pub(crate) mod spawn;
 pub(crate) mod stat;
 pub(crate) mod thread;
+pub(crate) mod wiped;
 pub(crate) mod xattr;
 
 pub(crate) use rustix::io::Errno;

@@ -73,6 +73,18 @@ pub(crate) fn start_into(
     started
 }
 
+/// Fills a buffer with bytes that are in memory, and marks them. `copy` returns their number, or `None` if it
+/// wrote nothing.
+pub(crate) fn fill(
+    buffer: &mut dyn IoBufMut,
+    copy: impl FnOnce(&mut Space<'_>) -> Option<usize>,
+) -> Option<usize> {
+    let filled = copy(&mut buffer.space())?;
+    // SAFETY: `copy` wrote this number of bytes through that space.
+    unsafe { buffer.set_filled(filled) };
+    Some(filled)
+}
+
 /// Runs the part of a read operation that belongs to the calling thread, and records in the operation the
 /// bytes it filled.
 #[inline]

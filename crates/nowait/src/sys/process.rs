@@ -109,6 +109,14 @@ impl<T: Send + Sync> PerProcess<T> {
         PerProcess(AtomicPtr::new(null_mut()))
     }
 
+    /// The value of this process, if there is one already.
+    pub(crate) fn known(&self) -> Option<&'static T> {
+        // SAFETY: Assumption: every pointer that was stored came from `Box::into_raw` and is never
+        // freed.
+        let (owner, known) = unsafe { self.0.load(Ordering::Acquire).as_ref() }?;
+        owner.is_here().then_some(known)
+    }
+
     /// The value of this process. If several threads make one at the same time, the first one is
     /// used.
     ///
@@ -119,11 +127,7 @@ impl<T: Send + Sync> PerProcess<T> {
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<&'static T, E> {
         let before = self.0.load(Ordering::Acquire);
-        // SAFETY: Assumption: every pointer that was stored came from `Box::into_raw` and is never
-        // freed.
-        if let Some((owner, known)) = unsafe { before.as_ref() }
-            && owner.is_here()
-        {
+        if let Some(known) = self.known() {
             return Ok(known);
         }
         let made = Box::into_raw(Box::new((Owner::current(), make()?)));

@@ -143,6 +143,15 @@ pub(crate) fn magic(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(rustix::fs::fstatfs(fd)?.f_type.cast_unsigned())
 }
 
+/// The number of names of a file.
+pub(crate) fn links(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    #[allow(
+        clippy::useless_conversion,
+        reason = "the type depends on the platform"
+    )]
+    rustix::fs::fstat(fd).map(|stat| stat.st_nlink.into())
+}
+
 /// Opens the same file again for reading, with its own position. It does not use the path, which
 /// may refer to another file by now.
 pub(crate) fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {

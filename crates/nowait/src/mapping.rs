@@ -1,0 +1,283 @@
+//! Mapped files whose cached parts are read by pointer, without a system call.
+//!
+//! A [`Mapping`] divides a file into *windows* of 2 MiB. A window is *resident* after
+//! [`load`](Mapping::load) or [`prefetch`](Mapping::prefetch): it is mapped, and locked in memory (mlock2(2)).
+//! [`get`](Mapping::get) borrows bytes of resident windows. An access to them causes no page fault on the
+//! device. It does not raise SIGBUS either, because the file cannot be truncated while the mapping holds a
+//! *lease* (fcntl(2), `F_SETLEASE`).
+//!
+//! ```
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("file");
+//! # std::fs::write(&path, vec![7; 10_000])?;
+//! use nowait::{File, Mapping};
+//! let file = File::blocking_open(&path)?;
+//! let mapping = Mapping::new(&file)?;
+//! match mapping.blocking_load(0..100) {
+//!     Ok(bytes) => assert_eq!(bytes.len(), 100),
+//!     // No lease or no locked memory can be had here.
+//!     Err(_) => println!("{:?}", mapping.why()),
+//! }
+//! // This works in any case.
+//! let mut buf = vec![0; 4096];
+//! assert_eq!(mapping.blocking_read_at(&mut buf[..], 0)?, 4096);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The lease
+//! The kernel asks the holder of a lease before a file is opened for writing or truncated. A thread of the
+//! library then stops all borrowing, replaces the windows that are borrowed at that moment by private
+//! copies, and gives the lease back. The borrowed bytes do not change. Later reads use read(2) as usual.
+//!
+//! Leases are trusted on ext4, xfs, btrfs and tmpfs. The file must be the user's own, or the process must
+//! have `CAP_LEASE`, and no program may have it open for writing. [`Mapping::why`] has the reason if bytes
+//! cannot be borrowed.
+//!
+//! # Limits of the promise
+//! - A process that is stopped for longer than `/proc/sys/fs/lease-break-time` (45 seconds) loses the lease.
+//! - If there is no memory for the copies, the lease is kept until the borrowed bytes are returned, at most
+//!   for that time.
+//! - A program that opens the file for writing with `O_NONBLOCK`, as truncate(1) does, gets EAGAIN while the
+//!   lease is given back.
+//! - The kernel does not ask the holder of the lease if a file is truncated through an overlayfs that has the
+//!   file in its upper layer. Map the file of the overlayfs: it is refused.
+//! - In a forked child, `get` returns `None`, and borrowed bytes are empty. A slice that was obtained from
+//!   them before the fork must not be used there. If the parent ends before such a child, other programs may
+//!   wait for that time when they open the file for writing.
+//! - The signal of a lease is SIGRTMAX; SIGIO reports that the queue of signals was full. They are sent to
+//!   the thread of the library, which blocks them and waits for them. A program should not wait for these
+//!   signals itself with sigwait(3) in threads that block them: the library's thread could take them.
+//! - A failure of the memory itself raises SIGBUS, as for all memory.
+#![allow(unsafe_code)]
+
+mod borrows;
+mod budget;
+mod lease;
+mod load;
+mod mapped;
+mod options;
+mod protection;
+mod read_at;
+mod resident;
+mod windows;
+
+use std::ops::Range;
+
+pub use load::Load;
+pub use mapped::MappingStats;
+pub use options::{Budget, BudgetOptions};
+pub use protection::Unavailable;
+pub use read_at::ReadAt;
+pub use resident::{Resident, SendResident};
+
+use crate::buffer::{IoBufMut, Space};
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::File;
+use crate::sys::process::Owner;
+
+use budget::Refused;
+use mapped::{Mapped, failed, protected};
+
+/// A mapped file. Its resident bytes can be borrowed.
+///
+/// It maps the file with the size that the file has when the mapping is made.
+#[derive(Debug)]
+pub struct Mapping {
+    /// Or the reason why no bytes can be borrowed.
+    mapped: std::result::Result<Mapped, Unavailable>,
+    file: File,
+    len: u64,
+    process: Owner,
+}
+
+impl Mapping {
+    /// Maps a file, within the budget of the process ([`Budget::process`]).
+    ///
+    /// # Errors
+    /// The errors of fstat(2). It is not an error if no bytes can be borrowed: see [`why`](Mapping::why).
+    pub fn new(file: &File) -> Result<Mapping> {
+        Mapping::within(file, &Budget::process()?)
+    }
+
+    /// Maps a file, within a budget that other mappings may share.
+    ///
+    /// # Errors
+    /// As [`new`](Mapping::new). [`ErrorKind::Forked`] if the budget was made before a fork.
+    pub fn within(file: &File, budget: &Budget) -> Result<Mapping> {
+        check_process(budget)?;
+        let mapped = protected(file, budget)?;
+        let len = match &mapped {
+            Ok(mapped) => mapped.windows.len() as u64,
+            Err(_) => file.len()?,
+        };
+        Ok(Mapping::of(file, len, mapped))
+    }
+
+    /// Maps a file that is known to stay as it is. No lease is taken.
+    ///
+    /// # Safety
+    /// The file is neither written nor truncated, by any program, while the mapping exists.
+    ///
+    /// # Errors
+    /// As [`within`](Mapping::within).
+    pub unsafe fn trust(file: &File, budget: &Budget) -> Result<Mapping> {
+        check_process(budget)?;
+        let len = file.len()?;
+        let mapped = Mapped::of(file, budget, len, false);
+        Ok(Mapping::of(file, len, mapped))
+    }
+
+    fn of(file: &File, len: u64, mapped: std::result::Result<Mapped, Unavailable>) -> Mapping {
+        Mapping {
+            mapped,
+            file: file.clone(),
+            len,
+            process: Owner::current(),
+        }
+    }
+
+    /// The file, for ordinary reads.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The size of the file in bytes when it was mapped.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Returns true if the file was empty when it was mapped.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Borrows a range of bytes, if all of it is resident. It makes no system call and does not wait. A
+    /// range within one window takes some nanoseconds.
+    ///
+    /// It returns `None` if a part is not resident or lies beyond the end of the file, or if the range is
+    /// empty. It may return `None` at any time, for example after the lease was broken.
+    /// [`load`](Mapping::load) and [`read_at`](Mapping::read_at) are for such cases.
+    #[inline(always)]
+    pub fn get(&self, range: Range<u64>) -> Option<Resident<'_>> {
+        match &self.mapped {
+            Ok(mapped) => mapped.get(range),
+            Err(_) => None,
+        }
+    }
+
+    /// Borrows a range of bytes as [`get`](Mapping::get) does. The result may be moved to other threads, and
+    /// kept by futures that do. It is slower, since it changes memory that threads share.
+    pub fn get_send(&self, range: Range<u64>) -> Option<SendResident<'_>> {
+        self.mapped.as_ref().ok()?.get_send(range)
+    }
+
+    /// Makes a range resident, and borrows it. Workers of the file's engine read it: madvise(2),
+    /// `MADV_POPULATE_READ` (Linux 5.14).
+    ///
+    /// The windows of the range must fit into the budget together.
+    ///
+    /// ```
+    /// # pollster::block_on(async {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("file");
+    /// # std::fs::write(&path, b"some bytes")?;
+    /// use nowait::{File, Mapping};
+    /// let mapping = Mapping::new(&File::open(&path).await?)?;
+    /// if let Ok(bytes) = mapping.load(0..4).await {
+    ///     assert_eq!(*bytes, *b"some");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn load(&self, range: Range<u64>) -> Load<'_> {
+        Load::new(&self.file, self.loadable(), range)
+    }
+
+    /// Makes a range resident, and borrows it. Blocks.
+    ///
+    /// # Errors
+    /// As [`Load`].
+    pub fn blocking_load(&self, range: Range<u64>) -> Result<SendResident<'_>> {
+        let mapped = self.loadable()?;
+        let held = mapped.load(&range).map_err(|why| failed(&self.file, why))?;
+        Ok(mapped.loaded(&range, held))
+    }
+
+    /// Makes a range resident in the background, as much of it as fits into the budget. It does not wait.
+    /// Errors are dropped: [`get`](Mapping::get) then returns `None`.
+    pub fn prefetch(&self, range: Range<u64>) {
+        if let Ok(mapped) = self.loadable() {
+            load::start(&self.file, mapped.clone(), range);
+        }
+    }
+
+    /// Reads into `buffer` from `offset` on: by copying, if the range is resident, otherwise as
+    /// [`File::read_at`] does.
+    pub fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> ReadAt<'_, B> {
+        ReadAt::new(&self.file, self.mapped.as_ref().ok(), buffer, offset)
+    }
+
+    /// Reads into borrowed memory from `offset` on: by copying, if the range is resident, otherwise as
+    /// [`File::blocking_read_at`] does. Blocks.
+    ///
+    /// # Errors
+    /// As [`File::blocking_read_at`].
+    pub fn blocking_read_at<'a>(&self, buf: impl Into<Space<'a>>, offset: u64) -> Result<usize> {
+        let mut space = buf.into();
+        let copied = self.mapped.as_ref().ok();
+        match copied.and_then(|mapped| mapped.copy(&mut space, offset)) {
+            Some(n) => Ok(n),
+            None => self.file.blocking_read_at(space, offset),
+        }
+    }
+
+    /// The reason why no bytes can be borrowed. `None` if they can, after they were loaded.
+    pub fn why(&self) -> Option<Unavailable> {
+        self.available().err()
+    }
+
+    /// The numbers of this mapping. All are 0 in a forked child.
+    pub fn stats(&self) -> MappingStats {
+        match &self.mapped {
+            Ok(mapped) if self.process.is_here() => mapped.stats(),
+            _ => MappingStats::default(),
+        }
+    }
+
+    fn available(&self) -> std::result::Result<&Mapped, Unavailable> {
+        if !self.process.is_here() {
+            return Err(Unavailable::Forked);
+        }
+        match &self.mapped {
+            Err(why) => Err(*why),
+            Ok(mapped) if mapped.windows.is_closed() => Err(Unavailable::LeaseBroken),
+            Ok(mapped) if mapped.frames.limit == 0 => Err(Unavailable::NoBudget),
+            Ok(mapped) => Ok(mapped),
+        }
+    }
+
+    fn loadable(&self) -> Result<&Mapped> {
+        self.available().map_err(|why| match why {
+            Unavailable::Forked => Error::new("load", ErrorKind::Forked),
+            Unavailable::NoBudget => failed(&self.file, Refused::NoRoom),
+            _ => failed(&self.file, Refused::Closed),
+        })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // In a forked child, a thread of the parent may have held the locks.
+        if let (true, Ok(mapped)) = (self.process.is_here(), &self.mapped) {
+            mapped.frames.release(&mapped.windows);
+        }
+    }
+}
+
+fn check_process(budget: &Budget) -> Result<()> {
+    match budget.frames().process.is_here() {
+        true => Ok(()),
+        false => Err(Error::new("map", ErrorKind::Forked)),
+    }
+}

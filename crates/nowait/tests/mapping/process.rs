@@ -1,0 +1,286 @@
+//! Forks, limits and sandboxes, in child processes.
+#![allow(
+    unsafe_code,
+    reason = "setrlimit(2) and chown(2) of the test's own files"
+)]
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::chown;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use nowait::mapping::{Budget, BudgetOptions, Unavailable};
+use nowait::{ErrorKind, File, Mapping};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use slowdisk::Filesystem;
+
+use crate::common::children::{alone, in_child, role};
+use crate::common::files::{pattern, patterned, scratch};
+use crate::common::forked::forked;
+use crate::common::limit::Limit;
+use crate::common::mounts::mounted;
+use crate::common::nobody::{NOBODY, in_child_as_nobody};
+use crate::common::sandbox::{deny, sandboxed};
+use crate::common::wait::wait_until;
+use crate::{WINDOW, budget, mapped};
+
+const MIB: u64 = 1 << 20;
+
+fn limit(resource: Resource, to: u64) {
+    let maximum = getrlimit(resource).maximum;
+    let current = Some(to);
+    setrlimit(resource, Rlimit { current, maximum }).unwrap();
+}
+
+fn mapping(path: &Path, budget: &Budget) -> Mapping {
+    mapped(&File::blocking_open(path).unwrap(), budget)
+}
+
+fn truncate(path: &Path) {
+    drop(
+        OpenOptions::new()
+            .write(true)
+            .truncate(true)
+            .open(path)
+            .unwrap(),
+    );
+}
+
+#[test]
+fn a_forked_child_gets_nothing() {
+    alone(|| {
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", 200_000);
+        let budget = budget(4);
+        let mapping = mapping(&path, &budget);
+        let held = mapping.blocking_load(0..10).unwrap();
+        let borrowed = mapping.get(5..9).unwrap();
+        forked("a mapping", || {
+            assert!(held.is_empty() && borrowed.is_empty());
+            assert!(mapping.get(0..10).is_none() && mapping.get_send(0..10).is_none());
+            assert_eq!(mapping.why(), Some(Unavailable::Forked));
+            assert_eq!(mapping.stats(), Default::default());
+            assert_eq!(budget.locked(), 0);
+            let error = mapping.blocking_load(0..10).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Forked);
+            let error = pollster::block_on(mapping.load(0..10)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Forked);
+            mapping.prefetch(0..10);
+            let mut buf = [0; 10];
+            assert_eq!(mapping.blocking_read_at(&mut buf[..], 50).unwrap(), 10);
+            assert_eq!(buf[..], pattern(50, 10));
+            let error = Mapping::within(mapping.file(), &budget).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Forked);
+            // A mapping of the child's own.
+            let own = BudgetOptions::new().build().unwrap();
+            let own = Mapping::within(&File::blocking_open(&path).unwrap(), &own).unwrap();
+            assert_eq!(*own.blocking_load(0..10).unwrap(), pattern(0, 10));
+        });
+        assert_eq!((&*held, &*borrowed), (&*pattern(0, 10), &*pattern(5, 4)));
+        // The lease is the parent's, even while a child has the descriptor.
+        truncate(&path);
+        assert_eq!(*held, pattern(0, 10));
+        drop((held, borrowed));
+        wait_until("the copy is freed", || budget.locked() == 0);
+    });
+}
+
+#[test]
+fn an_unprivileged_process_has_four_windows() {
+    match role() {
+        Some(path) => four_windows(Path::new(&path)),
+        None => {
+            let mount = mounted!(Filesystem::Ext4);
+            let path = patterned(mount.path(), "file", 16 << 20);
+            chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+            in_child_as_nobody(path.to_str().unwrap(), |_| {});
+        }
+    }
+}
+
+fn four_windows(path: &Path) {
+    const TWO: u64 = 2 * MIB;
+    limit(Resource::Memlock, 8 * MIB);
+    let budget = Budget::process().unwrap();
+    assert_eq!(budget.limit(), 8 * MIB);
+    let mapping = mapping(path, &budget);
+    assert_eq!(mapping.why(), None);
+    let load = |window: u64| mapping.blocking_load(window * TWO..(window + 1) * TWO);
+    for window in 0..8 {
+        let bytes = load(window).unwrap();
+        assert!(*bytes == pattern(window * TWO, TWO as usize));
+    }
+    let resident: Vec<u64> = (0..8)
+        .filter(|w| mapping.get(w * TWO..w * TWO + 1).is_some())
+        .collect();
+    assert_eq!(resident, [4, 5, 6, 7]);
+    assert_eq!((budget.locked(), mapping.stats().evicted), (8 * MIB, 4));
+    let four: Vec<_> = (4..8).map(|window| load(window).unwrap()).collect();
+    assert_eq!(load(0).unwrap_err().errno(), Some(libc::ENOMEM));
+    drop(four);
+    // The limit is lower than the budget.
+    limit(Resource::Memlock, 4 * MIB);
+    assert!(*load(1).unwrap() == pattern(TWO, TWO as usize));
+    let resident = (0..8).filter(|w| mapping.get(w * TWO..w * TWO + 1).is_some());
+    assert_eq!(resident.count(), 2);
+    limit(Resource::Memlock, 0);
+    assert_eq!(BudgetOptions::new().build().unwrap().limit(), 0);
+    assert_eq!(load(2).unwrap_err().errno(), Some(libc::ENOMEM));
+    let mut buf = [0; 100];
+    assert_eq!(
+        mapping.blocking_read_at(&mut buf[..], 9 * MIB).unwrap(),
+        100
+    );
+    assert_eq!(buf[..], pattern(9 * MIB, 100));
+}
+
+#[test]
+fn a_lease_is_given_back_if_no_signal_can_be_queued() {
+    alone(|| {
+        let _limit = Limit::new("SIGIO".into());
+        limit(Resource::Sigpending, 0);
+        let dir = scratch();
+        let budget = budget(4);
+        for name in ["one", "two"] {
+            let path = patterned(dir.path(), name, 200_000);
+            let mapping = mapping(&path, &budget);
+            let held = mapping.blocking_load(0..100_000).unwrap();
+            truncate(&path);
+            assert!(*held == pattern(0, 100_000));
+            assert_eq!(mapping.why(), Some(Unavailable::LeaseBroken));
+        }
+    });
+}
+
+/// A limit of private memory that leaves no room for a copy of 16 MiB.
+fn little_more() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let data = status.lines().find_map(|line| line.strip_prefix("VmData:"));
+    let kib: u64 = data.unwrap().trim_end_matches("kB").trim().parse().unwrap();
+    (kib << 10) + 8 * MIB
+}
+
+#[test]
+fn without_memory_for_copies_the_file_changes_later() {
+    alone(|| {
+        let _limit = Limit::new("RLIMIT_DATA".into());
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", 16 << 20);
+        let budget = BudgetOptions::new()
+            .window(16 << 20)
+            .limit(16 << 20)
+            .build()
+            .unwrap();
+        let mapping = mapping(&path, &budget);
+        let held = mapping.blocking_load(0..1000).unwrap();
+        let (start, truncated) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                wait_until("the limit is set", || start.load(Ordering::Acquire));
+                truncate(&path);
+                truncated.store(true, Ordering::Release);
+            });
+            limit(Resource::Data, little_more());
+            start.store(true, Ordering::Release);
+            wait_until("the lease is being broken", || mapping.why().is_some());
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(!truncated.load(Ordering::Acquire));
+            let as_before = *held == *pattern(0, 1000);
+            limit(Resource::Data, u64::MAX >> 1);
+            assert!(as_before);
+            wait_until("there is memory", || truncated.load(Ordering::Acquire));
+            assert_eq!(*held, pattern(0, 1000));
+        });
+        assert_eq!(mapping.stats().copied, 1);
+        // Returned bytes need no memory.
+        let path = patterned(dir.path(), "file", 16 << 20);
+        drop(held);
+        wait_until("the copy is freed", || budget.locked() == 0);
+        let mapping = self::mapping(&path, &budget);
+        let held = mapping.blocking_load(0..1000).unwrap();
+        truncated.store(false, Ordering::Release);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                wait_until("the limit is set", || !start.load(Ordering::Acquire));
+                truncate(&path);
+                truncated.store(true, Ordering::Release);
+            });
+            limit(Resource::Data, little_more());
+            start.store(false, Ordering::Release);
+            wait_until("the lease is being broken", || mapping.why().is_some());
+            drop(held);
+            let end = std::time::Instant::now() + Duration::from_secs(20);
+            while !truncated.load(Ordering::Acquire) && std::time::Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            limit(Resource::Data, u64::MAX >> 1);
+            assert!(truncated.load(Ordering::Acquire) && mapping.stats().copied == 0);
+        });
+    });
+}
+
+/// Loads, borrows and reads, as far as the sandbox allows it. Returns true if bytes were borrowed.
+fn whatever_is_allowed(path: &Path) -> bool {
+    let budget = budget(2);
+    let mapping = mapping(path, &budget);
+    let mut borrowed = false;
+    for window in 0..3 {
+        let at = window * WINDOW;
+        if let Ok(bytes) = mapping.blocking_load(at..at + 10) {
+            assert_eq!(*bytes, pattern(at, 10));
+            borrowed |= mapping.get(at..at + 10).is_some();
+        }
+        let mut buf = [0; 10];
+        assert_eq!(mapping.blocking_read_at(&mut buf[..], at).unwrap(), 10);
+        assert_eq!(buf[..], pattern(at, 10));
+    }
+    let held = mapping.blocking_load(0..10);
+    truncate(path);
+    if let Ok(held) = held {
+        assert_eq!(*held, pattern(0, 10));
+    }
+    borrowed
+}
+
+#[test]
+fn a_sandbox_denies_membarrier() {
+    sandboxed(|errno| {
+        let dir = scratch();
+        deny(&[libc::SYS_membarrier], errno);
+        assert!(whatever_is_allowed(&patterned(dir.path(), "file", 200_000)));
+    });
+}
+
+#[test]
+fn a_sandbox_denies_locks_or_advice_or_signals() {
+    let calls = [
+        ("mlock2", libc::SYS_mlock2),
+        ("madvise", libc::SYS_madvise),
+        ("sigtimedwait", libc::SYS_rt_sigtimedwait),
+        ("mremap", libc::SYS_mremap),
+    ];
+    match role() {
+        None => calls.iter().for_each(|(name, _)| in_child(name)),
+        Some(role) => {
+            let (_, call) = calls.iter().find(|(name, _)| *name == role).unwrap();
+            let dir = scratch();
+            if role == "mremap" {
+                // Copies are not possible: nothing is borrowed when the file is truncated.
+                let path = patterned(dir.path(), "file", 200_000);
+                let budget = budget(2);
+                let mapping = mapping(&path, &budget);
+                deny(&[*call], libc::EPERM);
+                drop(mapping.blocking_load(0..10).unwrap());
+                truncate(&path);
+                return;
+            }
+            deny(&[*call], libc::EPERM);
+            assert!(!whatever_is_allowed(&patterned(
+                dir.path(),
+                "file",
+                200_000
+            )));
+        }
+    }
+}
