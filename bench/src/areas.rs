@@ -19,7 +19,7 @@ use nowait_cli::problem::Problem;
 use nowait_cli::stop::Stop;
 
 use crate::harness::plan::conduct;
-use page_cache::{cached, hitrate, randread, syscalls};
+use page_cache::{cached, hitrate, mapped, randread, syscalls};
 
 /// The verbs of `nowait-bench`.
 #[derive(Subcommand)]
@@ -33,6 +33,9 @@ pub enum Area {
     /// The cost of a hit: random reads of a file that is in the page cache
     #[command(after_help = AFTER)]
     Cached(Deferred<cached::Args>),
+    /// Mapped files: copies and borrowed bytes of a file that is in the page cache
+    #[command(after_help = AFTER)]
+    Mapped(Deferred<mapped::Args>),
     /// The reads of a database: mostly cached, mostly uncached and sequential ones at once
     #[command(after_help = mix::AFTER)]
     Mix(Deferred<mix::Args>),
@@ -97,6 +100,7 @@ impl Area {
             Area::Aio(args) => &|stop| aio::run(args, stop),
             Area::Randread(args) => &|stop| conduct(args.plan()?, stop),
             Area::Cached(args) => &|stop| conduct(args.plan()?, stop),
+            Area::Mapped(args) => &|stop| conduct(args.plan()?, stop),
             Area::Hitrate(args) => &|stop| hitrate::run(args, stop),
             Area::Mix(args) => &|stop| mix::run(args, stop),
             Area::Syscalls(args) => &|stop| syscalls::run(args, stop),

@@ -5,4 +5,5 @@ mod call;
 pub mod fio;
 pub mod future;
 pub mod local;
+pub mod mapped;
 pub mod pool;

@@ -3,6 +3,7 @@
 pub mod cached;
 mod crossing;
 pub mod hitrate;
+pub mod mapped;
 pub mod randread;
 pub mod syscalls;
 mod turnover;

@@ -57,8 +57,9 @@ pub fn nowait(turn: &Turn<'_>) -> Result<Round, Problem> {
     })
 }
 
+/// A loop of reads into one buffer.
 #[inline]
-fn each(
+pub(super) fn each(
     lane: &mut Lane<'_>,
     block: u64,
     read: impl Fn(usize, &mut [u8], u64) -> Result<usize, Problem>,

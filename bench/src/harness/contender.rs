@@ -66,8 +66,10 @@ impl Label {
             1 => "x 1 thread".into(),
             more => format!("x {more} threads"),
         }));
-        words.extend(self.order.map(|order| format!("{order},")));
-        words.extend(self.rate.map(|rate| format!("{rate} % hits")));
+        words.extend(self.order.map(|order| match self.rate {
+            Some(rate) => format!("{order}, {rate} % hits"),
+            None => order.into(),
+        }));
         words.join(" ")
     }
 }

@@ -307,6 +307,11 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
+    /// Many more are done, each of them whole.
+    pub fn done_many(&mut self, ops: u64) {
+        self.ops += ops;
+    }
+
     fn finish(self) -> Option<Finished> {
         Some(Finished {
             began: self.began?,

@@ -225,6 +225,38 @@ fn cells_are_named_by_block_and_threads() {
 }
 
 #[test]
+fn mapped_files_are_copied_and_borrowed() {
+    let dir = directory();
+    let args = "mapped --size 8M --ops 10 --copy 512 --borrow 8,4K --threads 1,2 --rounds 3 --json";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let report = parsed(&nowait(dir.path(), &args).output().unwrap());
+    let cells: Vec<_> = report["cells"].as_array().unwrap().iter().collect();
+    let names: Vec<_> = cells
+        .iter()
+        .map(|cell| cell["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "512x1-copied",
+            "512x2-copied",
+            "8x1-borrowed",
+            "8x2-borrowed",
+            "4096x1-borrowed",
+            "4096x2-borrowed"
+        ]
+    );
+    let ratios = |cell: usize| cells[cell]["ratios"].as_object().unwrap().clone();
+    assert!(ratios(0).contains_key("mapping/pread") && ratios(0).contains_key("compio/pread"));
+    assert_eq!(ratios(2).keys().collect::<Vec<_>>(), ["mapping/memmap2"]);
+    refused(
+        &["mapped", "--borrow", "12"],
+        2,
+        &["--borrow 12", "multiple of 8"],
+    );
+}
+
+#[test]
 fn without_ratios_it_says_what_they_need() {
     let dir = directory();
     for (contenders, rounds, why) in [
