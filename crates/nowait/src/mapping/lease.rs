@@ -19,10 +19,12 @@ use super::protection::{self, Unavailable};
 use super::windows::Windows;
 use crate::sync::{Condvar, Mutex, lock, spawn, wait};
 use crate::sys::lease::{self, Event};
-use crate::sys::process::PerProcess;
+use crate::sys::process::{Owner, PerProcess};
 
 /// The time after which memory for copies is asked for again, or copies are looked at.
 const AGAIN: Duration = Duration::from_millis(20);
+/// The longest time after which copies are looked at, if they are borrowed for long.
+const AT_MOST: Duration = Duration::from_secs(1);
 
 /// A file with a lease, and its windows.
 #[derive(Debug)]
@@ -31,6 +33,7 @@ pub(super) struct Leased {
     fd: OwnedFd,
     frames: Arc<Frames>,
     windows: Arc<Windows>,
+    process: Owner,
 }
 
 impl AsFd for Leased {
@@ -41,6 +44,10 @@ impl AsFd for Leased {
 
 impl Drop for Leased {
     fn drop(&mut self) {
+        // A forked child must not give back the lease of its parent.
+        if !self.process.is_here() {
+            return;
+        }
         // Before the number can be that of another file. A forked child may keep the description open, so
         // the lease would not end with this descriptor.
         if let Some(leases) = LEASES.known() {
@@ -62,6 +69,7 @@ pub(super) fn take(
         fd,
         frames: frames.clone(),
         windows: windows.clone(),
+        process: Owner::current(),
     });
     // A break may come at once.
     let number = leased.fd.as_raw_fd();
@@ -124,9 +132,15 @@ impl Leases {
     fn give_back(&self) {
         let mut breaking: Vec<Arc<Leased>> = Vec::new();
         let mut copied: Vec<Arc<Frames>> = Vec::new();
+        let mut again = AGAIN;
         loop {
             let busy = !breaking.is_empty() || !copied.is_empty();
-            match lease::wait(busy.then_some(AGAIN)) {
+            let event = lease::wait(busy.then_some(again));
+            again = match event {
+                Event::Nothing if breaking.is_empty() => AT_MOST.min(again * 2),
+                _ => AGAIN,
+            };
+            match event {
                 Event::Break(fd) => breaking.extend(self.broken(|number| number == fd)),
                 Event::Any => breaking.extend(self.broken(|_| true)),
                 Event::Nothing => {}
@@ -136,8 +150,9 @@ impl Leases {
             breaking.retain(|leased| {
                 let waits = leased.frames.surrender(leased.as_fd(), &leased.windows) > 0;
                 if !waits {
-                    copied.push(leased.frames.clone());
                     lease::give_back(leased.as_fd());
+                    copied.retain(|frames| !Arc::ptr_eq(frames, &leased.frames));
+                    copied.push(leased.frames.clone());
                 }
                 waits
             });

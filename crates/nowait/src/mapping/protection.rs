@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::SealFlags;
+use rustix::fs::{FileType, SealFlags};
 
 use crate::filesystem::magic;
 use crate::sys::{Errno, stat};
@@ -53,6 +53,10 @@ pub(super) enum Protection {
 /// The protection that a file needs.
 pub(super) fn of(fd: BorrowedFd<'_>) -> Result<Protection, Unavailable> {
     let on = stat::magic(fd).map_err(|_| Unavailable::Unsupported)?;
+    match stat::kind_and_device(fd) {
+        Ok((FileType::RegularFile, _)) => {}
+        _ => return Err(Unavailable::Unsupported),
+    }
     if READ_ONLY.contains(&on) {
         return Ok(Protection::Immutable { may_grow: false });
     }

@@ -16,6 +16,12 @@ use super::budget::Frames;
 /// [`Mapping::get_send`](super::Mapping::get_send) is for other threads, and for futures that move.
 ///
 /// In a forked child it is empty.
+///
+/// ```compile_fail,E0277
+/// fn to_another_thread(bytes: nowait::mapping::Resident<'_>) {
+///     std::thread::scope(|s| s.spawn(move || bytes.len()).join()).unwrap();
+/// }
+/// ```
 #[must_use]
 pub struct Resident<'a> {
     bytes: *const [u8],

@@ -151,6 +151,23 @@ fn a_range_is_loaded_in_the_background() {
 }
 
 #[test]
+fn borrowed_bytes_may_be_moved_as_far_as_they_say() {
+    fn moves<T: Send>(_: &T) {}
+    fn is_shared<T: Sync>(_: &T) {}
+    let dir = scratch();
+    let file = File::blocking_open(patterned(dir.path(), "file", MIB)).unwrap();
+    let mapping = mapped(&file, &budget(4));
+    moves(&mapping);
+    is_shared(&mapping);
+    moves(&mapping.load(0..10));
+    moves(&mapping.read_at(vec![0; 10], 0));
+    let held = mapping.blocking_load(0..10).unwrap();
+    moves(&held);
+    is_shared(&held);
+    is_shared(&mapping.get(0..10).unwrap());
+}
+
+#[test]
 fn threads_end_while_others_borrow() {
     let dir = scratch();
     let file = File::blocking_open(patterned(dir.path(), "file", MIB)).unwrap();

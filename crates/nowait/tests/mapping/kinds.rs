@@ -156,6 +156,10 @@ fn files_that_are_open_for_writing_or_empty() {
         nothing.blocking_load(0..10).unwrap_err().errno(),
         Some(libc::ENOMEM)
     );
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let pipe = File::from_fd(reader, &Engine::process().unwrap()).unwrap();
+    let pipe = Mapping::within(&pipe, &budget(4)).unwrap();
+    assert_eq!(pipe.why(), Some(Unavailable::Unsupported));
     let empty = patterned(dir.path(), "empty", 0);
     let empty = Mapping::within(&file(&empty), &budget(4)).unwrap();
     assert!(empty.is_empty());

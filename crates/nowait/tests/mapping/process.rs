@@ -76,9 +76,13 @@ fn a_forked_child_gets_nothing() {
             let own = BudgetOptions::new().build().unwrap();
             let own = Mapping::within(&File::blocking_open(&path).unwrap(), &own).unwrap();
             assert_eq!(*own.blocking_load(0..10).unwrap(), pattern(0, 10));
+            // SAFETY: the child ends without dropping its parent's mapping.
+            drop(unsafe { std::ptr::read(&raw const mapping) });
         });
         assert_eq!((&*held, &*borrowed), (&*pattern(0, 10), &*pattern(5, 4)));
-        // The lease is the parent's, even while a child has the descriptor.
+        // The child did not give back the lease of its parent.
+        assert_eq!(mapping.why(), None);
+        assert_eq!(*mapping.blocking_load(0..9).unwrap(), pattern(0, 9));
         truncate(&path);
         assert_eq!(*held, pattern(0, 10));
         drop((held, borrowed));
