@@ -12,5 +12,6 @@ pages! {
     read: "read.md",
     modes: "modes.md",
     tokio: "tokio.md",
+    mapping: "mapping.md",
     directories: "directories.md",
 }
