@@ -17,6 +17,7 @@ use crate::common::children::{in_child_by, role, this_program};
 use crate::common::files::{byte_at, pattern};
 use crate::common::limit::Limit;
 use crate::common::mounts::mounted;
+use crate::common::wait::wait_until;
 use crate::mapped;
 
 const MIB: u64 = 1 << 20;
@@ -42,7 +43,8 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
+        // The kernel may count the process for a moment after it has ended.
+        wait_until("the group is removed", || fs::remove_dir(&self.0).is_ok());
     }
 }
 
