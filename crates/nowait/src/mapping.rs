@@ -52,10 +52,10 @@
 
 mod borrows;
 mod budget;
+mod frames;
 mod lease;
 mod load;
 mod mapped;
-mod options;
 mod protection;
 mod read_at;
 mod resident;
@@ -63,9 +63,9 @@ mod windows;
 
 use std::ops::Range;
 
+pub use budget::{Budget, BudgetOptions};
 pub use load::Load;
 pub use mapped::MappingStats;
-pub use options::{Budget, BudgetOptions};
 pub use protection::Unavailable;
 pub use read_at::ReadAt;
 pub use resident::{Resident, SendResident};
@@ -75,7 +75,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::file::File;
 use crate::sys::process::Owner;
 
-use budget::Refused;
+use frames::Refused;
 use mapped::{Mapped, failed, protected};
 
 /// A mapped file. Its resident bytes can be borrowed.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustix::thread::Pid;
 
-use super::budget::Frames;
+use super::frames::Frames;
 use super::protection::{self, Unavailable};
 use super::windows::Windows;
 use crate::sync::{Condvar, Mutex, lock, spawn, wait};
@@ -148,7 +148,7 @@ impl Leases {
                 Event::Denied => std::thread::sleep(AGAIN),
             }
             breaking.retain(|leased| {
-                let waits = leased.frames.surrender(leased.as_fd(), &leased.windows) > 0;
+                let waits = leased.frames.close(leased.as_fd(), &leased.windows) > 0;
                 if !waits {
                     lease::give_back(leased.as_fd());
                     copied.retain(|frames| !Arc::ptr_eq(frames, &leased.frames));

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::budget::Refused;
+use super::frames::Refused;
 use super::mapped::{Mapped, failed};
 use super::resident::{Held, SendResident};
 use crate::engine::Run;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::borrows::{Borrow, Borrows};
-use super::budget::{Frames, Refused};
+use super::budget::Budget;
+use super::frames::{Frames, Refused};
 use super::lease::{self, Leased};
-use super::options::Budget;
 use super::protection::{self, Protection, Unavailable};
 use super::resident::{Held, Resident, SendResident};
 use super::windows::Windows;

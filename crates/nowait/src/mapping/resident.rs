@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::borrows::Borrow;
-use super::budget::Frames;
+use super::frames::Frames;
 
 /// Bytes of a mapped file, borrowed by [`Mapping::get`](super::Mapping::get). They stay in memory and do not
 /// change until this value is dropped.

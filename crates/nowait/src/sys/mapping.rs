@@ -117,7 +117,7 @@ impl Region {
     ///
     /// # Safety
     /// The range of this file is mapped, and nothing changes the file meanwhile.
-    pub(crate) unsafe fn copy_aside(
+    pub(crate) unsafe fn replace_by_copy(
         &self,
         fd: BorrowedFd<'_>,
         range: Range<usize>,
