@@ -16,7 +16,6 @@ mod peers;
 mod places;
 mod report;
 mod round;
-mod tape;
 mod turn;
 
 use std::process::ExitCode;

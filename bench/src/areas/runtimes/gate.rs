@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
+use thread_local::ThreadLocal;
 use tokio::sync::Semaphore;
 
 use crate::areas::runtimes::places::Places;
 use crate::areas::runtimes::round::Round;
-use crate::areas::runtimes::tape::Tape;
 use crate::areas::runtimes::turn::Turn;
 use crate::harness::percentiles::histogram;
 use crate::harness::tick::Tick;
@@ -28,7 +29,11 @@ pub struct Gate {
     start: OnceLock<(Instant, Usage)>,
     end: OnceLock<(Instant, Usage)>,
     open: Semaphore,
-    tape: Mutex<Tape>,
+    /// The measured operations of the tasks that have ended.
+    ops: AtomicU64,
+    /// Nanoseconds. A histogram for each thread, because a thousand of them would take
+    /// as long to fill and to add up as the tasks run.
+    latencies: ThreadLocal<Mutex<Histogram<u64>>>,
     ticks: Mutex<Vec<&'static Tick>>,
 }
 
@@ -54,7 +59,8 @@ impl Gate {
             start: OnceLock::new(),
             end: OnceLock::new(),
             open: Semaphore::new(0),
-            tape: Mutex::new(Tape::new()),
+            ops: AtomicU64::new(0),
+            latencies: ThreadLocal::new(),
             ticks: Mutex::new(Vec::new()),
             turn,
         }))
@@ -91,12 +97,12 @@ impl Gate {
         }
         let start = self.pass().await;
         let deadline = start + Duration::from_secs_f64(self.turn.seconds);
-        let mut tape = Tape::new();
+        let mut ops = 0;
         for k in lead.. {
-            if each.is_some_and(|each| tape.ops == each) {
+            if each.is_some_and(|each| ops == each) {
                 break;
             }
-            tape.ops += 1;
+            ops += 1;
             if k % timed != 0 {
                 source.act(place(k)).await?;
                 continue;
@@ -105,13 +111,13 @@ impl Gate {
             source.act(place(k)).await?;
             let after = Instant::now();
             let took = after.duration_since(before).as_nanos() as u64;
-            tape.latency.saturating_record(took);
+            self.record(took);
             if each.is_none() && after >= deadline {
                 break;
             }
         }
         source.finish().await?;
-        self.leave(&tape);
+        self.leave(ops);
         Ok(())
     }
 
@@ -146,18 +152,23 @@ impl Gate {
             .clone()
     }
 
+    fn record(&self, nanoseconds: u64) {
+        self.latencies
+            .get_or(|| Mutex::new(histogram()))
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .saturating_record(nanoseconds);
+    }
+
     /// Ends a task. The last one reads the clocks again and ends the ticks.
-    fn leave(&self, tape: &Tape) {
+    fn leave(&self, ops: u64) {
+        self.ops.fetch_add(ops, Ordering::AcqRel);
         if self.ended.fetch_add(1, Ordering::AcqRel) + 1 == self.tasks {
             let _ = self.end.set((Instant::now(), Usage::of_self()));
             for tick in self.ticks() {
                 tick.end();
             }
         }
-        self.tape
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .add(tape);
     }
 
     /// The figures of the turn, after all tasks have ended.
@@ -168,12 +179,18 @@ impl Gate {
         let (Some(start), Some(end)) = (self.start.get(), self.end.get()) else {
             return Err(io::Error::other("not all tasks came to the end"));
         };
+        let mut latencies = histogram();
+        for latency in &self.latencies {
+            // Both have the same bounds.
+            let _ = latencies.add(&*latency.lock().unwrap_or_else(PoisonError::into_inner));
+        }
         let mut lateness = None;
         for tick in self.ticks() {
             tick.add_to(lateness.get_or_insert_with(histogram));
         }
         Ok(Round::new(
-            &self.tape.lock().unwrap_or_else(PoisonError::into_inner),
+            self.ops.load(Ordering::Acquire),
+            &latencies,
             lateness.as_ref(),
             self.turn.cell.block,
             end.0.duration_since(start.0).as_secs_f64(),

@@ -3,7 +3,6 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::areas::runtimes::tape::Tape;
 use crate::harness::percentiles::Percentiles;
 use crate::harness::usage::Usage;
 
@@ -25,22 +24,23 @@ pub struct Round {
 
 impl Round {
     pub fn new(
-        tape: &Tape,
+        ops: u64,
+        latency: &Histogram<u64>,
         lateness: Option<&Histogram<u64>>,
         block: u64,
         seconds: f64,
         used: Usage,
     ) -> Round {
         let seconds = seconds.max(1e-9);
-        let ops = tape.ops as f64;
+        let count = ops as f64;
         Round {
-            ops: tape.ops,
+            ops,
             seconds,
-            ops_per_s: ops / seconds,
-            mb_per_s: ops * block as f64 / seconds / 1e6,
-            cpu_us_per_op: 1e6 * used.cpu() / ops.max(1.0),
+            ops_per_s: count / seconds,
+            mb_per_s: count * block as f64 / seconds / 1e6,
+            cpu_us_per_op: 1e6 * used.cpu() / count.max(1.0),
             cpu_percent: 100.0 * used.cpu() / seconds,
-            lat_us: Percentiles::of(&tape.latency),
+            lat_us: Percentiles::of(latency),
             tick_us: lateness.and_then(Percentiles::of),
         }
     }
