@@ -11,10 +11,9 @@ use std::time::SystemTime;
 
 use ::tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 use ::tokio::sync::Mutex;
-use ::tokio::task::coop::cooperative;
 use once_cell::race::OnceBox;
 
-use super::budget::charge;
+use super::budget;
 use super::error::as_io;
 use super::stream::Stream;
 use super::worker::on_worker;
@@ -322,18 +321,13 @@ impl File {
     }
 }
 
-/// Awaits a positional call, and charges the task's cooperative budget for it.
+/// Runs a positional call within the task's cooperative budget.
 async fn in_turn<B>(call: impl Future<Output = BufResult<B>>) -> BufResult<B> {
-    let done = cooperative(call).await;
-    if done.provenance.served_by == ServedBy::Caller {
-        let copied = done.provenance.cached;
-        std::future::poll_fn(|cx| {
-            charge(copied, cx);
-            Poll::Ready(())
-        })
-        .await;
-    }
-    done
+    budget::in_turn(call, |done| {
+        let provenance = &done.provenance;
+        (provenance.served_by == ServedBy::Caller).then_some(provenance.cached)
+    })
+    .await
 }
 
 /// The file on its engine. If no engine was set, it is the process's.

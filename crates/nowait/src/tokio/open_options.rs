@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
+use super::budget::in_turn;
 use super::file::File;
 use super::worker::on_worker;
 use crate::engine::Engine;
@@ -125,8 +126,8 @@ impl OpenOptions {
             None => Engine::process()?,
         };
         if self.reads && !self.more {
-            ::tokio::task::coop::consume_budget().await;
-            if let Some((fd, _)) = open_cached(path.as_ref()) {
+            let open = async { open_cached(path.as_ref()) };
+            if let Some((fd, _)) = in_turn(open, |open| open.as_ref().map(|_| 0)).await {
                 return Ok(File::on(fd, engine));
             }
         }

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use super::budget::in_turn;
 use super::worker::on_worker;
 use crate::engine::Engine;
 use crate::file::open_cached;
@@ -33,9 +34,9 @@ async fn about_both<T: Send + 'static>(
 
 /// The contents of a file, if it can be opened and read to its end in the calling thread without blocking.
 async fn cached(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    ::tokio::task::coop::consume_budget().await;
     let most = Engine::process()?.policy().copy_limit;
-    Ok(open_cached(path).and_then(|(file, metadata)| {
+    let read = async {
+        let (file, metadata) = open_cached(path)?;
         let size = usize::try_from(metadata.len()).ok()?;
         if size >= most {
             return None;
@@ -49,7 +50,8 @@ async fn cached(path: &Path) -> io::Result<Option<Vec<u8>>> {
             }
             _ => None,
         }
-    }))
+    };
+    Ok(in_turn(read, |bytes| bytes.as_ref().map(Vec::len)).await)
 }
 
 /// Opens a file and records its filesystem. Called by a worker.

@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use ::tokio::io::ReadBuf;
 
-use super::budget::charge;
+use super::budget::{charge_call, charge_copy, poll_turn};
 use super::description::{Asked, Description};
 use super::error::as_io;
 use super::read_buf::start_into_read_buf;
@@ -105,14 +105,11 @@ impl Stream {
         dst: &mut ReadBuf<'_>,
         most: usize,
     ) -> Poll<io::Result<()>> {
-        let turn = ready!(::tokio::task::coop::poll_proceed(cx));
+        ready!(poll_turn(cx));
         let filled = dst.filled().len();
-        let read = self.poll_read_in_turn(file, cx, dst, most);
-        if read.is_ready() {
-            turn.made_progress();
-            charge(dst.filled().len() - filled, cx);
-        }
-        read
+        let read = ready!(self.poll_read_in_turn(file, cx, dst, most));
+        charge_copy(dst.filled().len() - filled, cx);
+        Poll::Ready(read)
     }
 
     fn poll_read_in_turn(
@@ -229,12 +226,12 @@ impl Stream {
         if let Some(error) = self.failed.take() {
             return Poll::Ready(Err(error));
         }
-        let turn = ready!(::tokio::task::coop::poll_proceed(cx));
+        ready!(poll_turn(cx));
         loop {
             match ready!(self.poll_ended(file, cx)) {
                 None => break,
                 Some(Ended::Write(Err(error), _)) => {
-                    turn.made_progress();
+                    charge_call(cx);
                     return Poll::Ready(Err(error));
                 }
                 // The position reflects the results of reads and seeks.
@@ -242,7 +239,7 @@ impl Stream {
             }
         }
         let written = ready!(self.poll_begin_write(file, cx, slices, most));
-        turn.made_progress();
+        charge_copy(*written.as_ref().unwrap_or(&0), cx);
         Poll::Ready(written)
     }
 
