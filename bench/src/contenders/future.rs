@@ -27,6 +27,8 @@ pub struct Asked {
     /// True if the calling thread asks for residency and reads cached blocks itself. The engine reads
     /// the others.
     pub caller_asks: bool,
+    /// The longest read that the calling thread copies, in bytes, if it is not the default.
+    pub copy_limit: Option<usize>,
 }
 
 impl Asked {
@@ -36,6 +38,10 @@ impl Asked {
             .depth(depth.max(256))
             .mode(self.mode)
             .nowait_policy(self.trying);
+        let options = match self.copy_limit {
+            Some(bytes) => options.copy_limit(bytes),
+            None => options,
+        };
         match self.backend {
             Some(backend) => options.backend(backend),
             None => options,
@@ -255,8 +261,8 @@ async fn give_way() {
 
 /// One future after the other. Each is polled once, which is enough for a hit, and awaited if it is not
 /// ready then.
-pub fn single(turn: &Turn<'_>) -> Result<Round, Problem> {
-    let engine = Asked::default().engine(turn.depth)?;
+pub fn single(turn: &Turn<'_>, asked: Asked) -> Result<Round, Problem> {
+    let engine = asked.engine(turn.depth)?;
     let files = open(turn, &engine)?;
     let mut round = turn.run(|lane| {
         let mut buffer = vec![1u8; turn.block as usize];

@@ -41,7 +41,8 @@ pub struct Args {
 
     /// The contenders
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',',
-          default_values = ["pread", "preadv2", "nowait", "nowait-future", "local-1", "local"])]
+          default_values = ["pread", "preadv2", "nowait", "nowait-future", "nowait-copies", "local-1",
+              "local"])]
     pub contenders: Vec<Name>,
 }
 
@@ -57,6 +58,8 @@ pub enum Name {
     Nowait,
     /// nowait's future: polled once, and awaited only if it is not ready then
     NowaitFuture,
+    /// the same, where the program allows copies of any length in the calling thread
+    NowaitCopies,
     /// nowait's LocalEngine, one read after the other
     #[value(name = "local-1")]
     #[serde(rename = "local-1")]
@@ -72,6 +75,7 @@ impl Name {
             Name::Preadv2 => "preadv2",
             Name::Nowait => "nowait",
             Name::NowaitFuture => "nowait-future",
+            Name::NowaitCopies => "nowait-copies",
             Name::Local1 => "local-1",
             Name::Local => "local",
         }
@@ -82,7 +86,9 @@ impl Name {
             Name::Pread => Box::new(blocking::pread),
             Name::Preadv2 => Box::new(blocking::preadv2),
             Name::Nowait => Box::new(blocking::nowait),
-            Name::NowaitFuture => Box::new(future::single),
+            Name::NowaitFuture | Name::NowaitCopies => {
+                Box::new(move |turn| future::single(turn, self.asked()))
+            }
             Name::Local1 => Box::new(local::one_by_one),
             Name::Local => Box::new(|turn| local::batches(turn, Refill::Whole)),
         }
@@ -90,8 +96,15 @@ impl Name {
 
     fn fits(self) -> Fit {
         match self {
-            Name::NowaitFuture => Asked::default().fits(self.word()),
+            Name::NowaitFuture | Name::NowaitCopies => self.asked().fits(self.word()),
             _ => Fit::Yes,
+        }
+    }
+
+    fn asked(self) -> Asked {
+        Asked {
+            copy_limit: (self == Name::NowaitCopies).then_some(usize::MAX),
+            ..Asked::default()
         }
     }
 }
