@@ -63,11 +63,12 @@ const RANDREAD: [&str; 7] = [
     "nowait-strict",
     "local",
 ];
-const CACHED: [&str; 6] = [
+const CACHED: [&str; 7] = [
     "pread",
     "preadv2",
     "nowait",
     "nowait-future",
+    "nowait-copies",
     "local-1",
     "local",
 ];
