@@ -26,6 +26,8 @@ use crate::common::limit::Limit;
 use crate::common::wait::wait_until;
 
 const SIZE: u64 = 200_000;
+/// A position that no write ends at.
+const FAR: u64 = 1 << 40;
 /// The maximum number of open files.
 const SLOTS: usize = 4;
 
@@ -262,6 +264,8 @@ impl<F: Face> Side<F> {
             return false;
         };
         let mut room = vec![0; len];
+        // The first poll of a read begins it, unless the task's cooperative budget is used up.
+        ::tokio::task::yield_now().await;
         let polled = {
             let mut read = std::pin::pin!(file.read(&mut room));
             poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await
@@ -336,7 +340,12 @@ impl<F: Face> Side<F> {
                 let flags = rustix::fs::fcntl_getfl(&file).unwrap();
                 let writes = flags.intersects(rustix::fs::OFlags::RWMODE);
                 // Seeks back over unread bytes: then the position shows the written bytes.
-                let _ = Self::seek(&mut file, SeekFrom::Current(0)).await;
+                let mut from = SeekFrom::Current(0);
+                if flags.contains(rustix::fs::OFlags::APPEND) {
+                    // The end of the file after the write may be the position before it.
+                    from = SeekFrom::Start(FAR);
+                }
+                let _ = Self::seek(&mut file, from).await;
                 let at = file.stream_position().await.unwrap();
                 let other = file.as_fd().try_clone_to_owned().unwrap();
                 let written = file.write_all(&bytes(len)).await;
