@@ -1,9 +1,9 @@
 //! The cooperative budget of a task: tokio gives a task 128 units for each poll.
 //!
-//! A task that has used its budget up is deferred by tokio. A thousand tasks of nothing but hits then delay
-//! a task whose timer or socket is ready by 60 ms, because the scheduler moves a task that has just been
-//! woken behind all others if it finds no budget left. Here a task yields while it has units left, by
-//! waking itself.
+//! tokio defers a task that has used its budget up. If the running task has no units left, tokio's scheduler
+//! also moves a task that has just been woken behind all others. Beside a thousand tasks of nothing but
+//! hits, a task whose timer or socket is ready then waits for all of them. A task therefore yields while it
+//! has units left, by waking itself.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -27,7 +27,7 @@ pub(super) fn poll_turn(cx: &mut Context<'_>) -> Poll<()> {
     Poll::Pending
 }
 
-/// Takes one unit, for a call that another thread has served.
+/// Takes one unit, for a call that the calling thread has not served.
 pub(super) fn charge_call(cx: &mut Context<'_>) {
     take(1, cx);
 }
@@ -43,8 +43,8 @@ pub(super) fn charge_copy(bytes: usize, cx: &mut Context<'_>) {
     }
 }
 
-/// Runs a call in its turn, and charges for it. `copied` tells how many bytes the call has copied in the
-/// calling thread, or `None` if another thread has served it.
+/// Runs a call as soon as the task may make one, and charges for it. `copied` returns the number of bytes that
+/// the call has copied in the calling thread, or `None` if the call was not served there.
 pub(super) async fn in_turn<T>(
     call: impl Future<Output = T>,
     copied: impl Fn(&T) -> Option<usize>,
@@ -71,10 +71,14 @@ fn take(units: usize, cx: &mut Context<'_>) {
     }
 }
 
-/// True if the task has more than this number of units. A unit is given back when it is dropped.
+/// Returns true if the task has more than this number of units. It takes them, and drops them, which gives
+/// them back.
 fn has_more_than(units: usize, cx: &mut Context<'_>) -> bool {
-    if units == 0 || !has_budget_remaining() {
-        return has_budget_remaining();
+    if !has_budget_remaining() {
+        return false;
+    }
+    if units == 0 {
+        return true;
     }
     match poll_proceed(cx) {
         Poll::Ready(_unit) => has_more_than(units - 1, cx),
