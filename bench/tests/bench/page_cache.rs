@@ -63,12 +63,11 @@ const RANDREAD: [&str; 7] = [
     "nowait-strict",
     "local",
 ];
-const CACHED: [&str; 7] = [
+const CACHED: [&str; 6] = [
     "pread",
     "preadv2",
     "nowait",
     "nowait-future",
-    "nowait-copies",
     "local-1",
     "local",
 ];
@@ -223,6 +222,24 @@ fn cells_are_named_by_block_and_threads() {
         let ratios = cell["ratios"].as_object().unwrap();
         assert_eq!(ratios.keys().collect::<Vec<_>>(), ["nowait-future/pread"]);
     }
+}
+
+/// A future hands a long read to a worker, unless its engine allows longer copies.
+#[test]
+fn a_future_copies_a_long_read_in_its_thread_if_that_is_allowed() {
+    let dir = directory();
+    let args = "cached --size 8M --ops 100 --rounds 1 --block 1M --threads 1 \
+                --contenders nowait-future,nowait-copies --json";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let report = parsed(&nowait(dir.path(), &args).output().unwrap());
+    let handoffs: Vec<_> = contenders(&report)
+        .map(|contender| {
+            contender["rounds"][0]["engine"]["handoffs"]
+                .as_u64()
+                .unwrap()
+        })
+        .collect();
+    assert!(handoffs[0] >= 100 && handoffs[1] < 50, "{handoffs:?}");
 }
 
 #[test]

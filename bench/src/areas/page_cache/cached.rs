@@ -41,8 +41,7 @@ pub struct Args {
 
     /// The contenders
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',',
-          default_values = ["pread", "preadv2", "nowait", "nowait-future", "nowait-copies", "local-1",
-              "local"])]
+          default_values = ["pread", "preadv2", "nowait", "nowait-future", "local-1", "local"])]
     pub contenders: Vec<Name>,
 }
 
@@ -58,7 +57,7 @@ pub enum Name {
     Nowait,
     /// nowait's future: polled once, and awaited only if it is not ready then
     NowaitFuture,
-    /// the same, where the program allows copies of any length in the calling thread
+    /// nowait's future, with copies of any length in the calling thread (copy_limit)
     NowaitCopies,
     /// nowait's LocalEngine, one read after the other
     #[value(name = "local-1")]

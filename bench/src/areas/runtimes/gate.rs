@@ -31,8 +31,8 @@ pub struct Gate {
     open: Semaphore,
     /// The measured operations of the tasks that have ended.
     ops: AtomicU64,
-    /// Nanoseconds. A histogram for each thread, because a thousand of them would take
-    /// as long to fill and to add up as the tasks run.
+    /// Nanoseconds, in a histogram for each thread. One for each of a thousand tasks would take as long to fill
+    /// and to add up as the tasks run.
     latencies: ThreadLocal<Mutex<Histogram<u64>>>,
     ticks: Mutex<Vec<&'static Tick>>,
 }
@@ -152,6 +152,7 @@ impl Gate {
             .clone()
     }
 
+    /// Records the latency of one operation.
     fn record(&self, nanoseconds: u64) {
         self.latencies
             .get_or(|| Mutex::new(histogram()))
