@@ -4,8 +4,8 @@
 //! functions here have the names of those there. The differences are:
 //!
 //! - Cached data is read at the first poll, in the calling thread, directly into the caller's memory. A
-//!   task that has made 31 such reads in a row, or copied 496 KiB, yields to other tasks. A read takes 4 of the
-//!   128 units of tokio's cooperative budget for each 16 KiB.
+//!   task that has made 42 such reads in a row, or copied 504 KiB, yields to other tasks. A read takes 3 of the
+//!   128 units of tokio's cooperative budget for each 12 KiB.
 //! - A file that is opened for reading, or read as a whole, is opened at the first poll where [that does
 //!   not block](crate::OpenOptions::open).
 //! - Everything else is an operation on an [`Engine`](crate::Engine), whose threads wake the task. No

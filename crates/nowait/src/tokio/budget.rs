@@ -11,12 +11,12 @@ use std::task::{Context, Poll, ready};
 
 use ::tokio::task::coop::{has_budget_remaining, poll_proceed};
 
-/// The units that a copy in the calling thread takes. A task whose calls are all hits yields after 31 of
+/// The units that a copy in the calling thread takes. A task whose calls are all hits yields after 42 of
 /// them.
-const UNITS_OF_A_COPY: usize = 4;
+const UNITS_OF_A_COPY: usize = 3;
 
 /// A larger copy takes the units of several.
-const COPY: usize = 16 << 10;
+const COPY: usize = 12 << 10;
 
 /// Ready if the task may make a call. Otherwise the task yields.
 pub(super) fn poll_turn(cx: &mut Context<'_>) -> Poll<()> {

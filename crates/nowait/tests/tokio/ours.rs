@@ -554,10 +554,10 @@ fn a_task_that_only_meets_hits_lets_the_others_run() {
     let runtime = ::tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
-    // A task yields after 31 calls of at most 16 KiB.
+    // A task yields after 42 calls of at most 12 KiB.
     for (positional, len, most) in [
-        (true, 64, 31),
-        (false, 64, 31),
+        (true, 64, 42),
+        (false, 64, 42),
         (true, 256 << 10, 2),
         (false, 256 << 10, 2),
     ] {
