@@ -277,7 +277,7 @@ pub const PROPOSALS: [Proposal; 6] = [
         name: "today",
         title: "The libraries of today",
         about: "Contenders that programs use now, without a published table.",
-        parts: &["tools", "cached", "runtimes", "server"],
+        parts: &["tools", "cached", "mapped", "runtimes", "server"],
         published: &[],
     },
 ];

@@ -40,6 +40,8 @@ mod shared;
 mod sleep;
 mod stop;
 mod submit;
+#[cfg(feature = "tokio")]
+mod thread_rings;
 mod wait;
 mod workers;
 

@@ -22,6 +22,8 @@ pub enum Peer {
     Compio,
     /// nowait::tokio::File: read_at and write_at
     Nowait,
+    /// nowait::tokio::File with a ring on each thread (`Options::thread_rings`)
+    NowaitThreadRings,
     /// nowait::tokio::File in strict mode
     NowaitStrict,
     /// nowait::tokio::File without a ring, on worker threads
@@ -31,7 +33,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    pub const ALL: [Peer; 10] = [
+    pub const ALL: [Peer; 11] = [
         Peer::Pread,
         Peer::SpawnBlocking,
         Peer::TokioFs,
@@ -39,6 +41,7 @@ impl Peer {
         Peer::TokioUring,
         Peer::Compio,
         Peer::Nowait,
+        Peer::NowaitThreadRings,
         Peer::NowaitStrict,
         Peer::NowaitThreads,
         Peer::NowaitStream,
@@ -53,6 +56,7 @@ impl Peer {
             Peer::TokioUring => "tokio-uring",
             Peer::Compio => "compio",
             Peer::Nowait => "nowait",
+            Peer::NowaitThreadRings => "nowait-thread-rings",
             Peer::NowaitStrict => "nowait-strict",
             Peer::NowaitThreads => "nowait-threads",
             Peer::NowaitStream => "nowait-stream",
@@ -63,13 +67,22 @@ impl Peer {
     pub fn is_ours(self) -> bool {
         matches!(
             self,
-            Peer::Nowait | Peer::NowaitStrict | Peer::NowaitThreads | Peer::NowaitStream
+            Peer::Nowait
+                | Peer::NowaitThreadRings
+                | Peer::NowaitStrict
+                | Peer::NowaitThreads
+                | Peer::NowaitStream
         )
     }
 
-    /// True if the peer takes part in a cell. Strict mode and tokio's ring do not change writes.
+    /// True if the peer takes part in a cell. Strict mode, rings of threads and tokio's ring do not change
+    /// writes.
     pub fn takes_part(self, cell: &Cell) -> bool {
-        !cell.is_write() || !matches!(self, Peer::NowaitStrict | Peer::TokioFsRing)
+        let reads_alone = matches!(
+            self,
+            Peer::NowaitStrict | Peer::NowaitThreadRings | Peer::TokioFsRing
+        );
+        !cell.is_write() || !reads_alone
     }
 }
 

@@ -22,7 +22,9 @@ pub fn work(gate: &'static Gate) -> std::io::Result<()> {
         Peer::TokioFs | Peer::TokioFsRing => tokio_fs::work(gate),
         Peer::TokioUring => tokio_uring::work(gate),
         Peer::Compio => compio::work(gate),
-        Peer::Nowait | Peer::NowaitStrict | Peer::NowaitThreads => nowait::positional(gate),
+        Peer::Nowait | Peer::NowaitThreadRings | Peer::NowaitStrict | Peer::NowaitThreads => {
+            nowait::positional(gate)
+        }
         Peer::NowaitStream => nowait::stream(gate),
     }
 }

@@ -49,6 +49,12 @@ impl Unwanted {
 }
 
 impl Reply {
+    /// Returns true if a future waits for the completion.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_future(&self) -> bool {
+        matches!(self, Reply::OpState(..))
+    }
+
     /// Delivers the completion, on the owner or on a worker. Returns it if nothing waits for it.
     pub(crate) fn deliver(self, core: &Core, completion: Completion) -> Option<Unwanted> {
         match self {

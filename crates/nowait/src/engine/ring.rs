@@ -116,6 +116,8 @@ pub(crate) struct Ring {
     wake: Arc<OwnedFd>,
     wake_count: Box<[u8; 8]>,
     wake_armed: bool,
+    /// True if the ring belongs to a thread that polls futures, and others take its completions.
+    is_of_thread: bool,
     /// True if a thread of the program drives the ring, to which signals are delivered.
     takes_signals: bool,
     /// The time of the next attempt to cancel operations that did not stop, and the pause before
@@ -195,6 +197,7 @@ impl Ring {
             wake: Arc::new(eventfd(EventfdFlags::empty())?),
             wake_count: Box::new([0; 8]),
             wake_armed: false,
+            is_of_thread: options.is_of_thread,
             takes_signals: false,
             ask_again: None,
         };
@@ -282,9 +285,9 @@ impl Ring {
     }
 
     /// Like `prepare`, for an operation that was submitted before. A worker gets it if it cannot be
-    /// queued.
-    fn prepare_again(&mut self, index: u32, out: &mut impl FnMut(Out)) {
-        if !self.prepare(index)
+    /// queued, or if another thread than the submitting one may have taken its completion.
+    fn prepare_again(&mut self, index: u32, out: &mut (impl FnMut(Out) + ?Sized)) {
+        if (self.is_of_thread || !self.prepare(index))
             && let Some(request) = self.release(index)
         {
             out(Out::Worker(request));
@@ -334,7 +337,7 @@ impl Ring {
 
     /// Submits all queued entries, and marks those that completed immediately. `out` receives the
     /// completions that were there before.
-    pub(crate) fn flush(&mut self, out: &mut impl FnMut(Out)) {
+    pub(crate) fn flush(&mut self, out: &mut (impl FnMut(Out) + ?Sized)) {
         self.registered.refresh(&self.ring);
         if self.queued {
             self.drain(out);
@@ -375,7 +378,7 @@ impl Ring {
     /// Like `flush`, but the same call also waits for `want` completions, none of which count as
     /// immediate. Operations that the page cache may serve, chains and SQPOLL rings are flushed
     /// without a wait.
-    pub(crate) fn flush_and_wait(&mut self, want: usize, out: &mut impl FnMut(Out)) {
+    pub(crate) fn flush_and_wait(&mut self, want: usize, out: &mut (impl FnMut(Out) + ?Sized)) {
         // Completions are matched with the flush that submitted them, so those present are consumed
         // first. If a cancel request may have to be repeated, this call does not wait.
         let seen = self.seen;
@@ -401,7 +404,7 @@ impl Ring {
 
     /// Removes the operations that the kernel has not taken. Workers do them, except for chains. The
     /// ring submits nothing more.
-    fn give_up(&mut self, out: &mut impl FnMut(Out)) {
+    fn give_up(&mut self, out: &mut (impl FnMut(Out) + ?Sized)) {
         for (index, slot) in (0..).zip(&mut self.slots) {
             let untaken = slot.entry >= self.taken;
             if let Some(request) = slot.request.take_if(|_| untaken) {
@@ -426,7 +429,7 @@ impl Ring {
     }
 
     /// Consumes the completions in the completion queue.
-    pub(crate) fn drain(&mut self, out: &mut impl FnMut(Out)) {
+    pub(crate) fn drain(&mut self, out: &mut (impl FnMut(Out) + ?Sized)) {
         loop {
             let next = || {
                 let entry = self.ring.completion().next()?;
@@ -450,7 +453,7 @@ impl Ring {
     }
 
     #[inline]
-    fn complete(&mut self, index: u32, result: i32, out: &mut impl FnMut(Out)) {
+    fn complete(&mut self, index: u32, result: i32, out: &mut (impl FnMut(Out) + ?Sized)) {
         let slot = &mut self.slots[index as usize];
         let arrival = if slot.elsewhere {
             Arrival::Indeterminate
@@ -484,8 +487,12 @@ impl Ring {
                 slot.interrupted += 1;
                 return self.prepare_again(index, out);
             }
-            // The ring would have to wait and cannot. A worker can.
-            Err(Errno::AGAIN) if request.op.kind.may_block() => {
+            // The ring would have to wait and cannot, or the thread that submitted the operation has
+            // ended. A worker can do it.
+            Err(errno)
+                if errno == Errno::AGAIN && request.op.kind.may_block()
+                    || self.is_of_thread && matches!(errno, Errno::FAULT | Errno::CANCELED) =>
+            {
                 if let Some(request) = self.release(index) {
                     out(Out::Worker(request));
                 }
@@ -520,7 +527,12 @@ impl Ring {
     }
 
     #[inline]
-    fn done(&mut self, index: u32, result: Result<usize, Errno>, out: &mut impl FnMut(Out)) {
+    fn done(
+        &mut self,
+        index: u32,
+        result: Result<usize, Errno>,
+        out: &mut (impl FnMut(Out) + ?Sized),
+    ) {
         if let Some(request) = self.release(index) {
             let (reply, completion) = request.finish(&self.core, result, ServedBy::Ring);
             out(Out::Done(reply, completion));
@@ -590,6 +602,20 @@ impl Ring {
         if let Some((at, pause)) = due.filter(|_| self.ask_to_stop()) {
             let pause = (pause * 2).min(LAST_PAUSE);
             self.ask_again = Some((at + pause, pause));
+        }
+    }
+
+    /// The descriptor of the ring, which is readable while there are completions.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        descriptor(&self.ring)
+    }
+
+    /// Makes the descriptor readable, by an operation that completes at once and means nothing.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn complete_nop(&mut self) {
+        if self.enqueue_own(&opcode::Nop::new().build().user_data(CANCEL)) {
+            self.enter(ENTRIES);
         }
     }
 

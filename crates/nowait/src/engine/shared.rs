@@ -24,6 +24,8 @@ use super::semaphore::Waiter;
 #[cfg(feature = "tokio")]
 use super::semaphore::Watch;
 use super::submit::{Begun, Submit, begin};
+#[cfg(feature = "tokio")]
+use super::thread_rings::ThreadRings;
 use super::wait::{Wait, Waiting};
 use super::workers::Task;
 use crate::completion::{Completion, Ticket};
@@ -68,6 +70,8 @@ struct Shared {
     /// The queue to the owner of the ring, if the engine has one.
     inbox: Option<Arc<Inbox>>,
     pools: Arc<Pools>,
+    #[cfg(feature = "tokio")]
+    thread_rings: Option<ThreadRings>,
     completions: Arc<CompletionQueue>,
     tickets: AtomicU64,
 }
@@ -164,7 +168,12 @@ impl Engine {
         if choice.backend == Backend::Threads {
             pools.start()?;
         }
+        #[cfg(feature = "tokio")]
+        let thread_rings = (options.thread_rings && inbox.is_some() && !core.policy.polled)
+            .then(|| ThreadRings::new(&core, &pools));
         Ok(Engine(Arc::new(Closer(Arc::new(Shared {
+            #[cfg(feature = "tokio")]
+            thread_rings,
             core,
             choice,
             inbox,
@@ -407,6 +416,16 @@ impl Engine {
         // would wait for each other.
         let alone = || shared.core.places(class).in_use() == 1;
         let sooner_here = request.op.kind.is_put_off_by_ring() && alone();
+        #[cfg(feature = "tokio")]
+        let request = match &shared.thread_rings {
+            Some(rings) if route == Route::Ring && request.reply.is_future() => {
+                match rings.submit(request) {
+                    Some(request) => request,
+                    None => return ticket,
+                }
+            }
+            _ => request,
+        };
         shared.core.policy.counters.count(Count::Handoffs);
         match (&shared.inbox, route) {
             // An operation that the ring does not support goes to a worker directly, which saves
@@ -576,6 +595,10 @@ impl Drop for Closer {
         }
         self.0.core.deadlines.close();
         self.0.completions.close();
+        #[cfg(feature = "tokio")]
+        if let Some(rings) = &self.0.thread_rings {
+            rings.close();
+        }
         if let Some(inbox) = &self.0.inbox {
             inbox.close();
         }

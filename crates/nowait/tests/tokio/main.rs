@@ -25,3 +25,4 @@ mod file;
 mod ours;
 mod position;
 mod surface;
+mod thread_rings;

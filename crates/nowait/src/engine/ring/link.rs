@@ -96,7 +96,7 @@ impl Ring {
         index: u32,
         result: Result<usize, Errno>,
         arrival: Arrival,
-        out: &mut impl FnMut(Out),
+        out: &mut (impl FnMut(Out) + ?Sized),
     ) {
         let slot = &mut self.slots[index as usize];
         let (Some(state), Some(request)) = (self.chains.get_mut(&id), &slot.request) else {
@@ -130,7 +130,7 @@ impl Ring {
     }
 
     /// Continues or ends a chain that has no member at the kernel.
-    fn go_on(&mut self, id: u32, out: &mut impl FnMut(Out)) {
+    fn go_on(&mut self, id: u32, out: &mut (impl FnMut(Out) + ?Sized)) {
         let Some(state) = self.chains.get(&id).filter(|state| state.out == 0) else {
             return;
         };

@@ -25,6 +25,8 @@ pub(crate) struct RingOptions {
     pub(crate) sqpoll_cpu: Option<u32>,
     pub(crate) workers: Option<[u32; 2]>,
     pub(crate) pools: Vec<BufferPool>,
+    /// The ring belongs to a thread that polls futures. Other threads take its completions.
+    pub(crate) is_of_thread: bool,
 }
 
 impl RingOptions {

@@ -41,6 +41,8 @@ pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io:
         defer_taskrun: defer,
     });
     let shapes = match options.sqpoll {
+        // Other threads take the completions, without a call that would deliver deferred ones.
+        _ if options.is_of_thread => &shapes[2..],
         Some(_) => &shapes[1..],
         None => &shapes[..],
     };
@@ -74,8 +76,13 @@ pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io:
         let limited = ring.submitter().register_iowq_max_workers(&mut most);
         features.tried(Feature::RingWorkers, limited);
     }
-    let number = sys::ring::register_ring(descriptor(&ring));
-    let number = features.tried(Feature::RegisteredRing, number);
+    // A registered number is valid in one thread.
+    let number = if options.is_of_thread {
+        None
+    } else {
+        let number = sys::ring::register_ring(descriptor(&ring));
+        features.tried(Feature::RegisteredRing, number)
+    };
     Ok(Made {
         deferred: shape.defer_taskrun,
         ring,
