@@ -20,6 +20,8 @@ USAGE
 needs=(
     "cc gcc"
     "c++ g++"
+    "clang clang"
+    "pkg-config pkg-config"
     "fio fio"
     "stress-ng stress-ng"
     "nm binutils"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs what `cargo build --release -p nowait-cli -p nowait-aio` has built.
+# Installs what `make build` has built.
 set -euo pipefail
 
 usage() {
     cat <<'USAGE'
 usage: [DESTDIR=DIR] scripts/install.sh PREFIX [LIBDIR]
 
-Installs the program, the POSIX AIO library, the manual pages, the completions and the licences below
+Installs the program, the POSIX AIO library, the C library with its header, the manual pages, the completions and the licences below
 DESTDIR/PREFIX. LIBDIR is the directory of libraries (default: PREFIX/lib).
 USAGE
 }
@@ -22,7 +22,7 @@ built=${CARGO_TARGET_DIR:-target}/release
 root=${DESTDIR:-}
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 
-for file in "$built/nowait" "$built/libnowait_aio.so"; do
+for file in "$built/nowait" "$built/libnowait_aio.so" "$built/libnowait_capi.a"; do
     [[ -e $file ]] || { echo "install: $file is missing: run make build first" >&2; exit 1; }
 done
 
@@ -31,6 +31,17 @@ install -D -m 755 "$built/nowait" "$root$prefix/bin/nowait"
 install -D -m 644 "$built/libnowait_aio.so" "$root$libdir/libnowait_aio.so.$version"
 ln -sf "libnowait_aio.so.$version" "$root$libdir/libnowait_aio.so.0"
 ln -sf libnowait_aio.so.0 "$root$libdir/libnowait_aio.so"
+
+linked=$(mktemp -d)
+trap 'rm -rf "$linked"' EXIT
+scripts/link-c.sh "$built/libnowait_capi.a" "$linked" "$prefix" "$libdir"
+install -D -m 644 "$linked/libnowait.so.$version" "$root$libdir/libnowait.so.$version"
+ln -sf "libnowait.so.$version" "$root$libdir/libnowait.so.0"
+ln -sf libnowait.so.0 "$root$libdir/libnowait.so"
+install -D -m 644 "$linked/libnowait.a" "$root$libdir/libnowait.a"
+install -D -m 644 "$linked/nowait.pc" "$root$libdir/pkgconfig/nowait.pc"
+install -D -m 644 crates/nowait-capi/include/nowait.h "$root$prefix/include/nowait.h"
+install -D -m 644 -t "$root$prefix/share/man/man3" crates/nowait-capi/man/*.3
 
 generated() { # NAME DIRECTORY FILE
     install -d "$root$2"

@@ -8,7 +8,7 @@ usage: scripts/test-packages.sh [PACKAGE.deb...]
 
 Makes a small Debian 12 below target/packages with mmdebstrap(1), which takes one or two minutes and needs root
 and Debian's archive. Installs the packages there (default: all of target/deb), tries program, manual pages,
-completions and the POSIX AIO library, and purges the packages. Fails if a file of theirs stays.
+completions, the POSIX AIO library and the C library, and purges the packages. Fails if a file of theirs stays.
 USAGE
 }
 
@@ -36,6 +36,13 @@ mmdebstrap --quiet --mode=root --variant=minbase \
 mkdir "$root/packages"
 cp "$@" "$root/packages"
 cc -O2 -o "$root/packages/aio_read" scripts/packages/aio_read.c -lrt
+# Built against the packages' own files, which are not installed here.
+for package in "$@"; do
+    dpkg-deb -x "$package" "$root/packages/tree"
+done
+libdir=$(dirname "$(find "$root/packages/tree" -name libnowait.so)")
+cc -O2 -o "$root/packages/about" scripts/packages/about.c -I "$root/packages/tree/usr/include" -L "$libdir" -lnowait
+rm -r "$root/packages/tree"
 cp scripts/packages/try.sh "$root/packages"
 
 # A mount namespace of its own: /proc is gone when the script ends, however it ends.

@@ -40,6 +40,10 @@ done
 for page in nowait nowait-aio; do
     try "man 7 $page" says NAME man 7 "$page"
 done
+for page in nowait nw_preadv2 nw_pread_cached nw_file nw_fincore nw_xgetdents nw_dirreadahead nw_engine nw_submit \
+    nw_reap nw_mapping; do
+    try "man 3 $page" says NAME man 3 "$page"
+done
 try "bash completion" says "-F _nowait" bash -c \
     'source /usr/share/bash-completion/bash_completion; _completion_loader nowait; complete -p nowait'
 # shellcheck disable=SC2016 # zsh expands it
@@ -50,8 +54,11 @@ try "the preloaded aio_read" says "symbol \`aio_read64'" env LD_DEBUG=bindings L
     sh -c './aio_read /tmp/file 2>&1 | grep "libnowait_aio.so.0.*aio_read"'
 try "its bytes" says "some bytes" env LD_PRELOAD=libnowait_aio.so.0 ./aio_read /tmp/file
 try "the link for programs that are built" test -e "$(dpkg -L libnowait-aio-dev | grep 'libnowait_aio\.so$')"
-try "dpkg --verify" dpkg --verify nowait libnowait-aio0 libnowait-aio-dev
+try "a program with libnowait" says "libnowait 0." ./about
+try "the files for programs that are built" test -e /usr/include/nowait.h -a -e \
+    "$(dpkg -L libnowait-dev | grep 'pkgconfig/nowait\.pc$')"
+try "dpkg --verify" dpkg --verify nowait libnowait0 libnowait-dev libnowait-aio0 libnowait-aio-dev
 
-try "purge" dpkg --purge nowait libnowait-aio-dev libnowait-aio0
+try "purge" dpkg --purge nowait libnowait-dev libnowait0 libnowait-aio-dev libnowait-aio0
 files >/tmp/after
 try "files that stayed" diff /tmp/before /tmp/after

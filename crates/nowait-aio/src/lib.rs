@@ -22,7 +22,7 @@
 //!   They take no lock, allocate nothing, and can run in a signal handler. aio_suspend(3) may wait in a
 //!   handler, whatever the handler has interrupted: a thread that has a lock of the library has all signals
 //!   blocked, and the library does not use malloc(3) (`allocator`).
-//! - **The program's buffer is the buffer of the engine's operation** (`request::Buffer`). The operation has
+//! - **The program's buffer is the buffer of the engine's operation** (`request`). The operation has
 //!   the right to use it until its completion.
 //! - **One thread, the driver, drives a [`nowait::engine::LocalEngine`]** and completes requests (`driver`).
 //!   The driver and its workers have all signals blocked, so no request delivers SIGPIPE or SIGXFSZ to the
@@ -57,7 +57,7 @@
 //!  queue/               requests, cancellations and open files, from callers to the driver
 //!  fd_passing           passes open files to the driver
 //!  counters             statistics
-//!  request/             a checked request and its buffer
+//!  request              a checked request and its buffer
 //!  notify/              signals, threads, lists, the notifier
 //!  wait                 waiting threads, and waking them
 //!  control_block        a `struct aiocb` and the state of its request

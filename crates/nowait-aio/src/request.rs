@@ -3,15 +3,12 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use nowait::buffer::RawMemory;
 use rustix::io::Errno;
 
 use crate::abi::AIO_PRIO_DELTA_MAX;
 use crate::control_block::{ControlBlock, Fields};
 use crate::notify::{Notification, RequestList};
-
-mod buffer;
-
-pub use buffer::Buffer;
 
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +37,8 @@ pub struct Request {
     /// The program's descriptor at submission. The program may have given its number to another file since.
     pub fildes: RawFd,
     pub opcode: Opcode,
-    pub buf: Buffer,
+    /// The program keeps it valid, and does not use it until the request is done, as POSIX demands.
+    pub buf: RawMemory,
     pub offset: u64,
     pub notification: Notification,
     /// The list that the request was submitted with, if the program is notified of the whole list.
@@ -65,14 +63,15 @@ impl Request {
         {
             return Err(Errno::INVAL);
         }
+        let len = if is_transfer { fields.nbytes } else { 0 };
+        // SAFETY: Assumption: as POSIX demands, the program keeps the buffer valid, and does not use it until
+        // the request is done.
+        let buf = unsafe { RawMemory::new(fields.buf, len) };
         Ok(Request {
             block,
             fildes: fields.fildes,
             opcode,
-            buf: Buffer {
-                start: fields.buf,
-                len: if is_transfer { fields.nbytes } else { 0 },
-            },
+            buf,
             offset: fields.offset.max(0) as u64,
             notification,
             list,

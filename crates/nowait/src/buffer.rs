@@ -13,9 +13,11 @@
 mod io_buf;
 pub(crate) mod memory;
 mod pool;
+mod raw;
 pub(crate) mod window;
 
 pub use io_buf::{Buffer, IoBuf, IoBufExt, IoBufMut, Limit, Source, downcast, downcast_source};
 pub use pool::{BufferPool, Pages, PoolBuffer};
+pub use raw::RawMemory;
 
 pub use crate::space::Space;

@@ -76,10 +76,21 @@ impl Handle {
 
     /// Converts a descriptor, with the path it was opened by and its own mode.
     pub(crate) fn with(fd: OwnedFd, path: Option<Arc<Path>>, mode: Option<Mode>) -> Result<Handle> {
-        let failed = |errno| Error::os("open", errno).on(path.as_ref());
-        let identity = sys::stat::identity(fd.as_fd()).map_err(failed)?;
-        let flags = sys::stat::flags(fd.as_fd()).map_err(failed)?;
-        Ok(Handle::known(fd, identity, flags, path, mode))
+        match properties(&fd) {
+            Ok((identity, flags)) => Ok(Handle::known(fd, identity, flags, path, mode)),
+            Err(errno) => Err(Error::os("open", errno).on(path.as_ref())),
+        }
+    }
+
+    /// As [`new`](Handle::new), and returns the descriptor with an error instead of closing it.
+    ///
+    /// # Errors
+    /// As [`new`](Handle::new).
+    pub fn try_new(fd: OwnedFd) -> Result<Handle, (Error, OwnedFd)> {
+        match properties(&fd) {
+            Ok((identity, flags)) => Ok(Handle::known(fd, identity, flags, None, None)),
+            Err(errno) => Err((Error::os("open", errno), fd)),
+        }
     }
 
     /// Converts any descriptor. If its type cannot be determined, it counts as not regular: nothing is
@@ -299,6 +310,14 @@ impl Handle {
         self.0.nowait_write.refused();
         self.0.filesystem.nowait_write.refused_once();
     }
+}
+
+/// The properties of an open file that a handle stores.
+fn properties(fd: &OwnedFd) -> Result<(sys::stat::Identity, OFlags), sys::Errno> {
+    Ok((
+        sys::stat::identity(fd.as_fd())?,
+        sys::stat::flags(fd.as_fd())?,
+    ))
 }
 
 impl AsFd for Handle {

@@ -1,4 +1,5 @@
 //! Metadata of files: statx(2), with the names of the standard library.
+#![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::AsFd;
@@ -175,6 +176,14 @@ impl Metadata {
         let ask = || rustix::fs::statx(&directory, path, flags, mask);
         let failed = |errno| Error::os("statx", errno).on(Some(&path.into()));
         retry::interrupted(ask).map(Metadata).map_err(failed)
+    }
+
+    /// The bytes of the kernel's `struct statx`, for interfaces of other languages.
+    pub fn as_bytes(&self) -> &[u8] {
+        let start = (&raw const self.0).cast::<u8>();
+        // SAFETY: `struct statx` consists of integers without padding between them, and the kernel fills all
+        // of it.
+        unsafe { std::slice::from_raw_parts(start, size_of_val(&self.0)) }
     }
 
     /// The fields that are filled in.

@@ -17,7 +17,7 @@ pub(crate) mod start;
 use std::os::fd::AsFd;
 
 pub use crate::history::{CacheDecision, History, NowaitPolicy, Recent};
-pub use cached::{Cached, cached};
+pub use cached::{Cached, cached, try_cached};
 pub(crate) use plan::{Facts, Request, plan};
 pub use plan::{Plan, Reason};
 

@@ -71,7 +71,7 @@ pub use metadata::Xattrs;
 pub use options::Options;
 pub use order::{Order, StatOrder};
 pub use plan::Plan;
-pub use readahead::{Limits, Readahead, readahead, readahead_of};
+pub use readahead::{Limits, Readahead, readahead, readahead_from, readahead_of};
 pub use stats::Stats;
 
 pub(crate) use directory::{Directory, FLAGS, OpenDirectory};

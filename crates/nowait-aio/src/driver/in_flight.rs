@@ -57,7 +57,7 @@ impl InFlight {
         match outcome {
             Ok(n) => {
                 self.transferred += n;
-                let is_part = n > 0 && self.transferred < self.request.buf.len;
+                let is_part = n > 0 && self.transferred < self.request.buf.len();
                 let is_read = self.request.opcode == Opcode::Read;
                 (is_read || !is_part).then_some(Ok(self.transferred))
             }

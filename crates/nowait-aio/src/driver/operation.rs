@@ -7,7 +7,7 @@ use nowait::op::{Call, Fsync, Op, Read, Write};
 
 use crate::driver::in_flight::InFlight;
 use crate::driver::open_file::OpenFile;
-use crate::request::{Buffer, Opcode};
+use crate::request::Opcode;
 use crate::sys::rw;
 
 /// Makes the operation.
@@ -22,10 +22,10 @@ pub fn new(request: &mut InFlight, file: &OpenFile, is_stream: bool) -> Op {
             let (handle, outcome) = (handle.clone(), Arc::new(OnceLock::new()));
             request.worker_outcome = Some(outcome.clone());
             Op::from(Call::new(move || {
-                // SAFETY: the memory is the buffer of a request in flight: see `Buffer`.
+                // SAFETY: the memory is the buffer of a request in flight: see `Request`.
                 let result = unsafe {
-                    let Buffer { start, len } = buf.whole();
-                    rw::transfer(handle.as_fd(), opcode == Opcode::Write, start, len)
+                    let is_write = opcode == Opcode::Write;
+                    rw::transfer(handle.as_fd(), is_write, buf.start(), buf.len())
                 };
                 let _ = outcome.set(result);
             }))

@@ -26,10 +26,10 @@ pub fn transfer(file: &OpenFile, request: &mut InFlight, direction: Direction) -
     let may_wait = !request.file_flags.contains(OFlags::NONBLOCK);
     loop {
         let rest = request.request.buf.skip(request.transferred);
-        let is_empty = request.request.buf.len == 0;
+        let is_empty = request.request.buf.is_empty();
         let outcome = if !is_empty {
-            // SAFETY: the memory is the buffer of a request in flight: see `Buffer`.
-            unsafe { rw::transfer_nowait(file.as_fd(), is_write, rest.start, rest.len) }
+            // SAFETY: the memory is the buffer of a request in flight: see `Request`.
+            unsafe { rw::transfer_nowait(file.as_fd(), is_write, rest.start(), rest.len()) }
         } else if is_write {
             rw::send_empty(file.as_fd()).map(|()| 0)
         } else {

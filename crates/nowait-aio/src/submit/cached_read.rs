@@ -54,7 +54,7 @@ pub fn try_cached_read(
 ) -> CachedRead {
     let mut buf = request.buf;
     // With O_DIRECT the read would wait for the device.
-    if file_flags.contains(OFlags::DIRECT) || buf.len > MAX_CACHED_READ_LEN {
+    if file_flags.contains(OFlags::DIRECT) || buf.len() > MAX_CACHED_READ_LEN {
         return CachedRead::NotCached;
     }
     let descriptor = &DESCRIPTOR_HISTORIES[request.fildes as usize % HISTORIES];

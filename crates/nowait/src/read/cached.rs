@@ -2,7 +2,10 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use crate::cost::Costs;
 use crate::error::{Error, Result};
+use crate::handle::Handle;
+use crate::history::{CacheDecision, NowaitPolicy};
 use crate::space::Space;
 use crate::sys::rw::{self, Offset};
 use crate::sys::{self, Errno};
@@ -53,6 +56,42 @@ pub fn cached<'a>(fd: impl AsFd, buf: impl Into<Space<'a>>, offset: u64) -> Resu
         Attempt::Refused(errno) => Ok(Cached::Unsupported(Error::os("preadv2 RWF_NOWAIT", errno))),
         Attempt::Failed(errno) => Err(Error::os("cached read", errno)),
     }
+}
+
+/// [`cached`], if the file's history is in favour of a try. Returns `None` if it is not: recent tries have not
+/// paid. The result counts in the history, which all clones of the handle share.
+///
+/// A program with a pool of threads calls it before it queues a read.
+///
+/// # Errors
+/// As [`cached`].
+///
+/// ```
+/// use nowait::read::{Cached, try_cached};
+/// let file = nowait::Handle::new(std::fs::File::open("Cargo.toml")?)?;
+/// let mut buf = [0; 64];
+/// match try_cached(&file, &mut buf, 0)? {
+///     Some(Cached::All(n)) => println!("{n} bytes from the page cache"),
+///     Some(_) => println!("not all of it is cached: for the pool"),
+///     None => println!("not tried: for the pool"),
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn try_cached<'a>(
+    handle: &Handle,
+    buf: impl Into<Space<'a>>,
+    offset: u64,
+) -> Result<Option<Cached>> {
+    let history = handle.history();
+    if history.decide(NowaitPolicy::Adaptive, Costs::default) == CacheDecision::Skip {
+        return Ok(None);
+    }
+    let read = cached(handle, buf, offset).map_err(|e| e.on(handle.shared_path()))?;
+    match read {
+        Cached::All(_) => history.hit(),
+        Cached::Prefix(_) | Cached::Nothing | Cached::Unsupported(_) => history.miss(),
+    }
+    Ok(Some(read))
 }
 
 /// [`Cached`] for the read path: without allocation or error type, and with more cases.

@@ -70,8 +70,13 @@ impl Directory {
 
     /// Converts an open directory and seeks to its beginning.
     pub(crate) fn rewound(fd: OwnedFd) -> Result<Directory> {
+        Directory::at(fd, 0)
+    }
+
+    /// Converts an open directory and seeks to a position.
+    pub(super) fn at(fd: OwnedFd, position: u64) -> Result<Directory> {
         let directory = Directory::new(fd, None, None)?;
-        match rustix::fs::seek(&directory, SeekFrom::Start(0)) {
+        match rustix::fs::seek(&directory, SeekFrom::Start(position)) {
             Ok(_) => Ok(directory),
             Err(errno) => Err(directory.failed("lseek", errno)),
         }

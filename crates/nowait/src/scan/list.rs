@@ -35,6 +35,8 @@ use rustix::fs::{RawDir, SeekFrom};
 
 use super::directory::Directory;
 use super::entry::Rows;
+use crate::cast::to_usize;
+use crate::error::Result;
 use crate::retry;
 use crate::sys::Errno;
 
@@ -414,6 +416,39 @@ impl Listing {
         };
         self.go_on(part, listed)
     }
+}
+
+/// Lists entries from the directory's current position on, which is `start`, in the calling thread. Returns at
+/// most `most` entries, and the position after them.
+pub(super) fn first(directory: &Arc<Directory>, start: u64, most: u64) -> Result<(Vec<Rows>, u64)> {
+    let mut stream = Stream {
+        fd: Lister::First(directory.clone()),
+        part: 0,
+        at: start,
+        room: ROOM,
+        circle: Circle::default(),
+    };
+    let (mut all, mut left, mut next) = (Vec::new(), most, start);
+    while left > 0 {
+        let mut listed = stream.read();
+        let room = to_usize(left);
+        next = match listed.positions.get(room) {
+            Some(position) => *position,
+            None => listed.stream.at,
+        };
+        listed.rows.truncate(room);
+        left -= listed.rows.len() as u64;
+        all.push(listed.rows);
+        match listed.over {
+            None => {}
+            Some(Err(Problem::Os(errno))) if left == most => {
+                return Err(directory.failed("getdents64", errno));
+            }
+            Some(_) => break,
+        }
+        stream = listed.stream;
+    }
+    Ok((all, next))
 }
 
 impl Stream {

@@ -177,6 +177,11 @@ impl Options {
         TaskGroup::new(name, job, of.subject(), self.engine.clone(), self.caller)
     }
 
+    /// The number of entries after which the listing ends.
+    pub(super) fn most(&self) -> u64 {
+        self.config.at_most
+    }
+
     /// The maximum number of entries that are listed and not yet returned.
     pub(crate) fn entries(&self) -> usize {
         self.config.entries

@@ -449,6 +449,15 @@ impl Progress {
         }
     }
 
+    /// Takes these entries as the whole listing.
+    pub(super) fn list(&mut self, rows: Vec<Rows>) {
+        for rows in rows {
+            self.listers += 1;
+            self.listed(rows, None);
+        }
+        self.listing.stop();
+    }
+
     /// Stores listed names.
     fn listed(&mut self, mut rows: Rows, problem: Option<Problem>) {
         self.listers -= 1;

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::directory::Directory;
+use super::list;
 use super::metadata::Xattrs;
 use super::options::Options;
 use super::progress::Progress;
@@ -100,6 +101,44 @@ pub fn readahead(directory: impl AsRef<Path>, limits: &Limits) -> Result<Readahe
 /// ENOTDIR if the descriptor is not a directory; otherwise as [`readahead`].
 pub fn readahead_of(directory: impl Into<OwnedFd>, limits: &Limits) -> Result<Readahead> {
     begin(limits, Directory::rewound(directory.into())?)
+}
+
+/// As [`readahead_of`], from a position of the directory on. Returns the position after the last entry, at which
+/// the next call continues. The calling thread lists the entries, up to the limit of
+/// [`entries`](Limits::entries), and workers load their inodes.
+///
+/// Position 0 is the beginning. The others are those of getdents64(2), `d_off`. At the end of the directory
+/// no entry is listed: [`Stats::listed`] of the progress is 0.
+///
+/// # Errors
+/// The errors of lseek(2) and getdents64(2); otherwise as [`readahead_of`].
+///
+/// ```
+/// use nowait::scan::{Limits, readahead_from};
+/// let (limits, mut position) = (Limits::new().entries(8), 0);
+/// loop {
+///     let directory = std::fs::File::open("src")?;
+///     let (ahead, next) = readahead_from(directory, position, &limits)?;
+///     if ahead.progress().listed == 0 {
+///         break;
+///     }
+///     // ... ask about these 8 entries ...
+///     position = next;
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn readahead_from(
+    directory: impl Into<OwnedFd>,
+    position: u64,
+    limits: &Limits,
+) -> Result<(Readahead, u64)> {
+    let directory = Arc::new(Directory::at(directory.into(), position)?);
+    let (rows, next) = list::first(&directory, position, limits.options.most())?;
+    let mut progress = limits.options.progress(&directory);
+    progress.list(rows);
+    let group = limits.options.group_for("readahead", progress, &directory);
+    group.begin()?;
+    Ok((Readahead(group), next))
 }
 
 fn begin(limits: &Limits, directory: Directory) -> Result<Readahead> {

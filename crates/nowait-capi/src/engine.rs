@@ -1,0 +1,518 @@
+//! nw_engine: operations are submitted to it, and their completions are reaped.
+
+mod completion;
+mod op;
+mod options;
+mod stats;
+
+pub use completion::nw_completion;
+pub use op::*;
+pub use options::*;
+pub use stats::nw_stats;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ffi::{CString, c_char, c_int, c_uint};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use libc::{size_t, ssize_t, timespec};
+use nowait::engine::{Backend, Engine, LocalEngine, Submit, Wait};
+use nowait::{Completion, Ticket};
+
+use crate::guard::{Outcome, copy_in, copy_out, errno, failed, get, get_mut, guard, guard_or};
+use crate::handle::{self, Closed, Slot};
+
+/// The operation is done: *completion has its result.
+pub const NW_DONE: c_int = 0;
+/// The operation is queued: nw_reap will return its completion. Its ticket is in completion->ticket.
+pub const NW_QUEUED: c_int = 1;
+/// The engine is full: reap, then submit the operation again.
+pub const NW_FULL: c_int = 2;
+
+/// An engine. A shared engine may be used by all threads, a local one by the thread that made it.
+pub struct nw_engine(());
+
+struct Inner {
+    engine: Kind,
+    /// The reason for the backend.
+    why: CString,
+}
+
+enum Kind {
+    Shared(Shared),
+    Local(Local),
+}
+
+struct Shared {
+    engine: Engine,
+    /// Completions for which the caller of nw_reap had no room.
+    rest: Mutex<VecDeque<nw_completion>>,
+    /// The number of those.
+    left: AtomicUsize,
+}
+
+struct Local {
+    engine: RefCell<LocalEngine>,
+    thread: ThreadId,
+    /// Completions that were reaped and not yet converted.
+    reaped: RefCell<Vec<Completion>>,
+    rest: RefCell<VecDeque<nw_completion>>,
+    ops: Cell<Vec<nowait::op::Op>>,
+}
+
+impl handle::Handle for Inner {
+    type InC = nw_engine;
+
+    fn closed() -> &'static Closed<Inner> {
+        static CLOSED: Closed<Inner> = Closed::new();
+        &CLOSED
+    }
+}
+
+thread_local! {
+    /// The completions of one nw_reap of a shared engine, before they are converted.
+    static REAPED: Cell<Vec<Completion>> = const { Cell::new(Vec::new()) };
+    /// The operations of one nw_submit_batch to a shared engine.
+    static OPS: Cell<Vec<nowait::op::Op>> = const { Cell::new(Vec::new()) };
+}
+
+impl Local {
+    /// The engine, in its own thread. EPERM in another thread.
+    fn engine(&self) -> Outcome<&RefCell<LocalEngine>> {
+        if std::thread::current().id() == self.thread {
+            Ok(&self.engine)
+        } else {
+            Err(libc::EPERM)
+        }
+    }
+}
+
+/// Makes an engine. `options` may be null. Returns 0 or −errno. See nw_engine(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nw_engine_create(
+    options: *const nw_engine_options,
+    engine: *mut *mut nw_engine,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the C program's promise: the manual page.
+        let place = unsafe { get_mut(engine)? };
+        let asked = if options.is_null() {
+            nw_engine_options::default()
+        } else {
+            // SAFETY: as above.
+            unsafe { copy_in(options)? }
+        };
+        let options = asked.options()?;
+        let (engine, why) = if asked.is_local() {
+            let engine = options.build_local().map_err(failed)?;
+            let why = engine.why().to_owned();
+            let local = Local {
+                engine: RefCell::new(engine),
+                thread: std::thread::current().id(),
+                reaped: RefCell::default(),
+                rest: RefCell::default(),
+                ops: Cell::default(),
+            };
+            (Kind::Local(local), why)
+        } else {
+            let engine = options.build().map_err(failed)?;
+            let why = engine.why().to_owned();
+            let shared = Shared {
+                engine,
+                rest: Mutex::default(),
+                left: AtomicUsize::new(0),
+            };
+            (Kind::Shared(shared), why)
+        };
+        let why = CString::new(why).unwrap_or_default();
+        *place = Slot::open(Inner { engine, why });
+        Ok(0)
+    })
+}
+
+/// Frees an engine. Returns 0, −EBUSY while operations are in flight or completions are not reaped, −EPERM for a
+/// local engine of another thread. See nw_engine(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nw_engine_destroy(engine: *mut nw_engine) -> c_int {
+    let close = |engine: Inner| {
+        let refused = match &engine.engine {
+            Kind::Local(local) => local.engine().err(),
+            Kind::Shared(_) => None,
+        };
+        match refused.or((in_flight(&engine) > 0).then_some(libc::EBUSY)) {
+            Some(errno) => Err((errno, engine)),
+            None => Ok(()),
+        }
+    };
+    // SAFETY: the C program's promise: the manual page.
+    guard(|| unsafe { Slot::<Inner>::close(engine, close) }.map(|()| 0))
+}
+
+fn in_flight(engine: &Inner) -> usize {
+    match &engine.engine {
+        Kind::Shared(shared) => shared.engine.in_flight() + shared.left.load(Ordering::Relaxed),
+        Kind::Local(local) => local.engine.borrow().in_flight() + local.rest.borrow().len(),
+    }
+}
+
+/// Submits one operation. Returns NW_DONE, NW_QUEUED or NW_FULL, or −errno if the operation is invalid. Its memory
+/// belongs to the engine until its completion. See nw_submit(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nw_submit(
+    engine: *const nw_engine,
+    op: *const nw_op,
+    completion: *mut nw_completion,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the C program's promise: the manual page.
+        let (engine, op, place) =
+            unsafe { (Slot::<Inner>::get(engine)?, get(op)?, get_mut(completion)?) };
+        // SAFETY: as above.
+        let op = unsafe { op.convert()? };
+        let submitted = match &engine.engine {
+            Kind::Shared(shared) => shared.engine.submit(op),
+            Kind::Local(local) => local.engine()?.borrow_mut().submit(op),
+        };
+        match submitted {
+            Submit::Done(done) => {
+                *place = nw_completion::of(done);
+                Ok(NW_DONE)
+            }
+            Submit::Queued(ticket) => {
+                *place = nw_completion::default();
+                place.ticket = ticket.as_u64();
+                Ok(NW_QUEUED)
+            }
+            Submit::Full(op) => {
+                op::give_back(op);
+                Ok(NW_FULL)
+            }
+        }
+    })
+}
+
+/// Submits operations in their order, with one system call if possible, until the engine is full or an operation is
+/// invalid. Returns the number of operations that were taken, or −errno if the first one is invalid. nw_reap returns
+/// the completion of each, also of those that are done at once. See nw_submit(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nw_submit_batch(
+    engine: *const nw_engine,
+    ops: *const nw_op,
+    count: c_uint,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the C program's promise: the manual page.
+        let engine = unsafe { Slot::<Inner>::get(engine)? };
+        if count == 0 {
+            return Ok(0);
+        }
+        if ops.is_null() {
+            return Err(libc::EFAULT);
+        }
+        // SAFETY: as above.
+        let ops = unsafe { std::slice::from_raw_parts(ops, count as usize) };
+        let submit = |list: &mut Vec<nowait::op::Op>| {
+            for op in ops {
+                // SAFETY: as above.
+                match unsafe { op.convert() } {
+                    Ok(op) => list.push(op),
+                    Err(errno) if list.is_empty() => return Err(errno),
+                    Err(_) => break,
+                }
+            }
+            let taken = match &engine.engine {
+                Kind::Shared(shared) => shared.engine.submit_batch(list),
+                Kind::Local(local) => local.engine()?.borrow_mut().submit_batch(list),
+            };
+            list.drain(..).for_each(op::give_back);
+            Ok(taken as c_int)
+        };
+        let cell = match &engine.engine {
+            Kind::Shared(_) => None,
+            Kind::Local(local) => Some(&local.ops),
+        };
+        with_list(cell, &OPS, submit)
+    })
+}
+
+/// Runs a closure with a list that keeps its memory: of a local engine, or of the calling thread.
+fn with_list<T, R>(
+    own: Option<&Cell<Vec<T>>>,
+    of_thread: &'static std::thread::LocalKey<Cell<Vec<T>>>,
+    run: impl FnOnce(&mut Vec<T>) -> R,
+) -> R {
+    let mut list = match own {
+        Some(own) => own.take(),
+        None => of_thread.take(),
+    };
+    let result = run(&mut list);
+    list.clear();
+    match own {
+        Some(own) => own.set(list),
+        None => of_thread.set(list),
+    }
+    result
+}
+
+/// Takes completions. Waits until `wait_for` of them are there, nothing is in flight, or the time is up. A null
+/// timeout is no limit. Returns their number, which may be 0, or −errno. See nw_reap(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nw_reap(
+    engine: *const nw_engine,
+    completions: *mut nw_completion,
+    count: c_uint,
+    wait_for: c_uint,
+    timeout: *const timespec,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the C program's promise: the manual page.
+        let engine = unsafe { Slot::<Inner>::get(engine)? };
+        if count == 0 || wait_for > count {
+            return Err(libc::EINVAL);
+        }
+        if completions.is_null() {
+            return Err(libc::EFAULT);
+        }
+        // SAFETY: as above.
+        let timeout = unsafe { timeout.as_ref() }.map(duration).transpose()?;
+        // SAFETY: as above. All bit patterns are valid completions.
+        let room = unsafe { std::slice::from_raw_parts_mut(completions, count as usize) };
+        let taken = match &engine.engine {
+            Kind::Shared(shared) => shared.reap(room, wait_for as usize, timeout)?,
+            Kind::Local(local) => local.reap(room, wait_for as usize, timeout)?,
+        };
+        Ok(taken as c_int)
+    })
+}
+
+/// The condition until which a reap waits.
+fn condition(wanted: usize, timeout: Option<Duration>) -> Wait {
+    match (wanted, timeout) {
+        (0, _) => Wait::No,
+        (_, Some(time)) if time.is_zero() => Wait::No,
+        (_, None) => Wait::For(wanted),
+        (1, Some(time)) => Wait::UpTo(time),
+        (count, Some(within)) => Wait::Batch { count, within },
+    }
+}
+
+fn duration(time: &timespec) -> Outcome<Duration> {
+    let seconds = u64::try_from(time.tv_sec).map_err(|_| libc::EINVAL)?;
+    match u32::try_from(time.tv_nsec) {
+        Ok(nanoseconds @ 0..1_000_000_000) => Ok(Duration::new(seconds, nanoseconds)),
+        _ => Err(libc::EINVAL),
+    }
+}
+
+/// Moves completions to the caller's room, and those beyond it to `rest`. Returns how many fit.
+fn hand_out(
+    room: &mut [nw_completion],
+    rest: &mut VecDeque<nw_completion>,
+    reaped: &mut Vec<Completion>,
+) -> usize {
+    let mut all = reaped.drain(..).map(nw_completion::of);
+    let mut taken = 0;
+    for place in room {
+        let Some(next) = rest.pop_front().or_else(|| all.next()) else {
+            break;
+        };
+        *place = next;
+        taken += 1;
+    }
+    rest.extend(all);
+    taken
+}
+
+impl Shared {
+    fn reap(
+        &self,
+        room: &mut [nw_completion],
+        wanted: usize,
+        timeout: Option<Duration>,
+    ) -> Outcome<usize> {
+        // The common case takes no lock: nothing was left.
+        let left = self.left.load(Ordering::Acquire);
+        let wait = condition(wanted.saturating_sub(left), timeout);
+        with_list(None, &REAPED, |reaped| {
+            self.engine.reap(reaped, wait).map_err(failed)?;
+            if left == 0 && reaped.len() <= room.len() {
+                return Ok(hand_out(room, &mut VecDeque::new(), reaped));
+            }
+            let mut rest = self.rest.lock().unwrap_or_else(|e| e.into_inner());
+            let taken = hand_out(room, &mut rest, reaped);
+            self.left.store(rest.len(), Ordering::Release);
+            if !rest.is_empty() {
+                readable(self.engine.event_fd())?;
+            }
+            Ok(taken)
+        })
+    }
+}
+
+impl Local {
+    fn reap(
+        &self,
+        room: &mut [nw_completion],
+        wanted: usize,
+        timeout: Option<Duration>,
+    ) -> Outcome<usize> {
+        let mut engine = self.engine()?.borrow_mut();
+        let (mut rest, mut reaped) = (self.rest.borrow_mut(), self.reaped.borrow_mut());
+        let wait = condition(wanted.saturating_sub(rest.len()), timeout);
+        if rest.len() < room.len() {
+            engine.reap(&mut reaped, wait).map_err(failed)?;
+        }
+        let taken = hand_out(room, &mut rest, &mut reaped);
+        if !rest.is_empty() {
+            readable(engine.event_fd())?;
+        }
+        Ok(taken)
+    }
+}
+
+/// Makes the eventfd readable: completions are left.
+fn readable(event: nowait::Result<BorrowedFd<'_>>) -> Outcome<()> {
+    let one = 1u64.to_ne_bytes();
+    let fd = event.map_err(failed)?.as_raw_fd();
+    // SAFETY: the memory lives through the call. An eventfd that is full is readable already.
+    unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
+    Ok(())
+}
+
+/// An eventfd that is readable while there is something to reap, for poll(2) and epoll(7). It belongs to the engine:
+/// the program neither reads nor closes it. Returns −errno if there is none. See nw_reap(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nw_engine_event_fd(engine: *const nw_engine) -> c_int {
+    guard(|| {
+        // SAFETY: the C program's promise: the manual page.
+        match &unsafe { Slot::<Inner>::get(engine)? }.engine {
+            Kind::Shared(shared) => shared.engine.event_fd().map(|fd| fd.as_raw_fd()),
+            Kind::Local(local) => {
+                let mut engine = local.engine()?.borrow_mut();
+                engine.event_fd().map(|fd| fd.as_raw_fd())
+            }
+        }
+        .map_err(failed)
+    })
+}
+
+/// Asks the engine to stop an operation. It has exactly one completion in any case, with −ECANCELED if it was stopped
+/// in time. Returns 0 or −errno. See nw_submit(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nw_cancel(engine: *const nw_engine, ticket: u64) -> c_int {
+    guard(|| {
+        let ticket = Ticket::from_u64(ticket);
+        // SAFETY: the C program's promise: the manual page.
+        match &unsafe { Slot::<Inner>::get(engine)? }.engine {
+            Kind::Shared(shared) => shared.engine.cancel(ticket),
+            Kind::Local(local) => local.engine()?.borrow_mut().cancel(ticket),
+        }
+        Ok(0)
+    })
+}
+
+/// The number of operations in flight, and of completions that are not reaped; or −errno. See nw_engine(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nw_engine_in_flight(engine: *const nw_engine) -> ssize_t {
+    guard(|| {
+        // SAFETY: the C program's promise: the manual page.
+        let engine = unsafe { Slot::<Inner>::get(engine)? };
+        if let Kind::Local(local) = &engine.engine {
+            local.engine()?;
+        }
+        Ok(in_flight(engine) as ssize_t)
+    })
+}
+
+/// NW_BACKEND_URING or NW_BACKEND_THREADS, or −errno. See nw_engine(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nw_engine_backend(engine: *const nw_engine) -> c_int {
+    guard(|| {
+        // SAFETY: the C program's promise: the manual page.
+        let backend = match &unsafe { Slot::<Inner>::get(engine)? }.engine {
+            Kind::Shared(shared) => shared.engine.backend(),
+            Kind::Local(local) => local.engine()?.borrow().backend(),
+        };
+        Ok(match backend {
+            Backend::Uring => NW_BACKEND_URING,
+            Backend::Threads => NW_BACKEND_THREADS,
+        } as c_int)
+    })
+}
+
+/// The reason for the backend, until the engine is destroyed. Null if the handle is not an engine. See nw_engine(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nw_engine_why(engine: *const nw_engine) -> *const c_char {
+    guard_or(std::ptr::null(), || {
+        // SAFETY: the C program's promise: the manual page.
+        unsafe { Slot::<Inner>::get(engine) }.map_or(std::ptr::null(), |engine| engine.why.as_ptr())
+    })
+}
+
+/// The counters of an engine. stats->size is set by the program to sizeof(struct nw_stats). Returns 0 or −errno. See
+/// nw_engine(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nw_engine_stats(engine: *const nw_engine, stats: *mut nw_stats) -> c_int {
+    guard(|| {
+        // SAFETY: the C program's promise: the manual page.
+        let counted = match &unsafe { Slot::<Inner>::get(engine)? }.engine {
+            Kind::Shared(shared) => shared.engine.stats(),
+            Kind::Local(local) => local.engine()?.borrow().stats(),
+        };
+        // SAFETY: as above.
+        unsafe { copy_out(&nw_stats::of(&counted), stats) }.map(|()| 0)
+    })
+}
+
+/// Copies the reason why an optional feature of the ring is missing, such as "polled" or "registered files", into
+/// `buf`, with a NUL at the end. Returns 0 if the engine has the feature, 1 if it is missing, or −errno: −ENOENT for
+/// an unknown name. See nw_engine(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nw_engine_feature(
+    engine: *const nw_engine,
+    name: *const c_char,
+    buf: *mut c_char,
+    len: size_t,
+) -> c_int {
+    use nowait::engine::Feature;
+    guard(|| {
+        if name.is_null() || (buf.is_null() && len > 0) {
+            return Err(libc::EFAULT);
+        }
+        // SAFETY: the C program's promise: the manual page.
+        let (engine, name) =
+            unsafe { (Slot::<Inner>::get(engine)?, std::ffi::CStr::from_ptr(name)) };
+        let features = match &engine.engine {
+            Kind::Shared(shared) => shared.engine.features(),
+            Kind::Local(local) => local.engine()?.borrow().features(),
+        };
+        let feature = Feature::ALL
+            .into_iter()
+            .find(|feature| feature.name().as_bytes() == name.to_bytes())
+            .ok_or(libc::ENOENT)?;
+        let why = features.why_not(feature).unwrap_or_default();
+        if len > 0 {
+            let n = why.len().min(len - 1);
+            // SAFETY: as above: the buffer has `len` bytes.
+            unsafe {
+                std::ptr::copy_nonoverlapping(why.as_ptr(), buf.cast(), n);
+                *buf.add(n) = 0;
+            }
+        }
+        Ok(c_int::from(!features.has(feature)))
+    })
+}
+
+/// A descriptor of the program, which is not closed.
+fn forget(fd: OwnedFd) -> c_int {
+    std::os::fd::IntoRawFd::into_raw_fd(fd)
+}
+
+/// −errno of an error.
+fn negative(error: &nowait::Error) -> i64 {
+    -i64::from(errno(error))
+}

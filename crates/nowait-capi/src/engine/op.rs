@@ -1,0 +1,297 @@
+//! Operations: conversion from C, and the end of each.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use libc::iovec;
+use nowait::buffer::{Buffer, RawMemory, Source};
+use nowait::op::{
+    Advice, Fadvise, Fallocate, FallocateMode, Fsync, Kind, Nop, Op, Openat2, Read, Readv, Statx,
+    SyncFileRange, SyncRange, Write, Writev,
+};
+use nowait::{RwFlags, StatxMask};
+
+use crate::file::{handle_of, nw_file};
+use crate::guard::Outcome;
+
+/// Does nothing.
+pub const NW_OP_NOP: u32 = 0;
+/// Reads len bytes at offset into addr: pread(2). flags are RWF_*.
+pub const NW_OP_READ: u32 = 1;
+/// Writes len bytes at offset from addr: pwrite(2). flags are RWF_*.
+pub const NW_OP_WRITE: u32 = 2;
+/// Reads at offset into the len iovecs at addr: preadv2(2). flags are RWF_*.
+pub const NW_OP_READV: u32 = 3;
+/// Writes at offset from the len iovecs at addr: pwritev2(2). flags are RWF_*.
+pub const NW_OP_WRITEV: u32 = 4;
+/// fsync(2).
+pub const NW_OP_FSYNC: u32 = 5;
+/// fdatasync(2).
+pub const NW_OP_FDATASYNC: u32 = 6;
+/// fallocate(2) of len bytes at offset. flags are FALLOC_FL_*.
+pub const NW_OP_FALLOCATE: u32 = 7;
+/// posix_fadvise(2) of len bytes at offset. flags are POSIX_FADV_*.
+pub const NW_OP_FADVISE: u32 = 8;
+/// sync_file_range(2) of len bytes at offset. flags are SYNC_FILE_RANGE_*.
+pub const NW_OP_SYNC_FILE_RANGE: u32 = 9;
+/// Opens the path at addr, relative to file or, if it is null, to the current directory: openat(2). flags are O_*, len is
+/// the mode. The result is a descriptor with O_CLOEXEC.
+pub const NW_OP_OPENAT: u32 = 10;
+/// statx(2) of file, into the struct statx at addr. len is the mask.
+pub const NW_OP_STATX: u32 = 11;
+
+/// The file's own position, as offset: read(2) and write(2).
+pub const NW_OFFSET_CURRENT: u64 = u64::MAX;
+
+/// An operation. Fields that it does not use are 0.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nw_op {
+    /// NW_OP_READ and so on.
+    pub opcode: u32,
+    /// The flags of the operation.
+    pub flags: u32,
+    /// The file.
+    pub file: *const nw_file,
+    /// The memory, the iovecs or the path.
+    pub addr: *mut c_void,
+    /// The number of bytes or iovecs.
+    pub len: u64,
+    /// The offset, or NW_OFFSET_CURRENT.
+    pub offset: u64,
+    /// Returned with the completion.
+    pub user_data: u64,
+    /// The nanoseconds after which the operation is stopped, with −ETIME. 0 is no limit.
+    pub timeout_ns: u64,
+    /// 0.
+    pub reserved: u64,
+}
+
+/// The user data of a statx operation, which also needs the place for its result.
+struct StatxData {
+    user_data: u64,
+    place: *mut c_void,
+}
+
+/// The parts of an operation that has ended.
+pub(super) struct Ended {
+    pub(super) user_data: u64,
+    /// The descriptor of an open.
+    pub(super) opened: Option<OwnedFd>,
+}
+
+impl nw_op {
+    /// Converts an operation. EINVAL for an unknown opcode, unknown flags, or a field that has to be 0.
+    ///
+    /// # Safety
+    /// The memory of the operation is as nw_submit(3) demands, until the completion.
+    pub(super) unsafe fn convert(&self) -> Outcome<Op> {
+        if self.reserved != 0 {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: the caller's promise.
+        let op = unsafe { self.op()? };
+        let op = if self.timeout_ns > 0 {
+            let timeout = Duration::from_nanos(self.timeout_ns);
+            op.deadline(Instant::now() + timeout)
+        } else {
+            op
+        };
+        if self.opcode != NW_OP_STATX {
+            return Ok(op.user_data(self.user_data));
+        }
+        let data = Box::new(StatxData {
+            user_data: self.user_data,
+            place: self.addr,
+        });
+        Ok(op.user_data(Box::into_raw(data) as u64))
+    }
+
+    /// The operation, without user data.
+    ///
+    /// # Safety
+    /// As `convert`.
+    unsafe fn op(&self) -> Outcome<Op> {
+        // SAFETY: the caller's promise.
+        let file = || unsafe { handle_of(self.file) };
+        let offset = match self.offset {
+            NW_OFFSET_CURRENT => None,
+            offset => Some(offset),
+        };
+        Ok(match self.opcode {
+            NW_OP_NOP => Op::from(Nop),
+            NW_OP_READ => {
+                // SAFETY: the caller's promise.
+                let buffer: Buffer = Box::new(unsafe { memory(self.addr, self.len)? });
+                let read = match offset {
+                    Some(offset) => Read::new(file()?, buffer, offset),
+                    None => Read::stream(file()?, buffer),
+                };
+                read.flags(self.rw_flags()).into()
+            }
+            NW_OP_WRITE => {
+                // SAFETY: the caller's promise.
+                let source: Source = Box::new(unsafe { memory(self.addr, self.len)? });
+                let write = match offset {
+                    Some(offset) => Write::new(file()?, source, offset),
+                    None => Write::stream(file()?, source),
+                };
+                write.flags(self.rw_flags()).into()
+            }
+            NW_OP_READV => {
+                // SAFETY: the caller's promise.
+                let memory = unsafe { self.iovecs()? }.into_iter();
+                let buffers = memory.map(|memory| Box::new(memory) as Buffer).collect();
+                let read = match offset {
+                    Some(offset) => Readv::new(file()?, buffers, offset),
+                    None => Readv::stream(file()?, buffers),
+                };
+                read.flags(self.rw_flags()).into()
+            }
+            NW_OP_WRITEV => {
+                // SAFETY: the caller's promise.
+                let memory = unsafe { self.iovecs()? }.into_iter();
+                let sources = memory.map(|memory| Box::new(memory) as Source).collect();
+                let write = match offset {
+                    Some(offset) => Writev::new(file()?, sources, offset),
+                    None => Writev::stream(file()?, sources),
+                };
+                write.flags(self.rw_flags()).into()
+            }
+            NW_OP_FSYNC if self.flags == 0 => Fsync::new(file()?).into(),
+            NW_OP_FDATASYNC if self.flags == 0 => Fsync::data(file()?).into(),
+            NW_OP_FALLOCATE => {
+                let mode = FallocateMode::from_bits_retain(self.flags);
+                Fallocate::new(file()?, mode, self.offset, self.len).into()
+            }
+            NW_OP_FADVISE => Fadvise::new(file()?, self.offset, self.len, self.advice()?).into(),
+            NW_OP_SYNC_FILE_RANGE => {
+                let what = SyncRange::from_bits(self.flags).ok_or(libc::EINVAL)?;
+                SyncFileRange::new(file()?, self.offset, self.len, what).into()
+            }
+            NW_OP_OPENAT => {
+                // SAFETY: the caller's promise.
+                let path = unsafe { self.path()? };
+                let mode = u32::try_from(self.len).map_err(|_| libc::EINVAL)?;
+                let open = Openat2::new(path, self.flags.cast_signed(), mode);
+                if self.file.is_null() {
+                    open.into()
+                } else {
+                    open.at(file()?).into()
+                }
+            }
+            NW_OP_STATX if self.flags == 0 => {
+                if self.addr.is_null() {
+                    return Err(libc::EFAULT);
+                }
+                let mask = u32::try_from(self.len).map_err(|_| libc::EINVAL)?;
+                Statx::of(file()?, StatxMask::from_bits_retain(mask)).into()
+            }
+            _ => return Err(libc::EINVAL),
+        })
+    }
+
+    fn rw_flags(&self) -> RwFlags {
+        RwFlags::from_bits_retain(self.flags)
+    }
+
+    fn advice(&self) -> Outcome<Advice> {
+        Ok(match self.flags.cast_signed() {
+            libc::POSIX_FADV_NORMAL => Advice::Normal,
+            libc::POSIX_FADV_SEQUENTIAL => Advice::Sequential,
+            libc::POSIX_FADV_RANDOM => Advice::Random,
+            libc::POSIX_FADV_NOREUSE => Advice::NoReuse,
+            libc::POSIX_FADV_WILLNEED => Advice::WillNeed,
+            libc::POSIX_FADV_DONTNEED => Advice::DontNeed,
+            _ => return Err(libc::EINVAL),
+        })
+    }
+
+    /// The pieces of memory of a vectored operation.
+    ///
+    /// # Safety
+    /// As `convert`.
+    unsafe fn iovecs(&self) -> Outcome<Vec<RawMemory>> {
+        let count = usize::try_from(self.len).map_err(|_| libc::EINVAL)?;
+        if count > libc::UIO_MAXIOV as usize {
+            return Err(libc::EINVAL);
+        }
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        if self.addr.is_null() {
+            return Err(libc::EFAULT);
+        }
+        // SAFETY: the caller's promise.
+        let iovecs = unsafe { std::slice::from_raw_parts(self.addr.cast::<iovec>(), count) };
+        let piece = |iov: &iovec| {
+            // SAFETY: the caller's promise.
+            unsafe { memory(iov.iov_base, iov.iov_len as u64) }
+        };
+        iovecs.iter().map(piece).collect()
+    }
+
+    /// The path of an open.
+    ///
+    /// # Safety
+    /// As `convert`.
+    unsafe fn path(&self) -> Outcome<CString> {
+        if self.addr.is_null() {
+            return Err(libc::EFAULT);
+        }
+        // SAFETY: the caller's promise.
+        Ok(unsafe { CStr::from_ptr(self.addr.cast::<c_char>()) }.to_owned())
+    }
+}
+
+/// Memory of the program. EFAULT for a null pointer, EINVAL for more bytes than one call transfers.
+///
+/// # Safety
+/// As [`RawMemory::new`].
+unsafe fn memory(start: *mut c_void, len: u64) -> Outcome<RawMemory> {
+    let len = usize::try_from(len).map_err(|_| libc::EINVAL)?;
+    if len > isize::MAX as usize {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let memory = unsafe { RawMemory::new(start.cast(), len) };
+    if memory.is_null() {
+        return Err(libc::EFAULT);
+    }
+    Ok(memory)
+}
+
+/// Ends an operation: frees what it owns, and fills the struct statx of a statx that succeeded.
+pub(super) fn end(op: Op, succeeded: bool) -> Ended {
+    let user_data = op.get_user_data();
+    match op.into_kind() {
+        Kind::Openat2(open) => Ended {
+            user_data,
+            opened: open.into_fd(),
+        },
+        Kind::Statx(statx) => {
+            // SAFETY: `convert` made the user data of this operation from a box.
+            let data = unsafe { Box::from_raw(user_data as *mut StatxData) };
+            if let (true, Some(metadata)) = (succeeded, statx.metadata()) {
+                let bytes = metadata.as_bytes();
+                let n = bytes.len().min(size_of::<libc::statx>());
+                // SAFETY: the program's promise: nw_submit(3).
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), data.place.cast(), n) };
+            }
+            Ended {
+                user_data: data.user_data,
+                opened: None,
+            }
+        }
+        _ => Ended {
+            user_data,
+            opened: None,
+        },
+    }
+}
+
+/// Frees an operation that the engine did not take.
+pub(super) fn give_back(op: Op) {
+    end(op, false);
+}

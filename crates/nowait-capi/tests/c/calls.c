@@ -1,0 +1,425 @@
+/* The calls without an engine. */
+#include "test.h"
+
+#include <dirent.h>
+#include <linux/fs.h>
+#include <sys/xattr.h>
+
+static void preadv2_is_the_system_call(void)
+{
+    int fd = make_file("file", 10000);
+    char a[100], b[200];
+    struct iovec iov[2] = {{a, sizeof a}, {b, sizeof b}};
+    EQUAL(nw_preadv2(fd, iov, 2, 50, 0), 300);
+    check_bytes(a, 50, 100);
+    check_bytes(b, 150, 200);
+    /* The descriptor's own position. */
+    EQUAL(lseek(fd, 1000, SEEK_SET), 1000);
+    EQUAL(nw_preadv2(fd, iov, 1, -1, 0), 100);
+    check_bytes(a, 1000, 100);
+    EQUAL(lseek(fd, 0, SEEK_CUR), 1100);
+    EQUAL(nw_preadv2(fd, iov, 1, 0, RWF_HIPRI), 100);
+    /* A flag that no kernel has, and errno like the kernel's. */
+    errno = 0;
+    EQUAL(nw_preadv2(fd, iov, 1, 0, 1 << 30), -EOPNOTSUPP);
+    EQUAL(errno, EOPNOTSUPP);
+    EQUAL(nw_preadv2(-1, iov, 1, 0, 0), -EBADF);
+    if (!is_under_valgrind()) {
+        EQUAL(nw_preadv2(fd, NULL, 1, 0, 0), -EFAULT);
+        EQUAL(nw_preadv2(fd, iov, -1, 0, 0), -EINVAL);
+        EQUAL(nw_preadv2(fd, iov, UIO_MAXIOV + 1, 0, 0), -EINVAL);
+    }
+    EQUAL(nw_preadv2(fd, iov, 1, -2, 0), -EINVAL);
+    close(fd);
+}
+
+static void pwritev2_is_the_system_call(void)
+{
+    int fd = make_file("file", 100);
+    char word[5] = "word", back[5];
+    struct iovec iov = {word, 4};
+    EQUAL(nw_pwritev2(fd, &iov, 1, 10, RWF_DSYNC), 4);
+    EQUAL(pread(fd, back, 4, 10), 4);
+    CHECK(memcmp(back, "word", 4) == 0);
+    EQUAL(nw_pwritev2(fd, &iov, 1, 0, RWF_APPEND), 4);
+    EQUAL(lseek(fd, 0, SEEK_END), 104);
+    int reader = open("file", O_RDONLY);
+    EQUAL(nw_pwritev2(reader, &iov, 1, 0, 0), -EBADF);
+    close(reader);
+    close(fd);
+}
+
+static void pread_cached_says_what_the_page_cache_had(void)
+{
+    int fd = make_file("file", 100000);
+    char buf[100000];
+    size_t n = 77;
+    EQUAL(nw_pread_cached(fd, buf, 5000, 100, &n), NW_CACHED_ALL);
+    EQUAL(n, 5000);
+    check_bytes(buf, 100, 5000);
+    /* Up to the end of the file, and beyond it. */
+    EQUAL(nw_pread_cached(fd, buf, sizeof buf, 99000, &n), NW_CACHED_ALL);
+    EQUAL(n, 1000);
+    EQUAL(nw_pread_cached(fd, buf, 10, 100000, &n), NW_CACHED_ALL);
+    EQUAL(n, 0);
+    EQUAL(nw_pread_cached(fd, buf, 0, 0, &n), NW_CACHED_ALL);
+    EQUAL(nw_pread_cached(fd, NULL, 0, 0, &n), NW_CACHED_ALL);
+    evict(fd);
+    /* Not cached. A fast device may be done within the call. */
+    int said = nw_pread_cached(fd, buf, 5000, 100, &n);
+    CHECK(said == NW_CACHED_NOTHING || said == NW_CACHED_ALL || said == NW_CACHED_PREFIX);
+    CHECK(said != NW_CACHED_NOTHING || n == 0);
+    check_bytes(buf, 100, n);
+    EQUAL(nw_pread_cached(-1, buf, 1, 0, &n), -EBADF);
+    EQUAL(nw_pread_cached(12345, buf, 1, 0, &n), -EBADF);
+    EQUAL(nw_pread_cached(fd, NULL, 1, 0, &n), -EFAULT);
+    EQUAL(nw_pread_cached(fd, buf, 1, 0, NULL), -EFAULT);
+    EQUAL(nw_pread_cached(fd, buf, 1, -1, &n), -EINVAL);
+    EQUAL(nw_pread_cached(fd, buf, SIZE_MAX, 0, &n), -EINVAL);
+    /* A pipe has no offsets. */
+    int ends[2];
+    EQUAL(pipe(ends), 0);
+    said = nw_pread_cached(ends[0], buf, 1, 0, &n);
+    CHECK(said == NW_CACHED_NOTHING || said < 0);
+    close(ends[0]);
+    close(ends[1]);
+    close(fd);
+}
+
+static void a_file_stops_trying_what_is_never_cached(void)
+{
+    int fd = make_file("file", 4 << 20);
+    struct nw_file *file;
+    char buf[4096];
+    size_t n;
+    EQUAL(nw_file_open(fd, &file), 0);
+    EQUAL(nw_file_fd(file), fd);
+    for (int i = 0; i < 100; i++) {
+        EQUAL(nw_file_pread_cached(file, buf, sizeof buf, 4096 * i, &n), NW_CACHED_ALL);
+        EQUAL(n, sizeof buf);
+        check_bytes(buf, 4096 * i, n);
+    }
+    /* procfs has no RWF_NOWAIT: no try finds anything. */
+    int status = open("/proc/self/status", O_RDONLY);
+    struct nw_file *never;
+    int skipped = 0;
+    EQUAL(nw_file_open(status, &never), 0);
+    for (int i = 0; i < 1000; i++) {
+        int said = nw_file_pread_cached(never, buf, sizeof buf, 0, &n);
+        CHECK(said == NW_CACHED_UNSUPPORTED || said == NW_CACHED_SKIPPED);
+        EQUAL(n, 0);
+        skipped += said == NW_CACHED_SKIPPED;
+    }
+    EQUAL(nw_file_close(never), 0);
+    close(status);
+    CHECK(skipped > 500);
+    EQUAL(nw_file_close(file), 0);
+    /* The descriptor stays open, and the closed handle is found. */
+    EQUAL(pread(fd, buf, 10, 0), 10);
+    EQUAL(nw_file_fd(file), -EBADF);
+    EQUAL(nw_file_close(file), -EBADF);
+    EQUAL(nw_file_pread_cached(file, buf, 1, 0, &n), -EBADF);
+    EQUAL(nw_file_open(-1, &file), -EBADF);
+    EQUAL(nw_file_open(12345, &file), -EBADF);
+    EQUAL(nw_file_open(fd, NULL), -EFAULT);
+    EQUAL(nw_file_close(NULL), -EFAULT);
+    close(fd);
+}
+
+static void fincore_counts_and_maps(void)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    int fd = make_file("file", 20 * page + 100);
+    unsigned char map[30];
+    EQUAL(nw_fincore(fd, NULL, 0, 21 * page), 20 * page + 100);
+    EQUAL(nw_fincore(fd, NULL, 10, 50), 50);
+    EQUAL(nw_resident_prefix(fd, 10, 50), 50);
+    memset(map, 9, sizeof map);
+    EQUAL(nw_fincore(fd, map, 0, 25 * page), 20 * page + 100);
+    for (int i = 0; i < 30; i++)
+        EQUAL(map[i], i < 21 ? 1 : i < 25 ? 0 : 9);
+    /* From the middle of a page on, over three pages. */
+    memset(map, 9, sizeof map);
+    EQUAL(nw_fincore(fd, map, page + 10, 2 * page), 2 * page);
+    for (int i = 0; i < 4; i++)
+        EQUAL(map[i], i < 3 ? 1 : 9);
+    struct nw_residency sum = {.size = sizeof sum};
+    EQUAL(nw_residency(fd, 0, 21 * page, &sum), 0);
+    EQUAL(sum.size, sizeof sum);
+    EQUAL(sum.pages, 21);
+    EQUAL(sum.cached, 21);
+    CHECK(sum.source == NW_SOURCE_CACHESTAT || sum.source == NW_SOURCE_MINCORE);
+    if (sum.has_states)
+        EQUAL(sum.dirty, 0);
+    evict(fd);
+    if (!is_under_valgrind()) {
+        EQUAL(nw_fincore(fd, map, 0, 25 * page), 0);
+        for (int i = 0; i < 25; i++)
+            EQUAL(map[i], 0);
+    }
+    EQUAL(nw_fincore(fd, NULL, -1, 10), -EINVAL);
+    EQUAL(nw_fincore(fd, NULL, 0, 0), -EINVAL);
+    EQUAL(nw_fincore(fd, NULL, 0, SIZE_MAX), -EINVAL);
+    EQUAL(nw_fincore(-1, NULL, 0, 10), -EBADF);
+    EQUAL(nw_residency(fd, 0, 10, NULL), -EFAULT);
+    /* An older program has a smaller struct, a newer one a larger. */
+    struct {
+        size_t size;
+        uint64_t pages, more;
+    } small = {2 * sizeof(size_t), 5, 6};
+    EQUAL(nw_residency(fd, 0, page, (struct nw_residency *)&small), 0);
+    EQUAL(small.pages, 1);
+    EQUAL(small.more, 6);
+    struct {
+        struct nw_residency known;
+        uint64_t later;
+    } large = {{.size = sizeof large}, 7};
+    EQUAL(nw_residency(fd, 0, page, &large.known), 0);
+    EQUAL(large.later, 0);
+    small.size = 1;
+    EQUAL(nw_residency(fd, 0, page, (struct nw_residency *)&small), -EINVAL);
+    close(fd);
+}
+
+static int make_directory(int files)
+{
+    EQUAL(mkdir("dir", 0700), 0);
+    int dir = open("dir", O_RDONLY | O_DIRECTORY);
+    CHECK(dir >= 0);
+    for (int i = 0; i < files; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "file-%d", i);
+        int fd = openat(dir, name, O_WRONLY | O_CREAT, 0600);
+        CHECK(fd >= 0);
+        EQUAL(ftruncate(fd, i), 0);
+        close(fd);
+    }
+    return dir;
+}
+
+static void remove_directory(int dir, int files)
+{
+    for (int i = 0; i < files; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "file-%d", i);
+        EQUAL(unlinkat(dir, name, 0), 0);
+    }
+    close(dir);
+    EQUAL(rmdir("dir"), 0);
+}
+
+enum { FILES = 3000 };
+static unsigned char seen[FILES];
+
+static void check_entry(const struct nw_dirent *entry)
+{
+    int number = atoi(nw_dirent_name(entry) + 5);
+    CHECK(strncmp(nw_dirent_name(entry), "file-", 5) == 0 && number >= 0 && number < FILES);
+    EQUAL(strlen(nw_dirent_name(entry)), entry->name_len);
+    EQUAL(entry->d_type, DT_REG);
+    EQUAL(seen[number]++, 0);
+    const struct statx *stat = nw_dirent_statx(entry);
+    CHECK(stat != NULL);
+    EQUAL(stat->stx_size, number);
+    EQUAL(stat->stx_ino, entry->ino);
+}
+
+static void xgetdents_returns_each_entry_once(void)
+{
+    int dir = make_directory(FILES);
+    struct nw_scan_options options = {.size = sizeof options, .mask = STATX_BASIC_STATS};
+    /* One entry at a time, a few, and many. */
+    for (size_t room = 512; room <= 1 << 20; room *= 16) {
+        struct nw_scan *scan;
+        char *buf = malloc(room);
+        ssize_t n;
+        memset(seen, 0, sizeof seen);
+        EQUAL(nw_scan_open(dir, &options, &scan), 0);
+        while ((n = nw_xgetdents(scan, buf, room)) > 0) {
+            const struct nw_dirent *entry = (const struct nw_dirent *)buf;
+            for (; entry != NULL; entry = nw_dirent_next(entry, buf, (size_t)n))
+                check_entry(entry);
+        }
+        EQUAL(n, 0);
+        EQUAL(nw_xgetdents(scan, buf, room), 0);
+        for (int i = 0; i < FILES; i++)
+            EQUAL(seen[i], 1);
+        EQUAL(nw_scan_close(scan), 0);
+        EQUAL(nw_xgetdents(scan, buf, room), -EBADF);
+        free(buf);
+    }
+    /* The program's descriptor was not moved. */
+    EQUAL(lseek(dir, 0, SEEK_CUR), 0);
+    remove_directory(dir, FILES);
+}
+
+static void a_buffer_that_is_too_small_loses_no_entry(void)
+{
+    int dir = make_directory(3);
+    struct nw_scan *scan;
+    _Alignas(8) char buf[4096];
+    int entries = 0;
+    ssize_t n;
+    EQUAL(nw_scan_open(dir, NULL, &scan), 0);
+    EQUAL(nw_xgetdents(scan, buf, 8), -EINVAL);
+    EQUAL(nw_xgetdents(scan, buf, 0), -EINVAL);
+    EQUAL(nw_xgetdents(scan, NULL, 8), -EFAULT);
+    EQUAL(nw_xgetdents(scan, buf + 1, 400), -EINVAL);
+    while ((n = nw_xgetdents(scan, buf, 56)) > 0) {
+        const struct nw_dirent *entry = (const struct nw_dirent *)buf;
+        EQUAL(entry->stat_offset, 0);
+        CHECK(nw_dirent_statx(entry) == NULL);
+        CHECK(nw_dirent_next(entry, buf, (size_t)n) == NULL);
+        entries++;
+    }
+    EQUAL(n, 0);
+    EQUAL(entries, 3);
+    EQUAL(nw_scan_close(scan), 0);
+    remove_directory(dir, 3);
+}
+
+static void *reentered;
+
+static int count_entries(const struct nw_dirent *entry, void *data)
+{
+    _Alignas(8) char buf[64];
+    check_entry(entry);
+    /* The same scan cannot be used meanwhile. Another one can. */
+    EQUAL(nw_xgetdents(reentered, buf, sizeof buf), -EBUSY);
+    EQUAL(nw_scan_close(reentered), -EBUSY);
+    return ++*(int *)data == 10 ? 42 : 0;
+}
+
+static void each_calls_back_until_it_is_told_to_stop(void)
+{
+    int dir = make_directory(FILES), calls = 0;
+    struct nw_scan_options options = {.size = sizeof options, .mask = STATX_BASIC_STATS};
+    struct nw_scan *scan;
+    memset(seen, 0, sizeof seen);
+    EQUAL(nw_scan_open(dir, &options, &scan), 0);
+    reentered = scan;
+    EQUAL(nw_scan_each(scan, count_entries, &calls), 42);
+    EQUAL(calls, 10);
+    /* It goes on after the tenth entry. */
+    EQUAL(nw_scan_each(scan, count_entries, &calls), 0);
+    EQUAL(calls, FILES);
+    EQUAL(nw_scan_each(scan, NULL, NULL), -EFAULT);
+    EQUAL(nw_scan_close(scan), 0);
+    remove_directory(dir, FILES);
+}
+
+static void attributes_are_read_by_choice(void)
+{
+    int dir = make_directory(1);
+    const char *names[] = {"user.b", NULL};
+    struct nw_scan_options options = {.size = sizeof options, .flags = NW_SCAN_XATTR_VALUES};
+    _Alignas(8) char buf[4096];
+    struct nw_xattr xattr;
+    struct nw_scan *scan;
+    if (setxattr("dir/file-0", "user.a", "one", 3, 0) != 0) {
+        EQUAL(errno, EOPNOTSUPP);
+        remove_directory(dir, 1);
+        return;
+    }
+    EQUAL(setxattr("dir/file-0", "user.b", "", 0, 0), 0);
+    EQUAL(setxattr("dir/file-0", "user.c", "three", 5, 0), 0);
+    const struct nw_dirent *entry = (const struct nw_dirent *)buf;
+    for (int chosen = 0; chosen < 3; chosen++) {
+        uint32_t at = 0;
+        int found = 0;
+        options.xattr_names = chosen == 1 ? names : NULL;
+        options.flags = chosen == 2 ? NW_SCAN_XATTR_NAMES : NW_SCAN_XATTR_VALUES;
+        EQUAL(nw_scan_open(dir, &options, &scan), 0);
+        CHECK(nw_xgetdents(scan, buf, sizeof buf) > 0);
+        EQUAL(entry->xattr_error, 0);
+        while (nw_dirent_xattr(entry, &at, &xattr)) {
+            if (strncmp(xattr.name, "user.", 5) != 0)
+                continue; /* security.selinux and the like */
+            found++;
+            if (chosen == 2) {
+                CHECK(xattr.value == NULL);
+                continue;
+            }
+            size_t len = xattr.name[5] == 'a' ? 3 : xattr.name[5] == 'b' ? 0 : 5;
+            EQUAL(xattr.value_len, len);
+            CHECK(memcmp(xattr.value, xattr.name[5] == 'a' ? "one" : "three", len) == 0);
+        }
+        EQUAL(found, chosen == 1 ? 1 : 3);
+        EQUAL(nw_scan_close(scan), 0);
+    }
+    remove_directory(dir, 1);
+}
+
+static void scans_refuse_bad_arguments(void)
+{
+    int dir = make_directory(1), file = make_file("file", 1);
+    struct nw_scan *scan;
+    struct nw_scan_options options = {.size = sizeof options, .flags = 1u << 31};
+    EQUAL(nw_scan_open(dir, &options, &scan), -EINVAL);
+    options.flags = NW_SCAN_SORT_NAME | NW_SCAN_SORT_INODE;
+    EQUAL(nw_scan_open(dir, &options, &scan), -EINVAL);
+    options.size = 3;
+    EQUAL(nw_scan_open(dir, &options, &scan), -EINVAL);
+    struct {
+        struct nw_scan_options known;
+        uint64_t later;
+    } large = {{.size = sizeof large}, 0};
+    EQUAL(nw_scan_open(dir, &large.known, &scan), 0);
+    EQUAL(nw_scan_close(scan), 0);
+    large.later = 1;
+    EQUAL(nw_scan_open(dir, &large.known, &scan), -E2BIG);
+    EQUAL(nw_scan_open(file, NULL, &scan), -ENOTDIR);
+    EQUAL(nw_scan_open(-1, NULL, &scan), -EBADF);
+    EQUAL(nw_scan_open(dir, NULL, NULL), -EFAULT);
+    close(file);
+    remove_directory(dir, 1);
+}
+
+static void dirreadahead_goes_through_the_directory(void)
+{
+    int dir = make_directory(FILES);
+    uint64_t cookie = 0;
+    ssize_t n, all = 0;
+    while ((n = nw_dirreadahead(dir, 700, &cookie)) > 0) {
+        CHECK(n <= 700);
+        all += n;
+    }
+    EQUAL(n, 0);
+    EQUAL(all, FILES);
+    cookie = 0;
+    EQUAL(nw_dirreadahead(dir, 0, &cookie), FILES);
+    EQUAL(nw_dirreadahead(dir, 1, NULL), -EFAULT);
+    EQUAL(nw_dirreadahead(-1, 1, &cookie), -EBADF);
+    EQUAL(lseek(dir, 0, SEEK_CUR), 0);
+    remove_directory(dir, FILES);
+}
+
+static void the_library_tells_about_itself(void)
+{
+    CHECK(strchr(nw_version(), '.') != NULL);
+    CHECK(nw_capabilities() & NW_CAN_PREADV2);
+    CHECK(strcmp(nw_strerror(-ENOENT), "No such file or directory") == 0);
+    CHECK(strcmp(nw_strerror(ENOENT), "No such file or directory") == 0);
+    CHECK(nw_strerror(-12345) != NULL && nw_strerror(-2147483647 - 1) != NULL);
+}
+
+#define CASE(name) {#name, name}
+
+int main(int argc, char **argv)
+{
+    static const struct test_case cases[] = {
+        CASE(preadv2_is_the_system_call),
+        CASE(pwritev2_is_the_system_call),
+        CASE(pread_cached_says_what_the_page_cache_had),
+        CASE(a_file_stops_trying_what_is_never_cached),
+        CASE(fincore_counts_and_maps),
+        CASE(xgetdents_returns_each_entry_once),
+        CASE(a_buffer_that_is_too_small_loses_no_entry),
+        CASE(each_calls_back_until_it_is_told_to_stop),
+        CASE(attributes_are_read_by_choice),
+        CASE(scans_refuse_bad_arguments),
+        CASE(dirreadahead_goes_through_the_directory),
+        CASE(the_library_tells_about_itself),
+    };
+    return run_case(cases, sizeof cases / sizeof *cases, argc, argv);
+}

@@ -1,0 +1,99 @@
+/* What the test programs share. A program has cases: without arguments it prints their names, with a name it runs that
+ * case, in the current directory. */
+#ifndef TEST_H
+#define TEST_H
+
+#define _GNU_SOURCE
+
+#include <errno.h>
+#include <fcntl.h>
+#include <nowait.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                            \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+/* Checks that two integers are equal, and prints both if they are not. */
+#define EQUAL(a, b)                                                                                                    \
+    do {                                                                                                               \
+        long long left_ = (long long)(a), right_ = (long long)(b);                                                     \
+        if (left_ != right_) {                                                                                         \
+            fprintf(stderr, "%s:%d: %s is %lld, and %s is %lld\n", __FILE__, __LINE__, #a, left_, #b, right_);         \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+struct test_case {
+    const char *name;
+    void (*run)(void);
+};
+
+static int run_case(const struct test_case *cases, size_t count, int argc, char **argv)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (argc == 1)
+            puts(cases[i].name);
+        else if (strcmp(argv[1], cases[i].name) == 0) {
+            cases[i].run();
+            return 0;
+        }
+    }
+    return argc == 1 ? 0 : 2;
+}
+
+/* valgrind reports memory that is not valid also if the kernel is meant to refuse it, and reads the first bytes of each
+ * file that is mapped. */
+static int is_under_valgrind(void)
+{
+    return getenv("NOWAIT_VALGRIND") != NULL;
+}
+
+static unsigned char byte_at(size_t offset)
+{
+    return (unsigned char)(offset * 7 + offset / 251);
+}
+
+/* Makes a file of `size` bytes, each of which depends on its offset, and returns a descriptor of it. */
+static int make_file(const char *name, size_t size)
+{
+    unsigned char *bytes = malloc(size + 1);
+    int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(fd >= 0 && bytes != NULL);
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = byte_at(i);
+    EQUAL(write(fd, bytes, size), size);
+    EQUAL(fsync(fd), 0);
+    free(bytes);
+    return fd;
+}
+
+static void check_bytes(const void *buf, size_t offset, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        EQUAL(((const unsigned char *)buf)[i], byte_at(offset + i));
+}
+
+/* Drops the file's pages from the page cache. A page that another processor has just used needs another call. */
+static void evict(int fd)
+{
+    struct nw_residency sum = {.size = sizeof sum};
+    EQUAL(fsync(fd), 0);
+    for (int tries = 0; tries < 1000; tries++) {
+        EQUAL(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+        if (nw_residency(fd, 0, 1 << 30, &sum) != 0 || sum.cached == 0 || is_under_valgrind())
+            return;
+        usleep(1000);
+    }
+    CHECK(!"the file can be evicted");
+}
+
+#endif

@@ -1,0 +1,8 @@
+//! The C library: its header, its symbols, and C programs that use it.
+
+mod examples;
+mod header;
+mod installed;
+mod manual;
+mod programs;
+mod symbols;
