@@ -566,15 +566,15 @@ struct nw_dirent {
    */
   int32_t xattr_error;
   /*
-   Where the name begins, from the start of the record.
+   The offset of the name, from the start of the record.
    */
   uint32_t name_offset;
   /*
-   Where the struct statx begins. 0 if there is none.
+   The offset of the struct statx. 0 if there is none.
    */
   uint32_t stat_offset;
   /*
-   Where the attributes begin. 0 if there are none.
+   The offset of the attributes. 0 if there are none.
    */
   uint32_t xattr_offset;
   /*

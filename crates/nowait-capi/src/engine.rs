@@ -13,7 +13,7 @@ pub use stats::nw_stats;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ffi::{CString, c_char, c_int, c_uint};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ThreadId;
@@ -23,7 +23,7 @@ use libc::{size_t, ssize_t, timespec};
 use nowait::engine::{Backend, Engine, LocalEngine, Submit, Wait};
 use nowait::{Completion, Ticket};
 
-use crate::guard::{Outcome, copy_in, copy_out, errno, failed, get, get_mut, guard, guard_or};
+use crate::guard::{Outcome, copy_in, copy_out, failed, get, get_mut, guard, guard_or};
 use crate::handle::{self, Closed, Slot};
 
 /// The operation is done: *completion has its result.
@@ -43,8 +43,8 @@ struct Inner {
 }
 
 enum Kind {
-    Shared(Shared),
-    Local(Local),
+    Shared(Box<Shared>),
+    Local(Box<Local>),
 }
 
 struct Shared {
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn nw_engine_create(
                 rest: RefCell::default(),
                 ops: Cell::default(),
             };
-            (Kind::Local(local), why)
+            (Kind::Local(Box::new(local)), why)
         } else {
             let engine = options.build().map_err(failed)?;
             let why = engine.why().to_owned();
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn nw_engine_create(
                 rest: Mutex::default(),
                 left: AtomicUsize::new(0),
             };
-            (Kind::Shared(shared), why)
+            (Kind::Shared(Box::new(shared)), why)
         };
         let why = CString::new(why).unwrap_or_default();
         *place = Slot::open(Inner { engine, why });
@@ -505,14 +505,4 @@ pub unsafe extern "C" fn nw_engine_feature(
         }
         Ok(c_int::from(!features.has(feature)))
     })
-}
-
-/// A descriptor of the program, which is not closed.
-fn forget(fd: OwnedFd) -> c_int {
-    std::os::fd::IntoRawFd::into_raw_fd(fd)
-}
-
-/// −errno of an error.
-fn negative(error: &nowait::Error) -> i64 {
-    -i64::from(errno(error))
 }

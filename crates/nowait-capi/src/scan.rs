@@ -93,11 +93,11 @@ pub struct nw_dirent {
     pub stat_error: i32,
     /// −errno if the attributes could not be read.
     pub xattr_error: i32,
-    /// Where the name begins, from the start of the record.
+    /// The offset of the name, from the start of the record.
     pub name_offset: u32,
-    /// Where the struct statx begins. 0 if there is none.
+    /// The offset of the struct statx. 0 if there is none.
     pub stat_offset: u32,
-    /// Where the attributes begin. 0 if there are none.
+    /// The offset of the attributes. 0 if there are none.
     pub xattr_offset: u32,
     /// The bytes of the attributes.
     pub xattr_len: u32,
@@ -106,7 +106,7 @@ pub struct nw_dirent {
 /// A scan of a directory.
 pub struct nw_scan(());
 
-struct Inner(Mutex<State>);
+struct Inner(Box<Mutex<State>>);
 
 struct State {
     scan: Scan,
@@ -174,13 +174,13 @@ pub unsafe extern "C" fn nw_scan_open(
         // SAFETY: as above.
         let names = unsafe { asked.names()? };
         let scan = options.on(reopened(fd.as_raw_fd())?).map_err(failed)?;
-        *place = Slot::open(Inner(Mutex::new(State {
+        *place = Slot::open(Inner(Box::new(Mutex::new(State {
             scan,
             batch: None,
             names,
             record: Vec::new(),
             error: None,
-        })));
+        }))));
         Ok(0)
     })
 }

@@ -252,7 +252,13 @@ fn sources(name: &str) -> Crate {
 
 #[test]
 fn files_import_downwards_only() {
-    for name in ["nowait", "nowait-aio", "nowait-cli", "slowdisk"] {
+    for name in [
+        "nowait",
+        "nowait-aio",
+        "nowait-capi",
+        "nowait-cli",
+        "slowdisk",
+    ] {
         let cycles = cycles(&sources(name), Module::clone);
         assert!(cycles.is_empty(), "{name}:\n{}", cycles.join("\n"));
     }

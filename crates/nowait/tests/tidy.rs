@@ -96,6 +96,8 @@ fn files_that_the_documents_name_exist() {
         "crates/nowait/src",
         "crates/nowait-aio",
         "crates/nowait-aio/src",
+        "crates/nowait-capi",
+        "crates/nowait-capi/src",
         "crates/nowait-cli/src",
     ];
     for document in ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md"] {
@@ -150,6 +152,7 @@ fn texts() -> Vec<(PathBuf, String)> {
         "scripts",
         "crates/nowait",
         "crates/nowait-aio",
+        "crates/nowait-capi",
         "crates/nowait-cli",
         "crates/powercut",
         "crates/slowdisk",

@@ -1,8 +1,11 @@
 //! A completion.
 
+use std::os::fd::IntoRawFd;
+
 use nowait::{Completion, ServedBy};
 
-use super::{forget, negative, op};
+use super::op;
+use crate::guard::errno;
 
 /// The result of an operation.
 #[repr(C)]
@@ -39,9 +42,9 @@ impl nw_completion {
         let succeeded = completion.result.is_ok();
         let ended = op::end(completion.op, succeeded);
         let result = match (&completion.result, ended.opened) {
-            (Ok(_), Some(fd)) => i64::from(forget(fd)),
+            (Ok(_), Some(fd)) => i64::from(fd.into_raw_fd()),
             (Ok(n), None) => *n as i64,
-            (Err(error), _) => negative(error),
+            (Err(error), _) => -i64::from(errno(error)),
         };
         nw_completion {
             user_data: ended.user_data,

@@ -429,11 +429,13 @@ static void a_forked_child_is_refused(void)
             EQUAL(nw_file_pread_cached(file, buf, 10, 0, &n), NW_CACHED_ALL);
             struct nw_engine *own = make(flags, 0);
             EQUAL(run(own, &op), 10);
+            EQUAL(nw_engine_destroy(own), 0);
             _exit(0);
         }
         int status;
         EQUAL(waitpid(child, &status, 0), child);
-        EQUAL(status, 0);
+        /* The child does not have the parent's threads, whose memory valgrind reports as lost. */
+        CHECK(status == 0 || (is_under_valgrind() && WEXITSTATUS(status) == 99));
         EQUAL(run(engine, &op), 10);
         EQUAL(nw_file_close(file), 0);
         EQUAL(nw_engine_destroy(engine), 0);
@@ -462,7 +464,8 @@ static void a_mapping_lends_bytes(void)
     EQUAL(nw_mapping_pread(mapping, buf, sizeof buf, 2000), sizeof buf);
     check_bytes(buf, 2000, sizeof buf);
     EQUAL(nw_mapping_pread(mapping, buf, sizeof buf, SIZE - 10), 10);
-    if (nw_mapping_why(mapping) == NULL) {
+    /* valgrind does not know mlock2(2). */
+    if (nw_mapping_why(mapping) == NULL && !is_under_valgrind()) {
         EQUAL(nw_mapping_load(mapping, 1000, 5000, &bytes), 0);
         EQUAL(bytes.len, 5000);
         check_bytes(bytes.data, 1000, bytes.len);
