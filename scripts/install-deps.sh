@@ -9,7 +9,8 @@ usage: scripts/install-deps.sh [--kernels] [--servers] [--packages] [--arm64] [-
 Installs the missing programs that the build and the tests call.
 
   --kernels   also install the programs for scripts that boot guests (QEMU, busybox, nbdkit, ...)
-  --servers   also install nginx, which nowait-bench server measures; Debian starts it as a service
+  --servers   also install nginx and its sources, for nowait-bench server and the nginx module; Debian
+              starts it as a service
   --packages  also install the programs that build and test Debian packages
   --arm64     also install the programs that build for aarch64 and boot a guest of it
   --strict    fail if a program is still missing at the end (default: warn)
@@ -77,6 +78,8 @@ arm64_needs=(
 
 server_needs=(
     "nginx nginx"
+    "dh_nginx nginx-dev"
+    "openssl openssl"
     "setpriv util-linux"
 )
 

@@ -14,6 +14,9 @@
 
 #include <nowait.h>
 
+/* The bit of r->buffered that the image filter has too. It does not pass file buffers on. */
+#define NGX_HTTP_NOWAIT_BUFFERED 0x08
+
 typedef struct {
     ngx_flag_t enable;
     ngx_bufs_t bufs;
@@ -26,8 +29,9 @@ typedef struct {
     ngx_int_t allocated;
     struct nw_file *file; /* the file of the first buffer in `in` */
     ngx_fd_t fd;
-    ngx_buf_t *reading; /* the buffer of the read in flight, or that has ended */
+    ngx_buf_t *reading; /* the buffer of a read that is in flight or has just ended */
     int64_t result;
+    unsigned in_flight : 1;
     ngx_http_request_t *request;
 } ngx_http_nowait_ctx_t;
 
@@ -73,9 +77,15 @@ static void ngx_http_nowait_ended(ngx_http_nowait_ctx_t *ctx, int64_t result)
     ngx_connection_t *c = r->connection;
 
     ctx->result = result;
+    ctx->in_flight = 0;
     ngx_http_set_log_request(c->log, r);
     r->main->blocked--;
     r->aio = 0;
+    if (r->done) {
+        /* A subrequest that was finalized meanwhile: the connection goes on. */
+        c->write->handler(c->write);
+        return;
+    }
     r->write_event_handler(r);
     ngx_http_run_posted_requests(c);
 }
@@ -134,7 +144,7 @@ static ngx_uint_t ngx_http_nowait_reads(ngx_buf_t *b)
     return b->in_file && !ngx_buf_in_memory(b) && !b->file->directio && b->file_pos < b->file_last;
 }
 
-/* A buffer of ours that nothing uses. Null if all are in use. */
+/* A link with a buffer of ours that nothing uses. Null if all are in use, or without memory: *failed is then 1. */
 static ngx_chain_t *ngx_http_nowait_buffer(ngx_http_request_t *r, ngx_http_nowait_ctx_t *ctx, ngx_int_t *failed)
 {
     ngx_http_nowait_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_nowait_module);
@@ -159,16 +169,17 @@ static ngx_chain_t *ngx_http_nowait_buffer(ngx_http_request_t *r, ngx_http_nowai
     return link;
 }
 
-/* Begins the read of the next block of a file buffer. Returns NGX_OK if it is done, NGX_AGAIN if it is in flight. */
-static ngx_int_t ngx_http_nowait_submit(ngx_http_request_t *r, ngx_http_nowait_ctx_t *ctx, ngx_buf_t *in, ngx_buf_t *out)
+/* Begins the read of the next block of a file buffer into ctx->reading. Returns NGX_OK if it has ended, NGX_AGAIN if it is
+ * in flight, or NGX_ERROR. */
+static ngx_int_t ngx_http_nowait_submit(ngx_http_request_t *r, ngx_http_nowait_ctx_t *ctx, ngx_buf_t *in)
 {
     struct nw_completion done;
     struct nw_op op;
     off_t left = in->file_last - in->file_pos;
-    size_t size = out->end - out->start;
+    size_t size = ctx->reading->end - ctx->reading->start;
     int said;
 
-    if (ctx->fd != in->file->fd || ctx->file == NULL) {
+    if (ctx->file == NULL || ctx->fd != in->file->fd) {
         ngx_http_nowait_forget(ctx);
         said = nw_file_open(in->file->fd, &ctx->file);
         if (said < 0) {
@@ -181,48 +192,98 @@ static ngx_int_t ngx_http_nowait_submit(ngx_http_request_t *r, ngx_http_nowait_c
     ngx_memzero(&op, sizeof(op));
     op.opcode = NW_OP_READ;
     op.file = ctx->file;
-    op.addr = out->start;
+    op.addr = ctx->reading->start;
     op.len = (off_t)size < left ? size : (size_t)left;
     op.offset = (uint64_t)in->file_pos;
     op.user_data = (uint64_t)(uintptr_t)ctx;
     said = nw_submit(ngx_http_nowait_engine, &op, &done);
-    ctx->reading = out;
-    if (said == NW_FULL) {
-        /* As many reads are in flight as the engine allows: this one is made here. */
-        ssize_t n = ngx_read_file(in->file, out->start, op.len, in->file_pos);
-        ctx->result = n;
-        return n == NGX_ERROR ? NGX_ERROR : NGX_OK;
-    }
-    if (said == NW_QUEUED) {
+    switch (said) {
+    case NW_QUEUED:
+        ctx->in_flight = 1;
         r->main->blocked++;
         r->aio = 1;
         return NGX_AGAIN;
+    case NW_DONE:
+        ctx->result = done.result;
+        return NGX_OK;
+    case NW_FULL:
+        /* As many reads are in flight as the engine allows: this one waits here. */
+        ctx->result = pread(in->file->fd, ctx->reading->start, op.len, in->file_pos);
+        if (ctx->result < 0)
+            ctx->result = -ngx_errno;
+        return NGX_OK;
+    default:
+        ctx->result = said;
+        return NGX_OK;
     }
-    ctx->result = said < 0 ? said : done.result;
-    return NGX_OK;
 }
 
-/* Turns the block that was read into a memory buffer for the next filters. */
+/* Makes a memory buffer of the block that was read. */
 static ngx_int_t ngx_http_nowait_take(ngx_http_request_t *r, ngx_http_nowait_ctx_t *ctx, ngx_buf_t *in, ngx_buf_t *out)
 {
-    ctx->reading = NULL;
-    if (ctx->result <= 0) {
-        if (ctx->result < 0)
-            ngx_log_error(NGX_LOG_CRIT, r->connection->log, (ngx_err_t)-ctx->result, "reading \"%V\" failed",
-                          &in->file->name);
-        else
-            ngx_log_error(NGX_LOG_ALERT, r->connection->log, 0, "\"%V\" was truncated while it was sent",
-                          &in->file->name);
+    if (ctx->result < 0) {
+        ngx_log_error(NGX_LOG_CRIT, r->connection->log, (ngx_err_t)-ctx->result, "reading \"%V\" failed",
+                      &in->file->name);
+        return NGX_ERROR;
+    }
+    if (ctx->result == 0) {
+        ngx_log_error(NGX_LOG_ALERT, r->connection->log, 0, "\"%V\" was truncated while it was sent", &in->file->name);
         return NGX_ERROR;
     }
     out->pos = out->start;
     out->last = out->start + ctx->result;
     in->file_pos += ctx->result;
-    out->flush = out->last_buf = out->last_in_chain = out->sync = 0;
     if (in->file_pos == in->file_last) {
         out->flush = in->flush;
         out->last_buf = in->last_buf;
         out->last_in_chain = in->last_in_chain;
+    } else {
+        out->flush = out->last_buf = out->last_in_chain = 0;
+    }
+    return NGX_OK;
+}
+
+/* Moves what is read from ctx->in to *out. Returns NGX_OK if nothing is left, NGX_AGAIN if a read is in flight,
+ * NGX_DECLINED if all buffers are in use, or NGX_ERROR. */
+static ngx_int_t ngx_http_nowait_fill(ngx_http_request_t *r, ngx_http_nowait_ctx_t *ctx, ngx_chain_t **out)
+{
+    ngx_chain_t *link;
+    ngx_int_t rc, failed = 0;
+
+    while (ctx->in != NULL) {
+        ngx_buf_t *b = ctx->in->buf;
+
+        if (!ngx_http_nowait_reads(b)) {
+            link = ctx->in;
+            ctx->in = link->next;
+            link->next = NULL;
+            *out = link;
+            out = &link->next;
+            continue;
+        }
+        if (ctx->reading == NULL) {
+            link = ngx_http_nowait_buffer(r, ctx, &failed);
+            if (link == NULL)
+                return failed ? NGX_ERROR : NGX_DECLINED;
+            ctx->reading = link->buf;
+            rc = ngx_http_nowait_submit(r, ctx, b);
+            ngx_free_chain(r->pool, link);
+            if (rc != NGX_OK)
+                return rc;
+        }
+        link = ngx_alloc_chain_link(r->pool);
+        if (link == NULL || ngx_http_nowait_take(r, ctx, b, ctx->reading) != NGX_OK)
+            return NGX_ERROR;
+        link->buf = ctx->reading;
+        link->next = NULL;
+        ctx->reading = NULL;
+        *out = link;
+        out = &link->next;
+        if (b->file_pos == b->file_last) {
+            link = ctx->in;
+            ctx->in = link->next;
+            ngx_free_chain(r->pool, link);
+        }
     }
     return NGX_OK;
 }
@@ -231,14 +292,13 @@ static ngx_int_t ngx_http_nowait_filter(ngx_http_request_t *r, ngx_chain_t *in)
 {
     ngx_http_nowait_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_nowait_module);
     ngx_http_nowait_ctx_t *ctx = ngx_http_get_module_ctx(r, ngx_http_nowait_module);
-    ngx_chain_t *link, *out, **last_out;
-    ngx_int_t rc, failed = 0, sent = 0;
-    ngx_uint_t any = 0;
+    ngx_chain_t *link, *out;
+    ngx_int_t filled, passed = NGX_OK;
 
     if (ctx == NULL) {
-        for (link = in; link != NULL; link = link->next)
-            any |= ngx_http_nowait_reads(link->buf);
-        if (!conf->enable || !any || ngx_http_nowait_engine == NULL)
+        for (link = in; link != NULL && !ngx_http_nowait_reads(link->buf); link = link->next)
+            continue;
+        if (!conf->enable || link == NULL)
             return ngx_http_next_body_filter(r, in);
         ctx = ngx_http_nowait_context(r);
         if (ctx == NULL)
@@ -246,71 +306,29 @@ static ngx_int_t ngx_http_nowait_filter(ngx_http_request_t *r, ngx_chain_t *in)
     }
     if (in != NULL && ngx_chain_add_copy(r->pool, &ctx->in, in) != NGX_OK)
         return NGX_ERROR;
-    if (r->aio)
+    if (ctx->in_flight)
         return NGX_AGAIN;
-
-    for (;;) {
+    do {
         out = NULL;
-        last_out = &out;
-        rc = NGX_OK;
-        while (ctx->in != NULL) {
-            ngx_buf_t *b = ctx->in->buf;
-
-            if (!ngx_http_nowait_reads(b)) {
-                link = ctx->in;
-                ctx->in = link->next;
-                link->next = NULL;
-                *last_out = link;
-                last_out = &link->next;
-                continue;
-            }
-            if (ctx->reading == NULL) {
-                link = ngx_http_nowait_buffer(r, ctx, &failed);
-                if (failed)
-                    return NGX_ERROR;
-                if (link == NULL)
-                    break;
-                rc = ngx_http_nowait_submit(r, ctx, b, link->buf);
-                if (rc == NGX_ERROR)
-                    return NGX_ERROR;
-                if (rc == NGX_AGAIN) {
-                    /* The link is made anew when the read has ended. */
-                    ngx_free_chain(r->pool, link);
-                    break;
-                }
-            } else {
-                link = ngx_alloc_chain_link(r->pool);
-                if (link == NULL)
-                    return NGX_ERROR;
-                link->buf = ctx->reading;
-                link->next = NULL;
-            }
-            if (ngx_http_nowait_take(r, ctx, b, link->buf) != NGX_OK)
-                return NGX_ERROR;
-            *last_out = link;
-            last_out = &link->next;
-            if (b->file_pos == b->file_last) {
-                link = ctx->in;
-                ctx->in = link->next;
-                ngx_free_chain(r->pool, link);
-            }
-        }
-        if (out == NULL && (sent || (in == NULL && ctx->busy == NULL)) && rc == NGX_AGAIN)
-            return NGX_AGAIN;
-        if (out == NULL && sent)
-            return ctx->in != NULL || ctx->busy != NULL ? NGX_AGAIN : NGX_OK;
-        {
-            ngx_int_t passed = ngx_http_next_body_filter(r, out);
+        filled = ngx_http_nowait_fill(r, ctx, &out);
+        if (filled == NGX_ERROR)
+            return NGX_ERROR;
+        /* Without anything new the next filters are called for what they have not sent yet. */
+        if (out != NULL || ctx->busy != NULL || filled == NGX_OK) {
+            passed = ngx_http_next_body_filter(r, out);
             if (passed == NGX_ERROR)
                 return NGX_ERROR;
             ngx_chain_update_chains(r->pool, &ctx->free, &ctx->busy, &out, (ngx_buf_tag_t)&ngx_http_nowait_module);
-            sent = 1;
-            if (rc == NGX_AGAIN || ctx->in == NULL)
-                return rc == NGX_AGAIN ? NGX_AGAIN : passed;
-            if (ctx->free == NULL)
-                return NGX_AGAIN;
         }
+    } while (filled == NGX_DECLINED && ctx->free != NULL);
+
+    /* nginx calls again while a filter has something. */
+    if (filled == NGX_OK) {
+        r->buffered &= ~NGX_HTTP_NOWAIT_BUFFERED;
+        return passed;
     }
+    r->buffered |= NGX_HTTP_NOWAIT_BUFFERED;
+    return NGX_AGAIN;
 }
 
 static ngx_int_t ngx_http_nowait_init_process(ngx_cycle_t *cycle)

@@ -4,5 +4,6 @@ mod examples;
 mod header;
 mod installed;
 mod manual;
+mod nginx;
 mod programs;
 mod symbols;
