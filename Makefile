@@ -4,7 +4,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 arm64 := aarch64-unknown-linux-gnu
 
-.PHONY: help demo build install deb test-packages package test soak check semver-checks book minimal-versions model report bench-parts bench-tokio bench-smoke fuzz sanitizers \
+.PHONY: help demo build install deb test-packages package test soak check semver-checks book minimal-versions model report bench-capi bench-parts bench-tokio bench-smoke fuzz sanitizers \
 	sanitizers-short sanitizers-address test-kernels test-kernels-short test-arm64 test-iopoll test-powercut test-powercut-short clean
 
 help: ## this list
@@ -86,6 +86,13 @@ report: ## all benchmarks as one page: MINUTES (30), OUT (target/report)
 	cargo build --release -p nowait-aio
 	bench/target/release/nowait-bench report --minutes $(or $(MINUTES),30) --out $(or $(OUT),$(target)/report) \
 		--library $(target)/release/libnowait_aio.so
+
+bench-capi: ## libnowait beside preadv2 and liburing, in C; needs liburing-dev: 1 minute
+	cargo build --release -p nowait-capi
+	scripts/link-c.sh $(target)/release/libnowait_capi.a $(target)/capi
+	$(or $(CC),cc) -O2 -Wall -Wextra -o $(target)/capi/speed bench/capi/speed.c -I crates/nowait-capi/include \
+		-L $(target)/capi -lnowait -luring -Wl,-rpath,$(abspath $(target)/capi)
+	$(target)/capi/speed $(target)/capi/speed.dat
 
 bench-parts: ## times of the parts of a microsecond, with criterion: 2 minutes (ARGS='hit --quick')
 	RUSTFLAGS="--cfg nowait_internals" cargo bench --manifest-path bench/Cargo.toml \

@@ -2,7 +2,11 @@
 #include "test.h"
 
 #include <dirent.h>
+#include <linux/filter.h>
 #include <linux/fs.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
 
 static void preadv2_is_the_system_call(void)
@@ -403,6 +407,70 @@ static void the_library_tells_about_itself(void)
     CHECK(nw_strerror(-12345) != NULL && nw_strerror(-2147483647 - 1) != NULL);
 }
 
+/* Makes a system call fail with ENOSYS in this process, as sandboxes of containers do. */
+static void deny(unsigned int number)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    EQUAL(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    EQUAL(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+static void calls_that_a_sandbox_denies(void)
+{
+    if (is_under_valgrind())
+        return;
+    int fd = make_file("file", 10000);
+    char buf[100];
+    struct iovec iov = {buf, sizeof buf};
+    size_t n;
+    deny(SYS_preadv2);
+    deny(SYS_pwritev2);
+    deny(SYS_io_uring_setup);
+    deny(SYS_mincore);
+    deny(451); /* cachestat */
+    EQUAL(nw_capabilities(), 0);
+    EQUAL(nw_preadv2(fd, &iov, 1, 0, 0), -ENOSYS);
+    EQUAL(nw_pwritev2(fd, &iov, 1, 0, 0), -ENOSYS);
+    EQUAL(nw_pread_cached(fd, buf, sizeof buf, 0, &n), NW_CACHED_UNSUPPORTED);
+    EQUAL(nw_fincore(fd, NULL, 0, 100), -EOPNOTSUPP);
+    struct nw_residency sum = {.size = sizeof sum};
+    EQUAL(nw_residency(fd, 0, 100, &sum), -EOPNOTSUPP);
+    /* An engine of threads reads all the same. A ring that is asked for is refused. */
+    struct nw_engine *engine;
+    struct nw_engine_options options = {.size = sizeof options, .backend = NW_BACKEND_URING};
+    if (getenv("NOWAIT_BACKEND") == NULL || strcmp(getenv("NOWAIT_BACKEND"), "threads") != 0) {
+        EQUAL(nw_engine_create(&options, &engine), -ENOSYS);
+        unsetenv("NOWAIT_BACKEND");
+    }
+    EQUAL(nw_engine_create(NULL, &engine), 0);
+    EQUAL(nw_engine_backend(engine), NW_BACKEND_THREADS);
+    struct nw_file *file;
+    struct nw_completion done;
+    EQUAL(nw_file_open(fd, &file), 0);
+    struct nw_op op = {.opcode = NW_OP_READ, .file = file, .addr = buf, .len = sizeof buf, .offset = 7};
+    EQUAL(nw_submit(engine, &op, &done), NW_QUEUED);
+    EQUAL(nw_reap(engine, &done, 1, 1, NULL), 1);
+    EQUAL(done.result, sizeof buf);
+    check_bytes(buf, 7, sizeof buf);
+    EQUAL(nw_file_close(file), 0);
+    EQUAL(nw_engine_destroy(engine), 0);
+    /* Directories are listed. */
+    int dir = open(".", O_RDONLY | O_DIRECTORY);
+    struct nw_scan *scan;
+    _Alignas(8) char entries[4096];
+    EQUAL(nw_scan_open(dir, NULL, &scan), 0);
+    CHECK(nw_xgetdents(scan, entries, sizeof entries) > 0);
+    EQUAL(nw_scan_close(scan), 0);
+    close(dir);
+    close(fd);
+}
+
 #define CASE(name) {#name, name}
 
 int main(int argc, char **argv)
@@ -420,6 +488,7 @@ int main(int argc, char **argv)
         CASE(scans_refuse_bad_arguments),
         CASE(dirreadahead_goes_through_the_directory),
         CASE(the_library_tells_about_itself),
+        CASE(calls_that_a_sandbox_denies),
     };
     return run_case(cases, sizeof cases / sizeof *cases, argc, argv);
 }

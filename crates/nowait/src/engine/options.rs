@@ -245,7 +245,7 @@ impl Options {
     /// ```
     /// use nowait::engine::{Engine, Options};
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> nowait::Result<()> {
+    /// # async fn main() -> std::io::Result<()> {
     /// Engine::make_process(&Options::new().thread_rings(true))?;
     /// let file = nowait::tokio::File::open("Cargo.toml").await?;
     /// let read = file.read_at(vec![0; 9], 0).await;
