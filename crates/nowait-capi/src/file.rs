@@ -33,7 +33,7 @@ impl handle::Handle for Inner {
 ///
 /// # Safety
 /// As [`Slot::get`].
-pub unsafe fn handle_of<'a>(file: *const nw_file) -> Outcome<&'a Handle> {
+pub(crate) unsafe fn handle_of<'a>(file: *const nw_file) -> Outcome<&'a Handle> {
     // SAFETY: the caller's promise.
     unsafe { Slot::<Inner>::get(file) }.map(|file| &*file.handle)
 }

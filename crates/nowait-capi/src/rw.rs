@@ -99,7 +99,7 @@ pub unsafe extern "C" fn nw_pread_cached(
 }
 
 /// The value for C, and the number of bytes.
-pub fn answer(cached: Option<Cached>) -> (c_int, size_t) {
+pub(crate) fn answer(cached: Option<Cached>) -> (c_int, size_t) {
     match cached {
         Some(Cached::All(n)) => (NW_CACHED_ALL, n),
         Some(Cached::Prefix(n)) => (NW_CACHED_PREFIX, n),
@@ -113,7 +113,7 @@ pub fn answer(cached: Option<Cached>) -> (c_int, size_t) {
 ///
 /// # Safety
 /// The descriptor stays open during the call, or belongs to no other file.
-pub unsafe fn descriptor<'a>(fd: c_int) -> Outcome<BorrowedFd<'a>> {
+pub(crate) unsafe fn descriptor<'a>(fd: c_int) -> Outcome<BorrowedFd<'a>> {
     if fd < 0 {
         return Err(libc::EBADF);
     }
@@ -125,7 +125,7 @@ pub unsafe fn descriptor<'a>(fd: c_int) -> Outcome<BorrowedFd<'a>> {
 ///
 /// # Safety
 /// The memory is writable for `'a`, or not mapped.
-pub unsafe fn space<'a>(buf: *mut c_void, len: size_t) -> Outcome<Space<'a>> {
+pub(crate) unsafe fn space<'a>(buf: *mut c_void, len: size_t) -> Outcome<Space<'a>> {
     if len > isize::MAX as usize {
         return Err(libc::EINVAL);
     }
