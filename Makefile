@@ -59,7 +59,7 @@ check: ## format, lints, documentation, dependencies, musl
 		else echo "skipped: check for $$target, which is not installed (rustup target add)"; fi; \
 	done
 	@if command -v shellcheck >/dev/null; then \
-		echo shellcheck scripts/*.sh scripts/packages/*.sh .ci/run; shellcheck scripts/*.sh scripts/packages/*.sh .ci/run; \
+		echo shellcheck scripts/*.sh scripts/packages/*.sh examples/nginx/*.sh .ci/run; shellcheck scripts/*.sh scripts/packages/*.sh examples/nginx/*.sh .ci/run; \
 	else echo "skipped: shellcheck is not installed"; fi
 
 semver-checks: ## what changed in the library's interface since BASE, a tag or commit; needs cargo-semver-checks
