@@ -31,12 +31,13 @@ libs=(-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc)
 
 mkdir -p "$out"
 # cc and not rustc: for a cdylib rustc has a version script of its own, which leaves the symbols unversioned.
-# -z nodelete: dlclose(3) must not unmap the library while its threads run.
+# -z nodelete: dlclose(3) must not unmap the library while its threads run. --strip-debug: the debug information is
+# that of Rust's standard library alone.
 "${CC:-cc}" -shared -o "$out/libnowait.so.$version" \
     -Wl,-soname,libnowait.so.0 \
     -Wl,--version-script="$root/crates/nowait-capi/libnowait.map" \
     -Wl,--whole-archive "$archive" -Wl,--no-whole-archive \
-    -Wl,--gc-sections -Wl,--as-needed -Wl,-z,defs -Wl,-z,nodelete -Wl,-z,now -Wl,-z,relro \
+    -Wl,--gc-sections -Wl,--strip-debug -Wl,--as-needed -Wl,-z,defs -Wl,-z,nodelete -Wl,-z,now -Wl,-z,relro \
     "${libs[@]}"
 ln -sf "libnowait.so.$version" "$out/libnowait.so.0"
 ln -sf libnowait.so.0 "$out/libnowait.so"
