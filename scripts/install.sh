@@ -34,7 +34,8 @@ ln -sf libnowait_aio.so.0 "$root$libdir/libnowait_aio.so"
 
 linked=$(mktemp -d)
 trap 'rm -rf "$linked"' EXIT
-scripts/link-c.sh "$built/libnowait_capi.a" "$linked" "$prefix" "$libdir"
+# Without symbols of debugging, as cargo builds the others.
+LDFLAGS="${LDFLAGS:-} -Wl,--strip-all" scripts/link-c.sh "$built/libnowait_capi.a" "$linked" "$prefix" "$libdir"
 install -D -m 644 "$linked/libnowait.so.$version" "$root$libdir/libnowait.so.$version"
 ln -sf "libnowait.so.$version" "$root$libdir/libnowait.so.0"
 ln -sf libnowait.so.0 "$root$libdir/libnowait.so"

@@ -14,7 +14,8 @@ Makes of ARCHIVE (libnowait_capi.a, as cargo has built it), in DIR:
   nowait.pc             for pkg-config, for an installation in PREFIX (default: /usr/local)
                         with libraries in LIBDIR (default: PREFIX/lib)
 
-CC is the C compiler (default: cc). It is that of the architecture of ARCHIVE.
+CC is the C compiler (default: cc). It is that of the architecture of ARCHIVE. LDFLAGS has further options
+of the linker.
 USAGE
 }
 
@@ -29,16 +30,17 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | head -1)
 # The libraries that Rust's standard library needs: rustc --print native-static-libs.
 libs=(-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc)
 
+read -ra ldflags <<<"${LDFLAGS:-}"
+
 mkdir -p "$out"
 # cc and not rustc: for a cdylib rustc has a version script of its own, which leaves the symbols unversioned.
-# -z nodelete: dlclose(3) must not unmap the library while its threads run. --strip-debug: the debug information is
-# that of Rust's standard library alone.
+# -z nodelete: dlclose(3) must not unmap the library while its threads run.
 "${CC:-cc}" -shared -o "$out/libnowait.so.$version" \
     -Wl,-soname,libnowait.so.0 \
     -Wl,--version-script="$root/crates/nowait-capi/libnowait.map" \
     -Wl,--whole-archive "$archive" -Wl,--no-whole-archive \
-    -Wl,--gc-sections -Wl,--strip-debug -Wl,--as-needed -Wl,-z,defs -Wl,-z,nodelete -Wl,-z,now -Wl,-z,relro \
-    "${libs[@]}"
+    -Wl,--gc-sections -Wl,--as-needed -Wl,-z,defs -Wl,-z,nodelete -Wl,-z,now -Wl,-z,relro \
+    "${libs[@]}" "${ldflags[@]}"
 ln -sf "libnowait.so.$version" "$out/libnowait.so.0"
 ln -sf libnowait.so.0 "$out/libnowait.so"
 install -m 644 "$archive" "$out/libnowait.a"
