@@ -13,10 +13,10 @@ pub use stats::nw_stats;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ffi::{CString, c_char, c_int, c_uint};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::AsRawFd;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::ThreadId;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::thread::{LocalKey, ThreadId};
 use std::time::Duration;
 
 use libc::{size_t, ssize_t, timespec};
@@ -40,6 +40,8 @@ struct Inner {
     engine: Kind,
     /// The reason for the backend.
     why: CString,
+    /// The eventfd, if the program has asked for it; otherwise −1.
+    event: AtomicI32,
 }
 
 enum Kind {
@@ -58,10 +60,8 @@ struct Shared {
 struct Local {
     engine: RefCell<LocalEngine>,
     thread: ThreadId,
-    /// Completions that were reaped and not yet converted.
-    reaped: RefCell<Vec<Completion>>,
+    /// Completions for which the caller of nw_reap had no room.
     rest: RefCell<VecDeque<nw_completion>>,
-    ops: Cell<Vec<nowait::op::Op>>,
 }
 
 impl handle::Handle for Inner {
@@ -74,19 +74,56 @@ impl handle::Handle for Inner {
 }
 
 thread_local! {
-    /// The completions of one nw_reap of a shared engine, before they are converted.
+    /// The completions of one nw_reap, before they are converted. The list keeps its memory.
     static REAPED: Cell<Vec<Completion>> = const { Cell::new(Vec::new()) };
-    /// The operations of one nw_submit_batch to a shared engine.
+    /// The operations of one nw_submit_batch. The list keeps its memory.
     static OPS: Cell<Vec<nowait::op::Op>> = const { Cell::new(Vec::new()) };
 }
 
-impl Local {
-    /// The engine, in its own thread. EPERM in another thread.
-    fn engine(&self) -> Outcome<&RefCell<LocalEngine>> {
-        if std::thread::current().id() == self.thread {
-            Ok(&self.engine)
-        } else {
-            Err(libc::EPERM)
+impl Inner {
+    /// An engine that the calling thread may use. EPERM for a local engine of another thread, which nothing of it
+    /// may touch.
+    ///
+    /// # Safety
+    /// As [`Slot::get`].
+    unsafe fn get<'a>(engine: *const nw_engine) -> Outcome<&'a Inner> {
+        // SAFETY: the caller's promise.
+        let engine = unsafe { Slot::<Inner>::get(engine)? };
+        engine.check_thread()?;
+        Ok(engine)
+    }
+
+    fn check_thread(&self) -> Outcome<()> {
+        match &self.engine {
+            Kind::Local(local) if std::thread::current().id() != local.thread => Err(libc::EPERM),
+            _ => Ok(()),
+        }
+    }
+
+    /// The number of operations in flight, and of completions that are not reaped.
+    fn in_flight(&self) -> usize {
+        let in_flight = match &self.engine {
+            Kind::Shared(shared) => shared.engine.in_flight(),
+            Kind::Local(local) => local.engine.borrow().in_flight(),
+        };
+        in_flight + self.left()
+    }
+
+    /// The number of completions for which the caller of nw_reap had no room.
+    fn left(&self) -> usize {
+        match &self.engine {
+            Kind::Shared(shared) => shared.left.load(Ordering::Acquire),
+            Kind::Local(local) => local.rest.borrow().len(),
+        }
+    }
+
+    /// Makes the eventfd readable, if the program has it: completions are left.
+    fn tell(&self) {
+        let event = self.event.load(Ordering::Acquire);
+        if event >= 0 {
+            let one = 1u64.to_ne_bytes();
+            // SAFETY: the memory lives through the call. An eventfd that is full is readable already.
+            unsafe { libc::write(event, one.as_ptr().cast(), one.len()) };
         }
     }
 }
@@ -113,9 +150,7 @@ pub unsafe extern "C" fn nw_engine_create(
             let local = Local {
                 engine: RefCell::new(engine),
                 thread: std::thread::current().id(),
-                reaped: RefCell::default(),
                 rest: RefCell::default(),
-                ops: Cell::default(),
             };
             (Kind::Local(Box::new(local)), why)
         } else {
@@ -129,7 +164,11 @@ pub unsafe extern "C" fn nw_engine_create(
             (Kind::Shared(Box::new(shared)), why)
         };
         let why = CString::new(why).unwrap_or_default();
-        *place = Slot::open(Inner { engine, why });
+        *place = Slot::open(Inner {
+            engine,
+            why,
+            event: AtomicI32::new(-1),
+        });
         Ok(0)
     })
 }
@@ -139,24 +178,17 @@ pub unsafe extern "C" fn nw_engine_create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_engine_destroy(engine: *mut nw_engine) -> c_int {
     let close = |engine: Inner| {
-        let refused = match &engine.engine {
-            Kind::Local(local) => local.engine().err(),
-            Kind::Shared(_) => None,
+        let idle = |()| match engine.in_flight() {
+            0 => Ok(()),
+            _ => Err(libc::EBUSY),
         };
-        match refused.or((in_flight(&engine) > 0).then_some(libc::EBUSY)) {
-            Some(errno) => Err((errno, engine)),
-            None => Ok(()),
+        match engine.check_thread().and_then(idle) {
+            Ok(()) => Ok(()),
+            Err(errno) => Err((errno, engine)),
         }
     };
     // SAFETY: the C program's promise: the manual page.
     guard(|| unsafe { Slot::<Inner>::close(engine, close) }.map(|()| 0))
-}
-
-fn in_flight(engine: &Inner) -> usize {
-    match &engine.engine {
-        Kind::Shared(shared) => shared.engine.in_flight() + shared.left.load(Ordering::Relaxed),
-        Kind::Local(local) => local.engine.borrow().in_flight() + local.rest.borrow().len(),
-    }
 }
 
 /// Submits one operation. Returns NW_DONE, NW_QUEUED or NW_FULL, or −errno if the operation is invalid. Its memory
@@ -169,13 +201,12 @@ pub unsafe extern "C" fn nw_submit(
 ) -> c_int {
     guard(|| {
         // SAFETY: the C program's promise: the manual page.
-        let (engine, op, place) =
-            unsafe { (Slot::<Inner>::get(engine)?, get(op)?, get_mut(completion)?) };
+        let (engine, op, place) = unsafe { (Inner::get(engine)?, get(op)?, get_mut(completion)?) };
         // SAFETY: as above.
         let op = unsafe { op.convert()? };
         let submitted = match &engine.engine {
             Kind::Shared(shared) => shared.engine.submit(op),
-            Kind::Local(local) => local.engine()?.borrow_mut().submit(op),
+            Kind::Local(local) => local.engine.borrow_mut().submit(op),
         };
         match submitted {
             Submit::Done(done) => {
@@ -206,7 +237,7 @@ pub unsafe extern "C" fn nw_submit_batch(
 ) -> c_int {
     guard(|| {
         // SAFETY: the C program's promise: the manual page.
-        let engine = unsafe { Slot::<Inner>::get(engine)? };
+        let engine = unsafe { Inner::get(engine)? };
         if count == 0 {
             return Ok(0);
         }
@@ -226,35 +257,24 @@ pub unsafe extern "C" fn nw_submit_batch(
             }
             let taken = match &engine.engine {
                 Kind::Shared(shared) => shared.engine.submit_batch(list),
-                Kind::Local(local) => local.engine()?.borrow_mut().submit_batch(list),
+                Kind::Local(local) => local.engine.borrow_mut().submit_batch(list),
             };
             list.drain(..).for_each(op::give_back);
             Ok(taken as c_int)
         };
-        let cell = match &engine.engine {
-            Kind::Shared(_) => None,
-            Kind::Local(local) => Some(&local.ops),
-        };
-        with_list(cell, &OPS, submit)
+        with_list(&OPS, submit)
     })
 }
 
-/// Runs a closure with a list that keeps its memory: of a local engine, or of the calling thread.
+/// Runs a closure with a list of the calling thread.
 fn with_list<T, R>(
-    own: Option<&Cell<Vec<T>>>,
-    of_thread: &'static std::thread::LocalKey<Cell<Vec<T>>>,
+    of_thread: &'static LocalKey<Cell<Vec<T>>>,
     run: impl FnOnce(&mut Vec<T>) -> R,
 ) -> R {
-    let mut list = match own {
-        Some(own) => own.take(),
-        None => of_thread.take(),
-    };
+    let mut list = of_thread.take();
     let result = run(&mut list);
     list.clear();
-    match own {
-        Some(own) => own.set(list),
-        None => of_thread.set(list),
-    }
+    of_thread.set(list);
     result
 }
 
@@ -270,7 +290,7 @@ pub unsafe extern "C" fn nw_reap(
 ) -> c_int {
     guard(|| {
         // SAFETY: the C program's promise: the manual page.
-        let engine = unsafe { Slot::<Inner>::get(engine)? };
+        let engine = unsafe { Inner::get(engine)? };
         if count == 0 || wait_for > count {
             return Err(libc::EINVAL);
         }
@@ -281,11 +301,38 @@ pub unsafe extern "C" fn nw_reap(
         let timeout = unsafe { timeout.as_ref() }.map(duration).transpose()?;
         // SAFETY: as above. All bit patterns are valid completions.
         let room = unsafe { std::slice::from_raw_parts_mut(completions, count as usize) };
-        let taken = match &engine.engine {
-            Kind::Shared(shared) => shared.reap(room, wait_for as usize, timeout)?,
-            Kind::Local(local) => local.reap(room, wait_for as usize, timeout)?,
-        };
-        Ok(taken as c_int)
+        let wait_for = wait_for as usize;
+        with_list(&REAPED, |reaped| {
+            let taken = match &engine.engine {
+                Kind::Shared(shared) => {
+                    // The common case takes no lock: nothing was left.
+                    let left = shared.left.load(Ordering::Acquire);
+                    let wait = condition(wait_for.saturating_sub(left), timeout);
+                    shared.engine.reap(reaped, wait).map_err(failed)?;
+                    if shared.left.load(Ordering::Acquire) == 0 && reaped.len() <= room.len() {
+                        hand_out(room, &mut VecDeque::new(), reaped)
+                    } else {
+                        let mut rest = shared.rest.lock().unwrap_or_else(|e| e.into_inner());
+                        let taken = hand_out(room, &mut rest, reaped);
+                        shared.left.store(rest.len(), Ordering::Release);
+                        taken
+                    }
+                }
+                Kind::Local(local) => {
+                    let mut rest = local.rest.borrow_mut();
+                    if rest.len() < room.len() {
+                        let wait = condition(wait_for.saturating_sub(rest.len()), timeout);
+                        let reap = local.engine.borrow_mut().reap(reaped, wait);
+                        reap.map_err(failed)?;
+                    }
+                    hand_out(room, &mut rest, reaped)
+                }
+            };
+            if engine.left() > 0 {
+                engine.tell();
+            }
+            Ok(taken as c_int)
+        })
     })
 }
 
@@ -327,76 +374,26 @@ fn hand_out(
     taken
 }
 
-impl Shared {
-    fn reap(
-        &self,
-        room: &mut [nw_completion],
-        wanted: usize,
-        timeout: Option<Duration>,
-    ) -> Outcome<usize> {
-        // The common case takes no lock: nothing was left.
-        let left = self.left.load(Ordering::Acquire);
-        let wait = condition(wanted.saturating_sub(left), timeout);
-        with_list(None, &REAPED, |reaped| {
-            self.engine.reap(reaped, wait).map_err(failed)?;
-            if left == 0 && reaped.len() <= room.len() {
-                return Ok(hand_out(room, &mut VecDeque::new(), reaped));
-            }
-            let mut rest = self.rest.lock().unwrap_or_else(|e| e.into_inner());
-            let taken = hand_out(room, &mut rest, reaped);
-            self.left.store(rest.len(), Ordering::Release);
-            if !rest.is_empty() {
-                readable(self.engine.event_fd())?;
-            }
-            Ok(taken)
-        })
-    }
-}
-
-impl Local {
-    fn reap(
-        &self,
-        room: &mut [nw_completion],
-        wanted: usize,
-        timeout: Option<Duration>,
-    ) -> Outcome<usize> {
-        let mut engine = self.engine()?.borrow_mut();
-        let (mut rest, mut reaped) = (self.rest.borrow_mut(), self.reaped.borrow_mut());
-        let wait = condition(wanted.saturating_sub(rest.len()), timeout);
-        if rest.len() < room.len() {
-            engine.reap(&mut reaped, wait).map_err(failed)?;
-        }
-        let taken = hand_out(room, &mut rest, &mut reaped);
-        if !rest.is_empty() {
-            readable(engine.event_fd())?;
-        }
-        Ok(taken)
-    }
-}
-
-/// Makes the eventfd readable: completions are left.
-fn readable(event: nowait::Result<BorrowedFd<'_>>) -> Outcome<()> {
-    let one = 1u64.to_ne_bytes();
-    let fd = event.map_err(failed)?.as_raw_fd();
-    // SAFETY: the memory lives through the call. An eventfd that is full is readable already.
-    unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
-    Ok(())
-}
-
 /// An eventfd that is readable while there is something to reap, for poll(2) and epoll(7). It belongs to the engine:
 /// the program neither reads nor closes it. Returns −errno if there is none. See nw_reap(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_engine_event_fd(engine: *const nw_engine) -> c_int {
     guard(|| {
         // SAFETY: the C program's promise: the manual page.
-        match &unsafe { Slot::<Inner>::get(engine)? }.engine {
+        let engine = unsafe { Inner::get(engine)? };
+        let number = match &engine.engine {
             Kind::Shared(shared) => shared.engine.event_fd().map(|fd| fd.as_raw_fd()),
             Kind::Local(local) => {
-                let mut engine = local.engine()?.borrow_mut();
+                let mut engine = local.engine.borrow_mut();
                 engine.event_fd().map(|fd| fd.as_raw_fd())
             }
+        };
+        let number = number.map_err(failed)?;
+        engine.event.store(number, Ordering::Release);
+        if engine.left() > 0 {
+            engine.tell();
         }
-        .map_err(failed)
+        Ok(number)
     })
 }
 
@@ -407,9 +404,9 @@ pub unsafe extern "C" fn nw_cancel(engine: *const nw_engine, ticket: u64) -> c_i
     guard(|| {
         let ticket = Ticket::from_u64(ticket);
         // SAFETY: the C program's promise: the manual page.
-        match &unsafe { Slot::<Inner>::get(engine)? }.engine {
+        match &unsafe { Inner::get(engine)? }.engine {
             Kind::Shared(shared) => shared.engine.cancel(ticket),
-            Kind::Local(local) => local.engine()?.borrow_mut().cancel(ticket),
+            Kind::Local(local) => local.engine.borrow_mut().cancel(ticket),
         }
         Ok(0)
     })
@@ -420,11 +417,8 @@ pub unsafe extern "C" fn nw_cancel(engine: *const nw_engine, ticket: u64) -> c_i
 pub unsafe extern "C" fn nw_engine_in_flight(engine: *const nw_engine) -> ssize_t {
     guard(|| {
         // SAFETY: the C program's promise: the manual page.
-        let engine = unsafe { Slot::<Inner>::get(engine)? };
-        if let Kind::Local(local) = &engine.engine {
-            local.engine()?;
-        }
-        Ok(in_flight(engine) as ssize_t)
+        let engine = unsafe { Inner::get(engine)? };
+        Ok(engine.in_flight() as ssize_t)
     })
 }
 
@@ -433,9 +427,9 @@ pub unsafe extern "C" fn nw_engine_in_flight(engine: *const nw_engine) -> ssize_
 pub unsafe extern "C" fn nw_engine_backend(engine: *const nw_engine) -> c_int {
     guard(|| {
         // SAFETY: the C program's promise: the manual page.
-        let backend = match &unsafe { Slot::<Inner>::get(engine)? }.engine {
+        let backend = match &unsafe { Inner::get(engine)? }.engine {
             Kind::Shared(shared) => shared.engine.backend(),
-            Kind::Local(local) => local.engine()?.borrow().backend(),
+            Kind::Local(local) => local.engine.borrow().backend(),
         };
         Ok(match backend {
             Backend::Uring => NW_BACKEND_URING,
@@ -459,9 +453,9 @@ pub unsafe extern "C" fn nw_engine_why(engine: *const nw_engine) -> *const c_cha
 pub unsafe extern "C" fn nw_engine_stats(engine: *const nw_engine, stats: *mut nw_stats) -> c_int {
     guard(|| {
         // SAFETY: the C program's promise: the manual page.
-        let counted = match &unsafe { Slot::<Inner>::get(engine)? }.engine {
+        let counted = match &unsafe { Inner::get(engine)? }.engine {
             Kind::Shared(shared) => shared.engine.stats(),
-            Kind::Local(local) => local.engine()?.borrow().stats(),
+            Kind::Local(local) => local.engine.borrow().stats(),
         };
         // SAFETY: as above.
         unsafe { copy_out(&nw_stats::of(&counted), stats) }.map(|()| 0)
@@ -488,7 +482,7 @@ pub unsafe extern "C" fn nw_engine_feature(
             unsafe { (Slot::<Inner>::get(engine)?, std::ffi::CStr::from_ptr(name)) };
         let features = match &engine.engine {
             Kind::Shared(shared) => shared.engine.features(),
-            Kind::Local(local) => local.engine()?.borrow().features(),
+            Kind::Local(local) => local.engine.borrow().features(),
         };
         let feature = Feature::ALL
             .into_iter()

@@ -6,11 +6,12 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use libc::{off_t, size_t};
 use nowait::Handle;
+use nowait::buffer::Space;
 use nowait::read::try_cached;
 
 use crate::guard::{Outcome, failed, get_mut, guard};
 use crate::handle::{self, Closed, Slot};
-use crate::rw::{answer, descriptor, space};
+use crate::rw::{descriptor, read_cached};
 
 /// An open file of the program, with its hit history. The descriptor stays the program's.
 pub struct nw_file(());
@@ -100,10 +101,9 @@ pub unsafe extern "C" fn nw_file_pread_cached(
 ) -> c_int {
     guard(|| {
         // SAFETY: the C program's promise: the manual page.
-        let (n, handle, space) = unsafe { (get_mut(n)?, handle_of(file)?, space(buf, len)?) };
-        let offset = u64::try_from(offset).map_err(|_| libc::EINVAL)?;
-        let (answer, read) = answer(try_cached(handle, space, offset).map_err(failed)?);
-        *n = read;
-        Ok(answer)
+        let handle = unsafe { handle_of(file)? };
+        let read = |space: Space<'_>, offset| try_cached(handle, space, offset);
+        // SAFETY: as above.
+        unsafe { read_cached(buf, len, offset, n, read) }
     })
 }

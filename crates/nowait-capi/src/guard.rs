@@ -99,20 +99,29 @@ pub unsafe fn get_mut<'a, T>(pointer: *mut T) -> Outcome<&'a mut T> {
 /// The struct consists of integers. Its first field is a `usize`.
 pub unsafe trait Extensible: Copy + Default {}
 
+/// The size of the caller's version of a struct. EINVAL for a size that no version has.
+///
+/// # Safety
+/// The pointer is null, or points to a struct that begins with its size.
+unsafe fn size_in_c<T: Extensible>(pointer: *const T) -> Outcome<usize> {
+    const MOST: usize = 4096;
+    // SAFETY: the caller's promise.
+    let size = unsafe { pointer.cast::<usize>().as_ref() }.ok_or(libc::EFAULT)?;
+    if (size_of::<usize>()..=MOST).contains(size) {
+        Ok(*size)
+    } else {
+        Err(libc::EINVAL)
+    }
+}
+
 /// Copies a struct that begins with its size from C. Fields that the caller's version does not have are 0.
 /// E2BIG if the caller's version has further fields that are not 0, as clone3(2) does.
 ///
 /// # Safety
 /// The pointer is null, or points to as many bytes as the first field says.
 pub unsafe fn copy_in<T: Extensible>(pointer: *const T) -> Outcome<T> {
-    if pointer.is_null() {
-        return Err(libc::EFAULT);
-    }
-    // SAFETY: the first field is there.
-    let size = unsafe { *pointer.cast::<usize>() };
-    if size < size_of::<usize>() || size > 4096 {
-        return Err(libc::EINVAL);
-    }
+    // SAFETY: the caller's promise.
+    let size = unsafe { size_in_c(pointer)? };
     let known = size.min(size_of::<T>());
     let mut copy = T::default();
     let bytes = pointer.cast::<u8>();
@@ -132,14 +141,8 @@ pub unsafe fn copy_in<T: Extensible>(pointer: *const T) -> Outcome<T> {
 /// # Safety
 /// The pointer is null, or valid for writes of as many bytes as its first field says.
 pub unsafe fn copy_out<T: Extensible>(value: &T, pointer: *mut T) -> Outcome<()> {
-    if pointer.is_null() {
-        return Err(libc::EFAULT);
-    }
-    // SAFETY: the first field is there.
-    let size = unsafe { *pointer.cast::<usize>() };
-    if size < size_of::<usize>() || size > 4096 {
-        return Err(libc::EINVAL);
-    }
+    // SAFETY: the caller's promise.
+    let size = unsafe { size_in_c(pointer)? };
     let known = size.min(size_of::<T>());
     let first = size_of::<usize>();
     // SAFETY: the caller's struct has `size` bytes, and `known` are those of both. Its size stays.

@@ -1,6 +1,9 @@
 //! The memory of handles. It is used again for handles of the same type, and never for anything else. So a use
 //! after close finds a closed handle, and not other data: it fails with EBADF, unless a new handle has
 //! taken the place meanwhile.
+//!
+//! The list of closed handles is never waited for: a fork may have left it locked for ever. A handle that finds it locked
+//! gets new memory, or is not used again.
 
 use std::cell::UnsafeCell;
 use std::sync::Mutex;
@@ -40,8 +43,11 @@ impl<T> Closed<T> {
 impl<T: Handle> Slot<T> {
     /// Opens a handle.
     pub fn open(value: T) -> *mut T::InC {
-        let closed = T::closed();
-        let free = closed.0.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        let free = T::closed()
+            .0
+            .try_lock()
+            .ok()
+            .and_then(|mut list| list.pop());
         let slot = free.map_or_else(
             || {
                 &*Box::leak(Box::new(Slot {
@@ -72,7 +78,7 @@ impl<T: Handle> Slot<T> {
         unsafe { (*slot.value.get()).as_ref() }.ok_or(libc::EBADF)
     }
 
-    /// Closes a handle and returns its value. `may_close` may refuse, with an errno.
+    /// Closes a handle. `close` ends the value, or refuses and returns it with an errno.
     ///
     /// # Safety
     /// The pointer is null or was returned by `open`, and no other thread uses the handle.
@@ -90,8 +96,9 @@ impl<T: Handle> Slot<T> {
         let value = unsafe { (*slot.value.get()).take() }.ok_or(libc::EBADF)?;
         match close(value) {
             Ok(()) => {
-                let mut closed = T::closed().0.lock().unwrap_or_else(|e| e.into_inner());
-                closed.push(Address(slot));
+                if let Ok(mut list) = T::closed().0.try_lock() {
+                    list.push(Address(slot));
+                }
                 Ok(())
             }
             Err((errno, value)) => {

@@ -90,23 +90,37 @@ pub unsafe extern "C" fn nw_pread_cached(
 ) -> c_int {
     guard(|| {
         // SAFETY: the C program's promise: the manual page.
-        let (n, fd, space) = unsafe { (get_mut(n)?, descriptor(fd)?, space(buf, len)?) };
-        let offset = u64::try_from(offset).map_err(|_| libc::EINVAL)?;
-        let (answer, read) = answer(Some(cached(fd, space, offset).map_err(failed)?));
-        *n = read;
-        Ok(answer)
+        let fd = unsafe { descriptor(fd)? };
+        let read = |space: Space<'_>, offset| cached(fd, space, offset).map(Some);
+        // SAFETY: as above.
+        unsafe { read_cached(buf, len, offset, n, read) }
     })
 }
 
-/// The value for C, and the number of bytes.
-pub(crate) fn answer(cached: Option<Cached>) -> (c_int, size_t) {
-    match cached {
+/// Reads into memory of the C program what the page cache has, by `read`, and converts the result. `read` returns
+/// `None` if it has tried nothing.
+///
+/// # Safety
+/// The memory is writable, or not mapped. `n` is null, or valid for writes.
+pub(crate) unsafe fn read_cached(
+    buf: *mut c_void,
+    len: size_t,
+    offset: off_t,
+    n: *mut size_t,
+    read: impl FnOnce(Space<'_>, u64) -> nowait::Result<Option<Cached>>,
+) -> Outcome<c_int> {
+    // SAFETY: the caller's promise.
+    let (place, space) = unsafe { (get_mut(n)?, space(buf, len)?) };
+    let offset = u64::try_from(offset).map_err(|_| libc::EINVAL)?;
+    let (answer, n) = match read(space, offset).map_err(failed)? {
         Some(Cached::All(n)) => (NW_CACHED_ALL, n),
         Some(Cached::Prefix(n)) => (NW_CACHED_PREFIX, n),
         Some(Cached::Nothing) => (NW_CACHED_NOTHING, 0),
         Some(Cached::Unsupported(_)) => (NW_CACHED_UNSUPPORTED, 0),
         None => (NW_CACHED_SKIPPED, 0),
-    }
+    };
+    *place = n;
+    Ok(answer)
 }
 
 /// A descriptor of the C program. EBADF for a negative number.

@@ -308,11 +308,18 @@ static void bad_operations_are_refused(void)
     EQUAL(nw_engine_destroy(engine), 0);
 }
 
+static struct nw_file *elsewhere;
+
 static void *use_elsewhere(void *engine)
 {
     struct nw_op op = {.opcode = NW_OP_NOP};
     struct nw_completion done;
     EQUAL(nw_submit(engine, &op, &done), -EPERM);
+    /* Nothing of an operation is left: valgrind sees it. */
+    struct statx stat;
+    struct nw_op with_data = {.opcode = NW_OP_STATX, .file = elsewhere, .addr = &stat, .len = STATX_SIZE};
+    EQUAL(nw_submit(engine, &with_data, &done), -EPERM);
+    EQUAL(nw_submit_batch(engine, &with_data, 1), -EPERM);
     EQUAL(nw_submit_batch(engine, &op, 1), -EPERM);
     EQUAL(nw_reap(engine, &done, 1, 0, NULL), -EPERM);
     EQUAL(nw_engine_event_fd(engine), -EPERM);
@@ -325,12 +332,44 @@ static void *use_elsewhere(void *engine)
 static void a_local_engine_refuses_other_threads(void)
 {
     struct nw_engine *engine = make(NW_ENGINE_LOCAL, 0);
+    int fd = make_file("file", 10);
     pthread_t thread;
+    elsewhere = file_of(fd);
     EQUAL(pthread_create(&thread, NULL, use_elsewhere, engine), 0);
     EQUAL(pthread_join(thread, NULL), 0);
     struct nw_op op = {.opcode = NW_OP_NOP};
     EQUAL(run(engine, &op), 0);
+    EQUAL(nw_file_close(elsewhere), 0);
     EQUAL(nw_engine_destroy(engine), 0);
+    close(fd);
+}
+
+/* What does not fit is kept, also if the program has never asked for the eventfd, and no descriptor is made for it. */
+static void a_batch_without_an_eventfd(void)
+{
+    for (uint32_t flags = 0; flags <= NW_ENGINE_LOCAL; flags++) {
+        struct nw_engine *engine = make(flags, 0);
+        struct nw_op ops[10] = {{.opcode = NW_OP_NOP}};
+        struct nw_completion done[3];
+        EQUAL(nw_submit_batch(engine, ops, 10), 10);
+        int next = open("/dev/null", O_RDONLY), taken = 0;
+        close(next);
+        while (taken < 10) {
+            int n = nw_reap(engine, done, 3, 1, NULL);
+            CHECK(n > 0);
+            taken += n;
+        }
+        EQUAL(open("/dev/null", O_RDONLY), next);
+        close(next);
+        /* An eventfd that is asked for while some are left is readable. */
+        EQUAL(nw_submit_batch(engine, ops, 10), 10);
+        CHECK(nw_reap(engine, done, 3, 3, NULL) == 3);
+        struct pollfd ready = {.fd = nw_engine_event_fd(engine), .events = POLLIN};
+        EQUAL(poll(&ready, 1, 10000), 1);
+        for (taken = 3; taken < 10;)
+            taken += nw_reap(engine, done, 3, 1, NULL);
+        EQUAL(nw_engine_destroy(engine), 0);
+    }
 }
 
 enum { THREADS = 4, READS = 2000 };
@@ -507,6 +546,7 @@ int main(int argc, char **argv)
         CASE(waits_end_at_their_time),
         CASE(bad_operations_are_refused),
         CASE(a_local_engine_refuses_other_threads),
+        CASE(a_batch_without_an_eventfd),
         CASE(threads_share_an_engine),
         CASE(engines_tell_about_themselves),
         CASE(a_forked_child_is_refused),

@@ -1,4 +1,4 @@
-//! Memory of a program in C, or of another process-wide owner, as a buffer.
+//! Memory that a program in another language lends to operations, as a buffer.
 #![allow(unsafe_code)]
 
 use super::io_buf::{IoBuf, IoBufMut};

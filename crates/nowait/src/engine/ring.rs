@@ -1,4 +1,6 @@
-//! An io_uring ring and the operations that it holds. One thread submits to the ring and reaps it.
+//! An io_uring ring and the operations that it holds. One thread submits to the ring and reaps it. There is one
+//! exception: the completions of a ring that belongs to a polling thread (`thread_rings.rs`) are taken by others,
+//! under a lock.
 //!
 //! A slot holds one request from `push` until the last completion for it is consumed. Slots never
 //! move, so pointers in submission queue entries stay valid. The user data of an entry is the

@@ -206,21 +206,21 @@ pub(crate) fn sync_file_range(
     check(libc::c_long::from(ret))
 }
 
-/// Arguments as wide as a register, which is what syscall(2) takes.
-const BAD: libc::c_long = -1;
-const NONE: libc::c_long = 0;
+/// Arguments of the probes, as wide as a register, which is what syscall(2) takes.
+const NO_FD: libc::c_long = -1;
+const ZERO: libc::c_long = 0;
 
 /// The errno of preadv2(2) for an invalid descriptor. EBADF means that the call is available.
 pub(crate) fn probe_preadv2() -> Errno {
     // SAFETY: descriptor −1 fails before any memory is accessed.
-    let ret = unsafe { syscall!(libc::SYS_preadv2, BAD, NONE, NONE, NONE, NONE, NONE) };
+    let ret = unsafe { syscall!(libc::SYS_preadv2, NO_FD, ZERO, ZERO, ZERO, ZERO, ZERO) };
     check(ret).err().unwrap_or(Errno::IO)
 }
 
 /// The errno of pwritev2(2) for an invalid descriptor.
 pub(crate) fn probe_pwritev2() -> Errno {
     // SAFETY: as above.
-    let ret = unsafe { syscall!(libc::SYS_pwritev2, BAD, NONE, NONE, NONE, NONE, NONE) };
+    let ret = unsafe { syscall!(libc::SYS_pwritev2, NO_FD, ZERO, ZERO, ZERO, ZERO, ZERO) };
     check(ret).err().unwrap_or(Errno::IO)
 }
 
