@@ -104,10 +104,10 @@ pub unsafe trait Extensible: Copy + Default {}
 /// # Safety
 /// The pointer is null, or points to a struct that begins with its size.
 unsafe fn size_in_c<T: Extensible>(pointer: *const T) -> Outcome<usize> {
-    const MOST: usize = 4096;
+    const MAX_SIZE: usize = 4096;
     // SAFETY: the caller's promise.
     let size = unsafe { pointer.cast::<usize>().as_ref() }.ok_or(libc::EFAULT)?;
-    if (size_of::<usize>()..=MOST).contains(size) {
+    if (size_of::<usize>()..=MAX_SIZE).contains(size) {
         Ok(*size)
     } else {
         Err(libc::EINVAL)

@@ -41,7 +41,6 @@ pub struct nw_resident {
 }
 
 /// Borrowed bytes, as `opaque` has them. They are returned when this is dropped.
-#[expect(dead_code, reason = "the values are dropped, and not read")]
 enum Borrowed {
     Here(Resident<'static>),
     Anywhere(SendResident<'static>),
@@ -52,7 +51,11 @@ const _: () = assert!(
 );
 
 impl nw_resident {
-    fn fill(&mut self, bytes: &[u8], borrowed: Borrowed) {
+    fn fill(&mut self, borrowed: Borrowed) {
+        let bytes: &[u8] = match &borrowed {
+            Borrowed::Here(bytes) => bytes,
+            Borrowed::Anywhere(bytes) => bytes,
+        };
         self.data = bytes.as_ptr().cast();
         self.len = bytes.len();
         // SAFETY: the memory is large and aligned enough, and has no value.
@@ -98,19 +101,11 @@ pub unsafe extern "C" fn nw_mapping_get(
     len: size_t,
     resident: *mut nw_resident,
 ) -> c_int {
-    guard(|| {
-        // SAFETY: the C program's promise: the manual page. It releases what it borrows before it frees the
-        // mapping, so the mapping lives for as long as the borrow.
-        let (mapping, place): (&'static Inner, _) =
-            unsafe { (Slot::<Inner>::get(mapping)?, get_mut(resident)?) };
-        let got = mapping
-            .mapping
-            .get(range(offset, len)?)
-            .ok_or(libc::EAGAIN)?;
-        let bytes: *const [u8] = &raw const *got;
-        // SAFETY: the bytes stay while they are borrowed.
-        place.fill(unsafe { &*bytes }, Borrowed::Here(got));
-        Ok(0)
+    // SAFETY: the C program's promise: the manual page.
+    guard(|| unsafe {
+        borrow(mapping, offset, len, resident, |mapping, range| {
+            mapping.get(range).ok_or(libc::EAGAIN).map(Borrowed::Here)
+        })
     })
 }
 
@@ -123,17 +118,35 @@ pub unsafe extern "C" fn nw_mapping_load(
     len: size_t,
     resident: *mut nw_resident,
 ) -> c_int {
-    guard(|| {
-        // SAFETY: as in `nw_mapping_get`.
-        let (mapping, place): (&'static Inner, _) =
-            unsafe { (Slot::<Inner>::get(mapping)?, get_mut(resident)?) };
-        let loaded = mapping.mapping.blocking_load(range(offset, len)?);
-        let got = loaded.map_err(failed)?;
-        let bytes: *const [u8] = &raw const *got;
-        // SAFETY: the bytes stay while they are borrowed.
-        place.fill(unsafe { &*bytes }, Borrowed::Anywhere(got));
-        Ok(0)
+    // SAFETY: the C program's promise: the manual page.
+    guard(|| unsafe {
+        borrow(mapping, offset, len, resident, |mapping, range| {
+            let loaded = mapping.blocking_load(range).map_err(failed);
+            loaded.map(Borrowed::Anywhere)
+        })
     })
+}
+
+/// Borrows bytes by `take`. The place has no bytes if that fails.
+///
+/// # Safety
+/// `mapping` is as [`Slot::get`] demands, and `resident` is null or valid for writes. The program releases what it
+/// borrows before it frees the mapping, so the mapping lives for as long as the borrow.
+unsafe fn borrow(
+    mapping: *const nw_mapping,
+    offset: u64,
+    len: size_t,
+    resident: *mut nw_resident,
+    take: impl FnOnce(&'static Mapping, Range<u64>) -> Outcome<Borrowed>,
+) -> Outcome<c_int> {
+    // SAFETY: the caller's promise.
+    let place = unsafe { get_mut(resident)? };
+    place.data = std::ptr::null();
+    place.len = 0;
+    // SAFETY: the caller's promise.
+    let mapping: &'static Inner = unsafe { Slot::<Inner>::get(mapping)? };
+    place.fill(take(&mapping.mapping, range(offset, len)?)?);
+    Ok(0)
 }
 
 /// Returns borrowed bytes. Does nothing after the first call. See nw_mapping(3).

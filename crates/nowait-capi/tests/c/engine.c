@@ -517,7 +517,11 @@ static void a_mapping_lends_bytes(void)
         pthread_t thread;
         EQUAL(pthread_create(&thread, NULL, release_elsewhere, &bytes), 0);
         EQUAL(pthread_join(thread, NULL), 0);
+        /* A release after a failure does nothing. */
+        memset(&more, 9, sizeof more);
         EQUAL(nw_mapping_get(mapping, SIZE, 1, &more), -EAGAIN);
+        CHECK(more.data == NULL);
+        nw_resident_release(&more);
         EQUAL(nw_mapping_get(mapping, UINT64_MAX, 10, &more), -EINVAL);
     }
     EQUAL(nw_mapping_prefetch(mapping, 0, SIZE), 0);

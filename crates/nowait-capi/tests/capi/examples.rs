@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use slowdisk::{Fault, Filesystem, SlowDisk, TestMount, extents};
-
+use crate::disk::{Disk, needs_disk};
 use crate::installed::{Linking, Program, run, scratch};
 
 const C11: [&str; 7] = [
@@ -186,30 +185,15 @@ fn the_server_serves_files_and_ranges() {
 
 #[test]
 fn a_disk_that_stalls_delays_no_cached_file() {
-    slowdisk::require!(slowdisk::available());
-    slowdisk::require!(Filesystem::Ext4.available());
-    let disk = SlowDisk::builder()
-        .size(64 << 20)
-        .queue(64)
-        .build()
-        .unwrap();
-    let mount = TestMount::on(&disk, Filesystem::Ext4).unwrap();
-    let write = |name: &str, byte| {
-        let path = mount.path().join(name);
-        std::fs::write(&path, vec![byte; 100_000]).unwrap();
-        let file = std::fs::File::open(&path).unwrap();
-        file.sync_all().unwrap();
-        file
-    };
-    let cold = write("cold", b'c');
-    write("warm", b'w');
+    needs_disk!();
+    let disk = Disk::new();
+    let cold = disk.cold("cold", &[b'c'; 100_000]);
+    disk.cold("warm", &[b'w'; 100_000]);
     let program = Program::compile(&C11, &source("server.c"), Linking::Shared);
-    let server = Server::start(&program, mount.path());
+    let server = Server::start(&program, disk.path());
     // Loads the pages of the program and of the cached file.
     assert_eq!(server.get("GET /warm HTTP/1.1").1, vec![b'w'; 100_000]);
-    rustix::fs::fadvise(&cold, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-    let stall = |range| disk.inject(Fault::stall(range).reads_only());
-    let faults: Vec<_> = extents(&cold).unwrap().into_iter().map(stall).collect();
+    let faults = disk.stall(&cold);
     let waiting: Vec<TcpStream> = (0..20)
         .map(|_| {
             let mut stream = server.connect();
@@ -220,7 +204,7 @@ fn a_disk_that_stalls_delays_no_cached_file() {
     for _ in 0..50 {
         assert_eq!(server.get("GET /warm HTTP/1.1").1, vec![b'w'; 100_000]);
     }
-    faults.into_iter().for_each(|fault| disk.release(fault));
+    disk.release(faults);
     for mut stream in waiting {
         let mut all = Vec::new();
         stream.read_to_end(&mut all).unwrap();

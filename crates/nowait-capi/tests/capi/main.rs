@@ -1,5 +1,6 @@
 //! The C library: its header, its symbols, and C programs that use it.
 
+mod disk;
 mod examples;
 mod header;
 mod installed;

@@ -7,8 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use slowdisk::{Fault, Filesystem, SlowDisk, TestMount, extents};
-
+use crate::disk::{Disk, evict, needs_disk};
 use crate::installed::{Installed, root, run, scratch};
 
 /// The module, built against the installed library.
@@ -191,12 +190,6 @@ fn bytes(len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (i * 7 + i / 251) as u8).collect()
 }
 
-fn evict(path: &Path) {
-    let file = std::fs::File::open(path).unwrap();
-    file.sync_all().unwrap();
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-}
-
 #[test]
 fn files_are_served_as_nginx_serves_them() {
     needs_nginx!();
@@ -285,23 +278,13 @@ fn files_are_served_as_nginx_serves_them() {
 #[test]
 fn a_stalled_disk_delays_neither_others_nor_a_reload() {
     needs_nginx!();
-    slowdisk::require!(slowdisk::available());
-    slowdisk::require!(Filesystem::Ext4.available());
-    let disk = SlowDisk::builder()
-        .size(64 << 20)
-        .queue(64)
-        .build()
-        .unwrap();
-    let mount = TestMount::on(&disk, Filesystem::Ext4).unwrap();
-    let (warm, cold) = (mount.path().join("warm"), mount.path().join("cold"));
-    std::fs::write(&warm, bytes(200_000)).unwrap();
-    std::fs::write(&cold, bytes(300_000)).unwrap();
-    let nginx = Nginx::start(mount.path(), "");
+    needs_disk!();
+    let disk = Disk::new();
+    let cold = disk.cold("cold", &bytes(300_000));
+    disk.cold("warm", &bytes(200_000));
+    let nginx = Nginx::start(disk.path(), "");
     assert_eq!(nginx.curl(false, "warm", &[]).1, bytes(200_000));
-    evict(&cold);
-    let ranges = extents(&std::fs::File::open(&cold).unwrap()).unwrap();
-    let stall = |range| disk.inject(Fault::stall(range).reads_only());
-    let faults: Vec<_> = ranges.into_iter().map(stall).collect();
+    let faults = disk.stall(&cold);
 
     let mut waiting: Vec<TcpStream> = (0..10).map(|_| nginx.begin("cold")).collect();
     // A client that goes away while its read is in flight.
@@ -324,7 +307,7 @@ fn a_stalled_disk_delays_neither_others_nor_a_reload() {
     // A graceful stop.
     nginx.signal("-QUIT");
     std::thread::sleep(Duration::from_millis(100));
-    faults.into_iter().for_each(|fault| disk.release(fault));
+    disk.release(faults);
     for mut stream in waiting {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
@@ -350,22 +333,12 @@ fn a_stalled_disk_delays_neither_others_nor_a_reload() {
 #[test]
 fn a_bad_block_ends_the_answer_and_nothing_else() {
     needs_nginx!();
-    slowdisk::require!(slowdisk::available());
-    slowdisk::require!(Filesystem::Ext4.available());
-    let disk = SlowDisk::builder()
-        .size(64 << 20)
-        .queue(64)
-        .build()
-        .unwrap();
-    let mount = TestMount::on(&disk, Filesystem::Ext4).unwrap();
-    let path = mount.path().join("bad");
-    std::fs::write(&path, bytes(1_000_000)).unwrap();
-    std::fs::write(mount.path().join("good"), bytes(1_000)).unwrap();
-    evict(&path);
-    let at = extents(&std::fs::File::open(&path).unwrap()).unwrap();
-    let middle = at[0].start + 500 * 1024;
-    let fault = disk.inject(Fault::eio(middle..middle + 4096).reads_only());
-    let nginx = Nginx::start(mount.path(), "");
+    needs_disk!();
+    let disk = Disk::new();
+    let path = disk.cold("bad", &bytes(1_000_000));
+    disk.cold("good", &bytes(1_000));
+    let fault = disk.break_block(&path, 500 * 1024);
+    let nginx = Nginx::start(disk.path(), "");
     let mut answer = Vec::new();
     let _ = nginx.begin("bad").read_to_end(&mut answer);
     let body = answer
@@ -377,6 +350,6 @@ fn a_bad_block_ends_the_answer_and_nothing_else() {
     assert!(bytes(1_000_000).starts_with(&answer[body..]));
     assert!(nginx.log().contains("reading"), "{}", nginx.log());
     assert_eq!(nginx.curl(false, "good", &[]).1, bytes(1_000));
-    disk.release(fault);
+    disk.release([fault]);
     assert_eq!(nginx.curl(false, "bad", &[]).1, bytes(1_000_000));
 }
