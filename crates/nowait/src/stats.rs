@@ -1,16 +1,21 @@
 //! Counters of the read path and the engine, readable at any time.
 //!
-//! Counting is cheap enough for a path that takes one microsecond: each thread adds to its own cache line,
-//! and only one read in 64 is timed.
+//! Counting is cheap enough for a path that takes half a microsecond: a thread adds to its own cache lines
+//! without a locked instruction, and only one read in 64 is timed.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
-/// The number of counter lines that threads share; a power of two.
-const SHARDS: usize = 16;
+/// The number of lines of counters. Each of the first threads has one for itself.
+const SHARDS: usize = 32;
+/// The line of all other threads.
+const SHARED: usize = 0;
 /// One read in this many is timed.
 const TIMED: u32 = 64;
 /// The number of buckets of a [`Histogram`]: bucket `i` counts times from 2^i to 2^(i+1) ns.
@@ -182,12 +187,48 @@ impl Default for Counters {
     }
 }
 
+/// The line of counters that a thread writes to, in each engine.
+struct Line(usize);
+
+/// Bit `i` is set while a thread has line `i` for itself.
+static TAKEN: AtomicU64 = AtomicU64::new(1 << SHARED);
+
+impl Line {
+    /// Takes a line that no other thread has. All threads that find none share one.
+    fn take() -> Line {
+        let free = |taken: u64| {
+            let line = taken.trailing_ones() as usize;
+            (line < SHARDS).then_some(taken | 1 << line)
+        };
+        // Acquire: the counts of the thread that had the line before are seen.
+        TAKEN
+            .fetch_update(Acquire, Relaxed, free)
+            .map_or(Line(SHARED), |taken| Line(taken.trailing_ones() as usize))
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if self.0 != SHARED {
+            TAKEN.fetch_and(!(1 << self.0), Release);
+        }
+    }
+}
+
 thread_local! {
-    static SHARD: usize = {
-        static NEXT: AtomicUsize = const { AtomicUsize::new(0) };
-        NEXT.fetch_add(1, Relaxed) % SHARDS
-    };
+    static LINE: Line = Line::take();
     static TICK: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Adds to a counter. `alone` is true if no other thread adds to it.
+#[inline]
+fn add(counter: &AtomicU64, n: u64, alone: bool) {
+    if alone {
+        // A locked instruction costs 5 to 10 ns, a hundredth of a hit.
+        counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
+    } else {
+        counter.fetch_add(n, Relaxed);
+    }
 }
 
 impl Counters {
@@ -195,17 +236,26 @@ impl Counters {
         self.add(what, 1);
     }
 
+    #[inline]
     pub(crate) fn add(&self, what: Count, n: u64) {
-        // A thread may complete an operation while its thread-locals are destroyed.
-        let shard = SHARD.try_with(|s| *s).unwrap_or(0);
-        self.shards[shard][what as usize].fetch_add(n, Relaxed);
+        let (line, alone) = self.line();
+        add(&line[what as usize], n, alone);
     }
 
     /// Adds to two counters with one look-up of the thread's line.
+    #[inline]
     pub(crate) fn add2(&self, one: Count, by: u64, other: Count, n: u64) {
-        let shard = SHARD.try_with(|s| *s).unwrap_or(0);
-        self.shards[shard][one as usize].fetch_add(by, Relaxed);
-        self.shards[shard][other as usize].fetch_add(n, Relaxed);
+        let (line, alone) = self.line();
+        add(&line[one as usize], by, alone);
+        add(&line[other as usize], n, alone);
+    }
+
+    /// The calling thread's line. True if no other thread writes to it.
+    #[inline]
+    fn line(&self) -> (&[AtomicU64; COUNTS], bool) {
+        // A thread may complete an operation while its thread-locals are destroyed.
+        let line = LINE.try_with(|line| line.0).unwrap_or(SHARED);
+        (&self.shards[line], line != SHARED)
     }
 
     pub(crate) fn stall(&self, ns: u64) {
@@ -243,17 +293,30 @@ pub(crate) fn ns_since(start: Instant) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     #[test]
     fn counts_of_many_threads_add_up() {
         let counters = Counters::default();
-        std::thread::scope(|s| {
-            for _ in 0..20 {
-                s.spawn(|| (0..1000).for_each(|_| counters.add(Count::HitBytes, 3)));
-            }
-        });
-        assert_eq!(counters.snapshot().hit_bytes, 60_000);
+        // More threads than lines, all at once. They give their lines to those of the next round.
+        let threads = 2 * SHARDS;
+        let adds = if cfg!(miri) { 10 } else { 50_000 };
+        for round in 1..=3 {
+            let all_here = Barrier::new(threads);
+            std::thread::scope(|s| {
+                for _ in 0..threads {
+                    s.spawn(|| {
+                        counters.add(Count::HitBytes, 3);
+                        all_here.wait();
+                        (1..adds).for_each(|_| counters.add(Count::HitBytes, 3));
+                    });
+                }
+            });
+            let expected = round * threads as u64 * adds * 3;
+            assert_eq!(counters.snapshot().hit_bytes, expected);
+        }
     }
 
     #[test]
