@@ -19,6 +19,7 @@ pub(crate) mod getxattr;
 pub(crate) mod nop;
 pub(crate) mod openat2;
 mod operation;
+mod progress;
 pub(crate) mod read;
 pub(crate) mod readv;
 pub(crate) mod statx;
@@ -40,6 +41,7 @@ pub use nop::Nop;
 pub use openat2::Openat2;
 pub(crate) use openat2::Opens;
 pub(crate) use operation::{Known, Operation, Step, is_end};
+pub(crate) use progress::{Progress, Route};
 pub use read::Read;
 pub use readv::Readv;
 pub use statx::Statx;
@@ -66,9 +68,17 @@ use crate::sys::rw::Offset;
 /// ```
 #[derive(Debug)]
 pub struct Op {
+    /// On the heap, because an operation moves through several lists on its way to its completion.
+    pub(crate) body: Box<Body>,
+}
+
+/// The contents of an operation.
+#[derive(Debug)]
+pub(crate) struct Body {
     pub(crate) kind: Kind,
     user_data: u64,
     deadline: Option<Instant>,
+    pub(crate) progress: Progress,
 }
 
 impl Op {
@@ -76,7 +86,7 @@ impl Op {
     #[must_use]
     #[inline]
     pub fn user_data(mut self, user_data: u64) -> Op {
-        self.user_data = user_data;
+        self.body.user_data = user_data;
         self
     }
 
@@ -86,35 +96,35 @@ impl Op {
     /// completes when the device answers, and keeps its buffer until then.
     #[must_use]
     pub fn deadline(mut self, deadline: Instant) -> Op {
-        self.deadline = Some(deadline);
+        self.body.deadline = Some(deadline);
         self
     }
 
     /// The number set by [`user_data`](Op::user_data).
     #[inline]
     pub fn get_user_data(&self) -> u64 {
-        self.user_data
+        self.body.user_data
     }
 
     /// The deadline, if there is one.
     pub fn get_deadline(&self) -> Option<Instant> {
-        self.deadline
+        self.body.deadline
     }
 
     /// Returns the operation itself, which gives access to what it owned.
     pub fn into_kind(self) -> Kind {
-        self.kind
+        self.body.kind
     }
 
     /// The name of the operation, as in errors.
     pub fn name(&self) -> &'static str {
-        self.kind.name()
+        self.body.kind.name()
     }
 
     /// Returns the buffer of a [`Read`]. `None` for other operations.
     #[inline]
     pub fn into_buffer(self) -> Option<Buffer> {
-        match self.kind {
+        match self.body.kind {
             Kind::Read(read) => Some(read.into_buffer()),
             _ => None,
         }
@@ -123,7 +133,7 @@ impl Op {
     /// Returns the source of a [`Write`]. `None` for other operations.
     #[inline]
     pub fn into_source(self) -> Option<Source> {
-        match self.kind {
+        match self.body.kind {
             Kind::Write(write) => Some(write.into_source()),
             _ => None,
         }
@@ -144,7 +154,15 @@ macro_rules! kinds {
         $(impl From<$name> for Op {
             #[inline]
             fn from(op: $name) -> Op {
-                Op { kind: Kind::$name(op), user_data: 0, deadline: None }
+                Op {
+                    // The parts are written where they stay.
+                    body: Box::write(Box::new_uninit(), Body {
+                        kind: Kind::$name(op),
+                        user_data: 0,
+                        deadline: None,
+                        progress: Progress::default(),
+                    }),
+                }
             }
         })*
 
@@ -152,7 +170,7 @@ macro_rules! kinds {
 
         impl sealed::FromOp for $name {
             fn from_op(op: Op) -> Option<$name> {
-                match op.kind {
+                match op.body.kind {
                     Kind::$name(op) => Some(op),
                     _ => None,
                 }
@@ -357,6 +375,6 @@ mod tests {
 
     #[test]
     fn an_op_in_flight_is_small() {
-        assert!(size_of::<Op>() <= 200, "{}", size_of::<Op>());
+        assert!(size_of::<Body>() <= 288, "{}", size_of::<Body>());
     }
 }

@@ -21,7 +21,7 @@ pub use cached::{Cached, cached, try_cached};
 pub(crate) use plan::{Facts, Request, plan};
 pub use plan::{Plan, Reason};
 
-pub(crate) use start::{Rest, Route, Start};
+pub(crate) use start::{Rest, Start};
 
 use cached::{Attempt, attempt, ended};
 use start::start_operation;
@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::mode::Mode;
-use crate::op::{Advice, Fadvise, Op};
+use crate::op::{Advice, Fadvise, Op, Route};
 use crate::policy::Policy;
 use crate::provenance::{Origin, Provenance};
 use crate::readahead::WINDOW;
@@ -317,7 +317,7 @@ pub(crate) fn start_op(
     batch: bool,
     alone: impl FnOnce() -> bool,
 ) -> Option<(Start, Option<Op>)> {
-    let crate::op::Kind::Read(read) = &mut op.kind else {
+    let crate::op::Kind::Read(read) = &mut op.body.kind else {
         return None;
     };
     let (offset, flags) = (read.positional()?, read.flagged());

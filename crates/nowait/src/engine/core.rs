@@ -125,9 +125,9 @@ impl Core {
             return Some(Error::new("submit_chain", ErrorKind::NeedsRing));
         };
         chain.0.iter().find_map(|op| {
-            let why = self.refuses(&op.kind);
-            let why = why.or((!ring.contains(&op.kind)).then_some(ErrorKind::NeedsRing));
-            let path = op.kind.handle().and_then(|h| h.shared_path());
+            let why = self.refuses(&op.body.kind);
+            let why = why.or((!ring.contains(&op.body.kind)).then_some(ErrorKind::NeedsRing));
+            let path = op.body.kind.handle().and_then(|h| h.shared_path());
             Some(Error::new(op.name(), why?).on(path))
         })
     }

@@ -25,8 +25,7 @@ use super::wait::{Wait, Waiting};
 use crate::completion::{Completion, Ticket};
 use crate::cost::Costs;
 use crate::error::{Error, ErrorKind, Result};
-use crate::op::Op;
-use crate::read::{Rest, Route};
+use crate::op::{Op, Route};
 use crate::stats::{Count, Stats};
 use crate::sys::eventfd::notify;
 
@@ -194,13 +193,13 @@ impl LocalEngine {
                 provenance,
                 ticket: None,
             }),
-            Begun::Rest(rest) if self.in_flight() < self.depth() => {
-                let ticket = self.queue(op, rest);
+            Begun::Rest if self.in_flight() < self.depth() => {
+                let ticket = self.queue(op);
                 self.flush();
                 self.tell();
                 Submit::Queued(ticket)
             }
-            Begun::Rest(_) => {
+            Begun::Rest => {
                 self.core.policy.counters.count(Count::Full);
                 Submit::Full(op)
             }
@@ -281,8 +280,8 @@ impl LocalEngine {
                         ticket: None,
                     });
                 }
-                Begun::Rest(rest) => {
-                    self.queue(op, rest);
+                Begun::Rest => {
+                    self.queue(op);
                 }
             }
         }
@@ -321,7 +320,7 @@ impl LocalEngine {
             .into_iter()
             .map(|op| {
                 self.ticket += 1;
-                Request::new(op, None, Ticket(self.ticket), Reply::Local).0
+                Request::new(op, Ticket(self.ticket), Reply::LOCAL)
             })
             .collect();
         let deadlines: Vec<_> = requests.iter().map(Request::due).collect();
@@ -339,8 +338,8 @@ impl LocalEngine {
             None => Some(requests),
         };
         for request in back.into_iter().flatten() {
-            self.ready
-                .push_back(request.stop(&self.core, ErrorKind::NeedsRing).1);
+            let (request, outcome) = request.stop(ErrorKind::NeedsRing);
+            self.ready.push_back(request.finish(&self.core, outcome).1);
         }
         self.flush();
         self.tell();
@@ -349,22 +348,23 @@ impl LocalEngine {
     }
 
     #[inline]
-    fn queue(&mut self, op: Op, rest: Option<Rest>) -> Ticket {
+    fn queue(&mut self, op: Op) -> Ticket {
         self.ticket += 1;
         let ticket = Ticket(self.ticket);
         let deadline = op.get_deadline();
         if let Some(deadline) = deadline {
             self.core.deadlines.add(deadline, ticket);
         }
-        let (request, route) = Request::new(op, rest, ticket, Reply::Local);
-        if let Some(why) = self.core.refuses(&request.op.kind) {
-            let (_, completion) = request.stop(&self.core, why);
-            self.ready.push_back(completion);
+        let route = op.body.progress.route;
+        let request = Request::new(op, ticket, Reply::LOCAL);
+        if let Some(why) = self.core.refuses(&request.op.body.kind) {
+            let (request, outcome) = request.stop(why);
+            self.ready.push_back(request.finish(&self.core, outcome).1);
             return ticket;
         }
         self.core.policy.counters.count(Count::Handoffs);
         match &mut self.ring {
-            Some(ring) if route == Route::Ring && ring.takes(&request.op.kind) => {
+            Some(ring) if route == Route::Ring && ring.takes(&request.op.body.kind) => {
                 if let Some(request) = ring.push(request) {
                     self.hand_over(request);
                 }
@@ -386,7 +386,7 @@ impl LocalEngine {
     }
 
     fn hand_over(&mut self, mut request: Request) {
-        request.reply = Reply::Queue(self.completions.clone(), Class::default());
+        request.reply = Reply::queue(self.completions.clone(), Class::default());
         self.away += 1;
         self.pools.push(request);
     }
@@ -394,10 +394,10 @@ impl LocalEngine {
     /// Runs a closure on the ring and collects the operations that leave it.
     fn with_ring(&mut self, act: impl FnOnce(&mut Ring, &mut dyn FnMut(Out))) {
         let Some(ring) = &mut self.ring else { return };
-        let ready = &mut self.ready;
+        let (ready, core) = (&mut self.ready, &self.core);
         let mut refused = Vec::new();
         act(ring, &mut |out| match out {
-            Out::Done(_, completion) => ready.push_back(completion),
+            Out::Done(request, outcome) => ready.push_back(request.finish(core, outcome).1),
             Out::Worker(request) => refused.push(request),
         });
         for request in refused {
@@ -456,7 +456,7 @@ impl LocalEngine {
         if let Some(ring) = &mut self.ring {
             let mut refused = Vec::new();
             ring.drain(&mut |o| match o {
-                Out::Done(_, completion) => out.push(completion),
+                Out::Done(request, outcome) => out.push(request.finish(&self.core, outcome).1),
                 Out::Worker(request) => refused.push(request),
             });
             for request in refused {

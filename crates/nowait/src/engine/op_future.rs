@@ -9,14 +9,13 @@ use super::shared::Engine;
 use crate::completion::Completion;
 use crate::error::Error;
 use crate::op::Op;
-use crate::read::Rest;
 use crate::stats::{ns_since, sometimes_now};
 
 /// An operation of a future, from its submission to its completion.
 #[derive(Debug)]
 pub(crate) enum OpFuture {
     /// It waits for a place in the engine.
-    Waiting(Box<Op>, Option<Rest>, Option<Waiter>),
+    Waiting(Op, Option<Waiter>),
     /// It is in flight. The time of its submission is kept for one operation in 64.
     InFlight(InFlight, Option<Instant>),
     /// The future has returned the completion.
@@ -24,8 +23,8 @@ pub(crate) enum OpFuture {
 }
 
 impl OpFuture {
-    pub(crate) fn new(op: Op, rest: Option<Rest>) -> OpFuture {
-        OpFuture::Waiting(Box::new(op), rest, None)
+    pub(crate) fn new(op: Op) -> OpFuture {
+        OpFuture::Waiting(op, None)
     }
 
     /// An operation that has its place in the engine already.
@@ -42,11 +41,11 @@ impl OpFuture {
             return self.poll_in_child(error);
         }
         match std::mem::replace(self, OpFuture::Done) {
-            OpFuture::Waiting(op, rest, mut waiter) => {
+            OpFuture::Waiting(op, mut waiter) => {
                 let timer = sometimes_now();
-                *self = match engine.launch(op, rest, cx.waker(), &mut waiter) {
+                *self = match engine.launch(op, cx.waker(), &mut waiter) {
                     Ok(in_flight) => OpFuture::InFlight(in_flight, timer),
-                    Err((op, rest)) => OpFuture::Waiting(op, rest, waiter),
+                    Err(op) => OpFuture::Waiting(op, waiter),
                 };
             }
             OpFuture::InFlight(mut in_flight, timer) => match in_flight.poll(cx) {
@@ -67,9 +66,9 @@ impl OpFuture {
     #[cold]
     fn poll_in_child(&mut self, refused: Error) -> Poll<Completion> {
         match std::mem::replace(self, OpFuture::Done) {
-            OpFuture::Waiting(op, ..) => {
+            OpFuture::Waiting(op, _) => {
                 let refused = refused.named(op.name());
-                return Poll::Ready(Completion::failed(refused, *op));
+                return Poll::Ready(Completion::failed(refused, op));
             }
             OpFuture::InFlight(mut in_flight, timer) => match in_flight.completed_before_fork() {
                 Some(completion) => return Poll::Ready(completion),

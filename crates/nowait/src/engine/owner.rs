@@ -115,7 +115,8 @@ const YIELDS: usize = 4;
 /// The loop of the owner: take messages, submit, reap, deliver completions, sleep.
 fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
     let mut out = |out: Out| match out {
-        Out::Done(reply, completion) => {
+        Out::Done(request, outcome) => {
+            let (reply, completion) = request.finish(core, outcome);
             if let Some(unwanted) = reply.deliver(core, completion) {
                 pools.discard(unwanted);
             }
@@ -126,7 +127,7 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
     loop {
         while let Some(message) = inbox.messages.pop() {
             match message {
-                Message::Submit(request) if ring.takes(&request.op.kind) => {
+                Message::Submit(request) if ring.takes(&request.op.body.kind) => {
                     // The ring has a slot for each place, so this happens only with a broken ring.
                     if let Some(request) = ring.push(request) {
                         pools.push(request);
@@ -137,8 +138,8 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
                 Message::Chain(requests) => {
                     // Returned by a ring that can no longer be entered.
                     for request in ring.push_chain(requests).into_iter().flatten() {
-                        let (reply, completion) = request.stop(core, ErrorKind::NeedsRing);
-                        out(Out::Done(reply, completion));
+                        let (request, outcome) = request.stop(ErrorKind::NeedsRing);
+                        out(Out::Done(request, outcome));
                     }
                 }
                 Message::Cancel(ticket, why) => {

@@ -37,7 +37,7 @@ impl Pools {
     /// Has a worker carry out an operation. If no thread can be started for its class, a worker of
     /// another class does it.
     pub(crate) fn push(&self, request: Request) {
-        let own = Class::of(&request.op.kind);
+        let own = Class::of(&request.op.body.kind);
         let mut left = Some(request);
         for class in [own, Class::File, Class::Call, Class::Unbounded] {
             match left.take() {

@@ -12,13 +12,20 @@ use crate::handle::Handle;
 
 /// The destination of a completion, and the class whose place it gives back.
 #[derive(Debug)]
-pub(crate) enum Reply {
+pub(crate) struct Reply {
+    to: Destination,
+    class: Class,
+}
+
+/// The destination of a completion.
+#[derive(Debug)]
+enum Destination {
     /// The thread that drives the engine.
     Local,
     /// A future.
-    OpState(Arc<OpState>, Class),
+    OpState(Arc<OpState>),
     /// A reaper.
-    Queue(Arc<CompletionQueue>, Class),
+    Queue(Arc<CompletionQueue>),
     /// None: the operation is a readahead.
     Ahead,
 }
@@ -36,7 +43,7 @@ pub(crate) struct Unwanted {
 impl Unwanted {
     /// The file that it may close.
     pub(crate) fn handle(&self) -> Option<&Handle> {
-        self.completion.op.kind.handle()
+        self.completion.op.body.kind.handle()
     }
 
     /// Drops the completion, and gives its place back.
@@ -49,21 +56,45 @@ impl Unwanted {
 }
 
 impl Reply {
+    /// To the thread that drives the engine.
+    pub(crate) const LOCAL: Reply = Reply {
+        to: Destination::Local,
+        class: Class::File,
+    };
+
+    /// To no thread: the operation is a readahead.
+    pub(crate) const AHEAD: Reply = Reply {
+        to: Destination::Ahead,
+        class: Class::File,
+    };
+
+    /// To a future.
+    pub(crate) fn future(op_state: Arc<OpState>, class: Class) -> Reply {
+        let to = Destination::OpState(op_state);
+        Reply { to, class }
+    }
+
+    /// To a reaper.
+    pub(crate) fn queue(completions: Arc<CompletionQueue>, class: Class) -> Reply {
+        let to = Destination::Queue(completions);
+        Reply { to, class }
+    }
+
     /// Returns true if a future waits for the completion.
-    #[cfg(feature = "tokio")]
     pub(crate) fn is_future(&self) -> bool {
-        matches!(self, Reply::OpState(..))
+        matches!(self.to, Destination::OpState(_))
     }
 
     /// Delivers the completion, on the owner or on a worker. Returns it if nothing waits for it.
     pub(crate) fn deliver(self, core: &Core, completion: Completion) -> Option<Unwanted> {
-        match self {
-            Reply::Local => None,
-            Reply::Ahead => {
+        let Reply { to, class } = self;
+        match to {
+            Destination::Local => None,
+            Destination::Ahead => {
                 core.aheads.release(1);
                 None
             }
-            Reply::OpState(op_state, class) => {
+            Destination::OpState(op_state) => {
                 let unwanted = |completion, place| Some(Unwanted { completion, place });
                 if Arc::strong_count(&op_state) == 1 {
                     return unwanted(completion, Some(class));
@@ -75,7 +106,7 @@ impl Reply {
             }
             // The operation is in flight until it is reaped, because unreaped completions use
             // memory too.
-            Reply::Queue(completions, class) => {
+            Destination::Queue(completions) => {
                 let completion = completions.push(class, completion)?;
                 Some(Unwanted {
                     completion,

@@ -10,7 +10,6 @@ use crate::error::{Error, ErrorKind};
 use crate::handle::Handle;
 use crate::op::{Kind, Op, Step};
 use crate::provenance::{Arrival, Origin, Provenance, Read, ServedBy, origin};
-use crate::read::{Rest, Route};
 use crate::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
 use crate::sys::process::page_size;
@@ -21,39 +20,21 @@ pub(crate) struct Request {
     pub(crate) op: Op,
     pub(crate) ticket: Ticket,
     pub(crate) reply: Reply,
-    /// The provenance of the bytes that the calling thread has read already.
-    pub(crate) provenance: Provenance,
-    /// True if the calling thread tried, and the page cache did not have the next byte.
-    pub(crate) missed: bool,
-    /// The number of remaining bytes that were in the page cache, if they were counted.
-    pub(crate) resident: Option<u32>,
-    /// The time when it was queued, for one request in 64.
-    pub(crate) queued: Option<Instant>,
-    /// The reason for stopping the operation, if it is to be stopped.
-    pub(crate) stopped: Option<ErrorKind>,
+}
+
+/// The result of a request that is done.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) result: Result<usize, Errno>,
+    pub(crate) by: ServedBy,
 }
 
 impl Request {
-    /// Makes a request for the part of an operation that the calling thread left, with its route.
+    /// Makes a request for the part of an operation that the calling thread left.
     #[inline]
-    pub(crate) fn new(
-        op: Op,
-        rest: Option<Rest>,
-        ticket: Ticket,
-        reply: Reply,
-    ) -> (Request, Route) {
-        let rest = rest.unwrap_or(Rest::of(0, false, Route::Ring));
-        let request = Request {
-            op,
-            ticket,
-            reply,
-            provenance: rest.provenance,
-            missed: rest.missed,
-            resident: rest.resident,
-            queued: sometimes_now(),
-            stopped: None,
-        };
-        (request, rest.route)
+    pub(crate) fn new(mut op: Op, ticket: Ticket, reply: Reply) -> Request {
+        op.body.progress.queued = sometimes_now();
+        Request { op, ticket, reply }
     }
 
     /// The deadline and the ticket, if there is a deadline.
@@ -63,60 +44,65 @@ impl Request {
 
     /// Records the origin of the `n` bytes of one kernel read.
     pub(crate) fn arrived(&mut self, n: usize, arrival: Arrival) {
-        let n = match &mut self.op.kind {
+        let n = match &mut self.op.body.kind {
             Kind::Read(read) => read.brings(n),
             _ => n,
         };
-        let (positional, handle) = match (&self.op.kind, self.op.kind.handle()) {
+        let (positional, handle) = match (&self.op.body.kind, self.op.body.kind.handle()) {
             (Kind::Read(read), Some(handle)) => (read.positional().is_some(), handle),
             (Kind::Readv(read), Some(handle)) => (read.positional().is_some(), handle),
             _ => return,
         };
-        if let Some(resident) = &mut self.resident {
+        if let Some(resident) = &mut self.op.body.progress.resident {
             let cached = n.min(*resident as usize);
             *resident -= to_u32(cached);
-            self.provenance.add(cached, Origin::Cache);
-            return self.provenance.add(n - cached, Origin::Device);
+            self.op.body.progress.provenance.add(cached, Origin::Cache);
+            return self
+                .op
+                .body
+                .progress
+                .provenance
+                .add(n - cached, Origin::Device);
         }
         let cacheable = handle.is_regular() && positional && !handle.is_direct();
         let origin = origin(Read {
             bytes: n,
             direct: handle.is_direct(),
             cacheable,
-            missed: self.missed,
+            missed: self.op.body.progress.missed,
             nowait_works: handle.nowait_read().works(),
             arrival,
         });
-        if !self.missed && cacheable {
+        if !self.op.body.progress.missed && cacheable {
             match origin {
                 Origin::Cache => handle.history().found(true),
                 Origin::Device => handle.history().found(false),
                 Origin::Unknown => {}
             }
         }
-        self.provenance.add(n, origin);
+        self.op.body.progress.provenance.add(n, origin);
     }
 
     /// Returns true if a worker should count how much of the data is in the page cache. That is so
     /// for a read of several pages that the calling thread has not tried.
     pub(crate) fn wants_origin(&self) -> bool {
-        let Kind::Read(read) = &self.op.kind else {
+        let Kind::Read(read) = &self.op.body.kind else {
             return false;
         };
         let cacheable = |handle: &Handle| handle.is_regular() && !handle.is_direct();
         let left = read.left_range();
-        self.resident.is_none()
-            && !self.missed
+        self.op.body.progress.resident.is_none()
+            && !self.op.body.progress.missed
             && left.is_some_and(|(_, len)| len > page_size())
-            && self.op.kind.is_unflagged()
-            && self.op.kind.handle().is_some_and(cacheable)
+            && self.op.body.kind.is_unflagged()
+            && self.op.body.kind.handle().is_some_and(cacheable)
     }
 
     /// Reads cached data in a worker, and counts the resident bytes of the rest. Returns the result
     /// if nothing is left.
     pub(crate) fn try_cache(&mut self) -> Option<Result<usize, Errno>> {
-        let handle = self.op.kind.handle()?.clone();
-        let Kind::Read(read) = &mut self.op.kind else {
+        let handle = self.op.body.kind.handle()?.clone();
+        let Kind::Read(read) = &mut self.op.body.kind else {
             return None;
         };
         if handle.nowait_read().is_refused() {
@@ -126,7 +112,7 @@ impl Request {
             Ok(n @ 1..) => {
                 handle.nowait_read_worked();
                 self.arrived(n, Arrival::CompletedInline);
-                if let Step::Done(result) = self.op.kind.settle(Ok(n)) {
+                if let Step::Done(result) = self.op.body.kind.settle(Ok(n)) {
                     return Some(result);
                 }
             }
@@ -138,12 +124,12 @@ impl Request {
             // The ordinary read reports the error or the end of the file.
             _ => {}
         }
-        let Kind::Read(read) = &self.op.kind else {
+        let Kind::Read(read) = &self.op.body.kind else {
             return None;
         };
         let (at, left) = read.left_range()?;
-        self.missed = true;
-        self.resident = handle.resident_bytes(at, left);
+        self.op.body.progress.missed = true;
+        self.op.body.progress.resident = handle.resident_bytes(at, left);
         None
     }
 
@@ -154,17 +140,13 @@ impl Request {
             return None;
         }
         core.policy.counters.count(Count::Aheads);
-        Some(Request::new(op, None, ticket, Reply::Ahead).0)
+        Some(Request::new(op, ticket, Reply::AHEAD))
     }
 
-    /// Makes the completion, and counts it.
-    #[inline]
-    pub(crate) fn finish(
-        mut self,
-        core: &Core,
-        result: Result<usize, Errno>,
-        by: ServedBy,
-    ) -> (Reply, Completion) {
+    /// Makes the completion and its destination, and counts it.
+    #[inline(always)]
+    pub(crate) fn finish(mut self, core: &Core, outcome: Outcome) -> (Reply, Completion) {
+        let Outcome { result, by } = outcome;
         let counters = &core.policy.counters;
         if let Some(deadline) = self.op.get_deadline() {
             core.deadlines.remove(deadline, self.ticket);
@@ -173,52 +155,58 @@ impl Request {
             ServedBy::Ring => Count::Ring,
             ServedBy::Worker | ServedBy::Caller => Count::Workers,
         });
-        if let Some(queued) = self.queued {
+        // The program may submit the operation again.
+        let progress = std::mem::take(&mut self.op.body.progress);
+        if let Some(queued) = progress.queued {
             let ns = ns_since(queued);
             counters.latency(ns);
-            if !matches!(self.reply, Reply::OpState(..)) {
+            if !self.reply.is_future() {
                 // For a future the wake-up is still to come, so the future measures the handoff
                 // itself.
-                core.policy.handed_off(self.provenance, ns);
+                core.policy.handed_off(progress.provenance, ns);
             }
         }
-        let result = match result {
+        let (result, provenance) = match result {
             Ok(n) => {
-                if self.op.kind.is_transfer() {
+                if self.op.body.kind.is_transfer() {
                     counters.add(Count::EngineBytes, n as u64);
                 }
-                Ok(n)
+                (Ok(n), progress.provenance)
             }
             Err(errno) => {
                 counters.count(Count::Errors);
-                self.provenance = Provenance::default();
-                Err(self.error(errno))
+                let error = self.error(errno, progress.stopped);
+                (Err(error), Provenance::default())
             }
         };
-        self.provenance.served_by = by;
         let completion = Completion {
             result,
             op: self.op,
-            provenance: self.provenance,
+            provenance: Provenance {
+                served_by: by,
+                ..provenance
+            },
             ticket: Some(self.ticket),
         };
         (self.reply, completion)
     }
 
-    /// The completion of a request that was stopped before it began.
-    pub(crate) fn stop(mut self, core: &Core, why: ErrorKind) -> (Reply, Completion) {
-        self.stopped = Some(why);
-        let result = match self.op.kind.settle(Err(Errno::CANCELED)) {
+    /// Stops a request before it began.
+    pub(crate) fn stop(mut self, why: ErrorKind) -> (Request, Outcome) {
+        self.op.body.progress.stopped = Some(why);
+        let result = match self.op.body.kind.settle(Err(Errno::CANCELED)) {
             // Data that the calling thread has transferred counts.
             Step::Done(result) => result,
             Step::Again => Err(Errno::CANCELED),
         };
-        self.finish(core, result, ServedBy::Caller)
+        let by = ServedBy::Caller;
+        (self, Outcome { result, by })
     }
 
-    fn error(&self, errno: Errno) -> Error {
-        let path = self.op.kind.handle().and_then(|h| h.shared_path());
-        match (errno, self.stopped) {
+    #[cold]
+    fn error(&self, errno: Errno, stopped: Option<ErrorKind>) -> Error {
+        let path = self.op.body.kind.handle().and_then(|h| h.shared_path());
+        match (errno, stopped) {
             (Errno::CANCELED | Errno::INTR, Some(why)) => Error::new(self.op.name(), why),
             _ => Error::os(self.op.name(), errno),
         }

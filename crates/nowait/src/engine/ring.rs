@@ -40,7 +40,7 @@ use until::Until;
 use super::chain::LinkState;
 use super::core::Core;
 use super::features::{Feature, Features};
-use super::request::Request;
+use super::request::{Outcome, Request};
 use crate::cast::to_u32;
 use crate::completion::Ticket;
 use crate::error::ErrorKind;
@@ -282,6 +282,7 @@ impl Ring {
     /// Puts the entry of a slot's operation into the submission queue. Returns false if that is
     /// impossible. The kernel then never sees the entry.
     #[must_use]
+    #[inline]
     fn prepare(&mut self, index: u32) -> bool {
         self.entry(index).is_some_and(|entry| self.enqueue(&entry))
     }
@@ -297,6 +298,7 @@ impl Ring {
     }
 
     /// The submission queue entry of a slot's operation. The next flush submits it.
+    #[inline]
     fn entry(&mut self, index: u32) -> Option<squeue::Entry> {
         self.registered.refresh(&self.ring);
         let slot = &mut self.slots[index as usize];
@@ -304,7 +306,7 @@ impl Ring {
         slot.entry = self.numbered;
         self.numbered += 1;
         self.queued = true;
-        let kind = &mut slot.request.as_mut()?.op.kind;
+        let kind = &mut slot.request.as_mut()?.op.body.kind;
         let signals = self.takes_signals && kind.may_signal();
         let asynchronous = signals || slot.asynchronous;
         slot.elsewhere = asynchronous || self.sqpoll || slot.chain.is_some();
@@ -413,8 +415,8 @@ impl Ring {
                 self.free.push(index);
                 if slot.chain.take().is_some() {
                     // Workers do not preserve the order of a chain.
-                    let (reply, completion) = request.stop(&self.core, ErrorKind::NeedsRing);
-                    out(Out::Done(reply, completion));
+                    let (request, outcome) = request.stop(ErrorKind::NeedsRing);
+                    out(Out::Done(request, outcome));
                 } else {
                     out(Out::Worker(request));
                 }
@@ -470,8 +472,8 @@ impl Ring {
         let result = usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
         let result = match result {
             // A polled ring returns this for all reads and writes of a device without poll queues.
-            Err(Errno::OPNOTSUPP) if self.polled && request.op.kind.is_unflagged() => {
-                request.stopped = Some(ErrorKind::NeedsPollQueues);
+            Err(Errno::OPNOTSUPP) if self.polled && request.op.body.kind.is_unflagged() => {
+                request.op.body.progress.stopped = Some(ErrorKind::NeedsPollQueues);
                 Err(Errno::CANCELED)
             }
             result => result,
@@ -482,8 +484,8 @@ impl Ring {
         match result {
             // A signal interrupted a kernel worker. No stop was requested.
             Err(Errno::INTR)
-                if request.stopped.is_none()
-                    && request.op.kind.may_repeat()
+                if request.op.body.progress.stopped.is_none()
+                    && request.op.body.kind.may_repeat()
                     && slot.interrupted < retry::MAX_ATTEMPTS =>
             {
                 slot.interrupted += 1;
@@ -492,7 +494,7 @@ impl Ring {
             // The ring would have to wait and cannot, or the thread that submitted the operation has
             // ended. A worker can do it.
             Err(errno)
-                if errno == Errno::AGAIN && request.op.kind.may_block()
+                if errno == Errno::AGAIN && request.op.body.kind.may_block()
                     || self.is_of_thread && matches!(errno, Errno::FAULT | Errno::CANCELED) =>
             {
                 if let Some(request) = self.release(index) {
@@ -519,9 +521,9 @@ impl Ring {
             }
             request.arrived(n, arrival);
         }
-        match request.op.kind.settle(result) {
-            Step::Again if request.stopped.is_some() => {
-                let _ = request.op.kind.settle(Err(Errno::CANCELED));
+        match request.op.body.kind.settle(result) {
+            Step::Again if request.op.body.progress.stopped.is_some() => {
+                let _ = request.op.body.kind.settle(Err(Errno::CANCELED));
                 Step::Done(Err(Errno::CANCELED))
             }
             step => step,
@@ -536,15 +538,17 @@ impl Ring {
         out: &mut (impl FnMut(Out) + ?Sized),
     ) {
         if let Some(request) = self.release(index) {
-            let (reply, completion) = request.finish(&self.core, result, ServedBy::Ring);
-            out(Out::Done(reply, completion));
+            let by = ServedBy::Ring;
+            out(Out::Done(request, Outcome { result, by }));
         }
     }
 
     #[inline]
     fn release(&mut self, index: u32) -> Option<Request> {
         self.free.push(index);
-        std::mem::take(&mut self.slots[index as usize]).request
+        let slot = &mut self.slots[index as usize];
+        (slot.asynchronous, slot.chain, slot.interrupted) = (false, None, 0);
+        slot.request.take()
     }
 
     /// Asks the kernel to cancel an operation. Its completion tells if that succeeded. Returns true
@@ -552,7 +556,9 @@ impl Ring {
     pub(crate) fn cancel(&mut self, ticket: Ticket, why: ErrorKind) -> bool {
         let held = self.slots.iter_mut().position(|slot| {
             let request = slot.request.as_mut().filter(|p| p.ticket == ticket);
-            request.map(|request| request.stopped = Some(why)).is_some()
+            request
+                .map(|request| request.op.body.progress.stopped = Some(why))
+                .is_some()
         });
         if let Some(index) = held.filter(|_| !self.polled) {
             self.ask_one(index);
@@ -573,7 +579,7 @@ impl Ring {
             .iter_mut()
             .filter_map(|slot| slot.request.as_mut())
         {
-            request.stopped = Some(ErrorKind::Cancelled);
+            request.op.body.progress.stopped = Some(ErrorKind::Cancelled);
         }
         self.ask_to_stop();
     }
@@ -589,7 +595,7 @@ impl Ring {
         let mut asked = false;
         for index in 0..self.slots.len() {
             let request = self.slots[index].request.as_ref();
-            if request.is_some_and(|p| p.stopped.is_some()) {
+            if request.is_some_and(|p| p.op.body.progress.stopped.is_some()) {
                 self.ask_one(index);
                 asked = true;
             }
@@ -692,7 +698,7 @@ mod tests {
         let reader = Handle::new(reader).unwrap();
         for ticket in 0..64 {
             let read = Op::from(Read::stream(&reader, Box::new(vec![0u8; 1])));
-            let (request, _) = Request::new(read, None, Ticket(ticket), Reply::Local);
+            let request = Request::new(read, Ticket(ticket), Reply::LOCAL);
             assert!(ring.push(request).is_none());
         }
         ring.flush(&mut |_| {});

@@ -87,8 +87,8 @@ impl<O: OpType> Future for Run<'_, O> {
                         provenance,
                         ticket: None,
                     }),
-                    Begun::Rest(rest) => {
-                        let mut future = OpFuture::new(op, rest);
+                    Begun::Rest => {
+                        let mut future = OpFuture::new(op);
                         let polled = future.poll(this.engine, cx);
                         this.state = State::Submitted(future);
                         polled

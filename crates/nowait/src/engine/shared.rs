@@ -33,9 +33,8 @@ use crate::cost::Costs;
 use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "tokio")]
 use crate::handle::Handle;
-use crate::op::Op;
+use crate::op::{Op, Route};
 use crate::policy::Policy;
-use crate::read::{Rest, Route};
 use crate::registered::Notified;
 use crate::stats::{Count, Stats};
 use crate::sys::process::PerProcess;
@@ -272,15 +271,15 @@ impl Engine {
                 provenance,
                 ticket: None,
             }),
-            Begun::Rest(rest) => {
-                let class = Class::of(&op.kind);
+            Begun::Rest => {
+                let class = Class::of(&op.body.kind);
                 if !self.core().places(class).try_acquire(1) {
                     self.policy().counters.count(Count::Full);
                     return Submit::Full(op);
                 }
                 self.shared().completions.expect(1);
-                let reply = Reply::Queue(self.shared().completions.clone(), class);
-                Submit::Queued(self.queue(op, class, rest, reply))
+                let reply = Reply::queue(self.shared().completions.clone(), class);
+                Submit::Queued(self.queue(op, class, reply))
             }
         }
     }
@@ -305,7 +304,7 @@ impl Engine {
         let mut taken = 0;
         let mut rest = std::mem::take(ops).into_iter();
         for mut op in rest.by_ref() {
-            let class = Class::of(&op.kind);
+            let class = Class::of(&op.body.kind);
             if !self.core().places(class).try_acquire(1) {
                 self.policy().counters.count(Count::Full);
                 ops.push(op);
@@ -328,9 +327,9 @@ impl Engine {
                     };
                     drop(completions.push(class, completion));
                 }
-                Begun::Rest(rest) => {
-                    let reply = Reply::Queue(completions.clone(), class);
-                    self.queue(op, class, rest, reply);
+                Begun::Rest => {
+                    let reply = Reply::queue(completions.clone(), class);
+                    self.queue(op, class, reply);
                 }
             }
         }
@@ -357,7 +356,7 @@ impl Engine {
             }
         };
         // All members take places of the class that may wait longest.
-        let classes = chain.0.iter().map(|op| Class::of(&op.kind));
+        let classes = chain.0.iter().map(|op| Class::of(&op.body.kind));
         let class = classes.max().unwrap_or_default();
         if !self.core().places(class).try_acquire(chain.len()) {
             self.policy().counters.count(Count::Full);
@@ -370,8 +369,8 @@ impl Engine {
             .add(Count::Handoffs, chain.len() as u64);
         let request = |op: Op| {
             let ticket = self.next_ticket(&op);
-            let reply = Reply::Queue(shared.completions.clone(), class);
-            Request::new(op, None, ticket, reply).0
+            let reply = Reply::queue(shared.completions.clone(), class);
+            Request::new(op, ticket, reply)
         };
         let requests: Vec<Request> = chain.0.into_iter().map(request).collect();
         let tickets = requests.iter().map(|request| request.ticket).collect();
@@ -399,13 +398,15 @@ impl Engine {
     }
 
     /// Hands an operation that has its place to the ring's owner or to a pool.
-    fn queue(&self, op: Op, class: Class, rest: Option<Rest>, reply: Reply) -> Ticket {
+    fn queue(&self, op: Op, class: Class, reply: Reply) -> Ticket {
         let shared = self.shared();
         let deadline = op.get_deadline();
         let ticket = self.next_ticket(&op);
-        let (request, route) = Request::new(op, rest, ticket, reply);
-        if let Some(why) = shared.core.refuses(&request.op.kind) {
-            let (reply, completion) = request.stop(&shared.core, why);
+        let route = op.body.progress.route;
+        let request = Request::new(op, ticket, reply);
+        if let Some(why) = shared.core.refuses(&request.op.body.kind) {
+            let (request, outcome) = request.stop(why);
+            let (reply, completion) = request.finish(&shared.core, outcome);
             if let Some(unwanted) = reply.deliver(&shared.core, completion) {
                 unwanted.discard(&shared.core);
             }
@@ -415,7 +416,7 @@ impl Engine {
         // them: one kernel worker does all writes of a file, while several workers of the pool
         // would wait for each other.
         let alone = || shared.core.places(class).in_use() == 1;
-        let sooner_here = request.op.kind.is_put_off_by_ring() && alone();
+        let sooner_here = request.op.body.kind.is_put_off_by_ring() && alone();
         #[cfg(feature = "tokio")]
         let request = match &shared.thread_rings {
             Some(rings) if route == Route::Ring && request.reply.is_future() => {
@@ -431,7 +432,7 @@ impl Engine {
             // An operation that the ring does not support goes to a worker directly, which saves
             // waking the owner.
             (Some(inbox), Route::Ring)
-                if inbox.supported.contains(&request.op.kind) && !sooner_here =>
+                if inbox.supported.contains(&request.op.body.kind) && !sooner_here =>
             {
                 inbox.send(Message::Submit(request));
             }
@@ -456,16 +457,15 @@ impl Engine {
     /// `waker` is woken when there is one.
     pub(crate) fn launch(
         &self,
-        op: Box<Op>,
-        rest: Option<Rest>,
+        op: Op,
         waker: &Waker,
         waiter: &mut Option<Waiter>,
-    ) -> std::result::Result<InFlight, (Box<Op>, Option<Rest>)> {
-        let class = Class::of(&op.kind);
+    ) -> std::result::Result<InFlight, Op> {
+        let class = Class::of(&op.body.kind);
         if !self.take_place(class, waker, waiter) {
-            return Err((op, rest));
+            return Err(op);
         }
-        Ok(self.launch_in(class, *op, rest, waker))
+        Ok(self.launch_in(class, op, waker))
     }
 
     /// For a future: takes a place for a read or write of this file, which
@@ -492,19 +492,19 @@ impl Engine {
     /// Queues a read or write that has its place.
     #[cfg(feature = "tokio")]
     pub(crate) fn launch_reserved(&self, op: Op, waker: &Waker) -> InFlight {
-        self.launch_in(Class::of(&op.kind), op, None, waker)
+        self.launch_in(Class::of(&op.body.kind), op, waker)
     }
 
-    fn launch_in(&self, class: Class, op: Op, rest: Option<Rest>, waker: &Waker) -> InFlight {
+    fn launch_in(&self, class: Class, op: Op, waker: &Waker) -> InFlight {
         // Cloning a waker runs code of the program. The place is given back if that panics.
         let op_state = catch_unwind(AssertUnwindSafe(|| Arc::new(OpState::new(waker))));
         let op_state = op_state.unwrap_or_else(|panic| {
             self.core().places(class).release(1);
             resume_unwind(panic)
         });
-        let stoppable = class == Class::Unbounded && op.kind.can_be_stopped();
-        let reply = Reply::OpState(op_state.clone(), class);
-        let ticket = self.queue(op, class, rest, reply);
+        let stoppable = class == Class::Unbounded && op.body.kind.can_be_stopped();
+        let reply = Reply::future(op_state.clone(), class);
+        let ticket = self.queue(op, class, reply);
         let stop = stoppable.then(|| (Arc::downgrade(&self.0) as Weak<dyn Cancel>, ticket));
         InFlight::new(op_state, stop)
     }
@@ -512,8 +512,8 @@ impl Engine {
     /// Queues a call that has its place, and whose future waits for `op_state` already.
     #[cfg(feature = "tokio")]
     pub(crate) fn launch_for(&self, op: Op, op_state: Arc<OpState>) {
-        let class = Class::of(&op.kind);
-        self.queue(op, class, None, Reply::OpState(op_state, class));
+        let class = Class::of(&op.body.kind);
+        self.queue(op, class, Reply::future(op_state, class));
     }
 
     /// Has one more worker take turns at a task. Returns false if there is no worker for it.

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::op::Op;
 use crate::policy::Policy;
 use crate::provenance::Provenance;
-use crate::read::{Rest, Start, start_op};
+use crate::read::{Start, start_op};
 
 /// The outcome of a submission. Dropping it loses the operation of `Full` and the result of `Done`.
 #[derive(Debug)]
@@ -23,8 +23,8 @@ pub enum Submit {
 pub(super) enum Begun {
     /// The operation is done, or failed immediately.
     Done(Result<usize>, Provenance),
-    /// The engine does the operation, or the rest of it.
-    Rest(Option<Rest>),
+    /// The engine does the operation, or the rest of it, which the operation has recorded.
+    Rest,
 }
 
 /// Runs the calling thread's part of an operation: a read may be served from the page cache. The
@@ -36,18 +36,21 @@ pub(super) fn begin(
     alone: impl FnOnce() -> bool,
 ) -> (Begun, Option<Op>) {
     let Some((started, ahead)) = start_op(policy, op, batch, alone) else {
-        return (Begun::Rest(None), None);
+        return (Begun::Rest, None);
     };
     let begun = match started {
         Start::Done(n, provenance) => Begun::Done(Ok(n), provenance),
         Start::Failed(errno) => {
-            let path = op.kind.handle().and_then(|h| h.shared_path());
+            let path = op.body.kind.handle().and_then(|h| h.shared_path());
             Begun::Done(
                 Err(Error::os(op.name(), errno).on(path)),
                 Provenance::default(),
             )
         }
-        Start::Rest(rest) => Begun::Rest(Some(rest)),
+        Start::Rest(rest) => {
+            rest.record(op);
+            Begun::Rest
+        }
     };
     (begun, ahead)
 }

@@ -97,10 +97,10 @@ impl ThreadRings {
     /// Returns true for a read that the kernel does without its own workers, and whose copy may be made in
     /// the calling thread.
     fn takes(&self, request: &Request) -> bool {
-        let Kind::Read(read) = &request.op.kind else {
+        let Kind::Read(read) = &request.op.body.kind else {
             return false;
         };
-        let Some(handle) = request.op.kind.handle() else {
+        let Some(handle) = request.op.body.kind.handle() else {
             return false;
         };
         let policy = &self.core.policy;
@@ -108,7 +108,7 @@ impl ThreadRings {
             && !handle.is_direct()
             && handle.nowait_read().works()
             && handle.mode().unwrap_or(policy.mode) == Mode::Eager
-            && request.op.kind.is_unflagged()
+            && request.op.body.kind.is_unflagged()
             && request.op.get_deadline().is_none()
             && read
                 .left_range()
@@ -200,7 +200,11 @@ impl ThreadRing {
     fn submit(&self, request: Request) -> Option<Request> {
         let mut request = Some(request);
         self.with_ring(|ring, out| {
-            if self.is_closed() || !request.as_ref().is_some_and(|r| ring.takes(&r.op.kind)) {
+            if self.is_closed()
+                || !request
+                    .as_ref()
+                    .is_some_and(|r| ring.takes(&r.op.body.kind))
+            {
                 return;
             }
             request = request.take().and_then(|request| ring.push(request));
@@ -241,7 +245,8 @@ impl ThreadRing {
         }
         for out in outs {
             match out {
-                Out::Done(reply, completion) => {
+                Out::Done(request, outcome) => {
+                    let (reply, completion) = request.finish(&self.core, outcome);
                     if let Some(unwanted) = reply.deliver(&self.core, completion) {
                         self.pools.discard(unwanted);
                     }

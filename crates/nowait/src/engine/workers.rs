@@ -19,7 +19,7 @@ use super::class::Class;
 use super::core::Core;
 use super::linger::Linger;
 use super::reply::Unwanted;
-use super::request::Request;
+use super::request::{Outcome, Request};
 use super::stop::Stop;
 use crate::completion::Ticket;
 use crate::error::{Error, ErrorKind, Result};
@@ -175,8 +175,9 @@ impl Pool {
         let core = &self.0.core;
         // The operation never began: a close keeps its descriptor, and closes it when it is
         // dropped.
-        let _ = request.op.kind.settle(Err(Errno::CANCELED));
-        let (reply, completion) = request.finish(core, Err(Errno::AGAIN), ServedBy::Caller);
+        let _ = request.op.body.kind.settle(Err(Errno::CANCELED));
+        let (result, by) = (Err(Errno::AGAIN), ServedBy::Caller);
+        let (reply, completion) = request.finish(core, Outcome { result, by });
         if let Some(unwanted) = reply.deliver(core, completion) {
             unwanted.discard(core);
         }
@@ -244,7 +245,8 @@ impl Pool {
             return false;
         };
         let core = &self.0.core;
-        let (reply, completion) = request.stop(core, why);
+        let (request, outcome) = request.stop(why);
+        let (reply, completion) = request.finish(core, outcome);
         if let Some(unwanted) = reply.deliver(core, completion) {
             // A worker drops the completion: the cancelling thread may be one that must not wait.
             self.discard(unwanted);
@@ -276,7 +278,7 @@ impl Inner {
     /// The shares that a piece of work counts against.
     fn shares(&self, work: &Work) -> Shares {
         let handle = match work {
-            Work::Request(request) => request.op.kind.handle(),
+            Work::Request(request) => request.op.body.kind.handle(),
             Work::Unwanted(unwanted) => unwanted.handle(),
             Work::Task(task) => {
                 let (file, device) = task.subject();
@@ -299,6 +301,7 @@ impl Inner {
         match work {
             Work::Request(request) if self.class == Class::Unbounded => request
                 .op
+                .body
                 .kind
                 .can_be_stopped()
                 .then(|| (request.ticket, Arc::default())),
@@ -356,7 +359,8 @@ impl Inner {
         match work {
             Work::Request(request) => {
                 let (request, result) = run(request, stop);
-                let (reply, completion) = request.finish(&self.core, result, ServedBy::Worker);
+                let by = ServedBy::Worker;
+                let (reply, completion) = request.finish(&self.core, Outcome { result, by });
                 if let Some(unwanted) = reply.deliver(&self.core, completion) {
                     unwanted.discard(&self.core);
                 }
@@ -446,7 +450,7 @@ fn run(mut request: Request, stop: Option<&Stop>) -> (Request, std::result::Resu
         {
             return (request, result);
         }
-        let kind = &mut request.op.kind;
+        let kind = &mut request.op.body.kind;
         let repeats = kind.may_repeat();
         let mut run = || match stop {
             Some(stop) => stop.run(kind),
@@ -461,9 +465,14 @@ fn run(mut request: Request, stop: Option<&Stop>) -> (Request, std::result::Resu
             request.arrived(n, Arrival::Indeterminate);
         }
         if result == Err(Errno::CANCELED) {
-            request.stopped = request.stopped.or(stop.and_then(Stop::why));
+            request.op.body.progress.stopped = request
+                .op
+                .body
+                .progress
+                .stopped
+                .or(stop.and_then(Stop::why));
         }
-        if let Step::Done(result) = request.op.kind.settle(result) {
+        if let Step::Done(result) = request.op.body.kind.settle(result) {
             return (request, result);
         }
     }
@@ -496,8 +505,8 @@ mod model {
     }
 
     fn push(pool: &Pool, queue: &Arc<CompletionQueue>, ticket: u64) {
-        let reply = Reply::Queue(queue.clone(), Class::File);
-        let (request, _) = Request::new(Op::from(Nop), None, Ticket(ticket), reply);
+        let reply = Reply::queue(queue.clone(), Class::File);
+        let request = Request::new(Op::from(Nop), Ticket(ticket), reply);
         assert!(pool.push(request).is_none());
     }
 

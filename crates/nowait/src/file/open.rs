@@ -270,7 +270,7 @@ impl Open {
             .map_err(|_| Error::os("open", Errno::INVAL))?;
         let flags = self.options.flags().map_err(|e| Error::os("open", e))?;
         let op = Openat2::new(path, flags.bits().cast_signed(), self.options.mode);
-        Ok((engine, OpFuture::new(Op::from(op), None)))
+        Ok((engine, OpFuture::new(Op::from(op))))
     }
 
     fn end(&self, engine: &Engine, completion: Completion) -> Result<File> {

@@ -96,14 +96,15 @@ impl<'a, B: IoBufMut> ReadAt<'a, B> {
     }
 
     /// Creates an operation for the engine from the boxed buffer.
-    fn rest(&self, buffer: B, rest: Rest) -> OpFuture {
+    fn rest(&self, buffer: B, rest: &Rest) -> OpFuture {
         let mut read = Read::new(self.handle, Box::new(buffer), self.offset).flags(self.flags);
         read.have(rest.done);
         let mut op = Op::from(read);
         if let Some(deadline) = self.deadline {
             op = op.deadline(deadline);
         }
-        OpFuture::new(op, Some(rest))
+        rest.record(&mut op);
+        OpFuture::new(op)
     }
 }
 
@@ -138,7 +139,7 @@ impl<B: IoBufMut> Future for ReadAt<'_, B> {
                     return this.land(BufResult::failed(Error::os("read_at", errno), buffer));
                 }
                 Start::Rest(rest) => match engine.check_process("read_at") {
-                    Ok(()) => this.state = Reading::Away(this.rest(buffer, rest)),
+                    Ok(()) => this.state = Reading::Away(this.rest(buffer, &rest)),
                     Err(error) => return this.land(BufResult::failed(error, buffer)),
                 },
             }

@@ -30,7 +30,7 @@ impl<'a> SyncFile<'a> {
             handle,
             engine,
             name,
-            operation: OpFuture::new(op.into(), None),
+            operation: OpFuture::new(op.into()),
         }
     }
 }

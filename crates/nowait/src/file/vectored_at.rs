@@ -109,7 +109,7 @@ impl File {
         }
         let sources = buffers.into_iter().map(|b| Box::new(b) as Source).collect();
         let op = Writev::new(&self.handle, sources, offset);
-        let mut operation = OpFuture::new(Op::from(op), None);
+        let mut operation = OpFuture::new(Op::from(op));
         let done = std::future::poll_fn(|cx| operation.poll(&self.engine, cx)).await;
         let sources = match done.op.into_kind() {
             Kind::Writev(op) => op.into_sources(),

@@ -101,7 +101,7 @@ impl<'a, B: IoBuf> WriteAt<'a, B> {
         if let Some(deadline) = self.deadline {
             op = op.deadline(deadline);
         }
-        OpFuture::new(op, None)
+        OpFuture::new(op)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::buffer::IoBufMut;
 use crate::handle::Handle;
-use crate::op::Read;
+use crate::op::{Op, Read, Route};
 use crate::provenance::{Origin, Provenance};
 use crate::space::Space;
 use crate::sys::Errno;
@@ -46,15 +46,16 @@ impl Rest {
             route,
         }
     }
-}
 
-/// The part of an engine that performs an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
-    /// The ring, if there is one.
-    Ring,
-    /// A worker, even if there is a ring: a large copy.
-    Worker,
+    /// Records the rest in the operation that reads it.
+    #[inline]
+    pub(crate) fn record(&self, op: &mut Op) {
+        let progress = &mut op.body.progress;
+        progress.route = self.route;
+        progress.provenance = self.provenance;
+        progress.missed = self.missed;
+        progress.resident = self.resident;
+    }
 }
 
 /// Runs the part of a read into `buffer` that belongs to the calling thread, and marks the bytes it filled.

@@ -29,9 +29,10 @@ pub(crate) fn start_into_read_buf(
 mod tests {
     use super::*;
     use crate::handle::Handle;
+    use crate::op::Route;
     use crate::provenance::Provenance;
+    use crate::read::Rest;
     use crate::read::blocking::fill_space;
-    use crate::read::{Rest, Route};
     use crate::sys::Errno;
     use crate::test_file::TestFile;
 

@@ -33,5 +33,5 @@ pub(super) fn to_worker<T: Send + 'static>(
     if let Some(file) = file {
         op = op.on(file);
     }
-    (OpFuture::new(Op::from(op), None), answer)
+    (OpFuture::new(Op::from(op)), answer)
 }

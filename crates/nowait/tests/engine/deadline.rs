@@ -45,6 +45,21 @@ fn a_read_that_waits_gives_up() {
 }
 
 #[test]
+fn a_cancelled_read_that_is_submitted_again_has_a_deadline_of_its_own() {
+    each(Options::new(), |engine| {
+        let (reader, _writer) = pipe();
+        let ticket = queued(engine, stream(&reader));
+        nothing_for_a_while(engine);
+        engine.cancel(ticket);
+        let cancelled = finish(engine, 1).remove(0);
+        assert_eq!(kind(&cancelled), ErrorKind::Cancelled, "{}", name(engine));
+        queued(engine, cancelled.op.deadline(soon()));
+        let late = finish(engine, 1).remove(0);
+        assert_eq!(kind(&late), ErrorKind::DeadlinePassed, "{}", name(engine));
+    });
+}
+
+#[test]
 fn on_threads_what_waits_behind_a_blocked_worker_gives_up() {
     // One worker for a pipe.
     each(Options::new().blocking_workers(2), |engine| {

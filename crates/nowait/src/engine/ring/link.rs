@@ -103,13 +103,13 @@ impl Ring {
             return;
         };
         state.out -= 1;
-        let kind = &request.op.kind;
+        let kind = &request.op.body.kind;
         let cut_off = state.first != Some(index);
         let goes_on = match result {
-            Err(Errno::CANCELED) => cut_off && request.stopped.is_none(),
+            Err(Errno::CANCELED) => cut_off && request.op.body.progress.stopped.is_none(),
             Err(Errno::INTR) => {
                 slot.interrupted += 1;
-                request.stopped.is_none()
+                request.op.body.progress.stopped.is_none()
                     && kind.may_repeat()
                     && slot.interrupted < retry::MAX_ATTEMPTS
             }
@@ -136,7 +136,7 @@ impl Ring {
         };
         let stopped = |index: &u32| {
             let request = self.slots[*index as usize].request.as_ref();
-            request.is_some_and(|request| request.stopped.is_some())
+            request.is_some_and(|request| request.op.body.progress.stopped.is_some())
         };
         let over = state.failed || self.broken || state.members.front().is_none_or(stopped);
         if !over && self.begin_chain(id) {
@@ -149,9 +149,9 @@ impl Ring {
                 } else {
                     ErrorKind::NeedsRing
                 };
-                let why = request.stopped.unwrap_or(ended);
-                let (reply, completion) = request.stop(&self.core, why);
-                out(Out::Done(reply, completion));
+                let why = request.op.body.progress.stopped.unwrap_or(ended);
+                let (request, outcome) = request.stop(why);
+                out(Out::Done(request, outcome));
             }
         }
     }

@@ -1,13 +1,12 @@
-//! The operations that leave a ring.
+//! The requests that leave a ring.
 
-use crate::completion::Completion;
-use crate::engine::reply::Reply;
-use crate::engine::request::Request;
+use crate::engine::request::{Outcome, Request};
 
-/// An operation that leaves the ring.
+/// A request that leaves the ring.
+#[derive(Debug)]
 pub(crate) enum Out {
-    /// A completion and its destination.
-    Done(Reply, Completion),
-    /// An operation that the ring cannot do after all. A worker gets it.
+    /// The request is done.
+    Done(Request, Outcome),
+    /// The ring cannot do the request after all. A worker gets it.
     Worker(Request),
 }
