@@ -58,7 +58,7 @@ use crate::sys::Errno;
 use crate::sys::limit::file_size_is_limited;
 use crate::sys::rw::Offset;
 
-/// One operation, ready to be submitted.
+/// One operation, ready to be submitted. Making it takes one allocation.
 ///
 /// ```
 /// use nowait::op::{Op, Read};

@@ -344,6 +344,20 @@ static void a_local_engine_refuses_other_threads(void)
     close(fd);
 }
 
+/* The number of eventfds of this process. */
+static int eventfds(void)
+{
+    char path[64], name[64];
+    int count = 0;
+    for (int fd = 0; fd < 256; fd++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        ssize_t len = readlink(path, name, sizeof name - 1);
+        name[len < 0 ? 0 : len] = 0;
+        count += strcmp(name, "anon_inode:[eventfd]") == 0;
+    }
+    return count;
+}
+
 /* What does not fit is kept, also if the program has never asked for the eventfd, and no descriptor is made for it. */
 static void a_batch_without_an_eventfd(void)
 {
@@ -352,15 +366,13 @@ static void a_batch_without_an_eventfd(void)
         struct nw_op ops[10] = {{.opcode = NW_OP_NOP}};
         struct nw_completion done[3];
         EQUAL(nw_submit_batch(engine, ops, 10), 10);
-        int next = open("/dev/null", O_RDONLY), taken = 0;
-        close(next);
+        int before = eventfds(), taken = 0;
         while (taken < 10) {
             int n = nw_reap(engine, done, 3, 1, NULL);
             CHECK(n > 0);
             taken += n;
         }
-        EQUAL(open("/dev/null", O_RDONLY), next);
-        close(next);
+        EQUAL(eventfds(), before);
         /* An eventfd that is asked for while some are left is readable. */
         EQUAL(nw_submit_batch(engine, ops, 10), 10);
         CHECK(nw_reap(engine, done, 3, 3, NULL) == 3);
