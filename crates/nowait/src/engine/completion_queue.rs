@@ -52,16 +52,16 @@ impl CompletionQueue {
     /// Adds a completion. Returns it if no thread will reap it.
     #[must_use]
     pub(crate) fn push(&self, class: Class, completion: Completion) -> Option<Completion> {
-        let event = self.event.get();
         let wake_ring = || {
             if let Some(ring) = self.ring.get() {
                 notify(ring);
             }
         };
-        {
-            // The eventfd is written under the lock, and read under it in `take`. It is readable
-            // exactly while there are completions.
+        let event = {
+            // The eventfd is looked up and written under the lock, and read under it in `take`. It is
+            // readable exactly while there are completions.
             let mut state = lock(&self.state);
+            let event = self.event.get();
             if state.closed {
                 return Some(completion);
             }
@@ -75,7 +75,8 @@ impl CompletionQueue {
                 wake_ring();
                 notify(event);
             }
-        }
+            event
+        };
         self.news.notify_one();
         if event.is_none() {
             wake_ring();
@@ -252,5 +253,45 @@ mod model {
         let batch = |count| Wait::Batch { count, within };
         let timed = [batch(1), batch(2), Wait::For(1)];
         shuttle::check_random(move || reaped(3, &timed), SCHEDULES);
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::op::{Nop, Op};
+
+    const PUSHERS: usize = 4;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "eventfd")]
+    fn a_completion_that_comes_while_the_eventfd_is_made_makes_it_readable() {
+        for _ in 0..20_000 {
+            let queue = CompletionQueue::default();
+            let here = AtomicUsize::new(0);
+            let taken = std::thread::scope(|s| {
+                for _ in 0..PUSHERS {
+                    s.spawn(|| {
+                        here.fetch_add(1, Ordering::Relaxed);
+                        while here.load(Ordering::Relaxed) < PUSHERS {
+                            std::thread::yield_now();
+                        }
+                        let error = Error::os("nop", Errno::IO);
+                        let completion = Completion::failed(error, Op::from(Nop));
+                        assert!(queue.push(Class::File, completion).is_none());
+                    });
+                }
+                while here.load(Ordering::Relaxed) < PUSHERS {
+                    std::thread::yield_now();
+                }
+                queue.event().unwrap();
+                queue.take(&mut Vec::new())
+            });
+            let event = queue.event.get().unwrap();
+            let readable = rustix::io::read(event, &mut [0u8; 8]).is_ok();
+            assert_eq!(readable, taken < PUSHERS, "{taken} were taken");
+        }
     }
 }
