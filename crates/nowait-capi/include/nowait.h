@@ -127,6 +127,11 @@ struct timespec;
 #define NW_OP_STATX 11
 
 /*
+ Borrows len bytes at offset of mapping into the struct nw_resident at addr, once they are resident: nw_mapping(3).
+ */
+#define NW_OP_MAPPING_LOAD 12
+
+/*
  The file's own position, as offset: read(2) and write(2).
  */
 #define NW_OFFSET_CURRENT UINT64_MAX
@@ -312,7 +317,7 @@ struct nw_op {
    */
   const struct nw_file *file;
   /*
-   The memory, the iovecs or the path.
+   The memory, the iovecs, the path or the place for the result.
    */
   void *addr;
   /*
@@ -332,9 +337,9 @@ struct nw_op {
    */
   uint64_t timeout_ns;
   /*
-   0.
+   The mapping of NW_OP_MAPPING_LOAD, otherwise null.
    */
-  uint64_t reserved;
+  const struct nw_mapping *mapping;
 };
 
 /*

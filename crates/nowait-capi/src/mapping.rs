@@ -3,9 +3,12 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use libc::{size_t, ssize_t};
 use nowait::mapping::{Resident, SendResident, Unavailable};
+use nowait::op::Call;
 use nowait::{Engine, File, Mapping};
 
 use crate::file::{handle_of, nw_file};
@@ -147,6 +150,41 @@ unsafe fn borrow(
     let mapping: &'static Inner = unsafe { Slot::<Inner>::get(mapping)? };
     place.fill(take(&mapping.mapping, range(offset, len)?)?);
     Ok(0)
+}
+
+/// The place where a load on an engine puts what it borrows. It belongs to the engine until the completion.
+struct Place(*mut nw_resident);
+
+// SAFETY: only the worker that runs the load uses the place, and the program promises that it is valid until then.
+unsafe impl Send for Place {}
+
+/// The operation of an engine that makes the call nw_mapping_load. It puts the errno of a failure into `errno`.
+///
+/// # Safety
+/// As [`borrow`], until the operation completes.
+pub unsafe fn load(
+    mapping: *const nw_mapping,
+    offset: u64,
+    len: size_t,
+    resident: *mut nw_resident,
+    errno: Arc<AtomicI32>,
+) -> Outcome<Call> {
+    // SAFETY: the caller's promise.
+    let place = unsafe { get_mut(resident)? };
+    place.data = std::ptr::null();
+    place.len = 0;
+    let place = Place(resident);
+    // SAFETY: the caller's promise.
+    let mapping: &'static Inner = unsafe { Slot::<Inner>::get(mapping)? };
+    let range = range(offset, len)?;
+    Ok(Call::new(move || {
+        let Place(resident) = { place };
+        match mapping.mapping.blocking_load(range).map_err(failed) {
+            // SAFETY: the caller's promise.
+            Ok(bytes) => unsafe { (*resident).fill(Borrowed::Anywhere(bytes)) },
+            Err(failed) => errno.store(failed, Ordering::Release),
+        }
+    }))
 }
 
 /// Returns borrowed bytes. Does nothing after the first call. See nw_mapping(3).

@@ -2,6 +2,8 @@
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::iovec;
@@ -14,6 +16,7 @@ use nowait::{RwFlags, StatxMask};
 
 use crate::file::{handle_of, nw_file};
 use crate::guard::Outcome;
+use crate::mapping::{load, nw_mapping};
 
 /// Does nothing.
 pub const NW_OP_NOP: u32 = 0;
@@ -40,6 +43,8 @@ pub const NW_OP_SYNC_FILE_RANGE: u32 = 9;
 pub const NW_OP_OPENAT: u32 = 10;
 /// statx(2) of file, into the struct statx at addr. len is the mask.
 pub const NW_OP_STATX: u32 = 11;
+/// Borrows len bytes at offset of mapping into the struct nw_resident at addr, once they are resident: nw_mapping(3).
+pub const NW_OP_MAPPING_LOAD: u32 = 12;
 
 /// The file's own position, as offset: read(2) and write(2).
 pub const NW_OFFSET_CURRENT: u64 = u64::MAX;
@@ -54,7 +59,7 @@ pub struct nw_op {
     pub flags: u32,
     /// The file.
     pub file: *const nw_file,
-    /// The memory, the iovecs or the path.
+    /// The memory, the iovecs, the path or the place for the result.
     pub addr: *mut c_void,
     /// The number of bytes or iovecs.
     pub len: u64,
@@ -64,14 +69,21 @@ pub struct nw_op {
     pub user_data: u64,
     /// The nanoseconds after which the operation is stopped, with −ETIME. 0 is no limit.
     pub timeout_ns: u64,
-    /// 0.
-    pub reserved: u64,
+    /// The mapping of NW_OP_MAPPING_LOAD, otherwise null.
+    pub mapping: *const nw_mapping,
 }
 
-/// The user data of a statx operation, which also needs the place for its result.
-struct StatxData {
+/// What the end of some operations needs beside the user data.
+struct Extra {
     user_data: u64,
-    place: *mut c_void,
+    end: AtEnd,
+}
+
+enum AtEnd {
+    /// Fill this struct statx.
+    Statx(*mut c_void),
+    /// Take the result from here.
+    Load(Arc<AtomicI32>),
 }
 
 /// The parts of an operation that has ended.
@@ -79,6 +91,8 @@ pub(super) struct Ended {
     pub(super) user_data: u64,
     /// The descriptor of an open.
     pub(super) opened: Option<OwnedFd>,
+    /// The errno of a load that failed.
+    pub(super) errno: i32,
 }
 
 impl nw_op {
@@ -87,32 +101,31 @@ impl nw_op {
     /// # Safety
     /// The memory of the operation is as nw_submit(3) demands, until the completion.
     pub(super) unsafe fn convert(&self) -> Outcome<Op> {
-        if self.reserved != 0 {
+        if !self.mapping.is_null() && self.opcode != NW_OP_MAPPING_LOAD {
             return Err(libc::EINVAL);
         }
+        let mut end = None;
         // SAFETY: the caller's promise.
-        let op = unsafe { self.op()? };
+        let op = unsafe { self.op(&mut end)? };
         let op = if self.timeout_ns > 0 {
             let timeout = Duration::from_nanos(self.timeout_ns);
             op.deadline(Instant::now() + timeout)
         } else {
             op
         };
-        if self.opcode != NW_OP_STATX {
+        let Some(end) = end else {
             return Ok(op.user_data(self.user_data));
-        }
-        let data = Box::new(StatxData {
-            user_data: self.user_data,
-            place: self.addr,
-        });
-        Ok(op.user_data(Box::into_raw(data) as u64))
+        };
+        let user_data = self.user_data;
+        let extra = Box::new(Extra { user_data, end });
+        Ok(op.user_data(Box::into_raw(extra) as u64))
     }
 
-    /// The operation, without user data.
+    /// The operation, without user data, and what its end needs.
     ///
     /// # Safety
     /// As `convert`.
-    unsafe fn op(&self) -> Outcome<Op> {
+    unsafe fn op(&self, end: &mut Option<AtEnd>) -> Outcome<Op> {
         // SAFETY: the caller's promise.
         let file = || unsafe { handle_of(self.file) };
         let offset = match self.offset {
@@ -186,7 +199,15 @@ impl nw_op {
                     return Err(libc::EFAULT);
                 }
                 let mask = u32::try_from(self.len).map_err(|_| libc::EINVAL)?;
+                *end = Some(AtEnd::Statx(self.addr));
                 Statx::of(file()?, StatxMask::from_bits_retain(mask)).into()
+            }
+            NW_OP_MAPPING_LOAD if self.flags == 0 && self.file.is_null() => {
+                let errno = Arc::new(AtomicI32::new(0));
+                *end = Some(AtEnd::Load(errno.clone()));
+                let len = usize::try_from(self.len).map_err(|_| libc::EINVAL)?;
+                // SAFETY: the caller's promise.
+                unsafe { load(self.mapping, self.offset, len, self.addr.cast(), errno)? }.into()
             }
             _ => return Err(libc::EINVAL),
         })
@@ -265,30 +286,33 @@ unsafe fn memory(start: *mut c_void, len: u64) -> Outcome<RawMemory> {
 /// Ends an operation: frees what it owns, and fills the struct statx of a statx that succeeded.
 pub(super) fn end(op: Op, succeeded: bool) -> Ended {
     let user_data = op.get_user_data();
+    let mut ended = Ended {
+        user_data,
+        opened: None,
+        errno: 0,
+    };
     match op.into_kind() {
-        Kind::Openat2(open) => Ended {
-            user_data,
-            opened: open.into_fd(),
-        },
-        Kind::Statx(statx) => {
-            // SAFETY: `convert` made the user data of this operation from a box.
-            let data = unsafe { Box::from_raw(user_data as *mut StatxData) };
-            if let (true, Some(metadata)) = (succeeded, statx.metadata()) {
-                let bytes = metadata.as_bytes();
-                let n = bytes.len().min(size_of::<libc::statx>());
-                // SAFETY: the program's promise: nw_submit(3).
-                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), data.place.cast(), n) };
-            }
-            Ended {
-                user_data: data.user_data,
-                opened: None,
+        Kind::Openat2(open) => ended.opened = open.into_fd(),
+        kind @ (Kind::Statx(_) | Kind::Call(_)) => {
+            // SAFETY: `convert` made the user data of these operations from a box.
+            let extra = unsafe { Box::from_raw(user_data as *mut Extra) };
+            ended.user_data = extra.user_data;
+            match (extra.end, kind) {
+                (AtEnd::Statx(place), Kind::Statx(statx)) => {
+                    if let (true, Some(metadata)) = (succeeded, statx.metadata()) {
+                        let bytes = metadata.as_bytes();
+                        let n = bytes.len().min(size_of::<libc::statx>());
+                        // SAFETY: the program's promise: nw_submit(3).
+                        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.cast(), n) };
+                    }
+                }
+                (AtEnd::Load(errno), _) => ended.errno = errno.load(Ordering::Acquire),
+                _ => {}
             }
         }
-        _ => Ended {
-            user_data,
-            opened: None,
-        },
+        _ => {}
     }
+    ended
 }
 
 /// Frees an operation that the engine did not take.

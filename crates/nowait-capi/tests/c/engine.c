@@ -250,10 +250,10 @@ static void refuses(struct nw_engine *engine)
     op.file = NULL;
     EQUAL(nw_submit(engine, &op, &done), -EFAULT);
     op.file = file;
-    op.reserved = 1;
+    op.mapping = (const struct nw_mapping *)file;
     EQUAL(nw_submit(engine, &op, &done), -EINVAL);
-    op.reserved = 0;
-    op.opcode = 12;
+    op.mapping = NULL;
+    op.opcode = 13;
     EQUAL(nw_submit(engine, &op, &done), -EINVAL);
     op.opcode = NW_OP_READ;
     op.len = UINT64_MAX;
@@ -500,6 +500,72 @@ static void *release_elsewhere(void *resident)
     return NULL;
 }
 
+static void loads_on_an_engine(uint32_t flags, struct nw_mapping *mapping)
+{
+    enum { LOADS = 3, LEN = 4000 };
+    struct nw_engine *engine = make(flags, 0);
+    struct nw_resident bytes[LOADS];
+    struct nw_completion done[LOADS];
+    struct nw_op ops[LOADS];
+    memset(ops, 0, sizeof ops);
+    for (int i = 0; i < LOADS; i++) {
+        ops[i].opcode = NW_OP_MAPPING_LOAD;
+        ops[i].mapping = mapping;
+        ops[i].addr = &bytes[i];
+        ops[i].offset = (uint64_t)i << 20;
+        ops[i].len = LEN;
+        ops[i].user_data = (uint64_t)i;
+    }
+    EQUAL(nw_submit_batch(engine, ops, LOADS), LOADS);
+    EQUAL(nw_reap(engine, done, LOADS, LOADS, NULL), LOADS);
+    int lends = nw_mapping_why(mapping) == NULL && !is_under_valgrind();
+    for (int i = 0; i < LOADS; i++) {
+        struct nw_resident *loaded = &bytes[done[i].user_data];
+        CHECK(done[i].user_data < LOADS);
+        if (done[i].result == 0) {
+            EQUAL(loaded->len, LEN);
+            check_bytes(loaded->data, done[i].user_data << 20, LEN);
+        } else {
+            CHECK(!lends);
+            CHECK(loaded->data == NULL);
+        }
+        nw_resident_release(loaded);
+    }
+    struct nw_op op = ops[0];
+    op.flags = 1;
+    EQUAL(nw_submit(engine, &op, done), -EINVAL);
+    op.flags = 0;
+    op.offset = UINT64_MAX;
+    EQUAL(nw_submit(engine, &op, done), -EINVAL);
+    op.addr = NULL;
+    EQUAL(nw_submit(engine, &op, done), -EFAULT);
+    op.addr = bytes;
+    op.mapping = NULL;
+    EQUAL(nw_submit(engine, &op, done), -EFAULT);
+    EQUAL(nw_engine_destroy(engine), 0);
+}
+
+/* A file that is open for writing lends nothing. */
+static void a_load_of_a_file_that_may_change_fails(void)
+{
+    struct nw_engine *engine = make(0, 0);
+    int fd = make_file("file", 5000);
+    struct nw_file *file = file_of(fd);
+    struct nw_mapping *mapping;
+    struct nw_resident bytes;
+    EQUAL(nw_mapping_open(file, &mapping), 0);
+    struct nw_op op = {.opcode = NW_OP_MAPPING_LOAD, .addr = &bytes, .len = 10, .mapping = mapping};
+    CHECK(run(engine, &op) < 0);
+    CHECK(bytes.data == NULL);
+    nw_resident_release(&bytes);
+    EQUAL(nw_mapping_close(mapping), 0);
+    op.mapping = mapping;
+    EQUAL(run(engine, &op), -EBADF);
+    EQUAL(nw_engine_destroy(engine), 0);
+    EQUAL(nw_file_close(file), 0);
+    close(fd);
+}
+
 static void a_mapping_lends_bytes(void)
 {
     enum { SIZE = 3 << 20 };
@@ -536,6 +602,8 @@ static void a_mapping_lends_bytes(void)
         nw_resident_release(&more);
         EQUAL(nw_mapping_get(mapping, UINT64_MAX, 10, &more), -EINVAL);
     }
+    for (uint32_t flags = 0; flags <= NW_ENGINE_LOCAL; flags++)
+        loads_on_an_engine(flags, mapping);
     EQUAL(nw_mapping_prefetch(mapping, 0, SIZE), 0);
     EQUAL(nw_file_close(file), -EBUSY);
     EQUAL(nw_mapping_close(mapping), 0);
@@ -567,6 +635,7 @@ int main(int argc, char **argv)
         CASE(engines_tell_about_themselves),
         CASE(a_forked_child_is_refused),
         CASE(a_mapping_lends_bytes),
+        CASE(a_load_of_a_file_that_may_change_fails),
     };
     return run_case(cases, sizeof cases / sizeof *cases, argc, argv);
 }
