@@ -17,6 +17,7 @@ use crate::readahead::Readahead;
 use crate::registered::{OpenFile, Slot};
 use crate::residency::SourceCache;
 use crate::support::Support;
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::sys;
 
 /// An open file as operations hold it: the descriptor and the history of its reads.
@@ -51,6 +52,8 @@ struct Inner {
     residency: SourceCache,
     /// True if FADV_RANDOM was set on the file.
     strict: AtomicBool,
+    /// Held for a read that must find the data that poll(2) has reported.
+    turn: Mutex<()>,
     path: Option<Arc<Path>>,
 }
 
@@ -128,6 +131,7 @@ impl Handle {
             readahead: Readahead::default(),
             residency: SourceCache::default(),
             strict: AtomicBool::new(false),
+            turn: Mutex::new(()),
             fd,
             path,
         });
@@ -287,6 +291,11 @@ impl Handle {
     pub(crate) fn nowait_read_refused(&self) {
         self.0.nowait_read.refused();
         self.0.filesystem.nowait_read.refused_once();
+    }
+
+    /// Waits until no other worker reads this file after poll(2) has reported data.
+    pub(crate) fn take_turn(&self) -> MutexGuard<'_, ()> {
+        lock(&self.0.turn)
     }
 
     /// Support for `RWF_NOWAIT` reads on this file.

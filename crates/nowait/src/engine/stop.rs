@@ -57,16 +57,31 @@ impl Stop {
             }
             match kind.run_at_once() {
                 Some(Err(Errno::AGAIN)) => {}
-                // The file does not support NOWAIT. It is read once there is data.
                 Some(Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM)) | None => {
-                    self.wait(kind.handle())?;
-                    return kind.run();
+                    return self.run_in_turn(kind);
                 }
                 Some(result) => return result,
             }
             self.wait(kind.handle())?;
         }
         kind.run()
+    }
+
+    /// Reads a file that does not support NOWAIT once there is data. Workers take turns: one of them could
+    /// otherwise take the data that poll(2) has reported to another, whose read then waits and cannot be
+    /// stopped. Another process can still do that.
+    fn run_in_turn(&self, kind: &mut Kind) -> Result<usize, Errno> {
+        let Some(file) = kind.handle().cloned() else {
+            return kind.run();
+        };
+        loop {
+            self.wait(Some(&file))?;
+            let _turn = file.take_turn();
+            let now = rustix::time::Timespec::default();
+            if poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&now)) != Ok(0) {
+                return kind.run();
+            }
+        }
     }
 
     /// Waits until the file is readable. Returns ECANCELED if the read is stopped first.

@@ -14,7 +14,7 @@ use crate::common::children::alone;
 use crate::common::completions::{finish, queued, said};
 use crate::common::drive::{each, name};
 use crate::common::files::scratch;
-use crate::common::handles::pipe;
+use crate::common::handles::{pipe, terminal};
 use crate::common::limit::Limit;
 use crate::common::results::{bytes_of, kind, nothing_for_a_while, source_of};
 use crate::common::shared_engine::each_shared;
@@ -105,6 +105,31 @@ fn on_threads_a_read_that_waits_is_stopped_and_a_write_that_has_begun_goes_on() 
                 name(engine)
             );
             assert_eq!(engine.in_flight(), 0);
+        });
+    });
+}
+
+/// A terminal refuses `RWF_NOWAIT`, and so does a pipe of Linux before 6.4.
+#[test]
+fn a_read_whose_data_another_one_took_is_stopped() {
+    // In a child: it counts the workers of the process.
+    alone(|| {
+        each(Options::new(), |engine| {
+            let (terminal, other_end) = terminal();
+            let tickets = [(); 2].map(|()| queued(engine, stream(&terminal)));
+            if engine.backend() == Backend::Threads {
+                wait_until("both workers wait", || waiting_workers() == 2);
+            }
+            rustix::io::write(&other_end, b"x\n").unwrap();
+            let read = finish(engine, 1).remove(0);
+            assert_eq!(said(&read), Ok(2), "{}", name(engine));
+            // By now the other worker could have found the terminal readable, too.
+            nothing_for_a_while(engine);
+            for ticket in tickets.into_iter().filter(|t| Some(*t) != read.ticket) {
+                engine.cancel(ticket);
+            }
+            let stopped = finish(engine, 1).remove(0);
+            assert_eq!(kind(&stopped), ErrorKind::Cancelled, "{}", name(engine));
         });
     });
 }
