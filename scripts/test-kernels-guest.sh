@@ -12,8 +12,9 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin:/busybox HOME=/root
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs dev /dev 2>/dev/null
-mkdir -p /dev/shm
+mkdir -p /dev/shm /dev/pts
 mount -t tmpfs shm /dev/shm
+mount -t devpts devpts /dev/pts
 ln -sf /proc/self/fd /dev/fd
 exec </dev/null >/dev/console 2>&1
 
