@@ -5,7 +5,7 @@ musl := x86_64-unknown-linux-musl
 arm64 := aarch64-unknown-linux-gnu
 
 .PHONY: help demo build install deb test-packages package test soak check semver-checks book minimal-versions model report bench-capi bench-parts bench-tokio bench-smoke fuzz sanitizers \
-	sanitizers-short sanitizers-address test-kernels test-kernels-short test-arm64 test-iopoll test-powercut test-powercut-short clean
+	sanitizers-short sanitizers-address test-kernels test-kernels-short test-kernels-capi test-arm64 test-iopoll test-powercut test-powercut-short clean
 
 help: ## this list
 	@awk -F ' *## *' '/^[a-z0-9-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
@@ -125,6 +125,16 @@ test-kernels: ## the library's tests on Linux 6.1 and 6.12, in QEMU
 test-kernels-short: ## the same, at most 20 minutes a kernel
 	scripts/install-deps.sh --kernels
 	scripts/test-kernels.sh --short
+
+test-kernels-capi: ## the C library's tests on Linux 6.1 and 6.12, in QEMU: 1 minute
+	scripts/install-deps.sh --kernels
+	cargo build --release -p nowait-capi
+	mkdir -p $(target)/capi/tests
+	for name in calls engine; do \
+		$(or $(CC),cc) -std=gnu11 -O1 -Wall -Wextra -pthread -o $(target)/capi/tests/$$name crates/nowait-capi/tests/c/$$name.c \
+			-I crates/nowait-capi/include $(target)/release/libnowait_capi.a -lm -ldl || exit 1; \
+	done
+	scripts/test-kernels.sh --bins $(target)/capi/tests/calls $(target)/capi/tests/engine --
 
 test-arm64: ## selected tests of the library on aarch64: Linux 6.1 in QEMU, 30 minutes
 	scripts/install-deps.sh --arm64

@@ -73,7 +73,7 @@ pub struct nw_op {
     pub mapping: *const nw_mapping,
 }
 
-/// What the end of some operations needs beside the user data.
+/// The user data of an operation, and the place of its result.
 struct Extra {
     user_data: u64,
     end: AtEnd,

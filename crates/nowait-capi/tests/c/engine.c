@@ -3,7 +3,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <sys/wait.h>
 
 static struct nw_engine *make(uint32_t flags, uint32_t depth)
 {

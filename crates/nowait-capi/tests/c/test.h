@@ -1,5 +1,6 @@
-/* What the test programs share. A program has cases: without arguments it prints their names, with a name it runs that
- * case, in the current directory. */
+/* The common parts of the test programs. A program has cases: without arguments it prints their names, and with a name it
+ * runs that case in the current directory. With the options of Rust's test programs it lists or runs all of them as those
+ * do (`make test-kernels-capi`). */
 #ifndef TEST_H
 #define TEST_H
 
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define CHECK(condition)                                                                                               \
@@ -37,17 +39,48 @@ struct test_case {
     void (*run)(void);
 };
 
+/* Runs each case in a child, on both backends, in a directory of its own. */
+static int run_all(const struct test_case *cases, size_t count)
+{
+    static const char *const backends[] = {"uring", "threads"};
+    int passed = 0, failed = 0;
+    for (size_t i = 0; i < 2 * count; i++) {
+        const char *backend = backends[i % 2], *name = cases[i / 2].name;
+        char directory[] = "/tmp/nowait-capi-XXXXXX";
+        int status = -1;
+        fflush(stdout);
+        CHECK(mkdtemp(directory) != NULL);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(120);
+            CHECK(chdir(directory) == 0);
+            setenv("NOWAIT_BACKEND", backend, 1);
+            cases[i / 2].run();
+            exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child);
+        printf("test %s_on_%s ... %s\n", name, backend, status == 0 ? "ok" : "FAILED");
+        *(status == 0 ? &passed : &failed) += 1;
+    }
+    printf("test result: %s. %d passed; %d failed;\n", failed == 0 ? "ok" : "FAILED", passed, failed);
+    return failed > 0;
+}
+
 static int run_case(const struct test_case *cases, size_t count, int argc, char **argv)
 {
+    int lists = argc > 1 && strcmp(argv[1], "--list") == 0;
+    if (argc > 1 && !lists && strncmp(argv[1], "--", 2) == 0)
+        return run_all(cases, count);
     for (size_t i = 0; i < count; i++) {
-        if (argc == 1)
-            puts(cases[i].name);
+        if (argc == 1 || lists)
+            printf("%s%s\n", cases[i].name, lists ? ": test" : "");
         else if (strcmp(argv[1], cases[i].name) == 0) {
             cases[i].run();
             return 0;
         }
     }
-    return argc == 1 ? 0 : 2;
+    return argc == 1 || lists ? 0 : 2;
 }
 
 /* valgrind reports memory that is not valid also if the kernel is meant to refuse it, and reads the first bytes of each
