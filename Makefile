@@ -4,7 +4,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 arm64 := aarch64-unknown-linux-gnu
 
-.PHONY: help demo build install deb test-packages package test soak check semver-checks book minimal-versions model report bench-capi bench-parts bench-tokio bench-smoke fuzz sanitizers \
+.PHONY: help demo build install deb test-packages package test soak check semver-checks book minimal-versions model report bench-capi bench-nginx bench-parts bench-tokio bench-smoke fuzz sanitizers \
 	sanitizers-short sanitizers-address test-kernels test-kernels-short test-kernels-capi test-arm64 test-iopoll test-powercut test-powercut-short clean
 
 help: ## this list
@@ -59,7 +59,7 @@ check: ## format, lints, documentation, dependencies, musl
 		else echo "skipped: check for $$target, which is not installed (rustup target add)"; fi; \
 	done
 	@if command -v shellcheck >/dev/null; then \
-		echo shellcheck scripts/*.sh scripts/packages/*.sh examples/nginx/*.sh .ci/run; shellcheck scripts/*.sh scripts/packages/*.sh examples/nginx/*.sh .ci/run; \
+		echo shellcheck scripts/*.sh scripts/packages/*.sh examples/nginx/*.sh bench/nginx/*.sh .ci/run; shellcheck scripts/*.sh scripts/packages/*.sh examples/nginx/*.sh bench/nginx/*.sh .ci/run; \
 	else echo "skipped: shellcheck is not installed"; fi
 
 semver-checks: ## what changed in the library's interface since BASE, a tag or commit; needs cargo-semver-checks
@@ -93,6 +93,10 @@ bench-capi: ## libnowait beside preadv2 and liburing, in C; needs liburing-dev: 
 	$(or $(CC),cc) -O2 -Wall -Wextra -o $(target)/capi/speed bench/capi/speed.c -I crates/nowait-capi/include \
 		-L $(target)/capi -lnowait -luring -Wl,-rpath,$(abspath $(target)/capi)
 	$(target)/capi/speed $(target)/capi/speed.dat
+
+bench-nginx: ## nginx with sendfile, aio threads and the module of examples/nginx; needs root, wrk, h2load: 8 minutes
+	$(MAKE) build
+	bench/nginx/run.sh $(target)
 
 bench-parts: ## times of the parts of a microsecond, with criterion: 2 minutes (ARGS='hit --quick')
 	RUSTFLAGS="--cfg nowait_internals" cargo bench --manifest-path bench/Cargo.toml \

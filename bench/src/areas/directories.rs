@@ -11,6 +11,7 @@
 //! Each turn is a separate process (`harness/child.rs`), also those of the library (`inside`), so that the time of
 //! every contender includes its start.
 
+mod c_scan;
 mod contender;
 mod count;
 mod ground;

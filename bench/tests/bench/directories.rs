@@ -127,12 +127,13 @@ fn extended_attributes_are_asked_for_by_those_who_do() {
         "xgetdents",
         "xgetdents v256d1000",
         "xgetdents v16384d10000",
+        "nw-xgetdents",
     ];
     assert_eq!(
         contenders(cell),
         [&own[..], &["dirreadahead", "ls"]].concat()
     );
-    for row in &rows(cell)[..5] {
+    for row in &rows(cell)[..6] {
         assert_eq!(row["median"]["failed"], 0.0, "{row}");
     }
     let notes = report["notes"].to_string();

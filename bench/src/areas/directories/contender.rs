@@ -21,6 +21,8 @@ pub enum Name {
     Getdents,
     /// nowait's scan, one contender for each of --windows
     Xgetdents,
+    /// the same scan through nw_xgetdents of the C library
+    NwXgetdents,
     /// nowait's readahead of the directory, with getdents+stat at the same time
     Dirreadahead,
     /// ls -lU
@@ -54,6 +56,7 @@ impl Name {
         match self {
             Name::Getdents => own(Way::Getdents),
             Name::Xgetdents => own(Way::Xgetdents),
+            Name::NwXgetdents => own(Way::NwXgetdents),
             Name::Dirreadahead => own(Way::Dirreadahead),
             Name::Ls => Who::Program("ls", &["-lU"]),
             Name::Find => Who::Program("find", &["-maxdepth", "1", "-printf", "%i %s %p\\n"]),

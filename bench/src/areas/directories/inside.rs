@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, RawDir, StatxFlags, openat, statx};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::c_scan;
 use super::window::Window;
 use nowait_cli::problem::Problem;
 use nowait_cli::proc;
@@ -24,6 +25,8 @@ pub enum Way {
     Getdents,
     /// The library's scan.
     Xgetdents,
+    /// The same scan through the C library.
+    NwXgetdents,
     /// The library's readahead, with the first way at the same time.
     Dirreadahead,
 }
@@ -34,6 +37,7 @@ impl Way {
         match self {
             Way::Getdents => "getdents",
             Way::Xgetdents => "xgetdents",
+            Way::NwXgetdents => "nw-xgetdents",
             Way::Dirreadahead => "dirreadahead",
         }
     }
@@ -68,6 +72,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let mut said = match args.way {
         Way::Getdents => one_by_one(args)?,
         Way::Xgetdents => scan(args)?,
+        Way::NwXgetdents => c_scan::scan(&args.directory, args.xattr)?,
         Way::Dirreadahead => {
             let ahead = scan::readahead(&args.directory, &Limits::new().xattrs(args.xattr))?;
             let said = one_by_one(args)?;
