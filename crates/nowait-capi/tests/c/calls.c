@@ -5,6 +5,7 @@
 #include <linux/filter.h>
 #include <linux/fs.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
@@ -127,6 +128,55 @@ static void a_file_stops_trying_what_is_never_cached(void)
     EQUAL(nw_file_open(12345, &file), -EBADF);
     EQUAL(nw_file_open(fd, NULL), -EFAULT);
     EQUAL(nw_file_close(NULL), -EFAULT);
+    close(fd);
+}
+
+enum { READERS = 6, READS = 3000, SHARED_SIZE = 4 << 20 };
+
+static struct nw_file *shared_file;
+
+/* Reads random ranges through the shared file. What is not cached is read with pread. */
+static void *read_at_random(void *arg)
+{
+    unsigned seed = (unsigned)(uintptr_t)arg;
+    static _Thread_local char buf[20000];
+    for (int i = 0; i < READS; i++) {
+        size_t len = 1 + rand_r(&seed) % sizeof buf, n = sizeof buf + 1;
+        off_t offset = rand_r(&seed) % SHARED_SIZE;
+        size_t expected = len < (size_t)(SHARED_SIZE - offset) ? len : (size_t)(SHARED_SIZE - offset);
+        memset(buf, 0, len);
+        int said = nw_file_pread_cached(shared_file, buf, len, offset, &n);
+        switch (said) {
+        case NW_CACHED_ALL:
+            EQUAL(n, expected);
+            break;
+        case NW_CACHED_PREFIX:
+            CHECK(n > 0 && n < expected);
+            break;
+        default:
+            CHECK(said == NW_CACHED_NOTHING || said == NW_CACHED_SKIPPED);
+            EQUAL(n, 0);
+        }
+        EQUAL(pread(nw_file_fd(shared_file), buf + n, expected - n, offset + n), expected - n);
+        check_bytes(buf, offset, expected);
+    }
+    return NULL;
+}
+
+static void threads_read_one_file(void)
+{
+    int fd = make_file("file", SHARED_SIZE);
+    pthread_t threads[READERS];
+    EQUAL(nw_file_open(fd, &shared_file), 0);
+    for (uintptr_t i = 0; i < READERS; i++)
+        EQUAL(pthread_create(&threads[i], NULL, read_at_random, (void *)i), 0);
+    for (int i = 0; i < 50; i++) {
+        EQUAL(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+        usleep(2000);
+    }
+    for (int i = 0; i < READERS; i++)
+        EQUAL(pthread_join(threads[i], NULL), 0);
+    EQUAL(nw_file_close(shared_file), 0);
     close(fd);
 }
 
@@ -480,6 +530,7 @@ int main(int argc, char **argv)
         CASE(pwritev2_is_the_system_call),
         CASE(pread_cached_says_what_the_page_cache_had),
         CASE(a_file_stops_trying_what_is_never_cached),
+        CASE(threads_read_one_file),
         CASE(fincore_counts_and_maps),
         CASE(xgetdents_returns_each_entry_once),
         CASE(a_buffer_that_is_too_small_loses_no_entry),
