@@ -23,6 +23,7 @@ mod prefetch;
 pub mod problem;
 pub mod proc;
 pub mod progress;
+mod run;
 mod scan;
 mod seen_inodes;
 mod selection;
@@ -82,6 +83,8 @@ enum Verb {
     Scan(Deferred<scan::Args>),
     /// Shows the disk space used by directories and everything below them.
     Du(Deferred<du::Args>),
+    /// Runs a program, and reads directories into the kernel's caches ahead of it.
+    Run(Deferred<run::Args>),
     /// Prints a manual page or the completions of a shell.
     #[command(hide = true)]
     Generate(Deferred<generate::Args>),
@@ -97,6 +100,7 @@ pub fn main() -> ExitCode {
         Verb::Cache(args) => cache::run(&args),
         Verb::Scan(args) => scan::run(&args),
         Verb::Du(args) => du::run(&args),
+        Verb::Run(args) => run::run(&args),
         Verb::Generate(args) => generate::run(&args, Cli::command()),
     };
     outcome.unwrap_or_else(|message| {
@@ -117,7 +121,7 @@ mod tests {
         let listed = Cli::command();
         let mut whole = Cli::command();
         whole.build();
-        assert_eq!(compare(&listed, &whole), 7);
+        assert_eq!(compare(&listed, &whole), 8);
     }
 
     #[test]
@@ -143,7 +147,7 @@ mod tests {
                 }
             }
         });
-        assert_eq!(verbs, 1 + 7 + 2);
+        assert_eq!(verbs, 1 + 8 + 2);
     }
 
     const NARROW: usize = crate::help::LIST_WIDTH;

@@ -12,6 +12,8 @@ pub enum Problem {
     Failed(String),
     /// Ctrl-C, before anything was done: exit code 130.
     Interrupted,
+    /// A program could not be run: the exit code is 126 or 127, as in shells.
+    NotRun(u8, String),
     /// The reader of standard output closed it: exit code 0, without a message.
     Closed,
 }
@@ -36,6 +38,7 @@ impl Problem {
             Problem::Usage(_) => 2,
             Problem::Failed(_) => 1,
             Problem::Interrupted => INTERRUPTED,
+            Problem::NotRun(code, _) => *code,
             Problem::Closed => return ExitCode::SUCCESS,
         };
         eprintln!("{program}: {self}");
@@ -46,7 +49,9 @@ impl Problem {
 impl Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Problem::Usage(message) | Problem::Failed(message) => message,
+            Problem::Usage(message) | Problem::Failed(message) | Problem::NotRun(_, message) => {
+                message
+            }
             Problem::Interrupted => "interrupted before anything was done",
             Problem::Closed => "standard output was closed",
         })

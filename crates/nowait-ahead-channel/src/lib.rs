@@ -1,0 +1,19 @@
+//! The shared memory through which programs tell `nowait run` of the directories that they open.
+//!
+//! `nowait run` creates a [`Channel`] and reads [`Event`]s from it. The preload library libnowait_ahead.so attaches to it in
+//! each program and [tells](Channel::tell) of directories and calls of stat(2). A program never waits: it takes no lock, and
+//! an event that finds no place overwrites the oldest one. A program that is killed at any instruction leaves the channel
+//! usable.
+#![allow(unsafe_code)]
+
+mod event;
+mod memory;
+mod ring;
+
+pub use event::{Event, Kind, PATH_MAX};
+pub use ring::{Channel, Counts, Reader};
+
+/// The environment variable with the channel's path and key, `PATH:KEY`.
+pub const VARIABLE: &str = "NOWAIT_AHEAD_CHANNEL";
+/// The environment variable that turns the library off, with the value `off`.
+pub const SWITCH: &str = "NOWAIT_AHEAD";

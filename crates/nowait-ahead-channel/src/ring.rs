@@ -1,0 +1,342 @@
+//! The channel: counters, and a ring of the latest events.
+//!
+//! A writer takes the next number of an event, marks the slot as being written (`2 * number + 1`), stores the words, and marks
+//! it as complete (`2 * number + 2`). The reader takes the words of the slot between two loads of that mark. A mark of a
+//! higher number means that the reader was overtaken; one that stays incomplete belongs to a writer that was killed.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
+
+use rustix::io::{Errno, Result};
+use rustix::thread::futex;
+
+use crate::event::{Event, Kind, WORDS, decode, encode};
+use crate::memory::Shared;
+
+const SLOTS: usize = 4096;
+/// The time after which a writer that has not completed its event is taken for dead.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+#[repr(C)]
+#[derive(Debug)]
+struct Memory {
+    key: AtomicU64,
+    /// 1 while programs are to tell of what they do.
+    listening: AtomicU32,
+    /// 1 while the reader sleeps.
+    asleep: AtomicU32,
+    head: Line<AtomicU64>,
+    counts: Line<[AtomicU64; 3]>,
+    slots: [Slot; SLOTS],
+}
+
+/// A value in cache lines of its own.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Line<T>(T);
+
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Slot {
+    mark: AtomicU64,
+    words: [AtomicU64; WORDS],
+}
+
+/// The shared memory of `nowait run` and its programs.
+#[derive(Debug)]
+pub struct Channel(Shared<Memory>);
+
+/// The calls of stat(2) that the programs have made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// All calls.
+    pub stats: u64,
+    /// The calls whose time was taken.
+    pub timed: u64,
+    /// The time of those, in nanoseconds.
+    pub nanoseconds: u64,
+}
+
+impl Channel {
+    /// Creates a channel and the descriptor that others open it by.
+    ///
+    /// # Errors
+    /// The errors of memfd_create(2) and mmap(2).
+    pub fn create(key: u64) -> Result<(Channel, OwnedFd)> {
+        let (memory, fd) = Shared::<Memory>::create()?;
+        memory.key.store(key, Ordering::Relaxed);
+        memory.listening.store(1, Ordering::Release);
+        Ok((Channel(memory), fd))
+    }
+
+    /// Attaches to the channel that another process has created.
+    ///
+    /// # Errors
+    /// The errors of open(2) and mmap(2); EINVAL if the file is another one.
+    pub fn attach(path: &Path, key: u64) -> Result<Channel> {
+        let memory = Shared::<Memory>::attach(path)?;
+        match memory.key.load(Ordering::Relaxed) == key {
+            true => Ok(Channel(memory)),
+            false => Err(Errno::INVAL),
+        }
+    }
+
+    /// True while events are wanted.
+    pub fn is_listening(&self) -> bool {
+        self.0.listening.load(Ordering::Relaxed) != 0
+    }
+
+    /// Says that events are wanted, or are not.
+    pub fn listen(&self, yes: bool) {
+        self.0.listening.store(u32::from(yes), Ordering::Relaxed);
+    }
+
+    /// Tells of an event. Async-signal-safe, and leaves errno alone. The event of a path that is too long is dropped.
+    pub fn tell(&self, kind: Kind, pid: u32, fd: i32, id: (u64, u64), path: &[u8]) {
+        let Some(words) = encode(kind, pid, fd, id, path) else {
+            return;
+        };
+        let number = self.0.head.0.fetch_add(1, Ordering::Relaxed);
+        let slot = &self.0.slots[number as usize % SLOTS];
+        slot.mark.store(2 * number + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        for (to, word) in slot.words.iter().zip(words) {
+            to.store(word, Ordering::Relaxed);
+        }
+        slot.mark.store(2 * number + 2, Ordering::Release);
+        // The reader looks at the marks after it has said that it sleeps.
+        fence(Ordering::SeqCst);
+        if self.0.asleep.load(Ordering::Relaxed) == 1
+            && self.0.asleep.swap(0, Ordering::Relaxed) == 1
+        {
+            let _ = futex::wake(&self.0.asleep, futex::Flags::empty(), 1);
+        }
+    }
+
+    /// Counts calls of stat(2), of which `timed` took `nanoseconds`.
+    pub fn count(&self, stats: u64, timed: u64, nanoseconds: u64) {
+        let counts = &self.0.counts.0;
+        for (count, more) in counts.iter().zip([stats, timed, nanoseconds]) {
+            count.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    /// The counts so far.
+    pub fn counts(&self) -> Counts {
+        let [stats, timed, nanoseconds] = self
+            .0
+            .counts
+            .0
+            .each_ref()
+            .map(|n| n.load(Ordering::Relaxed));
+        Counts {
+            stats,
+            timed,
+            nanoseconds,
+        }
+    }
+}
+
+/// Reads the events of a channel. A channel has one reader.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    channel: &'a Channel,
+    next: u64,
+    lost: u64,
+}
+
+enum Found {
+    Event(Option<Event>),
+    Nothing,
+    Incomplete,
+    Overtaken,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads from the first event on.
+    pub fn new(channel: &'a Channel) -> Reader<'a> {
+        Reader {
+            channel,
+            next: 0,
+            lost: 0,
+        }
+    }
+
+    /// The events that were overwritten before they were read.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Returns the next event. Waits for it at most until `deadline`.
+    pub fn next_until(&mut self, deadline: Instant) -> Option<Event> {
+        let mut incomplete_since = None;
+        loop {
+            match self.look() {
+                Found::Event(Some(event)) => return Some(event),
+                Found::Event(None) => {}
+                Found::Overtaken => {
+                    let head = self.memory().head.0.load(Ordering::Relaxed);
+                    let next = head.saturating_sub(SLOTS as u64 / 2).max(self.next + 1);
+                    self.lost += next - self.next;
+                    self.next = next;
+                }
+                Found::Incomplete => {
+                    let since = *incomplete_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() > PATIENCE {
+                        (self.next, self.lost) = (self.next + 1, self.lost + 1);
+                        incomplete_since = None;
+                    } else {
+                        std::thread::yield_now();
+                    }
+                    continue;
+                }
+                Found::Nothing => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return None;
+                    }
+                    self.sleep(left);
+                }
+            }
+            incomplete_since = None;
+        }
+    }
+
+    fn memory(&self) -> &'a Memory {
+        &self.channel.0
+    }
+
+    fn look(&mut self) -> Found {
+        let slot = &self.memory().slots[self.next as usize % SLOTS];
+        let complete = 2 * self.next + 2;
+        let mark = slot.mark.load(Ordering::Acquire);
+        if mark > complete {
+            return Found::Overtaken;
+        }
+        if mark < complete {
+            return match self.memory().head.0.load(Ordering::Relaxed) > self.next {
+                true => Found::Incomplete,
+                false => Found::Nothing,
+            };
+        }
+        let words = slot
+            .words
+            .each_ref()
+            .map(|word| word.load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        if slot.mark.load(Ordering::Relaxed) != complete {
+            return Found::Overtaken;
+        }
+        self.next += 1;
+        Found::Event(decode(&words))
+    }
+
+    fn sleep(&self, longest: Duration) {
+        let memory = self.memory();
+        memory.asleep.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if memory.head.0.load(Ordering::Relaxed) == self.next {
+            let timeout = futex::Timespec {
+                tv_sec: longest.as_secs() as i64,
+                tv_nsec: longest.subsec_nanos().into(),
+            };
+            let _ = futex::wait(&memory.asleep, futex::Flags::empty(), 1, Some(&timeout));
+        }
+        memory.asleep.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn channel() -> Channel {
+        Channel::create(7).unwrap().0
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
+    #[test]
+    fn events_of_many_threads_arrive_once_and_in_each_ones_order() {
+        let channel = channel();
+        let mut reader = Reader::new(&channel);
+        let told = std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let channel = &channel;
+                scope.spawn(move || {
+                    for n in 0..20_000 {
+                        channel.tell(Kind::Opened, 1, 2, (thread, n), b"a path");
+                        if n % 500 == 0 {
+                            std::thread::sleep(Duration::from_micros(200));
+                        }
+                    }
+                    channel.tell(Kind::Slow, 1, 2, (thread, u64::MAX), b"");
+                });
+            }
+            let (mut last, mut told, mut ended) = ([None; 4], 0, 0);
+            while ended < 4 {
+                let event = reader.next_until(soon()).expect("an event within a minute");
+                told += 1;
+                let at = &mut last[event.id.0 as usize];
+                assert!(
+                    at.is_none_or(|at| at < event.id.1),
+                    "{event:?} after {at:?}"
+                );
+                *at = Some(event.id.1);
+                ended += usize::from(event.kind == Kind::Slow);
+                assert!(event.kind == Kind::Slow || event.path == b"a path");
+            }
+            told
+        });
+        assert_eq!(told + reader.lost(), 4 * 20_001);
+    }
+
+    #[test]
+    fn a_writer_that_was_killed_is_passed_over() {
+        let channel = channel();
+        channel.0.head.0.fetch_add(1, Ordering::Relaxed);
+        channel.tell(Kind::Opened, 1, 5, (0, 0), b"");
+        let mut reader = Reader::new(&channel);
+        assert_eq!(reader.next_until(soon()).unwrap().fd, 5);
+        assert_eq!(reader.lost(), 1);
+        assert_eq!(reader.next_until(Instant::now()), None);
+    }
+
+    #[test]
+    fn a_reader_that_was_overtaken_continues_with_later_events() {
+        let channel = channel();
+        let count = 3 * SLOTS as u64;
+        for n in 0..count {
+            channel.tell(Kind::Opened, 1, 2, (0, n), b"");
+        }
+        let mut reader = Reader::new(&channel);
+        let mut read = 0;
+        let mut last = 0;
+        while let Some(event) = reader.next_until(Instant::now()) {
+            (read, last) = (read + 1, event.id.1);
+        }
+        assert_eq!((last, read + reader.lost()), (count - 1, count));
+    }
+
+    #[test]
+    fn only_the_file_that_was_created_is_attached_to() {
+        use std::os::fd::AsRawFd;
+        let (mine, fd) = Channel::create(7).unwrap();
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let other = Channel::attach(path.as_ref(), 7).unwrap();
+        other.count(3, 2, 1000);
+        let counts = Counts {
+            stats: 3,
+            timed: 2,
+            nanoseconds: 1000,
+        };
+        assert_eq!(mine.counts(), counts);
+        assert_eq!(Channel::attach(path.as_ref(), 8).unwrap_err(), Errno::INVAL);
+        assert!(Channel::attach("/proc/self/exe".as_ref(), 7).is_err());
+        assert!(Channel::attach("/nowhere".as_ref(), 7).is_err());
+    }
+}

@@ -1,0 +1,5 @@
+//! The functions that the library interposes. Each calls the C library's, and returns its result.
+
+mod directory;
+mod stat;
+mod tree;

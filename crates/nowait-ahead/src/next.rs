@@ -1,0 +1,73 @@
+//! The functions of the C library that the interposed ones call.
+
+use std::ffi::{CStr, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The version of symbols that newer C libraries have only for old programs: `__xstat` and its like.
+const OLDEST: &CStr = if cfg!(target_arch = "x86_64") {
+    c"GLIBC_2.2.5"
+} else {
+    c"GLIBC_2.17"
+};
+
+/// The next definition of a function, after the one in this library.
+pub struct Next {
+    name: &'static CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl Next {
+    pub const fn new(name: &'static CStr) -> Next {
+        Next {
+            name,
+            address: AtomicPtr::new(null_mut()),
+        }
+    }
+
+    /// Returns the address of the function, or null with errno set to ENOSYS if there is none.
+    pub fn address(&self) -> *mut c_void {
+        let known = self.address.load(Ordering::Relaxed);
+        if !known.is_null() {
+            return known;
+        }
+        // SAFETY: the names are C strings.
+        let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        if found.is_null() {
+            // SAFETY: as above.
+            found = unsafe { libc::dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), OLDEST.as_ptr()) };
+        }
+        if found.is_null() {
+            // SAFETY: the address of this thread's errno.
+            unsafe { *libc::__errno_location() = libc::ENOSYS };
+        }
+        self.address.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Defines functions of C. The block after `call =>` returns the result: it calls `call` for that of the C library's function,
+/// and may use the arguments. `else` is the result if the C library has no such function.
+macro_rules! interpose {
+    ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty, else $none:expr, $call:ident => $body:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            static NEXT: $crate::next::Next = $crate::next::Next::new(
+                match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => unreachable!(),
+                },
+            );
+            let next = NEXT.address();
+            if next.is_null() {
+                return $none;
+            }
+            // SAFETY: the C library's function of this name has this type.
+            let next: unsafe extern "C-unwind" fn($($type),*) -> $result = unsafe { std::mem::transmute(next) };
+            // SAFETY: the arguments are the program's.
+            let $call = || unsafe { next($($arg),*) };
+            $body
+        }
+    )*};
+}
+pub(crate) use interpose;

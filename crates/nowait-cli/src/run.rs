@@ -1,0 +1,115 @@
+//! `nowait run` runs a program, and reads ahead of it.
+
+mod child;
+mod command;
+mod follow;
+mod libraries;
+mod report;
+mod trees;
+mod watches;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::problem::Problem;
+
+use child::Child;
+use follow::Follower;
+use trees::Trees;
+
+/// Runs a program, and reads directories into the kernel's caches ahead of it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = format!("{DETAILS}\n\n{EXAMPLES}"))]
+pub struct Args {
+    /// Read ahead in the directories that the program opens; the default without --walk and --aio
+    #[arg(long)]
+    ahead: bool,
+
+    /// Make the program's POSIX AIO asynchronous: libnowait_aio.so
+    #[arg(long)]
+    aio: bool,
+
+    /// Walk PATH ahead of the program, which may be static or written in Go. Can be repeated
+    #[arg(long, value_name = "PATH")]
+    walk: Vec<PathBuf>,
+
+    /// At the end, print what was read ahead, used and wasted
+    #[arg(long)]
+    stats: bool,
+
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    command: Vec<OsString>,
+}
+
+const DETAILS: &str = "\
+The program itself does the same as without `nowait run`. A library that is preloaded (ld.so(8)) watches which
+directories it opens, and how long its calls of stat(2) take. If they wait for the disk, `nowait run` loads the
+inodes of the directory, and of the directories below it that the program goes on to, with many requests at a time.
+It stays a bounded number of inodes ahead. If everything is cached, or the program never calls stat(2), it does nothing.
+
+A program that is static or setuid, or has another C library than glibc, cannot be watched. For a program in Go, such as
+restic or rclone, use --walk with the directories that it reads: inotify(7) tells how far it is.
+
+Environment:
+  NOWAIT_AHEAD=off     the library does not watch
+  NOWAIT_LIBRARY_DIR   the directory of libnowait_ahead.so and libnowait_aio.so";
+
+const EXAMPLES: &str = "\
+Examples:
+  nowait run du -s /srv
+  nowait run --stats -- rsync -a /srv/ backup:/srv/
+  nowait run --walk /srv -- restic backup /srv
+
+Exit status:
+  that of the program; 128 + N after signal N
+  2    wrong usage
+  126  the program cannot be run
+  127  the program was not found";
+
+/// Runs the verb.
+pub fn run(args: &Args) -> Result<ExitCode, String> {
+    Ok(start(args).unwrap_or_else(|problem| problem.report()))
+}
+
+fn start(args: &Args) -> Result<ExitCode, Problem> {
+    let (name, arguments) = args.command.split_first().ok_or_else(|| {
+        Problem::Usage("which program? `nowait run -- PROGRAM ARGUMENTS`".to_owned())
+    })?;
+    let ahead = args.ahead || (args.walk.is_empty() && !args.aio);
+    let mut command = std::process::Command::new(name);
+    command.args(arguments);
+    if ahead || args.aio {
+        if let Some(note) = command::note(name, ahead) {
+            eprintln!("nowait: {note}");
+        }
+    }
+    let libraries = [
+        ahead.then_some("libnowait_ahead.so"),
+        args.aio.then_some("libnowait_aio.so"),
+    ];
+    libraries::preload(&mut command, libraries.into_iter().flatten())?;
+    let trees = Trees::default();
+    for path in &args.walk {
+        trees.walk_watched(path)?;
+    }
+    let follower = match ahead {
+        true => Some(Follower::new(&mut command, trees.clone())?),
+        false => None,
+    };
+    let child = Child::spawn(&mut command, name)?;
+    let follower = follower.map(Follower::start);
+    let end = child.wait();
+    let events = follower.map(follow::Following::stop);
+    let summary = trees.stop();
+    if args.stats {
+        report::print(&summary, events);
+    }
+    Ok(end?.exit())
+}

@@ -1,0 +1,133 @@
+//! What can be watched of a program, by its file.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use object::Endianness;
+use object::elf::{FileHeader64, PT_INTERP};
+use object::read::elf::{FileHeader, ProgramHeader};
+
+/// A reason why a preloaded library does not see what a program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Static,
+    SetId,
+    NotGlibc,
+    Go,
+    NotElf,
+}
+
+/// The note for the user about a program that cannot be watched. `None` if it can, or is not found.
+pub fn note(name: &OsStr, ahead: bool) -> Option<String> {
+    let path = find(name)?;
+    let why = look(&path, 0)?;
+    let walk = match ahead {
+        true => ": use --walk PATH for the directories that it reads",
+        false => "",
+    };
+    let shown = path.display();
+    Some(match why {
+        Why::Static => format!("{shown} is a static program and loads no library{walk}"),
+        Why::SetId => format!("{shown} is setuid or setgid: libraries are not preloaded{walk}"),
+        Why::NotGlibc => format!("{shown} has another C library than glibc{walk}"),
+        Why::Go => format!("{shown} is written in Go, whose system calls no library sees{walk}"),
+        Why::NotElf => {
+            format!("{shown} is no 64-bit ELF program: libraries are not preloaded{walk}")
+        }
+    })
+}
+
+/// The file of a command, as execvp(3) finds it.
+fn find(name: &OsStr) -> Option<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return Some(name.into());
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(name))
+        .find(|file| {
+            let metadata = fs::metadata(file);
+            metadata.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+        })
+}
+
+fn look(path: &Path, depth: usize) -> Option<Why> {
+    let metadata = fs::metadata(path).ok()?;
+    let is_other = metadata.uid() != rustix::process::geteuid().as_raw();
+    if metadata.permissions().mode() & 0o4000 != 0 && is_other
+        || metadata.permissions().mode() & 0o2000 != 0
+    {
+        return Some(Why::SetId);
+    }
+    let bytes = fs::read(path).ok()?;
+    if let Some(script) = bytes.strip_prefix(b"#!") {
+        let line = script.split(|&byte| byte == b'\n').next()?;
+        let mut words = line
+            .split(u8::is_ascii_whitespace)
+            .filter(|word| !word.is_empty());
+        let interpreter = Path::new(OsStr::from_bytes(words.next()?));
+        // The kernel allows four levels.
+        return if depth < 4 {
+            look(interpreter, depth + 1)
+        } else {
+            None
+        };
+    }
+    look_into(&bytes)
+}
+
+/// Reads an ELF file. `None` if the program can be watched.
+fn look_into(bytes: &[u8]) -> Option<Why> {
+    let parsed = || -> object::read::Result<Option<Why>> {
+        let header = FileHeader64::<Endianness>::parse(bytes)?;
+        let endian = header.endian()?;
+        let sections = header.sections(endian, bytes)?;
+        let go = sections.iter().any(|section| {
+            sections
+                .section_name(endian, section)
+                .is_ok_and(|name| name == b".go.buildinfo")
+        });
+        for segment in header.program_headers(endian, bytes)? {
+            if segment.p_type(endian) == PT_INTERP {
+                let linker = segment.data(endian, bytes).unwrap_or_default();
+                let file = linker
+                    .rsplit(|&byte| byte == b'/')
+                    .next()
+                    .unwrap_or_default();
+                return Ok(match file.starts_with(b"ld-linux") {
+                    _ if go => Some(Why::Go),
+                    true => None,
+                    false => Some(Why::NotGlibc),
+                });
+            }
+        }
+        Ok(Some(Why::Static))
+    };
+    parsed().unwrap_or(Some(Why::NotElf))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_of_the_c_library_can_be_watched() {
+        assert_eq!(look(Path::new("/bin/ls"), 0), None);
+        assert_eq!(look(Path::new("/nowhere"), 0), None);
+        assert_eq!(look_into(b"text"), Some(Why::NotElf));
+        assert_eq!(look_into(b"\x7fELF"), Some(Why::NotElf));
+    }
+
+    #[test]
+    fn scripts_are_as_their_interpreters_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = directory.path().join("script");
+        fs::write(&script, "#! /bin/sh -e\ntrue\n").unwrap();
+        assert_eq!(look(&script, 0), None);
+        fs::write(&script, format!("#!{}\n", script.display())).unwrap();
+        assert_eq!(look(&script, 0), None);
+    }
+}

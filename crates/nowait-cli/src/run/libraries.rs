@@ -1,0 +1,89 @@
+//! The preload libraries: where they are, and the environment that loads them.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::problem::Problem;
+
+/// The environment variable with the directory of the libraries.
+const DIRECTORY: &str = "NOWAIT_LIBRARY_DIR";
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// Adds libraries to the LD_PRELOAD of a command, behind those that are there.
+pub fn preload<'a>(
+    command: &mut Command,
+    names: impl Iterator<Item = &'a str>,
+) -> Result<(), Problem> {
+    let mut value = std::env::var_os(PRELOAD).unwrap_or_default();
+    let before = value.clone();
+    for name in names {
+        add(&mut value, find(name)?.as_os_str());
+    }
+    if value != before {
+        command.env(PRELOAD, value);
+    }
+    Ok(())
+}
+
+fn add(list: &mut OsString, library: &OsStr) {
+    if !list.is_empty() {
+        list.push(":");
+    }
+    list.push(library);
+}
+
+/// Finds a library: in the directory of the environment, beside the program, or where `make install` and the Debian packages
+/// put libraries.
+fn find(name: &str) -> Result<PathBuf, Problem> {
+    let program = std::env::current_exe().unwrap_or_default();
+    let beside = program.parent().unwrap_or(Path::new("/"));
+    let mut directories = vec![beside.to_owned()];
+    for lib in [
+        "lib",
+        "lib64",
+        "lib/x86_64-linux-gnu",
+        "lib/aarch64-linux-gnu",
+    ] {
+        directories.push(beside.join("..").join(lib));
+    }
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        directories = vec![directory.into()];
+    }
+    let candidates = directories.iter().map(|directory| directory.join(name));
+    let found = candidates
+        .into_iter()
+        .find_map(|path| path.canonicalize().ok());
+    let found = found.ok_or_else(|| {
+        let first = directories[0].display();
+        Problem::Failed(format!(
+            "{name} is not in {first}, nor where it is installed: set {DIRECTORY} to its directory"
+        ))
+    })?;
+    // ld.so(8) splits the list at colons and spaces, and has no way to quote them.
+    match found
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .any(|byte| b": ".contains(byte))
+    {
+        true => Err(Problem::Failed(format!(
+            "{} cannot be preloaded: its path has a space or a colon",
+            found.display()
+        ))),
+        false => Ok(found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_continued() {
+        let mut list = OsString::new();
+        add(&mut list, "/a.so".as_ref());
+        add(&mut list, "/b.so".as_ref());
+        assert_eq!(list, "/a.so:/b.so");
+    }
+}
