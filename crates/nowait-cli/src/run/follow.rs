@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nowait_ahead_channel::{Channel, Counts, Event, Kind, Reader, VARIABLE};
-use rustix::fs::{Mode, OFlags, fstat, fstatfs, open};
+use rustix::fs::{Mode, OFlags, fstat, fstatfs, open, openat};
 
 use super::trees::{Depth, Id, Place, Trees};
 use crate::problem::Problem;
@@ -46,6 +46,11 @@ pub struct Told {
 const SLOW: u32 = 4;
 /// The number of opened directories that are remembered until then.
 const RECENT: usize = 8;
+/// The bytes of a directory (`st_size`) that is listed as soon as it is opened. The names of some thousand files take as much.
+const LARGE: i64 = 128 << 10;
+const FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
 /// The interval at which the program's counts are looked at.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -97,6 +102,11 @@ impl Follower {
                     if self.trees.opened(id) == Place::Outside
                         && let Some(directory) = directory
                     {
+                        if directory.is_large
+                            && let Some(again) = directory.again()
+                        {
+                            self.trees.list(again);
+                        }
                         if recent.len() == RECENT {
                             recent.pop_back();
                         }
@@ -115,11 +125,27 @@ impl Follower {
             }
             if slow >= SLOW {
                 for directory in recent.drain(..) {
-                    self.trees.begin(directory.fd, directory.id, Depth::One);
+                    self.read_ahead(directory);
                 }
             }
         }
         reader.lost()
+    }
+
+    /// Reads a directory that the program is in. If the program came there from another one, it goes through a tree: then
+    /// the tree is read.
+    fn read_ahead(&self, directory: Directory) {
+        // An earlier one of the recent directories may have led to it.
+        if self.trees.is_covered(directory.id) {
+            return;
+        }
+        let mut top = (directory, Depth::One);
+        while let Some(parent) = top.0.parent()
+            && self.trees.has_opened(parent.id)
+        {
+            top = (parent, Depth::All);
+        }
+        self.trees.begin(top.0.fd, top.0.id, top.1);
     }
 }
 
@@ -139,6 +165,8 @@ impl Following {
 struct Directory {
     fd: OwnedFd,
     id: Id,
+    /// Its listing takes many requests of the disk.
+    is_large: bool,
 }
 
 impl Directory {
@@ -150,12 +178,30 @@ impl Directory {
             [b'/', below @ ..] => process.join("root").join(path(below)),
             below => process.join("cwd").join(path(below)),
         };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let fd = open(path, flags, Mode::empty()).ok()?;
+        let fd = open(path, FLAGS, Mode::empty()).ok()?;
+        let directory = Directory::opened(fd)?;
+        let is_it = event.id == (0, 0) || event.id == directory.id;
+        (is_it && is_on_disk(&directory.fd)).then_some(directory)
+    }
+
+    fn opened(fd: OwnedFd) -> Option<Directory> {
         let stat = fstat(&fd).ok()?;
-        let id = (stat.st_dev, stat.st_ino);
-        let is_it = event.id == (0, 0) || event.id == id;
-        (is_it && is_on_disk(&fd)).then_some(Directory { fd, id })
+        Some(Directory {
+            fd,
+            id: (stat.st_dev, stat.st_ino),
+            is_large: stat.st_size >= LARGE,
+        })
+    }
+
+    /// Another descriptor, with a position of its own.
+    fn again(&self) -> Option<OwnedFd> {
+        openat(&self.fd, ".", FLAGS, Mode::empty()).ok()
+    }
+
+    /// The directory above, if there is one on the same filesystem.
+    fn parent(&self) -> Option<Directory> {
+        let parent = Directory::opened(openat(&self.fd, "..", FLAGS, Mode::empty()).ok()?)?;
+        (parent.id.0 == self.id.0 && parent.id != self.id).then_some(parent)
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nowait::scan::Canceller;
+use nowait::scan::{self, Canceller};
 use nowait::walk::{self, Found};
 use nowait::{FileType, StatxMask};
 
@@ -52,6 +52,7 @@ struct State {
     /// The directories that the program has opened.
     opened: HashSet<Id>,
     trees: Vec<Tree>,
+    cancellers: Vec<Canceller>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -65,9 +66,6 @@ struct Directory {
 
 struct Tree {
     depth: Depth,
-    root: Id,
-    /// The root, to be walked again.
-    directory: Option<OwnedFd>,
     /// The inodes that were read.
     read: u64,
     /// The inodes in directories that the program has left.
@@ -75,7 +73,6 @@ struct Tree {
     /// The directory that the program has opened last, and the number of its calls of stat(2) before.
     current: Option<(Id, u64)>,
     running: bool,
-    canceller: Option<Canceller>,
 }
 
 /// The sums over all trees.
@@ -108,6 +105,9 @@ const KNOWN: usize = 2_000_000;
 const CACHED: Duration = Duration::from_micros(3);
 /// The number of inodes in a row after which that is decided.
 const ENOUGH: u64 = 16_384;
+/// The time of a name below which the kernel had the directory cached, and the number of names after which that is decided.
+const LISTED: Duration = Duration::from_nanos(400);
+const LISTED_ENOUGH: u32 = 8192;
 /// The interval at which a walk that waits for the program looks at its calls of stat(2).
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -135,7 +135,7 @@ impl Trees {
         self.0.cached.swap(false, Ordering::Relaxed)
     }
 
-    /// Notes that the program has opened a directory, and begins to walk a tree that it descends into.
+    /// Notes that the program has opened a directory.
     pub fn opened(&self, id: Id) -> Place {
         let mut state = self.state();
         if state.opened.len() < KNOWN {
@@ -151,24 +151,22 @@ impl Trees {
         let passed = passed.map_or(0, |directory| directory.entries);
         state.trees[tree].passed += passed;
         self.0.changed.notify_all();
-        if state.trees[tree].root != id {
-            self.descend(&mut state, tree);
-        }
         match is_read || state.trees[tree].running {
             true => Place::Covered,
             false => Place::Outside,
         }
     }
 
-    /// Walks the whole tree, if its root alone was read so far.
-    fn descend(&self, state: &mut State, tree: usize) {
-        let tree = &mut state.trees[tree];
-        if tree.depth == Depth::One
-            && let Some(directory) = tree.directory.take()
-        {
-            let root = tree.root;
-            self.start(state, directory, root, Depth::All, None);
-        }
+    /// Returns true if a walk has read a directory, or will.
+    pub fn is_covered(&self, id: Id) -> bool {
+        let state = self.state();
+        let directory = state.known.get(&id);
+        directory.is_some_and(|found| found.entries > 0 || state.trees[found.tree].running)
+    }
+
+    /// Returns true if the program has opened this directory.
+    pub fn has_opened(&self, id: Id) -> bool {
+        self.state().opened.contains(&id)
     }
 
     /// Begins to read a directory, or the tree below it.
@@ -177,6 +175,29 @@ impl Trees {
         if state.trees.iter().filter(|tree| tree.running).count() < AT_ONCE {
             self.start(&mut state, directory, id, depth, None);
         }
+    }
+
+    /// Lists a directory that the program is about to list. Its inodes are not read: the program may not ask for them.
+    pub fn list(&self, directory: OwnedFd) {
+        let Ok(mut names) = scan::Options::new().on(directory) else {
+            return;
+        };
+        let mut state = self.state();
+        state.cancellers.push(names.canceller());
+        let trees = self.clone();
+        let thread = std::thread::Builder::new().name("list".to_owned());
+        let spawned = thread.spawn(move || {
+            let began = Instant::now();
+            let mut listed = 0;
+            while let Some(Ok(batch)) = names.blocking_batch() {
+                listed += batch.len() as u32;
+                let is_cached = listed >= LISTED_ENOUGH && began.elapsed() < LISTED * listed;
+                if is_cached || trees.0.stopped.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        state.threads.extend(spawned);
     }
 
     /// Walks a tree ahead of a program that inotify(7) watches.
@@ -219,17 +240,9 @@ impl Trees {
         if depth == Depth::One {
             options = options.max_depth(1);
         }
-        let Ok(again) = rustix::fs::openat(
-            &directory,
-            ".",
-            rustix::fs::OFlags::RDONLY
-                | rustix::fs::OFlags::DIRECTORY
-                | rustix::fs::OFlags::CLOEXEC,
-            rustix::fs::Mode::empty(),
-        ) else {
+        let Ok(walk) = options.on(directory) else {
             return;
         };
-        let Ok(walk) = options.on(again) else { return };
         let tree = state.trees.len();
         state.known.insert(id, Directory { tree, entries: 0 });
         let current = state
@@ -238,14 +251,12 @@ impl Trees {
             .then(|| (id, self.0.stats.load(Ordering::Relaxed)));
         state.trees.push(Tree {
             depth,
-            root: id,
-            directory: (depth == Depth::One).then_some(directory),
             read: 0,
             passed: 0,
             current,
             running: true,
-            canceller: Some(walk.canceller()),
         });
+        state.cancellers.push(walk.canceller());
         let trees = self.clone();
         let thread = std::thread::Builder::new().name("ahead".to_owned());
         let spawned = thread.spawn(move || trees.walk(tree, walk, watches));
@@ -259,6 +270,8 @@ impl Trees {
     /// Walks a tree, and waits for the program when it is far enough ahead.
     fn walk(&self, tree: usize, mut walk: nowait::Walk, mut watches: Option<Watches>) {
         let most = most_ahead();
+        // In a single directory the program may have come before, in the same order.
+        let may_end = watches.is_none() && self.state().trees[tree].depth == Depth::All;
         // The inodes in a row that were cached, and the time that they took.
         let (mut cached, mut began) = (0, Instant::now());
         while let Some(found) = walk.blocking_batch() {
@@ -277,7 +290,7 @@ impl Trees {
             cached += found.batch().len() as u64;
             if began.elapsed() > CACHED * cached as u32 {
                 (cached, began) = (0, Instant::now());
-            } else if watches.is_none() && cached >= ENOUGH {
+            } else if may_end && cached >= ENOUGH {
                 self.0.cached.store(true, Ordering::Relaxed);
                 break;
             }
@@ -285,9 +298,7 @@ impl Trees {
                 (cached, began) = (0, Instant::now());
             }
         }
-        let mut state = self.state();
-        state.trees[tree].running = false;
-        state.trees[tree].canceller = None;
+        self.state().trees[tree].running = false;
     }
 
     /// Takes in what was read of a directory.
@@ -304,7 +315,9 @@ impl Trees {
         }
         directory.entries += entries;
         state.trees[tree].read += entries;
-        let mut descends = false;
+        if state.trees[tree].depth == Depth::One {
+            return;
+        }
         for entry in found.batch().iter() {
             let Some(Ok(metadata)) = entry.metadata() else {
                 continue;
@@ -313,14 +326,10 @@ impl Trees {
                 continue;
             }
             let id = (metadata.dev(), metadata.ino());
-            descends |= state.opened.contains(&id);
             state
                 .known
                 .entry(id)
                 .or_insert(Directory { tree, entries: 0 });
-        }
-        if descends {
-            self.descend(state, tree);
         }
     }
 
@@ -349,10 +358,8 @@ impl Trees {
     pub fn stop(&self) -> Summary {
         self.0.stopped.store(true, Ordering::Relaxed);
         let mut state = self.state();
-        for tree in &mut state.trees {
-            if let Some(canceller) = tree.canceller.take() {
-                canceller.cancel();
-            }
+        for canceller in std::mem::take(&mut state.cancellers) {
+            canceller.cancel();
         }
         let threads = std::mem::take(&mut state.threads);
         drop(state);
