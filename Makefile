@@ -17,7 +17,7 @@ demo: ## the main job on a real file: what this machine allows, then random read
 	bench/target/release/nowait-bench randread --file $(target)/nowait-demo.dat --size 256M --ops 20000 --rounds 3
 
 build: ## the program, the POSIX AIO library and the C library, as they are installed
-	cargo build --release -p nowait-cli -p nowait-aio -p nowait-capi
+	cargo build --release -p nowait-cli -p nowait-ahead -p nowait-aio -p nowait-capi
 
 install: ## what `make build` has built, manual pages, completions, licences: PREFIX (/usr/local), DESTDIR
 	scripts/install.sh $(or $(PREFIX),/usr/local) $(LIBDIR)

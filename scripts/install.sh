@@ -6,7 +6,7 @@ usage() {
     cat <<'USAGE'
 usage: [DESTDIR=DIR] scripts/install.sh PREFIX [LIBDIR]
 
-Installs the program, the POSIX AIO library, the C library with its header, the manual pages, the completions and the licences below
+Installs the program with its preload library, the POSIX AIO library, the C library with its header, the manual pages, the completions and the licences below
 DESTDIR/PREFIX. LIBDIR is the directory of libraries (default: PREFIX/lib).
 USAGE
 }
@@ -22,7 +22,7 @@ built=${CARGO_TARGET_DIR:-target}/release
 root=${DESTDIR:-}
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 
-for file in "$built/nowait" "$built/libnowait_aio.so" "$built/libnowait_capi.a"; do
+for file in "$built/nowait" "$built/libnowait_aio.so" "$built/libnowait_ahead.so" "$built/libnowait_capi.a"; do
     [[ -e $file ]] || { echo "install: $file is missing: run make build first" >&2; exit 1; }
 done
 
@@ -31,6 +31,9 @@ install -D -m 755 "$built/nowait" "$root$prefix/bin/nowait"
 install -D -m 644 "$built/libnowait_aio.so" "$root$libdir/libnowait_aio.so.$version"
 ln -sf "libnowait_aio.so.$version" "$root$libdir/libnowait_aio.so.0"
 ln -sf libnowait_aio.so.0 "$root$libdir/libnowait_aio.so"
+
+# Only `nowait run` loads it.
+install -D -m 644 "$built/libnowait_ahead.so" "$root$libdir/nowait/libnowait_ahead.so"
 
 linked=$(mktemp -d)
 trap 'rm -rf "$linked"' EXIT

@@ -161,7 +161,7 @@ unsafe impl Send for Place {}
 /// The operation of an engine that makes the call nw_mapping_load. It puts the errno of a failure into `errno`.
 ///
 /// # Safety
-/// As [`borrow`], until the operation completes.
+/// As `borrow`, until the operation completes.
 pub unsafe fn load(
     mapping: *const nw_mapping,
     offset: u64,

@@ -85,10 +85,10 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
     let ahead = args.ahead || (args.walk.is_empty() && !args.aio);
     let mut command = std::process::Command::new(name);
     command.args(arguments);
-    if ahead || args.aio {
-        if let Some(note) = command::note(name, ahead) {
-            eprintln!("nowait: {note}");
-        }
+    if (ahead || args.aio)
+        && let Some(note) = command::note(name, ahead)
+    {
+        eprintln!("nowait: {note}");
     }
     let libraries = [
         ahead.then_some("libnowait_ahead.so"),

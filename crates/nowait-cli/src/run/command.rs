@@ -1,4 +1,4 @@
-//! What can be watched of a program, by its file.
+//! Tells from the file of a program if a preloaded library can watch it.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Follows a program by what libnowait_ahead.so tells, and decides what is read ahead.
+//! Follows a program by the events of libnowait_ahead.so, and decides which directories are read ahead.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use rustix::fs::{Mode, OFlags, fstat, fstatfs, open, openat};
 use super::trees::{Depth, Id, Place, Trees};
 use crate::problem::Problem;
 
-/// What is needed to follow a program.
+/// The channel to a program that is about to start.
 pub struct Follower {
     channel: Arc<Channel>,
     /// The descriptor that the program opens the channel by.
@@ -33,9 +33,9 @@ pub struct Following {
     channel: Arc<Channel>,
 }
 
-/// The sums of what the program told.
+/// The sums of the program's events.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Told {
+pub struct Activity {
     /// The calls of stat(2).
     pub counts: Counts,
     /// The events that were not read in time.
@@ -151,10 +151,10 @@ impl Follower {
 
 impl Following {
     /// Ends it.
-    pub fn stop(mut self) -> Told {
+    pub fn stop(mut self) -> Activity {
         self.stop.store(true, Ordering::Relaxed);
         let lost = self.thread.take().and_then(|thread| thread.join().ok());
-        Told {
+        Activity {
             counts: self.channel.counts(),
             lost: lost.unwrap_or(0),
         }

@@ -41,9 +41,11 @@ fn find(name: &str) -> Result<PathBuf, Problem> {
     let mut directories = vec![beside.to_owned()];
     for lib in [
         "lib",
-        "lib64",
+        "lib/nowait",
         "lib/x86_64-linux-gnu",
+        "lib/x86_64-linux-gnu/nowait",
         "lib/aarch64-linux-gnu",
+        "lib/aarch64-linux-gnu/nowait",
     ] {
         directories.push(beside.join("..").join(lib));
     }

@@ -278,7 +278,7 @@ impl Trees {
             if self.0.stopped.load(Ordering::Relaxed) {
                 break;
             }
-            // What cannot be read is the program's to report.
+            // The program reports a directory that cannot be read.
             let Ok(found) = found else { continue };
             if let Some(watches) = &mut watches {
                 watches.add(&found);

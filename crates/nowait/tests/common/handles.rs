@@ -21,15 +21,3 @@ pub fn pipe() -> (Handle, OwnedFd) {
     let (reader, writer) = std::io::pipe().unwrap();
     (Handle::new(reader).unwrap(), writer.into())
 }
-
-/// A terminal, and the end of the program that shows it.
-pub fn terminal() -> (Handle, OwnedFd) {
-    use rustix::fs::{Mode, OFlags};
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let other_end = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&other_end).unwrap();
-    unlockpt(&other_end).unwrap();
-    let name = ptsname(&other_end, Vec::new()).unwrap();
-    let terminal = rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
-    (Handle::new(terminal).unwrap(), other_end)
-}

@@ -14,10 +14,11 @@ use crate::common::children::alone;
 use crate::common::completions::{finish, queued, said};
 use crate::common::drive::{each, name};
 use crate::common::files::scratch;
-use crate::common::handles::{pipe, terminal};
+use crate::common::handles::pipe;
 use crate::common::limit::Limit;
 use crate::common::results::{bytes_of, kind, nothing_for_a_while, source_of};
 use crate::common::shared_engine::each_shared;
+use crate::common::terminal::terminal;
 use crate::common::wait::wait_until;
 
 fn stream(handle: &Handle) -> Op {
@@ -115,7 +116,8 @@ fn a_read_whose_data_another_one_took_is_stopped() {
     // In a child: it counts the workers of the process.
     alone(|| {
         each(Options::new(), |engine| {
-            let (terminal, other_end) = terminal();
+            let (other_end, programs_end) = terminal();
+            let terminal = Handle::new(programs_end).unwrap();
             let tickets = [(); 2].map(|()| queued(engine, stream(&terminal)));
             if engine.backend() == Backend::Threads {
                 wait_until("both workers wait", || waiting_workers() == 2);

@@ -30,6 +30,7 @@ use crate::common::rig::{PAGE, PAGES, Rig};
 use crate::common::samples::Sample;
 use crate::common::sandbox::{deny, sandboxed};
 use crate::common::shared_engine::each_shared;
+use crate::common::terminal::terminal;
 use crate::common::truncation::cut_off_until;
 use crate::common::wait::wait_until;
 
@@ -756,17 +757,6 @@ macro_rules! odd_descriptors {
 
 odd_descriptors!(theirs, ::tokio::fs);
 odd_descriptors!(ours, ::nowait::tokio);
-
-/// Both ends of a pseudoterminal: the master and the program's end.
-fn terminal() -> (OwnedFd, OwnedFd) {
-    use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let hardware = openpt(flags).unwrap();
-    grantpt(&hardware).unwrap();
-    unlockpt(&hardware).unwrap();
-    let programs = ioctl_tiocgptpeer(&hardware, flags).unwrap();
-    (hardware, programs)
-}
 
 #[test]
 fn descriptors_of_any_kind_say_what_they_say_to_tokio() {

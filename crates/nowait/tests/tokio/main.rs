@@ -15,6 +15,7 @@ mod common {
     pub mod samples;
     pub mod sandbox;
     pub mod shared_engine;
+    pub mod terminal;
     pub mod truncation;
     pub mod wait;
 }
