@@ -34,7 +34,7 @@ try "doctor" nowait doctor /tmp
 echo some bytes >/tmp/file
 try "fincore" says /tmp/file nowait fincore /tmp/file
 try "scan" says /etc/passwd nowait scan -r /etc
-for page in nowait nowait-doctor nowait-fincore nowait-warm nowait-evict nowait-cache nowait-scan nowait-du; do
+for page in nowait nowait-doctor nowait-fincore nowait-warm nowait-evict nowait-cache nowait-scan nowait-du nowait-run; do
     try "man $page" says NAME man "$page"
 done
 for page in nowait nowait-aio; do
