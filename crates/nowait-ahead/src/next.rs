@@ -18,7 +18,11 @@ pub struct Next {
 }
 
 impl Next {
-    pub const fn new(name: &'static CStr) -> Next {
+    /// `name` ends with a zero byte.
+    pub const fn new(name: &'static str) -> Next {
+        let Ok(name) = CStr::from_bytes_with_nul(name.as_bytes()) else {
+            panic!("the name ends with a zero byte");
+        };
         Next {
             name,
             address: AtomicPtr::new(null_mut()),
@@ -52,12 +56,7 @@ macro_rules! interpose {
     ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty, else $none:expr, $call:ident => $body:expr;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
-            static NEXT: $crate::next::Next = $crate::next::Next::new(
-                match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                    Ok(name) => name,
-                    Err(_) => unreachable!(),
-                },
-            );
+            static NEXT: $crate::next::Next = $crate::next::Next::new(concat!(stringify!($name), "\0"));
             let next = NEXT.address();
             if next.is_null() {
                 return $none;

@@ -38,11 +38,11 @@ use nowait::{Completion, Handle, IoBufExt};
 use rustix::fs::{OFlags, Stat};
 use rustix::io::Errno;
 
+pub use budget::{Allowed, Budget};
 pub use limits::Limits;
 pub use request::{Request, Selection, Stamp};
 pub use summary::{JSON_FORMAT, Summary};
 
-use budget::Budget;
 use job::{Job, Piece};
 use rate_limit::RateLimit;
 use requested::Requested;

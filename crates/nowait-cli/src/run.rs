@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use crate::problem::Problem;
 
-use child::Child;
+use child::{Child, Signals};
 use follow::Follower;
 use trees::Trees;
 
@@ -50,9 +50,9 @@ pub struct Args {
 
 const DETAILS: &str = "\
 The program itself does the same as without `nowait run`. A library that is preloaded (ld.so(8)) watches which
-directories it opens, and how long its calls of stat(2) take. If they wait for the disk, `nowait run` loads the
-inodes of the directory, and of the directories below it that the program goes on to, with many requests at a time.
-It stays a bounded number of inodes ahead. If everything is cached, or the program never calls stat(2), it does nothing.
+directories it opens, and how long its calls of stat(2) take. `nowait run` lists a large directory with many requests
+at a time when it is opened. If calls of stat(2) wait for the disk, it loads the inodes of the directory, and of the
+directories below it that the program goes on to. It stays a bounded number of inodes ahead.
 
 A program that is static or setuid, or has another C library than glibc, cannot be watched. For a program in Go, such as
 restic or rclone, use --walk with the directories that it reads: inotify(7) tells how far it is.
@@ -95,6 +95,7 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         args.aio.then_some("libnowait_aio.so"),
     ];
     libraries::preload(&mut command, libraries.into_iter().flatten())?;
+    let signals = Signals::block()?;
     let trees = Trees::default();
     for path in &args.walk {
         trees.walk_watched(path)?;
@@ -103,7 +104,7 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         true => Some(Follower::new(&mut command, trees.clone())?),
         false => None,
     };
-    let child = Child::spawn(&mut command, name)?;
+    let child = Child::spawn(&mut command, name, signals)?;
     let follower = follower.map(Follower::start);
     let end = child.wait();
     let events = follower.map(follow::Following::stop);

@@ -13,7 +13,7 @@ use nowait_capi::{
 use super::inside::Said;
 use nowait_cli::problem::Problem;
 
-/// Bytes of the buffer for entries, as in the manual page's example.
+/// Bytes of the buffer for entries.
 const ROOM: usize = 64 << 10;
 
 /// Scans a directory with metadata and counts its entries.

@@ -47,10 +47,7 @@ macro_rules! walks {
     ($($name:ident ( $($arg:ident),* );)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(path: *const c_char, callback: Option<Callback>, $($arg: c_int),*) -> c_int {
-            static NEXT: Next = Next::new(match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => unreachable!(),
-            });
+            static NEXT: Next = Next::new(concat!(stringify!($name), "\0"));
             let next = NEXT.address();
             if next.is_null() {
                 return -1;

@@ -46,10 +46,12 @@ static int run_all(const struct test_case *cases, size_t count)
     int passed = 0, failed = 0;
     for (size_t i = 0; i < 2 * count; i++) {
         const char *backend = backends[i % 2], *name = cases[i / 2].name;
-        char directory[] = "/tmp/nowait-capi-XXXXXX";
+        char directory[100], command[120];
         int status = -1;
         fflush(stdout);
-        CHECK(mkdtemp(directory) != NULL);
+        snprintf(directory, sizeof directory, "/tmp/nowait-capi-%d-%zu", getpid(), i);
+        snprintf(command, sizeof command, "rm -rf %s", directory);
+        EQUAL(mkdir(directory, 0700), 0);
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
@@ -60,6 +62,7 @@ static int run_all(const struct test_case *cases, size_t count)
             exit(0);
         }
         CHECK(waitpid(child, &status, 0) == child);
+        CHECK(system(command) == 0);
         printf("test %s_on_%s ... %s\n", name, backend, status == 0 ? "ok" : "FAILED");
         *(status == 0 ? &passed : &failed) += 1;
     }

@@ -1,11 +1,12 @@
 //! The program as a child process: it gets the signals that are sent to `nowait run`, and its end is that of `nowait run`.
+#![allow(unsafe_code)]
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode, ExitStatus};
 
-use nix::sys::signal::{SigSet, Signal, kill, raise};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
@@ -24,25 +25,44 @@ const PASSED: [Signal; 9] = [
     Signal::SIGWINCH,
 ];
 
+/// The signals that this process has blocked.
+pub struct Signals {
+    fd: SignalFd,
+    /// The mask of this process before.
+    before: SigSet,
+}
+
 /// A program that runs.
 pub struct Child {
     process: std::process::Child,
-    signals: SignalFd,
+    signals: Signals,
 }
 
 /// The end of a program.
 pub struct End(ExitStatus);
 
-impl Child {
-    /// Starts a program. From here on all threads have the signals blocked.
-    pub fn spawn(command: &mut Command, name: &OsStr) -> Result<Child, Problem> {
+impl Signals {
+    /// Blocks the signals in this thread and in those that it starts: they are passed to the program. It comes before the first
+    /// thread.
+    pub fn block() -> Result<Signals, Problem> {
         let mut set = SigSet::from_iter(PASSED);
         set.add(Signal::SIGCHLD);
-        let signals = set
-            .thread_block()
-            .and_then(|()| SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC))
-            .map_err(|e| Problem::of("cannot catch signals", e))?;
-        // The standard library empties the signal mask of the child.
+        set.thread_swap_mask(SigmaskHow::SIG_BLOCK)
+            .and_then(|before| {
+                let fd = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC)?;
+                Ok(Signals { fd, before })
+            })
+            .map_err(|e| Problem::of("cannot catch signals", e))
+    }
+}
+
+impl Child {
+    /// Starts a program, with the signal mask that this process was started with.
+    pub fn spawn(command: &mut Command, name: &OsStr, signals: Signals) -> Result<Child, Problem> {
+        let before = signals.before;
+        let restore = move || before.thread_set_mask().map_err(io::Error::from);
+        // SAFETY: pthread_sigmask(3) may be called between fork(2) and execve(2).
+        unsafe { command.pre_exec(restore) };
         let process = command.spawn().map_err(|e| not_run(name, &e))?;
         Ok(Child { process, signals })
     }
@@ -55,7 +75,7 @@ impl Child {
             if let Some(status) = self.process.try_wait().map_err(|e| failed(&e))? {
                 return Ok(End(status));
             }
-            let Some(info) = self.signals.read_signal().map_err(|e| failed(&e))? else {
+            let Some(info) = self.signals.fd.read_signal().map_err(|e| failed(&e))? else {
                 continue;
             };
             // A terminal sends its signals to the program, too.

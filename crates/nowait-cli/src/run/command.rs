@@ -1,14 +1,15 @@
 //! Tells from the file of a program if a preloaded library can watch it.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use object::Endianness;
 use object::elf::{FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::{ReadCache, ReadRef};
 
 /// A reason why a preloaded library does not see what a program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,16 +43,17 @@ pub fn note(name: &OsStr, ahead: bool) -> Option<String> {
 
 /// The file of a command, as execvp(3) finds it.
 fn find(name: &OsStr) -> Option<PathBuf> {
+    let is_program = |file: &PathBuf| {
+        let metadata = fs::metadata(file);
+        metadata.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
     if name.as_bytes().contains(&b'/') {
-        return Some(name.into());
+        return Some(name.into()).filter(is_program);
     }
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
         .map(|directory| directory.join(name))
-        .find(|file| {
-            let metadata = fs::metadata(file);
-            metadata.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-        })
+        .find(is_program)
 }
 
 fn look(path: &Path, depth: usize) -> Option<Why> {
@@ -62,8 +64,10 @@ fn look(path: &Path, depth: usize) -> Option<Why> {
     {
         return Some(Why::SetId);
     }
-    let bytes = fs::read(path).ok()?;
-    if let Some(script) = bytes.strip_prefix(b"#!") {
+    let file = File::open(path).ok()?;
+    let mut start = [0; 256];
+    let len = file.read_at(&mut start, 0).ok()?;
+    if let Some(script) = start[..len].strip_prefix(b"#!") {
         let line = script.split(|&byte| byte == b'\n').next()?;
         let mut words = line
             .split(u8::is_ascii_whitespace)
@@ -76,11 +80,11 @@ fn look(path: &Path, depth: usize) -> Option<Why> {
             None
         };
     }
-    look_into(&bytes)
+    look_into(&ReadCache::new(file))
 }
 
 /// Reads an ELF file. `None` if the program can be watched.
-fn look_into(bytes: &[u8]) -> Option<Why> {
+fn look_into<'a>(bytes: impl ReadRef<'a>) -> Option<Why> {
     let parsed = || -> object::read::Result<Option<Why>> {
         let header = FileHeader64::<Endianness>::parse(bytes)?;
         let endian = header.endian()?;
@@ -117,8 +121,8 @@ mod tests {
     fn programs_of_the_c_library_can_be_watched() {
         assert_eq!(look(Path::new("/bin/ls"), 0), None);
         assert_eq!(look(Path::new("/nowhere"), 0), None);
-        assert_eq!(look_into(b"text"), Some(Why::NotElf));
-        assert_eq!(look_into(b"\x7fELF"), Some(Why::NotElf));
+        assert_eq!(look_into(&b"text"[..]), Some(Why::NotElf));
+        assert_eq!(look_into(&b"\x7fELF"[..]), Some(Why::NotElf));
     }
 
     #[test]

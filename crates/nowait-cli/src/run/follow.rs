@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use nowait_ahead_channel::{Channel, Counts, Event, Kind, Reader, VARIABLE};
 use rustix::fs::{Mode, OFlags, fstat, fstatfs, open, openat};
 
-use super::trees::{Depth, Id, Place, Trees};
+use super::trees::{Depth, Id, Trees};
 use crate::problem::Problem;
 
 /// The channel to a program that is about to start.
@@ -94,22 +94,18 @@ impl Follower {
             let Some(event) = event else { continue };
             match event.kind {
                 Kind::Slow => slow += 1,
+                // Most directories of a tree are known: nothing more is asked about them.
+                Kind::Opened if self.trees.opened(event.id) => {}
                 Kind::Opened | Kind::Listing => {
-                    let directory = Directory::of(&event);
-                    let id = directory
-                        .as_ref()
-                        .map_or(event.id, |directory| directory.id);
-                    if self.trees.opened(id) == Place::Outside
-                        && let Some(directory) = directory
+                    if let Some(directory) = Directory::of(&event)
+                        && (event.kind == Kind::Opened || !self.trees.opened(directory.id))
                     {
                         if directory.is_large
                             && let Some(again) = directory.again()
                         {
                             self.trees.list(again);
                         }
-                        if recent.len() == RECENT {
-                            recent.pop_back();
-                        }
+                        recent.truncate(RECENT - 1);
                         recent.push_front(directory);
                     }
                 }
@@ -136,7 +132,7 @@ impl Follower {
     /// the tree is read.
     fn read_ahead(&self, directory: Directory) {
         // An earlier one of the recent directories may have led to it.
-        if self.trees.is_covered(directory.id) {
+        if self.trees.covers(directory.id) {
             return;
         }
         let mut top = (directory, Depth::One);
@@ -150,8 +146,9 @@ impl Follower {
 }
 
 impl Following {
-    /// Ends it.
+    /// Ends it. Processes that the program has left behind no longer send events.
     pub fn stop(mut self) -> Activity {
+        self.channel.listen(false);
         self.stop.store(true, Ordering::Relaxed);
         let lost = self.thread.take().and_then(|thread| thread.join().ok());
         Activity {

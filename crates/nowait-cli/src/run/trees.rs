@@ -14,8 +14,8 @@ use nowait::walk::{self, Found};
 use nowait::{FileType, StatxMask};
 
 use super::watches::Watches;
+use crate::prefetch::{Allowed, Budget};
 use crate::problem::Problem;
-use crate::proc;
 
 /// Device and inode number.
 pub type Id = (u64, u64);
@@ -62,6 +62,18 @@ struct Directory {
     tree: usize,
     /// The number of its entries that were read.
     entries: u64,
+    /// The program has left it.
+    is_passed: bool,
+}
+
+impl Directory {
+    fn of(tree: usize) -> Directory {
+        Directory {
+            tree,
+            entries: 0,
+            is_passed: false,
+        }
+    }
 }
 
 struct Tree {
@@ -78,23 +90,12 @@ struct Tree {
 /// The sums over all trees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// The trees.
-    pub trees: u64,
     /// The directories.
     pub directories: u64,
     /// The inodes.
     pub inodes: u64,
     /// The inodes in directories that the program has opened.
     pub used: u64,
-}
-
-/// The relation of a directory that the program opens to those that are read ahead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// It was read, or will be.
-    Covered,
-    /// It is outside of all trees, or in one whose walk has ended before.
-    Outside,
 }
 
 /// The maximum number of trees that are walked at the same time.
@@ -114,10 +115,10 @@ const LOOK: Duration = Duration::from_millis(10);
 /// The memory of an inode and its name in the kernel, in bytes.
 const INODE: u64 = 1536;
 
-/// The number of inodes that a walk is ahead at most: 1/32 of the available memory.
+/// The number of inodes that a walk is ahead at most: 3 % of the available memory.
 fn most_ahead() -> u64 {
-    let available = proc::available_memory().unwrap_or(1 << 30);
-    (available / 32 / INODE).clamp(10_000, 200_000)
+    let budget = Budget::new(Allowed::Percent(3));
+    (budget.max() / INODE).clamp(10_000, 200_000)
 }
 
 impl Trees {
@@ -135,33 +136,33 @@ impl Trees {
         self.0.cached.swap(false, Ordering::Relaxed)
     }
 
-    /// Notes that the program has opened a directory.
-    pub fn opened(&self, id: Id) -> Place {
-        let mut state = self.state();
+    /// Notes that the program has opened a directory. Returns true if a walk has read it, or will.
+    pub fn opened(&self, id: Id) -> bool {
+        let mut guard = self.state();
+        let state = &mut *guard;
         if state.opened.len() < KNOWN {
             state.opened.insert(id);
         }
-        let Some(directory) = state.known.get(&id) else {
-            return Place::Outside;
+        let Some(tree) = state.known.get(&id).map(|directory| directory.tree) else {
+            return false;
         };
-        let (tree, is_read) = (directory.tree, directory.entries > 0);
         let stats = self.0.stats.load(Ordering::Relaxed);
         let before = state.trees[tree].current.replace((id, stats));
-        let passed = before.and_then(|(id, _)| state.known.get(&id));
-        let passed = passed.map_or(0, |directory| directory.entries);
-        state.trees[tree].passed += passed;
-        self.0.changed.notify_all();
-        match is_read || state.trees[tree].running {
-            true => Place::Covered,
-            false => Place::Outside,
+        if let Some((before, _)) = before
+            && before != id
+            && let Some(directory) = state.known.get_mut(&before)
+            && !directory.is_passed
+        {
+            directory.is_passed = true;
+            state.trees[tree].passed += directory.entries;
         }
+        self.0.changed.notify_all();
+        state.covers(id)
     }
 
     /// Returns true if a walk has read a directory, or will.
-    pub fn is_covered(&self, id: Id) -> bool {
-        let state = self.state();
-        let directory = state.known.get(&id);
-        directory.is_some_and(|found| found.entries > 0 || state.trees[found.tree].running)
+    pub fn covers(&self, id: Id) -> bool {
+        self.state().covers(id)
     }
 
     /// Returns true if the program has opened this directory.
@@ -244,7 +245,7 @@ impl Trees {
             return;
         };
         let tree = state.trees.len();
-        state.known.insert(id, Directory { tree, entries: 0 });
+        state.known.insert(id, Directory::of(tree));
         let current = state
             .opened
             .contains(&id)
@@ -309,9 +310,9 @@ impl Trees {
         let directory = state
             .known
             .entry(found.place().id())
-            .or_insert(Directory { tree, entries: 0 });
+            .or_insert(Directory::of(tree));
         if directory.tree != tree {
-            *directory = Directory { tree, entries: 0 };
+            *directory = Directory::of(tree);
         }
         directory.entries += entries;
         state.trees[tree].read += entries;
@@ -326,10 +327,7 @@ impl Trees {
                 continue;
             }
             let id = (metadata.dev(), metadata.ino());
-            state
-                .known
-                .entry(id)
-                .or_insert(Directory { tree, entries: 0 });
+            state.known.entry(id).or_insert(Directory::of(tree));
         }
     }
 
@@ -372,21 +370,23 @@ impl Trees {
 }
 
 impl State {
+    fn covers(&self, id: Id) -> bool {
+        let directory = self.known.get(&id);
+        directory.is_some_and(|found| found.entries > 0 || self.trees[found.tree].running)
+    }
+
     /// The number of inodes that a walk is ahead of the program.
     fn ahead(&self, tree: usize, stats: u64) -> u64 {
         let tree = &self.trees[tree];
         let current = tree.current.map_or(0, |(id, before)| {
-            let entries = self.known.get(&id).map_or(0, |directory| directory.entries);
-            entries.min(stats.saturating_sub(before))
+            let here = self.known.get(&id).filter(|directory| !directory.is_passed);
+            here.map_or(0, |here| here.entries.min(stats.saturating_sub(before)))
         });
         tree.read.saturating_sub(tree.passed + current)
     }
 
     fn summary(&self) -> Summary {
-        let mut summary = Summary {
-            trees: self.trees.len() as u64,
-            ..Summary::default()
-        };
+        let mut summary = Summary::default();
         for (id, directory) in self
             .known
             .iter()

@@ -1,0 +1,146 @@
+//! Tests of `nowait run`: the program's output, its end, and its signals.
+
+#[path = "common/program.rs"]
+mod program;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use program::{directory, nowait, run};
+use rustix::process::{Pid, Signal, kill_process};
+use slowdisk::{Filesystem, SlowDisk, TestMount};
+
+/// The directory of libnowait_ahead.so, which cargo does not build for this test.
+fn libraries() -> PathBuf {
+    let program = Path::new(env!("CARGO_BIN_EXE_nowait"));
+    let target = program.ancestors().nth(2).unwrap();
+    let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "-p", "nowait-ahead", "--target-dir"])
+        .arg(target)
+        .status();
+    assert!(built.unwrap().success());
+    target.join("debug")
+}
+
+fn run_of(words: &[&str]) -> Command {
+    let mut command = nowait(["run"].iter().chain(words));
+    command.env("NOWAIT_LIBRARY_DIR", libraries());
+    command
+}
+
+#[test]
+fn the_end_is_that_of_the_program() {
+    assert_eq!(run(&mut run_of(&["sh", "-c", "exit 7"])).code, Some(7));
+    assert_eq!(run(&mut run_of(&["--", "true"])).done().out, b"");
+    for (signal, name) in [(15, "TERM"), (9, "KILL"), (2, "INT"), (1, "HUP")] {
+        let script = format!("kill -{name} $$; exit 3");
+        let status = run_of(&["sh", "-c", &script]).status().unwrap();
+        assert_eq!(status.signal(), Some(signal), "{name}: {status}");
+    }
+}
+
+#[test]
+fn signals_are_passed_to_the_program() {
+    let root = directory();
+    let root = root.path().to_str().unwrap();
+    for walk in [
+        &["--ahead"][..],
+        &["--walk", root],
+        &["--ahead", "--walk", root],
+    ] {
+        for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1] {
+            let script =
+                "trap 'exit 5' INT TERM HUP USR1; echo ready; while :; do sleep 0.01; done";
+            let words = [walk, &["--", "sh", "-c", script]].concat();
+            let mut child = run_of(&words).stdout(Stdio::piped()).spawn().unwrap();
+            let mut line = String::new();
+            let out = BufReader::new(child.stdout.take().unwrap());
+            { out }.read_line(&mut line).unwrap();
+            assert_eq!(line, "ready\n");
+            kill_process(Pid::from_child(&child), signal).unwrap();
+            assert_eq!(
+                child.wait().unwrap().code(),
+                Some(5),
+                "{walk:?}: {signal:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_program_that_cannot_be_run_is_an_error_as_in_shells() {
+    let said = run(&mut run_of(&["--", "/nowhere/program"]));
+    assert_eq!(said.code, Some(127));
+    assert_eq!(said.err, "nowait: /nowhere/program: not found\n");
+    let said = run(&mut run_of(&["--", "/etc/passwd"]));
+    assert_eq!(said.code, Some(126));
+    assert!(said.err.contains("Permission denied"), "{said:?}");
+    assert_eq!(run(&mut run_of(&[])).code, Some(2));
+    let said = run(&mut run_of(&[
+        "--walk", "/nowhere", "--", "echo", "started",
+    ]));
+    assert_eq!((said.code, said.text()), (Some(1), ""));
+    let mut without = run_of(&["--", "true"]);
+    let said = run(without.env("NOWAIT_LIBRARY_DIR", "/nowhere"));
+    assert_eq!(said.code, Some(1));
+    assert!(said.err.contains("set NOWAIT_LIBRARY_DIR"), "{said:?}");
+}
+
+/// Makes one directory of many files, and many directories of few.
+fn fill(at: &Path) {
+    for (dirs, files) in [(1, 6000), (60, 40)] {
+        for d in 0..dirs {
+            let dir = at.join(format!("tree/{files}/d{d}"));
+            fs::create_dir_all(&dir).unwrap();
+            for f in 0..files {
+                fs::write(dir.join(format!("f{f}")), "").unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn the_output_is_the_same_and_the_inodes_are_read_ahead() {
+    slowdisk::require!(slowdisk::available());
+    for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
+        let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
+        let mount = TestMount::filled(&disk, filesystem, fill).unwrap();
+        disk.set_latency(std::time::Duration::from_millis(1));
+        let tree = mount.path().join("tree");
+        let tree = tree.to_str().unwrap();
+        for words in [
+            &["ls", "-lR", tree][..],
+            &["find", tree, "-ls"],
+            &["du", "-a", tree],
+        ] {
+            let direct = Command::new(words[0])
+                .args(&words[1..])
+                .env("LC_ALL", "C.UTF-8")
+                .output();
+            let direct = direct.unwrap().stdout;
+            for cold in [true, false] {
+                if cold {
+                    mount.remount().unwrap();
+                }
+                let said = run(&mut run_of(&[&["--stats", "--"], words].concat()));
+                assert_eq!(said.code, Some(0), "{said:?}");
+                assert!(
+                    said.out == direct,
+                    "{filesystem:?}: {words:?}, cold: {cold}"
+                );
+                if cold {
+                    assert!(said.err.contains("read ahead"), "{said:?}");
+                    assert!(
+                        !said.err.contains("read ahead 0 "),
+                        "{filesystem:?}: {words:?}: {}",
+                        said.err
+                    );
+                }
+            }
+        }
+    }
+}
