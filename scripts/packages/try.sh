@@ -31,6 +31,7 @@ files >/tmp/before
 try "install" dpkg -i ./*.deb
 try "version" says "nowait 0." nowait --version
 try "doctor" nowait doctor /tmp
+try "a program with readahead" says "usr" nowait run --stats -- ls /
 echo some bytes >/tmp/file
 try "fincore" says /tmp/file nowait fincore /tmp/file
 try "scan" says /etc/passwd nowait scan -r /etc
