@@ -3,6 +3,7 @@
 mod child;
 mod command;
 mod follow;
+mod id;
 mod libraries;
 mod report;
 mod trees;

@@ -254,6 +254,8 @@ fn sources(name: &str) -> Crate {
 fn files_import_downwards_only() {
     for name in [
         "nowait",
+        "nowait-ahead",
+        "nowait-ahead-channel",
         "nowait-aio",
         "nowait-capi",
         "nowait-cli",

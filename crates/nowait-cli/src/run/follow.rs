@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use nowait_ahead_channel::{Channel, Counts, Event, Kind, Reader, VARIABLE};
 use rustix::fs::{Mode, OFlags, fstat, fstatfs, open, openat};
 
-use super::trees::{Depth, Id, Trees};
+use super::id::Id;
+use super::trees::{Depth, Trees};
 use crate::problem::Problem;
 
 /// The channel to a program that is about to start.

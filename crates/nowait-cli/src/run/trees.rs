@@ -13,12 +13,10 @@ use nowait::scan::{self, Canceller};
 use nowait::walk::{self, Found};
 use nowait::{FileType, StatxMask};
 
+use super::id::Id;
 use super::watches::Watches;
 use crate::prefetch::{Allowed, Budget};
 use crate::problem::Problem;
-
-/// Device and inode number.
-pub type Id = (u64, u64);
 
 /// How far below its root a tree is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
