@@ -4,8 +4,8 @@
 pub const PATH_MAX: usize = (WORDS - HEADER) * 8;
 
 /// The words of an event.
-pub(crate) const WORDS: usize = 30;
-const HEADER: usize = 4;
+pub(crate) const WORDS: usize = 38;
+const HEADER: usize = 6;
 
 /// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +18,10 @@ pub enum Kind {
     Walking,
     /// A directory of such a walk was entered.
     Entered,
-    /// A call of stat(2) waited for the disk.
+    /// A call of stat(2) or open(2) waited for the disk. The directory is that of the file.
     Slow,
+    /// A regular file was opened. `path` and `fd` are its directory, and `id` is the file.
+    File,
 }
 
 /// One event.
@@ -29,21 +31,40 @@ pub struct Event {
     pub kind: Kind,
     /// The process.
     pub pid: u32,
-    /// The descriptor in that process, or −1.
+    /// The descriptor of a directory in that process, or −1 for its working directory.
     pub fd: i32,
     /// The device and inode number (`st_dev`, `st_ino`), or zeroes if they are not known.
     pub id: (u64, u64),
-    /// The path, absolute or relative to the working directory of the process. Empty if `fd` says which file it is.
+    /// The time in nanoseconds, of the clock CLOCK_MONOTONIC.
+    pub time: u64,
+    /// The number of calls of stat(2) before.
+    pub stats: u64,
+    /// The path, absolute or relative to `fd`. Empty if it is that directory itself.
     pub path: Vec<u8>,
 }
 
+/// The place of a directory, as the program's system call names it: a descriptor or −1, and a path that may be empty.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The descriptor, or −1 for the working directory.
+    pub fd: i32,
+    /// The path.
+    pub path: &'a [u8],
+}
+
+impl Place<'_> {
+    /// No place: the event's id says which directory it is.
+    pub const NONE: Place<'static> = Place { fd: -1, path: b"" };
+}
+
 impl Kind {
-    const ALL: [Kind; 5] = [
+    const ALL: [Kind; 6] = [
         Kind::Opened,
         Kind::Listing,
         Kind::Walking,
         Kind::Entered,
         Kind::Slow,
+        Kind::File,
     ];
 }
 
@@ -51,18 +72,19 @@ impl Kind {
 pub(crate) fn encode(
     kind: Kind,
     pid: u32,
-    fd: i32,
+    place: Place<'_>,
     id: (u64, u64),
-    path: &[u8],
+    time: u64,
+    stats: u64,
 ) -> Option<[u64; WORDS]> {
     let mut words = [0; WORDS];
-    words[0] = kind as u64 | (path.len() as u64) << 8 | u64::from(pid) << 32;
-    words[1] = u64::from(fd.cast_unsigned());
-    (words[2], words[3]) = id;
-    if path.len() > PATH_MAX {
+    words[0] = kind as u64 | (place.path.len() as u64) << 8 | u64::from(pid) << 32;
+    words[1] = u64::from(place.fd.cast_unsigned());
+    (words[2], words[3], words[4], words[5]) = (id.0, id.1, time, stats);
+    if place.path.len() > PATH_MAX {
         return None;
     }
-    for (word, bytes) in words[HEADER..].iter_mut().zip(path.chunks(8)) {
+    for (word, bytes) in words[HEADER..].iter_mut().zip(place.path.chunks(8)) {
         let mut whole = [0; 8];
         whole[..bytes.len()].copy_from_slice(bytes);
         *word = u64::from_ne_bytes(whole);
@@ -81,6 +103,8 @@ pub(crate) fn decode(words: &[u64; WORDS]) -> Option<Event> {
         pid: (words[0] >> 32) as u32,
         fd: (words[1] as u32).cast_signed(),
         id: (words[2], words[3]),
+        time: words[4],
+        stats: words[5],
         path,
     })
 }
@@ -94,25 +118,35 @@ mod tests {
         for kind in Kind::ALL {
             for len in [0, 1, 7, 8, 9, PATH_MAX] {
                 let path: Vec<u8> = (0..len).map(|n| n as u8 | 1).collect();
-                let words = encode(kind, u32::MAX, -1, (3, u64::MAX), &path).unwrap();
+                let place = Place {
+                    fd: -1,
+                    path: &path,
+                };
+                let words = encode(kind, u32::MAX, place, (3, u64::MAX), 5, u64::MAX).unwrap();
                 let event = Event {
                     kind,
                     pid: u32::MAX,
                     fd: -1,
                     id: (3, u64::MAX),
+                    time: 5,
+                    stats: u64::MAX,
                     path,
                 };
                 assert_eq!(decode(&words), Some(event));
             }
         }
-        assert_eq!(encode(Kind::Slow, 0, 0, (0, 0), &[1; PATH_MAX + 1]), None);
+        let long = Place {
+            fd: 0,
+            path: &[1; PATH_MAX + 1],
+        };
+        assert_eq!(encode(Kind::Slow, 0, long, (0, 0), 0, 0), None);
     }
 
     #[test]
     fn words_that_are_no_event_are_refused() {
         assert_eq!(decode(&[u64::MAX; WORDS]), None);
         let mut words = [0; WORDS];
-        words[0] = 5;
+        words[0] = 6;
         assert_eq!(decode(&words), None);
         words[0] = (PATH_MAX as u64 + 1) << 8;
         assert_eq!(decode(&words), None);

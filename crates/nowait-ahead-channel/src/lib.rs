@@ -10,8 +10,8 @@ mod event;
 mod memory;
 mod ring;
 
-pub use event::{Event, Kind, PATH_MAX};
-pub use ring::{Channel, Counts, Reader};
+pub use event::{Event, Kind, PATH_MAX, Place};
+pub use ring::{Channel, Counts, Listening, Reader};
 
 /// The environment variable with the channel's path and key, `PATH:KEY`.
 pub const VARIABLE: &str = "NOWAIT_AHEAD_CHANNEL";

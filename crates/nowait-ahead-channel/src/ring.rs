@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::io::{Errno, Result};
 use rustix::thread::futex;
 
-use crate::event::{Event, Kind, WORDS, decode, encode};
+use crate::event::{Event, Kind, Place, WORDS, decode, encode};
 use crate::memory::Shared;
 
 const SLOTS: usize = 4096;
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 struct Memory {
     key: AtomicU64,
-    /// 1 while programs are to tell of what they do.
+    /// The events that are wanted; see [`Listening`].
     listening: AtomicU32,
     /// 1 while the reader sleeps.
     asleep: AtomicU32,
@@ -42,6 +42,18 @@ struct Line<T>(T);
 struct Slot {
     mark: AtomicU64,
     words: [AtomicU64; WORDS],
+}
+
+/// The events that `nowait run` wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Listening {
+    /// None.
+    Off,
+    /// Those of directories.
+    Directories,
+    /// Those of directories and of files that are opened.
+    Files,
 }
 
 /// The shared memory of `nowait run` and its programs.
@@ -67,8 +79,9 @@ impl Channel {
     pub fn create(key: u64) -> Result<(Channel, OwnedFd)> {
         let (memory, fd) = Shared::<Memory>::create()?;
         memory.key.store(key, Ordering::Relaxed);
-        memory.listening.store(1, Ordering::Release);
-        Ok((Channel(memory), fd))
+        let channel = Channel(memory);
+        channel.listen(Listening::Directories);
+        Ok((channel, fd))
     }
 
     /// Attaches to the channel that another process has created.
@@ -83,19 +96,21 @@ impl Channel {
         }
     }
 
-    /// True while events are wanted.
-    pub fn is_listening(&self) -> bool {
-        self.0.listening.load(Ordering::Relaxed) != 0
+    /// Returns true if these events, or more, are wanted.
+    pub fn is_listening(&self, to: Listening) -> bool {
+        self.0.listening.load(Ordering::Relaxed) >= to as u32
     }
 
-    /// Says that events are wanted, or are not.
-    pub fn listen(&self, yes: bool) {
-        self.0.listening.store(u32::from(yes), Ordering::Relaxed);
+    /// Says which events are wanted.
+    pub fn listen(&self, to: Listening) {
+        self.0.listening.store(to as u32, Ordering::Release);
     }
 
-    /// Tells of an event. Async-signal-safe, and leaves errno alone. The event of a path that is too long is dropped.
-    pub fn tell(&self, kind: Kind, pid: u32, fd: i32, id: (u64, u64), path: &[u8]) {
-        let Some(words) = encode(kind, pid, fd, id, path) else {
+    /// Tells of an event at `time`, in nanoseconds. Async-signal-safe, and leaves errno alone. The event of a path that is
+    /// too long is dropped.
+    pub fn tell(&self, kind: Kind, pid: u32, place: Place<'_>, id: (u64, u64), time: u64) {
+        let stats = self.0.counts.0[0].load(Ordering::Relaxed);
+        let Some(words) = encode(kind, pid, place, id, time, stats) else {
             return;
         };
         let number = self.0.head.0.fetch_add(1, Ordering::Relaxed);
@@ -269,12 +284,16 @@ mod tests {
                 let channel = &channel;
                 scope.spawn(move || {
                     for n in 0..20_000 {
-                        channel.tell(Kind::Opened, 1, 2, (thread, n), b"a path");
+                        let place = Place {
+                            fd: 2,
+                            path: b"a path",
+                        };
+                        channel.tell(Kind::Opened, 1, place, (thread, n), 3);
                         if n % 500 == 0 {
                             std::thread::sleep(Duration::from_micros(200));
                         }
                     }
-                    channel.tell(Kind::Slow, 1, 2, (thread, u64::MAX), b"");
+                    channel.tell(Kind::Slow, 1, Place::NONE, (thread, u64::MAX), 3);
                 });
             }
             let (mut last, mut told, mut ended) = ([None; 4], 0, 0);
@@ -299,7 +318,8 @@ mod tests {
     fn a_writer_that_was_killed_is_passed_over() {
         let channel = channel();
         channel.0.head.0.fetch_add(1, Ordering::Relaxed);
-        channel.tell(Kind::Opened, 1, 5, (0, 0), b"");
+        let place = Place { fd: 5, path: b"" };
+        channel.tell(Kind::Opened, 1, place, (0, 0), 3);
         let mut reader = Reader::new(&channel);
         assert_eq!(reader.next_until(soon()).unwrap().fd, 5);
         assert_eq!(reader.lost(), 1);
@@ -311,7 +331,7 @@ mod tests {
         let channel = channel();
         let count = 3 * SLOTS as u64;
         for n in 0..count {
-            channel.tell(Kind::Opened, 1, 2, (0, n), b"");
+            channel.tell(Kind::Opened, 1, Place::NONE, (0, n), 3);
         }
         let mut reader = Reader::new(&channel);
         let mut read = 0;

@@ -1,14 +1,14 @@
 //! The events and counts that the library sends.
 
-use std::ffi::{CStr, c_char, c_int};
-use std::os::fd::BorrowedFd;
+use std::ffi::{CStr, c_char, c_int, c_long};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use nowait_ahead_channel::{Channel, Kind, SWITCH, VARIABLE};
-use rustix::time::{ClockId, clock_gettime};
+use nowait_ahead_channel::{Channel, Kind, Listening, PATH_MAX, Place, SWITCH, VARIABLE};
+use rustix::fs::{AtFlags, CWD, FileType, fstat, statat};
 
 static CHANNEL: OnceLock<Channel> = OnceLock::new();
 
@@ -49,16 +49,25 @@ fn variable(name: &str) -> Option<&'static [u8]> {
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_bytes())
 }
 
-/// The channel, if `nowait run` listens.
-fn listening() -> Option<&'static Channel> {
-    CHANNEL.get().filter(|channel| channel.is_listening())
+/// The channel, if `nowait run` listens to these events.
+fn listening(to: Listening) -> Option<&'static Channel> {
+    CHANNEL.get().filter(|channel| channel.is_listening(to))
 }
 
-fn pid() -> u32 {
-    rustix::process::getpid()
-        .as_raw_nonzero()
-        .get()
-        .cast_unsigned()
+fn tell(channel: &Channel, kind: Kind, place: Place<'_>, id: (u64, u64)) {
+    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    channel.tell(kind, pid.cast_unsigned(), place, id, now());
+}
+
+/// The time of CLOCK_MONOTONIC in nanoseconds.
+fn now() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the argument is a timespec. The call does not fail for this clock, and so leaves errno alone.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// A call is timed after so many that were not.
@@ -73,9 +82,46 @@ static CALLS: AtomicU32 = AtomicU32::new(0);
 /// The number of calls that remain to be timed.
 static TO_TIME: AtomicU32 = AtomicU32::new(EAGER);
 
+/// The file of a call, as the program names it.
+#[derive(Clone, Copy)]
+pub struct Named {
+    /// The directory to which a relative path belongs, as in openat(2).
+    pub dir: c_int,
+    /// A path that the system call accepts.
+    pub path: *const c_char,
+}
+
+impl Named {
+    /// A path relative to the working directory.
+    pub fn here(path: *const c_char) -> Named {
+        let dir = libc::AT_FDCWD;
+        Named { dir, path }
+    }
+
+    /// The directory of the file. `None` if the path does not name the file.
+    ///
+    /// # Safety
+    /// A system call has just accepted the path.
+    unsafe fn directory(&self) -> Option<Place<'_>> {
+        if self.path.is_null() {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        let path = unsafe { CStr::from_ptr(self.path) }.to_bytes();
+        let name = path.iter().rposition(|&byte| byte == b'/');
+        let path = &path[..name.map_or(0, |slash| slash.max(1))];
+        let fd = if self.dir >= 0 && !path.starts_with(b"/") {
+            self.dir
+        } else {
+            -1
+        };
+        Some(Place { fd, path })
+    }
+}
+
 /// Carries out a call of stat(2), and counts it.
-pub fn stat<R>(call: impl FnOnce() -> R) -> R {
-    let Some(channel) = listening() else {
+pub fn stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> R {
+    let Some(channel) = listening(Listening::Directories) else {
         return call();
     };
     let calls = CALLS.load(Ordering::Relaxed) + 1;
@@ -91,49 +137,107 @@ pub fn stat<R>(call: impl FnOnce() -> R) -> R {
     channel.count(u64::from(calls), 1, took);
     if took >= SLOW {
         TO_TIME.store(EAGER, Ordering::Relaxed);
-        channel.tell(Kind::Slow, pid(), -1, (0, 0), b"");
+        if result.into() == 0 {
+            // SAFETY: the call has succeeded with this path.
+            unsafe { slow(channel, file) };
+        }
     } else {
         TO_TIME.store(to_time.saturating_sub(1), Ordering::Relaxed);
     }
     result
 }
 
-fn now() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+/// Tells of the directory in which a call waited.
+///
+/// # Safety
+/// A system call has just accepted the path.
+unsafe fn slow(channel: &Channel, file: Named) {
+    // SAFETY: the caller's promise.
+    let Some(place) = (unsafe { file.directory() }) else {
+        return;
+    };
+    let path: &[u8] = if place.path.is_empty() {
+        b"."
+    } else {
+        place.path
+    };
+    // SAFETY: a system call has just accepted the descriptor.
+    let dir = unsafe { directory(place.fd) };
+    // An event has no room for a longer path, and rustix would allocate memory for it.
+    if path.len() >= PATH_MAX.min(256) {
+        return;
+    }
+    if let Ok(stat) = statat(dir, path, AtFlags::empty()) {
+        tell(channel, Kind::Slow, place, (stat.st_dev, stat.st_ino));
+    }
+}
+
+/// # Safety
+/// The descriptor is open, or −1 for the working directory.
+unsafe fn directory(fd: c_int) -> BorrowedFd<'static> {
+    match fd {
+        0.. => {
+            // SAFETY: the caller's promise.
+            unsafe { BorrowedFd::borrow_raw(fd) }
+        }
+        _ => CWD,
+    }
+}
+
+/// Carries out a call that opens a file, and tells of a regular file if `nowait run` reads data ahead.
+pub fn open(call: impl FnOnce() -> c_int, file: Named) -> c_int {
+    let Some(channel) = listening(Listening::Files) else {
+        return call();
+    };
+    let began = now();
+    let fd = call();
+    let took = now().saturating_sub(began);
+    if fd < 0 {
+        return fd;
+    }
+    // SAFETY: the C library has just returned this descriptor. If another thread has closed it since, fstat(2) fails.
+    let opened = fstat(unsafe { BorrowedFd::borrow_raw(fd) }.as_fd());
+    if let Ok(stat) = opened
+        && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && stat.st_size > 0
+        // SAFETY: the call has succeeded with this path.
+        && let Some(place) = (unsafe { file.directory() })
+    {
+        tell(channel, Kind::File, place, (stat.st_dev, stat.st_ino));
+        if took >= SLOW {
+            // SAFETY: as above.
+            unsafe { slow(channel, file) };
+        }
+    }
+    fd
 }
 
 /// Tells of a call of stat(2) within the C library.
 pub fn inner_stat() {
-    if let Some(channel) = listening() {
+    if let Some(channel) = listening(Listening::Directories) {
         channel.count(1, 0, 0);
     }
 }
 
 /// Tells of a directory that was opened.
 pub fn opened(fd: c_int) {
-    let Some(channel) = listening() else { return };
+    let Some(channel) = listening(Listening::Directories) else {
+        return;
+    };
     if fd < 0 {
         return;
     }
     // SAFETY: the C library has just returned this descriptor. If another thread has closed it since, fstat(2) fails.
-    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    if let Ok(stat) = rustix::fs::fstat(fd) {
-        use std::os::fd::AsRawFd;
-        channel.tell(
-            Kind::Opened,
-            pid(),
-            fd.as_raw_fd(),
-            (stat.st_dev, stat.st_ino),
-            b"",
-        );
+    if let Ok(stat) = fstat(unsafe { BorrowedFd::borrow_raw(fd) }) {
+        let place = Place { fd, path: b"" };
+        tell(channel, Kind::Opened, place, (stat.st_dev, stat.st_ino));
     }
 }
 
 /// Tells of a directory that a tree's walk within the C library has entered.
 pub fn entered(id: (u64, u64)) {
-    if let Some(channel) = listening() {
-        channel.tell(Kind::Entered, pid(), -1, id, b"");
+    if let Some(channel) = listening(Listening::Directories) {
+        tell(channel, Kind::Entered, Place::NONE, id);
     }
 }
 
@@ -155,7 +259,7 @@ pub fn listing(path: &[u8]) {
 }
 
 fn told(kind: Kind, path: &[u8]) {
-    if let Some(channel) = listening() {
-        channel.tell(kind, pid(), -1, (0, 0), path);
+    if let Some(channel) = listening(Listening::Directories) {
+        tell(channel, kind, Place { fd: -1, path }, (0, 0));
     }
 }

@@ -4,29 +4,31 @@ use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
 use super::directory;
 use crate::next::interpose;
-use crate::watch;
+use crate::watch::{self, Named};
 
 interpose! {
-    fn stat(path: *const c_char, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call);
-    fn stat64(path: *const c_char, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call);
-    fn lstat(path: *const c_char, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call);
-    fn lstat64(path: *const c_char, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call);
-    fn fstatat(dir: c_int, path: *const c_char, buf: *mut c_void, flags: c_int) -> c_int, else -1, call => watch::stat(call);
-    fn fstatat64(dir: c_int, path: *const c_char, buf: *mut c_void, flags: c_int) -> c_int, else -1, call => watch::stat(call);
-    fn statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call);
-    fn __xstat(version: c_int, path: *const c_char, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call);
-    fn __xstat64(version: c_int, path: *const c_char, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call);
-    fn __lxstat(version: c_int, path: *const c_char, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call);
-    fn __lxstat64(version: c_int, path: *const c_char, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call);
-    fn __fxstatat(version: c_int, dir: c_int, path: *const c_char, buf: *mut c_void, flags: c_int) -> c_int, else -1, call => watch::stat(call);
-    fn __fxstatat64(version: c_int, dir: c_int, path: *const c_char, buf: *mut c_void, flags: c_int) -> c_int, else -1, call => watch::stat(call);
+    fn stat(path: *const c_char, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call, Named::here(path));
+    fn stat64(path: *const c_char, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call, Named::here(path));
+    fn lstat(path: *const c_char, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call, Named::here(path));
+    fn lstat64(path: *const c_char, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call, Named::here(path));
+    fn fstatat(dir: c_int, path: *const c_char, buf: *mut c_void, flags: c_int) -> c_int, else -1, call => watch::stat(call, Named { dir, path });
+    fn fstatat64(dir: c_int, path: *const c_char, buf: *mut c_void, flags: c_int) -> c_int, else -1, call => watch::stat(call, Named { dir, path });
+    fn statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call, Named { dir, path });
+    fn __xstat(version: c_int, path: *const c_char, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call, Named::here(path));
+    fn __xstat64(version: c_int, path: *const c_char, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call, Named::here(path));
+    fn __lxstat(version: c_int, path: *const c_char, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call, Named::here(path));
+    fn __lxstat64(version: c_int, path: *const c_char, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call, Named::here(path));
+    fn __fxstatat(version: c_int, dir: c_int, path: *const c_char, buf: *mut c_void, flags: c_int) -> c_int, else -1, call => watch::stat(call, Named { dir, path });
+    fn __fxstatat64(version: c_int, dir: c_int, path: *const c_char, buf: *mut c_void, flags: c_int) -> c_int, else -1, call => watch::stat(call, Named { dir, path });
     // syscall(2) takes up to six arguments. In the C calling conventions of x86-64 and AArch64 a variadic function finds
     // them where a function of seven finds its own.
     fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long, else -1,
         call => match number {
-            libc::SYS_statx | libc::SYS_newfstatat => watch::stat(call),
+            libc::SYS_statx | libc::SYS_newfstatat => {
+                watch::stat(call, Named { dir: a as c_int, path: b as *const c_char })
+            }
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_stat | libc::SYS_lstat => watch::stat(call),
+            libc::SYS_stat | libc::SYS_lstat => watch::stat(call, Named::here(a as *const c_char)),
             libc::SYS_getdents64 => directory::listed(call(), a as c_int),
             _ => call(),
         };

@@ -1,6 +1,6 @@
 //! Follows a program by the events of libnowait_ahead.so, and decides which directories are read ahead.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,11 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nowait_ahead_channel::{Channel, Counts, Event, Kind, Reader, VARIABLE};
+use nowait_ahead_channel::{Channel, Counts, Event, Kind, Listening, Reader, VARIABLE};
 use rustix::fs::{Mode, OFlags, fstat, fstatfs, open, openat};
 
+use super::directories::{Depth, Standing};
+use super::files::Files;
 use super::id::Id;
-use super::trees::{Depth, Trees};
+use super::pace::Pace;
+use super::trees::Trees;
 use crate::problem::Problem;
 
 /// The channel to a program that is about to start.
@@ -25,28 +28,52 @@ pub struct Follower {
     /// The descriptor that the program opens the channel by.
     _memory: OwnedFd,
     trees: Trees,
+    files: Option<Files>,
+    /// The number of files that the program has opened.
+    opened: u64,
+    pace: Pace,
+    slow: Slow,
 }
 
 /// A program that is followed.
 pub struct Following {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<u64>>,
+    thread: Option<JoinHandle<(u64, Pace)>>,
     channel: Arc<Channel>,
 }
 
 /// The sums of the program's events.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Activity {
     /// The calls of stat(2).
     pub counts: Counts,
     /// The events that were not read in time.
     pub lost: u64,
+    /// The program's speed.
+    pub pace: Pace,
 }
 
-/// The number of slow calls of stat(2) after which the program's directories are read ahead.
+/// The calls that waited for the disk.
+#[derive(Debug, Default)]
+struct Slow {
+    calls: u32,
+    /// By directory.
+    directories: HashMap<Id, u32>,
+    /// The number of directories with such calls, by the directory above.
+    children: HashMap<Id, u32>,
+    /// The calls in directories that had been read ahead.
+    in_vain: u32,
+}
+
+/// The number of slow calls after which directories are read ahead.
 const SLOW: u32 = 4;
-/// The number of opened directories that are remembered until then.
-const RECENT: usize = 8;
+/// The number of slow calls in one directory, or of directories with such calls in one above.
+const AGAIN: u32 = 2;
+/// The number of slow calls in directories that had been read, after which readahead is given up if they are a quarter of
+/// all calls.
+const IN_VAIN: u32 = 64;
+/// The number of directories whose slow calls are remembered.
+const REMEMBERED: usize = 100_000;
 /// The bytes of a directory (`st_size`) that is listed as soon as it is opened. The names of some thousand files take as much.
 const LARGE: i64 = 128 << 10;
 const FLAGS: OFlags = OFlags::RDONLY
@@ -57,16 +84,27 @@ const LOOK: Duration = Duration::from_millis(10);
 
 impl Follower {
     /// Creates the channel and tells the command of it.
-    pub fn new(command: &mut Command, trees: Trees) -> Result<Follower, Problem> {
+    pub fn new(
+        command: &mut Command,
+        trees: Trees,
+        files: Option<Files>,
+    ) -> Result<Follower, Problem> {
         let key = RandomState::new().build_hasher().finish();
         let (channel, memory) =
             Channel::create(key).map_err(|e| Problem::of("cannot make shared memory", e))?;
+        if files.is_some() {
+            channel.listen(Listening::Files);
+        }
         let (pid, fd) = (std::process::id(), memory.as_raw_fd());
         command.env(VARIABLE, format!("/proc/{pid}/fd/{fd}:{key:x}"));
         Ok(Follower {
             channel: Arc::new(channel),
             _memory: memory,
             trees,
+            files,
+            opened: 0,
+            pace: Pace::default(),
+            slow: Slow::default(),
         })
     }
 
@@ -82,84 +120,177 @@ impl Follower {
         }
     }
 
-    fn follow(self, stopped: &AtomicBool) -> u64 {
-        let mut reader = Reader::new(&self.channel);
-        let mut slow = 0;
-        let mut recent = VecDeque::new();
+    fn follow(mut self, stopped: &AtomicBool) -> (u64, Pace) {
+        let channel = self.channel.clone();
+        let mut reader = Reader::new(&channel);
         while !stopped.load(Ordering::Relaxed) {
             let event = reader.next_until(Instant::now() + LOOK);
-            self.trees.set_stats(self.channel.counts().stats);
+            let stats = channel.counts().stats;
+            // A program that opens files need not ask for their metadata.
+            self.trees.set_stats(stats.max(self.opened));
             if self.trees.found_cached() {
-                slow = 0;
+                self.slow = Slow::default();
             }
-            let Some(event) = event else { continue };
-            match event.kind {
-                Kind::Slow => slow += 1,
+            if let Some(event) = event {
+                self.take(&event);
+            }
+            let gave_up = self.pace.is_useless() || self.slow.is_useless(stats);
+            let files_useless = self.files.as_ref().is_some_and(Files::is_useless);
+            if gave_up && channel.is_listening(Listening::Directories) {
+                self.trees.cancel();
+                channel.listen(Listening::Off);
+            } else if files_useless && channel.is_listening(Listening::Files) {
+                channel.listen(Listening::Directories);
+            }
+        }
+        (reader.lost(), self.pace)
+    }
+
+    /// Decides what an event means for the walks.
+    fn take(&mut self, event: &Event) {
+        match event.kind {
+            Kind::Opened => {
+                let standing = self.trees.entered(event.id);
+                self.pace.entered(event, standing.treatment());
                 // Most directories of a tree are known: nothing more is asked about them.
-                Kind::Opened if self.trees.opened(event.id) => {}
-                Kind::Opened | Kind::Listing => {
-                    if let Some(directory) = Directory::of(&event)
-                        && (event.kind == Kind::Opened || !self.trees.opened(directory.id))
-                    {
-                        if directory.is_large
-                            && let Some(again) = directory.again()
-                        {
-                            self.trees.list(again);
-                        }
-                        recent.truncate(RECENT - 1);
-                        recent.push_front(directory);
-                    }
-                }
-                Kind::Walking => {
-                    if let Some(directory) = Directory::of(&event) {
-                        self.trees.opened(directory.id);
-                        self.trees.begin(directory.fd, directory.id, Depth::All);
-                    }
-                }
-                Kind::Entered => {
-                    self.trees.opened(event.id);
+                match standing {
+                    Standing::Unknown => self.list_if_large(event),
+                    Standing::Waiting => self.read_now(event),
+                    _ => {}
                 }
             }
-            if slow >= SLOW {
-                for directory in recent.drain(..) {
+            Kind::Listing => self.list_if_large(event),
+            Kind::Walking => {
+                if let Some(directory) = Directory::of(event) {
+                    self.trees.entered(directory.id);
+                    self.trees.begin(directory.fd, directory.id, Depth::All);
+                }
+            }
+            Kind::Entered => {
+                let standing = self.trees.entered(event.id);
+                self.pace.entered(event, standing.treatment());
+            }
+            Kind::Slow => self.is_slow(event),
+            Kind::File => {
+                self.opened += 1;
+                let files = self.files.as_ref();
+                if files.is_some_and(|files| !files.is_useless() && !files.opened(event.id)) {
+                    // The directory is known by its path alone.
+                    self.is_slow(&Event {
+                        id: (0, 0),
+                        ..event.clone()
+                    });
+                }
+            }
+        }
+    }
+
+    fn list_if_large(&self, event: &Event) {
+        if let Some(directory) = Directory::of(event)
+            && directory.is_large
+        {
+            self.trees.list(directory.fd);
+        }
+    }
+
+    /// The program waits for the disk in a directory. The second time, the directory is read.
+    fn is_slow(&mut self, event: &Event) {
+        let known = |id| match self.trees.standing(id) {
+            Standing::Unknown => None,
+            standing => Some(standing),
+        };
+        // The event may have no id.
+        let directory = match known(event.id) {
+            Some(_) => None,
+            None => Directory::of(event),
+        };
+        let id = directory
+            .as_ref()
+            .map_or(event.id, |directory| directory.id);
+        match (known(id), directory) {
+            (Some(Standing::Waiting), _) => self.read_now(event),
+            (Some(Standing::Complete), _) if event.kind == Kind::Slow => self.slow.in_vain += 1,
+            (None, Some(directory)) => {
+                let parent = directory.parent().map(|parent| parent.id);
+                if self.slow.note(directory.id, parent) {
                     self.read_ahead(directory);
                 }
             }
+            _ => {}
         }
-        reader.lost()
     }
 
-    /// Reads a directory that the program is in. If the program came there from another one, it goes through a tree: then
-    /// the tree is read.
-    fn read_ahead(&self, directory: Directory) {
-        // An earlier one of the recent directories may have led to it.
-        if self.trees.covers(directory.id) {
-            return;
+    /// Reads a directory that a walk would read later.
+    fn read_now(&self, event: &Event) {
+        if let Some(directory) = Directory::of(event) {
+            self.trees.begin(directory.fd, directory.id, Depth::One);
         }
+    }
+
+    /// Reads a directory that the program is in. If the program came there from another one, or goes through several, it
+    /// goes through a tree: then the tree is read.
+    fn read_ahead(&self, directory: Directory) {
         let mut top = (directory, Depth::One);
         while let Some(parent) = top.0.parent()
-            && self.trees.has_opened(parent.id)
+            && (self.trees.has_entered(parent.id) || self.slow.has_several(parent.id))
         {
-            top = (parent, Depth::All);
+            match self.trees.standing(parent.id) {
+                Standing::Control => break,
+                Standing::Unknown | Standing::Complete => top = (parent, Depth::All),
+                // The walk will come to the directory.
+                Standing::Coming | Standing::Waiting | Standing::Read => return,
+            }
         }
         self.trees.begin(top.0.fd, top.0.id, top.1);
+    }
+}
+
+impl Slow {
+    /// Counts a slow call. Returns true if the directory is to be read.
+    fn note(&mut self, directory: Id, parent: Option<Id>) -> bool {
+        if self.directories.len() >= REMEMBERED {
+            *self = Slow::default();
+        }
+        self.calls += 1;
+        let here = self.directories.entry(directory).or_default();
+        *here += 1;
+        let is_first = *here == 1;
+        let again = *here >= AGAIN;
+        if let Some(parent) = parent.filter(|_| is_first) {
+            *self.children.entry(parent).or_default() += 1;
+        }
+        let several = parent.is_some_and(|parent| self.has_several(parent));
+        self.calls >= SLOW && (again || several)
+    }
+
+    /// Returns true if calls were slow in several directories in this one.
+    fn has_several(&self, parent: Id) -> bool {
+        self.children.get(&parent).is_some_and(|&n| n >= AGAIN)
+    }
+
+    /// Returns true if calls are slow in directories that were read completely: the filesystem does not cache inodes, or has
+    /// no memory for them. `stats` is the number of all calls.
+    fn is_useless(&self, stats: u64) -> bool {
+        self.in_vain >= IN_VAIN && u64::from(self.in_vain) * 4 > stats
     }
 }
 
 impl Following {
     /// Ends it. Processes that the program has left behind no longer send events.
     pub fn stop(mut self) -> Activity {
-        self.channel.listen(false);
+        self.channel.listen(Listening::Off);
         self.stop.store(true, Ordering::Relaxed);
-        let lost = self.thread.take().and_then(|thread| thread.join().ok());
+        let end = self.thread.take().and_then(|thread| thread.join().ok());
+        let (lost, pace) = end.unwrap_or_default();
         Activity {
             counts: self.channel.counts(),
-            lost: lost.unwrap_or(0),
+            lost,
+            pace,
         }
     }
 }
 
-/// A directory that a program has opened, opened again.
+/// A directory of the program, opened again.
 struct Directory {
     fd: OwnedFd,
     id: Id,
@@ -168,13 +299,17 @@ struct Directory {
 }
 
 impl Directory {
-    /// `None` if the program has closed it, or its files are not on a disk.
+    /// `None` if the program has left it, or its files are not on a disk.
     fn of(event: &Event) -> Option<Directory> {
         let process = PathBuf::from(format!("/proc/{}", event.pid));
+        let start = match event.fd {
+            0.. => process.join(format!("fd/{}", event.fd)),
+            _ => process.join("cwd"),
+        };
         let path = match event.path.as_slice() {
-            [] => process.join(format!("fd/{}", event.fd)),
+            [] => start,
             [b'/', below @ ..] => process.join("root").join(path(below)),
-            below => process.join("cwd").join(path(below)),
+            below => start.join(path(below)),
         };
         let fd = open(path, FLAGS, Mode::empty()).ok()?;
         let directory = Directory::opened(fd)?;
@@ -189,11 +324,6 @@ impl Directory {
             id: (stat.st_dev, stat.st_ino),
             is_large: stat.st_size >= LARGE,
         })
-    }
-
-    /// Another descriptor, with a position of its own.
-    fn again(&self) -> Option<OwnedFd> {
-        openat(&self.fd, ".", FLAGS, Mode::empty()).ok()
     }
 
     /// The directory above, if there is one on the same filesystem.

@@ -1,27 +1,56 @@
 //! The report of --stats.
 
+use super::directories;
+use super::files;
 use super::follow::Activity;
-use super::trees::Summary;
 use crate::name::plural;
+use crate::size::Size;
 
 /// Prints the sums on standard error.
-pub fn print(summary: &Summary, activity: Option<Activity>) {
-    let wasted = summary.inodes - summary.used;
+pub fn print(
+    inodes: &directories::Summary,
+    data: Option<files::Summary>,
+    activity: Option<&Activity>,
+) {
+    let wasted = inodes.inodes - inodes.used;
     eprintln!(
         "nowait: read ahead {} in {}: {} used, {wasted} wasted",
-        plural(summary.inodes, "inode"),
-        plural(summary.directories, "directory"),
-        summary.used,
+        plural(inodes.inodes, "inode"),
+        plural(inodes.directories, "directory"),
+        inodes.used,
     );
-    if let Some(Activity { counts, lost }) = activity {
+    if let Some(data) = data {
+        eprintln!(
+            "nowait: read ahead {} of {}: {} used, {} wasted",
+            Size(data.bytes),
+            plural(data.files, "file"),
+            Size(data.used),
+            Size(data.bytes - data.used),
+        );
+    }
+    if let Some(Activity { counts, lost, pace }) = activity {
         let mean = counts.nanoseconds.checked_div(counts.timed).unwrap_or(0) as f64 / 1e3;
         eprintln!(
             "nowait: the program called stat(2) {}, {mean:.1} µs each by a sample of {}",
             plural(counts.stats, "time"),
             counts.timed,
         );
-        if lost > 0 {
-            eprintln!("nowait: {} lost", plural(lost, "event"));
+        let (read_ahead, control) = pace.sums();
+        if let (Some(ahead), Some(alone)) = (read_ahead.per_stat(), control.per_stat()) {
+            eprintln!(
+                "nowait: one call in {:.1} µs in directories that were read ahead, in {:.1} µs in {} left alone{}",
+                ahead.as_secs_f64() * 1e6,
+                alone.as_secs_f64() * 1e6,
+                plural(control.directories.into(), "directory"),
+                if pace.is_useless() {
+                    ": readahead ended"
+                } else {
+                    ""
+                },
+            );
+        }
+        if *lost > 0 {
+            eprintln!("nowait: {} lost", plural(*lost, "event"));
         }
     }
 }

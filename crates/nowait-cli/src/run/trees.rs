@@ -1,8 +1,8 @@
-//! The trees that are read ahead, and how far the program is in each.
+//! The walks that read inodes ahead of the program.
 
-use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,28 +10,20 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nowait::scan::{self, Canceller};
-use nowait::walk::{self, Found};
-use nowait::{FileType, StatxMask};
+use nowait::{StatxMask, walk};
+use rustix::fs::{AtFlags, statat};
 
+use super::directories::{Depth, Directories, Standing, Summary};
+use super::files::Files;
 use super::id::Id;
 use super::watches::Watches;
 use crate::prefetch::{Allowed, Budget};
 use crate::problem::Problem;
 
-/// How far below its root a tree is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Depth {
-    /// The entries of the root.
-    One,
-    /// Everything on the filesystem.
-    All,
-}
-
-/// The trees. Clones share them.
-#[derive(Clone, Default)]
+/// The walks. Clones share them.
+#[derive(Clone)]
 pub struct Trees(Arc<Shared>);
 
-#[derive(Default)]
 struct Shared {
     state: Mutex<State>,
     /// The program went on, or all ends.
@@ -41,65 +33,29 @@ struct Shared {
     stats: AtomicU64,
     /// A walk has ended because everything was cached.
     cached: AtomicBool,
+    /// The directories that were considered as control directories.
+    considered: AtomicU64,
+    /// Reads the data of files.
+    files: Option<Files>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The directories that were found by a walk.
-    known: HashMap<Id, Directory>,
-    /// The directories that the program has opened.
-    opened: HashSet<Id>,
-    trees: Vec<Tree>,
+    directories: Directories,
     cancellers: Vec<Canceller>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// A directory of a tree.
-#[derive(Debug)]
-struct Directory {
-    tree: usize,
-    /// The number of its entries that were read.
-    entries: u64,
-    /// The program has left it.
-    is_passed: bool,
-}
-
-impl Directory {
-    fn of(tree: usize) -> Directory {
-        Directory {
-            tree,
-            entries: 0,
-            is_passed: false,
-        }
-    }
-}
-
-struct Tree {
+/// A tree that is about to be walked.
+struct Start {
+    directory: OwnedFd,
+    id: Id,
     depth: Depth,
-    /// The inodes that were read.
-    read: u64,
-    /// The inodes in directories that the program has left.
-    passed: u64,
-    /// The directory that the program has opened last, and the number of its calls of stat(2) before.
-    current: Option<(Id, u64)>,
-    running: bool,
-}
-
-/// The sums over all trees.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// The directories.
-    pub directories: u64,
-    /// The inodes.
-    pub inodes: u64,
-    /// The inodes in directories that the program has opened.
-    pub used: u64,
+    watches: Option<Watches>,
 }
 
 /// The maximum number of trees that are walked at the same time.
 const AT_ONCE: usize = 8;
-/// The maximum number of directories that are kept track of.
-const KNOWN: usize = 2_000_000;
 /// The time of an inode below which the kernel had it cached.
 const CACHED: Duration = Duration::from_micros(3);
 /// The number of inodes in a row after which that is decided.
@@ -109,6 +65,11 @@ const LISTED: Duration = Duration::from_nanos(400);
 const LISTED_ENOUGH: u32 = 8192;
 /// The interval at which a walk that waits for the program looks at its calls of stat(2).
 const LOOK: Duration = Duration::from_millis(10);
+/// One directory in so many is left alone for comparison: first often, so that it is soon known if readahead is of use, and
+/// then seldom, since the program is slow there.
+const CONTROL: u64 = 16;
+const CONTROL_LATER: u64 = 512;
+const CONTROLS_AT_FIRST: u64 = 8;
 
 /// The memory of an inode and its name in the kernel, in bytes.
 const INODE: u64 = 1536;
@@ -120,8 +81,29 @@ fn most_ahead() -> u64 {
 }
 
 impl Trees {
+    /// No walks yet. They report files to `files`.
+    pub fn new(files: Option<Files>) -> Trees {
+        Trees(Arc::new(Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            stopped: AtomicBool::new(false),
+            stats: AtomicU64::new(0),
+            cached: AtomicBool::new(false),
+            considered: AtomicU64::new(0),
+            files,
+        }))
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stats(&self) -> u64 {
+        self.0.stats.load(Ordering::Relaxed)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.0.stopped.load(Ordering::Relaxed)
     }
 
     /// Sets the number of the program's calls of stat(2) so far.
@@ -134,45 +116,35 @@ impl Trees {
         self.0.cached.swap(false, Ordering::Relaxed)
     }
 
-    /// Notes that the program has opened a directory. Returns true if a walk has read it, or will.
-    pub fn opened(&self, id: Id) -> bool {
-        let mut guard = self.state();
-        let state = &mut *guard;
-        if state.opened.len() < KNOWN {
-            state.opened.insert(id);
-        }
-        let Some(tree) = state.known.get(&id).map(|directory| directory.tree) else {
-            return false;
-        };
-        let stats = self.0.stats.load(Ordering::Relaxed);
-        let before = state.trees[tree].current.replace((id, stats));
-        if let Some((before, _)) = before
-            && before != id
-            && let Some(directory) = state.known.get_mut(&before)
-            && !directory.is_passed
-        {
-            directory.is_passed = true;
-            state.trees[tree].passed += directory.entries;
-        }
+    /// Notes that the program has entered a directory.
+    pub fn entered(&self, id: Id) -> Standing {
+        let standing = self.state().directories.enter(id, self.stats());
         self.0.changed.notify_all();
-        state.covers(id)
+        standing
     }
 
-    /// Returns true if a walk has read a directory, or will.
-    pub fn covers(&self, id: Id) -> bool {
-        self.state().covers(id)
+    /// Returns what is known of a directory.
+    pub fn standing(&self, id: Id) -> Standing {
+        self.state().directories.standing(id)
     }
 
-    /// Returns true if the program has opened this directory.
-    pub fn has_opened(&self, id: Id) -> bool {
-        self.state().opened.contains(&id)
+    /// Returns true if the program has entered this directory.
+    pub fn has_entered(&self, id: Id) -> bool {
+        self.state().directories.has_entered(id)
     }
 
     /// Begins to read a directory, or the tree below it.
     pub fn begin(&self, directory: OwnedFd, id: Id, depth: Depth) {
         let mut state = self.state();
-        if state.trees.iter().filter(|tree| tree.running).count() < AT_ONCE {
-            self.start(&mut state, directory, id, depth, None);
+        if state.directories.running() < AT_ONCE && !self.is_stopped() {
+            let start = Start {
+                directory,
+                id,
+                depth,
+                watches: None,
+            };
+            // The program runs as it would without readahead.
+            let _ = self.start(&mut state, start);
         }
     }
 
@@ -191,7 +163,7 @@ impl Trees {
             while let Some(Ok(batch)) = names.blocking_batch() {
                 listed += batch.len() as u32;
                 let is_cached = listed >= LISTED_ENOUGH && began.elapsed() < LISTED * listed;
-                if is_cached || trees.0.stopped.load(Ordering::Relaxed) {
+                if is_cached || trees.is_stopped() {
                     break;
                 }
             }
@@ -212,80 +184,102 @@ impl Trees {
         }
         let root = root.canonicalize().map_err(|e| failed(&e))?;
         let watches = Watches::new(root).map_err(|e| Problem::of("inotify", e))?;
-        let id = (stat.st_dev, stat.st_ino);
-        self.start(
-            &mut self.state(),
-            directory.into(),
-            id,
-            Depth::All,
-            Some(watches),
-        );
-        Ok(())
+        let start = Start {
+            directory: directory.into(),
+            id: (stat.st_dev, stat.st_ino),
+            depth: Depth::All,
+            watches: Some(watches),
+        };
+        self.start(&mut self.state(), start)
+            .map_err(|e| Problem::of("cannot walk", e))
     }
 
-    fn start(
-        &self,
-        state: &mut State,
-        directory: OwnedFd,
-        id: Id,
-        depth: Depth,
-        watches: Option<Watches>,
-    ) {
+    fn start(&self, state: &mut State, start: Start) -> std::io::Result<()> {
+        let is_watched = start.watches.is_some();
         let mut options = walk::Options::new()
             .metadata(StatxMask::BASIC_STATS)
             .dont_sync(true)
-            .one_filesystem(true)
-            .window(16_384, 8 << 20);
-        if depth == Depth::One {
-            options = options.max_depth(1);
-        }
-        let Ok(walk) = options.on(directory) else {
-            return;
+            .one_filesystem(true);
+        options = match start.depth {
+            Depth::One => options.max_depth(1).window(16_384, 8 << 20),
+            Depth::All if is_watched => options.window(16_384, 8 << 20),
+            Depth::All => options.window(8192, 4 << 20),
         };
-        let tree = state.trees.len();
-        state.known.insert(id, Directory::of(tree));
-        let current = state
-            .opened
-            .contains(&id)
-            .then(|| (id, self.0.stats.load(Ordering::Relaxed)));
-        state.trees.push(Tree {
-            depth,
-            read: 0,
-            passed: 0,
-            current,
-            running: true,
-        });
+        let root = Arc::new(start.directory.try_clone()?);
+        if start.depth == Depth::All && !is_watched {
+            options = options.filter_dirs(self.controls(&root));
+        }
+        let walk = options.on(start.directory)?;
+        let stats = (!is_watched).then(|| self.stats());
+        let tree = state.directories.add_tree(start.id, start.depth, stats);
         state.cancellers.push(walk.canceller());
         let trees = self.clone();
+        // In a single directory the program may have come before, in the same order.
+        let may_end = start.depth == Depth::All && !is_watched && self.0.files.is_none();
         let thread = std::thread::Builder::new().name("ahead".to_owned());
-        let spawned = thread.spawn(move || trees.walk(tree, walk, watches));
-        match spawned {
-            Ok(thread) => state.threads.push(thread),
-            // The program runs as it would without readahead.
-            Err(_) => state.trees[tree].running = false,
+        let spawned = thread.spawn(move || {
+            trees.walk(tree, &root, walk, start.watches, may_end);
+            trees.state().directories.end(tree);
+        });
+        let spawned = spawned.inspect_err(|_| state.directories.end(tree))?;
+        state.threads.push(spawned);
+        Ok(())
+    }
+
+    /// Chooses the directories that are left alone: a filter that returns false for those.
+    fn controls(
+        &self,
+        root: &Arc<OwnedFd>,
+    ) -> impl Fn(&Path, usize) -> bool + Send + Sync + 'static {
+        let (trees, root) = (self.clone(), root.clone());
+        // The order in which directories are found may have the same period.
+        let offset = RandomState::new().hash_one(0) % CONTROL;
+        move |path, _| {
+            let number = trees.0.considered.fetch_add(1, Ordering::Relaxed);
+            let period = match number < CONTROL * CONTROLS_AT_FIRST {
+                true => CONTROL,
+                false => CONTROL_LATER,
+            };
+            if number % period != offset {
+                return true;
+            }
+            match statat(root.as_fd(), path, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => {
+                    let id = (stat.st_dev, stat.st_ino);
+                    trees.state().directories.leave_alone(id);
+                    false
+                }
+                Err(_) => true,
+            }
         }
     }
 
     /// Walks a tree, and waits for the program when it is far enough ahead.
-    fn walk(&self, tree: usize, mut walk: nowait::Walk, mut watches: Option<Watches>) {
+    fn walk(
+        &self,
+        tree: usize,
+        root: &Arc<OwnedFd>,
+        mut walk: nowait::Walk,
+        mut watches: Option<Watches>,
+        may_end: bool,
+    ) {
         let most = most_ahead();
-        // In a single directory the program may have come before, in the same order.
-        let may_end = watches.is_none() && self.state().trees[tree].depth == Depth::All;
         // The inodes in a row that were cached, and the time that they took.
         let (mut cached, mut began) = (0, Instant::now());
         while let Some(found) = walk.blocking_batch() {
-            if self.0.stopped.load(Ordering::Relaxed) {
+            if self.is_stopped() {
                 break;
             }
             // The program reports a directory that cannot be read.
             let Ok(found) = found else { continue };
             if let Some(watches) = &mut watches {
                 watches.add(&found);
-                for id in watches.opened() {
-                    self.opened(id);
-                }
+                self.take_watched(watches);
             }
-            self.take_in(tree, &found);
+            self.state().directories.take_in(tree, &found);
+            if let Some(files) = &self.0.files {
+                files.found(root, &found);
+            }
             cached += found.batch().len() as u64;
             if began.elapsed() > CACHED * cached as u32 {
                 (cached, began) = (0, Instant::now());
@@ -297,105 +291,64 @@ impl Trees {
                 (cached, began) = (0, Instant::now());
             }
         }
-        self.state().trees[tree].running = false;
-    }
-
-    /// Takes in what was read of a directory.
-    fn take_in(&self, tree: usize, found: &Found) {
-        let entries = found.batch().len() as u64;
-        let mut guard = self.state();
-        let state = &mut *guard;
-        let directory = state
-            .known
-            .entry(found.place().id())
-            .or_insert(Directory::of(tree));
-        if directory.tree != tree {
-            *directory = Directory::of(tree);
-        }
-        directory.entries += entries;
-        state.trees[tree].read += entries;
-        if state.trees[tree].depth == Depth::One {
-            return;
-        }
-        for entry in found.batch().iter() {
-            let Some(Ok(metadata)) = entry.metadata() else {
-                continue;
-            };
-            if metadata.file_type() != FileType::Dir || state.known.len() >= KNOWN {
-                continue;
-            }
-            let id = (metadata.dev(), metadata.ino());
-            state.known.entry(id).or_insert(Directory::of(tree));
-        }
-    }
-
-    /// Waits until a walk is no more than `most` inodes ahead. Returns true if it had to wait.
-    fn wait_for_program(&self, tree: usize, most: u64, mut watches: Option<&mut Watches>) -> bool {
-        let mut state = self.state();
-        let mut waited = false;
-        while state.ahead(tree, self.0.stats.load(Ordering::Relaxed)) > most
-            && !self.0.stopped.load(Ordering::Relaxed)
+        // The program's progress is of use for the data, also after all names are known.
+        while let Some(watches) = &mut watches
+            && self.0.files.is_some()
+            && !self.is_stopped()
         {
+            self.take_watched(watches);
+            let state = self.state();
+            let woken = self.0.changed.wait_timeout(state, LOOK);
+            drop(woken.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Takes the directories that the program has opened.
+    fn take_watched(&self, watches: &mut Watches) {
+        for id in watches.opened() {
+            self.entered(id);
+            if let Some(files) = &self.0.files {
+                files.entered(id);
+            }
+        }
+    }
+
+    /// Waits while a walk is far ahead of the program. Returns true if it had to wait.
+    fn wait_for_program(&self, tree: usize, most: u64, mut watches: Option<&mut Watches>) -> bool {
+        let mut waited = false;
+        let mut state = self.state();
+        while !self.is_stopped() && state.directories.is_far_ahead(tree, most, self.stats()) {
             waited = true;
+            state.directories.set_waiting(tree, true);
             let woken = self.0.changed.wait_timeout(state, LOOK);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             if let Some(watches) = &mut watches {
                 drop(state);
-                for id in watches.opened() {
-                    self.opened(id);
-                }
+                self.take_watched(watches);
                 state = self.state();
             }
+        }
+        if waited {
+            state.directories.set_waiting(tree, false);
         }
         waited
     }
 
-    /// Ends all walks, and returns the sums.
-    pub fn stop(&self) -> Summary {
+    /// Ends all walks; none begins after this.
+    pub fn cancel(&self) {
         self.0.stopped.store(true, Ordering::Relaxed);
-        let mut state = self.state();
-        for canceller in std::mem::take(&mut state.cancellers) {
-            canceller.cancel();
-        }
-        let threads = std::mem::take(&mut state.threads);
-        drop(state);
+        let cancellers = std::mem::take(&mut self.state().cancellers);
+        cancellers.iter().for_each(Canceller::cancel);
         self.0.changed.notify_all();
+    }
+
+    /// Ends all walks, waits for their threads, and returns the sums.
+    pub fn stop(&self) -> Summary {
+        self.cancel();
+        let threads = std::mem::take(&mut self.state().threads);
         for thread in threads {
             let _ = thread.join();
         }
-        self.state().summary()
-    }
-}
-
-impl State {
-    fn covers(&self, id: Id) -> bool {
-        let directory = self.known.get(&id);
-        directory.is_some_and(|found| found.entries > 0 || self.trees[found.tree].running)
-    }
-
-    /// The number of inodes that a walk is ahead of the program.
-    fn ahead(&self, tree: usize, stats: u64) -> u64 {
-        let tree = &self.trees[tree];
-        let current = tree.current.map_or(0, |(id, before)| {
-            let here = self.known.get(&id).filter(|directory| !directory.is_passed);
-            here.map_or(0, |here| here.entries.min(stats.saturating_sub(before)))
-        });
-        tree.read.saturating_sub(tree.passed + current)
-    }
-
-    fn summary(&self) -> Summary {
-        let mut summary = Summary::default();
-        for (id, directory) in self
-            .known
-            .iter()
-            .filter(|(_, directory)| directory.entries > 0)
-        {
-            summary.directories += 1;
-            summary.inodes += directory.entries;
-            if self.opened.contains(id) {
-                summary.used += directory.entries;
-            }
-        }
-        summary
+        self.state().directories.summary()
     }
 }

@@ -1,0 +1,44 @@
+//! Opening files.
+
+use std::ffi::{c_char, c_int};
+use std::ptr::null_mut;
+
+use libc::{FILE, mode_t};
+
+use crate::next::interpose;
+use crate::watch::{self, Named};
+
+// open(2) takes a mode only with O_CREAT. In the C calling conventions of x86-64 and AArch64 a variadic function finds its
+// arguments where a function of three or four finds its own.
+interpose! {
+    fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int, else -1, call => watch::open(call, Named::here(path));
+    fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int, else -1, call => watch::open(call, Named::here(path));
+    fn openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int, else -1,
+        call => watch::open(call, Named { dir, path });
+    fn openat64(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int, else -1,
+        call => watch::open(call, Named { dir, path });
+    // These are for programs that were compiled with _FORTIFY_SOURCE.
+    fn __open_2(path: *const c_char, flags: c_int) -> c_int, else -1, call => watch::open(call, Named::here(path));
+    fn __open64_2(path: *const c_char, flags: c_int) -> c_int, else -1, call => watch::open(call, Named::here(path));
+    fn __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int, else -1,
+        call => watch::open(call, Named { dir, path });
+    fn __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int, else -1,
+        call => watch::open(call, Named { dir, path });
+    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE, else null_mut(), call => stream(call, path);
+    fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE, else null_mut(), call => stream(call, path);
+}
+
+/// Opens a stream, and tells of its file.
+fn stream(call: impl FnOnce() -> *mut FILE, path: *const c_char) -> *mut FILE {
+    let mut stream = null_mut();
+    let opened = || {
+        stream = call();
+        match stream.is_null() {
+            true => -1,
+            // SAFETY: the C library has just returned this stream, which has a descriptor.
+            false => unsafe { libc::fileno(stream) },
+        }
+    };
+    watch::open(opened, Named::here(path));
+    stream
+}

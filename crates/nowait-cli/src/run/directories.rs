@@ -1,0 +1,259 @@
+//! The directories that the walks have found, and how far the program is in each tree.
+
+use std::collections::{HashMap, HashSet};
+
+use nowait::FileType;
+use nowait::walk::Found;
+
+use super::id::Id;
+use super::pace::Treatment;
+
+/// How far below its root a tree is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// The entries of the root.
+    One,
+    /// Everything on the filesystem.
+    All,
+}
+
+/// What is known of a directory that the program has opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// No walk has found it.
+    Unknown,
+    /// It was left alone for comparison.
+    Control,
+    /// A walk has found it and will come to it.
+    Coming,
+    /// A walk that will come to it waits for the program.
+    Waiting,
+    /// A walk has read entries of it, and has not ended.
+    Read,
+    /// A walk that has ended has read it.
+    Complete,
+}
+
+/// The directories and trees.
+#[derive(Debug, Default)]
+pub struct Directories {
+    /// The directories that were found by a walk.
+    known: HashMap<Id, Directory>,
+    /// The directories that the program has opened.
+    opened: HashSet<Id>,
+    /// The directories that are left alone.
+    controls: HashSet<Id>,
+    trees: Vec<Tree>,
+}
+
+#[derive(Debug)]
+struct Directory {
+    tree: usize,
+    /// The number of its entries that were read.
+    entries: u64,
+    /// The program has left it.
+    is_passed: bool,
+}
+
+#[derive(Debug)]
+struct Tree {
+    depth: Depth,
+    /// The program's calls of stat(2) before the walk. `None` if they are not counted.
+    began: Option<u64>,
+    /// The inodes that were read.
+    read: u64,
+    /// The inodes in directories that the program has left.
+    passed: u64,
+    /// The directory that the program has opened last, and the number of its calls of stat(2) before.
+    current: Option<(Id, u64)>,
+    is_running: bool,
+    is_waiting: bool,
+}
+
+/// The sums over all trees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// The directories.
+    pub directories: u64,
+    /// The inodes.
+    pub inodes: u64,
+    /// The inodes in directories that the program has opened.
+    pub used: u64,
+}
+
+/// The maximum number of directories that are kept track of.
+const KNOWN: usize = 2_000_000;
+/// The number of inodes that the walk of a tree is ahead for each call of stat(2) that the program has made since. A program
+/// that soon goes elsewhere wastes no more.
+const AHEAD_PER_STAT: u64 = 64;
+/// The number that it may be ahead in any case.
+const ALWAYS_AHEAD: u64 = 4096;
+
+impl Directory {
+    fn of(tree: usize) -> Directory {
+        Directory {
+            tree,
+            entries: 0,
+            is_passed: false,
+        }
+    }
+}
+
+impl Directories {
+    /// Adds a tree that is about to be walked, and returns its number. `stats` is the number of the program's calls of stat(2)
+    /// so far, if they are counted.
+    pub fn add_tree(&mut self, root: Id, depth: Depth, stats: Option<u64>) -> usize {
+        let tree = self.trees.len();
+        self.known.insert(root, Directory::of(tree));
+        self.controls.remove(&root);
+        let current = stats.filter(|_| self.opened.contains(&root));
+        self.trees.push(Tree {
+            depth,
+            began: stats,
+            read: 0,
+            passed: 0,
+            current: current.map(|stats| (root, stats)),
+            is_running: true,
+            is_waiting: false,
+        });
+        tree
+    }
+
+    /// Notes that a walk has ended.
+    pub fn end(&mut self, tree: usize) {
+        self.trees[tree].is_running = false;
+        self.trees[tree].is_waiting = false;
+    }
+
+    /// Notes that a walk waits for the program, or goes on.
+    pub fn set_waiting(&mut self, tree: usize, yes: bool) {
+        self.trees[tree].is_waiting = yes;
+    }
+
+    /// The number of walks that have not ended.
+    pub fn running(&self) -> usize {
+        self.trees.iter().filter(|tree| tree.is_running).count()
+    }
+
+    /// Notes that a directory is left alone.
+    pub fn leave_alone(&mut self, id: Id) {
+        if self.known.get(&id).is_none_or(|known| known.entries == 0) {
+            self.controls.insert(id);
+        }
+    }
+
+    /// Notes that the program works in a directory, or has opened it.
+    pub fn enter(&mut self, id: Id, stats: u64) -> Standing {
+        if self.opened.len() < KNOWN {
+            self.opened.insert(id);
+        }
+        if let Some(tree) = self.known.get(&id).map(|directory| directory.tree) {
+            let before = self.trees[tree].current.replace((id, stats));
+            if let Some((before, _)) = before
+                && before != id
+                && let Some(directory) = self.known.get_mut(&before)
+                && !directory.is_passed
+            {
+                directory.is_passed = true;
+                self.trees[tree].passed += directory.entries;
+            }
+        }
+        self.standing(id)
+    }
+
+    /// Returns what is known of a directory.
+    pub fn standing(&self, id: Id) -> Standing {
+        if self.controls.contains(&id) {
+            return Standing::Control;
+        }
+        let Some(directory) = self.known.get(&id) else {
+            return Standing::Unknown;
+        };
+        match &self.trees[directory.tree] {
+            tree if directory.entries > 0 && tree.is_running => Standing::Read,
+            _ if directory.entries > 0 => Standing::Complete,
+            tree if tree.is_waiting => Standing::Waiting,
+            tree if tree.is_running => Standing::Coming,
+            _ => Standing::Unknown,
+        }
+    }
+
+    /// Returns true if the program has opened this directory, or works in it.
+    pub fn has_entered(&self, id: Id) -> bool {
+        self.opened.contains(&id)
+    }
+
+    /// Takes in what a walk has read of a directory.
+    pub fn take_in(&mut self, tree: usize, found: &Found) {
+        let entries = found.batch().len() as u64;
+        let directory = self
+            .known
+            .entry(found.place().id())
+            .or_insert(Directory::of(tree));
+        if directory.tree != tree {
+            *directory = Directory::of(tree);
+        }
+        directory.entries += entries;
+        self.trees[tree].read += entries;
+        if self.trees[tree].depth == Depth::One {
+            return;
+        }
+        for entry in found.batch().iter() {
+            let Some(Ok(metadata)) = entry.metadata() else {
+                continue;
+            };
+            if metadata.file_type() != FileType::Dir || self.known.len() >= KNOWN {
+                continue;
+            }
+            let id = (metadata.dev(), metadata.ino());
+            self.known.entry(id).or_insert(Directory::of(tree));
+        }
+    }
+
+    /// Returns true if a walk is far enough ahead of the program: `most` inodes, or fewer if the program has not been in the
+    /// tree for long.
+    pub fn is_far_ahead(&self, tree: usize, most: u64, stats: u64) -> bool {
+        let tree = &self.trees[tree];
+        let current = tree.current.map_or(0, |(id, before)| {
+            let here = self.known.get(&id).filter(|directory| !directory.is_passed);
+            here.map_or(0, |here| here.entries.min(stats.saturating_sub(before)))
+        });
+        let most = match (tree.depth, tree.began) {
+            (Depth::All, Some(began)) => stats
+                .saturating_sub(began)
+                .saturating_mul(AHEAD_PER_STAT)
+                .max(ALWAYS_AHEAD)
+                .min(most),
+            _ => most,
+        };
+        tree.read.saturating_sub(tree.passed + current) > most
+    }
+
+    /// The sums.
+    pub fn summary(&self) -> Summary {
+        let mut summary = Summary::default();
+        for (id, directory) in self
+            .known
+            .iter()
+            .filter(|(_, directory)| directory.entries > 0)
+        {
+            summary.directories += 1;
+            summary.inodes += directory.entries;
+            if self.opened.contains(id) {
+                summary.used += directory.entries;
+            }
+        }
+        summary
+    }
+}
+
+impl Standing {
+    /// The treatment of a directory that the program enters now.
+    pub fn treatment(self) -> Treatment {
+        match self {
+            Standing::Read | Standing::Complete => Treatment::ReadAhead,
+            Standing::Control => Treatment::Control,
+            Standing::Unknown | Standing::Coming | Standing::Waiting => Treatment::None,
+        }
+    }
+}

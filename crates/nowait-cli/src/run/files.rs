@@ -1,0 +1,396 @@
+//! Reads the first bytes of files into the page cache, ahead of a program that opens the files of a directory in turn.
+//!
+//! The walks report the files of each directory. When the program opens some of them, threads read the others, those of the
+//! directory that the program is in first. The bytes that were read and whose files the program has not opened are within
+//! a budget, so that nothing is evicted before it is used.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use nowait::FileType;
+use nowait::residency::residency;
+use nowait::walk::{Found, open_beneath};
+use rustix::fs::{Advice, OFlags, fadvise};
+
+use super::id::Id;
+use crate::prefetch::{Allowed, Budget};
+
+/// The files. Clones share them.
+#[derive(Clone)]
+pub struct Files(Arc<Shared>);
+
+struct Shared {
+    /// The maximum number of bytes that were read and not yet used.
+    budget: u64,
+    state: Mutex<State>,
+    /// The program went on, files were found, or all ends.
+    changed: Condvar,
+    stopped: AtomicBool,
+    /// All files were cached already, or those that were read were not used.
+    useless: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    directories: HashMap<Id, Directory>,
+    /// The directories with files to be read, in that order.
+    queue: VecDeque<Id>,
+    /// The files that were found and not yet opened by the program.
+    files: HashMap<Id, File>,
+    /// The bytes that were read and not yet used.
+    outstanding: u64,
+    /// The number of files that the program has opened.
+    opened: u64,
+    /// The number of files in a row that were cached.
+    cached: u32,
+    /// The last file that the program has opened: its directory, inode number and name.
+    last: Option<(Id, u64, Arc<Path>)>,
+    /// The balance of files that came after the last one by inode number, and by name.
+    by_inode: i32,
+    by_name: i32,
+    threads: Vec<JoinHandle<()>>,
+    summary: Summary,
+}
+
+/// The files of a directory that were found.
+struct Directory {
+    root: Arc<OwnedFd>,
+    path: Arc<Path>,
+    unread: Vec<(Arc<Path>, Id)>,
+    is_queued: bool,
+    is_sorted: bool,
+    /// The ids of the files that were read.
+    read: Vec<Id>,
+    /// The number of files that the program had opened when it opened the last one of this directory.
+    touched: u64,
+}
+
+struct File {
+    directory: Id,
+    name: Arc<Path>,
+    size: u64,
+    /// The bytes that were read.
+    read: u64,
+}
+
+/// The files that were read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// The number of files.
+    pub files: u64,
+    /// Their bytes that were read.
+    pub bytes: u64,
+    /// The bytes of files that the program has opened.
+    pub used: u64,
+}
+
+/// The number of bytes at the beginning of a file that are read. The kernel reads the rest ahead as the program reads.
+const FIRST: u64 = 512 << 10;
+/// The number of files that the program opens before others are read.
+const ENOUGH: u64 = 2;
+/// The number of bytes that are ahead for each file that the program has opened. A program that soon goes elsewhere wastes
+/// no more.
+const AHEAD_PER_OPEN: u64 = 4 << 20;
+/// The number of files in a row after which all are taken to be cached.
+const CACHED: u32 = 1024;
+/// The number of files of other directories that the program opens before the files of a directory are given up.
+const GIVEN_UP: u64 = 1024;
+/// The number of threads. None waits for data: a thread begins the read of a file and goes on to the next.
+const THREADS: usize = 8;
+/// The number of files that a thread takes at a time.
+const TAKEN: usize = 16;
+/// The number of files that are kept track of.
+const KNOWN: usize = 1_000_000;
+
+impl Files {
+    /// Reads nothing yet.
+    pub fn new() -> Files {
+        let budget = Budget::new(Allowed::Percent(10));
+        Files(Arc::new(Shared {
+            budget: budget.max().min(4 << 30),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            stopped: AtomicBool::new(false),
+            useless: AtomicBool::new(false),
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.0.stopped.load(Ordering::Relaxed) || self.is_useless()
+    }
+
+    /// Returns true if nothing is gained: the files are cached, or the program opens others.
+    pub fn is_useless(&self) -> bool {
+        self.0.useless.load(Ordering::Relaxed)
+    }
+
+    /// Takes in the files that a walk has found in a directory. `root` is the root of the walk.
+    pub fn found(&self, root: &Arc<OwnedFd>, found: &Found) {
+        if self.is_stopped() {
+            return;
+        }
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let place = found.place();
+        let directory = state
+            .directories
+            .entry(place.id())
+            .or_insert_with(|| Directory::new(root.clone(), place.path().clone()));
+        if !directory.is_queued {
+            directory.is_queued = true;
+            state.queue.push_back(place.id());
+        }
+        for entry in found.batch().iter() {
+            let Some(Ok(metadata)) = entry.metadata() else {
+                continue;
+            };
+            let is_read = metadata.file_type() == FileType::File && metadata.len() > 0;
+            let id = (metadata.dev(), metadata.ino());
+            if !is_read || state.files.len() >= KNOWN || state.files.contains_key(&id) {
+                continue;
+            }
+            let name: Arc<Path> = Path::new(entry.file_name()).into();
+            directory.unread.push((name.clone(), id));
+            directory.is_sorted = false;
+            let file = File {
+                directory: place.id(),
+                name,
+                size: metadata.len(),
+                read: 0,
+            };
+            state.files.insert(id, file);
+        }
+        self.0.changed.notify_all();
+    }
+
+    /// Notes that the program has opened a file. Returns false if no walk has found it.
+    pub fn opened(&self, id: Id) -> bool {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let Some(file) = state.files.remove(&id) else {
+            return false;
+        };
+        state.opened += 1;
+        state.outstanding -= file.read;
+        state.summary.used += file.read;
+        if let Some((directory, inode, name)) = &state.last
+            && *directory == file.directory
+        {
+            state.by_inode += if id.1 > *inode { 1 } else { -1 };
+            state.by_name += if file.name > *name { 1 } else { -1 };
+        }
+        state.last = Some((file.directory, id.1, file.name));
+        let opened = state.opened;
+        if let Some(directory) = state.directories.get_mut(&file.directory) {
+            directory.touched = opened;
+        }
+        state.come_first(file.directory);
+        if state.opened >= ENOUGH && state.threads.is_empty() {
+            self.start(state);
+        }
+        self.0.changed.notify_all();
+        true
+    }
+
+    /// Notes that a program whose files are not told of has opened a directory. It will open its files.
+    pub fn entered(&self, directory: Id) {
+        let ids = {
+            let state = self.state();
+            let here = state.last.as_ref().map(|(before, ..)| *before);
+            let before = here.filter(|before| *before != directory);
+            before.and_then(|before| Some(state.directories.get(&before)?.read.clone()))
+        };
+        // Those of the directory before were used.
+        for id in ids.unwrap_or_default() {
+            self.opened(id);
+        }
+        let mut guard = self.state();
+        let state = &mut *guard;
+        state.last = Some((directory, 0, Path::new("").into()));
+        state.opened += ENOUGH;
+        state.come_first(directory);
+        if state.threads.is_empty() {
+            self.start(state);
+        }
+        self.0.changed.notify_all();
+    }
+
+    fn start(&self, state: &mut State) {
+        for _ in 0..THREADS {
+            let files = self.clone();
+            let thread = std::thread::Builder::new().name("data".to_owned());
+            // The program runs as it would without readahead.
+            state.threads.extend(thread.spawn(move || files.read()));
+        }
+    }
+
+    /// A thread: reads files until all ends.
+    fn read(&self) {
+        let mut state = self.state();
+        while !self.is_stopped() {
+            let Some((directory, taken)) = state.take(self.0.budget) else {
+                if state.is_stuck(self.0.budget) {
+                    self.0.useless.store(true, Ordering::Relaxed);
+                    break;
+                }
+                let woken = self.0.changed.wait(state);
+                state = woken.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let (root, path) = (directory.0, directory.1);
+            drop(state);
+            let cached = taken
+                .iter()
+                .map(|(name, len)| read_ahead(&root, &path.join(name), *len))
+                .fold(0, |row, cached| if cached { row + 1 } else { 0 });
+            state = self.state();
+            state.cached = if cached == taken.len() as u32 {
+                state.cached + cached
+            } else {
+                cached
+            };
+            if state.cached >= CACHED {
+                self.0.useless.store(true, Ordering::Relaxed);
+            }
+        }
+        drop(state);
+        self.0.changed.notify_all();
+    }
+
+    /// Ends the threads, and returns the sums.
+    pub fn stop(&self) -> Summary {
+        self.0.stopped.store(true, Ordering::Relaxed);
+        let threads = std::mem::take(&mut self.state().threads);
+        self.0.changed.notify_all();
+        for thread in threads {
+            let _ = thread.join();
+        }
+        self.state().summary
+    }
+}
+
+impl Directory {
+    fn new(root: Arc<OwnedFd>, path: Arc<Path>) -> Directory {
+        Directory {
+            root,
+            path,
+            unread: Vec::new(),
+            is_queued: false,
+            is_sorted: false,
+            read: Vec::new(),
+            touched: 0,
+        }
+    }
+}
+
+/// The files that a thread has taken: the root and the path of their directory, their names, and the bytes to be read.
+type Taken = ((Arc<OwnedFd>, Arc<Path>), Vec<(Arc<Path>, u64)>);
+
+impl State {
+    /// Puts a directory with unread files first.
+    fn come_first(&mut self, directory: Id) {
+        let queued = self
+            .directories
+            .get(&directory)
+            .is_some_and(|found| found.is_queued);
+        if queued
+            && self.queue.front() != Some(&directory)
+            && let Some(at) = self.queue.iter().position(|id| *id == directory)
+        {
+            self.queue.remove(at);
+            self.queue.push_front(directory);
+        }
+    }
+
+    /// The next files to be read. `None` if there are none, or enough were read.
+    fn take(&mut self, budget: u64) -> Option<Taken> {
+        let most = budget.min(self.opened.saturating_mul(AHEAD_PER_OPEN));
+        if self.outstanding >= most {
+            self.give_up();
+        }
+        if self.opened < ENOUGH || self.outstanding >= most {
+            return None;
+        }
+        loop {
+            let id = *self.queue.front()?;
+            let directory = self.directories.get_mut(&id)?;
+            if !directory.is_sorted {
+                // The next file is the last one of the vector.
+                if self.by_name > self.by_inode {
+                    directory.unread.sort_unstable_by(|a, b| b.0.cmp(&a.0));
+                } else {
+                    directory
+                        .unread
+                        .sort_unstable_by_key(|(_, id)| std::cmp::Reverse(id.1));
+                }
+                directory.is_sorted = true;
+            }
+            let mut taken = Vec::new();
+            while taken.len() < TAKEN
+                && let Some((name, id)) = directory.unread.pop()
+            {
+                // The program may have opened the file.
+                let Some(file) = self.files.get_mut(&id) else {
+                    continue;
+                };
+                file.read = file.size.min(FIRST);
+                self.outstanding += file.read;
+                self.summary.files += 1;
+                self.summary.bytes += file.read;
+                directory.read.push(id);
+                taken.push((name, file.read));
+            }
+            if directory.unread.is_empty() {
+                directory.is_queued = false;
+                self.queue.pop_front();
+            }
+            if !taken.is_empty() {
+                let place = (directory.root.clone(), directory.path.clone());
+                return Some((place, taken));
+            }
+        }
+    }
+
+    /// Gives up files that were read and that the program has passed over.
+    fn give_up(&mut self) {
+        let opened = self.opened;
+        for directory in self.directories.values_mut() {
+            if directory.touched > 0 && opened - directory.touched > GIVEN_UP {
+                for id in directory.read.drain(..) {
+                    let file = self.files.remove(&id);
+                    self.outstanding -= file.map_or(0, |file| file.read);
+                }
+            }
+        }
+    }
+
+    /// Returns true if the budget is full of files that the program does not open, while it opens others.
+    fn is_stuck(&self, budget: u64) -> bool {
+        self.outstanding >= budget
+            && self.summary.used < self.summary.bytes / 4
+            && self.opened > 4 * GIVEN_UP
+    }
+}
+
+/// Begins to read the first bytes of a file. Returns true if they were cached.
+fn read_ahead(root: &OwnedFd, path: &Path, len: u64) -> bool {
+    let Ok(file) = open_beneath(root, path, OFlags::RDONLY | OFlags::NONBLOCK) else {
+        return false;
+    };
+    let cached = residency(&file, 0..len)
+        .ok()
+        .and_then(|answer| answer.known());
+    if cached.is_some_and(|residency| residency.cached >= residency.pages) {
+        return true;
+    }
+    let _ = fadvise(&file, 0, std::num::NonZeroU64::new(len), Advice::WillNeed);
+    false
+}
