@@ -92,55 +92,121 @@ fn a_program_that_cannot_be_run_is_an_error_as_in_shells() {
 
 /// Makes one directory of many files, and many directories of few.
 fn fill(at: &Path) {
-    for (dirs, files) in [(1, 6000), (60, 40)] {
+    for (dirs, files) in [(1, 3000), (50, 30)] {
         for d in 0..dirs {
             let dir = at.join(format!("tree/{files}/d{d}"));
             fs::create_dir_all(&dir).unwrap();
             for f in 0..files {
-                fs::write(dir.join(format!("f{f}")), "").unwrap();
+                fs::write(dir.join(format!("f{f}")), [b'a' + (f % 26) as u8; 4096]).unwrap();
             }
         }
     }
 }
 
+/// The number behind `before` in a report of --stats, without its unit.
+fn number(report: &str, before: &str) -> f64 {
+    let (_, rest) = report.split_once(before).expect(report);
+    let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.');
+    rest[..digits.unwrap_or(rest.len())].parse().expect(report)
+}
+
 #[test]
-fn the_output_is_the_same_and_the_inodes_are_read_ahead() {
+fn the_output_is_the_same_and_the_caches_are_filled_ahead() {
     slowdisk::require!(slowdisk::available());
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
         let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
         let mount = TestMount::filled(&disk, filesystem, fill).unwrap();
-        disk.set_latency(std::time::Duration::from_millis(1));
         let tree = mount.path().join("tree");
         let tree = tree.to_str().unwrap();
-        for words in [
-            &["ls", "-lR", tree][..],
-            &["find", tree, "-ls"],
-            &["du", "-a", tree],
+        for (option, words) in [
+            ("--ahead", &["ls", "-lR", tree][..]),
+            ("--ahead", &["find", tree, "-ls"]),
+            ("--ahead", &["du", "-a", tree]),
+            ("--data", &["grep", "-rc", "b", tree]),
+            ("--data", &["tar", "-cf", "/dev/stdout", tree]),
         ] {
             let direct = Command::new(words[0])
                 .args(&words[1..])
                 .env("LC_ALL", "C.UTF-8")
                 .output();
             let direct = direct.unwrap().stdout;
+            disk.set_latency(std::time::Duration::from_millis(1));
             for cold in [true, false] {
                 if cold {
                     mount.remount().unwrap();
                 }
-                let said = run(&mut run_of(&[&["--stats", "--"], words].concat()));
+                let said = run(&mut run_of(&[&[option, "--stats", "--"], words].concat()));
                 assert_eq!(said.code, Some(0), "{said:?}");
                 assert!(
                     said.out == direct,
                     "{filesystem:?}: {words:?}, cold: {cold}"
                 );
                 if cold {
-                    assert!(said.err.contains("read ahead"), "{said:?}");
-                    assert!(
-                        !said.err.contains("read ahead 0 "),
-                        "{filesystem:?}: {words:?}: {}",
-                        said.err
-                    );
+                    let what = format!("{filesystem:?}: {words:?}: {}", said.err);
+                    assert!(number(&said.err, "read ahead ") > 0.0, "{what}");
+                    if option == "--data" {
+                        assert!(number(&said.err, "files: ") > 0.0, "{what}");
+                    }
                 }
             }
         }
     }
+}
+
+#[test]
+fn a_static_program_is_followed_by_inotify() {
+    slowdisk::require!(slowdisk::available());
+    if Command::new("busybox").arg("true").status().is_err() {
+        return slowdisk::skip_or_fail("busybox is missing (Debian package busybox-static)");
+    }
+    let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
+    let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
+    let tree = mount.path().join("tree");
+    let tree = tree.to_str().unwrap();
+    let words = ["busybox", "tar", "-cf", "/dev/stdout", tree];
+    let direct = Command::new(words[0]).args(&words[1..]).output().unwrap();
+    mount.remount().unwrap();
+    disk.set_latency(std::time::Duration::from_millis(1));
+    let options = ["--walk", tree, "--data", "--stats", "--"];
+    let said = run(&mut run_of(&[&options[..], &words].concat()));
+    assert!(said.out == direct.stdout, "{}", said.err);
+    assert!(number(&said.err, "read ahead ") > 0.0, "{}", said.err);
+    assert!(number(&said.err, "files: ") > 0.0, "{}", said.err);
+
+    // Without --walk, the user is told of it.
+    let said = run(&mut run_of(&["--", "busybox", "true"]));
+    assert_eq!(said.code, Some(0));
+    assert!(said.err.contains("use --walk PATH"), "{}", said.err);
+}
+
+#[test]
+fn a_program_that_soon_goes_elsewhere_wastes_little() {
+    slowdisk::require!(slowdisk::available());
+    let fill = |at: &Path| {
+        for d in 0..1000 {
+            let dir = at.join(format!("tree/d{d}"));
+            fs::create_dir_all(&dir).unwrap();
+            (0..50).for_each(|f| drop(fs::File::create(dir.join(format!("f{f}"))).unwrap()));
+        }
+    };
+    let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
+    let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
+    disk.set_latency(std::time::Duration::from_millis(1));
+    let tree = mount.path().join("tree");
+    let script = "cd \"$0\"; ls -l d1 d2 >/dev/null; sleep 2";
+    let words = ["--stats", "--", "sh", "-c", script, tree.to_str().unwrap()];
+    let said = run(&mut run_of(&words));
+    assert_eq!(said.code, Some(0), "{said:?}");
+    // 64 inodes for each of some 100 calls, and what a walk has in hand. The tree has 51,000.
+    assert!(number(&said.err, "used, ") < 25_000.0, "{}", said.err);
+}
+
+#[test]
+fn nothing_is_watched_if_the_environment_says_so() {
+    let root = directory();
+    let words = ["--stats", "--", "ls", "-l", root.path().to_str().unwrap()];
+    let said = run(run_of(&words).env("NOWAIT_AHEAD", "off"));
+    assert!(said.err.contains("called stat(2) 0 times"), "{said:?}");
+    let said = run(&mut run_of(&words));
+    assert!(!said.err.contains("called stat(2) 0 times"), "{said:?}");
 }

@@ -257,3 +257,72 @@ impl Standing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
+
+    use nowait::{StatxMask, walk};
+
+    fn id(path: &Path) -> Id {
+        let metadata = fs::metadata(path).unwrap();
+        (metadata.dev(), metadata.ino())
+    }
+
+    #[test]
+    fn the_program_is_followed_through_a_tree() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |n: u32| root.path().join(format!("d{n}"));
+        for n in 0..3 {
+            fs::create_dir(path(n)).unwrap();
+            (0..10).for_each(|f| fs::write(path(n).join(f.to_string()), "").unwrap());
+        }
+        let mut directories = Directories::default();
+        assert_eq!(directories.standing(id(root.path())), Standing::Unknown);
+        let tree = directories.add_tree(id(root.path()), Depth::All, Some(0));
+        assert_eq!(directories.standing(id(root.path())), Standing::Coming);
+        directories.leave_alone(id(&path(2)));
+        let options = walk::Options::new().metadata(StatxMask::BASIC_STATS);
+        let walk = options.filter_dirs(|path, _| !path.ends_with("d2"));
+        let mut walk = walk.blocking_open(root.path()).unwrap();
+        while let Some(found) = walk.blocking_batch() {
+            directories.take_in(tree, &found.unwrap());
+        }
+        assert_eq!(directories.standing(id(&path(0))), Standing::Read);
+        assert_eq!(directories.standing(id(&path(2))), Standing::Control);
+        assert_eq!(directories.trees[tree].read, 23);
+        assert_eq!(directories.enter(id(&path(0)), 3), Standing::Read);
+        assert!(directories.is_far_ahead(tree, 21, 4));
+        assert!(!directories.is_far_ahead(tree, 22, 4));
+        directories.enter(id(&path(1)), 13);
+        assert_eq!(directories.trees[tree].passed, 10);
+        directories.end(tree);
+        assert_eq!(directories.standing(id(&path(1))), Standing::Complete);
+        let expected = Summary {
+            directories: 3,
+            inodes: 23,
+            used: 20,
+        };
+        assert_eq!(directories.summary(), expected);
+    }
+
+    #[test]
+    fn a_walk_is_ahead_by_what_the_program_has_done_in_its_tree() {
+        let mut directories = Directories::default();
+        let tree = directories.add_tree((1, 1), Depth::All, Some(1000));
+        let one = directories.add_tree((1, 2), Depth::One, Some(1000));
+        let watched = directories.add_tree((1, 3), Depth::All, None);
+        for tree in [tree, one, watched] {
+            directories.trees[tree].read = 10_000;
+        }
+        assert!(directories.is_far_ahead(tree, 200_000, 1100));
+        assert!(!directories.is_far_ahead(tree, 200_000, 1200));
+        for tree in [one, watched] {
+            assert!(!directories.is_far_ahead(tree, 200_000, 1000));
+            assert!(directories.is_far_ahead(tree, 9999, 9000));
+        }
+    }
+}

@@ -63,8 +63,12 @@ struct Directory {
     unread: Vec<(Arc<Path>, Id)>,
     is_queued: bool,
     is_sorted: bool,
-    /// The ids of the files that were read.
+    /// The ids of the files that were read, in that order, without those that were given up or are known to be used.
     read: Vec<Id>,
+    /// The number of files that were read.
+    taken: u64,
+    /// The number of files that were opened, as [`Files::opened_in`] was told.
+    opened: u64,
     /// The number of files that the program had opened when it opened the last one of this directory.
     touched: u64,
 }
@@ -107,11 +111,14 @@ const TAKEN: usize = 16;
 const KNOWN: usize = 1_000_000;
 
 impl Files {
-    /// Reads nothing yet.
+    /// Reads nothing yet. The budget is a tenth of the available memory.
     pub fn new() -> Files {
-        let budget = Budget::new(Allowed::Percent(10));
+        Files::within(Budget::new(Allowed::Percent(10)).max().min(4 << 30))
+    }
+
+    fn within(budget: u64) -> Files {
         Files(Arc::new(Shared {
-            budget: budget.max().min(4 << 30),
+            budget,
             state: Mutex::default(),
             changed: Condvar::new(),
             stopped: AtomicBool::new(false),
@@ -200,27 +207,34 @@ impl Files {
         true
     }
 
-    /// Notes that a program whose files are not told of has opened a directory. It will open its files.
+    /// Notes that a program whose files are not told of by name has opened a directory, and will open its files.
     pub fn entered(&self, directory: Id) {
-        let ids = {
-            let state = self.state();
-            let here = state.last.as_ref().map(|(before, ..)| *before);
-            let before = here.filter(|before| *before != directory);
-            before.and_then(|before| Some(state.directories.get(&before)?.read.clone()))
-        };
-        // Those of the directory before were used.
-        for id in ids.unwrap_or_default() {
-            self.opened(id);
-        }
         let mut guard = self.state();
         let state = &mut *guard;
-        state.last = Some((directory, 0, Path::new("").into()));
         state.opened += ENOUGH;
         state.come_first(directory);
         if state.threads.is_empty() {
             self.start(state);
         }
         self.0.changed.notify_all();
+    }
+
+    /// Notes that so many files were opened in a directory, by the program or by this process.
+    pub fn opened_in(&self, directory: Id, count: u64) {
+        let used = {
+            let mut guard = self.state();
+            let Some(directory) = guard.directories.get_mut(&directory) else {
+                return;
+            };
+            directory.opened += count;
+            let by_program = directory.opened.saturating_sub(directory.taken);
+            let used = by_program.saturating_sub(directory.taken - directory.read.len() as u64);
+            let used = directory.read.len().min(used as usize);
+            directory.read.drain(..used).collect::<Vec<_>>()
+        };
+        for id in used {
+            self.opened(id);
+        }
     }
 
     fn start(&self, state: &mut State) {
@@ -286,6 +300,8 @@ impl Directory {
             is_queued: false,
             is_sorted: false,
             read: Vec::new(),
+            taken: 0,
+            opened: 0,
             touched: 0,
         }
     }
@@ -335,6 +351,7 @@ impl State {
             }
             let mut taken = Vec::new();
             while taken.len() < TAKEN
+                && self.outstanding < most
                 && let Some((name, id)) = directory.unread.pop()
             {
                 // The program may have opened the file.
@@ -346,6 +363,7 @@ impl State {
                 self.summary.files += 1;
                 self.summary.bytes += file.read;
                 directory.read.push(id);
+                directory.taken += 1;
                 taken.push((name, file.read));
             }
             if directory.unread.is_empty() {
@@ -393,4 +411,155 @@ fn read_ahead(root: &OwnedFd, path: &Path, len: u64) -> bool {
     }
     let _ = fadvise(&file, 0, std::num::NonZeroU64::new(len), Advice::WillNeed);
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+    use std::time::{Duration, Instant};
+
+    use nowait::{StatxMask, walk};
+
+    /// A directory of files `f0`, `f1`, … of 4096 bytes that are not cached, and their ids.
+    fn directory(count: usize) -> (tempfile::TempDir, Vec<Id>) {
+        let directory = tempfile::tempdir().unwrap();
+        let ids = (0..count).map(|n| {
+            let path = directory.path().join(format!("f{n}"));
+            std::fs::write(&path, [7; 4096]).unwrap();
+            let file = std::fs::File::open(path).unwrap();
+            file.sync_all().unwrap();
+            fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+            let stat = rustix::fs::fstat(&file).unwrap();
+            (stat.st_dev, stat.st_ino)
+        });
+        let ids = ids.collect();
+        (directory, ids)
+    }
+
+    fn find(files: &Files, directory: &tempfile::TempDir) {
+        let root: OwnedFd = std::fs::File::open(directory.path()).unwrap().into();
+        let options = walk::Options::new().metadata(StatxMask::BASIC_STATS);
+        let mut walk = options.on(root.try_clone().unwrap()).unwrap();
+        let root = Arc::new(root);
+        while let Some(found) = walk.blocking_batch() {
+            files.found(&root, &found.unwrap());
+        }
+    }
+
+    fn wait_for(what: &str, condition: impl Fn() -> bool) {
+        let began = Instant::now();
+        while !condition() {
+            assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    #[test]
+    fn the_files_of_a_directory_are_read_when_two_were_opened() {
+        let (directory, ids) = directory(50);
+        let files = Files::within(1 << 30);
+        find(&files, &directory);
+        assert!(!files.opened((0, 0)));
+        assert!(files.opened(ids[0]));
+        assert_eq!(files.state().summary, Summary::default());
+        assert!(files.opened(ids[1]));
+        wait_for("48 files", || files.state().summary.files == 48);
+        wait_for("cached pages", || {
+            (2..50).all(|n| {
+                let file = std::fs::File::open(directory.path().join(format!("f{n}"))).unwrap();
+                let known = residency(&file, 0..4096).unwrap().known();
+                known.is_none_or(|residency| residency.cached == 1)
+            })
+        });
+        ids[2..10].iter().for_each(|id| assert!(files.opened(*id)));
+        let expected = Summary {
+            files: 48,
+            bytes: 48 * 4096,
+            used: 8 * 4096,
+        };
+        assert_eq!(files.stop(), expected);
+    }
+
+    #[test]
+    fn no_more_than_the_budget_is_ahead() {
+        let (directory, mut ids) = directory(60);
+        let files = Files::within(10 * 4096);
+        find(&files, &directory);
+        ids.sort_unstable();
+        for opened in 2..=50 {
+            ids[..opened].iter().for_each(|id| drop(files.opened(*id)));
+            wait_for("the next files", || {
+                let state = files.state();
+                let read = state.files.values().filter(|file| file.read > 0).count();
+                assert!(read <= 10, "{read} after {opened}");
+                assert_eq!(state.outstanding, read as u64 * 4096);
+                read == 10.min(60 - opened)
+            });
+        }
+        files.stop();
+    }
+
+    #[test]
+    fn files_are_read_in_the_order_in_which_the_program_opens_them() {
+        let (directory, ids) = directory(30);
+        for (by_name, by_inode) in [(3, 1), (1, 3)] {
+            let files = Files::within(1 << 30);
+            find(&files, &directory);
+            let mut state = files.state();
+            (state.opened, state.by_name, state.by_inode) = (ENOUGH, by_name, by_inode);
+            let mut taken = Vec::new();
+            while let Some((_, names)) = state.take(1 << 30) {
+                taken.extend(names.into_iter().map(|(name, _)| name));
+            }
+            let mut expected: Vec<(Id, PathBuf)> =
+                (0..30).map(|n| (ids[n], format!("f{n}").into())).collect();
+            match by_name > by_inode {
+                true => expected.sort_by(|a, b| a.1.cmp(&b.1)),
+                false => expected.sort(),
+            }
+            assert!(
+                taken
+                    .iter()
+                    .map(|name| &**name)
+                    .eq(expected.iter().map(|e| &*e.1))
+            );
+        }
+    }
+
+    #[test]
+    fn the_order_of_the_program_is_seen() {
+        let (directory, ids) = directory(40);
+        let mut by_name: Vec<usize> = (0..40).collect();
+        by_name.sort_by_key(|n| format!("f{n}"));
+        let mut by_inode: Vec<usize> = (0..40).collect();
+        by_inode.sort_by_key(|n| ids[*n]);
+        for (order, is_by_name) in [(by_name, true), (by_inode, false)] {
+            let files = Files::within(0);
+            find(&files, &directory);
+            order.iter().for_each(|n| assert!(files.opened(ids[*n])));
+            let state = files.state();
+            assert_eq!(state.by_name > state.by_inode, is_by_name);
+            drop(state);
+            files.stop();
+        }
+    }
+
+    #[test]
+    fn files_that_inotify_counted_are_used_in_the_order_in_which_they_were_read() {
+        let (directory, _) = directory(20);
+        let files = Files::within(1 << 30);
+        find(&files, &directory);
+        let id = *files.state().directories.keys().next().unwrap();
+        files.entered(id);
+        wait_for("20 files", || files.state().summary.files == 20);
+        // The opens by this process.
+        files.opened_in(id, 20);
+        assert_eq!(files.state().summary.used, 0);
+        files.opened_in(id, 5);
+        assert_eq!(files.state().summary.used, 5 * 4096);
+        files.opened_in(id, 15);
+        assert_eq!(files.state().summary.used, 20 * 4096);
+        files.stop();
+    }
 }

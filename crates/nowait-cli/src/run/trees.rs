@@ -183,13 +183,19 @@ impl Trees {
             )));
         }
         let root = root.canonicalize().map_err(|e| failed(&e))?;
-        let watches = Watches::new(root).map_err(|e| Problem::of("inotify", e))?;
+        let watches =
+            Watches::new(root, self.0.files.is_some()).map_err(|e| Problem::of("inotify", e))?;
         let start = Start {
             directory: directory.into(),
             id: (stat.st_dev, stat.st_ino),
             depth: Depth::All,
             watches: Some(watches),
         };
+        // The program may open the root before the walk has read and watched it.
+        self.entered(start.id);
+        if let Some(files) = &self.0.files {
+            files.entered(start.id);
+        }
         self.start(&mut self.state(), start)
             .map_err(|e| Problem::of("cannot walk", e))
     }
@@ -303,12 +309,18 @@ impl Trees {
         }
     }
 
-    /// Takes the directories that the program has opened.
+    /// Takes the directories and files that the program has opened.
     fn take_watched(&self, watches: &mut Watches) {
-        for id in watches.opened() {
+        let opened = watches.opened();
+        for id in opened.directories {
             self.entered(id);
             if let Some(files) = &self.0.files {
                 files.entered(id);
+            }
+        }
+        if let Some(files) = &self.0.files {
+            for (directory, count) in opened.files {
+                files.opened_in(directory, count);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The directories that a program opens, as inotify(7) tells.
+//! The directories and files that a program opens, as inotify(7) tells.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -15,16 +15,28 @@ use super::id::Id;
 pub struct Watches {
     root: PathBuf,
     inotify: OwnedFd,
+    /// True if files are of interest, too.
+    files: bool,
     ids: HashMap<i32, Id>,
     seen: HashSet<Id>,
 }
 
+/// What was opened since it was asked for last. Opens by this process are among it.
+#[derive(Debug, Default)]
+pub struct Opened {
+    /// The directories.
+    pub directories: Vec<Id>,
+    /// The numbers of files, by directory.
+    pub files: HashMap<Id, u64>,
+}
+
 impl Watches {
     /// Watches nothing yet. `root` is the absolute path of the tree.
-    pub fn new(root: PathBuf) -> io::Result<Watches> {
+    pub fn new(root: PathBuf, files: bool) -> io::Result<Watches> {
         Ok(Watches {
             root,
             inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
+            files,
             ids: HashMap::new(),
             seen: HashSet::new(),
         })
@@ -44,20 +56,32 @@ impl Watches {
         }
     }
 
-    /// The directories that were opened since the last call.
-    pub fn opened(&mut self) -> Vec<Id> {
+    /// The directories and files that were opened since the last call. If files are not of interest, a directory is reported
+    /// once.
+    pub fn opened(&mut self) -> Opened {
         let mut buf = [const { MaybeUninit::uninit() }; 16 << 10];
         let mut events = inotify::Reader::new(&self.inotify, &mut buf);
-        let mut opened = Vec::new();
+        let mut opened = Opened::default();
         while let Ok(event) = events.next() {
+            let Some(&id) = self.ids.get(&event.wd()) else {
+                continue;
+            };
+            if !event.events().contains(ReadFlags::OPEN) {
+                continue;
+            }
             // An event with a name is that of a file in the directory.
-            if event.file_name().is_none() && event.events().contains(ReadFlags::OPEN) {
-                opened.extend(self.ids.remove(&event.wd()).map(|id| (event.wd(), id)));
+            if event.file_name().is_some() {
+                if self.files && !event.events().contains(ReadFlags::ISDIR) {
+                    *opened.files.entry(id).or_default() += 1;
+                }
+                continue;
+            }
+            opened.directories.push(id);
+            if !self.files {
+                self.ids.remove(&event.wd());
+                let _ = inotify::remove_watch(&self.inotify, event.wd());
             }
         }
-        for (watch, _) in &opened {
-            let _ = inotify::remove_watch(&self.inotify, *watch);
-        }
-        opened.into_iter().map(|(_, id)| id).collect()
+        opened
     }
 }
