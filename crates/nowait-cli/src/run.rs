@@ -2,12 +2,13 @@
 
 mod child;
 mod command;
+mod comparison;
 mod directories;
 mod files;
 mod follow;
 mod id;
 mod libraries;
-mod pace;
+
 mod report;
 mod trees;
 mod watches;

@@ -84,7 +84,9 @@ fn other_commands_have_options_that_exist() {
         let lines = blocks.flat_map(|block| block.lines().take_while(|line| *line != "```"));
         let lines = lines.filter_map(|line| line.strip_prefix("nowait "));
         for line in lines {
-            let mut words = line.split_whitespace().take_while(|word| *word != "|");
+            // Behind `--` are the options of another program.
+            let end = |word: &str| word == "|" || word == "--";
+            let mut words = line.split_whitespace().take_while(|word| !end(word));
             let verb = words.next().unwrap();
             let help = run(&mut program::nowait([verb, "--help"])).done();
             for option in words.filter(|word| word.starts_with('-')) {

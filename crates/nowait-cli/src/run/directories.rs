@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use nowait::FileType;
 use nowait::walk::Found;
 
+use super::comparison::Treatment;
 use super::id::Id;
-use super::pace::Treatment;
 
 /// How far below its root a tree is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum Depth {
     All,
 }
 
-/// What is known of a directory that the program has opened.
+/// The state of a directory, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// No walk has found it.

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use nowait_ahead_channel::{Channel, Counts, Event, Kind, Listening, Reader, VARIABLE};
 use rustix::fs::{Mode, OFlags, fstat, fstatfs, open, openat};
 
+use super::comparison::Comparison;
 use super::directories::{Depth, Standing};
 use super::files::Files;
 use super::id::Id;
-use super::pace::Pace;
 use super::trees::Trees;
 use crate::problem::Problem;
 
@@ -31,14 +31,14 @@ pub struct Follower {
     files: Option<Files>,
     /// The number of files that the program has opened.
     opened: u64,
-    pace: Pace,
+    comparison: Comparison,
     slow: Slow,
 }
 
 /// A program that is followed.
 pub struct Following {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<(u64, Pace)>>,
+    thread: Option<JoinHandle<(u64, Comparison)>>,
     channel: Arc<Channel>,
 }
 
@@ -49,8 +49,8 @@ pub struct Activity {
     pub counts: Counts,
     /// The events that were not read in time.
     pub lost: u64,
-    /// The program's speed.
-    pub pace: Pace,
+    /// The program's speed with readahead and without.
+    pub comparison: Comparison,
 }
 
 /// The calls that waited for the disk.
@@ -103,7 +103,7 @@ impl Follower {
             trees,
             files,
             opened: 0,
-            pace: Pace::default(),
+            comparison: Comparison::default(),
             slow: Slow::default(),
         })
     }
@@ -120,7 +120,7 @@ impl Follower {
         }
     }
 
-    fn follow(mut self, stopped: &AtomicBool) -> (u64, Pace) {
+    fn follow(mut self, stopped: &AtomicBool) -> (u64, Comparison) {
         let channel = self.channel.clone();
         let mut reader = Reader::new(&channel);
         while !stopped.load(Ordering::Relaxed) {
@@ -134,7 +134,7 @@ impl Follower {
             if let Some(event) = event {
                 self.take(&event);
             }
-            let gave_up = self.pace.is_useless() || self.slow.is_useless(stats);
+            let gave_up = self.comparison.is_useless() || self.slow.is_useless(stats);
             let files_useless = self.files.as_ref().is_some_and(Files::is_useless);
             if gave_up && channel.is_listening(Listening::Directories) {
                 self.trees.cancel();
@@ -143,7 +143,7 @@ impl Follower {
                 channel.listen(Listening::Directories);
             }
         }
-        (reader.lost(), self.pace)
+        (reader.lost(), self.comparison)
     }
 
     /// Decides what an event means for the walks.
@@ -151,7 +151,7 @@ impl Follower {
         match event.kind {
             Kind::Opened => {
                 let standing = self.trees.entered(event.id);
-                self.pace.entered(event, standing.treatment());
+                self.comparison.entered(event, standing.treatment());
                 // Most directories of a tree are known: nothing more is asked about them.
                 match standing {
                     Standing::Unknown => self.list_if_large(event),
@@ -168,7 +168,7 @@ impl Follower {
             }
             Kind::Entered => {
                 let standing = self.trees.entered(event.id);
-                self.pace.entered(event, standing.treatment());
+                self.comparison.entered(event, standing.treatment());
             }
             Kind::Slow => self.is_slow(event),
             Kind::File => {
@@ -281,11 +281,11 @@ impl Following {
         self.channel.listen(Listening::Off);
         self.stop.store(true, Ordering::Relaxed);
         let end = self.thread.take().and_then(|thread| thread.join().ok());
-        let (lost, pace) = end.unwrap_or_default();
+        let (lost, comparison) = end.unwrap_or_default();
         Activity {
             counts: self.channel.counts(),
             lost,
-            pace,
+            comparison,
         }
     }
 }

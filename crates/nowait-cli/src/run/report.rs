@@ -28,21 +28,26 @@ pub fn print(
             Size(data.bytes - data.used),
         );
     }
-    if let Some(Activity { counts, lost, pace }) = activity {
+    if let Some(Activity {
+        counts,
+        lost,
+        comparison,
+    }) = activity
+    {
         let mean = counts.nanoseconds.checked_div(counts.timed).unwrap_or(0) as f64 / 1e3;
         eprintln!(
             "nowait: the program called stat(2) {}, {mean:.1} µs each by a sample of {}",
             plural(counts.stats, "time"),
             counts.timed,
         );
-        let (read_ahead, control) = pace.sums();
+        let (read_ahead, control) = comparison.sums();
         if let (Some(ahead), Some(alone)) = (read_ahead.per_stat(), control.per_stat()) {
             eprintln!(
                 "nowait: one call in {:.1} µs in directories that were read ahead, in {:.1} µs in {} left alone{}",
                 ahead.as_secs_f64() * 1e6,
                 alone.as_secs_f64() * 1e6,
                 plural(control.directories.into(), "directory"),
-                if pace.is_useless() {
+                if comparison.is_useless() {
                     ": readahead ended"
                 } else {
                     ""

@@ -21,7 +21,7 @@ pub struct Watches {
     seen: HashSet<Id>,
 }
 
-/// What was opened since it was asked for last. Opens by this process are among it.
+/// The directories and files that were opened since the last query, by the program or by this process.
 #[derive(Debug, Default)]
 pub struct Opened {
     /// The directories.

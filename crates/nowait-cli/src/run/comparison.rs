@@ -17,7 +17,7 @@ pub enum Treatment {
 
 /// The speed of the program.
 #[derive(Debug, Default)]
-pub struct Pace {
+pub struct Comparison {
     /// The treatment of the directory that the program is in, and the event of its opening.
     current: Option<(Treatment, u64, u64)>,
     read_ahead: Sum,
@@ -36,7 +36,7 @@ pub struct Sum {
 /// The number of control directories, and of calls in them, after which the comparison decides.
 const ENOUGH: (u32, u64) = (4, 64);
 
-impl Pace {
+impl Comparison {
     /// Notes that the program has entered a directory.
     pub fn entered(&mut self, event: &Event, treatment: Treatment) {
         if let Some((before, time, stats)) = self.current.take() {
@@ -97,8 +97,8 @@ mod tests {
     }
 
     /// A program that goes through directories of 50 files, with these times for each of their calls.
-    fn pace(read_ahead: u64, control: u64, directories: u64) -> Pace {
-        let mut pace = Pace::default();
+    fn comparison(read_ahead: u64, control: u64, directories: u64) -> Comparison {
+        let mut comparison = Comparison::default();
         let (mut time, mut stats) = (0, 0);
         for n in 0..=directories {
             let (treatment, each) = match n % 16 {
@@ -106,25 +106,25 @@ mod tests {
                 1 => (Treatment::None, 1_000_000),
                 _ => (Treatment::ReadAhead, read_ahead),
             };
-            pace.entered(&event(time, stats), treatment);
+            comparison.entered(&event(time, stats), treatment);
             (time, stats) = (time + 50 * each, stats + 50);
         }
-        pace
+        comparison
     }
 
     #[test]
     fn readahead_is_useless_if_the_program_is_no_slower_without_it() {
-        assert!(pace(2000, 2000, 64).is_useless());
-        assert!(pace(2000, 1900, 64).is_useless());
-        assert!(!pace(2000, 2100, 64).is_useless());
-        let (read_ahead, control) = pace(2000, 2100, 64).sums();
+        assert!(comparison(2000, 2000, 64).is_useless());
+        assert!(comparison(2000, 1900, 64).is_useless());
+        assert!(!comparison(2000, 2100, 64).is_useless());
+        let (read_ahead, control) = comparison(2000, 2100, 64).sums();
         assert_eq!(read_ahead.per_stat(), Some(Duration::from_nanos(2000)));
         assert_eq!(control.per_stat(), Some(Duration::from_nanos(2100)));
     }
 
     #[test]
     fn a_few_directories_decide_nothing() {
-        assert!(!pace(2000, 1000, 48).is_useless());
-        assert!(!Pace::default().is_useless());
+        assert!(!comparison(2000, 1000, 48).is_useless());
+        assert!(!Comparison::default().is_useless());
     }
 }
