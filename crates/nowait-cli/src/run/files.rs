@@ -53,6 +53,8 @@ struct State {
     by_inode: i32,
     by_name: i32,
     threads: Vec<JoinHandle<()>>,
+    /// The number of threads that wait.
+    idle: usize,
     summary: Summary,
 }
 
@@ -175,7 +177,7 @@ impl Files {
             };
             state.files.insert(id, file);
         }
-        self.0.changed.notify_all();
+        self.wake(state);
     }
 
     /// Notes that the program has opened a file. Returns false if no walk has found it.
@@ -200,10 +202,7 @@ impl Files {
             directory.touched = opened;
         }
         state.come_first(file.directory);
-        if state.opened >= ENOUGH && state.threads.is_empty() {
-            self.start(state);
-        }
-        self.0.changed.notify_all();
+        self.wake(state);
         true
     }
 
@@ -213,10 +212,7 @@ impl Files {
         let state = &mut *guard;
         state.opened += ENOUGH;
         state.come_first(directory);
-        if state.threads.is_empty() {
-            self.start(state);
-        }
-        self.0.changed.notify_all();
+        self.wake(state);
     }
 
     /// Notes that so many files were opened in a directory, by the program or by this process.
@@ -237,11 +233,17 @@ impl Files {
         }
     }
 
-    fn start(&self, state: &mut State) {
-        for _ in 0..THREADS {
+    /// Starts or wakes a thread if there is something to read. That one wakes the next.
+    fn wake(&self, state: &mut State) {
+        if !state.has_room(self.0.budget) || self.is_stopped() {
+            return;
+        }
+        if state.idle > 0 {
+            self.0.changed.notify_one();
+        } else if state.threads.len() < THREADS {
             let files = self.clone();
             let thread = std::thread::Builder::new().name("data".to_owned());
-            // The program runs as it would without readahead.
+            // The program runs as it would without readahead if there is no thread.
             state.threads.extend(thread.spawn(move || files.read()));
         }
     }
@@ -255,10 +257,13 @@ impl Files {
                     self.0.useless.store(true, Ordering::Relaxed);
                     break;
                 }
+                state.idle += 1;
                 let woken = self.0.changed.wait(state);
                 state = woken.unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
                 continue;
             };
+            self.wake(&mut state);
             let (root, path) = (directory.0, directory.1);
             drop(state);
             let cached = taken
@@ -326,9 +331,20 @@ impl State {
         }
     }
 
+    /// The maximum number of bytes that were read and not yet used.
+    fn most(&self, budget: u64) -> u64 {
+        budget.min(self.opened.saturating_mul(AHEAD_PER_OPEN))
+    }
+
+    /// Returns true if there are files to be read, and an eighth of the maximum may be read. A thread is woken for that.
+    fn has_room(&self, budget: u64) -> bool {
+        let most = self.most(budget);
+        self.opened >= ENOUGH && !self.queue.is_empty() && self.outstanding <= most - most / 8
+    }
+
     /// The next files to be read. `None` if there are none, or enough were read.
     fn take(&mut self, budget: u64) -> Option<Taken> {
-        let most = budget.min(self.opened.saturating_mul(AHEAD_PER_OPEN));
+        let most = self.most(budget);
         if self.outstanding >= most {
             self.give_up();
         }
@@ -496,7 +512,8 @@ mod tests {
                 let read = state.files.values().filter(|file| file.read > 0).count();
                 assert!(read <= 10, "{read} after {opened}");
                 assert_eq!(state.outstanding, read as u64 * 4096);
-                read == 10.min(60 - opened)
+                // A thread is woken when an eighth is free, which is two files.
+                read >= 9.min(60 - opened)
             });
         }
         files.stop();

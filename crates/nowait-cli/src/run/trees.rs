@@ -42,8 +42,13 @@ struct Shared {
 #[derive(Default)]
 struct State {
     directories: Directories,
-    cancellers: Vec<Canceller>,
-    threads: Vec<JoinHandle<()>>,
+    walkers: Vec<Walker>,
+}
+
+/// A walk or a scan, and its thread.
+struct Walker {
+    canceller: Canceller,
+    thread: JoinHandle<()>,
 }
 
 /// A tree that is about to be walked.
@@ -153,8 +158,7 @@ impl Trees {
         let Ok(mut names) = scan::Options::new().on(directory) else {
             return;
         };
-        let mut state = self.state();
-        state.cancellers.push(names.canceller());
+        let canceller = names.canceller();
         let trees = self.clone();
         let thread = std::thread::Builder::new().name("list".to_owned());
         let spawned = thread.spawn(move || {
@@ -168,7 +172,9 @@ impl Trees {
                 }
             }
         });
-        state.threads.extend(spawned);
+        if let Ok(thread) = spawned {
+            self.state().add(Walker { canceller, thread });
+        }
     }
 
     /// Walks a tree ahead of a program that inotify(7) watches.
@@ -218,7 +224,7 @@ impl Trees {
         let walk = options.on(start.directory)?;
         let stats = (!is_watched).then(|| self.stats());
         let tree = state.directories.add_tree(start.id, start.depth, stats);
-        state.cancellers.push(walk.canceller());
+        let canceller = walk.canceller();
         let trees = self.clone();
         // In a single directory the program may have come before, in the same order.
         let may_end = start.depth == Depth::All && !is_watched && self.0.files.is_none();
@@ -227,8 +233,8 @@ impl Trees {
             trees.walk(tree, &root, walk, start.watches, may_end);
             trees.state().directories.end(tree);
         });
-        let spawned = spawned.inspect_err(|_| state.directories.end(tree))?;
-        state.threads.push(spawned);
+        let thread = spawned.inspect_err(|_| state.directories.end(tree))?;
+        state.add(Walker { canceller, thread });
         Ok(())
     }
 
@@ -349,18 +355,27 @@ impl Trees {
     /// Ends all walks; none begins after this.
     pub fn cancel(&self) {
         self.0.stopped.store(true, Ordering::Relaxed);
-        let cancellers = std::mem::take(&mut self.state().cancellers);
-        cancellers.iter().for_each(Canceller::cancel);
+        for walker in &self.state().walkers {
+            walker.canceller.cancel();
+        }
         self.0.changed.notify_all();
     }
 
     /// Ends all walks, waits for their threads, and returns the sums.
     pub fn stop(&self) -> Summary {
         self.cancel();
-        let threads = std::mem::take(&mut self.state().threads);
-        for thread in threads {
-            let _ = thread.join();
+        let walkers = std::mem::take(&mut self.state().walkers);
+        for walker in walkers {
+            let _ = walker.thread.join();
         }
         self.state().directories.summary()
+    }
+}
+
+impl State {
+    /// Adds a walker, and forgets those that have ended.
+    fn add(&mut self, walker: Walker) {
+        self.walkers.retain(|walker| !walker.thread.is_finished());
+        self.walkers.push(walker);
     }
 }
