@@ -259,16 +259,21 @@ mod model {
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use super::*;
     use crate::op::{Nop, Op};
 
     const PUSHERS: usize = 4;
+    /// The rounds of the test, and the time for them: under emulation a round takes milliseconds.
+    const ROUNDS: usize = 20_000;
+    const TIME: Duration = Duration::from_secs(10);
 
     #[test]
     #[cfg_attr(miri, ignore = "eventfd")]
     fn a_completion_that_comes_while_the_eventfd_is_made_makes_it_readable() {
-        for _ in 0..20_000 {
+        let began = Instant::now();
+        for _ in (0..ROUNDS).take_while(|_| began.elapsed() < TIME) {
             let queue = CompletionQueue::default();
             let here = AtomicUsize::new(0);
             let taken = std::thread::scope(|s| {
