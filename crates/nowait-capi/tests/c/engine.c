@@ -445,6 +445,7 @@ static void engines_tell_about_themselves(void)
     char why[200];
     int backend = nw_engine_backend(engine);
     CHECK(backend == NW_BACKEND_URING || backend == NW_BACKEND_THREADS);
+    CHECK(getenv("NOWAIT_CONTAINER") == NULL || backend == NW_BACKEND_THREADS);
     CHECK(nw_engine_why(engine) != NULL && *nw_engine_why(engine) != 0);
     int has = nw_engine_feature(engine, "polled", why, sizeof why);
     EQUAL(has, 1);
