@@ -18,7 +18,7 @@ pub use read_at::ReadAt;
 pub use sync::SyncFile;
 pub use write_at::WriteAt;
 
-pub(crate) use open_cached::open_cached;
+pub(crate) use open_cached::{open_cached, resolve_cached};
 
 use crate::buffer::{IoBuf, IoBufMut, Space};
 use crate::engine::Engine;

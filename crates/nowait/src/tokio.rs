@@ -7,14 +7,14 @@
 //!   task that has made 42 such reads in a row, or copied 504 KiB, yields to other tasks. A read takes 3 of the
 //!   128 units of tokio's cooperative budget for each 12 KiB.
 //! - A file that is opened for reading, or read as a whole, is opened at the first poll where [that does
-//!   not block](crate::OpenOptions::open).
+//!   not block](crate::OpenOptions::open). So is metadata asked for.
 //! - Everything else is an operation on an [`Engine`](crate::Engine), whose threads wake the task. No
 //!   function here needs tokio's I/O driver, its timers, its blocking pool, or a running runtime. A file can
 //!   be opened on one runtime and used on another. Operations in flight complete even if the runtime shuts
 //!   down.
 //! - If an engine has reached its limit of operations in flight, these calls wait. They do not fail.
-//! - In a forked child, files of the parent return cached data and refuse everything else. Files opened in
-//!   the child work.
+//! - In a forked child, files of the parent return cached data and metadata, and refuse everything else.
+//!   Files opened in the child work.
 //!
 //! ```
 //! use nowait::tokio::File;
@@ -45,6 +45,7 @@ mod budget;
 mod description;
 mod error;
 mod file;
+mod metadata;
 mod open_options;
 mod paths;
 mod raw_fd;

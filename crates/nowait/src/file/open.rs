@@ -293,7 +293,7 @@ impl Future for Open {
         let failed = |error: Error| error.named("open").on(Some(&this.path));
         if this.operation.is_none() {
             if this.options.only_reads()
-                && let Some((fd, _)) = open_cached(&this.path)
+                && let Some(Ok((fd, _))) = open_cached(&this.path)
             {
                 let engine = this.options.on().map_err(failed)?;
                 let opened = this.options.take_in(fd, this.path.clone(), engine.clone());

@@ -7,9 +7,11 @@ use rustix::fs::{AtFlags, CWD, FileType, OFlags, ResolveFlags, StatxAttributes, 
 
 use crate::filesystem::Filesystem;
 use crate::metadata::Metadata;
+use crate::sys::Errno;
 
 /// Opens a file for reading in the calling thread, if that does not block, and asks for its basic metadata.
-/// Returns `None` if it might block or has failed: then the engine opens the file and returns the error.
+/// Returns `None` if it might block or has failed: then the engine opens the file and returns the error. The
+/// one error that is returned is ENOENT, if the kernel's cache of names says so.
 ///
 /// The kernel resolves the path from its caches or fails (`RESOLVE_CACHED`, openat2(2), Linux 5.12). That
 /// is not sufficient: opening a FIFO waits for its other end, and opening a device or a file on a network
@@ -17,15 +19,26 @@ use crate::metadata::Metadata;
 /// files on filesystems that are known not to wait is left to the engine. So are encrypted files and files
 /// with verity, whose keys and hashes must be read. O_NONBLOCK avoids waiting for a lease (fcntl(2)). A
 /// wait for a permission event (fanotify(7)) cannot be avoided.
-pub(crate) fn open_cached(path: &Path) -> Option<(OwnedFd, Metadata)> {
-    let open = |flags| {
-        let none = rustix::fs::Mode::empty();
-        let flags = flags | OFlags::CLOEXEC;
-        rustix::fs::openat2(CWD, path, flags, none, ResolveFlags::CACHED).ok()
-    };
-    let seen = open(OFlags::PATH)?;
+pub(crate) fn open_cached(path: &Path) -> Option<Result<(OwnedFd, Metadata), Errno>> {
+    match resolve_cached(path, OFlags::PATH) {
+        Ok(seen) => open_resolved(path, &seen).map(Ok),
+        Err(Errno::NOENT) => Some(Err(Errno::NOENT)),
+        Err(_) => None,
+    }
+}
+
+/// Opens a path with these flags, if the kernel resolves it from its caches. It fails with EAGAIN otherwise.
+/// ENOENT comes from a cached entry for a name that does not exist: a call that may block would return it,
+/// too.
+pub(crate) fn resolve_cached(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let none = rustix::fs::Mode::empty();
+    let flags = flags | OFlags::CLOEXEC;
+    rustix::fs::openat2(CWD, path, flags, none, ResolveFlags::CACHED)
+}
+
+fn open_resolved(path: &Path, seen: &OwnedFd) -> Option<(OwnedFd, Metadata)> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(&seen, c"", flags, StatxFlags::TYPE).ok()?;
+    let stat = rustix::fs::statx(seen, c"", flags, StatxFlags::TYPE).ok()?;
     let slow = StatxAttributes::ENCRYPTED | StatxAttributes::VERITY;
     let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
     if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile
@@ -34,7 +47,7 @@ pub(crate) fn open_cached(path: &Path) -> Option<(OwnedFd, Metadata)> {
     {
         return None;
     }
-    let fd = open(OFlags::RDONLY | OFlags::NONBLOCK)?;
+    let fd = resolve_cached(path, OFlags::RDONLY | OFlags::NONBLOCK).ok()?;
     // The path may refer to another file now. O_NONBLOCK is cleared, because rings honour it.
     let metadata = rustix::fs::statx(&fd, c"", flags, StatxFlags::BASIC_STATS).ok()?;
     let metadata = Metadata::new(metadata);

@@ -11,7 +11,8 @@ use super::{Filesystem, magic};
 use crate::sys::process::PerProcess;
 use crate::sys::stat::FilesystemId;
 
-/// Filesystems whose regular files are opened without I/O after their path is resolved.
+/// Filesystems whose regular files are opened without I/O after their path is resolved, and whose fstat(2)
+/// reads memory alone.
 const OPEN_AT_ONCE: [u64; 3] = [magic::EXT4, magic::XFS, magic::F2FS];
 
 /// The number of filesystems above which those without open files are removed.
@@ -71,10 +72,18 @@ impl Filesystem {
     /// before (the first open may write). On other types a server may have to be asked. Device numbers
     /// without a device are reused by later mounts, and are not accepted.
     pub(crate) fn opens_at_once(dev: u64) -> bool {
-        let is_one =
-            |fs: &Arc<Filesystem>| fs.device() == dev && OPEN_AT_ONCE.contains(&fs.magic());
+        let is_one = |fs: &Arc<Filesystem>| fs.device() == dev && fs.is_at_once();
         let known = || known().read().unwrap_or_else(PoisonError::into_inner);
         rustix::fs::major(dev) != 0 && known().filesystems.values().any(is_one)
+    }
+
+    /// Returns true if fstat(2) of its open files does not wait for a device or a server.
+    pub(crate) fn stats_at_once(&self) -> bool {
+        self.is_memory() || self.is_at_once()
+    }
+
+    fn is_at_once(&self) -> bool {
+        OPEN_AT_ONCE.contains(&self.magic())
     }
 }
 

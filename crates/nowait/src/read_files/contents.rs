@@ -82,7 +82,7 @@ pub(super) struct Limits {
 
 /// Reads a file if that does not wait for the device.
 pub(super) fn cached(path: PathBuf, limits: Limits) -> Outcome {
-    let Some((fd, metadata)) = open_cached(&path) else {
+    let Some(Ok((fd, metadata))) = open_cached(&path) else {
         return Outcome::Not(path, None);
     };
     let size = metadata.len();

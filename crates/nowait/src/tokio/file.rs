@@ -15,6 +15,7 @@ use once_cell::race::OnceBox;
 
 use super::budget;
 use super::error::as_io;
+use super::metadata::{self, at_once};
 use super::stream::Stream;
 use super::worker::on_worker;
 use crate::buffer::{IoBuf, IoBufMut};
@@ -133,12 +134,15 @@ impl File {
         stream.set_len(file, size).await
     }
 
-    /// The metadata of the file: fstat(2).
+    /// The metadata of the file: fstat(2). The result is ready at the first poll on ext4, xfs, f2fs and tmpfs.
     ///
     /// # Errors
     /// The errors of fstat(2).
     pub async fn metadata(&self) -> io::Result<Metadata> {
-        self.call(StdFile::metadata).await
+        match at_once(|| metadata::of_file(&self.handle)).await {
+            Some(metadata) => metadata,
+            None => self.call(StdFile::metadata).await,
+        }
     }
 
     /// Returns another handle to the same open file. Reads, writes and seeks of either handle move the

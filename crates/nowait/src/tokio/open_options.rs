@@ -127,8 +127,8 @@ impl OpenOptions {
         };
         if self.reads && !self.more {
             let open = async { open_cached(path.as_ref()) };
-            if let Some((fd, _)) = in_turn(open, |open| open.as_ref().map(|_| 0)).await {
-                return Ok(File::on(fd, engine));
+            if let Some(opened) = in_turn(open, |open| open.as_ref().map(|_| 0)).await {
+                return Ok(File::on(opened?.0, engine));
             }
         }
         let (options, path) = (self.std.clone(), path.as_ref().to_owned());

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use super::budget::in_turn;
+use super::metadata::{self, at_once};
 use super::worker::on_worker;
 use crate::engine::Engine;
 use crate::file::open_cached;
@@ -36,7 +37,7 @@ async fn about_both<T: Send + 'static>(
 async fn cached(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let most = Engine::process()?.policy().copy_limit;
     let read = async {
-        let (file, metadata) = open_cached(path)?;
+        let (file, metadata) = open_cached(path)?.ok()?;
         let size = usize::try_from(metadata.len()).ok()?;
         if size >= most {
             return None;
@@ -120,12 +121,18 @@ pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u6
     about_both(from, to, |from, to| fs::copy(from, to)).await
 }
 
-/// Returns the metadata of a path, following symbolic links: [`std::fs::metadata`], stat(2).
+/// Returns the metadata of a path, following symbolic links: [`std::fs::metadata`], stat(2). The result is
+/// ready at the first poll if the path is cached, on a filesystem of type ext4, xfs or f2fs on which a file
+/// was opened before.
 ///
 /// # Errors
 /// The errors of [`std::fs::metadata`].
 pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
-    about(path, |path| fs::metadata(path)).await
+    let path = path.as_ref();
+    match at_once(|| metadata::of_path(path)).await {
+        Some(metadata) => metadata,
+        None => about(path, |path| fs::metadata(path)).await,
+    }
 }
 
 /// Returns the metadata of a path, without following symbolic links: [`std::fs::symlink_metadata`],

@@ -469,6 +469,7 @@ fn a_forked_child_serves_hits_and_refuses_the_rest_of_its_parents_files() {
             let dir = scratch();
             let path = patterned(dir.path(), "file", ALL);
             let cold = rig.cold("cold");
+            let mode = std::fs::metadata(&cold).unwrap().permissions();
             // A fast disk may deliver during a try of the page cache.
             let stall = rig.fault(&cold, Fault::stall);
             let mut file = pollster::block_on(open(engine, &path, true));
@@ -480,9 +481,10 @@ fn a_forked_child_serves_hits_and_refuses_the_rest_of_its_parents_files() {
                     file.read_exact(&mut got).await.unwrap();
                     assert_eq!(got, pattern(0, 100)[..]);
                     for file in [&mut other, &mut own] {
+                        assert_eq!(file.metadata().await.unwrap().len(), ALL as u64);
                         let refused = [
                             file.read(&mut got).await.map(drop),
-                            file.flush().await.and(file.metadata().await.map(drop)),
+                            file.set_permissions(mode.clone()).await,
                             file.write(b"no").await.map(drop),
                             file.sync_all().await,
                             file.set_len(0).await,

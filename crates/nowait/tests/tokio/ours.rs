@@ -446,6 +446,53 @@ fn a_cached_file_is_opened_and_read_at_the_first_poll() {
 }
 
 #[test]
+fn cached_metadata_and_missing_names_are_known_at_the_first_poll() {
+    for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
+        let mount = mounted!(filesystem);
+        let sample = Sample::new(mount.path(), "file", 5000);
+        let (link, missing) = (mount.path().join("link"), mount.path().join("missing"));
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        pollster::block_on(async {
+            let file = File::open(&sample.path).await.unwrap();
+            let want = std::fs::metadata(&sample.path).unwrap();
+            let Poll::Ready(got) = poll_once(file.metadata()).await else {
+                panic!("{filesystem}: not ready");
+            };
+            assert_eq!(format!("{:?}", got.unwrap()), format!("{want:?}"));
+            let Poll::Ready(got) = poll_once(nowait::tokio::metadata(&sample.path)).await else {
+                panic!("{filesystem}: not ready");
+            };
+            assert_eq!(format!("{:?}", got.unwrap()), format!("{want:?}"));
+            // The kernel reads the links of xfs without its caches.
+            let got = nowait::tokio::metadata(&link).await;
+            assert_eq!(format!("{:?}", got.unwrap()), format!("{want:?}"));
+            let directory = nowait::tokio::metadata(mount.path());
+            let Poll::Ready(Ok(directory)) = poll_once(directory).await else {
+                panic!("{filesystem}: not ready");
+            };
+            assert!(directory.is_dir());
+            // The kernel remembers that there is no such name, until it is made.
+            for _ in 0..2 {
+                assert!(std::fs::metadata(&missing).is_err());
+                let Poll::Ready(Err(stat)) = poll_once(nowait::tokio::metadata(&missing)).await
+                else {
+                    panic!("{filesystem}: not ready");
+                };
+                let Poll::Ready(Err(open)) = poll_once(File::open(&missing)).await else {
+                    panic!("{filesystem}: not ready");
+                };
+                assert_eq!(stat.raw_os_error(), Some(libc::ENOENT));
+                assert_eq!(open.raw_os_error(), Some(libc::ENOENT));
+                std::fs::write(&missing, b"now").unwrap();
+                assert_eq!(nowait::tokio::metadata(&missing).await.unwrap().len(), 3);
+                assert!(File::open(&missing).await.is_ok());
+                std::fs::remove_file(&missing).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
 fn who_opens_and_reads_what_is_cached_lets_other_tasks_run() {
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
     let mount = mounted!(Filesystem::Ext4);
