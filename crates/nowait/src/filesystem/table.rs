@@ -77,7 +77,7 @@ impl Filesystem {
         rustix::fs::major(dev) != 0 && known().filesystems.values().any(is_one)
     }
 
-    /// Returns true if fstat(2) of its open files does not wait for a device or a server.
+    /// Returns true if fstat(2) and lseek(2) of its open files do not wait for a device or a server.
     pub(crate) fn stats_at_once(&self) -> bool {
         self.is_memory() || self.is_at_once()
     }

@@ -397,12 +397,12 @@ impl Stream {
     }
 }
 
-/// Returns true if lseek(2) waits for nothing but the position lock. That is the case on filesystems that
-/// support NOWAIT reads. Others may ask a server for the end of the file, or wait for a lock of the file
+/// Returns true if lseek(2) waits for nothing but the position lock. That is the case on some known
+/// filesystems, and on those that support NOWAIT reads. Others may ask a server for the end of the file, or wait for a lock of the file
 /// that a copy holds.
 fn seeks_at_once(handle: &Handle, to: io::SeekFrom) -> bool {
     let nowhere = matches!(to, io::SeekFrom::Start(0) | io::SeekFrom::Current(0));
-    let local = handle.nowait_read().works() || handle.filesystem().is_memory();
+    let local = handle.nowait_read().works() || handle.filesystem().stats_at_once();
     handle.is_regular() && (nowhere || local)
 }
 

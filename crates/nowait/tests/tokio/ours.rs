@@ -459,6 +459,10 @@ fn cached_metadata_and_missing_names_are_known_at_the_first_poll() {
                 panic!("{filesystem}: not ready");
             };
             assert_eq!(format!("{:?}", got.unwrap()), format!("{want:?}"));
+            let mut new = File::open(&sample.path).await.unwrap();
+            let Poll::Ready(Ok(4000)) = poll_once(new.seek(SeekFrom::Start(4000))).await else {
+                panic!("{filesystem}: not ready");
+            };
             let Poll::Ready(got) = poll_once(nowait::tokio::metadata(&sample.path)).await else {
                 panic!("{filesystem}: not ready");
             };
