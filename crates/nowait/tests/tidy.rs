@@ -154,6 +154,7 @@ fn texts() -> Vec<(PathBuf, String)> {
         "crates/nowait-aio",
         "crates/nowait-capi",
         "crates/nowait-cli",
+        "crates/nowait-serve-dir",
         "crates/powercut",
         "crates/slowdisk",
         "examples",

@@ -1,0 +1,54 @@
+//! nowait's backend serves cached files at the first poll.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use http::{Method, StatusCode};
+use nowait_serve_dir::NowaitBackend;
+use slowdisk::{Filesystem, TestMount};
+
+use crate::site::{Answer, Site, ask, get, request};
+
+/// Polls a response and its body once.
+async fn once(answer: impl Future<Output = Answer>) -> Poll<Answer> {
+    let mut answer = std::pin::pin!(answer);
+    poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await
+}
+
+#[tokio::test]
+async fn cached_files_and_missing_ones_are_answered_at_the_first_poll() {
+    slowdisk::require!(Filesystem::Ext4.available());
+    let mount = TestMount::new(Filesystem::Ext4).unwrap();
+    let site = Site::within(mount.path());
+    let service = site.serve(NowaitBackend::new()).precompressed_gzip();
+    // The first file of a filesystem is opened by a worker.
+    assert_eq!(get(&service, "/text.txt", &[]).await.text(), (200, "plain"));
+    let gzip = [("accept-encoding", "gzip")];
+    let part = [("range", "bytes=4000000-4099999")];
+    for (path, headers, status) in [
+        ("/text.txt", &[][..], 200),
+        ("/text.txt", &gzip, 200),
+        // Its gzip file is missing.
+        ("/page.html", &gzip, 200),
+        ("/large", &part, 206),
+        ("/sub/", &[], 200),
+        ("/sub", &[], 307),
+        ("/none.txt", &gzip, 404),
+        ("/text.txt", &[("if-none-match", "*")], 304),
+    ] {
+        for method in [Method::GET, Method::HEAD] {
+            let request = || request(method.clone(), path, headers);
+            let want = ask(&service, request()).await;
+            assert_eq!(want.status, StatusCode::from_u16(status).unwrap(), "{path}");
+            // The task has its whole budget again.
+            tokio::task::yield_now().await;
+            let Poll::Ready(got) = once(ask(&service, request())).await else {
+                panic!("{method} {path} {headers:?}: not ready");
+            };
+            assert_eq!(got, want);
+        }
+    }
+    site.evict("large");
+    let cold = once(get(&service, "/large", &[])).await;
+    assert!(cold.is_pending(), "the whole file is not read in one poll");
+}
