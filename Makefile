@@ -4,7 +4,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 arm64 := aarch64-unknown-linux-gnu
 
-.PHONY: help demo build install deb test-packages package test soak check semver-checks book minimal-versions model report bench-capi bench-nginx bench-parts bench-tokio bench-smoke fuzz sanitizers \
+.PHONY: help demo demo-serve build install deb test-packages package test soak check semver-checks book minimal-versions model report bench-capi bench-nginx bench-parts bench-tokio bench-smoke fuzz sanitizers \
 	sanitizers-short sanitizers-address test-kernels test-kernels-short test-kernels-capi test-arm64 test-iopoll test-powercut test-powercut-short clean
 
 help: ## this list
@@ -15,6 +15,10 @@ demo: ## the main job on a real file: what this machine allows, then random read
 	$(target)/release/nowait doctor .
 	cargo build --release --manifest-path bench/Cargo.toml --target-dir bench/target
 	bench/target/release/nowait-bench randread --file $(target)/nowait-demo.dat --size 256M --ops 20000 --rounds 3
+
+demo-serve: ## a file server that shows its latencies in a browser, beside those of tokio::fs (LISTEN=127.0.0.1:8080)
+	cargo build --release -p nowait-examples --bin serve
+	$(target)/release/serve --http --listen $(or $(LISTEN),127.0.0.1:8080) --demo $(target)/demo-serve
 
 build: ## the program, the POSIX AIO library and the C library, as they are installed
 	cargo build --release -p nowait-cli -p nowait-ahead -p nowait-aio -p nowait-capi
