@@ -1,6 +1,9 @@
 //! Limits of the process, permissions, and a disk that does not answer.
 
 use std::process::Command;
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use http::{Method, StatusCode};
 use nowait_serve_dir::NowaitBackend;
@@ -154,7 +157,7 @@ fn a_stalled_disk_delays_only_the_files_on_it() {
     slowdisk::require!(slowdisk::available());
     slowdisk::require!(Filesystem::Ext4.available());
     async fn check<B: Backend>(backend: B) {
-        let disk = SlowDisk::builder().size(64 << 20).build().unwrap();
+        let disk = Arc::new(SlowDisk::builder().size(64 << 20).build().unwrap());
         let mount = TestMount::on(&disk, Filesystem::Ext4).unwrap();
         let site = Site::new();
         std::os::unix::fs::symlink(mount.path(), site.path("slow")).unwrap();
@@ -167,6 +170,14 @@ fn a_stalled_disk_delays_only_the_files_on_it() {
         let faults: Vec<_> = ranges
             .map(|range| disk.inject(Fault::stall(range).reads_only()))
             .collect();
+        // If the task waits for the disk, the test fails, and does not hang.
+        let (done, waiting) = mpsc::channel::<()>();
+        let released = disk.clone();
+        let watch = std::thread::spawn(move || {
+            if waiting.recv_timeout(Duration::from_secs(20)) == Err(RecvTimeoutError::Timeout) {
+                released.release_all();
+            }
+        });
         let service = site.serve(backend);
         let cold: Vec<_> = (0..8)
             .map(|_| {
@@ -174,8 +185,8 @@ fn a_stalled_disk_delays_only_the_files_on_it() {
                 tokio::task::spawn_local(async move { get(&service, "/slow/large", &[]).await })
             })
             .collect();
-        while disk.stalled() == 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        while disk.stalled() == 0 && !cold.iter().any(|task| task.is_finished()) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
         // The only thread of the runtime continues, and cached files of the same disk are served.
         for _ in 0..100 {
@@ -185,7 +196,9 @@ fn a_stalled_disk_delays_only_the_files_on_it() {
                 (200, "cached")
             );
         }
-        assert!(disk.stalled() > 0);
+        assert!(disk.stalled() > 0, "the task has waited");
+        drop(done);
+        watch.join().unwrap();
         assert!(cold.iter().all(|task| !task.is_finished()));
         faults.into_iter().for_each(|fault| disk.release(fault));
         for task in cold {
