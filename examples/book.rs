@@ -12,6 +12,7 @@ pages! {
     read: "read.md",
     modes: "modes.md",
     tokio: "tokio.md",
+    serve_dir: "serve-dir.md",
     mapping: "mapping.md",
     directories: "directories.md",
 }
