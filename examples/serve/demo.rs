@@ -18,6 +18,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::Response;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use serde_json::{Value, json};
+use tokio::time::MissedTickBehavior;
 use tower_http::services::ServeDir;
 
 use crate::Body;
@@ -47,6 +48,7 @@ impl Demo {
 
     async fn run(self: Arc<Demo>, root: PathBuf) {
         let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for number in 0u64.. {
             ticks.tick().await;
             match pair(&root).await {
