@@ -41,8 +41,8 @@ use round::Turn;
 ///
 /// Each contender in turn serves the same files on 127.0.0.1. Clients in one thread of this process keep
 /// connections alive, each with one request at a time. Hot connections request cached files at random. Cold
-/// connections request files that were evicted before the turn, each once. All contenders but serve-dir and
-/// nginx have the same handler on hyper and tokio, and differ only in how it reads the file.
+/// connections request files that were evicted before the turn, each once. All contenders but those of
+/// ServeDir and nginx have the same handler on hyper and tokio, and differ only in how it reads the file.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The directory of the files. Missing files are made and kept [default: a directory in the current one,
@@ -73,6 +73,16 @@ pub struct Args {
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_values = ["0", "32"],
           value_parser = clap::value_parser!(u32).range(0..=1000))]
     cold: Vec<u32>,
+
+    /// How many connections request a response that needs no file
+    #[arg(long, value_name = "N", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=1000))]
+    api: u32,
+
+    /// Repeats each turn that has cold connections: they then request cached files, together as many per second
+    /// as before. Shows how much longer the other requests take beside the cold ones
+    #[arg(long)]
+    paced: bool,
 
     /// Threads of the server's runtime, or workers of nginx
     #[arg(long, value_name = "N", default_value_t = 2,
@@ -110,7 +120,8 @@ and nginx with it, but a directory that was made here stays.
 JSON (--json): the shape of all areas (nowait-bench --help). A cell has the parameters \"hot_connections\",
 \"cold_connections\", \"threads\" and \"block\". A round has ops, seconds, ops_per_s, mb_per_s, cpu_us_per_op,
 tick_us {p50 … max} or null, and \"classes\": {\"hot\" | \"cold\": {\"ops\", \"ops_per_s\", \"lat_us\", …}};
-ratios have figures such as \"classes/hot/lat_us/p99\".
+ratios have figures such as \"classes/hot/lat_us/p99\". With --api there is a class \"api\". With --paced a
+round has \"p99_beside_cold\": {\"hot\", \"api\"}, a p99 divided by that of the same round's paced turn.
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
@@ -175,7 +186,7 @@ fn play(
                 let turn = Turn {
                     args,
                     ground,
-                    connections: [args.hot, cell.cold],
+                    connections: [args.hot, cell.cold, args.api],
                     seed: args.timed.rounds.seed_of(number),
                     stop,
                 };
@@ -219,6 +230,8 @@ impl Args {
             "cold_files": self.cold_files,
             "hot_connections": self.hot,
             "cold_connections": self.cold,
+            "api_connections": self.api,
+            "paced": self.paced,
             "threads": self.threads,
             "pool_threads": self.pool_threads,
             "slow_disk": self.slow,

@@ -13,13 +13,14 @@ use slowdisk::require;
 use crate::common::{Said, devices, devices_below, directory, is_missing, nowait_bench, run};
 
 /// The contenders in this process.
-const INSIDE: [&str; 6] = [
+const INSIDE: [&str; 7] = [
     "nowait",
     "nowait-read",
     "tokio-fs",
     "spawn-blocking",
     "blocking",
     "serve-dir",
+    "serve-dir-nowait",
 ];
 
 /// `server` with few files.
@@ -74,7 +75,7 @@ fn the_results_have_the_shape_of_every_area() {
         assert_eq!(cell["parameters"]["block"], 9000);
         assert_eq!(all_names(cell), INSIDE);
         for contender in cell["contenders"].as_array().unwrap() {
-            let ours = contender["name"].as_str().unwrap().starts_with("nowait");
+            let ours = contender["name"].as_str().unwrap().contains("nowait");
             assert_eq!(contender["ours"], ours);
             assert_eq!(contender["rounds"].as_array().unwrap().len(), 3);
             let median = &contender["median"];
@@ -92,8 +93,9 @@ fn the_results_have_the_shape_of_every_area() {
                 }
             }
         }
-        for peer in &INSIDE[2..] {
-            let ratio = &cell["ratios"][format!("nowait/{peer}")];
+        let peers = INSIDE[2..6].iter().map(|peer| ("nowait", peer));
+        for (ours, peer) in peers.chain([("serve-dir-nowait", &"serve-dir")]) {
+            let ratio = &cell["ratios"][format!("{ours}/{peer}")];
             for figure in ["ops_per_s", "classes/hot/lat_us/p99"] {
                 assert!(ratio[figure]["median"].is_f64(), "{peer} {ratio}");
             }
@@ -117,6 +119,35 @@ fn the_results_have_the_shape_of_every_area() {
     assert!(fs::read_to_string(chart).unwrap().contains("serve-dir"));
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
     assert_eq!(left.len(), 1, "the charts alone stay: {left:?}");
+}
+
+#[test]
+fn a_paced_turn_shows_what_cold_requests_cost_the_others() {
+    let dir = directory();
+    let args = "--cold 0,3 --api 2 --paced --rounds 1 --json --contenders serve-dir,serve-dir-nowait,nowait";
+    let said = run(&mut short(dir.path(), args));
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let all = said.json();
+    for (cell, is_paced) in all["cells"].as_array().unwrap().iter().zip([false, true]) {
+        for contender in cell["contenders"].as_array().unwrap() {
+            let median = &contender["median"];
+            assert!(
+                median["classes"]["api"]["ops"].as_f64() > Some(0.0),
+                "{median}"
+            );
+            for class in ["hot", "api"] {
+                let times = median["p99_beside_cold"][class].as_f64();
+                assert_eq!(times > Some(0.0), is_paced, "{median}");
+            }
+        }
+    }
+    let tables = all["tables"].as_array().unwrap();
+    assert!(tables.iter().any(|table| table["title"] == "api (2 + 3)"));
+    assert!(
+        tables
+            .iter()
+            .any(|table| table["title"] == "beside cold (2 + 3)")
+    );
 }
 
 #[test]

@@ -28,6 +28,8 @@ pub enum Name {
     Blocking,
     /// ServeDir of tower-http
     ServeDir,
+    /// ServeDir of tower-http over nowait
+    ServeDirNowait,
     /// nginx with `sendfile on` and `aio threads`
     Nginx,
 }
@@ -47,12 +49,13 @@ impl Name {
             Name::SpawnBlocking => "spawn-blocking",
             Name::Blocking => "blocking",
             Name::ServeDir => "serve-dir",
+            Name::ServeDirNowait => "serve-dir-nowait",
             Name::Nginx => "nginx",
         }
     }
 
     pub fn is_ours(self) -> bool {
-        matches!(self, Name::Nowait | Name::NowaitRead)
+        matches!(self, Name::Nowait | Name::NowaitRead | Name::ServeDirNowait)
     }
 
     pub fn fits(self) -> Fit {
@@ -72,6 +75,7 @@ impl Name {
             Name::SpawnBlocking => Handler::Ours(Way::SpawnBlocking),
             Name::Blocking => Handler::Ours(Way::Blocking),
             Name::ServeDir => Handler::ServeDir,
+            Name::ServeDirNowait => Handler::ServeDirNowait,
             Name::Nginx => return Nginx::start(&ground.root, threads).map(Server::Nginx),
         };
         let pool_threads = args.pool_threads as usize;

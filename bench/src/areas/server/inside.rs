@@ -1,4 +1,4 @@
-//! The servers in this process: hyper on a tokio runtime of their own. All but `serve-dir` have the same
+//! The servers in this process: hyper on a tokio runtime of their own. All but those of ServeDir have the same
 //! handler, and differ only in how it reads the file.
 
 use std::convert::Infallible;
@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::CONTENT_LENGTH;
 use hyper::server::conn::http1;
-use hyper::service::{HttpService, service_fn};
+use hyper::service::{HttpService, Service, service_fn};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -23,6 +23,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::io::ReaderStream;
 use tower_http::services::ServeDir;
+use tower_http::services::fs::{Backend, DefaultServeDirFallback};
 
 use crate::harness::tick::{self, Tick};
 
@@ -53,7 +54,13 @@ pub enum Way {
 pub enum Handler {
     Ours(Way),
     ServeDir,
+    ServeDirNowait,
 }
+
+/// The path of the response that needs no file.
+pub const API: &str = "/api";
+/// The body of that response.
+pub const API_ANSWER: &str = "answer";
 
 /// A server in this process. Dropping it ends it.
 pub struct Inside {
@@ -87,8 +94,11 @@ impl Inside {
                 runtime.spawn(accept(listener, service));
             }
             Handler::ServeDir => {
-                let service = TowerToHyperService::new(ServeDir::new(root));
-                runtime.spawn(accept(listener, service));
+                runtime.spawn(accept(listener, with_api(ServeDir::new(root))));
+            }
+            Handler::ServeDirNowait => {
+                let files = nowait_serve_dir::serve_dir(root);
+                runtime.spawn(accept(listener, with_api(files)));
             }
         }
         Ok(Inside {
@@ -105,6 +115,25 @@ impl Drop for Inside {
             runtime.shutdown_timeout(PATIENCE);
         }
     }
+}
+
+/// A service of ServeDir that also answers [`API`].
+fn with_api<B: Backend>(
+    files: ServeDir<DefaultServeDirFallback, B>,
+) -> impl HttpService<Incoming, ResBody = Content, Error = Infallible, Future: Send>
++ Clone
++ Send
++ 'static {
+    service_fn(move |request: Request<Incoming>| {
+        let files = TowerToHyperService::new(files.clone());
+        async move {
+            if request.uri().path() == API {
+                return Ok(Response::new(whole(API_ANSWER.into())));
+            }
+            let Ok(response) = files.call(request).await;
+            Ok(response.map(BodyExt::boxed_unsync))
+        }
+    })
 }
 
 /// Serves connections until the runtime ends.
@@ -126,12 +155,15 @@ where
     }
 }
 
-/// The answer to one request: the file of that name.
+/// The answer to one request: that of [`API`], or the file of that name.
 async fn answer(
     way: Way,
     root: Arc<Path>,
     request: Request<Incoming>,
 ) -> Result<Response<Content>, Infallible> {
+    if request.uri().path() == API {
+        return Ok(Response::new(whole(API_ANSWER.into())));
+    }
     let path = root.join(request.uri().path().trim_start_matches('/'));
     Ok(match content(way, path).await {
         Ok((length, content)) => {

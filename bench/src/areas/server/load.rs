@@ -2,8 +2,11 @@
 //!
 //! ```text
 //!  connect all ─ a few requests on each ─ begin ─┬ hot  connection: any hot file ─► check ─► note ─► again
-//!                                                └ cold connection: the next cold file, each once
+//!                                                ├ cold connection: the next cold file, each once
+//!                                                └ api  connection: a response that needs no file
 //! ```
+//! In a paced turn the cold connections request hot files instead, together at a given rate.
+//!
 //! A turn ends when its time is over, or when each cold file was read once: another response of it would come
 //! from the page cache.
 
@@ -14,10 +17,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use http_body_util::{BodyExt, Empty};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::HOST;
-use hyper::{Request, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use nowait_cli::problem::Problem;
 use nowait_cli::stop::Stop;
@@ -28,6 +31,7 @@ use tokio::time::timeout;
 
 use super::content::{Kind, Name};
 use super::ground::Ground;
+use super::inside::{API, API_ANSWER};
 use crate::harness::class::Tape;
 use crate::harness::scramble::mix;
 
@@ -36,12 +40,41 @@ const LEAD: u64 = 4;
 /// The time that a server gets for its last responses.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The classes of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    Hot,
+    Cold,
+    Api,
+}
+
+impl Class {
+    /// All classes, in the order of the results.
+    pub const ALL: [Class; 3] = [Class::Hot, Class::Cold, Class::Api];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Class::Hot => "hot",
+            Class::Cold => "cold",
+            Class::Api => "api",
+        }
+    }
+}
+
+/// One request.
+enum Target {
+    File(Name),
+    Api,
+}
+
 /// The requests of a turn.
 pub struct Load<'a> {
     pub address: SocketAddr,
     pub ground: &'a Ground,
-    /// Connections of each kind.
-    pub connections: [u32; 2],
+    /// Connections of each class.
+    pub connections: [u32; 3],
+    /// In a paced turn, the requests per second of the cold connections, which request hot files.
+    pub pace: Option<f64>,
     pub time: Duration,
     pub seed: u64,
     pub stop: &'a Stop,
@@ -49,8 +82,8 @@ pub struct Load<'a> {
 
 /// The responses of a turn.
 pub struct Seen {
-    /// The responses of each kind.
-    pub tapes: [Tape; 2],
+    /// The responses of each class.
+    pub tapes: [Tape; 3],
     /// Seconds until the last response.
     pub seconds: f64,
     /// Seconds of processor time that the clients have used while they were measured.
@@ -73,7 +106,7 @@ impl Load<'_> {
             let requests = all
                 .into_iter()
                 .zip(0..)
-                .map(|((kind, sender), number)| course.follow(kind, number, sender));
+                .map(|((class, sender), number)| course.follow(class, number, sender));
             let done = timeout(self.time + PATIENCE, try_join_all(requests)).await;
             let cpu = cpu_of_thread() - cpu;
             end();
@@ -88,15 +121,15 @@ impl Load<'_> {
     }
 
     /// All connections, each of which has made its first requests.
-    async fn connect(&self) -> Result<Vec<(Kind, Client)>, Problem> {
+    async fn connect(&self) -> Result<Vec<(Class, Client)>, Problem> {
         let mut all = Vec::new();
-        for (kind, count) in Kind::ALL.into_iter().zip(self.connections) {
+        for (class, count) in Class::ALL.into_iter().zip(self.connections) {
             for _ in 0..count {
                 let mut client = Client::connect(self.address).await?;
                 for i in 0..LEAD {
                     client.get(self.hot_file(i), self.ground.size).await?;
                 }
-                all.push((kind, client));
+                all.push((class, client));
             }
         }
         Ok(all)
@@ -119,7 +152,7 @@ struct Course<'a> {
     cold: Vec<Name>,
     next_cold: Cell<usize>,
     is_early: Cell<bool>,
-    tapes: [RefCell<Tape>; 2],
+    tapes: [RefCell<Tape>; 3],
 }
 
 impl<'a> Course<'a> {
@@ -137,34 +170,53 @@ impl<'a> Course<'a> {
     }
 
     /// The requests of one connection.
-    async fn follow(&self, kind: Kind, number: u64, mut client: Client) -> Result<(), Problem> {
+    async fn follow(&self, class: Class, number: u64, mut client: Client) -> Result<(), Problem> {
         let mut random = mix(self.load.seed ^ number << 32);
-        while let Some(name) = self.next(kind, &mut random) {
+        for i in 0.. {
+            self.wait_for_turn(class, number, i).await;
+            let Some(target) = self.next(class, &mut random) else {
+                break;
+            };
             let begun = Instant::now();
-            client.get(name, self.load.ground.size).await?;
-            let mut tape = self.tapes[kind as usize].borrow_mut();
+            match target {
+                Target::File(name) => client.get(name, self.load.ground.size).await?,
+                Target::Api => client.ask_api().await?,
+            }
+            let mut tape = self.tapes[class as usize].borrow_mut();
             tape.note(begun.elapsed(), None, None);
         }
         Ok(())
     }
 
-    /// The next file of a connection; `None` at the end of the turn.
-    fn next(&self, kind: Kind, random: &mut u64) -> Option<Name> {
+    /// Waits until a connection may make its request with this index.
+    async fn wait_for_turn(&self, class: Class, number: u64, index: u64) {
+        if let (Class::Cold, Some(pace)) = (class, self.load.pace) {
+            let count = u64::from(self.load.connections[Class::Cold as usize]);
+            let before = index * count + number % count;
+            let due = self.begun + Duration::from_secs_f64(before as f64 / pace);
+            let end = self.begun + self.load.time;
+            tokio::time::sleep_until(due.min(end).into()).await;
+        }
+    }
+
+    /// The next request of a connection; `None` at the end of the turn.
+    fn next(&self, class: Class, random: &mut u64) -> Option<Target> {
         let is_over = self.begun.elapsed() >= self.load.time || self.load.stop.asked();
         if is_over || self.is_early.get() {
             return None;
         }
-        match kind {
-            Kind::Hot => {
-                *random = mix(*random);
-                Some(self.load.hot_file(*random))
-            }
-            Kind::Cold => {
+        match class {
+            Class::Cold if self.load.pace.is_none() => {
                 let next = self.cold.get(self.next_cold.get()).copied();
                 self.next_cold.set(self.next_cold.get() + 1);
                 self.is_early.set(next.is_none());
-                next
+                next.map(Target::File)
             }
+            Class::Hot | Class::Cold => {
+                *random = mix(*random);
+                Some(Target::File(self.load.hot_file(*random)))
+            }
+            Class::Api => Some(Target::Api),
         }
     }
 }
@@ -188,19 +240,7 @@ impl Client {
     /// Requests a file of this size, and checks its length and some of its bytes.
     async fn get(&mut self, name: Name, size: u64) -> Result<(), Problem> {
         let failed = |e: &dyn Display| Problem::Failed(format!("{name}: {e}"));
-        let request = Request::get(format!("/{name}"))
-            .header(HOST, "localhost")
-            .body(Empty::new())
-            .map_err(|e| failed(&e))?;
-        self.0.ready().await.map_err(|e| failed(&e))?;
-        let response = self.0.send_request(request).await;
-        let mut response = response.map_err(|e| failed(&e))?;
-        if response.status() != StatusCode::OK {
-            return Err(failed(&format_args!(
-                "the response is {}",
-                response.status()
-            )));
-        }
+        let mut response = self.request(&format!("/{name}")).await?;
         let mut length = 0;
         while let Some(frame) = response.frame().await {
             let frame = frame.map_err(|e| failed(&e))?;
@@ -215,6 +255,34 @@ impl Client {
             false => Err(failed(&format_args!(
                 "the response has {length} bytes, and the file has {size}"
             ))),
+        }
+    }
+
+    /// Makes the request that needs no file, and checks its response.
+    async fn ask_api(&mut self) -> Result<(), Problem> {
+        let response = self.request(API).await?;
+        let body = response.collect().await;
+        match body.is_ok_and(|body| body.to_bytes() == API_ANSWER) {
+            true => Ok(()),
+            false => Err(Problem::Failed(format!("{API}: the response is wrong"))),
+        }
+    }
+
+    async fn request(&mut self, path: &str) -> Result<Response<Incoming>, Problem> {
+        let failed = |e: &dyn Display| {
+            let path = path.trim_start_matches('/');
+            Problem::Failed(format!("{path}: {e}"))
+        };
+        let request = Request::get(path)
+            .header(HOST, "localhost")
+            .body(Empty::new())
+            .map_err(|e| failed(&e))?;
+        self.0.ready().await.map_err(|e| failed(&e))?;
+        let response = self.0.send_request(request).await;
+        let response = response.map_err(|e| failed(&e))?;
+        match response.status() {
+            StatusCode::OK => Ok(response),
+            status => Err(failed(&format_args!("the response is {status}"))),
         }
     }
 }

@@ -12,6 +12,7 @@ use nowait_cli::proc;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use super::inside::{API, API_ANSWER};
 use crate::harness::contender::Fit;
 
 /// The time in which it must start, and end.
@@ -170,6 +171,7 @@ http {{
     server {{
         listen {address};
         root \"{root}\";
+        location = {API} {{ return 200 {API_ANSWER}; }}
     }}
 }}
 "

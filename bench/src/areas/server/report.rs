@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Args;
 use super::contender::Name;
-use super::content::Kind;
+use super::load::Class;
 use super::round::Round;
 use crate::harness::column::Column;
 use crate::harness::latencies;
@@ -14,7 +14,7 @@ use crate::harness::run::{self, Run};
 use crate::harness::table::Table;
 
 /// The figures whose ratios are taken.
-const COMPARED: [&str; 11] = [
+const COMPARED: [&str; 16] = [
     "ops_per_s",
     "cpu_us_per_op",
     "tick_us/p99",
@@ -26,6 +26,11 @@ const COMPARED: [&str; 11] = [
     "classes/cold/lat_us/p50",
     "classes/cold/lat_us/p99",
     "classes/cold/lat_us/p999",
+    "classes/api/ops_per_s",
+    "classes/api/lat_us/p50",
+    "classes/api/lat_us/p99",
+    "p99_beside_cold/hot",
+    "p99_beside_cold/api",
 ];
 
 /// The table of a class. The ratios are those of nowait to the contender of the row.
@@ -47,6 +52,12 @@ const OF_SERVER: [Column; 6] = [
     Column::Median("max", "tick_us/max", 1.0),
     Column::Inverse("CPU ratio", "nowait", "cpu_us_per_op"),
     Column::Inverse("tick ratio", "nowait", "tick_us/p99"),
+];
+
+/// The table of `--paced`.
+const BESIDE: [Column; 2] = [
+    Column::Median("hot p99 x", "p99_beside_cold/hot", 1.0),
+    Column::Median("api p99 x", "p99_beside_cold/api", 1.0),
 ];
 
 /// The rounds of all contenders with one number of cold connections.
@@ -90,31 +101,36 @@ pub fn run(machine: Machine, settings: Value, args: &Args, cells: &[Cell]) -> Ru
         if results.contenders.is_empty() {
             continue;
         }
-        for kind in Kind::ALL {
-            let class = format!("classes/{}/", kind.word());
+        for requests in Class::ALL {
+            let class = format!("classes/{}/", requests.word());
             let figure = format!("{class}ops");
             if results
                 .contenders
                 .iter()
                 .any(|c| c.figure(&figure).is_some())
             {
-                let title = cell.title(kind.word(), args);
+                let title = cell.title(requests.word(), args);
                 let table = Table::of(&title, &results, "", &class, &OF_CLASS);
                 run.tables.push(table);
-                run.charts.extend(chart(&run.machine, cell, kind, args));
+                run.charts.extend(chart(&run.machine, cell, requests, args));
             }
         }
         let title = cell.title("all", args);
         run.tables
             .push(Table::of(&title, &results, "", "", &OF_SERVER));
+        if args.paced && cell.cold > 0 {
+            let title = cell.title("beside cold", args);
+            run.tables
+                .push(Table::of(&title, &results, "", "", &BESIDE));
+        }
         run.cells.push(results);
     }
     run
 }
 
 /// The percentiles of one class.
-fn chart(machine: &Machine, cell: &Cell, kind: Kind, args: &Args) -> Option<Chart> {
-    let word = kind.word();
+fn chart(machine: &Machine, cell: &Cell, requests: Class, args: &Args) -> Option<Chart> {
+    let word = requests.word();
     let line = |(name, rounds): &(Name, Vec<Round>)| {
         let classes = rounds.iter().filter_map(|round| round.classes.get(word));
         let rounds = classes.filter_map(|class| Some((class.ops, class.lat_us?)));

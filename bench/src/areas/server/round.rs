@@ -10,9 +10,8 @@ use serde::Serialize;
 
 use super::Args;
 use super::contender::Name;
-use super::content::Kind;
 use super::ground::Ground;
-use super::load::Load;
+use super::load::{Class as Connections, Load, Seen};
 use crate::harness::class::Class;
 use crate::harness::percentiles::{Percentiles, histogram};
 use crate::harness::tick::Tick;
@@ -29,8 +28,12 @@ pub struct Round {
     pub cpu_us_per_op: f64,
     /// The lateness of the server's runtime for a timer; `None` of another process.
     pub tick_us: Option<Percentiles>,
-    /// The requests of cached files and of files that are not cached.
+    /// The requests of cached files, of files that are not cached, and those that need no file.
     pub classes: BTreeMap<&'static str, Class>,
+    /// With `--paced`: the p99 of the hot and the API requests beside the cold ones, divided by that beside as
+    /// many requests for cached files.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub p99_beside_cold: BTreeMap<&'static str, f64>,
     /// True if each cold file was read once before the time was over.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_early: bool,
@@ -43,21 +46,39 @@ pub struct Round {
 pub struct Turn<'a> {
     pub args: &'a Args,
     pub ground: &'a Ground,
-    /// Connections of each kind.
-    pub connections: [u32; 2],
+    /// Connections of each class.
+    pub connections: [u32; 3],
     pub seed: u64,
     pub stop: &'a Stop,
 }
 
 impl Turn<'_> {
-    /// Starts a server, makes the requests, and ends the server.
+    /// Measures a server, and with `--paced` once more, with cached files in place of the cold ones.
     pub fn take(&self, name: Name) -> Result<Round, Problem> {
+        let mut round = self.serve(name, None)?;
+        if let (true, Some(cold)) = (self.args.paced, round.classes.get("cold"))
+            && !self.stop.asked()
+        {
+            let paced = self.serve(name, Some(cold.ops as f64 / round.seconds))?;
+            for class in [Connections::Hot, Connections::Api].map(Connections::word) {
+                let p99 = |round: &Round| Some(round.classes.get(class)?.lat_us?.p99);
+                if let (Some(cold), Some(paced)) = (p99(&round), p99(&paced)) {
+                    round.p99_beside_cold.insert(class, cold / paced);
+                }
+            }
+        }
+        Ok(round)
+    }
+
+    /// Starts a server, makes the requests, and ends the server.
+    fn serve(&self, name: Name, pace: Option<f64>) -> Result<Round, Problem> {
         let server = name.start(self.args, self.ground);
         let server = server.map_err(|e| Problem::of(name.word(), e))?;
         let load = Load {
             address: server.address(),
             ground: self.ground,
             connections: self.connections,
+            pace,
             time: Duration::from_secs_f64(self.args.timed.seconds),
             seed: self.seed,
             stop: self.stop,
@@ -76,24 +97,35 @@ impl Turn<'_> {
             other => other,
         })?;
         let used = server.without_clients(used.get(), seen.cpu);
+        Ok(self.round(seen, used, server.tick().and_then(lateness)))
+    }
+
+    fn round(&self, seen: Seen, used: f64, tick_us: Option<Percentiles>) -> Round {
         let seconds = seen.seconds;
-        let all = Kind::ALL.into_iter().zip(seen.tapes);
+        // The API's responses have no file.
+        let size = |class| match class {
+            Connections::Api => 0,
+            _ => self.ground.size,
+        };
+        let all = Connections::ALL.into_iter().zip(seen.tapes);
         let classes: BTreeMap<_, _> = all
-            .map(|(kind, tape)| (kind.word(), Class::of(tape, self.ground.size, seconds)))
+            .map(|(class, tape)| (class.word(), Class::of(tape, size(class), seconds)))
             .filter(|(_, class)| class.ops > 0)
             .collect();
         let ops: u64 = classes.values().map(|class| class.ops).sum();
-        Ok(Round {
+        let of_api = classes.get("api").map_or(0, |class| class.ops);
+        Round {
             ops,
             seconds,
             ops_per_s: ops as f64 / seconds,
-            mb_per_s: (ops * self.ground.size) as f64 / seconds / 1e6,
+            mb_per_s: ((ops - of_api) * self.ground.size) as f64 / seconds / 1e6,
             cpu_us_per_op: 1e6 * used / ops.max(1) as f64,
-            tick_us: server.tick().and_then(lateness),
+            tick_us,
             classes,
+            p99_beside_cold: BTreeMap::new(),
             is_early: seen.is_early,
             cut_short: self.stop.asked(),
-        })
+        }
     }
 }
 
