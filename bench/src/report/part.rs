@@ -345,8 +345,8 @@ fn runtimes(seconds: f64) -> Vec<String> {
 }
 
 fn server(seconds: f64) -> Vec<String> {
-    // Seven contenders with and without cold connections; a third of the time goes into the cache's state.
-    let turn = fraction(seconds / 14.0 / 3.0 / 1.5, 0.1, 2.0);
+    // Eight contenders with and without cold connections; a third of the time goes into the cache's state.
+    let turn = fraction(seconds / 16.0 / 3.0 / 1.5, 0.1, 2.0);
     words(&[
         "server",
         "--cold-files",
