@@ -25,11 +25,21 @@ pub(crate) struct ServedMount {
 
 impl ServedMount {
     pub(crate) fn new(filesystem: impl Filesystem + 'static) -> Result<Self> {
+        ServedMount::with_threads(filesystem, 1)
+    }
+
+    /// Mounts a filesystem that serves this many requests at a time.
+    pub(crate) fn with_threads(
+        filesystem: impl Filesystem + 'static,
+        threads: usize,
+    ) -> Result<Self> {
         missing::available()?;
         let scratch = Scratch::new(None)?;
         let path = scratch.subdir("fuse")?;
         let claim = Claim::unmount(&path)?;
-        let session = fuser::spawn_mount(filesystem, &path, &Config::default())
+        let mut config = Config::default();
+        config.n_threads = Some(threads);
+        let session = fuser::spawn_mount(filesystem, &path, &config)
             .doing(|| format!("mounting FUSE on {}", path.display()))?;
         let connection = Connection::of(&path)
             .doing(|| "opening the control file of a FUSE connection".into())?;

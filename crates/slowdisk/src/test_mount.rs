@@ -117,15 +117,18 @@ impl TestMount {
     ///
     /// If the filesystem is in use, or has no device, because its content would be lost.
     pub fn remount(&self) -> Result<()> {
-        let Some(device) = &self.device else {
-            let cause = io::Error::from(io::ErrorKind::InvalidInput);
-            return Err(Error::new(
-                "mounting a filesystem without a device again",
-                cause,
-            ));
-        };
         let speed = self.disk.as_ref().map(SlowDisk::full_speed);
-        self.mount.renew_after(|| device.flush_buffers())?;
+        match (&self.device, &self.base) {
+            (Some(device), _) => self.mount.renew_after(|| device.flush_buffers())?,
+            (None, Some(base)) => self.mount.renew_after(|| base.remount())?,
+            (None, None) => {
+                let cause = io::Error::from(io::ErrorKind::InvalidInput);
+                return Err(Error::new(
+                    "mounting a filesystem without a device again",
+                    cause,
+                ));
+            }
+        }
         drop(speed);
         self.disk.as_ref().map(SlowDisk::take_log);
         Ok(())

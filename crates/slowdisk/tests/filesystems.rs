@@ -1,9 +1,11 @@
 //! Each filesystem mounts, gives bytes back after the cache is emptied, and leaves nothing behind.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
-use slowdisk::{Filesystem, SlowDisk, TestMount, evict, require};
+use slowdisk::{Filesystem, ServedTree, SlowDisk, TestMount, evict, require};
 
 fn round_trip(root: &Path) {
     let path = root.join("file");
@@ -79,6 +81,15 @@ fn overlay_on_an_image() {
 }
 
 #[test]
+fn overlay_is_mounted_again_with_its_files() {
+    require!(Filesystem::Overlay.available());
+    let mount = TestMount::new(Filesystem::Overlay).unwrap();
+    fs::write(mount.path().join("file"), "bytes").unwrap();
+    mount.remount().unwrap();
+    assert_eq!(fs::read(mount.path().join("file")).unwrap(), b"bytes");
+}
+
+#[test]
 fn overlay_on_a_slow_disk() {
     on_a_slow_disk(Filesystem::Overlay);
 }
@@ -148,4 +159,33 @@ fn mounted_anew_it_is_read_from_the_disk_again() {
     }
     let nothing = TestMount::new(Filesystem::Tmpfs).unwrap();
     assert!(nothing.remount().is_err());
+}
+
+#[test]
+fn a_served_tree_shows_a_directory() {
+    require!(slowdisk::available());
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::create_dir(at("d")).unwrap();
+    fs::write(at("d/file"), "some bytes").unwrap();
+    std::os::unix::fs::symlink("d/file", at("link")).unwrap();
+    let tree = ServedTree::new(directory.path(), Duration::from_millis(1)).unwrap();
+    let served = |name: &str| tree.path().join(name);
+    for name in ["d", "d/file", "link"] {
+        let [here, there] = [at(name), served(name)].map(|path| path.symlink_metadata().unwrap());
+        let said = |m: &fs::Metadata| (m.mode(), m.size(), m.ino(), m.modified().unwrap());
+        assert_eq!(said(&here), said(&there), "{name}");
+    }
+    assert_eq!(fs::read(served("link")).unwrap(), b"some bytes");
+    let mut names: Vec<_> = fs::read_dir(tree.path())
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["d", "link"]);
+    fs::remove_dir_all(served("d")).unwrap();
+    assert!(!at("d").exists());
+    let root = tree.path().to_owned();
+    drop(tree);
+    assert!(!root.exists());
 }
