@@ -5,7 +5,7 @@ musl := x86_64-unknown-linux-musl
 arm64 := aarch64-unknown-linux-gnu
 
 .PHONY: help demo demo-serve build install deb test-packages package test soak check semver-checks book minimal-versions model report bench-capi bench-nginx bench-parts bench-tokio bench-smoke fuzz sanitizers \
-	sanitizers-short sanitizers-address test-kernels test-kernels-short test-kernels-capi test-arm64 test-iopoll test-powercut test-powercut-short clean
+	sanitizers-short sanitizers-address test-kernels test-kernels-short test-kernels-capi test-arm64 test-iopoll test-powercut test-powercut-short test-suites test-suites-short clean
 
 help: ## this list
 	@awk -F ' *## *' '/^[a-z0-9-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
@@ -156,6 +156,12 @@ test-powercut: ## nothing acknowledged is lost when the power is cut: 50 guests 
 test-powercut-short: ## the same with 5 guests
 	scripts/install-deps.sh --kernels
 	scripts/test-powercut.sh --rounds 5
+
+test-suites: ## test-suites of coreutils, findutils, tar, rsync and git under nowait run, as without it: 2 hours
+	scripts/test-suites.sh
+
+test-suites-short: ## the same for findutils and a part of tar's: 4 minutes
+	scripts/test-suites.sh --short
 
 test-iopoll: ## polled completions, on Linux 6.12 in QEMU with an NVMe drive that has poll queues
 	scripts/install-deps.sh --kernels

@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-usage: scripts/install-deps.sh [--kernels] [--servers] [--packages] [--arm64] [--strict]
+usage: scripts/install-deps.sh [--kernels] [--servers] [--packages] [--suites] [--arm64] [--strict]
 
 Installs the missing programs that the build and the tests call.
 
@@ -12,12 +12,14 @@ Installs the missing programs that the build and the tests call.
   --servers   also install nginx and its sources, for nowait-bench server and the nginx module; Debian
               starts it as a service
   --packages  also install the programs that build and test Debian packages
+  --suites    also install the programs that scripts/test-suites.sh builds other programs with
   --arm64     also install the programs that build for aarch64 and boot a guest of it
   --strict    fail if a program is still missing at the end (default: warn)
 USAGE
 }
 
-# "program package": a package counts as installed if its program exists, however it was installed.
+# "program package": a package counts as installed if its program, or the file of this path, exists, however it was
+# installed.
 needs=(
     "cc gcc"
     "c++ g++"
@@ -44,6 +46,12 @@ needs=(
     "mksquashfs squashfs-tools"
     "mkfs.erofs erofs-utils"
     "jq jq"
+    "git git"
+    "make make"
+    "python3 python3"
+    "rsync rsync"
+    "restic restic"
+    "borg borgbackup"
     "shellcheck shellcheck"
     "chromium chromium"
     "mandoc mandoc"
@@ -68,6 +76,15 @@ package_needs=(
     "mmdebstrap mmdebstrap"
 )
 
+suite_needs=(
+    "make make"
+    "dpkg-source dpkg-dev"
+    "setpriv util-linux"
+    "runtest dejagnu"
+    "perl perl"
+    "/usr/include/zlib.h zlib1g-dev"
+)
+
 arm64_needs=(
     "aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu"
     "aarch64-linux-gnu-strip binutils-aarch64-linux-gnu"
@@ -89,6 +106,7 @@ while (($#)); do
         --kernels) needs+=("${kernel_needs[@]}") ;;
         --servers) needs+=("${server_needs[@]}") ;;
         --packages) needs+=("${package_needs[@]}") ;;
+        --suites) needs+=("${suite_needs[@]}") ;;
         --arm64) needs+=("${kernel_needs[@]}" "${arm64_needs[@]}") ;;
         --strict) strict=1 ;;
         -h | --help) usage; exit 0 ;;
@@ -103,7 +121,7 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 missing_programs() {
     local need
     for need in "${needs[@]}"; do
-        command -v "${need% *}" >/dev/null || echo "$need"
+        command -v "${need% *}" >/dev/null || [[ -e ${need% *} ]] || echo "$need"
     done
 }
 
