@@ -1,5 +1,6 @@
 //! The areas that are measured, one module each.
 
+mod ahead;
 mod aio;
 mod directories;
 mod iops;
@@ -24,6 +25,9 @@ use page_cache::{cached, hitrate, mapped, randread, syscalls};
 /// The verbs of `nowait-bench`.
 #[derive(Subcommand)]
 pub enum Area {
+    /// Programs that read trees: alone, under nowait run, and beside nowait warm --metadata
+    #[command(after_help = ahead::AFTER)]
+    Ahead(Deferred<ahead::Args>),
     /// POSIX AIO under fio: glibc's, and nowait's drop-in library
     #[command(after_help = aio::AFTER)]
     Aio(Deferred<aio::Args>),
@@ -97,6 +101,7 @@ impl Area {
     /// Measures the area and prints its report.
     pub fn run(&self) -> Result<ExitCode, Problem> {
         let measure: &dyn Fn(Stop) -> Result<ExitCode, Problem> = match self {
+            Area::Ahead(args) => &|stop| ahead::run(args, stop),
             Area::Aio(args) => &|stop| aio::run(args, stop),
             Area::Randread(args) => &|stop| conduct(args.plan()?, stop),
             Area::Cached(args) => &|stop| conduct(args.plan()?, stop),

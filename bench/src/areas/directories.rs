@@ -13,7 +13,7 @@
 
 mod c_scan;
 mod contender;
-mod count;
+pub mod count;
 mod ground;
 pub mod inside;
 mod report;

@@ -23,7 +23,7 @@ struct Area {
 }
 
 /// A command of each area. `ring` and `iops` make files only without root.
-const AREAS: [Area; 12] = [
+const AREAS: [Area; 13] = [
     made("aio --rows random-cold-32 --seconds 0.05 --rounds 1"),
     made("randread --contenders preadv --seconds 0.05 --rounds 1"),
     made("cached --contenders pread --block 4K --threads 1 --seconds 0.05 --rounds 1"),
@@ -34,6 +34,7 @@ const AREAS: [Area; 12] = [
     made("runtimes --file made --cells cached-4K-1 --peers nowait --seconds 0.02 --rounds 1"),
     own("syscalls --rounds 1"),
     own("dir --warm --files 500 --rounds 1"),
+    own("ahead --warm --files 500 --programs du --contenders direct --rounds 1"),
     own("ring --size 4M --seconds 0.02 --rounds 1"),
     own("tools --tables tiny --scale 0.05 --rounds 1"),
 ];
@@ -108,12 +109,12 @@ fn a_full_disk() {
     let disk = small_disk(here.path());
     each_area(|area| {
         // The others need no space, or make a device in memory.
-        if !area.makes_files && !["dir", "tools"].contains(&area.name()) {
+        if !area.makes_files && !["ahead", "dir", "tools"].contains(&area.name()) {
             return;
         }
         let said = run(&mut area.command(disk.path(), "64M"));
         let remedy = match area.name() {
-            "dir" => "choose fewer --files",
+            "ahead" | "dir" => "choose fewer --files",
             "tools" => "choose a smaller --scale",
             _ => "choose a smaller --size",
         };
@@ -224,6 +225,7 @@ fn unknown_contenders() {
         ("cached", "preadv2, nowait"),
         ("mix", "pool, pool+nowait"),
         ("hitrate", "always, never"),
+        ("ahead", "direct, run"),
         ("dir", "getdents+stat, xgetdents"),
         ("iops", "local, local-fixed"),
         ("runtimes", "nowait"),
@@ -252,6 +254,7 @@ fn an_empty_path() {
         let said = run(area.command(here.path(), "16M").env("PATH", "/nonexistent"));
         match area.name() {
             "aio" => failed(&said, area, 1, &["fio", "apt-get install fio"]),
+            "ahead" => failed(&said, area, 1, &["du", "apt-get install coreutils"]),
             _ => assert_eq!(said.code, Some(0), "{}: {said:?}", area.words),
         }
     });
@@ -331,6 +334,7 @@ fn ctrl_c_in_every_phase() {
         "hitrate --size 64M --ops 1000 --rounds 1000",
         "syscalls --rounds 1000",
         "race --size 64M --seconds 1 --rounds 1000",
+        "ahead --slow-disk 1ms --files 500 --programs find --contenders direct --rounds 1000",
         "dir --warm --files 20k --rounds 1000",
         "dir --slow-disk 1ms --files 500 --rounds 1000",
         "iops --size 64M --seconds 5",

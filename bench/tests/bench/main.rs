@@ -1,6 +1,7 @@
 //! `nowait-bench` as a program: its output, its errors, and the files that it leaves. No test depends on a
 //! time.
 
+mod ahead;
 mod aio;
 mod bad_input;
 mod common;

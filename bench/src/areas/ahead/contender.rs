@@ -1,0 +1,163 @@
+//! The contenders: the program alone, under `nowait run`, beside `nowait warm --metadata`, and with another preload.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::ValueEnum;
+use nowait_cli::problem::Problem;
+
+use super::workload::Program;
+use crate::harness::contender::{Fit, available};
+
+/// The contenders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Name {
+    /// The program alone
+    Direct,
+    /// nowait run --ahead; for restic nowait run --walk
+    Run,
+    /// nowait run --ahead --data, for tar, cp, grep and restic
+    Data,
+    /// nowait warm --metadata, started at the same time as the program
+    Warm,
+    /// The program with the library of --preload
+    Preload,
+}
+
+/// The programs and libraries that the contenders need.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    nowait: PathBuf,
+    libraries: Option<PathBuf>,
+    preload: Option<PathBuf>,
+}
+
+impl Name {
+    /// The name on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Name::Direct => "direct",
+            Name::Run => "run",
+            Name::Data => "data",
+            Name::Warm => "warm",
+            Name::Preload => "preload",
+        }
+    }
+
+    /// True for `nowait run`.
+    pub fn is_ours(self) -> bool {
+        matches!(self, Name::Run | Name::Data)
+    }
+
+    /// True if the contender takes part in the measurement of a program.
+    pub fn does(self, program: Program) -> bool {
+        self != Name::Data || program.reads_data()
+    }
+
+    fn fits(self, tools: &Tools) -> Fit {
+        let help = |words: &[&str]| {
+            let said = Command::new(&tools.nowait).args(words).output().ok()?;
+            Some(String::from_utf8_lossy(&said.stdout).into_owned())
+        };
+        let works = || tools.command(&["run", "--ahead", "--", "true"]).output();
+        match self {
+            Name::Direct => Fit::Yes,
+            Name::Preload if tools.preload.is_some() => Fit::Yes,
+            Name::Preload => Fit::No("it needs --preload LIBRARY".into()),
+            _ if help(&["--version"]).is_none() => Fit::No(
+                "the program nowait is neither in the directory of this program nor in PATH: build it \
+                 (cargo build --release -p nowait-cli), and name it with --nowait"
+                    .into(),
+            ),
+            Name::Data if help(&["run", "--help"]).is_none_or(|text| !text.contains("--data")) => {
+                Fit::No("this nowait run has no --data".into())
+            }
+            Name::Run | Name::Data if works().is_ok_and(|said| !said.status.success()) => Fit::No(
+                "nowait run does not find libnowait_ahead.so: build it (cargo build --release -p nowait-ahead), \
+                 and name its directory with --libraries"
+                    .into(),
+            ),
+            _ => Fit::Yes,
+        }
+    }
+}
+
+/// Returns the contenders that are available, with notes on the others.
+pub fn choose(
+    asked: &[Name],
+    tools: &Tools,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Name>, Problem> {
+    let default: Vec<Name> = Name::value_variants()
+        .iter()
+        .copied()
+        .filter(|name| *name != Name::Preload || tools.preload.is_some())
+        .collect();
+    available(asked, &default, Name::word, |name| name.fits(tools), notes)
+}
+
+impl Tools {
+    /// `nowait` is the program that the user names; else it is the one beside this program, or the one in PATH.
+    pub fn find(
+        nowait: Option<&Path>,
+        libraries: Option<&Path>,
+        preload: Option<&Path>,
+    ) -> Result<Tools, Problem> {
+        let whole = |path: Option<&Path>| {
+            let found = path.map(|path| {
+                path.canonicalize()
+                    .map_err(|e| Problem::of(path.display(), e))
+            });
+            found.transpose()
+        };
+        let beside = || {
+            let here = std::env::current_exe().ok()?;
+            Some(here.with_file_name("nowait")).filter(|path| path.exists())
+        };
+        Ok(Tools {
+            nowait: whole(nowait)?.or_else(beside).unwrap_or("nowait".into()),
+            libraries: whole(libraries)?,
+            preload: whole(preload)?,
+        })
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.nowait);
+        command.args(words);
+        if let Some(libraries) = &self.libraries {
+            command.env("NOWAIT_LIBRARY_DIR", libraries);
+        }
+        command
+    }
+
+    /// The command of a turn.
+    pub fn turn(&self, name: Name, program: Program, tree: &Path) -> Command {
+        let mut command = match (name, program) {
+            (Name::Direct | Name::Preload, _) => Command::new("sh"),
+            (Name::Warm, _) => {
+                let mut beside = Command::new("sh");
+                let script = r#""$NOWAIT" warm --metadata -r "$TREE" >/dev/null 2>&1 & "$@"; end=$?; kill $! 2>/dev/null; wait; exit $end"#;
+                beside.args(["-c", script, "sh", "sh"]);
+                beside.env("NOWAIT", &self.nowait);
+                beside
+            }
+            (Name::Run | Name::Data, Program::Restic) => {
+                let mut command = self.command(&["run", "--walk"]);
+                command.arg(tree);
+                command
+            }
+            (Name::Run | Name::Data, _) => self.command(&["run", "--ahead"]),
+        };
+        if name == Name::Data {
+            command.arg("--data");
+        }
+        if name.is_ours() {
+            command.args(["--", "sh"]);
+        }
+        if let (Name::Preload, Some(library)) = (name, &self.preload) {
+            command.env("LD_PRELOAD", library);
+        }
+        command.args(["-c", program.script()]);
+        command
+    }
+}
