@@ -7,6 +7,7 @@ mod directories;
 mod files;
 mod follow;
 mod id;
+mod inherited;
 mod libraries;
 
 mod report;

@@ -36,11 +36,63 @@ fn run_of(words: &[&str]) -> Command {
 fn the_end_is_that_of_the_program() {
     assert_eq!(run(&mut run_of(&["sh", "-c", "exit 7"])).code, Some(7));
     assert_eq!(run(&mut run_of(&["--", "true"])).done().out, b"");
-    for (signal, name) in [(15, "TERM"), (9, "KILL"), (2, "INT"), (1, "HUP")] {
+    // Rust's runtime handles SIGSEGV and SIGBUS, and ignores SIGPIPE.
+    for (signal, name) in [
+        (15, "TERM"),
+        (9, "KILL"),
+        (2, "INT"),
+        (1, "HUP"),
+        (6, "ABRT"),
+        (11, "SEGV"),
+        (7, "BUS"),
+        (13, "PIPE"),
+    ] {
         let script = format!("kill -{name} $$; exit 3");
         let status = run_of(&["sh", "-c", &script]).status().unwrap();
         assert_eq!(status.signal(), Some(signal), "{name}: {status}");
     }
+}
+
+#[test]
+fn the_program_inherits_what_nowait_run_inherited() {
+    for (script, expected) in [
+        (
+            "trap '' PIPE; exec \"$@\" grep SigIgn /proc/self/status",
+            true,
+        ),
+        ("exec \"$@\" grep SigIgn /proc/self/status", true),
+        ("exec \"$@\" cat <&-", false),
+        ("exec \"$@\" echo text >&-", false),
+    ] {
+        let shell = |words: &[&str]| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script, "sh"]).args(words);
+            run(command.env("NOWAIT_LIBRARY_DIR", libraries()))
+        };
+        let direct = shell(&[]);
+        assert_eq!(direct.code == Some(0), expected, "{script}: {direct:?}");
+        let said = shell(&[env!("CARGO_BIN_EXE_nowait"), "run", "--"]);
+        assert_eq!(
+            (said.code, &said.out),
+            (direct.code, &direct.out),
+            "{script}: {said:?}"
+        );
+    }
+}
+
+#[test]
+fn the_program_may_unmount_what_it_has_read() {
+    slowdisk::require!(slowdisk::available());
+    let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
+    let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
+    let again = directory();
+    // The walk of a large directory may take a moment longer than the program.
+    let script = "mount --bind \"$0\" \"$1\"; grep -rc b \"$1/tree\" >/dev/null
+        for i in $(seq 500); do umount \"$1\" 2>/dev/null && exit; sleep 0.01; done; umount \"$1\"";
+    let words = ["--data", "--", "sh", "-c", script];
+    let mut command = run_of(&words);
+    let said = run(command.args([mount.path(), again.path()]));
+    assert_eq!(said.code, Some(0), "{said:?}");
 }
 
 #[test]

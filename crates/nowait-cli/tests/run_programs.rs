@@ -181,7 +181,6 @@ for top, names, files in os.walk(\"tree\"):
         compare: Compare::Metadata,
         follow: Follow::Walk,
         runs: Program::COLD,
-        ..Program::BASE
     },
     Program {
         name: "borg",
@@ -300,6 +299,10 @@ impl Place {
             Follow::Walk => ["--walk", "tree"].as_slice(),
             _ => &["--ahead"],
         });
+        // Reading data ahead is of use with cold caches alone.
+        if how == How::Cold {
+            words.push("--data");
+        }
         words.push("--");
         let wrapper = if how == How::Direct { &[][..] } else { &words };
         let mut said = run(&mut shell(program.script, &self.root, &out, wrapper));

@@ -18,7 +18,9 @@ pub use read_at::ReadAt;
 pub use sync::SyncFile;
 pub use write_at::WriteAt;
 
-pub(crate) use open_cached::{open_cached, resolve_cached};
+pub(crate) use open_cached::open_cached;
+#[cfg(feature = "tokio")]
+pub(crate) use open_cached::resolve_cached;
 
 use crate::buffer::{IoBuf, IoBufMut, Space};
 use crate::engine::Engine;

@@ -6,10 +6,11 @@ use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode, ExitStatus};
 
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, raise};
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
+use super::inherited;
 use crate::problem::Problem;
 
 /// The signals that the program gets. SIGTSTP is not among them: a terminal stops both processes.
@@ -60,8 +61,11 @@ impl Child {
     /// Starts a program, with the signal mask that this process was started with.
     pub fn spawn(command: &mut Command, name: &OsStr, signals: Signals) -> Result<Child, Problem> {
         let before = signals.before;
-        let restore = move || before.thread_set_mask().map_err(io::Error::from);
-        // SAFETY: pthread_sigmask(3) may be called between fork(2) and execve(2).
+        let restore = move || {
+            inherited::restore();
+            before.thread_set_mask().map_err(io::Error::from)
+        };
+        // SAFETY: close(2), signal(2) and pthread_sigmask(3) may be called between fork(2) and execve(2).
         unsafe { command.pre_exec(restore) };
         let process = command.spawn().map_err(|e| not_run(name, &e))?;
         Ok(Child { process, signals })
@@ -112,6 +116,9 @@ impl End {
                 },
             );
             if let Ok(signal) = Signal::try_from(number) {
+                // Rust's runtime handles or ignores some of them.
+                // SAFETY: the default action replaces a handler.
+                let _ = unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) };
                 let _ = raise(signal);
                 let _ = SigSet::from(signal).thread_unblock();
             }

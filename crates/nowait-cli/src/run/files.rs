@@ -60,7 +60,8 @@ struct State {
 
 /// The files of a directory that were found.
 struct Directory {
-    root: Arc<OwnedFd>,
+    /// The root of the walk. `None` if no file is left to be read: the program may unmount the filesystem.
+    root: Option<Arc<OwnedFd>>,
     path: Arc<Path>,
     unread: Vec<(Arc<Path>, Id)>,
     is_queued: bool,
@@ -152,7 +153,8 @@ impl Files {
         let directory = state
             .directories
             .entry(place.id())
-            .or_insert_with(|| Directory::new(root.clone(), place.path().clone()));
+            .or_insert_with(|| Directory::new(place.path().clone()));
+        directory.root = Some(root.clone());
         if !directory.is_queued {
             directory.is_queued = true;
             state.queue.push_back(place.id());
@@ -280,6 +282,8 @@ impl Files {
                 self.0.useless.store(true, Ordering::Relaxed);
             }
         }
+        state.directories.clear();
+        state.queue.clear();
         drop(state);
         self.0.changed.notify_all();
     }
@@ -297,9 +301,9 @@ impl Files {
 }
 
 impl Directory {
-    fn new(root: Arc<OwnedFd>, path: Arc<Path>) -> Directory {
+    fn new(path: Arc<Path>) -> Directory {
         Directory {
-            root,
+            root: None,
             path,
             unread: Vec::new(),
             is_queued: false,
@@ -382,13 +386,14 @@ impl State {
                 directory.taken += 1;
                 taken.push((name, file.read));
             }
+            let root = directory.root.clone()?;
             if directory.unread.is_empty() {
                 directory.is_queued = false;
+                directory.root = None;
                 self.queue.pop_front();
             }
             if !taken.is_empty() {
-                let place = (directory.root.clone(), directory.path.clone());
-                return Some((place, taken));
+                return Some(((root, directory.path.clone()), taken));
             }
         }
     }
