@@ -259,6 +259,7 @@ fn files_import_downwards_only() {
         "nowait-aio",
         "nowait-capi",
         "nowait-cli",
+        "nowait-object-store",
         "nowait-serve-dir",
         "slowdisk",
     ] {

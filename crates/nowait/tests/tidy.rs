@@ -99,6 +99,7 @@ fn files_that_the_documents_name_exist() {
         "crates/nowait-capi",
         "crates/nowait-capi/src",
         "crates/nowait-cli/src",
+        "crates/nowait-object-store/src",
     ];
     for document in ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md"] {
         for path in paths_of(document) {
@@ -154,6 +155,7 @@ fn texts() -> Vec<(PathBuf, String)> {
         "crates/nowait-aio",
         "crates/nowait-capi",
         "crates/nowait-cli",
+        "crates/nowait-object-store",
         "crates/nowait-serve-dir",
         "crates/powercut",
         "crates/slowdisk",

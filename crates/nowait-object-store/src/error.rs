@@ -1,0 +1,87 @@
+//! The error of an operation, before it becomes one of an object_store version.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The reason why an operation failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// A call failed. The operation is named as its system call.
+    #[error("{operation} {}: {source}", path.display())]
+    Io {
+        operation: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+
+    /// No object has this path.
+    #[error("{} does not exist: {source}", path.display())]
+    NotFound { path: PathBuf, source: io::Error },
+
+    /// An object has this path already.
+    #[error("{} exists: {source}", path.display())]
+    AlreadyExists { path: PathBuf, source: io::Error },
+
+    /// The range begins at or after the end of the file.
+    #[error("the range begins at byte {start}, and {} has {len} bytes", path.display())]
+    StartTooLarge { path: PathBuf, start: u64, len: u64 },
+
+    /// The file has fewer bytes than the range.
+    #[error("the range ends at byte {end}, and {} has {len} bytes", path.display())]
+    OutOfRange { path: PathBuf, end: u64, len: u64 },
+
+    /// The end of the range is before its start.
+    #[error("the range begins at byte {start} and ends at byte {end}")]
+    Inconsistent { start: u64, end: u64 },
+
+    /// The name is one of those that the store gives to files while they are written.
+    #[error("names that end with '#' and a number are not supported: {name}")]
+    ReservedName { name: String },
+
+    /// The upload was completed or aborted before.
+    #[error("the upload was completed or aborted")]
+    Aborted,
+
+    /// The engine could not carry out an operation.
+    #[error(transparent)]
+    Engine(#[from] nowait::Error),
+}
+
+impl Error {
+    /// A function that makes an error of the result of `operation` on `path`.
+    pub(crate) fn io(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+        move |source| Error::Io {
+            operation,
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// An error of opening the file at `path`.
+    pub(crate) fn open(path: &Path, source: io::Error) -> Error {
+        match source.kind() {
+            io::ErrorKind::NotFound => Error::NotFound {
+                path: path.to_owned(),
+                source,
+            },
+            _ => Error::io("open", path)(source),
+        }
+    }
+
+    /// Returns true if a file could not be opened because the process or the system has no more descriptors.
+    pub(crate) fn is_out_of_descriptors(&self) -> bool {
+        let Error::Io {
+            operation: "open",
+            source,
+            ..
+        } = self
+        else {
+            return false;
+        };
+        let errno = rustix::io::Errno::from_io_error(source);
+        matches!(
+            errno,
+            Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE)
+        )
+    }
+}

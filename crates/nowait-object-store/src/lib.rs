@@ -1,0 +1,80 @@
+//! An object store in a local directory, whose reads do not block the caller.
+//!
+//! `NowaitFileSystem` is an `object_store::ObjectStore` with the behaviour of object_store's `LocalFileSystem`: the same
+//! paths, metadata and errors. Its reads are those of [nowait]. The calling task reads cached data itself. An io_uring
+//! ring or a pool of threads reads the rest.
+//!
+//! ```
+//! # #[cfg(feature = "object_store_0_13")]
+//! # use object_store_0_13 as object_store;
+//! # #[cfg(feature = "object_store_0_13")]
+//! # fn main() -> object_store::Result<()> {
+//! use nowait_object_store::v0_13::NowaitFileSystem;
+//! use object_store::{ObjectStore, ObjectStoreExt, path::Path};
+//!
+//! # let dir = tempfile::tempdir().unwrap();
+//! let store = NowaitFileSystem::new_with_prefix(dir.path())?;
+//! # pollster::block_on(async {
+//! let location = Path::from("a/b");
+//! store.put(&location, "some bytes".into()).await?;
+//! let read = store.get_range(&location, 5..10).await?;
+//! assert_eq!(read, "bytes");
+//! assert_eq!(store.stats().bytes_cached, 5);
+//! # Ok(())
+//! # })
+//! # }
+//! # #[cfg(not(feature = "object_store_0_13"))]
+//! # fn main() {}
+//! ```
+//!
+//! # Versions of object_store
+//! | feature | default | content |
+//! |---|---|---|
+//! | `object_store_0_13` | yes | `v0_13::NowaitFileSystem` |
+//! | `object_store_0_14` | no | `v0_14::NowaitFileSystem` |
+//!
+//! # Reads
+//! - The store keeps files open between reads, at most a quarter of the process's limit for descriptors. Each call
+//!   compares the file with its path, by device, inode, time of the last change, and size. A file that was not used for
+//!   about half a second is closed. So a deleted file takes up no space after a second, and a filesystem can be
+//!   unmounted then.
+//! - This needs ext4, xfs, btrfs, f2fs, tmpfs, ramfs or overlayfs. On other filesystems each call opens its file.
+//! - A result is a stream, and not a file as that of `LocalFileSystem`. Its chunks have 4 MiB. The bytes of a range that
+//!   is not longer are not copied after the read.
+//! - `get_ranges` reads ranges together that are at most a page apart.
+//!
+//! The futures need no runtime. In a tokio runtime, they take part in the cooperative budget of their task.
+//!
+//! # Writes
+//! Workers of the engine write, copy, rename and delete. An object is written to a file with `#` and a number at the end
+//! of its name, and renamed when it is complete.
+//!
+//! # Differences from `LocalFileSystem`
+//! - An error names the store `NowaitFileSystem`, and has another text.
+//! - `list_with_offset` does not ask for the metadata of locations before the offset, and returns no error for them.
+//! - A copy to a second name of the same file leaves no third name.
+//! - A stream of a file that was truncated ends with an error.
+
+#[cfg(not(any(feature = "object_store_0_13", feature = "object_store_0_14")))]
+compile_error!("nowait-object-store needs the feature object_store_0_13 or object_store_0_14");
+
+mod change;
+mod durable;
+mod error;
+mod listing;
+mod location;
+mod object;
+mod open_file;
+mod open_files;
+mod ranges;
+mod root;
+mod staged;
+mod stats;
+mod worker;
+
+#[cfg(feature = "object_store_0_13")]
+pub mod v0_13;
+#[cfg(feature = "object_store_0_14")]
+pub mod v0_14;
+
+pub use stats::Stats;

@@ -1,0 +1,231 @@
+//! An open file that is read, and the question if it is still the file of its path.
+
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use futures_util::stream::{self, FuturesUnordered, StreamExt};
+use nowait::op::Statx;
+use nowait::{BufResult, Engine, File, Metadata, OpenOptions, ReadAt, StatxMask};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+
+use crate::error::Error;
+use crate::ranges;
+use crate::stats::Counters;
+
+/// The length of one read of a stream, in bytes. A range that is not longer is one read, and its bytes are not
+/// copied again.
+const CHUNK: u64 = 4 << 20;
+
+/// Filesystems on which statx(2) of an inode in memory does not wait for a device or a server.
+const LOCAL: [&str; 7] = [
+    "ext2/3/4",
+    "xfs",
+    "btrfs",
+    "f2fs",
+    "tmpfs",
+    "ramfs",
+    "overlayfs",
+];
+
+/// An open file.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    file: File,
+    path: PathBuf,
+    identity: Identity,
+    cacheable: bool,
+    counters: Arc<Counters>,
+}
+
+/// The attributes that differ if a path refers to another file, or the file has changed.
+#[derive(Debug, PartialEq, Eq)]
+struct Identity {
+    dev: u64,
+    ino: u64,
+    mtime: (i64, u32),
+    len: u64,
+}
+
+impl Identity {
+    fn of(metadata: &Metadata) -> Identity {
+        Identity {
+            dev: metadata.dev(),
+            ino: metadata.ino(),
+            mtime: (metadata.mtime(), metadata.mtime_nsec()),
+            len: metadata.len(),
+        }
+    }
+}
+
+impl OpenFile {
+    /// Opens the file at `path`, and returns its metadata. No thread waits.
+    ///
+    /// # Errors
+    /// As [`Error::open`]; [`Error::NotFound`] if it is a directory.
+    pub(crate) async fn open(
+        engine: &Engine,
+        path: PathBuf,
+        counters: &Arc<Counters>,
+    ) -> Result<(OpenFile, Metadata), Error> {
+        let opened = OpenOptions::new().read(true).engine(engine).open(&path);
+        let file = opened.await.map_err(|e| Error::open(&path, errno(e)))?;
+        counters.open();
+        let local = file.handle().filesystem().name();
+        let local = local.is_some_and(|name| LOCAL.contains(&name));
+        let metadata = if local {
+            stat(&file)
+        } else {
+            let done = engine.run(Statx::of(file.handle(), StatxMask::BASIC_STATS));
+            let done = done.await;
+            done.result
+                .map(|_| done.op.metadata())
+                .map_err(errno)
+                .and_then(|metadata| metadata.ok_or(io::ErrorKind::Other.into()))
+        };
+        let metadata = metadata.map_err(|source| Error::open(&path, source))?;
+        if metadata.is_dir() {
+            let source = io::ErrorKind::IsADirectory.into();
+            return Err(Error::NotFound { path, source });
+        }
+        let file = OpenFile {
+            cacheable: local && metadata.is_file(),
+            file,
+            path,
+            identity: Identity::of(&metadata),
+            counters: counters.clone(),
+        };
+        Ok((file, metadata))
+    }
+
+    /// Returns true if [`current`](OpenFile::current) can be asked: for regular files on local filesystems.
+    pub(crate) fn is_cacheable(&self) -> bool {
+        self.cacheable
+    }
+
+    /// The metadata of the file at the path now, if it is this file, unchanged since it was opened. Returns `None`
+    /// if it is not, or the kernel would have to wait for a device to resolve the path.
+    ///
+    /// The kernel resolves the path from its caches or fails (`RESOLVE_CACHED`, openat2(2)). An open file keeps the
+    /// names on its path there.
+    pub(crate) fn current(&self) -> Option<Metadata> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let opened =
+            rustix::fs::openat2(CWD, &self.path, flags, Mode::empty(), ResolveFlags::CACHED);
+        let metadata = stat(opened.ok()?).ok()?;
+        (Identity::of(&metadata) == self.identity).then_some(metadata)
+    }
+
+    /// Begins to read a range.
+    fn begin(&self, range: &Range<u64>) -> Result<ReadAt<'_, Vec<u8>>, Error> {
+        let mut space = Vec::new();
+        let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        if space.try_reserve_exact(len).is_err() {
+            return Err(Error::io("read", &self.path)(
+                io::ErrorKind::OutOfMemory.into(),
+            ));
+        }
+        Ok(self.file.read_at(space, range.start))
+    }
+
+    /// The bytes of a range, from the result of its read.
+    fn end(&self, range: &Range<u64>, read: BufResult<Vec<u8>>) -> Result<Bytes, Error> {
+        let n = read
+            .result
+            .map_err(|e| Error::io("read", &self.path)(errno(e)))?;
+        self.counters.read(read.provenance);
+        let end = range.start + n as u64;
+        if end < range.end {
+            return Err(self.beyond(range, end));
+        }
+        let mut bytes = read.buf;
+        // The vector may have got more room than was asked for.
+        bytes.truncate(usize::try_from(range.end - range.start).unwrap_or(usize::MAX));
+        Ok(bytes.into())
+    }
+
+    /// The error of a range that ends after the end of the file.
+    fn beyond(&self, range: &Range<u64>, len: u64) -> Error {
+        let path = self.path.clone();
+        if range.start >= len {
+            let start = range.start;
+            Error::StartTooLarge { path, start, len }
+        } else {
+            let end = range.end;
+            Error::OutOfRange { path, end, len }
+        }
+    }
+
+    /// Reads several ranges of a file that had `len` bytes just now. Ranges that are close to each other are one
+    /// read. The calling thread reads those that are cached, and the engine reads all others at the same time.
+    ///
+    /// # Errors
+    /// If a range ends after the end of the file, or before its start.
+    pub(crate) async fn read_ranges(
+        &self,
+        ranges: &[Range<u64>],
+        len: u64,
+    ) -> Result<Vec<Bytes>, Error> {
+        for range in ranges {
+            let (start, end) = (range.start, range.end);
+            if end < start {
+                return Err(Error::Inconsistent { start, end });
+            }
+            if start < end && end > len {
+                return Err(self.beyond(range, len));
+            }
+        }
+        let joined = ranges::join(ranges);
+        let mut parts = vec![Bytes::new(); joined.len()];
+        let mut missed = FuturesUnordered::new();
+        for (part, range) in joined.iter().enumerate() {
+            let mut read = self.begin(range)?;
+            match futures_util::poll!(&mut read) {
+                Poll::Ready(read) => parts[part] = self.end(range, read)?,
+                Poll::Pending => {
+                    missed.push(async move { (part, self.end(range, read.await)) });
+                }
+            }
+        }
+        while let Some((part, bytes)) = missed.next().await {
+            parts[part] = bytes?;
+        }
+        Ok(ranges::split(ranges, &joined, &parts))
+    }
+
+    /// Reads a range as a stream of chunks. The descriptor is open until the stream ends or is dropped.
+    pub(crate) fn stream(
+        self: Arc<OpenFile>,
+        range: Range<u64>,
+    ) -> impl Stream<Item = Result<Bytes, Error>> + Send + 'static {
+        stream::try_unfold((self, range), |(file, rest)| async move {
+            if rest.is_empty() {
+                return Ok(None);
+            }
+            let end = rest.end.min(rest.start.saturating_add(CHUNK));
+            let chunk = rest.start..end;
+            let read = file.begin(&chunk)?.await;
+            let bytes = file.end(&chunk, read)?;
+            Ok(Some((bytes, (file, end..rest.end))))
+        })
+    }
+}
+
+/// The metadata of an open file on a local filesystem.
+fn stat(file: impl std::os::fd::AsFd) -> io::Result<Metadata> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let flags = flags.bits().cast_signed();
+    Metadata::statx(file, "", flags, StatxMask::BASIC_STATS).map_err(errno)
+}
+
+/// The error of the standard library with the same errno.
+fn errno(error: nowait::Error) -> io::Error {
+    match error.errno() {
+        Some(errno) => io::Error::from_raw_os_error(errno),
+        None => error.into(),
+    }
+}

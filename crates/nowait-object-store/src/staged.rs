@@ -1,0 +1,162 @@
+//! A file that is being written. It has its own name, with `#` and a number at the end, until it is complete.
+//!
+//! All functions block.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+use std::thread;
+
+use bytes::Bytes;
+use nowait::{Metadata, StatxMask};
+use rustix::fs::AtFlags;
+
+use crate::durable::{self, Sync};
+use crate::error::Error;
+use crate::object::e_tag;
+
+/// Decides if an object of the same name is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replace {
+    No,
+    Yes,
+}
+
+/// A file that is being written. If it is dropped before it is published, another thread removes it.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    path: PathBuf,
+    to: PathBuf,
+    /// `None` after the file was published or removed. Writes share the lock, so they run at the same time.
+    file: RwLock<Option<File>>,
+}
+
+/// The name of the file with this number that will replace the file at `to`.
+pub(crate) fn staged_path(to: &Path, number: u64) -> PathBuf {
+    let mut path = to.as_os_str().to_owned();
+    path.push(format!("#{number}"));
+    path.into()
+}
+
+impl Staged {
+    /// Creates a file that will have the name `to`, and the directories on its path.
+    pub(crate) fn create(to: PathBuf, sync: Sync) -> Result<Staged, Error> {
+        let mut number = 1;
+        loop {
+            let path = staged_path(&to, number);
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(file) => {
+                    let file = RwLock::new(Some(file));
+                    return Ok(Staged { path, to, file });
+                }
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    durable::create_parents(&path, sync)?;
+                }
+                Err(e) => return Err(Error::io("open", &path)(e)),
+            }
+        }
+    }
+
+    /// Writes a whole file and gives it its name: see [`publish`](Staged::publish).
+    pub(crate) fn put(
+        to: PathBuf,
+        parts: &[Bytes],
+        replace: Replace,
+        sync: Sync,
+    ) -> Result<String, Error> {
+        let staged = Staged::create(to, sync)?;
+        match staged.write(parts, 0) {
+            Ok(()) => staged.publish(replace, sync),
+            Err(error) => {
+                let _ = staged.remove();
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes a part of the file.
+    pub(crate) fn write(&self, parts: &[Bytes], mut offset: u64) -> Result<(), Error> {
+        let file = self.file.read().unwrap_or_else(PoisonError::into_inner);
+        let file = file.as_ref().ok_or(Error::Aborted)?;
+        for part in parts {
+            file.write_all_at(part, offset)
+                .map_err(Error::io("write", &self.path))?;
+            offset += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Gives the file its name, after all writes that have begun. Returns its entity tag.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] if there is an object of that name which may not be replaced. The file is removed
+    /// after an error.
+    pub(crate) fn publish(&self, replace: Replace, sync: Sync) -> Result<String, Error> {
+        let file = self.take()?;
+        let named = self.name(file, replace, sync);
+        // A renamed file's old name may belong to another writer by now.
+        if named.is_err() || replace == Replace::No {
+            let _ = fs::remove_file(&self.path);
+        }
+        let e_tag = named?;
+        if sync == Sync::Yes {
+            durable::sync_parent(&self.to)?;
+        }
+        Ok(e_tag)
+    }
+
+    fn name(&self, file: File, replace: Replace, sync: Sync) -> Result<String, Error> {
+        let flags = AtFlags::EMPTY_PATH.bits().cast_signed();
+        let metadata = Metadata::statx(&file, "", flags, StatxMask::BASIC_STATS)?;
+        if sync == Sync::Yes {
+            durable::sync_file(&file, &self.path)?;
+        }
+        durable::close(file, &self.path)?;
+        match replace {
+            Replace::Yes => {
+                fs::rename(&self.path, &self.to).map_err(Error::io("rename", &self.to))?;
+            }
+            Replace::No => link(&self.path, &self.to)?,
+        }
+        Ok(e_tag(&metadata))
+    }
+
+    /// Removes the file, after all writes that have begun.
+    pub(crate) fn remove(&self) -> Result<(), Error> {
+        drop(self.take()?);
+        fs::remove_file(&self.path).map_err(Error::io("unlink", &self.path))
+    }
+
+    fn take(&self) -> Result<File, Error> {
+        let mut file = self.file.write().unwrap_or_else(PoisonError::into_inner);
+        file.take().ok_or(Error::Aborted)
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if let Ok(file) = self.take() {
+            let path = self.path.clone();
+            let remove = move || {
+                drop(file);
+                let _ = fs::remove_file(path);
+            };
+            let thread = thread::Builder::new().name("nowait-store".into());
+            let _ = thread.spawn(remove);
+        }
+    }
+}
+
+/// Gives a file a second name.
+pub(crate) fn link(from: &Path, to: &Path) -> Result<(), Error> {
+    fs::hard_link(from, to).map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => Error::AlreadyExists {
+            path: to.to_owned(),
+            source,
+        },
+        _ => Error::io("link", to)(source),
+    })
+}

@@ -1,0 +1,193 @@
+//! Files that are replaced, changed, truncated or removed while the store has them open.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::Path as FilePath;
+
+use futures_util::TryStreamExt;
+
+use super::NowaitFileSystem;
+use super::object_store::path::Path;
+use super::object_store::{Error, ObjectStore, ObjectStoreExt};
+use crate::common::{open_below, scratch, wait_until};
+
+async fn read(store: &NowaitFileSystem, location: &str) -> Result<String, Error> {
+    let get = store.get(&Path::from(location)).await?;
+    let size = get.meta.size;
+    let bytes = get.bytes().await?;
+    assert_eq!(bytes.len() as u64, size);
+    Ok(String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+fn store(root: &FilePath) -> NowaitFileSystem {
+    NowaitFileSystem::new_with_prefix(root).unwrap()
+}
+
+/// Sets the time of a file's last change to that of another file.
+fn set_time_of(path: &FilePath, from: &FilePath) {
+    let time = fs::metadata(from).unwrap().modified().unwrap();
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_modified(time).unwrap();
+}
+
+#[tokio::test]
+async fn a_replaced_file_is_opened_again() {
+    let root = scratch();
+    let (old, new) = (root.path().join("file"), root.path().join("new"));
+    let store = store(root.path());
+    fs::write(&old, "old").unwrap();
+    assert_eq!(read(&store, "file").await.unwrap(), "old");
+    let list: Vec<_> = store.list(None).try_collect().await.unwrap();
+    // The same size and time.
+    fs::write(&new, "new").unwrap();
+    set_time_of(&new, &old);
+    fs::rename(&new, &old).unwrap();
+    assert_eq!(read(&store, "file").await.unwrap(), "new");
+    let meta = store.head(&Path::from("file")).await.unwrap();
+    assert_ne!(meta.e_tag, list[0].e_tag);
+    assert_eq!(store.stats().opened, 2);
+}
+
+#[tokio::test]
+async fn a_changed_file_has_its_new_size_and_bytes() {
+    let root = scratch();
+    let path = root.path().join("file");
+    let store = store(root.path());
+    for text in ["a", "longer", "", "short"] {
+        fs::write(&path, text).unwrap();
+        assert_eq!(read(&store, "file").await.unwrap(), text);
+        let (location, range) = (Path::from("file"), 0..text.len() as u64);
+        let ranges = store.get_ranges(&location, &[range]).await.unwrap();
+        assert_eq!(ranges, [text]);
+    }
+}
+
+#[tokio::test]
+async fn a_link_that_points_elsewhere_is_followed_again() {
+    let root = scratch();
+    let link = root.path().join("link");
+    let store = store(root.path());
+    for text in ["a", "b", "c"] {
+        fs::write(root.path().join(text), text).unwrap();
+        let _ = fs::remove_file(&link);
+        symlink(text, &link).unwrap();
+        assert_eq!(read(&store, "link").await.unwrap(), text);
+    }
+}
+
+#[tokio::test]
+async fn a_renamed_directory_is_found_at_its_new_path() {
+    let root = scratch();
+    let (a, b) = (root.path().join("a"), root.path().join("b"));
+    let store = store(root.path());
+    fs::create_dir(&a).unwrap();
+    fs::write(a.join("file"), "bytes").unwrap();
+    assert_eq!(read(&store, "a/file").await.unwrap(), "bytes");
+    fs::rename(&a, &b).unwrap();
+    let gone = read(&store, "a/file").await.unwrap_err();
+    assert!(matches!(gone, Error::NotFound { .. }), "{gone}");
+    assert_eq!(read(&store, "b/file").await.unwrap(), "bytes");
+}
+
+#[tokio::test]
+async fn a_file_that_is_truncated_before_its_bytes_are_read_is_an_error() {
+    let root = scratch();
+    let path = root.path().join("file");
+    let store = store(root.path());
+    let location = Path::from("file");
+    fs::write(&path, "some bytes").unwrap();
+    let (whole, part) = (store.get(&location).await, store.get(&location).await);
+    fs::write(&path, "some").unwrap();
+    let error = whole.unwrap().bytes().await.unwrap_err();
+    assert!(matches!(error, Error::Generic { .. }), "{error}");
+    let chunks: Result<Vec<_>, _> = part.unwrap().into_stream().try_collect().await;
+    assert!(matches!(chunks, Err(Error::Generic { .. })), "{chunks:?}");
+}
+
+#[tokio::test]
+async fn a_removed_file_is_not_found_and_its_result_can_still_be_read() {
+    let root = scratch();
+    let path = root.path().join("file");
+    let store = store(root.path());
+    let location = Path::from("file");
+    fs::write(&path, "bytes").unwrap();
+    let list: Vec<_> = store.list(None).try_collect().await.unwrap();
+    let get = store.get(&list[0].location).await.unwrap();
+    fs::remove_file(&path).unwrap();
+    let gone = store.get(&location).await.unwrap_err();
+    assert!(matches!(gone, Error::NotFound { .. }), "{gone}");
+    assert_eq!(get.bytes().await.unwrap(), "bytes");
+    fs::write(&path, "again").unwrap();
+    assert_eq!(read(&store, "file").await.unwrap(), "again");
+}
+
+/// Nothing asks for the file after its removal.
+#[test]
+fn the_descriptor_of_a_removed_file_is_closed() {
+    let root = scratch();
+    let store = store(root.path());
+    for name in ["a", "b"] {
+        fs::write(root.path().join(name), "bytes").unwrap();
+        pollster::block_on(read(&store, name)).unwrap();
+    }
+    assert_eq!(open_below(root.path()).len(), 2);
+    fs::remove_file(root.path().join("a")).unwrap();
+    let is_open = || {
+        // The other file stays in use.
+        pollster::block_on(read(&store, "b")).unwrap();
+        let open = open_below(root.path());
+        open.iter().any(|path| path.ends_with("a (deleted)"))
+    };
+    wait_until("the file stays open", || !is_open());
+    assert_eq!(store.stats().opened, 2);
+    let idle = || open_below(root.path()).is_empty() && store.stats().open_descriptors == 0;
+    wait_until("a file that is not used stays open", idle);
+}
+
+#[test]
+fn a_deletion_by_the_store_closes_the_descriptor() {
+    let root = scratch();
+    let store = store(root.path());
+    fs::write(root.path().join("a"), "bytes").unwrap();
+    pollster::block_on(read(&store, "a")).unwrap();
+    pollster::block_on(store.delete(&Path::from("a"))).unwrap();
+    wait_until("it stays open", || open_below(root.path()).is_empty());
+}
+
+/// Without a store there is nothing that could use a descriptor.
+#[test]
+fn a_dropped_store_closes_its_descriptors() {
+    let root = scratch();
+    let store = store(root.path());
+    fs::write(root.path().join("a"), "bytes").unwrap();
+    pollster::block_on(read(&store, "a")).unwrap();
+    drop(store);
+    wait_until("it stays open", || open_below(root.path()).is_empty());
+}
+
+/// Writers replace objects while readers read them: each read is the whole of one version.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn readers_see_whole_objects() {
+    let root = scratch();
+    let store = store(root.path());
+    let location = Path::from("file");
+    let version = |i: u8| vec![i; 20_000 + usize::from(i)];
+    store.put(&location, version(0).into()).await.unwrap();
+    let writer = tokio::spawn({
+        let (store, location) = (store.clone(), location.clone());
+        async move {
+            for i in 1..200 {
+                store.put(&location, version(i).into()).await.unwrap();
+            }
+        }
+    });
+    while !writer.is_finished() {
+        let get = store.get(&location).await.unwrap();
+        let bytes = get.bytes().await.unwrap();
+        assert!(bytes == version(bytes[0]), "a mixture");
+        tokio::task::yield_now().await;
+    }
+    writer.await.unwrap();
+    let last = store.head(&location).await.unwrap();
+    assert_eq!(last.size, 20_199);
+}

@@ -1,0 +1,29 @@
+//! The tests with object_store 0.13.
+
+#![allow(
+    clippy::duplicate_mod,
+    reason = "one text for all versions of object_store"
+)]
+
+use nowait_object_store::v0_13::NowaitFileSystem;
+use object_store_0_13 as object_store;
+
+/// The quotes of entity tags.
+const QUOTE: &str = "";
+
+#[path = "changes.rs"]
+mod changes;
+#[path = "errors.rs"]
+mod errors;
+#[path = "limits.rs"]
+mod limits;
+#[path = "lists.rs"]
+mod lists;
+#[path = "local.rs"]
+mod local;
+#[path = "reads.rs"]
+mod reads;
+#[path = "stall.rs"]
+mod stall;
+#[path = "writes.rs"]
+mod writes;
