@@ -5,6 +5,7 @@ mod aio;
 mod directories;
 mod iops;
 mod mix;
+mod object_store;
 mod page_cache;
 mod residency;
 mod ring;
@@ -67,6 +68,9 @@ pub enum Area {
     /// HTTP file servers: cached files beside files that come from the disk, over loopback TCP
     #[command(after_help = server::AFTER)]
     Server(Deferred<server::Args>),
+    /// An object store in a directory: NowaitFileSystem beside LocalFileSystem
+    #[command(after_help = object_store::AFTER)]
+    ObjectStore(Deferred<object_store::Args>),
     /// The tools for the page cache beside others: nowait, vmtouch, util-linux fincore, cat
     #[command(after_help = tools::AFTER)]
     Tools(Deferred<tools::Args>),
@@ -115,6 +119,7 @@ impl Area {
             Area::Runtimes(args) => &|stop| runtimes::run(args, stop),
             Area::Ring(args) => &|stop| ring::run(args, stop),
             Area::Server(args) => &|stop| server::run(args, stop),
+            Area::ObjectStore(args) => &|stop| object_store::run(args, stop),
             Area::Tools(args) => &|stop| tools::run(args, stop),
             Area::DirInside(args) => return directories::inside::run(args),
             Area::RaceInside(args) => return residency::inside::run(args),

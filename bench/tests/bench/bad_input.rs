@@ -230,6 +230,7 @@ fn unknown_contenders() {
         ("iops", "local, local-fixed"),
         ("runtimes", "nowait"),
         ("ring", "nowait, io-uring"),
+        ("object-store", "nowait, local"),
         ("tools", "nowait, vmtouch"),
     ] {
         let option = if area == "runtimes" {

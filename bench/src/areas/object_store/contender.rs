@@ -1,0 +1,42 @@
+//! The contenders.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use nowait_cli::problem::Problem;
+use nowait_object_store::v0_13::NowaitFileSystem;
+use object_store::ObjectStore;
+use object_store::local::LocalFileSystem;
+
+/// The contenders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Name {
+    /// NowaitFileSystem
+    Nowait,
+    /// object_store's LocalFileSystem
+    Local,
+}
+
+impl Name {
+    /// The name on the command line and in the results.
+    pub fn word(self) -> &'static str {
+        match self {
+            Name::Nowait => "nowait",
+            Name::Local => "local",
+        }
+    }
+
+    /// A new store of the objects below a directory.
+    pub fn store(self, root: &Path) -> Result<Arc<dyn ObjectStore>, Problem> {
+        let store = match self {
+            Name::Nowait => {
+                NowaitFileSystem::new_with_prefix(root).map(|store| Arc::new(store) as Arc<_>)
+            }
+            Name::Local => {
+                LocalFileSystem::new_with_prefix(root).map(|store| Arc::new(store) as Arc<_>)
+            }
+        };
+        store.map_err(|e| Problem::of(self.word(), e))
+    }
+}

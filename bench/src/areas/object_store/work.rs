@@ -1,0 +1,67 @@
+//! The kinds of work.
+
+use clap::ValueEnum;
+
+/// What a turn does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Work {
+    /// One task reads cached ranges of 4 KiB
+    #[value(name = "warm-4K-1")]
+    WarmOne,
+    /// 32 tasks read cached ranges of 4 KiB
+    #[value(name = "warm-4K-32")]
+    WarmMany,
+    /// 32 tasks read ranges of 64 KiB that are not cached
+    #[value(name = "cold-64K-32")]
+    Cold,
+    /// One task reads 100 cached ranges of 8 KiB at a time
+    #[value(name = "ranges-8K-100")]
+    Ranges,
+    /// One task lists objects whose metadata is not cached
+    #[value(name = "list")]
+    List,
+}
+
+impl Work {
+    /// The name on the command line and in the results.
+    pub fn word(self) -> &'static str {
+        match self {
+            Work::WarmOne => "warm-4K-1",
+            Work::WarmMany => "warm-4K-32",
+            Work::Cold => "cold-64K-32",
+            Work::Ranges => "ranges-8K-100",
+            Work::List => "list",
+        }
+    }
+
+    /// The number of tasks.
+    pub fn tasks(self) -> u64 {
+        match self {
+            Work::WarmOne | Work::Ranges | Work::List => 1,
+            Work::WarmMany | Work::Cold => 32,
+        }
+    }
+
+    /// The length of a range in bytes; 0 for a list.
+    pub fn block(self) -> u64 {
+        match self {
+            Work::WarmOne | Work::WarmMany => 4 << 10,
+            Work::Cold => 64 << 10,
+            Work::Ranges => 8 << 10,
+            Work::List => 0,
+        }
+    }
+
+    /// The number of ranges of an operation.
+    pub fn ranges(self) -> u64 {
+        match self {
+            Work::Ranges => 100,
+            _ => 1,
+        }
+    }
+
+    /// Returns true if nothing is cached before a turn.
+    pub fn is_cold(self) -> bool {
+        matches!(self, Work::Cold | Work::List)
+    }
+}
