@@ -13,6 +13,7 @@ pages! {
     modes: "modes.md",
     tokio: "tokio.md",
     serve_dir: "serve-dir.md",
+    object_store: "object-store.md",
     mapping: "mapping.md",
     directories: "directories.md",
 }
