@@ -49,9 +49,9 @@ mkdir -p "$suites"
 cp "$target"/debug/{nowait,libnowait_ahead.so} "$suites"
 as_user=()
 if ((EUID == 0)); then
-    # A user who may not write to the sources could not build them.
-    chown nobody: "$suites"
-    as_user=(setpriv --reuid nobody --regid nogroup --clear-groups)
+    # A user who may not write to the sources could not build them. 65534 is the user nobody.
+    chown 65534: "$suites"
+    as_user=(setpriv --reuid 65534 --regid 65534 --clear-groups)
 fi
 as_user+=(env HOME="$suites" LC_ALL=C)
 cd "$suites"

@@ -355,7 +355,7 @@ enum How {
     Warm,
 }
 
-/// What a program and the script after it have printed, and the files that it has written.
+/// The output of a program and of the script after it, and the files that it has written.
 #[derive(PartialEq, Eq)]
 struct Outcome {
     said: [(Option<i32>, Vec<u8>, String); 2],

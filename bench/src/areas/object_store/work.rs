@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-/// What a turn does.
+/// The work of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Work {
     /// One task reads cached ranges of 4 KiB

@@ -74,6 +74,10 @@ static volatile int threads_notified;
 static void on_thread(union sigval value)
 {
 	(void)value;
+	/* This thread has an empty mask, and may take a moment to end. It must not get the next signal. */
+	sigset_t all;
+	sigfillset(&all);
+	CHECK(pthread_sigmask(SIG_BLOCK, &all, NULL) == 0);
 	__atomic_add_fetch(&threads_notified, 1, __ATOMIC_SEQ_CST);
 }
 
