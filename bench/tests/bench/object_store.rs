@@ -54,7 +54,7 @@ fn the_results_have_the_shape_of_every_area() {
         assert!(ratio["median"].is_f64(), "{cell}");
     }
     assert_eq!(all["tables"].as_array().unwrap().len(), 2);
-    // The files of the run are removed.
+    // The bench removes all files that it has made.
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
