@@ -83,7 +83,7 @@ enum Verb {
     Scan(Deferred<scan::Args>),
     /// Shows the disk space used by directories and everything below them.
     Du(Deferred<du::Args>),
-    /// Runs a program, and reads directories into the kernel's caches ahead of it.
+    /// Runs a program, and reads directories and files into the kernel's caches ahead of it.
     Run(Deferred<run::Args>),
     /// Prints a manual page or the completions of a shell.
     #[command(hide = true)]
