@@ -123,6 +123,11 @@ impl Channel {
         slot.mark.store(2 * number + 2, Ordering::Release);
         // The reader looks at the marks after it has said that it sleeps.
         fence(Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Makes the reader return if it waits for an event.
+    pub fn wake(&self) {
         if self.0.asleep.load(Ordering::Relaxed) == 1
             && self.0.asleep.swap(0, Ordering::Relaxed) == 1
         {
@@ -184,7 +189,7 @@ impl<'a> Reader<'a> {
         self.lost
     }
 
-    /// Returns the next event. Waits for it at most until `deadline`.
+    /// Returns the next event. Waits for it at most until `deadline`, or until [`Channel::wake`] is called.
     pub fn next_until(&mut self, deadline: Instant) -> Option<Event> {
         let mut incomplete_since = None;
         loop {
@@ -212,7 +217,9 @@ impl<'a> Reader<'a> {
                     if left.is_zero() {
                         return None;
                     }
-                    self.sleep(left);
+                    if self.sleep(left) {
+                        return None;
+                    }
                 }
             }
             incomplete_since = None;
@@ -248,11 +255,13 @@ impl<'a> Reader<'a> {
         Found::Event(decode(&words))
     }
 
-    fn sleep(&self, longest: Duration) {
+    /// Sleeps until there is an event. Returns true if it was woken without one.
+    fn sleep(&self, longest: Duration) -> bool {
         let memory = self.memory();
+        let is_empty = || memory.head.0.load(Ordering::Relaxed) == self.next;
         memory.asleep.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if memory.head.0.load(Ordering::Relaxed) == self.next {
+        if is_empty() {
             let timeout = futex::Timespec {
                 tv_sec: longest.as_secs() as i64,
                 tv_nsec: longest.subsec_nanos().into(),
@@ -260,6 +269,7 @@ impl<'a> Reader<'a> {
             let _ = futex::wait(&memory.asleep, futex::Flags::empty(), 1, Some(&timeout));
         }
         memory.asleep.store(0, Ordering::Relaxed);
+        is_empty()
     }
 }
 

@@ -280,6 +280,7 @@ impl Following {
     pub fn stop(mut self) -> Activity {
         self.channel.listen(Listening::Off);
         self.stop.store(true, Ordering::Relaxed);
+        self.channel.wake();
         let end = self.thread.take().and_then(|thread| thread.join().ok());
         let (lost, comparison) = end.unwrap_or_default();
         Activity {
