@@ -1,6 +1,6 @@
 //! Walk: a tree of directories, each scanned as by [`scan`], many at the same time.
 //!
-//! Directories are opened as they are found, the last found first. A worker that finds no work in the open
+//! Directories are opened as they are found, those of the last batch first. A worker that finds no work in the open
 //! directories opens another one. All directories together share one budget of descriptors, one window of
 //! entries, and one share of the engine's workers.
 //!

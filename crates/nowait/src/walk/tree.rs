@@ -5,7 +5,8 @@
 //!                             large: one of the open directories, whose pieces all workers share
 //! ```
 //!
-//! The directory found last is opened first. The walk is thus depth-first, and few directories wait. A
+//! The directories found last are opened first, and those of one batch in the order of the batch. The walk is
+//! thus depth-first, few directories wait, and a batch in inode order leads forwards on the device. A
 //! directory that waits is kept as a path and holds no descriptor.
 
 use std::collections::VecDeque;
@@ -210,6 +211,7 @@ impl Tree {
     }
 
     fn note_directories(&mut self, place: &Arc<Place>, batch: &Batch) {
+        let first = self.waiting.len();
         for (name, kind, sure) in batch.kinds() {
             let perhaps = match kind {
                 FileType::Dir => !sure,
@@ -223,6 +225,7 @@ impl Tree {
                 perhaps,
             });
         }
+        self.waiting[first..].reverse();
     }
 
     fn take_opened(&mut self, waiting: Waiting, opened: Result<Box<Opened>, Refused>) {
