@@ -160,7 +160,7 @@ test-powercut-short: ## the same with 5 guests
 test-suites: ## test-suites of coreutils, findutils, tar, rsync and git under nowait run, as without it: 2 hours
 	scripts/test-suites.sh
 
-test-suites-short: ## the same for findutils and a part of tar's: 4 minutes
+test-suites-short: ## the same for a part of the suite of tar: 3 minutes
 	scripts/test-suites.sh --short
 
 test-iopoll: ## polled completions, on Linux 6.12 in QEMU with an NVMe drive that has poll queues

@@ -11,7 +11,7 @@ them below target/suites, and runs their test-suites twice: without a preload, a
 how many tests passed, failed and were skipped. Fails if a test passes without it and not with it. Sources and builds
 are kept.
 
-  --short   findutils, and selected tests of tar: less than 4 minutes
+  --short   selected tests of tar: 3 minutes
 
 The suites run as an ordinary user: as the user nobody if this script is started by root. All results are in
 target/suites/PROGRAM.without and PROGRAM.with, one test a line, and the output in *.log.
@@ -34,7 +34,7 @@ while (($#)); do
     shift
 done
 if ((${#programs[@]} == 0)); then
-    if [[ $short ]]; then programs=(findutils tar); else programs=("${all[@]}"); fi
+    if [[ $short ]]; then programs=(tar); else programs=("${all[@]}"); fi
 fi
 for program in "${programs[@]}"; do
     [[ " ${all[*]} " == *" $program "* ]] || { usage >&2; exit 2; }

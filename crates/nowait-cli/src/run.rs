@@ -65,7 +65,7 @@ directories it opens, and how long its calls of stat(2) take. `nowait run` lists
 at a time when it is opened. If calls of stat(2) wait for the disk, it loads the inodes of the directory, and of the
 directories below it that the program goes on to. It stays a bounded number of inodes ahead. With --data, and if the
 program opens files of these directories, it also reads the beginning of the other files, within a tenth of the available
-memory. It leaves a few directories alone for comparison. If the program is no slower there, it ends.
+memory. It leaves a few directories alone for comparison. If the program is no slower there, readahead ends.
 
 A program that is static or setuid, or has another C library than glibc, cannot be watched. For a program in Go, such as
 restic or rclone, use --walk with the directories that it reads: inotify(7) tells how far it is.
@@ -95,7 +95,7 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
     let (name, arguments) = args.command.split_first().ok_or_else(|| {
         Problem::Usage("which program? `nowait run -- PROGRAM ARGUMENTS`".to_owned())
     })?;
-    let ahead = args.ahead || (args.walk.is_empty() && !args.aio);
+    let ahead = args.ahead || (args.walk.is_empty() && (args.data || !args.aio));
     let mut command = std::process::Command::new(name);
     command.args(arguments);
     if (ahead || args.aio)
