@@ -50,7 +50,7 @@ cp "$target"/debug/{nowait,libnowait_ahead.so} "$suites"
 as_user=()
 if ((EUID == 0)); then
     # A user who may not write to the sources could not build them. 65534 is the user nobody.
-    chown 65534: "$suites"
+    chown 65534:65534 "$suites"
     as_user=(setpriv --reuid 65534 --regid 65534 --clear-groups)
 fi
 as_user+=(env HOME="$suites" LC_ALL=C)
@@ -114,7 +114,7 @@ check() {
             find . -name '*.trs' -delete
             "${as_user[@]}" "$@" make -k -j2 check
             ;;
-        tar) "${as_user[@]}" "$@" make -C tests check TESTSUITEFLAGS="-j2 ${short:+-k append,create,directory,extract,incremental,sparse}" ;;
+        tar) "${as_user[@]}" "$@" make -C tests check TESTSUITEFLAGS="-j2 ${short:+-k append -k create -k extract -k incremental -k sparse}" ;;
         rsync) "${as_user[@]}" "$@" make check ;;
         git)
             rm -rf t/test-results
