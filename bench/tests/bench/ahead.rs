@@ -104,7 +104,7 @@ fn what_makes_no_sense_is_refused() {
         ("--bytes x", 2, "size"),
         ("--fs xfs", 2, "--slow-disk"),
         ("--rounds 0", 2, "1000"),
-        ("--warm --programs ls --contenders data", 1, "data"),
+        ("--warm --contenders data", 1, "libnowait_ahead.so"),
         ("--warm --contenders preload", 1, "--preload"),
         ("--warm --nowait /nowhere", 1, "/nowhere"),
         ("--warm --libraries / --contenders run", 1, "--libraries"),
