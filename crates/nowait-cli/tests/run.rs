@@ -6,25 +6,12 @@ mod program;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use program::{directory, nowait, run};
+use program::{directory, libraries, nowait, run};
 use rustix::process::{Pid, Signal, kill_process};
 use slowdisk::{Filesystem, SlowDisk, TestMount};
-
-/// The directory of libnowait_ahead.so, which cargo does not build for this test.
-fn libraries() -> PathBuf {
-    let program = Path::new(env!("CARGO_BIN_EXE_nowait"));
-    let target = program.ancestors().nth(2).unwrap();
-    let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
-    let built = Command::new(cargo)
-        .args(["build", "--quiet", "-p", "nowait-ahead", "--target-dir"])
-        .arg(target)
-        .status();
-    assert!(built.unwrap().success());
-    target.join("debug")
-}
 
 fn run_of(words: &[&str]) -> Command {
     let mut command = nowait(["run"].iter().chain(words));

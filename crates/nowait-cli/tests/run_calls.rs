@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use program::{Said, nowait, open_directory, run, wait_until};
+use program::{Said, libraries, nowait, open_directory, run, wait_until};
 use tempfile::TempDir;
 
 /// A directory with `tree`, and the compiled programs.
@@ -90,19 +90,6 @@ fn said(said: &Said) -> (Option<i32>, &str, &str) {
 
 fn word(path: &Path) -> &str {
     path.to_str().unwrap()
-}
-
-/// The directory of libnowait_ahead.so, which cargo does not build for this test.
-fn libraries() -> PathBuf {
-    let program = Path::new(env!("CARGO_BIN_EXE_nowait"));
-    let target = program.ancestors().nth(2).unwrap();
-    let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
-    let built = Command::new(cargo)
-        .args(["build", "--quiet", "-p", "nowait-ahead", "--target-dir"])
-        .arg(target)
-        .status();
-    assert!(built.unwrap().success());
-    target.join("debug")
 }
 
 fn library() -> PathBuf {

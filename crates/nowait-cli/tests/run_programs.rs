@@ -14,11 +14,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use program::{Said, nowait, run};
+use program::{Said, libraries, nowait, run};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use slowdisk::{Filesystem, ServedTree, SlowDisk, TestMount, require};
 use tempfile::TempDir;
@@ -446,22 +445,6 @@ fn shell(script: &str, at: &Path, out: &Path, wrapper: &[&str]) -> Command {
         .env("RESTIC_CACHE_DIR", out.join("restic/cache"))
         .env("BORG_BASE_DIR", out.join("borg-home"));
     command
-}
-
-/// The directory of libnowait_ahead.so, which cargo does not build for this test.
-fn libraries() -> &'static Path {
-    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
-    DIRECTORY.get_or_init(|| {
-        let program = Path::new(env!("CARGO_BIN_EXE_nowait"));
-        let target = program.ancestors().nth(2).unwrap();
-        let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
-        let built = Command::new(cargo)
-            .args(["build", "--quiet", "-p", "nowait-ahead", "--target-dir"])
-            .arg(target)
-            .status();
-        assert!(built.unwrap().success());
-        target.join("debug")
-    })
 }
 
 /// Makes a tree: a directory of many files, directories of 20, the source of a program, and what backups must keep.

@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,22 @@ pub fn nowait<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Command {
         .env_remove("COLUMNS")
         .stdin(Stdio::null());
     command
+}
+
+/// The directory of libnowait_ahead.so, which cargo does not build for this test.
+pub fn libraries() -> &'static Path {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(|| {
+        let program = Path::new(env!("CARGO_BIN_EXE_nowait"));
+        let target = program.ancestors().nth(2).unwrap();
+        let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
+        let built = Command::new(cargo)
+            .args(["build", "--quiet", "-p", "nowait-ahead", "--target-dir"])
+            .arg(target)
+            .status();
+        assert!(built.unwrap().success());
+        target.join("debug")
+    })
 }
 
 /// The output and the exit code of a run.

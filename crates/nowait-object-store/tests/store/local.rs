@@ -75,7 +75,7 @@ fn fsync_rename_if_not_exists_propagates_source_delete_sync_error() {
     alone(|| {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
-        let nobody = rustix::fs::Uid::from_raw(65534);
+        let other = rustix::fs::Uid::from_raw(65534);
         for dir in ["from", "to"] {
             std::fs::create_dir(root.join(dir)).unwrap();
         }
@@ -86,12 +86,12 @@ fn fsync_rename_if_not_exists_propagates_source_delete_sync_error() {
             ("to", 0o700),
             ("from/a", 0o600),
         ] {
-            rustix::fs::chown(root.join(path), Some(nobody), None).unwrap();
+            rustix::fs::chown(root.join(path), Some(other), None).unwrap();
             rustix::fs::chmod(root.join(path), mode.into()).unwrap();
         }
         // The engine's threads inherit it. Root could read all directories.
         let user = rustix::fs::Uid::ROOT;
-        rustix::thread::set_thread_res_uid(nobody, nobody, user).unwrap();
+        rustix::thread::set_thread_res_uid(other, other, user).unwrap();
         let store = store(root).with_fsync(true);
         let (from, to) = (Path::from("from/a"), Path::from("to/a"));
         let rename = pollster::block_on(store.rename_if_not_exists(&from, &to));
