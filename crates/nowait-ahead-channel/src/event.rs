@@ -12,6 +12,8 @@ const HEADER: usize = 6;
 pub enum Kind {
     /// A directory was opened, and has the descriptor `fd`.
     Opened,
+    /// A directory was opened whose listing takes many requests of the disk.
+    OpenedLarge,
     /// A directory is about to be listed by its path.
     Listing,
     /// A tree is about to be walked, with a stat(2) of each entry: nftw(3), fts_open(3).
@@ -58,8 +60,9 @@ impl Place<'_> {
 }
 
 impl Kind {
-    const ALL: [Kind; 6] = [
+    const ALL: [Kind; 7] = [
         Kind::Opened,
+        Kind::OpenedLarge,
         Kind::Listing,
         Kind::Walking,
         Kind::Entered,
@@ -146,7 +149,7 @@ mod tests {
     fn words_that_are_no_event_are_refused() {
         assert_eq!(decode(&[u64::MAX; WORDS]), None);
         let mut words = [0; WORDS];
-        words[0] = 6;
+        words[0] = 7;
         assert_eq!(decode(&words), None);
         words[0] = (PATH_MAX as u64 + 1) << 8;
         assert_eq!(decode(&words), None);

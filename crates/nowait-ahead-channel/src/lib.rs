@@ -17,3 +17,5 @@ pub use ring::{Channel, Counts, Listening, Reader};
 pub const VARIABLE: &str = "NOWAIT_AHEAD_CHANNEL";
 /// The environment variable that turns the library off, with the value `off`.
 pub const SWITCH: &str = "NOWAIT_AHEAD";
+/// The bytes of a directory (`st_size`) that is large. The names of some thousand files take as much.
+pub const LARGE: i64 = 128 << 10;

@@ -19,14 +19,24 @@ const SLOTS: usize = 4096;
 /// The time after which a writer that has not completed its event is taken for dead.
 const PATIENCE: Duration = Duration::from_millis(5);
 
+/// The reader looks at the events.
+const AWAKE: u32 = 0;
+/// The reader sleeps for [`PAUSE`]. No event wakes it.
+const PAUSING: u32 = 1;
+/// The reader sleeps until there is an event.
+const ASLEEP: u32 = 2;
+/// The least time between two events that wake the reader. To wake a thread costs the program several microseconds, which
+/// is as much as it needs for a small directory.
+const PAUSE: Duration = Duration::from_millis(1);
+
 #[repr(C)]
 #[derive(Debug)]
 struct Memory {
     key: AtomicU64,
     /// The events that are wanted; see [`Listening`].
     listening: AtomicU32,
-    /// 1 while the reader sleeps.
-    asleep: AtomicU32,
+    /// [`AWAKE`], [`PAUSING`] or [`ASLEEP`]: the state of the reader.
+    reader: AtomicU32,
     head: Line<AtomicU64>,
     counts: Line<[AtomicU64; 3]>,
     slots: [Slot; SLOTS],
@@ -123,15 +133,15 @@ impl Channel {
         slot.mark.store(2 * number + 2, Ordering::Release);
         // The reader looks at the marks after it has said that it sleeps.
         fence(Ordering::SeqCst);
-        self.wake();
+        if self.0.reader.load(Ordering::Relaxed) == ASLEEP {
+            self.wake();
+        }
     }
 
     /// Makes the reader return if it waits for an event.
     pub fn wake(&self) {
-        if self.0.asleep.load(Ordering::Relaxed) == 1
-            && self.0.asleep.swap(0, Ordering::Relaxed) == 1
-        {
-            let _ = futex::wake(&self.0.asleep, futex::Flags::empty(), 1);
+        if self.0.reader.swap(AWAKE, Ordering::Relaxed) != AWAKE {
+            let _ = futex::wake(&self.0.reader, futex::Flags::empty(), 1);
         }
     }
 
@@ -257,19 +267,32 @@ impl<'a> Reader<'a> {
 
     /// Sleeps until there is an event. Returns true if it was woken without one.
     fn sleep(&self, longest: Duration) -> bool {
-        let memory = self.memory();
-        let is_empty = || memory.head.0.load(Ordering::Relaxed) == self.next;
-        memory.asleep.store(1, Ordering::Relaxed);
+        let until = Instant::now() + longest;
+        let is_woken = self.sleep_as(PAUSING, longest.min(PAUSE));
+        let left = until.saturating_duration_since(Instant::now());
+        if !is_woken && self.has_none() && !left.is_zero() {
+            self.sleep_as(ASLEEP, left);
+        }
+        self.has_none()
+    }
+
+    /// Sleeps in a state. Returns true if another thread has ended it.
+    fn sleep_as(&self, state: u32, longest: Duration) -> bool {
+        let reader = &self.memory().reader;
+        reader.store(state, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if is_empty() {
+        if self.has_none() {
             let timeout = futex::Timespec {
                 tv_sec: longest.as_secs() as i64,
                 tv_nsec: longest.subsec_nanos().into(),
             };
-            let _ = futex::wait(&memory.asleep, futex::Flags::empty(), 1, Some(&timeout));
+            let _ = futex::wait(reader, futex::Flags::empty(), state, Some(&timeout));
         }
-        memory.asleep.store(0, Ordering::Relaxed);
-        is_empty()
+        reader.swap(AWAKE, Ordering::Relaxed) == AWAKE
+    }
+
+    fn has_none(&self) -> bool {
+        self.memory().head.0.load(Ordering::Relaxed) == self.next
     }
 }
 

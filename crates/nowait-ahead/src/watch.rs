@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-use nowait_ahead_channel::{Channel, Kind, Listening, PATH_MAX, Place, SWITCH, VARIABLE};
+use nowait_ahead_channel::{Channel, Kind, LARGE, Listening, PATH_MAX, Place, SWITCH, VARIABLE};
 use rustix::fs::{AtFlags, CWD, FileType, fstat, statat};
 
 static CHANNEL: OnceLock<Channel> = OnceLock::new();
@@ -74,13 +74,16 @@ fn now() -> u64 {
 const EVERY: u32 = 16;
 /// The number of calls that are timed at the start of a process, and after a slow one.
 const EAGER: u32 = 32;
-/// A call that took longer has waited for the disk, or has made an inode from a block. A cached one takes 1 or 2 µs.
+/// A call that took longer has waited for the disk if its thread has slept. A cached one takes 1 or 2 µs, and longer if another
+/// program had the processor meanwhile.
 const SLOW: u64 = 12_000;
 
 /// The calls since the last that was timed. Threads may lose some of each other's.
 static CALLS: AtomicU32 = AtomicU32::new(0);
 /// The number of calls that remain to be timed.
 static TO_TIME: AtomicU32 = AtomicU32::new(EAGER);
+/// The number of times that a thread had slept at its last long call.
+static SLEPT: AtomicI64 = AtomicI64::new(0);
 
 /// The file of a call, as the program names it.
 #[derive(Clone, Copy)]
@@ -135,7 +138,7 @@ pub fn stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> R 
     let result = call();
     let took = now().saturating_sub(began);
     channel.count(u64::from(calls), 1, took);
-    if took >= SLOW {
+    if took >= SLOW && has_slept() {
         TO_TIME.store(EAGER, Ordering::Relaxed);
         if result.into() == 0 {
             // SAFETY: the call has succeeded with this path.
@@ -145,6 +148,15 @@ pub fn stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> R 
         TO_TIME.store(to_time.saturating_sub(1), Ordering::Relaxed);
     }
     result
+}
+
+/// Returns true if this thread has slept since its last long call: for the disk, for a server, or elsewhere in the program.
+fn has_slept() -> bool {
+    // SAFETY: all bytes zero are a rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the argument is a rusage. The call does not fail for this thread, and so leaves errno alone.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    SLEPT.swap(usage.ru_nvcsw, Ordering::Relaxed) != usage.ru_nvcsw
 }
 
 /// Tells of the directory in which a call waited.
@@ -204,7 +216,7 @@ pub fn open(call: impl FnOnce() -> c_int, file: Named) -> c_int {
         && let Some(place) = (unsafe { file.directory() })
     {
         tell(channel, Kind::File, place, (stat.st_dev, stat.st_ino));
-        if took >= SLOW {
+        if took >= SLOW && has_slept() {
             // SAFETY: as above.
             unsafe { slow(channel, file) };
         }
@@ -230,7 +242,11 @@ pub fn opened(fd: c_int) {
     // SAFETY: the C library has just returned this descriptor. If another thread has closed it since, fstat(2) fails.
     if let Ok(stat) = fstat(unsafe { BorrowedFd::borrow_raw(fd) }) {
         let place = Place { fd, path: b"" };
-        tell(channel, Kind::Opened, place, (stat.st_dev, stat.st_ino));
+        let kind = match stat.st_size >= LARGE {
+            true => Kind::OpenedLarge,
+            false => Kind::Opened,
+        };
+        tell(channel, kind, place, (stat.st_dev, stat.st_ino));
     }
 }
 

@@ -1,5 +1,6 @@
 //! `nowait run` runs a program, and reads ahead of it.
 
+mod cached;
 mod child;
 mod command;
 mod comparison;
@@ -9,7 +10,6 @@ mod follow;
 mod id;
 mod inherited;
 mod libraries;
-
 mod report;
 mod trees;
 mod watches;

@@ -86,7 +86,7 @@ const KNOWN: usize = 2_000_000;
 /// The number of inodes that the walk of a tree is ahead for each call of stat(2) that the program has made since. A program
 /// that soon goes elsewhere wastes no more.
 const AHEAD_PER_STAT: u64 = 64;
-/// The number that it may be ahead in any case.
+/// The number that it may be ahead in any case, before the program has called stat(2) since.
 const ALWAYS_AHEAD: u64 = 4096;
 
 impl Directory {
@@ -224,6 +224,7 @@ impl Directories {
                 .saturating_mul(AHEAD_PER_STAT)
                 .max(ALWAYS_AHEAD)
                 .min(most),
+            (Depth::One, Some(began)) if stats <= began => ALWAYS_AHEAD,
             _ => most,
         };
         tree.read.saturating_sub(tree.passed + current) > most
@@ -320,8 +321,10 @@ mod tests {
         }
         assert!(directories.is_far_ahead(tree, 200_000, 1100));
         assert!(!directories.is_far_ahead(tree, 200_000, 1200));
+        assert!(directories.is_far_ahead(one, 200_000, 1000));
+        assert!(!directories.is_far_ahead(one, 200_000, 1001));
+        assert!(!directories.is_far_ahead(watched, 200_000, 1000));
         for tree in [one, watched] {
-            assert!(!directories.is_far_ahead(tree, 200_000, 1000));
             assert!(directories.is_far_ahead(tree, 9999, 9000));
         }
     }

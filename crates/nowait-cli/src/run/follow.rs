@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nowait_ahead_channel::{Channel, Counts, Event, Kind, Listening, Reader, VARIABLE};
+use nowait_ahead_channel::{Channel, Counts, Event, Kind, LARGE, Listening, Reader, VARIABLE};
 use rustix::fs::{Mode, OFlags, fstat, fstatfs, open, openat};
 
+use super::cached::is_cached;
 use super::comparison::Comparison;
 use super::directories::{Depth, Standing};
 use super::files::Files;
@@ -33,6 +34,8 @@ pub struct Follower {
     opened: u64,
     comparison: Comparison,
     slow: Slow,
+    /// The program's calls of stat(2) when the last large directory was read early.
+    early: Option<u64>,
 }
 
 /// A program that is followed.
@@ -74,8 +77,8 @@ const AGAIN: u32 = 2;
 const IN_VAIN: u32 = 64;
 /// The number of directories whose slow calls are remembered.
 const REMEMBERED: usize = 100_000;
-/// The bytes of a directory (`st_size`) that is listed as soon as it is opened. The names of some thousand files take as much.
-const LARGE: i64 = 128 << 10;
+/// The number of calls of stat(2) since a large directory was opened, after which the program is taken to ask for its inodes.
+const USED: u64 = 64;
 const FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
@@ -105,6 +108,7 @@ impl Follower {
             opened: 0,
             comparison: Comparison::default(),
             slow: Slow::default(),
+            early: None,
         })
     }
 
@@ -149,17 +153,23 @@ impl Follower {
     /// Decides what an event means for the walks.
     fn take(&mut self, event: &Event) {
         match event.kind {
-            Kind::Opened => {
+            Kind::Opened | Kind::OpenedLarge => {
                 let standing = self.trees.entered(event.id);
                 self.comparison.entered(event, standing.treatment());
                 // Most directories of a tree are known: nothing more is asked about them.
                 match standing {
-                    Standing::Unknown => self.list_if_large(event),
+                    Standing::Unknown if event.kind == Kind::OpenedLarge => {
+                        self.opened_large(event);
+                    }
                     Standing::Waiting => self.read_now(event),
                     _ => {}
                 }
             }
-            Kind::Listing => self.list_if_large(event),
+            Kind::Listing => {
+                if let Some(directory) = Directory::of(event).filter(|it| it.is_large) {
+                    self.trees.list(directory.fd);
+                }
+            }
             Kind::Walking => {
                 if let Some(directory) = Directory::of(event) {
                     self.trees.entered(directory.id);
@@ -185,12 +195,26 @@ impl Follower {
         }
     }
 
-    fn list_if_large(&self, event: &Event) {
-        if let Some(directory) = Directory::of(event)
-            && directory.is_large
-        {
-            self.trees.list(directory.fd);
+    /// A large directory was opened that no walk has found. The program will list it for some time: its names are listed with
+    /// it, and its inodes are read meanwhile, unless they are cached. The first time this is a guess, for a bounded number of
+    /// inodes. Afterwards it depends on the program's calls of stat(2).
+    fn opened_large(&mut self, event: &Event) {
+        let Some(directory) = Directory::of(event) else {
+            return;
+        };
+        if is_cached(&directory.fd) {
+            return;
         }
+        let Ok(names) = directory.fd.try_clone() else {
+            return;
+        };
+        match self.early {
+            None => self.trees.begin(directory.fd, directory.id, Depth::One),
+            Some(before) if event.stats >= before + USED => self.read_ahead(directory),
+            Some(_) => return self.trees.list(names),
+        }
+        self.early = Some(event.stats);
+        self.trees.list(names);
     }
 
     /// The program waits for the disk in a directory. The second time, the directory is read.

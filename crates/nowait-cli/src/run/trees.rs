@@ -13,6 +13,7 @@ use nowait::scan::{self, Canceller};
 use nowait::{StatxMask, walk};
 use rustix::fs::{AtFlags, statat};
 
+use super::cached::Cached;
 use super::directories::{Depth, Directories, Standing, Summary};
 use super::files::Files;
 use super::id::Id;
@@ -61,10 +62,6 @@ struct Start {
 
 /// The maximum number of trees that are walked at the same time.
 const AT_ONCE: usize = 8;
-/// The time of an inode below which the kernel had it cached.
-const CACHED: Duration = Duration::from_micros(3);
-/// The number of inodes in a row after which that is decided.
-const ENOUGH: u64 = 16_384;
 /// The time of a name below which the kernel had the directory cached, and the number of names after which that is decided.
 const LISTED: Duration = Duration::from_nanos(400);
 const LISTED_ENOUGH: u32 = 8192;
@@ -266,7 +263,7 @@ impl Trees {
         }
     }
 
-    /// Walks a tree, and waits for the program when it is far enough ahead.
+    /// Walks a tree, and waits for the program when it is far enough ahead. It may end if the tree is cached.
     fn walk(
         &self,
         tree: usize,
@@ -276,8 +273,7 @@ impl Trees {
         may_end: bool,
     ) {
         let most = most_ahead();
-        // The inodes in a row that were cached, and the time that they took.
-        let (mut cached, mut began) = (0, Instant::now());
+        let mut cached = Cached::none();
         while let Some(found) = walk.blocking_batch() {
             if self.is_stopped() {
                 break;
@@ -292,15 +288,12 @@ impl Trees {
             if let Some(files) = &self.0.files {
                 files.found(root, &found);
             }
-            cached += found.batch().len() as u64;
-            if began.elapsed() > CACHED * cached as u32 {
-                (cached, began) = (0, Instant::now());
-            } else if may_end && cached >= ENOUGH {
+            if may_end && cached.add(found.batch().len()) {
                 self.0.cached.store(true, Ordering::Relaxed);
                 break;
             }
             if self.wait_for_program(tree, most, watches.as_mut()) {
-                (cached, began) = (0, Instant::now());
+                cached = Cached::none();
             }
         }
         // The program's progress is of use for the data, also after all names are known.

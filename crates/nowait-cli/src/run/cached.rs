@@ -1,0 +1,129 @@
+//! Decides if the names and inodes of directories are in the kernel's caches.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, openat, statat};
+
+/// The inodes that a walk has read in a row, as far as they may have been cached.
+pub struct Cached {
+    inodes: u32,
+    at: Moment,
+}
+
+/// A time, and the blocks that this process has read from disks until then: `ru_inblock` of getrusage(2). A network filesystem
+/// counts none.
+#[derive(Clone, Copy)]
+struct Moment {
+    time: Instant,
+    reads: i64,
+}
+
+/// The mean time of an inode below which the kernel had it cached.
+const MOST: Duration = Duration::from_micros(3);
+/// The number of cached inodes in a row after which a tree is taken to be cached.
+const ENOUGH: u32 = 16_384;
+/// The number of names that decide if a directory is cached, and of names of which the inode of one is looked at.
+const NAMES: usize = 1024;
+const EVERY: usize = 16;
+/// The bytes of names that one getdents64(2) returns. They are in one or two blocks.
+const BUFFER: usize = 4 << 10;
+
+impl Cached {
+    /// None yet.
+    pub fn none() -> Cached {
+        let at = Moment::now();
+        Cached { inodes: 0, at }
+    }
+
+    /// Adds inodes that were just read. Returns true if enough in a row were cached.
+    pub fn add(&mut self, inodes: usize) -> bool {
+        self.add_at(inodes, Moment::now())
+    }
+
+    /// Several workers may bring at the same moment what each has waited for. So the time alone would be misleading.
+    fn add_at(&mut self, inodes: usize, now: Moment) -> bool {
+        self.inodes = self.inodes.saturating_add(inodes as u32);
+        let took = now.time.saturating_duration_since(self.at.time);
+        if now.reads != self.at.reads || took > MOST.saturating_mul(self.inodes) {
+            *self = Cached { inodes: 0, at: now };
+        }
+        self.inodes >= ENOUGH
+    }
+}
+
+impl Moment {
+    fn now() -> Moment {
+        let usage = getrusage(UsageWho::RUSAGE_SELF);
+        Moment {
+            time: Instant::now(),
+            reads: usage.map_or(0, |usage| usage.block_reads()),
+        }
+    }
+}
+
+/// Returns true if the first names of a directory, and their inodes, were read without waiting.
+pub fn is_cached(directory: impl AsFd) -> bool {
+    let before = sleeps();
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(directory) = openat(directory, ".", flags, Mode::empty()) else {
+        return false;
+    };
+    let mut buffer = Vec::with_capacity(BUFFER);
+    let mut names = RawDir::new(&directory, buffer.spare_capacity_mut());
+    for number in 0..NAMES {
+        let Some(Ok(entry)) = names.next() else { break };
+        if number % EVERY == 0 {
+            // A file may be removed meanwhile.
+            let _ = statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+        }
+        if sleeps() != before {
+            return false;
+        }
+    }
+    sleeps() == before
+}
+
+/// The number of times that this thread has slept.
+fn sleeps() -> i64 {
+    getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.voluntary_context_switches())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds inodes that took so many µs and so many blocks of the disk.
+    fn add(cached: &mut Cached, inodes: usize, micros: u64, reads: i64) -> bool {
+        let now = Moment {
+            time: cached.at.time + Duration::from_micros(micros),
+            reads: cached.at.reads + reads,
+        };
+        cached.add_at(inodes, now)
+    }
+
+    #[test]
+    fn inodes_are_cached_if_they_took_neither_time_nor_reads() {
+        let mut cached = Cached::none();
+        assert!(!add(&mut cached, 16_000, 30_000, 0));
+        assert!(add(&mut cached, 1000, 40_000, 0));
+        for (micros, reads) in [(60_000, 0), (0, 1)] {
+            let mut cached = Cached::none();
+            assert!(!add(&mut cached, 16_000, micros, reads));
+            assert!(!add(&mut cached, 1000, 0, 0));
+            assert!(add(&mut cached, 16_000, 0, 0));
+        }
+    }
+
+    #[test]
+    fn a_directory_that_was_just_listed_is_cached() {
+        let root = tempfile::tempdir().unwrap();
+        for n in 0..2000 {
+            std::fs::write(root.path().join(n.to_string()), "").unwrap();
+        }
+        let directory = std::fs::File::open(root.path()).unwrap();
+        // Another program's lock may make one attempt wait.
+        assert!((0..100).any(|_| is_cached(&directory)));
+    }
+}
