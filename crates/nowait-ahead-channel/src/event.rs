@@ -14,6 +14,8 @@ pub enum Kind {
     Opened,
     /// A directory was opened whose listing takes many requests of the disk.
     OpenedLarge,
+    /// A directory was opened by a thread that has just read from a disk: the names of the last directory, for example.
+    OpenedAfterReading,
     /// A directory is about to be listed by its path.
     Listing,
     /// A tree is about to be walked, with a stat(2) of each entry: nftw(3), fts_open(3).
@@ -60,9 +62,10 @@ impl Place<'_> {
 }
 
 impl Kind {
-    const ALL: [Kind; 7] = [
+    const ALL: [Kind; 8] = [
         Kind::Opened,
         Kind::OpenedLarge,
+        Kind::OpenedAfterReading,
         Kind::Listing,
         Kind::Walking,
         Kind::Entered,
@@ -149,7 +152,7 @@ mod tests {
     fn words_that_are_no_event_are_refused() {
         assert_eq!(decode(&[u64::MAX; WORDS]), None);
         let mut words = [0; WORDS];
-        words[0] = 7;
+        words[0] = 8;
         assert_eq!(decode(&words), None);
         words[0] = (PATH_MAX as u64 + 1) << 8;
         assert_eq!(decode(&words), None);

@@ -71,8 +71,9 @@ fn now() -> u64 {
 }
 
 /// A call is timed after so many that were not.
-const EVERY: u32 = 16;
-/// The number of calls that are timed at the start of a process, and after a slow one.
+const EVERY: u32 = 32;
+/// The number of calls that are timed at the start of a process, and after one that was slow or not timed and has read from a
+/// disk.
 const EAGER: u32 = 32;
 /// A call that took longer has waited for the disk if its thread has slept. A cached one takes 1 or 2 µs, and longer if another
 /// program had the processor meanwhile.
@@ -84,6 +85,8 @@ static CALLS: AtomicU32 = AtomicU32::new(0);
 static TO_TIME: AtomicU32 = AtomicU32::new(EAGER);
 /// The number of times that a thread had slept at its last long call.
 static SLEPT: AtomicI64 = AtomicI64::new(0);
+/// The blocks that a thread had read from disks when it was last looked at.
+static READ: AtomicI64 = AtomicI64::new(0);
 
 /// The file of a call, as the program names it.
 #[derive(Clone, Copy)]
@@ -138,25 +141,38 @@ pub fn stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> R 
     let result = call();
     let took = now().saturating_sub(began);
     channel.count(u64::from(calls), 1, took);
-    if took >= SLOW && has_slept() {
-        TO_TIME.store(EAGER, Ordering::Relaxed);
-        if result.into() == 0 {
-            // SAFETY: the call has succeeded with this path.
-            unsafe { slow(channel, file) };
-        }
-    } else {
-        TO_TIME.store(to_time.saturating_sub(1), Ordering::Relaxed);
+    let is_slow = took >= SLOW && has_slept();
+    if is_slow && result.into() == 0 {
+        // SAFETY: the call has succeeded with this path.
+        unsafe { slow(channel, file) };
     }
+    let to_time = match is_slow || has_read() {
+        true => EAGER,
+        false => to_time.saturating_sub(1),
+    };
+    TO_TIME.store(to_time, Ordering::Relaxed);
     result
 }
 
 /// Returns true if this thread has slept since its last long call: for the disk, for a server, or elsewhere in the program.
 fn has_slept() -> bool {
+    let sleeps = usage().ru_nvcsw;
+    SLEPT.swap(sleeps, Ordering::Relaxed) != sleeps
+}
+
+/// Returns true if this thread has read from a disk since the last such question: names, inodes or data.
+fn has_read() -> bool {
+    let reads = usage().ru_inblock;
+    READ.swap(reads, Ordering::Relaxed) != reads
+}
+
+/// What this thread has used until now.
+fn usage() -> libc::rusage {
     // SAFETY: all bytes zero are a rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the argument is a rusage. The call does not fail for this thread, and so leaves errno alone.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    SLEPT.swap(usage.ru_nvcsw, Ordering::Relaxed) != usage.ru_nvcsw
+    usage
 }
 
 /// Tells of the directory in which a call waited.
@@ -242,9 +258,11 @@ pub fn opened(fd: c_int) {
     // SAFETY: the C library has just returned this descriptor. If another thread has closed it since, fstat(2) fails.
     if let Ok(stat) = fstat(unsafe { BorrowedFd::borrow_raw(fd) }) {
         let place = Place { fd, path: b"" };
-        let kind = match stat.st_size >= LARGE {
-            true => Kind::OpenedLarge,
-            false => Kind::Opened,
+        // The kernel reads the inodes of many small directories at a time. The program then waits for the names alone.
+        let kind = match (has_read(), stat.st_size >= LARGE) {
+            (_, true) => Kind::OpenedLarge,
+            (true, false) => Kind::OpenedAfterReading,
+            (false, false) => Kind::Opened,
         };
         tell(channel, kind, place, (stat.st_dev, stat.st_ino));
     }

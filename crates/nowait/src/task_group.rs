@@ -52,7 +52,7 @@ pub(crate) trait Job: Send + 'static {
     fn carry_out(piece: Self::Piece, until: Option<Instant>, over: &dyn Fn() -> bool)
     -> Self::Done;
 
-    /// Returns true if this piece counts for the fraction of pieces that sleep (`State::sleepy`).
+    /// Returns true if this piece counts for the time that workers sleep (`State::slow`).
     fn tells(piece: &Self::Piece) -> bool;
 
     /// Takes the result of a piece.
@@ -121,8 +121,10 @@ struct State<J> {
     under_way: usize,
     most: usize,
     few: usize,
-    /// The fraction of pieces that sleep, as a moving average between 0 and 1.
-    sleepy: f32,
+    /// The time of a piece, and the time of pieces that slept, as moving averages in seconds. The second one counts 0 for
+    /// a piece that did not sleep.
+    time: f32,
+    time_asleep: f32,
     waiting: usize,
     cancelled: Cancelled,
     tally: Tally,
@@ -169,9 +171,9 @@ impl<J: Job> std::fmt::Debug for TaskGroup<J> {
 }
 
 impl<J: Job> State<J> {
-    /// Returns true if workers wait for the device: more than one recent piece slept.
+    /// Returns true if workers wait for the device: pieces that slept took more than a fifth of the recent time.
     fn slow(&self) -> bool {
-        self.sleepy > 0.2
+        self.time_asleep > self.time / 5.0
     }
 
     fn wanted(&self) -> usize {
@@ -259,7 +261,8 @@ impl<J: Job> TaskGroup<J> {
                 under_way: 0,
                 most: 0,
                 few: 0,
-                sleepy: 0.0,
+                time: 0.0,
+                time_asleep: 0.0,
                 waiting: 0,
                 cancelled: Cancelled::No,
                 tally: Tally::default(),
@@ -438,14 +441,16 @@ impl<J: Job> TaskGroup<J> {
         until: Option<Instant>,
     ) -> (MutexGuard<'_, State<J>>, J::Done) {
         let tells = J::tells(&piece);
-        let before = sleeps();
+        let (before, began) = (sleeps(), Instant::now());
         let done = J::carry_out(piece, until, &|| self.is_cancelled());
         let slept = sleeps() > before;
+        let time = began.elapsed().as_secs_f32();
         let mut state = lock(&self.state);
         state.tally.slept += u64::from(slept);
         if tells {
-            let now = if slept { 1.0 } else { 0.0 };
-            state.sleepy += (now - state.sleepy) / 8.0;
+            let asleep = if slept { time } else { 0.0 };
+            state.time += (time - state.time) / 8.0;
+            state.time_asleep += (asleep - state.time_asleep) / 8.0;
         }
         (state, done)
     }

@@ -45,6 +45,7 @@ mod config;
 mod entry;
 mod place;
 mod tree;
+mod waiting;
 
 use std::future::Future;
 use std::os::fd::OwnedFd;

@@ -44,6 +44,8 @@ pub struct Directories {
     /// The directories that are left alone.
     controls: HashSet<Id>,
     trees: Vec<Tree>,
+    /// The tree that the program is in, and its calls of stat(2) before.
+    here: Option<(usize, u64)>,
 }
 
 #[derive(Debug)]
@@ -58,8 +60,8 @@ struct Directory {
 #[derive(Debug)]
 struct Tree {
     depth: Depth,
-    /// The program's calls of stat(2) before the walk. `None` if they are not counted.
-    began: Option<u64>,
+    /// The program's calls of stat(2) in the tree, until it left. `None` if they are not counted.
+    stats: Option<u64>,
     /// The inodes that were read.
     read: u64,
     /// The inodes in directories that the program has left.
@@ -109,14 +111,34 @@ impl Directories {
         let current = stats.filter(|_| self.opened.contains(&root));
         self.trees.push(Tree {
             depth,
-            began: stats,
+            stats: stats.map(|_| 0),
             read: 0,
             passed: 0,
             current: current.map(|stats| (root, stats)),
             is_running: true,
             is_waiting: false,
         });
+        if let Some(stats) = stats {
+            self.go_to(Some(tree), stats);
+        }
         tree
+    }
+
+    /// Notes that the program is in another tree.
+    fn go_to(&mut self, tree: Option<usize>, stats: u64) {
+        if let Some((before, since)) = self.here.take()
+            && let Some(here) = &mut self.trees[before].stats
+        {
+            *here += stats.saturating_sub(since);
+        }
+        self.here = tree.map(|tree| (tree, stats));
+    }
+
+    /// The program's calls of stat(2) in a tree. `None` if they are not counted.
+    fn stats_in(&self, tree: usize, stats: u64) -> Option<u64> {
+        let more = self.here.filter(|here| here.0 == tree);
+        let more = more.map_or(0, |(_, since)| stats.saturating_sub(since));
+        self.trees[tree].stats.map(|before| before + more)
     }
 
     /// Notes that a walk has ended.
@@ -147,7 +169,9 @@ impl Directories {
         if self.opened.len() < KNOWN {
             self.opened.insert(id);
         }
-        if let Some(tree) = self.known.get(&id).map(|directory| directory.tree) {
+        let tree = self.known.get(&id).map(|directory| directory.tree);
+        self.go_to(tree, stats);
+        if let Some(tree) = tree {
             let before = self.trees[tree].current.replace((id, stats));
             if let Some((before, _)) = before
                 && before != id
@@ -212,19 +236,18 @@ impl Directories {
 
     /// Returns true if a walk is far enough ahead of the program: `most` inodes, or fewer if the program has not been in the
     /// tree for long.
-    pub fn is_far_ahead(&self, tree: usize, most: u64, stats: u64) -> bool {
-        let tree = &self.trees[tree];
+    pub fn is_far_ahead(&self, number: usize, most: u64, stats: u64) -> bool {
+        let tree = &self.trees[number];
         let current = tree.current.map_or(0, |(id, before)| {
             let here = self.known.get(&id).filter(|directory| !directory.is_passed);
             here.map_or(0, |here| here.entries.min(stats.saturating_sub(before)))
         });
-        let most = match (tree.depth, tree.began) {
-            (Depth::All, Some(began)) => stats
-                .saturating_sub(began)
+        let most = match (tree.depth, self.stats_in(number, stats)) {
+            (Depth::All, Some(here)) => here
                 .saturating_mul(AHEAD_PER_STAT)
                 .max(ALWAYS_AHEAD)
                 .min(most),
-            (Depth::One, Some(began)) if stats <= began => ALWAYS_AHEAD,
+            (Depth::One, Some(0)) => ALWAYS_AHEAD,
             _ => most,
         };
         tree.read.saturating_sub(tree.passed + current) > most
@@ -313,19 +336,33 @@ mod tests {
     #[test]
     fn a_walk_is_ahead_by_what_the_program_has_done_in_its_tree() {
         let mut directories = Directories::default();
-        let tree = directories.add_tree((1, 1), Depth::All, Some(1000));
-        let one = directories.add_tree((1, 2), Depth::One, Some(1000));
-        let watched = directories.add_tree((1, 3), Depth::All, None);
-        for tree in [tree, one, watched] {
+        let mut add = |inode, depth, stats| {
+            let tree = directories.add_tree((1, inode), depth, stats);
             directories.trees[tree].read = 10_000;
-        }
+            tree
+        };
+        let watched = add(1, Depth::All, None);
+        let tree = add(2, Depth::All, Some(1000));
+        assert!(!directories.is_far_ahead(watched, 200_000, 1000));
+        assert!(directories.is_far_ahead(watched, 9999, 9000));
         assert!(directories.is_far_ahead(tree, 200_000, 1100));
         assert!(!directories.is_far_ahead(tree, 200_000, 1200));
-        assert!(directories.is_far_ahead(one, 200_000, 1000));
-        assert!(!directories.is_far_ahead(one, 200_000, 1001));
-        assert!(!directories.is_far_ahead(watched, 200_000, 1000));
-        for tree in [one, watched] {
-            assert!(directories.is_far_ahead(tree, 9999, 9000));
-        }
+        assert!(directories.is_far_ahead(tree, 9999, 9000));
+        // Elsewhere.
+        directories.enter((1, 4), 1100);
+        assert!(directories.is_far_ahead(tree, 200_000, 9000));
+        directories.enter((1, 2), 9000);
+        assert!(directories.is_far_ahead(tree, 200_000, 9050));
+        assert!(!directories.is_far_ahead(tree, 200_000, 9100));
+    }
+
+    #[test]
+    fn the_walk_of_a_directory_is_little_ahead_before_the_first_stat() {
+        let mut directories = Directories::default();
+        let tree = directories.add_tree((1, 1), Depth::One, Some(1000));
+        directories.trees[tree].read = 10_000;
+        assert!(directories.is_far_ahead(tree, 200_000, 1000));
+        assert!(!directories.is_far_ahead(tree, 200_000, 1001));
+        assert!(directories.is_far_ahead(tree, 9999, 9000));
     }
 }

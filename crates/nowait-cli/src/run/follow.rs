@@ -153,15 +153,14 @@ impl Follower {
     /// Decides what an event means for the walks.
     fn take(&mut self, event: &Event) {
         match event.kind {
-            Kind::Opened | Kind::OpenedLarge => {
+            Kind::Opened | Kind::OpenedLarge | Kind::OpenedAfterReading => {
                 let standing = self.trees.entered(event.id);
                 self.comparison.entered(event, standing.treatment());
                 // Most directories of a tree are known: nothing more is asked about them.
-                match standing {
-                    Standing::Unknown if event.kind == Kind::OpenedLarge => {
-                        self.opened_large(event);
-                    }
-                    Standing::Waiting => self.read_now(event),
+                match (standing, event.kind) {
+                    (Standing::Unknown, Kind::OpenedLarge) => self.opened_large(event),
+                    (Standing::Unknown, Kind::OpenedAfterReading) => self.waited(event),
+                    (Standing::Waiting, _) => self.read_now(event),
                     _ => {}
                 }
             }
@@ -180,13 +179,13 @@ impl Follower {
                 let standing = self.trees.entered(event.id);
                 self.comparison.entered(event, standing.treatment());
             }
-            Kind::Slow => self.is_slow(event),
+            Kind::Slow => self.waited(event),
             Kind::File => {
                 self.opened += 1;
                 let files = self.files.as_ref();
                 if files.is_some_and(|files| !files.is_useless() && !files.opened(event.id)) {
                     // The directory is known by its path alone.
-                    self.is_slow(&Event {
+                    self.waited(&Event {
                         id: (0, 0),
                         ..event.clone()
                     });
@@ -218,7 +217,7 @@ impl Follower {
     }
 
     /// The program waits for the disk in a directory. The second time, the directory is read.
-    fn is_slow(&mut self, event: &Event) {
+    fn waited(&mut self, event: &Event) {
         let known = |id| match self.trees.standing(id) {
             Standing::Unknown => None,
             standing => Some(standing),

@@ -251,11 +251,12 @@ impl Progress {
             What::Ask(batch, share)
         } else if self.may_deal() {
             self.dealing = true;
+            let size = self.batch_size(slow);
             self.gathered_entries = 0;
             What::Deal {
                 gathered: std::mem::take(&mut self.gathered),
                 stat_order: self.plan.stat_order,
-                size: if slow { SLOW_BATCH } else { BATCH },
+                size,
             }
         } else if self.may_sort() {
             self.sorting = true;
@@ -351,6 +352,15 @@ impl Progress {
         }
         let no_more = self.listers == 0 && !self.may_list();
         self.plan.stat_order == StatOrder::Listed || self.gathered_entries >= self.run() || no_more
+    }
+
+    /// The number of entries of a batch. The device may prove slow later, so that a small directory has a batch for each of
+    /// many workers, too.
+    fn batch_size(&self, slow: bool) -> usize {
+        match slow {
+            true => SLOW_BATCH,
+            false => (self.gathered_entries / self.plan.workers).clamp(SLOW_BATCH, BATCH),
+        }
     }
 
     /// Returns true if everything that is to be sorted by name is complete.

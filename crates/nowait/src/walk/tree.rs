@@ -5,9 +5,8 @@
 //!                             large: one of the open directories, whose pieces all workers share
 //! ```
 //!
-//! The directories found last are opened first, and those of one batch in the order of the batch. The walk is
-//! thus depth-first, few directories wait, and a batch in inode order leads forwards on the device. A
-//! directory that waits is kept as a path and holds no descriptor.
+//! The subdirectories of a directory are opened in the order of its batches, before those of other directories. In
+//! inode order they lead forwards on the device, and programs often go the same way.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -23,6 +22,7 @@ use super::beneath::{beneath, following};
 use super::config::Config;
 use super::entry::Found;
 use super::place::Place;
+use super::waiting::{Waiting, WaitingList};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::{self, Batch, Counts, Directory, FLAGS, Leave, Progress};
 use crate::sys::Errno;
@@ -40,7 +40,7 @@ pub(super) struct Tree {
     root: Option<Arc<Directory>>,
     workers: usize,
     /// Directories that have been found and not yet opened.
-    waiting: Vec<Waiting>,
+    waiting: WaitingList,
     open: Vec<Branch>,
     /// The number of workers that are opening a directory.
     opening: usize,
@@ -59,15 +59,6 @@ pub(super) struct Tally {
     pub(super) counts: Counts,
     pub(super) directories: u64,
     pub(super) vanished: u64,
-}
-
-/// A directory that waits to be opened.
-#[derive(Debug)]
-pub(super) struct Waiting {
-    parent: Arc<Place>,
-    path: Arc<Path>,
-    /// True if only the directory listing reports it as a directory, or it may be a link to one.
-    perhaps: bool,
 }
 
 /// An open directory.
@@ -123,7 +114,7 @@ impl Tree {
             descriptors: config.descriptors,
             config: Arc::new(config),
             root: Some(root.clone()),
-            waiting: Vec::new(),
+            waiting: WaitingList::default(),
             open: vec![branch],
             opening: 0,
             next: 1,
@@ -211,7 +202,6 @@ impl Tree {
     }
 
     fn note_directories(&mut self, place: &Arc<Place>, batch: &Batch) {
-        let first = self.waiting.len();
         for (name, kind, sure) in batch.kinds() {
             let perhaps = match kind {
                 FileType::Dir => !sure,
@@ -225,7 +215,6 @@ impl Tree {
                 perhaps,
             });
         }
-        self.waiting[first..].reverse();
     }
 
     fn take_opened(&mut self, waiting: Waiting, opened: Result<Box<Opened>, Refused>) {
@@ -262,7 +251,7 @@ impl Tree {
             Err(Refused::Os(Errno::MFILE | Errno::NFILE)) if self.descriptors() > 1 => {
                 // Continue with fewer descriptors. This directory waits until some are closed.
                 self.descriptors = self.descriptors();
-                self.waiting.push(waiting);
+                self.waiting.put_back(waiting);
                 return;
             }
             Err(Refused::Os(errno)) => Error::os("open", errno).on(Some(&waiting.path)),
