@@ -14,7 +14,7 @@ pub enum Kind {
     Opened,
     /// A directory was opened whose listing takes many requests of the disk.
     OpenedLarge,
-    /// A directory was opened by a thread that has just read from a disk: the names of the last directory, for example.
+    /// A directory was opened by a thread that has read from a disk since it opened the last one.
     OpenedAfterReading,
     /// A directory is about to be listed by its path.
     Listing,

@@ -85,8 +85,9 @@ static CALLS: AtomicU32 = AtomicU32::new(0);
 static TO_TIME: AtomicU32 = AtomicU32::new(EAGER);
 /// The number of times that a thread had slept at its last long call.
 static SLEPT: AtomicI64 = AtomicI64::new(0);
-/// The blocks that a thread had read from disks when it was last looked at.
+/// The blocks that a thread had read from disks when a call was last timed, and when a directory was last opened.
 static READ: AtomicI64 = AtomicI64::new(0);
+static READ_BEFORE_OPENING: AtomicI64 = AtomicI64::new(0);
 
 /// The file of a call, as the program names it.
 #[derive(Clone, Copy)]
@@ -146,7 +147,7 @@ pub fn stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> R 
         // SAFETY: the call has succeeded with this path.
         unsafe { slow(channel, file) };
     }
-    let to_time = match is_slow || has_read() {
+    let to_time = match is_slow || has_read(&READ) {
         true => EAGER,
         false => to_time.saturating_sub(1),
     };
@@ -160,10 +161,10 @@ fn has_slept() -> bool {
     SLEPT.swap(sleeps, Ordering::Relaxed) != sleeps
 }
 
-/// Returns true if this thread has read from a disk since the last such question: names, inodes or data.
-fn has_read() -> bool {
+/// Returns true if this thread has read names, inodes or data from a disk since `before` was looked at.
+fn has_read(before: &AtomicI64) -> bool {
     let reads = usage().ru_inblock;
-    READ.swap(reads, Ordering::Relaxed) != reads
+    before.swap(reads, Ordering::Relaxed) != reads
 }
 
 /// What this thread has used until now.
@@ -259,7 +260,7 @@ pub fn opened(fd: c_int) {
     if let Ok(stat) = fstat(unsafe { BorrowedFd::borrow_raw(fd) }) {
         let place = Place { fd, path: b"" };
         // The kernel reads the inodes of many small directories at a time. The program then waits for the names alone.
-        let kind = match (has_read(), stat.st_size >= LARGE) {
+        let kind = match (has_read(&READ_BEFORE_OPENING), stat.st_size >= LARGE) {
             (_, true) => Kind::OpenedLarge,
             (true, false) => Kind::OpenedAfterReading,
             (false, false) => Kind::Opened,

@@ -11,6 +11,7 @@ mod id;
 mod inherited;
 mod libraries;
 mod report;
+mod speed;
 mod trees;
 mod watches;
 

@@ -1,12 +1,14 @@
 //! The directories that the walks have found, and how far the program is in each tree.
 
 use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use nowait::FileType;
 use nowait::walk::Found;
 
 use super::comparison::Treatment;
 use super::id::Id;
+use super::speed::Alone;
 
 /// How far below its root a tree is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,10 @@ pub struct Directories {
     trees: Vec<Tree>,
     /// The tree that the program is in, and its calls of stat(2) before.
     here: Option<(usize, u64)>,
+    /// The program's speed in directories that no walk has read.
+    alone: Alone,
+    /// That speed when the walks began to pause.
+    before_pause: Option<Alone>,
 }
 
 #[derive(Debug)]
@@ -164,8 +170,30 @@ impl Directories {
         }
     }
 
-    /// Notes that the program works in a directory, or has opened it.
-    pub fn enter(&mut self, id: Id, stats: u64) -> Standing {
+    /// Begins or ends a pause of the walks.
+    pub fn pause(&mut self, yes: bool) {
+        self.before_pause = yes.then_some(self.alone);
+    }
+
+    /// Returns true while the walks pause.
+    pub fn is_paused(&self) -> bool {
+        self.before_pause.is_some()
+    }
+
+    /// The mean time between two calls of stat(2) since the pause began, in directories that no walk has read. `None` if it is
+    /// not known yet.
+    pub fn per_stat(&self, stats: u64) -> Option<Duration> {
+        let before = self.before_pause.as_ref()?;
+        self.alone.per_stat(before, Instant::now(), stats)
+    }
+
+    /// The program's calls of stat(2) in directories that no walk has read.
+    pub fn stats_alone(&self, stats: u64) -> u64 {
+        self.alone.stats(Instant::now(), stats)
+    }
+
+    /// Notes that the program works in a directory, or has opened it, and if it waited for a disk in the last one.
+    pub fn enter(&mut self, id: Id, stats: u64, has_waited: bool) -> Standing {
         if self.opened.len() < KNOWN {
             self.opened.insert(id);
         }
@@ -182,7 +210,11 @@ impl Directories {
                 self.trees[tree].passed += directory.entries;
             }
         }
-        self.standing(id)
+        let standing = self.standing(id);
+        let is_read = matches!(standing, Standing::Read | Standing::Complete);
+        self.alone
+            .entered(is_read, has_waited, Instant::now(), stats);
+        standing
     }
 
     /// Returns what is known of a directory.
@@ -318,10 +350,10 @@ mod tests {
         assert_eq!(directories.standing(id(&path(0))), Standing::Read);
         assert_eq!(directories.standing(id(&path(2))), Standing::Control);
         assert_eq!(directories.trees[tree].read, 23);
-        assert_eq!(directories.enter(id(&path(0)), 3), Standing::Read);
+        assert_eq!(directories.enter(id(&path(0)), 3, false), Standing::Read);
         assert!(directories.is_far_ahead(tree, 21, 4));
         assert!(!directories.is_far_ahead(tree, 22, 4));
-        directories.enter(id(&path(1)), 13);
+        directories.enter(id(&path(1)), 13, false);
         assert_eq!(directories.trees[tree].passed, 10);
         directories.end(tree);
         assert_eq!(directories.standing(id(&path(1))), Standing::Complete);
@@ -349,9 +381,9 @@ mod tests {
         assert!(!directories.is_far_ahead(tree, 200_000, 1200));
         assert!(directories.is_far_ahead(tree, 9999, 9000));
         // Elsewhere.
-        directories.enter((1, 4), 1100);
+        directories.enter((1, 4), 1100, false);
         assert!(directories.is_far_ahead(tree, 200_000, 9000));
-        directories.enter((1, 2), 9000);
+        directories.enter((1, 2), 9000, false);
         assert!(directories.is_far_ahead(tree, 200_000, 9050));
         assert!(!directories.is_far_ahead(tree, 200_000, 9100));
     }

@@ -138,7 +138,9 @@ impl Follower {
             if let Some(event) = event {
                 self.take(&event);
             }
-            let gave_up = self.comparison.is_useless() || self.slow.is_useless(stats);
+            let gave_up = self.comparison.is_useless()
+                || self.slow.is_useless(stats)
+                || self.trees.were_slower();
             let files_useless = self.files.as_ref().is_some_and(Files::is_useless);
             if gave_up && channel.is_listening(Listening::Directories) {
                 self.trees.cancel();
@@ -154,7 +156,8 @@ impl Follower {
     fn take(&mut self, event: &Event) {
         match event.kind {
             Kind::Opened | Kind::OpenedLarge | Kind::OpenedAfterReading => {
-                let standing = self.trees.entered(event.id);
+                let has_waited = event.kind == Kind::OpenedAfterReading;
+                let standing = self.trees.entered(event.id, has_waited);
                 self.comparison.entered(event, standing.treatment());
                 // Most directories of a tree are known: nothing more is asked about them.
                 match (standing, event.kind) {
@@ -171,12 +174,12 @@ impl Follower {
             }
             Kind::Walking => {
                 if let Some(directory) = Directory::of(event) {
-                    self.trees.entered(directory.id);
+                    self.trees.entered(directory.id, false);
                     self.trees.begin(directory.fd, directory.id, Depth::All);
                 }
             }
             Kind::Entered => {
-                let standing = self.trees.entered(event.id);
+                let standing = self.trees.entered(event.id, false);
                 self.comparison.entered(event, standing.treatment());
             }
             Kind::Slow => self.waited(event),

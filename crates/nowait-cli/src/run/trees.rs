@@ -17,6 +17,7 @@ use super::cached::Cached;
 use super::directories::{Depth, Directories, Standing, Summary};
 use super::files::Files;
 use super::id::Id;
+use super::speed::Together;
 use super::watches::Watches;
 use crate::prefetch::{Allowed, Budget};
 use crate::problem::Problem;
@@ -34,6 +35,8 @@ struct Shared {
     stats: AtomicU64,
     /// A walk has ended because everything was cached.
     cached: AtomicBool,
+    /// A walk has ended because it was slower than the program alone.
+    slower: AtomicBool,
     /// The directories that were considered as control directories.
     considered: AtomicU64,
     /// Reads the data of files.
@@ -73,6 +76,11 @@ const CONTROL: u64 = 16;
 const CONTROL_LATER: u64 = 512;
 const CONTROLS_AT_FIRST: u64 = 8;
 
+/// The time of an inode below which a walk is faster than any program.
+const FAST: Duration = Duration::from_micros(25);
+/// The time for which walks pause at most, to learn how fast the program is alone.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// The memory of an inode and its name in the kernel, in bytes.
 const INODE: u64 = 1536;
 
@@ -91,6 +99,7 @@ impl Trees {
             stopped: AtomicBool::new(false),
             stats: AtomicU64::new(0),
             cached: AtomicBool::new(false),
+            slower: AtomicBool::new(false),
             considered: AtomicU64::new(0),
             files,
         }))
@@ -118,9 +127,15 @@ impl Trees {
         self.0.cached.swap(false, Ordering::Relaxed)
     }
 
-    /// Notes that the program has entered a directory.
-    pub fn entered(&self, id: Id) -> Standing {
-        let standing = self.state().directories.enter(id, self.stats());
+    /// Returns true if a walk was slower than the program alone.
+    pub fn were_slower(&self) -> bool {
+        self.0.slower.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the program has entered a directory, and if it waited for a disk in the last one.
+    pub fn entered(&self, id: Id, has_waited: bool) -> Standing {
+        let stats = self.stats();
+        let standing = self.state().directories.enter(id, stats, has_waited);
         self.0.changed.notify_all();
         standing
     }
@@ -195,7 +210,7 @@ impl Trees {
             watches: Some(watches),
         };
         // The program may open the root before the walk has read and watched it.
-        self.entered(start.id);
+        self.entered(start.id, false);
         if let Some(files) = &self.0.files {
             files.entered(start.id);
         }
@@ -244,6 +259,7 @@ impl Trees {
         // The order in which directories are found may have the same period.
         let offset = RandomState::new().hash_one(0) % CONTROL;
         move |path, _| {
+            trees.wait_for_pause();
             let number = trees.0.considered.fetch_add(1, Ordering::Relaxed);
             let period = match number < CONTROL * CONTROLS_AT_FIRST {
                 true => CONTROL,
@@ -263,7 +279,8 @@ impl Trees {
         }
     }
 
-    /// Walks a tree, and waits for the program when it is far enough ahead. It may end if the tree is cached.
+    /// Walks a tree, and waits for the program when it is far enough ahead. It may end if the tree is cached, or
+    /// if the program alone is faster.
     fn walk(
         &self,
         tree: usize,
@@ -273,7 +290,7 @@ impl Trees {
         may_end: bool,
     ) {
         let most = most_ahead();
-        let mut cached = Cached::none();
+        let (mut cached, mut together) = (Cached::none(), Together::default());
         while let Some(found) = walk.blocking_batch() {
             if self.is_stopped() {
                 break;
@@ -288,8 +305,15 @@ impl Trees {
             if let Some(files) = &self.0.files {
                 files.found(root, &found);
             }
-            if may_end && cached.add(found.batch().len()) {
+            let inodes = found.batch().len();
+            if may_end && cached.add(inodes) {
                 self.0.cached.store(true, Ordering::Relaxed);
+                break;
+            }
+            let alone = self.state().directories.stats_alone(self.stats());
+            let per_inode = together.add(inodes, alone, Instant::now());
+            if may_end && per_inode.is_some_and(|time| self.is_slower(time)) {
+                self.0.slower.store(true, Ordering::Relaxed);
                 break;
             }
             if self.wait_for_program(tree, most, watches.as_mut()) {
@@ -302,17 +326,46 @@ impl Trees {
             && !self.is_stopped()
         {
             self.take_watched(watches);
-            let state = self.state();
-            let woken = self.0.changed.wait_timeout(state, LOOK);
-            drop(woken.unwrap_or_else(PoisonError::into_inner));
+            drop(self.wait_for_change(self.state()));
         }
+    }
+
+    /// Waits while the walks pause.
+    fn wait_for_pause(&self) {
+        let mut state = self.state();
+        while state.directories.is_paused() && !self.is_stopped() {
+            state = self.wait_for_change(state);
+        }
+    }
+
+    fn wait_for_change<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let woken = self.0.changed.wait_timeout(state, LOOK);
+        woken.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Returns true if the program alone takes less than this time for an inode. The walks pause meanwhile.
+    fn is_slower(&self, per_inode: Duration) -> bool {
+        let mut state = self.state();
+        if per_inode < FAST || state.directories.is_paused() {
+            return false;
+        }
+        state.directories.pause(true);
+        let end = Instant::now() + PAUSE;
+        let mut alone = None;
+        while alone.is_none() && !self.is_stopped() && Instant::now() < end {
+            state = self.wait_for_change(state);
+            alone = state.directories.per_stat(self.stats());
+        }
+        state.directories.pause(false);
+        self.0.changed.notify_all();
+        alone.is_some_and(|per_stat| per_stat < per_inode)
     }
 
     /// Takes the directories and files that the program has opened.
     fn take_watched(&self, watches: &mut Watches) {
         let opened = watches.opened();
         for id in opened.directories {
-            self.entered(id);
+            self.entered(id, false);
             if let Some(files) = &self.0.files {
                 files.entered(id);
             }
@@ -331,8 +384,7 @@ impl Trees {
         while !self.is_stopped() && state.directories.is_far_ahead(tree, most, self.stats()) {
             waited = true;
             state.directories.set_waiting(tree, true);
-            let woken = self.0.changed.wait_timeout(state, LOOK);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state = self.wait_for_change(state);
             if let Some(watches) = &mut watches {
                 drop(state);
                 self.take_watched(watches);

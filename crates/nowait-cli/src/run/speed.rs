@@ -1,0 +1,129 @@
+//! The speed of a walk beside that of the program alone. On a disk that moves a head, two that read in different orders can be
+//! slower than one.
+
+use std::time::{Duration, Instant};
+
+/// The speed at which a walk and the program together read inodes.
+#[derive(Debug, Default)]
+pub struct Together {
+    inodes: u64,
+    /// The time when [`FIRST`] inodes were read, and the calls of the program alone until then.
+    since: Option<(Instant, u64)>,
+    is_known: bool,
+}
+
+/// The program's time and calls of stat(2) in directories that no walk has read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Alone {
+    /// The time and the calls when the program entered the directory that it is in. `None` if a walk has read it.
+    since: Option<(Instant, u64)>,
+    time: Duration,
+    stats: u64,
+    /// The number of directories in which the program waited for a disk.
+    waits: u32,
+}
+
+/// The inodes that a walk reads while its workers begin one after another, and those whose time is taken afterwards.
+const FIRST: u64 = 1024;
+const MEASURED: u64 = 4096;
+/// The program's time, calls of stat(2) and waits after which its speed is known.
+const TIME: Duration = Duration::from_millis(200);
+const STATS: u64 = 16;
+const WAITS: u32 = 4;
+
+impl Together {
+    /// Adds inodes that the walk has read. `alone` is the number of calls of the program in directories that no walk has read.
+    /// Returns the mean time of an inode when it is known, once.
+    pub fn add(&mut self, inodes: usize, alone: u64, now: Instant) -> Option<Duration> {
+        self.inodes += inodes as u64;
+        if self.is_known || self.inodes < FIRST {
+            return None;
+        }
+        let (since, before) = *self.since.get_or_insert((now, alone));
+        self.is_known = self.inodes >= FIRST + MEASURED;
+        let inodes = MEASURED + alone.saturating_sub(before);
+        self.is_known
+            .then(|| mean(now.saturating_duration_since(since), inodes))
+    }
+}
+
+fn mean(time: Duration, count: u64) -> Duration {
+    time / u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+impl Alone {
+    /// Notes that the program has entered a directory, and if it waited for a disk in the last one.
+    pub fn entered(&mut self, is_read: bool, has_waited: bool, now: Instant, stats: u64) {
+        if self.since.is_some() {
+            (self.time, self.stats) = self.sum(now, stats);
+            self.waits += u32::from(has_waited);
+        }
+        self.since = (!is_read).then_some((now, stats));
+    }
+
+    fn sum(&self, now: Instant, stats: u64) -> (Duration, u64) {
+        let Some((then, before)) = self.since else {
+            return (self.time, self.stats);
+        };
+        let time = self.time + now.saturating_duration_since(then);
+        (time, self.stats + stats.saturating_sub(before))
+    }
+
+    /// The number of calls of stat(2) so far.
+    pub fn stats(&self, now: Instant, stats: u64) -> u64 {
+        self.sum(now, stats).1
+    }
+
+    /// The mean time between two calls since an earlier state, if it is known.
+    pub fn per_stat(&self, before: &Alone, now: Instant, stats: u64) -> Option<Duration> {
+        let (time, stats) = self.sum(now, stats);
+        let (time, stats) = (time.saturating_sub(before.time), stats - before.stats);
+        let waits = self.waits - before.waits;
+        (time >= TIME && stats >= STATS && waits >= WAITS).then(|| mean(time, stats))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_walk_is_measured_after_its_first_inodes() {
+        let (mut together, now) = (Together::default(), Instant::now());
+        assert_eq!(together.add(1000, 0, now), None);
+        assert_eq!(together.add(24, 100, now + 900 * MS), None);
+        assert_eq!(together.add(4000, 500, now + 901 * MS), None);
+        let time = now + 900 * MS + 5096 * MS;
+        assert_eq!(together.add(96, 1100, time), Some(MS * 5096 / 5096));
+        assert_eq!(together.add(5000, 2000, now + 9000 * MS), None);
+    }
+
+    #[test]
+    fn the_program_is_measured_where_no_walk_has_been() {
+        let (mut alone, now) = (Alone::default(), Instant::now());
+        alone.entered(false, true, now, 50);
+        alone.entered(true, true, now + 5 * MS, 100);
+        let before = alone;
+        alone.entered(false, true, now + 10 * MS, 200);
+        for n in 1..=5 {
+            alone.entered(false, true, now + n * 40 * MS, 200 + u64::from(n) * 10);
+        }
+        assert_eq!(alone.per_stat(&before, now + 205 * MS, 251), None);
+        assert_eq!(alone.per_stat(&before, now + 310 * MS, 300), Some(3 * MS));
+        alone.entered(true, true, now + 310 * MS, 300);
+        assert_eq!(alone.per_stat(&before, now + 900 * MS, 9000), Some(3 * MS));
+        assert_eq!(alone.stats(now, 9000), 150);
+    }
+
+    #[test]
+    fn a_program_that_waits_for_no_disk_is_not_measured() {
+        let (mut alone, now) = (Alone::default(), Instant::now());
+        let before = alone;
+        for n in 0..100 {
+            alone.entered(false, n % 40 == 0, now + n * 10 * MS, u64::from(n) * 500);
+        }
+        assert_eq!(alone.per_stat(&before, now + 1000 * MS, 50_000), None);
+    }
+}
