@@ -61,16 +61,12 @@ impl Child {
     /// Starts a program, with the signal mask that this process was started with.
     pub fn spawn(command: &mut Command, name: &OsStr, signals: Signals) -> Result<Child, Problem> {
         let before = signals.before;
-        // Without anything to restore, Command takes posix_spawn(3), which copies no page tables. It unblocks all signals and
-        // sets the default action of SIGPIPE.
-        if inherited::is_changed() || before.iter().next().is_some() {
-            let restore = move || {
-                inherited::restore();
-                before.thread_set_mask().map_err(io::Error::from)
-            };
-            // SAFETY: close(2), signal(2) and pthread_sigmask(3) may be called between fork(2) and execve(2).
-            unsafe { command.pre_exec(restore) };
-        }
+        let restore = move || {
+            inherited::restore();
+            before.thread_set_mask().map_err(io::Error::from)
+        };
+        // SAFETY: close(2), signal(2) and pthread_sigmask(3) may be called between fork(2) and execve(2).
+        unsafe { command.pre_exec(restore) };
         let process = command.spawn().map_err(|e| not_run(name, &e))?;
         Ok(Child { process, signals })
     }

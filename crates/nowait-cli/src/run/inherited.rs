@@ -29,11 +29,6 @@ extern "C" fn record() {
     SIGPIPE_IGNORED.store(u8::from(ignored), Ordering::Relaxed);
 }
 
-/// Returns true if the runtime has changed something that the program would notice.
-pub fn is_changed() -> bool {
-    CLOSED.load(Ordering::Relaxed) != 0 || SIGPIPE_IGNORED.load(Ordering::Relaxed) != 0
-}
-
 /// Restores the state in a child, between fork(2) and execve(2).
 pub fn restore() {
     let closed = CLOSED.load(Ordering::Relaxed);
