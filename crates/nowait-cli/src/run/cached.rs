@@ -21,7 +21,7 @@ struct Moment {
 }
 
 /// The mean time of an inode below which the kernel had it cached.
-const MOST: Duration = Duration::from_micros(3);
+const LONGEST: Duration = Duration::from_micros(3);
 /// The number of cached inodes in a row after which a tree is taken to be cached.
 const ENOUGH: u32 = 16_384;
 /// The number of names that decide if a directory is cached, and of names of which the inode of one is looked at.
@@ -46,7 +46,7 @@ impl Cached {
     fn add_at(&mut self, inodes: usize, now: Moment) -> bool {
         self.inodes = self.inodes.saturating_add(inodes as u32);
         let took = now.time.saturating_duration_since(self.at.time);
-        if now.reads != self.at.reads || took > MOST.saturating_mul(self.inodes) {
+        if now.reads != self.at.reads || took > LONGEST.saturating_mul(self.inodes) {
             *self = Cached { inodes: 0, at: now };
         }
         self.inodes >= ENOUGH
