@@ -62,11 +62,12 @@ pub struct Args {
 
 const DETAILS: &str = "\
 The program itself does the same as without `nowait run`. A library that is preloaded (ld.so(8)) watches which
-directories it opens, and how long its calls of stat(2) take. `nowait run` lists a large directory with many requests
-at a time when it is opened. If calls of stat(2) wait for the disk, it loads the inodes of the directory, and of the
-directories below it that the program goes on to. It stays a bounded number of inodes ahead. With --data, and if the
-program opens files of these directories, it also reads the beginning of the other files, within a tenth of the available
-memory. It leaves a few directories alone for comparison. If the program is no slower there, readahead ends.
+directories it opens, and how long its calls of stat(2) take. When the program opens a large directory that is not
+cached, `nowait run` lists it with many requests at a time, and loads some thousand of its inodes. If calls of stat(2) wait
+for the disk, it loads the inodes of the directory, and of the directories below it that the program goes on to. It stays
+a bounded number of inodes ahead. With --data, and if the program opens files of these directories, it also reads the
+beginning of the other files, within a tenth of the available memory. It leaves a few directories alone for comparison, and
+pauses once if it reads slowly. If the program is no slower then, readahead ends.
 
 A program that is static or setuid, or has another C library than glibc, cannot be watched. For a program in Go, such as
 restic or rclone, use --walk with the directories that it reads: inotify(7) tells how far it is.
