@@ -10,9 +10,13 @@
 //! Other holders of the description are unknown: a child process, or a duplicate of the descriptor. A try
 //! that has waited for such a holder's lock is noticed by its duration. From then on all calls go to
 //! workers. They do so permanently, unless the first of them finds the lock free.
+//!
+//! A description is *private* if no other holder is possible: this library has opened the file, its descriptor was
+//! not given out, and there is no clone. Then a read need not lock the position: it is made at the offset, by a
+//! ring if there is one, and the position is moved afterwards.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
@@ -36,6 +40,8 @@ pub(super) struct Description {
     /// The calls that wait for the running one.
     queued: Mutex<VecDeque<Queued>>,
     pace: AtomicU8,
+    /// Others may hold the description.
+    is_given_out: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -56,15 +62,41 @@ const SLOW: u8 = 2;
 /// accept a readahead.
 const LONG: Duration = Duration::from_millis(1);
 
+/// A file and its stream hold the description.
+const HOLDERS: usize = 2;
+
 impl Description {
-    pub(super) fn new(handle: Handle) -> Description {
+    /// The description of a file. `is_given_out` is false if no other holder is possible.
+    pub(super) fn new(handle: Handle, is_given_out: bool) -> Description {
         Description {
             handle,
             position: RwLock::new(()),
             asked: AtomicUsize::new(0),
             queued: Mutex::default(),
             pace: AtomicU8::new(QUICK),
+            is_given_out: AtomicBool::new(is_given_out),
         }
+    }
+
+    /// Notes that others may hold the description from now on.
+    pub(super) fn give_out(&self) {
+        // Not stored each time: the threads of the clones share the memory.
+        if !self.is_given_out.load(Ordering::Relaxed) {
+            self.is_given_out.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The position, if the description is private and a ring can read the file.
+    pub(super) fn private_position(self: &Arc<Description>) -> Option<u64> {
+        let is_private =
+            Arc::strong_count(self) == HOLDERS && !self.is_given_out.load(Ordering::Relaxed);
+        let fits = self.handle.is_regular()
+            && self.handle.nowait_read().works()
+            && self.handle.window().is_none();
+        if !is_private || !fits {
+            return None;
+        }
+        rustix::fs::tell(&self.handle).ok()
     }
 
     /// Makes a call that does not wait for a device, unless the position lock is known or suspected to be

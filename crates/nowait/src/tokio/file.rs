@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::UnwindSafe;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::SystemTime;
 
@@ -14,6 +15,7 @@ use ::tokio::sync::Mutex;
 use once_cell::race::OnceBox;
 
 use super::budget;
+use super::description::Description;
 use super::error::as_io;
 use super::metadata::{self, at_once};
 use super::stream::Stream;
@@ -38,7 +40,11 @@ const MAX_BUF_SIZE: usize = 2 << 20;
 /// take `&self` and run concurrently. A write is complete when the next `flush` returns. Dropping the file
 /// earlier does not cancel the write.
 ///
-/// The kernel locks the position during a call that uses it, also while that call waits for a device.
+/// If this library has opened the file, and its descriptor was not given out
+/// ([`as_fd`](File::as_fd)), and it has no clone, then a read that is not cached goes to the engine as a
+/// positional read. The position is moved when the read is complete.
+///
+/// The kernel locks the position during any other call that uses it, also while that call waits for a device.
 /// Clones know of each other's calls, and do not touch the position while one of them waits. Other holders
 /// of the open file (child processes, duplicates of the descriptor) are unknown to this library. If one of
 /// them waits for a device in a call that uses the position, the next read or write here that tries the
@@ -52,6 +58,7 @@ pub struct File {
     handle: Handle,
     /// The file on its engine: set on opening, or on the first use that needs an engine.
     on: OnceBox<crate::File>,
+    description: Arc<Description>,
     stream: Mutex<Stream>,
     most: usize,
 }
@@ -59,21 +66,23 @@ pub struct File {
 impl File {
     /// Converts an open file. The stream continues at the file's position, on the process's engine.
     pub fn from_std(std: StdFile) -> File {
-        File::of(Handle::of_any(std.into()))
+        File::of(Handle::of_any(std.into()), true)
     }
 
     /// A newly opened descriptor on an engine.
     pub(super) fn on(fd: OwnedFd, engine: Engine) -> File {
-        let file = File::of(Handle::of_any(fd));
+        let file = File::of(Handle::of_any(fd), false);
         let _ = file
             .on
             .set(Box::new(crate::File::of(file.handle.clone(), engine)));
         file
     }
 
-    fn of(handle: Handle) -> File {
+    fn of(handle: Handle, is_given_out: bool) -> File {
+        let description = Arc::new(Description::new(handle.clone(), is_given_out));
         File {
-            stream: Mutex::new(Stream::of(&handle)),
+            stream: Mutex::new(Stream::new(&description)),
+            description,
             handle,
             on: OnceBox::new(),
             most: MAX_BUF_SIZE,
@@ -151,12 +160,13 @@ impl File {
     /// # Errors
     /// An error if no engine can be created.
     pub async fn try_clone(&self) -> io::Result<File> {
-        let (file, stream) = self.settled().await?;
+        let (file, _stream) = self.settled().await?;
         let on = OnceBox::with_value(Box::new(file.clone()));
         Ok(File {
             handle: self.handle.clone(),
             on,
-            stream: Mutex::new(stream.try_clone()),
+            description: self.description.clone(),
+            stream: Mutex::new(Stream::new(&self.description)),
             most: self.most,
         })
     }
@@ -192,9 +202,11 @@ impl File {
         let File {
             handle,
             on,
+            description,
             stream,
             most,
         } = self;
+        description.give_out();
         let stream = stream.into_inner();
         let engine = on.get().map(|file| file.engine().clone());
         drop(on);
@@ -215,6 +227,7 @@ impl File {
         Err(File {
             handle,
             on,
+            description,
             stream,
             most,
         })
@@ -425,7 +438,7 @@ impl From<OwnedFd> for File {
 /// a mode.
 impl From<crate::File> for File {
     fn from(file: crate::File) -> File {
-        let made = File::of(file.handle().clone());
+        let made = File::of(file.handle().clone(), true);
         let _ = made.on.set(Box::new(file));
         made
     }
@@ -433,13 +446,14 @@ impl From<crate::File> for File {
 
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
+        self.description.give_out();
         self.handle.as_fd()
     }
 }
 
 impl AsRawFd for File {
     fn as_raw_fd(&self) -> RawFd {
-        self.handle.as_fd().as_raw_fd()
+        self.as_fd().as_raw_fd()
     }
 }
 
@@ -450,7 +464,7 @@ impl UnwindSafe for File {}
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("nowait::tokio::File")
-            .field("fd", &self.as_raw_fd())
+            .field("fd", &self.handle.as_fd().as_raw_fd())
             .field("engine", &self.on.get().map(crate::File::engine))
             .finish_non_exhaustive()
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  poll_read ─► call in progress ended? ─► unread bytes? ─► read::start at the position ─ some ─► Ready
-//!                                                           └ none ─► a worker reads ─► unread ─► Ready
+//!                                              └ none ─► the engine or a worker reads ─► unread ─► Ready
 //!  poll_write ─► call in progress ended? ─► write::start at the position ─ some ─► Ready
 //!                                            └ none ─► a worker writes a copy; Ready immediately
 //! ```
@@ -12,12 +12,16 @@
 //!
 //! [`Description`] orders the calls at the position of a seekable file. Pipes, sockets and terminals have
 //! no position: their reads and writes are operations of the engine, so that a ring can wait for them.
+//!
+//! If no other holder of the position is possible, a read is an operation of the engine, too: at the offset
+//! where the position is. The position is moved when the operation is complete.
 
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use ::tokio::io::ReadBuf;
+use rustix::fs::SeekFrom;
 
 use super::budget::{charge_call, charge_copy, poll_turn};
 use super::description::{Asked, Description};
@@ -55,6 +59,8 @@ enum Doing {
     Nothing,
     /// An operation on a file without a position.
     Operation(OpFuture),
+    /// A read at the offset where the position is.
+    ReadAt(OpFuture, u64),
     /// A call at the position.
     Call(Asked),
     /// A seek that has ended.
@@ -64,25 +70,15 @@ enum Doing {
 }
 
 impl Stream {
-    /// The stream of a new file.
-    pub(super) fn of(handle: &Handle) -> Stream {
-        Stream::at(Arc::new(Description::new(handle.clone())))
-    }
-
-    fn at(description: Arc<Description>) -> Stream {
+    pub(super) fn new(description: &Arc<Description>) -> Stream {
         Stream {
-            description,
+            description: description.clone(),
             doing: Doing::Nothing,
             unread: Unread::default(),
             failed: None,
             sought: 0,
             watch: None,
         }
-    }
-
-    /// The stream of a clone of its file.
-    pub(super) fn try_clone(&self) -> Stream {
-        Stream::at(self.description.clone())
     }
 
     /// Returns true if a call is in progress.
@@ -186,11 +182,15 @@ impl Stream {
         let (handle, engine) = (file.handle(), file.engine());
         ready!(self.poll_place(file, cx, "read"))?;
         let room = self.unread.take_room();
-        self.doing = if handle.is_seekable() {
-            self.ask(engine, Transfer::read(handle, room, want), cx.waker())
-        } else {
+        self.doing = if !handle.is_seekable() {
             let read = transfer::read(handle, room, want);
             Doing::Operation(OpFuture::reserved(engine, Op::from(read), cx))
+        } else if let Some(at) = self.description.private_position() {
+            let mut read = transfer::read(handle, room, want);
+            read.at(at);
+            Doing::ReadAt(OpFuture::reserved(engine, Op::from(read), cx), at)
+        } else {
+            self.ask(engine, Transfer::read(handle, room, want), cx.waker())
         };
         Poll::Ready(Ok(()))
     }
@@ -367,6 +367,16 @@ impl Stream {
         let ended = match &mut self.doing {
             Doing::Nothing | Doing::Seek(_) => return Poll::Ready(None),
             Doing::Operation(operation) => ended(ready!(operation.poll(file.engine(), cx))),
+            Doing::ReadAt(operation, at) => {
+                let done = ready!(operation.poll(file.engine(), cx));
+                let end = *at + *done.result.as_ref().unwrap_or(&0) as u64;
+                let moved = rustix::fs::seek(file.handle(), SeekFrom::Start(end));
+                let mut ended = ended(done);
+                if let (Ended::Read(result, _), Err(error)) = (&mut ended, moved) {
+                    *result = Err(error.into());
+                }
+                ended
+            }
             Doing::Call(asked) => ready!(asked.poll(cx)),
             Doing::Sought(sought) => {
                 let sought = std::mem::replace(sought, Ok(0));

@@ -2,8 +2,10 @@
 //! filesystem, backend, mode and state of the page cache; reads that need no position; full engines; strict
 //! mode.
 
+use std::fs::File as StdFile;
 use std::future::Future;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::task::Poll;
 
@@ -35,7 +37,7 @@ enum Step {
     SetLen(u64),
     /// Evicts the file from the page cache.
     Chill,
-    /// Continues with the other of two clones.
+    /// Continues with the other of two clones, the second of which is made then.
     Swap,
 }
 
@@ -84,7 +86,8 @@ async fn go(
         .append(append)
         .engine(engine);
     let mut file = options.open(&ours.path).await.unwrap();
-    let mut other = file.try_clone().await.unwrap();
+    // Made by the first swap: until then the position is the file's alone.
+    let mut other = None;
     let mut options = std::fs::OpenOptions::new();
     options.read(true).write(!append).append(append);
     let mut std = options.open(&theirs.path).unwrap();
@@ -147,7 +150,11 @@ async fn go(
                 // over unread bytes.
                 file.flush().await.unwrap();
                 file.seek(SeekFrom::Current(0)).await.unwrap();
-                std::mem::swap(&mut file, &mut other);
+                let next = match other.take() {
+                    Some(next) => next,
+                    None => file.try_clone().await.unwrap(),
+                };
+                other = Some(std::mem::replace(&mut file, next));
             }
         }
     }
@@ -188,6 +195,50 @@ fn like_std(filesystem: Filesystem) {
             }
         }
     }
+}
+
+/// Cold reads at the position of a file that has no other holder need no worker.
+#[test]
+fn a_ring_reads_where_the_position_is_private() {
+    let mount = mounted!(Filesystem::Ext4);
+    let sample = Sample::new(mount.path(), "file", SIZE);
+    let engine = Options::new().build().unwrap();
+    if engine.backend() != Backend::Uring {
+        return;
+    }
+    let runtime = ::tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let mut options = OpenOptions::new();
+    options.read(true).engine(&engine);
+    // Reads all of it, cold at the first step, and returns the operations of the ring and of the workers.
+    let read = async |file: &mut File| {
+        let before = engine.stats();
+        file.rewind().await.unwrap();
+        sample.evict();
+        let mut all = Vec::new();
+        file.take(SIZE).read_to_end(&mut all).await.unwrap();
+        assert!(all == sample.expected(0, SIZE as usize));
+        let after = engine.stats();
+        (after.ring - before.ring, after.workers - before.workers)
+    };
+    runtime.block_on(async {
+        let mut file = options.open(&sample.path).await.unwrap();
+        // After this, NOWAIT reads are known to work.
+        file.read_u8().await.unwrap();
+        let (ring, workers) = read(&mut file).await;
+        assert!(ring > 0 && workers == 0, "{ring} and {workers}");
+        let clone = file.try_clone().await.unwrap();
+        let (ring, workers) = read(&mut file).await;
+        assert!(ring == 0 && workers > 0, "{ring} and {workers}");
+        drop(clone);
+        let (ring, workers) = read(&mut file).await;
+        assert!(ring > 0 && workers == 0, "{ring} and {workers}");
+        let mut child = StdFile::from(file.as_fd().try_clone_to_owned().unwrap());
+        let (ring, workers) = read(&mut file).await;
+        assert!(ring == 0 && workers > 0, "{ring} and {workers}");
+        assert_eq!(child.stream_position().unwrap(), SIZE);
+    });
 }
 
 #[test]
