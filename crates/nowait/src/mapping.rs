@@ -61,7 +61,9 @@ mod read_at;
 mod resident;
 mod windows;
 
-use std::ops::Range;
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 pub use budget::{Budget, BudgetOptions};
 pub use load::Load;
@@ -171,6 +173,33 @@ impl Mapping {
         self.mapped.as_ref().ok()?.get_send(range)
     }
 
+    /// Borrows a range of bytes as [`get_send`](Mapping::get_send) does. The result keeps the mapping, and has
+    /// no lifetime: it can be given to a thread or a task, or be the owner of a `bytes::Bytes`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("file");
+    /// # std::fs::write(&path, b"some bytes")?;
+    /// use nowait::{File, Mapping};
+    /// use std::sync::Arc;
+    /// let mapping = Arc::new(Mapping::new(&File::blocking_open(&path)?)?);
+    /// mapping.prefetch(0..10);
+    /// if let Some(bytes) = mapping.get_owned(5..10) {
+    ///     let thread = std::thread::spawn(move || assert_eq!(*bytes, *b"bytes"));
+    ///     assert!(thread.join().is_ok());
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn get_owned(self: &Arc<Self>, range: Range<u64>) -> Option<OwnedResident> {
+        let bytes = self.get_send(range)?;
+        // SAFETY: the result keeps the mapping, and drops it after the bytes.
+        let bytes = unsafe { bytes.extend() };
+        Some(OwnedResident {
+            bytes,
+            _mapping: self.clone(),
+        })
+    }
+
     /// Makes a range resident, and borrows it. Workers of the file's engine read it: madvise(2),
     /// `MADV_POPULATE_READ` (Linux 5.14).
     ///
@@ -272,6 +301,40 @@ impl Drop for Mapping {
         if let (true, Ok(mapped)) = (self.process.is_here(), &self.mapped) {
             mapped.frames.release(&mapped.windows);
         }
+    }
+}
+
+/// Bytes of a mapped file, borrowed by [`Mapping::get_owned`]. They stay in memory and do not change until this
+/// value is dropped, in any thread. It keeps the mapping.
+///
+/// In a forked child it is empty.
+#[must_use]
+pub struct OwnedResident {
+    // Fields are dropped in their order.
+    bytes: SendResident<'static>,
+    _mapping: Arc<Mapping>,
+}
+
+impl Deref for OwnedResident {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl AsRef<[u8]> for OwnedResident {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for OwnedResident {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedResident")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
     }
 }
 

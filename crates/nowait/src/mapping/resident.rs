@@ -89,6 +89,14 @@ impl<'a> SendResident<'a> {
             mapping: PhantomData,
         }
     }
+
+    /// The same bytes, for any lifetime.
+    ///
+    /// # Safety
+    /// The caller keeps the mapping until the result is dropped.
+    pub(super) unsafe fn extend<'b>(self) -> SendResident<'b> {
+        SendResident::new(self.bytes, self.held)
+    }
 }
 
 impl Deref for SendResident<'_> {

@@ -1,8 +1,10 @@
 //! Loading, borrowing, eviction, and a lease that is broken.
 
+use std::fs;
 use std::future::Future;
 use std::io::Write;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use nowait::File;
@@ -10,7 +12,7 @@ use nowait::mapping::Unavailable;
 
 use crate::common::files::{pattern, patterned, scratch};
 use crate::common::wait::wait_until;
-use crate::{budget, mapped};
+use crate::{WINDOW, budget, mapped};
 
 const MIB: usize = 1 << 20;
 
@@ -168,6 +170,35 @@ fn borrowed_bytes_may_be_moved_as_far_as_they_say() {
 }
 
 #[test]
+fn owned_bytes_keep_their_mapping() {
+    fn moves<T: Send + Sync + 'static>(owned: T) -> T {
+        owned
+    }
+    let dir = scratch();
+    let path = patterned(dir.path(), "file", MIB);
+    let file = File::blocking_open(&path).unwrap();
+    let budget = budget(4);
+    let mapping = Arc::new(mapped(&file, &budget));
+    assert!(mapping.get_owned(0..10).is_none());
+    // Three windows.
+    let range = WINDOW - 10..2 * WINDOW + 10;
+    drop(mapping.blocking_load(range.clone()).unwrap());
+    let owned = moves(mapping.get_owned(range.clone()).unwrap());
+    assert!(mapping.get_owned(0..MIB as u64 + 1).is_none());
+    drop((mapping, file));
+    assert_eq!(budget.locked(), 3 * WINDOW);
+    fs::OpenOptions::new()
+        .write(true)
+        .truncate(true)
+        .open(&path)
+        .unwrap();
+    let bytes = std::thread::spawn(move || owned.to_vec()).join().unwrap();
+    assert_eq!(bytes, pattern(range.start, bytes.len()));
+    assert_eq!(bytes.len() as u64, range.end - range.start);
+    assert_eq!(budget.locked(), 0);
+}
+
+#[test]
 fn threads_end_while_others_borrow() {
     let dir = scratch();
     let file = File::blocking_open(patterned(dir.path(), "file", MIB)).unwrap();
@@ -177,7 +208,7 @@ fn threads_end_while_others_borrow() {
     for round in 0..50u64 {
         std::thread::scope(|s| {
             for thread in 0..3 {
-                let (at, mapping) = ((round + thread) % 16 * crate::WINDOW, &mapping);
+                let (at, mapping) = ((round + thread) % 16 * WINDOW, &mapping);
                 s.spawn(move || {
                     drop(mapping.blocking_load(at..at + 9).unwrap());
                     if let Some(bytes) = mapping.get(at..at + 9) {
