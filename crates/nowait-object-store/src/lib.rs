@@ -42,6 +42,7 @@
 //! - A result is a stream, and not a file as that of `LocalFileSystem`. Its chunks have 4 MiB. The bytes of a range that
 //!   is not longer are not copied after the read.
 //! - `get_ranges` reads ranges together that are at most a page apart.
+//! - With `with_mapped_reads`, bytes of objects that are read often are borrowed from locked memory, and not copied.
 //!
 //! The futures need no runtime. In a tokio runtime, they take part in the cooperative budget of their task.
 //!
@@ -63,6 +64,7 @@ mod durable;
 mod error;
 mod listing;
 mod location;
+mod mapped;
 mod object;
 mod open_file;
 mod open_files;

@@ -9,11 +9,13 @@ use std::task::Poll;
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
+use nowait::mapping::Budget;
 use nowait::op::Statx;
 use nowait::{BufResult, Engine, File, Metadata, OpenOptions, ReadAt, StatxMask};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 
 use crate::error::Error;
+use crate::mapped::Mapped;
 use crate::ranges;
 use crate::stats::Counters;
 
@@ -39,6 +41,7 @@ pub(crate) struct OpenFile {
     path: PathBuf,
     identity: Identity,
     cacheable: bool,
+    mapped: Option<Mapped>,
     counters: Arc<Counters>,
 }
 
@@ -63,13 +66,15 @@ impl Identity {
 }
 
 impl OpenFile {
-    /// Opens the file at `path`, and returns its metadata. No thread waits.
+    /// Opens the file at `path`, and returns its metadata. No thread waits. With a budget, bytes are borrowed from a
+    /// mapping.
     ///
     /// # Errors
     /// As [`Error::open`]; [`Error::NotFound`] if it is a directory.
     pub(crate) async fn open(
         engine: &Engine,
         path: PathBuf,
+        budget: Option<&Budget>,
         counters: &Arc<Counters>,
     ) -> Result<(OpenFile, Metadata), Error> {
         let opened = OpenOptions::new().read(true).engine(engine).open(&path);
@@ -92,8 +97,11 @@ impl OpenFile {
             let source = io::ErrorKind::IsADirectory.into();
             return Err(Error::NotFound { path, source });
         }
+        let cacheable = local && metadata.is_file();
+        let budget = budget.filter(|_| cacheable);
         let file = OpenFile {
-            cacheable: local && metadata.is_file(),
+            cacheable,
+            mapped: budget.cloned().map(Mapped::new),
             file,
             path,
             identity: Identity::of(&metadata),
@@ -120,6 +128,13 @@ impl OpenFile {
         (Identity::of(&metadata) == self.identity).then_some(metadata)
     }
 
+    /// The bytes of a range, if they can be borrowed.
+    fn borrow(&self, range: &Range<u64>) -> Option<Bytes> {
+        let bytes = self.mapped.as_ref()?.get(range)?;
+        self.counters.borrow(bytes.len());
+        Some(bytes)
+    }
+
     /// Begins to read a range.
     fn begin(&self, range: &Range<u64>) -> Result<ReadAt<'_, Vec<u8>>, Error> {
         let mut space = Vec::new();
@@ -137,10 +152,13 @@ impl OpenFile {
         let n = read
             .result
             .map_err(|e| Error::io("read", &self.path)(errno(e)))?;
-        self.counters.read(read.provenance);
+        let is_hit = self.counters.read(read.provenance);
         let end = range.start + n as u64;
         if end < range.end {
             return Err(self.beyond(range, end));
+        }
+        if let (true, Some(mapped)) = (is_hit, &self.mapped) {
+            mapped.hit(&self.file, range);
         }
         let mut bytes = read.buf;
         // The vector may have got more room than was asked for.
@@ -183,6 +201,10 @@ impl OpenFile {
         let mut parts = vec![Bytes::new(); joined.len()];
         let mut missed = FuturesUnordered::new();
         for (part, range) in joined.iter().enumerate() {
+            if let Some(bytes) = self.borrow(range) {
+                parts[part] = bytes;
+                continue;
+            }
             let mut read = self.begin(range)?;
             match futures_util::poll!(&mut read) {
                 Poll::Ready(read) => parts[part] = self.end(range, read)?,
@@ -208,8 +230,13 @@ impl OpenFile {
             }
             let end = rest.end.min(rest.start.saturating_add(CHUNK));
             let chunk = rest.start..end;
-            let read = file.begin(&chunk)?.await;
-            let bytes = file.end(&chunk, read)?;
+            let bytes = match file.borrow(&chunk) {
+                Some(bytes) => bytes,
+                None => {
+                    let read = file.begin(&chunk)?.await;
+                    file.end(&chunk, read)?
+                }
+            };
             Ok(Some((bytes, (file, end..rest.end))))
         })
     }

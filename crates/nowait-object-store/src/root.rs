@@ -2,8 +2,9 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use nowait::mapping::Budget;
 use nowait::{Engine, Metadata};
 
 use crate::error::Error;
@@ -18,6 +19,8 @@ use crate::worker::on_worker;
 pub(crate) struct Root {
     path: Arc<Path>,
     files: OpenFiles,
+    /// The memory that bytes are borrowed from.
+    budget: OnceLock<Budget>,
     counters: Arc<Counters>,
 }
 
@@ -37,6 +40,7 @@ impl Root {
         Root {
             path,
             files: OpenFiles::new(),
+            budget: OnceLock::new(),
             counters: Arc::default(),
         }
     }
@@ -47,6 +51,11 @@ impl Root {
 
     pub(crate) fn files(&self) -> &OpenFiles {
         &self.files
+    }
+
+    /// Borrows the bytes of files that are opened from now on. The first budget that is given stays.
+    pub(crate) fn borrow_within(&self, budget: &Budget) {
+        let _ = self.budget.set(budget.clone());
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -76,7 +85,7 @@ impl Root {
         let path = self.object_path(location)?;
         let (file, metadata) = loop {
             let closed = self.files.closed();
-            match OpenFile::open(engine, path.clone(), &self.counters).await {
+            match OpenFile::open(engine, path.clone(), self.budget.get(), &self.counters).await {
                 Err(error) if self.made_room(engine, &error, closed).await => {}
                 opened => break opened?,
             }

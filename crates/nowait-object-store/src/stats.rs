@@ -17,6 +17,8 @@ pub struct Stats {
     pub misses: u64,
     /// Bytes that were read from the page cache.
     pub bytes_cached: u64,
+    /// Those of `bytes_cached` that were borrowed from a mapping, and not copied.
+    pub bytes_borrowed: u64,
     /// Bytes that were read from the device.
     pub bytes_device: u64,
     /// Bytes of which it is not known where they were; see [`nowait::Provenance::unknown`].
@@ -33,6 +35,7 @@ pub(crate) struct Counters {
     hits: AtomicU64,
     misses: AtomicU64,
     bytes_cached: AtomicU64,
+    bytes_borrowed: AtomicU64,
     bytes_device: AtomicU64,
     bytes_unknown: AtomicU64,
     opened: AtomicU64,
@@ -44,8 +47,15 @@ impl Counters {
         self.opened.fetch_add(1, Relaxed);
     }
 
-    /// Counts a read.
-    pub(crate) fn read(&self, provenance: Provenance) {
+    /// Counts a read whose bytes were borrowed.
+    pub(crate) fn borrow(&self, bytes: usize) {
+        self.hits.fetch_add(1, Relaxed);
+        self.bytes_cached.fetch_add(bytes as u64, Relaxed);
+        self.bytes_borrowed.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Counts a read. Returns true if all bytes were in the page cache.
+    pub(crate) fn read(&self, provenance: Provenance) -> bool {
         let add = |counter: &AtomicU64, n: usize| match n {
             0 => {}
             n => drop(counter.fetch_add(n as u64, Relaxed)),
@@ -55,6 +65,7 @@ impl Counters {
         add(&self.bytes_cached, provenance.cached);
         add(&self.bytes_device, provenance.device);
         add(&self.bytes_unknown, provenance.unknown);
+        !missed
     }
 
     pub(crate) fn stats(&self, open_descriptors: usize) -> Stats {
@@ -62,6 +73,7 @@ impl Counters {
             hits: self.hits.load(Relaxed),
             misses: self.misses.load(Relaxed),
             bytes_cached: self.bytes_cached.load(Relaxed),
+            bytes_borrowed: self.bytes_borrowed.load(Relaxed),
             bytes_device: self.bytes_device.load(Relaxed),
             bytes_unknown: self.bytes_unknown.load(Relaxed),
             opened: self.opened.load(Relaxed),

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, StreamExt, TryStreamExt};
+use nowait::mapping::Budget;
 use nowait::{Engine, Metadata};
 use tokio::task::coop::consume_budget;
 
@@ -109,6 +110,23 @@ impl NowaitFileSystem {
     #[must_use]
     pub fn with_open_files(self, files: usize) -> Self {
         self.root.files().limit(files);
+        self
+    }
+
+    /// Lets this store and its clones borrow bytes of objects that are read often. No byte of such a read is copied, and
+    /// no system call is made. It is off by default. A second call changes nothing.
+    ///
+    /// The files are mapped, and the parts that reads find cached are locked in memory, within the budget
+    /// ([`nowait::mapping`]). Each mapped file has a lease (fcntl(2), `F_SETLEASE`), and takes one more descriptor. The
+    /// memory and the lease are given back when the object was not read for about half a second, and the bytes of all
+    /// results were dropped. Until then the space of a deleted file is not free. If a file cannot be mapped, it is read as
+    /// usual.
+    ///
+    /// The locked memory is taken from the page cache and the processes of the machine, so choose a limit:
+    /// [`BudgetOptions::limit`](nowait::mapping::BudgetOptions::limit).
+    #[must_use]
+    pub fn with_mapped_reads(self, budget: &Budget) -> Self {
+        self.root.borrow_within(budget);
         self
     }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::ValueEnum;
+use nowait::mapping::Budget;
 use nowait_cli::problem::Problem;
 use nowait_object_store::v0_13::NowaitFileSystem;
 use object_store::ObjectStore;
@@ -14,6 +15,8 @@ use object_store::local::LocalFileSystem;
 pub enum Name {
     /// NowaitFileSystem
     Nowait,
+    /// NowaitFileSystem that borrows what is read often from mappings
+    NowaitMapped,
     /// object_store's LocalFileSystem
     Local,
 }
@@ -23,8 +26,13 @@ impl Name {
     pub fn word(self) -> &'static str {
         match self {
             Name::Nowait => "nowait",
+            Name::NowaitMapped => "nowait-mapped",
             Name::Local => "local",
         }
+    }
+
+    pub fn is_ours(self) -> bool {
+        self != Name::Local
     }
 
     /// A new store of the objects below a directory.
@@ -32,6 +40,11 @@ impl Name {
         let store = match self {
             Name::Nowait => {
                 NowaitFileSystem::new_with_prefix(root).map(|store| Arc::new(store) as Arc<_>)
+            }
+            Name::NowaitMapped => {
+                let budget = Budget::process().map_err(|e| Problem::of(self.word(), e))?;
+                NowaitFileSystem::new_with_prefix(root)
+                    .map(|store| Arc::new(store.with_mapped_reads(&budget)) as Arc<_>)
             }
             Name::Local => {
                 LocalFileSystem::new_with_prefix(root).map(|store| Arc::new(store) as Arc<_>)

@@ -33,7 +33,7 @@ fn results(args: &Args, cell: &Cell) -> run::Cell {
     });
     let mut results = run::Cell::new(work.word(), parameters);
     for (name, rounds) in &cell.contenders {
-        results.add(name.word(), *name == Name::Nowait, rounds);
+        results.add(name.word(), name.is_ours(), rounds);
     }
     results.compare(&COMPARED, &[Name::Local.word().to_owned()]);
     results

@@ -21,6 +21,8 @@ mod limits;
 mod lists;
 #[path = "local.rs"]
 mod local;
+#[path = "mapped.rs"]
+mod mapped;
 #[path = "reads.rs"]
 mod reads;
 #[path = "stall.rs"]
