@@ -300,15 +300,17 @@ impl File {
     pub fn plan(&self, len: usize) -> Plan {
         let policy = self.engine.policy();
         let mode = self.handle.mode().unwrap_or(policy.mode);
+        let in_flight = || self.engine.files_in_flight();
+        let congested = read::is_congested(policy, &self.handle, in_flight);
         let request = Request {
             len,
             flags: RwFlags::empty(),
             positional: true,
             batch: false,
-            alone: self.engine.is_idle(),
+            alone: in_flight() == 0,
         };
         let decision = self.handle.history().foresee(policy.nowait, policy.costs());
-        let facts = read::facts(&self.handle, mode);
+        let facts = read::facts(&self.handle, mode, congested);
         read::plan(request, facts, mode, decision, policy.copy_limit)
     }
 

@@ -29,6 +29,7 @@ pub fn plan(len: usize, mode: Mode, decision: CacheDecision) -> Plan {
         nowait_refused: false,
         nowait_works: true,
         residency: true,
+        congested: false,
     };
     let most = 256 << 10;
     crate::read::plan(

@@ -127,6 +127,7 @@ pub mod buffer;
 pub mod capability;
 mod cast;
 pub mod completion;
+mod congestion;
 pub mod cost;
 pub mod engine;
 mod error;

@@ -1,6 +1,7 @@
 //! The settings of an engine that decide which work runs in the calling thread, and the engine's
 //! measurements.
 
+use crate::congestion::Congestion;
 use crate::cost::{Costs, Observed};
 use crate::history::NowaitPolicy;
 use crate::mode::Mode;
@@ -12,6 +13,7 @@ use crate::stats::Counters;
 pub(crate) struct Policy {
     pub(crate) counters: Counters,
     pub(crate) observed: Observed,
+    pub(crate) congestion: Congestion,
     pub(crate) mode: Mode,
     pub(crate) nowait: NowaitPolicy,
     /// The largest read or write that is copied in the calling thread, in bytes.

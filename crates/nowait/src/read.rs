@@ -15,6 +15,7 @@ pub(crate) mod plan;
 pub(crate) mod start;
 
 use std::os::fd::AsFd;
+use std::time::Instant;
 
 pub use crate::history::{CacheDecision, History, NowaitPolicy, Recent};
 pub use cached::{Cached, cached, try_cached};
@@ -70,7 +71,7 @@ pub fn with_flags<'a>(
 /// Without an offset it reads at the file's own position and moves it. The kernel locks the position during
 /// the call. Like read(2) it may then return fewer bytes than are available.
 ///
-/// `alone` returns true if nothing else is in flight on the engine.
+/// `in_flight` returns the number of the engine's operations that need a device.
 pub(crate) fn start(
     policy: &Policy,
     handle: &Handle,
@@ -78,7 +79,7 @@ pub(crate) fn start(
     offset: Offset,
     flags: RwFlags,
     batch: bool,
-    alone: impl FnOnce() -> bool,
+    in_flight: impl Fn() -> usize,
 ) -> Start {
     let len = space.len();
     if let Err(errno) = checked(offset, len) {
@@ -89,7 +90,8 @@ pub(crate) fn start(
         return rest(0, false, Route::Ring);
     }
     let mode = handle.mode().unwrap_or(policy.mode);
-    let facts = facts(handle, mode);
+    let congested = is_congested(policy, handle, &in_flight);
+    let facts = facts(handle, mode, congested);
     let decision = handle.history().decide(policy.nowait, || policy.costs());
     let request = Request {
         len,
@@ -98,12 +100,12 @@ pub(crate) fn start(
         positional: true,
         batch,
         // Hits do not evaluate this: all threads write the count of operations in flight.
-        alone: decision == CacheDecision::Skip && alone(),
+        alone: decision == CacheDecision::Skip && in_flight() == 0,
     };
     let timer = sometimes_now();
     let mut skipped = false;
     let mut started = match plan(request, facts, mode, decision, policy.copy_limit) {
-        Plan::CacheFirst => try_cache(policy, handle, space, offset),
+        Plan::CacheFirst => try_in_time(policy, handle, space, offset),
         Plan::AskFirst => ask_first(policy, handle, space, offset, facts),
         Plan::Inline => inline(policy, handle, space, offset),
         Plan::Queue(reason) => {
@@ -151,20 +153,21 @@ fn count_rest(handle: &Handle, rest: &mut Rest, offset: u64, len: usize, skipped
 }
 
 /// The facts that the plan needs. Looks for a residency source only if the plan depends on it.
-pub(crate) fn facts(handle: &Handle, mode: Mode) -> Facts {
+pub(crate) fn facts(handle: &Handle, mode: Mode, congested: bool) -> Facts {
     if mode == Mode::Strict {
         handle.leave_readahead_to_the_engine();
     }
     let regular = handle.is_regular();
     let memory = handle.filesystem().is_memory();
     let nowait_refused = handle.nowait_read().is_refused() || !regular;
-    let asks = mode == Mode::Strict || nowait_refused;
+    let asks = mode == Mode::Strict || nowait_refused || congested;
     Facts {
         direct: handle.is_direct(),
         memory: memory && regular,
         nowait_refused,
         nowait_works: handle.nowait_read().works(),
         residency: asks && !memory && regular && handle.has_residency(),
+        congested,
     }
 }
 
@@ -187,6 +190,34 @@ pub(crate) fn ahead(
     let missed = matches!(started, Start::Rest(_));
     let from = handle.readahead().next(offset, len as u64, missed)?;
     Some(Fadvise::new(handle, from, WINDOW, Advice::WillNeed).into())
+}
+
+/// Returns true if a try may wait for a device that has too many requests.
+///
+/// A file that always hits is tried in any case: a hit waits for nothing. All threads write the number of operations in
+/// flight, so that it takes time to read it.
+pub(crate) fn is_congested(
+    policy: &Policy,
+    handle: &Handle,
+    in_flight: impl Fn() -> usize,
+) -> bool {
+    !always_hits(handle) && policy.congestion.holds(in_flight())
+}
+
+/// Returns true if reads of the file were hits, as far as its history goes back.
+fn always_hits(handle: &Handle) -> bool {
+    handle.nowait_read().works() && handle.history().recent().hit_rate == 1.0
+}
+
+/// Tries NOWAIT in the calling thread, and notes if it had to wait. A file that always hits is not timed, since that
+/// takes some percent of the time of a hit.
+fn try_in_time(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
+    let begun = (!always_hits(handle)).then(Instant::now);
+    let started = try_cache(policy, handle, space, offset);
+    if let (Some(begun), Start::Rest(_)) = (begun, &started) {
+        policy.congestion.failed(begun.elapsed());
+    }
+    started
 }
 
 /// Tries NOWAIT in the calling thread. The engine reads the rest.
@@ -315,7 +346,7 @@ pub(crate) fn start_op(
     policy: &Policy,
     op: &mut Op,
     batch: bool,
-    alone: impl FnOnce() -> bool,
+    in_flight: impl Fn() -> usize,
 ) -> Option<(Start, Option<Op>)> {
     let crate::op::Kind::Read(read) = &mut op.body.kind else {
         return None;
@@ -328,7 +359,7 @@ pub(crate) fn start_op(
     let mut then = None;
     let started = start_operation(read, |handle, space| {
         let len = space.len();
-        let started = start(policy, handle, space, Some(offset), flags, batch, alone);
+        let started = start(policy, handle, space, Some(offset), flags, batch, in_flight);
         then = ahead(policy, handle, (offset, len), &started);
         started
     });

@@ -34,6 +34,9 @@ pub struct LoopDevice {
     _claim: Claim,
 }
 
+/// The kernel's default for the requests in flight.
+const NR_REQUESTS: u32 = 128;
+
 impl LoopDevice {
     /// Makes a block device on a regular file, with direct I/O if the file's filesystem supports it.
     pub fn attach(file: impl AsRef<Path>) -> Result<Self> {
@@ -87,14 +90,18 @@ impl LoopDevice {
                     let device =
                         File::open(&path).doing(|| format!("opening {}", path.display()))?;
                     drop(writable);
-                    return Ok(LoopDevice {
+                    let device = LoopDevice {
                         number,
                         path,
                         backing,
                         device,
                         disk,
                         _claim: claim,
-                    });
+                    };
+                    // An earlier user of the number may have left another limit. A kernel whose maximum is lower
+                    // keeps its own.
+                    let _ = device.set_nr_requests(NR_REQUESTS);
+                    return Ok(device);
                 }
                 // Another process has taken or removed the device meanwhile.
                 Err((Some(libc::EBUSY | libc::ENXIO | libc::ENODEV | libc::ENOENT), _)) => {
@@ -124,7 +131,7 @@ impl LoopDevice {
     }
 
     /// Sets the maximum number of requests in flight on this device. The default and the maximum are 128,
-    /// unless the module was loaded with another `hw_queue_depth`.
+    /// unless the module was loaded with another `hw_queue_depth`. The next device of this number has 128 again.
     pub fn set_nr_requests(&self, requests: u32) -> Result<()> {
         self.set_queue("nr_requests", requests)
     }

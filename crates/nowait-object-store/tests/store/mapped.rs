@@ -67,7 +67,7 @@ fn ranges_that_are_read_often_are_borrowed() {
     let new = read_until_borrowed(&store, &location, &range);
     assert_eq!(new, vec![7; 140_000]);
 
-    // What was borrowed and what is open is given back.
+    // Nothing stays open or locked.
     fs::remove_file(&path).unwrap();
     drop((borrowed, new));
     wait_until("the file stays open", || open_below(root.path()).is_empty());

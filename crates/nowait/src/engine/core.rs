@@ -14,6 +14,7 @@ use super::options::Options;
 use super::ring::setup::ENTRIES;
 use super::ring::supported::Supported;
 use super::semaphore::Semaphore;
+use crate::congestion::Congestion;
 use crate::cost::Observed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
@@ -46,6 +47,7 @@ impl Core {
             policy: Policy {
                 counters: Counters::default(),
                 observed: Observed::default(),
+                congestion: Congestion::default(),
                 mode: options.mode,
                 nowait: options.nowait,
                 copy_limit: options.copy_limit,
@@ -146,9 +148,9 @@ impl Core {
         self.places.iter().map(Semaphore::in_use).sum()
     }
 
-    /// Returns true if no operation that needs a device is in flight on a shared engine.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.places(Class::File).in_use() == 0
+    /// The number of operations in flight on a shared engine that need a device.
+    pub(crate) fn files_in_flight(&self) -> usize {
+        self.places(Class::File).in_use()
     }
 
     /// Returns an error in a forked child, which has neither the threads nor the ring of the

@@ -184,7 +184,7 @@ impl LocalEngine {
         if let Err(error) = self.core.check_process(op.name()) {
             return Submit::Done(Completion::failed(error, op));
         }
-        let (begun, ahead) = begin(&self.core.policy, &mut op, false, || self.in_flight() == 0);
+        let (begun, ahead) = begin(&self.core.policy, &mut op, false, || self.in_flight());
         ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
         match begun {
             Begun::Done(result, provenance) => Submit::Done(Completion {
@@ -269,7 +269,7 @@ impl LocalEngine {
         let batch = self.ring.is_some();
         let mut aheads = Vec::new();
         for mut op in ops.drain(..taken) {
-            let (begun, ahead) = begin(&self.core.policy, &mut op, batch, || self.in_flight() == 0);
+            let (begun, ahead) = begin(&self.core.policy, &mut op, batch, || self.in_flight());
             aheads.extend(ahead);
             match begun {
                 Begun::Done(result, provenance) => {

@@ -191,8 +191,8 @@ impl Engine {
     }
 
     /// Returns true if no operation that needs a device is in flight.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.core().is_idle()
+    pub(crate) fn files_in_flight(&self) -> usize {
+        self.core().files_in_flight()
     }
 
     pub(crate) fn policy(&self) -> &Policy {
@@ -286,7 +286,7 @@ impl Engine {
 
     /// Runs the part of an operation that belongs to the calling thread.
     pub(super) fn begin(&self, op: &mut Op) -> Begun {
-        let (begun, ahead) = begin(self.policy(), op, false, || self.is_idle());
+        let (begun, ahead) = begin(self.policy(), op, false, || self.files_in_flight());
         ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
         begun
     }
@@ -314,8 +314,9 @@ impl Engine {
             self.shared().completions.expect(1);
             let completions = &self.shared().completions;
             // The operation has its own place already.
-            let alone = || self.core().places(Class::File).in_use() <= 1;
-            let (begun, ahead) = begin(self.policy(), &mut op, batch, alone);
+            // It has its place already.
+            let others = || self.files_in_flight().saturating_sub(1);
+            let (begun, ahead) = begin(self.policy(), &mut op, batch, others);
             ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
             match begun {
                 Begun::Done(result, provenance) => {

@@ -33,9 +33,9 @@ pub(super) fn begin(
     policy: &Policy,
     op: &mut Op,
     batch: bool,
-    alone: impl FnOnce() -> bool,
+    in_flight: impl Fn() -> usize,
 ) -> (Begun, Option<Op>) {
-    let Some((started, ahead)) = start_op(policy, op, batch, alone) else {
+    let Some((started, ahead)) = start_op(policy, op, batch, in_flight) else {
         return (Begun::Rest, None);
     };
     let begun = match started {

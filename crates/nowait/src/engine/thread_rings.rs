@@ -95,7 +95,7 @@ impl ThreadRings {
     }
 
     /// Returns true for a read that the kernel does without its own workers, and whose copy may be made in
-    /// the calling thread.
+    /// the calling thread. The submission to a congested device would wait.
     fn takes(&self, request: &Request) -> bool {
         let Kind::Read(read) = &request.op.body.kind else {
             return false;
@@ -110,6 +110,7 @@ impl ThreadRings {
             && handle.mode().unwrap_or(policy.mode) == Mode::Eager
             && request.op.body.kind.is_unflagged()
             && request.op.get_deadline().is_none()
+            && !policy.congestion.holds(self.core.files_in_flight())
             && read
                 .left_range()
                 .is_some_and(|(_, len)| len <= policy.copy_limit)

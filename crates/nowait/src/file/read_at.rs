@@ -120,7 +120,7 @@ impl<B: IoBufMut> Future for ReadAt<'_, B> {
                 let policy = engine.policy();
                 let (offset, flags) = (this.offset, this.flags);
                 read::start(policy, handle, space, Some(offset), flags, false, || {
-                    engine.is_idle()
+                    engine.files_in_flight()
                 })
             });
             let Reading::New(buffer) = std::mem::replace(&mut this.state, Reading::Over) else {

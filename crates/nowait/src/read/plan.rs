@@ -34,7 +34,7 @@ pub enum Reason {
     Large,
     /// The read has flags, which only the engine's reads pass on, or uses the file's own position.
     Special,
-    /// Neither NOWAIT nor a residency source works on this file.
+    /// A try would wait, or NOWAIT does not work on this file, and no residency source does.
     CannotTell,
 }
 
@@ -66,6 +66,8 @@ pub(crate) struct Facts {
     pub nowait_works: bool,
     /// A residency source is correct for the file.
     pub residency: bool,
+    /// A try may wait: [`crate::congestion`].
+    pub congested: bool,
 }
 
 /// Decides how a read is served.
@@ -93,18 +95,19 @@ pub(crate) fn plan(
     if request.batch && mode == Mode::Eager && facts.nowait_works {
         return Plan::Queue(Reason::Batch);
     }
-    let plan = match (mode, facts.nowait_refused, facts.residency) {
-        (Mode::Eager, false, _) => Plan::CacheFirst,
-        (Mode::Eager, true, true) | (Mode::Strict, _, true) => Plan::AskFirst,
-        (Mode::Eager, true, false) | (Mode::Strict, _, false) => {
-            return Plan::Queue(Reason::CannotTell);
-        }
+    let asks = mode == Mode::Strict || facts.nowait_refused || facts.congested;
+    let plan = match (asks, facts.residency) {
+        (false, _) => Plan::CacheFirst,
+        (true, true) => Plan::AskFirst,
+        (true, false) => return Plan::Queue(Reason::CannotTell),
     };
     match decision {
         CacheDecision::Try => plan,
         // The failed try starts the read immediately, and no other operation waits meanwhile. An engine
         // that sleeps would start the read later.
-        CacheDecision::Skip if request.alone && plan == Plan::CacheFirst => plan,
+        CacheDecision::Skip if request.alone && (plan == Plan::CacheFirst || facts.congested) => {
+            plan
+        }
         CacheDecision::Skip | CacheDecision::Never => Plan::Queue(Reason::LowHitRate),
     }
 }
@@ -126,6 +129,7 @@ mod tests {
         nowait_refused: false,
         nowait_works: true,
         residency: true,
+        congested: false,
     };
     const OVERLAY: Facts = Facts {
         nowait_refused: true,
@@ -140,6 +144,10 @@ mod tests {
     };
     const DIRECT: Facts = Facts {
         direct: true,
+        ..EXT4
+    };
+    const CONGESTED: Facts = Facts {
+        congested: true,
         ..EXT4
     };
     const BLIND: Facts = Facts {
@@ -183,6 +191,20 @@ mod tests {
             (alone, OVERLAY, Eager, Skip, Queue(Reason::LowHitRate)),
             (READ, EXT4, Strict, Try, AskFirst),
             (READ, EXT4, Strict, Skip, Queue(Reason::LowHitRate)),
+            (READ, CONGESTED, Eager, Try, AskFirst),
+            (alone, CONGESTED, Eager, Skip, AskFirst),
+            (READ, CONGESTED, Eager, Skip, Queue(Reason::LowHitRate)),
+            (batch, CONGESTED, Eager, Try, Queue(Reason::Batch)),
+            (
+                READ,
+                Facts {
+                    residency: false,
+                    ..CONGESTED
+                },
+                Eager,
+                Try,
+                Queue(Reason::CannotTell),
+            ),
             (READ, BLIND, Eager, Try, CacheFirst),
             (READ, BLIND, Strict, Try, Queue(Reason::CannotTell)),
             (READ, OVERLAY, Eager, Try, AskFirst),

@@ -154,8 +154,8 @@ impl Stream {
         let (started, ahead) = self.description.at_once(engine, || {
             let at = strict.then(|| rustix::fs::tell(handle));
             let started = start_into_read_buf(dst, tried, |space| {
-                let (flags, alone) = (RwFlags::empty(), || engine.is_idle());
-                read::start(policy, handle, space, None, flags, false, alone)
+                let (flags, in_flight) = (RwFlags::empty(), || engine.files_in_flight());
+                read::start(policy, handle, space, None, flags, false, in_flight)
             });
             let ahead = match at {
                 Some(Ok(at)) => read::ahead(policy, handle, (at, tried), &started),

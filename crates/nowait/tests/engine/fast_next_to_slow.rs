@@ -1,7 +1,9 @@
 //! A slow or broken device does not affect other files. Reads of other files go on while one file stalls,
 //! eager or strict. A strict caller never touches the device. A device error is reported with its errno.
 
+use std::future::Future;
 use std::path::Path;
+use std::task::{Context, Poll, Waker};
 
 use futures_util::future::join_all;
 use nowait::engine::{Backend, Engine, Options};
@@ -411,6 +413,66 @@ fn what_waits_for_a_stalled_device_behind_others_can_be_cancelled() {
                 Ok(n) => assert_eq!(n, PAGE, "{what}"),
                 Err(e) => assert_eq!(e.kind(), ErrorKind::Cancelled, "{what}"),
             }
+        }
+    });
+}
+
+/// A failed try starts a readahead, which waits until the device's queue has a place.
+#[test]
+fn a_device_with_a_full_queue_delays_no_caller() {
+    require!(slowdisk::available());
+    require!(Filesystem::Ext4.available());
+    let rig = Rig::new();
+    rig.mount.device().unwrap().set_nr_requests(4).unwrap();
+    each_shared(Options::new().depth(128).workers(64), |engine| {
+        let (bad, warm) = (
+            ["bad0", "bad1"].map(|name| rig.cold(name)),
+            rig.cold("warm"),
+        );
+        let good: Vec<_> = (0..8).map(|i| rig.cold(&format!("good{i}"))).collect();
+        std::fs::read(&warm).unwrap();
+        let open = |path: &Path| {
+            let handle = in_mode(path, Mode::Eager);
+            nowait::File::from_handle(&handle, engine)
+        };
+        let warm = open(&warm);
+        let good: Vec<_> = good
+            .iter()
+            .chain([&bad[0]])
+            .map(|path| open(path))
+            .collect();
+        let stalls = bad.each_ref().map(|path| rig.fault(path, Fault::stall));
+        let mut shared = engine.clone();
+        for bad in bad.map(|path| random(&path)) {
+            // Not adjacent: these would be one request.
+            (0..20).for_each(|i| {
+                queued(&mut shared, page(&bad, i * 3));
+            });
+        }
+        wait_until("the disk has some of them", || rig.disk.stalled() > 0);
+
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut cold: Vec<_> = good
+            .iter()
+            .map(|file| Box::pin(file.read_at(vec![0; 16 * PAGE], 0)))
+            .collect();
+        for read in &mut cold {
+            assert!(read.as_mut().poll(&mut cx).is_pending());
+        }
+        let mut read = Box::pin(warm.read_at(vec![0; 16 * PAGE], 0));
+        let Poll::Ready(read) = read.as_mut().poll(&mut cx) else {
+            panic!("a hit waits");
+        };
+        assert_eq!(read.buf, pattern(0, 16 * PAGE));
+        assert!(rig.disk.stalled() > 0);
+
+        stalls.into_iter().for_each(|stall| rig.release(stall));
+        for read in pollster::block_on(join_all(cold)) {
+            read.result.unwrap();
+            assert_eq!(read.buf, pattern(0, 16 * PAGE));
+        }
+        for done in finish(&mut shared, 40) {
+            assert_eq!(done.result.unwrap(), PAGE);
         }
     });
 }
