@@ -39,6 +39,7 @@ needs=(
     "fusermount3 fuse3"
     "setfattr attr"
     "curl curl"
+    "wrk wrk"
     "sha256sum coreutils"
     "losetup mount"
     "unshare util-linux"

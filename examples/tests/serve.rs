@@ -252,6 +252,46 @@ fn a_server_without_tls_serves_the_same() {
     );
 }
 
+/// Connections are kept, cached and evicted files beside each other.
+#[test]
+fn wrk_finds_no_error_with_tls_and_without() {
+    for arguments in [&[][..], &["--http"]] {
+        let server = Server::new(arguments);
+        let many = ["large", "with%20space.txt", "empty", "sub/"];
+        let script = server.dir.path().join("paths.lua");
+        let list = many.map(|path| format!("'/{path}'")).join(",");
+        let text = format!(
+            "local paths, next = {{{list}}}, 0\n\
+             request = function()\n\
+             next = next % #paths + 1\n\
+             return wrk.format('GET', paths[next])\n\
+             end\n"
+        );
+        std::fs::write(&script, text).unwrap();
+        let wrk = Command::new("wrk")
+            .args(["--threads", "2", "--connections", "64", "--duration", "2s"])
+            .arg("--script")
+            .arg(&script)
+            .arg(&server.url)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("wrk, which scripts/install-deps.sh installs");
+        for _ in 0..20 {
+            server.evict("large");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        let output = wrk.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            output.status.success() && said.contains("requests in"),
+            "{said}"
+        );
+        let read_none = said.contains(" 0 requests in");
+        let errors = said.contains("Socket errors") || said.contains("Non-2xx");
+        assert!(!read_none && !errors, "{arguments:?}: {said}");
+    }
+}
+
 #[test]
 fn the_demo_shows_latencies_of_both_backends() {
     let server = Server::new(&["--http", "--demo"]);
