@@ -17,6 +17,7 @@ pub mod count;
 mod ground;
 pub mod inside;
 mod report;
+mod said;
 mod window;
 
 use std::path::PathBuf;

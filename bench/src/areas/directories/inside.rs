@@ -11,9 +11,9 @@ use nowait::StatxMask;
 use nowait::scan::{self, Limits, Xattrs};
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, StatxFlags, openat, statx};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 
 use super::c_scan;
+use super::said::Said;
 use super::window::Window;
 use nowait_cli::problem::Problem;
 use nowait_cli::proc;
@@ -52,19 +52,6 @@ pub struct Args {
     directory: PathBuf,
     #[arg(long)]
     xattr: bool,
-}
-
-/// The report of one turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Said {
-    /// The number of entries.
-    pub entries: u64,
-    /// The number of entries whose attributes could not be read.
-    pub failed: u64,
-    /// The peak memory of the process (VmHWM).
-    pub peak_kib: Option<u64>,
-    /// The most workers at once of a scan or readahead.
-    pub workers: Option<usize>,
 }
 
 /// Runs one turn and prints its report.

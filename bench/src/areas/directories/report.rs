@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use slowdisk::{Entry, Op};
 
 use super::contender::Contender;
-use super::inside::Said;
+use super::said::Said;
 use crate::harness::child::Ended;
 use crate::harness::column::Column;
 use crate::harness::machine::Machine;
