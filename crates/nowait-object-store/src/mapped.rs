@@ -1,8 +1,9 @@
 //! Bytes of a file that is read often, borrowed from its mapping.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use nowait::mapping::Budget;
@@ -11,8 +12,9 @@ use nowait::{File, Mapping};
 /// A file is mapped when this number of its reads were hits. A mapping costs two dozen system calls and a descriptor.
 const OFTEN: u32 = 32;
 
-/// The largest window of a budget that is worth the question if it fits.
-const WINDOW: u64 = 2 << 20;
+/// A part of the file, in bytes: the usual size of a window. Each becomes resident once, so that parts that the budget
+/// has released or refused are not read in a circle.
+const PART: u64 = 2 << 20;
 
 /// The mapping of an open file, within the budget of its store.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub(crate) struct Mapped {
     /// The number of hits, up to [`OFTEN`].
     hits: AtomicU32,
     mapping: OnceLock<Option<Arc<Mapping>>>,
+    /// The numbers of the parts that were asked for.
+    asked: Mutex<HashSet<u64>>,
 }
 
 impl Mapped {
@@ -29,6 +33,7 @@ impl Mapped {
             budget,
             hits: AtomicU32::new(0),
             mapping: OnceLock::new(),
+            asked: Mutex::default(),
         }
     }
 
@@ -38,24 +43,48 @@ impl Mapped {
         mapping.get_owned(range.clone()).map(Bytes::from_owner)
     }
 
-    /// Notes that the page cache served the read of a range. The windows of the range become resident in the
-    /// background, as long as the budget has room for them: no window is released for another, which would cost more
-    /// than the copy of a read.
+    /// Notes that the page cache served the read of a range. Its parts become resident in the background, if the budget
+    /// has room for them.
     pub(crate) fn hit(&self, file: &File, range: &Range<u64>) {
         if self.hits.load(Relaxed) < OFTEN {
-            self.hits.fetch_add(1, Relaxed);
+            // One caller makes the mapping. The others go on without it.
+            if self.hits.fetch_add(1, Relaxed) + 1 == OFTEN {
+                self.map(file);
+            }
             return;
         }
-        let map = || {
-            let mapping = Mapping::within(file, &self.budget).ok()?;
-            mapping.why().is_none().then(|| Arc::new(mapping))
-        };
-        let Some(mapping) = self.mapping.get_or_init(map) else {
+        let Some(Some(mapping)) = self.mapping.get() else {
             return;
         };
-        let room = self.budget.limit().saturating_sub(self.budget.locked());
-        if room >= WINDOW.saturating_add(range.end - range.start) {
+        if range.is_empty() || !self.ask(range) {
+            return;
+        }
+        if self.has_room(range) {
             mapping.prefetch(range.clone());
         }
+    }
+
+    fn map(&self, file: &File) {
+        if !self.has_room(&(0..0)) {
+            // Later hits try again.
+            self.hits.store(0, Relaxed);
+            return;
+        }
+        let mapping = Mapping::within(file, &self.budget).ok();
+        let mapping = mapping.filter(|mapping| mapping.why().is_none());
+        let _ = self.mapping.set(mapping.map(Arc::new));
+    }
+
+    /// Returns true if a part of the range was not asked for before.
+    fn ask(&self, range: &Range<u64>) -> bool {
+        let parts = range.start / PART..=(range.end - 1) / PART;
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.fold(false, |is_new, part| asked.insert(part) || is_new)
+    }
+
+    /// Returns true if the budget has room for the range and the rest of its first and last part.
+    fn has_room(&self, range: &Range<u64>) -> bool {
+        let room = self.budget.limit().saturating_sub(self.budget.locked());
+        room >= (2 * PART).saturating_add(range.end - range.start)
     }
 }

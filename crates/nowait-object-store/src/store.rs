@@ -113,14 +113,16 @@ impl NowaitFileSystem {
         self
     }
 
-    /// Lets this store and its clones borrow bytes of objects that are read often. No byte of such a read is copied, and
-    /// no system call is made. It is off by default. A second call changes nothing.
+    /// Lets this store and its clones borrow bytes of objects that are read often. The bytes are not copied, and no
+    /// read is made. The file is still compared with its path. It is off by default. A second call changes nothing.
     ///
-    /// The files are mapped, and the parts that reads find cached are locked in memory, within the budget
-    /// ([`nowait::mapping`]). Each mapped file has a lease (fcntl(2), `F_SETLEASE`), and takes one more descriptor. The
-    /// memory and the lease are given back when the object was not read for about half a second, and the bytes of all
-    /// results were dropped. Until then the space of a deleted file is not free. If a file cannot be mapped, it is read as
-    /// usual.
+    /// The files are mapped, and the windows of the mapping that reads find cached are locked in memory, within the budget
+    /// ([`nowait::mapping`]). The rest of such a window is read from the device. Each mapped file has a lease (fcntl(2),
+    /// `F_SETLEASE`), and takes one more descriptor. If a file cannot be mapped, it is read as usual.
+    ///
+    /// The memory and the lease are given back when the object was not read for about half a second, and the bytes of all
+    /// results were dropped. Until then the space of a deleted file is not free, and the two descriptors stay open. The
+    /// thread that drops the last bytes closes them. The bytes must not be used in a forked child.
     ///
     /// The locked memory is taken from the page cache and the processes of the machine, so choose a limit:
     /// [`BudgetOptions::limit`](nowait::mapping::BudgetOptions::limit).

@@ -1,4 +1,4 @@
-//! Congestion: a try of the page cache may wait, because a device has as many requests as it takes.
+//! Congestion: a try of the page cache may wait, because the queue of the device is full.
 //!
 //! A failed `RWF_NOWAIT` read starts a readahead (Linux since about 6.12). If the device's queue is full, the kernel
 //! waits until one of its requests is complete (`blk_mq_get_tag`), also in a read that must not wait. While an
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The number of operations in flight from which on a queue may be full. Devices have 32 places and more.
+/// With this number of operations in flight, a queue may be full. Device queues have at least 32 places.
 const MANY: usize = 32;
 
-/// A failed try that takes longer has waited. Usually it takes some microseconds.
+/// A try that takes this long counts as one that waited for a device. Usually it takes some microseconds.
 const LONG: Duration = Duration::from_millis(1);
 
 /// The time for which tries are avoided after one that has waited, in milliseconds.
@@ -26,8 +26,8 @@ pub(crate) struct Congestion {
 }
 
 impl Congestion {
-    /// Notes that a failed try took this time.
-    pub(crate) fn failed(&self, took: Duration) {
+    /// Notes that a try took this time.
+    pub(crate) fn tried(&self, took: Duration) {
         if took >= LONG {
             self.until.store(now() + AVOIDED, Relaxed);
         }
@@ -58,9 +58,9 @@ mod tests {
         let congestion = Congestion::default();
         assert!(congestion.holds(MANY));
         assert!(!congestion.holds(MANY - 1));
-        congestion.failed(LONG / 2);
+        congestion.tried(LONG / 2);
         assert!(!congestion.holds(0));
-        congestion.failed(LONG);
+        congestion.tried(LONG);
         assert!(congestion.holds(0));
         congestion.until.store(now(), Relaxed);
         assert!(!congestion.holds(0));

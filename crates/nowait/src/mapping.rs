@@ -174,7 +174,8 @@ impl Mapping {
     }
 
     /// Borrows a range of bytes as [`get_send`](Mapping::get_send) does. The result keeps the mapping, and has
-    /// no lifetime: it can be given to a thread or a task, or be the owner of a `bytes::Bytes`.
+    /// no lifetime: it can be given to a thread or a task, or be the owner of a `bytes::Bytes`. A `Bytes` must not be
+    /// used in a forked child, since it keeps the slice.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -194,8 +194,8 @@ pub(crate) fn ahead(
 
 /// Returns true if a try may wait for a device that has too many requests.
 ///
-/// A file that always hits is tried in any case: a hit waits for nothing. All threads write the number of operations in
-/// flight, so that it takes time to read it.
+/// A file that always hits is tried in any case, since hits usually wait for nothing. All threads write the number of
+/// operations in flight, so that it takes time to read it.
 pub(crate) fn is_congested(
     policy: &Policy,
     handle: &Handle,
@@ -214,8 +214,8 @@ fn always_hits(handle: &Handle) -> bool {
 fn try_in_time(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
     let begun = (!always_hits(handle)).then(Instant::now);
     let started = try_cache(policy, handle, space, offset);
-    if let (Some(begun), Start::Rest(_)) = (begun, &started) {
-        policy.congestion.failed(begun.elapsed());
+    if let Some(begun) = begun {
+        policy.congestion.tried(begun.elapsed());
     }
     started
 }

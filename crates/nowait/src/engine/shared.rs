@@ -190,7 +190,7 @@ impl Engine {
         &self.shared().core
     }
 
-    /// Returns true if no operation that needs a device is in flight.
+    /// The number of operations in flight that need a device.
     pub(crate) fn files_in_flight(&self) -> usize {
         self.core().files_in_flight()
     }
@@ -314,7 +314,6 @@ impl Engine {
             self.shared().completions.expect(1);
             let completions = &self.shared().completions;
             // The operation has its own place already.
-            // It has its place already.
             let others = || self.files_in_flight().saturating_sub(1);
             let (begun, ahead) = begin(self.policy(), &mut op, batch, others);
             ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));

@@ -95,7 +95,7 @@ impl ThreadRings {
     }
 
     /// Returns true for a read that the kernel does without its own workers, and whose copy may be made in
-    /// the calling thread. The submission to a congested device would wait.
+    /// the calling thread. While the engine is congested, the submission may wait.
     fn takes(&self, request: &Request) -> bool {
         let Kind::Read(read) = &request.op.body.kind else {
             return false;

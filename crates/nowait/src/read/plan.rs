@@ -34,7 +34,7 @@ pub enum Reason {
     Large,
     /// The read has flags, which only the engine's reads pass on, or uses the file's own position.
     Special,
-    /// A try would wait, or NOWAIT does not work on this file, and no residency source does.
+    /// A try may wait or NOWAIT does not work on this file, and no residency source works.
     CannotTell,
 }
 
@@ -95,7 +95,8 @@ pub(crate) fn plan(
     if request.batch && mode == Mode::Eager && facts.nowait_works {
         return Plan::Queue(Reason::Batch);
     }
-    let asks = mode == Mode::Strict || facts.nowait_refused || facts.congested;
+    let tries = mode == Mode::Eager && !facts.nowait_refused;
+    let asks = !tries || facts.congested;
     let plan = match (asks, facts.residency) {
         (false, _) => Plan::CacheFirst,
         (true, true) => Plan::AskFirst,
@@ -104,10 +105,8 @@ pub(crate) fn plan(
     match decision {
         CacheDecision::Try => plan,
         // The failed try starts the read immediately, and no other operation waits meanwhile. An engine
-        // that sleeps would start the read later.
-        CacheDecision::Skip if request.alone && (plan == Plan::CacheFirst || facts.congested) => {
-            plan
-        }
+        // that sleeps would start the read later. If the try may wait, a question takes its place.
+        CacheDecision::Skip if request.alone && tries => plan,
         CacheDecision::Skip | CacheDecision::Never => Plan::Queue(Reason::LowHitRate),
     }
 }

@@ -21,6 +21,8 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
+use rustix::fs::SeekFrom;
+
 use super::answer::Answer;
 use super::error::as_io;
 use super::transfer::{Ended, Transfer};
@@ -96,7 +98,20 @@ impl Description {
         if !is_private || !fits {
             return None;
         }
+        // A try that took long has not waited for another holder.
+        self.pace.store(QUICK, Ordering::Relaxed);
         rustix::fs::tell(&self.handle).ok()
+    }
+
+    /// Moves the position after a read of `n` bytes at `at`, where it was. If the descriptor was given out meanwhile, it
+    /// moves only a position that no other holder has moved. A forked child moves none.
+    pub(super) fn advance(&self, engine: &Engine, at: u64, n: usize) -> std::io::Result<()> {
+        let is_ours =
+            !self.is_given_out.load(Ordering::Relaxed) || rustix::fs::tell(&self.handle) == Ok(at);
+        if n > 0 && is_ours && engine.check_process("read").is_ok() {
+            rustix::fs::seek(&self.handle, SeekFrom::Start(at + n as u64))?;
+        }
+        Ok(())
     }
 
     /// Makes a call that does not wait for a device, unless the position lock is known or suspected to be

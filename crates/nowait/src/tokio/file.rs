@@ -42,7 +42,8 @@ const MAX_BUF_SIZE: usize = 2 << 20;
 ///
 /// If this library has opened the file, and its descriptor was not given out
 /// ([`as_fd`](File::as_fd)), and it has no clone, then a read that is not cached goes to the engine as a
-/// positional read. The position is moved when the read is complete.
+/// positional read. The position is moved when the poll that returns the bytes ends. A descriptor that is
+/// taken while such a read is in flight has the old position until then.
 ///
 /// The kernel locks the position during any other call that uses it, also while that call waits for a device.
 /// Clones know of each other's calls, and do not touch the position while one of them waits. Other holders

@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use ::tokio::io::ReadBuf;
-use rustix::fs::SeekFrom;
 
 use super::budget::{charge_call, charge_copy, poll_turn};
 use super::description::{Asked, Description};
@@ -369,11 +368,11 @@ impl Stream {
             Doing::Operation(operation) => ended(ready!(operation.poll(file.engine(), cx))),
             Doing::ReadAt(operation, at) => {
                 let done = ready!(operation.poll(file.engine(), cx));
-                let end = *at + *done.result.as_ref().unwrap_or(&0) as u64;
-                let moved = rustix::fs::seek(file.handle(), SeekFrom::Start(end));
+                let n = *done.result.as_ref().unwrap_or(&0);
+                let moved = self.description.advance(file.engine(), *at, n);
                 let mut ended = ended(done);
                 if let (Ended::Read(result, _), Err(error)) = (&mut ended, moved) {
-                    *result = Err(error.into());
+                    *result = Err(error);
                 }
                 ended
             }

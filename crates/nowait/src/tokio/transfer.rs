@@ -135,10 +135,11 @@ impl Ended {
     }
 }
 
-/// Reads at most `most` bytes into memory that the operation owns, even if the future is dropped.
+/// Reads at most `most` bytes into memory that the operation owns, even if the future is dropped. At an offset, too, an
+/// error after some bytes is returned by the next read.
 pub(super) fn read(handle: &Handle, mut room: Vec<u8>, most: usize) -> Read {
     room.reserve(most);
-    Read::stream(handle, Box::new(room.limit(most)))
+    Read::stream(handle, Box::new(room.limit(most))).or_part()
 }
 
 /// Writes all of the bytes.

@@ -3,8 +3,8 @@
 //! and it can be dropped.
 
 use std::future::Future;
-use std::io::{self, SeekFrom};
-use std::os::fd::OwnedFd;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
@@ -76,7 +76,8 @@ fn rig() -> Option<Rig> {
 fn a_bad_block_in_the_midst_of_a_stream_stops_it_there_and_it_can_go_on() {
     let Some(rig) = rig() else { return };
     each_shared(Options::new(), |engine| {
-        for (piece, most) in [(PAGE, PAGE), (5000, 2 << 20), (ALL, 2 << 20)] {
+        let pieces = [(PAGE, PAGE), (5000, 2 << 20), (ALL, 2 << 20)];
+        for (i, (piece, most)) in (0..2).flat_map(|i| pieces.map(|piece| (i, piece))) {
             let path = rig.cold("bad");
             let at = extents(&std::fs::File::open(&path).unwrap()).unwrap();
             let bad = at[0].start + 40 * PAGE as u64;
@@ -85,7 +86,12 @@ fn a_bad_block_in_the_midst_of_a_stream_stops_it_there_and_it_can_go_on() {
             bare().block_on(async {
                 let mut file = open(engine, &path, false).await;
                 file.set_max_buf_size(most);
-                let mut clone = file.try_clone().await.unwrap();
+                // With a clone, workers read at the position. Without one, the engine reads at offsets.
+                let early = if i == 0 {
+                    Some(file.try_clone().await.unwrap())
+                } else {
+                    None
+                };
                 let mut got = Vec::new();
                 let mut room = vec![0; piece];
                 let error = loop {
@@ -105,6 +111,10 @@ fn a_bad_block_in_the_midst_of_a_stream_stops_it_there_and_it_can_go_on() {
                 let again = file.read(&mut room).await.unwrap_err();
                 assert_eq!(again.raw_os_error(), Some(libc::EIO));
                 // The position is unchanged, and a clone sees it.
+                let mut clone = match early {
+                    Some(clone) => clone,
+                    None => file.try_clone().await.unwrap(),
+                };
                 let position = clone.stream_position().await.unwrap();
                 assert_eq!(position, got.len() as u64);
                 // Beyond it there is data.
@@ -117,6 +127,29 @@ fn a_bad_block_in_the_midst_of_a_stream_stops_it_there_and_it_can_go_on() {
                 assert!(got == pattern(0, ALL), "{piece}");
             });
         }
+    });
+}
+
+#[test]
+fn a_position_that_another_holder_moves_during_a_read_stays() {
+    let Some(rig) = rig() else { return };
+    each_shared(Options::new(), |engine| {
+        let path = rig.cold("bad");
+        let stall = rig.fault(&path, Fault::stall);
+        bare().block_on(async {
+            let mut file = open(engine, &path, false).await;
+            let mut room = vec![0; PAGE];
+            let read = Box::pin(file.read(&mut room));
+            assert!(poll_once(read).await.is_pending());
+            let mut other = std::fs::File::from(file.as_fd().try_clone_to_owned().unwrap());
+            other.seek(SeekFrom::Start(7)).unwrap();
+            rig.release(stall);
+            file.read_exact(&mut room).await.unwrap();
+            assert!(room == pattern(0, PAGE));
+            assert_eq!(other.stream_position().unwrap(), 7);
+            file.read_exact(&mut room).await.unwrap();
+            assert!(room == pattern(7, PAGE));
+        });
     });
 }
 
