@@ -79,7 +79,9 @@ impl Mapped {
     fn ask(&self, range: &Range<u64>) -> bool {
         let parts = range.start / PART..=(range.end - 1) / PART;
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.fold(false, |is_new, part| asked.insert(part) || is_new)
+        let before = asked.len();
+        asked.extend(parts);
+        asked.len() > before
     }
 
     /// Returns true if the budget has room for the range and the rest of its first and last part.

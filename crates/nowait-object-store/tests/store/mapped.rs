@@ -135,7 +135,7 @@ proptest! {
                     let range = range.start.min(len)..range.end.min(len);
                     let expected = expected[range.start as usize..range.end as usize].to_vec();
                     for _ in 0..40 {
-                        let read = pollster::block_on(store.get_ranges(&location, &[range.clone()]));
+                        let read = pollster::block_on(store.get_ranges(&location, std::slice::from_ref(&range)));
                         kept.push((read.unwrap().remove(0), expected.clone()));
                     }
                 }
