@@ -12,8 +12,8 @@ use nowait::{File, Mapping};
 /// A file is mapped when this number of its reads were hits. A mapping costs two dozen system calls and a descriptor.
 const OFTEN: u32 = 32;
 
-/// A part of the file, in bytes: the usual size of a window. Each becomes resident once, so that parts that the budget
-/// has released or refused are not read in a circle.
+/// A part of the file, in bytes: the usual size of a window. Each is asked for once, also if the budget has no room or
+/// releases it. Otherwise parts would be loaded again and again.
 const PART: u64 = 2 << 20;
 
 /// The mapping of an open file, within the budget of its store.
@@ -56,16 +56,18 @@ impl Mapped {
         let Some(Some(mapping)) = self.mapping.get() else {
             return;
         };
-        if range.is_empty() || !self.ask(range) {
+        let parts = range.start / PART..range.end.div_ceil(PART);
+        if range.is_empty() || !self.ask(parts.clone()) {
             return;
         }
-        if self.has_room(range) {
-            mapping.prefetch(range.clone());
+        let whole = parts.start * PART..(parts.end * PART).min(mapping.len());
+        if self.has_room(whole.end - whole.start) {
+            mapping.prefetch(whole);
         }
     }
 
     fn map(&self, file: &File) {
-        if !self.has_room(&(0..0)) {
+        if !self.has_room(PART) {
             // Later hits try again.
             self.hits.store(0, Relaxed);
             return;
@@ -75,18 +77,16 @@ impl Mapped {
         let _ = self.mapping.set(mapping.map(Arc::new));
     }
 
-    /// Returns true if a part of the range was not asked for before.
-    fn ask(&self, range: &Range<u64>) -> bool {
-        let parts = range.start / PART..=(range.end - 1) / PART;
+    /// Returns true if one of the parts was not asked for before.
+    fn ask(&self, parts: Range<u64>) -> bool {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let before = asked.len();
         asked.extend(parts);
         asked.len() > before
     }
 
-    /// Returns true if the budget has room for the range and the rest of its first and last part.
-    fn has_room(&self, range: &Range<u64>) -> bool {
-        let room = self.budget.limit().saturating_sub(self.budget.locked());
-        room >= (2 * PART).saturating_add(range.end - range.start)
+    /// Returns true if the budget has room for this number of bytes.
+    fn has_room(&self, bytes: u64) -> bool {
+        self.budget.limit().saturating_sub(self.budget.locked()) >= bytes
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// With this number of operations in flight, a queue may be full. Device queues have at least 32 places.
+/// With this number of operations in flight, a queue may be full. Device queues usually have at least 32 places.
 const MANY: usize = 32;
 
 /// A try that takes this long counts as one that waited for a device. Usually it takes some microseconds.

@@ -301,7 +301,6 @@ impl File {
         let policy = self.engine.policy();
         let mode = self.handle.mode().unwrap_or(policy.mode);
         let in_flight = || self.engine.files_in_flight();
-        let congested = read::is_congested(policy, &self.handle, in_flight);
         let request = Request {
             len,
             flags: RwFlags::empty(),
@@ -310,7 +309,7 @@ impl File {
             alone: in_flight() == 0,
         };
         let decision = self.handle.history().foresee(policy.nowait, policy.costs());
-        let facts = read::facts(&self.handle, mode, congested);
+        let facts = read::facts(policy, &self.handle, mode, in_flight);
         read::plan(request, facts, mode, decision, policy.copy_limit)
     }
 

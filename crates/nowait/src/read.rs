@@ -90,8 +90,7 @@ pub(crate) fn start(
         return rest(0, false, Route::Ring);
     }
     let mode = handle.mode().unwrap_or(policy.mode);
-    let congested = is_congested(policy, handle, &in_flight);
-    let facts = facts(handle, mode, congested);
+    let facts = facts(policy, handle, mode, &in_flight);
     let decision = handle.history().decide(policy.nowait, || policy.costs());
     let request = Request {
         len,
@@ -105,7 +104,7 @@ pub(crate) fn start(
     let timer = sometimes_now();
     let mut skipped = false;
     let mut started = match plan(request, facts, mode, decision, policy.copy_limit) {
-        Plan::CacheFirst => try_in_time(policy, handle, space, offset),
+        Plan::CacheFirst => try_timed(policy, handle, space, offset),
         Plan::AskFirst => ask_first(policy, handle, space, offset, facts),
         Plan::Inline => inline(policy, handle, space, offset),
         Plan::Queue(reason) => {
@@ -152,17 +151,25 @@ fn count_rest(handle: &Handle, rest: &mut Rest, offset: u64, len: usize, skipped
     }
 }
 
-/// The facts that the plan needs. Looks for a residency source only if the plan depends on it.
-pub(crate) fn facts(handle: &Handle, mode: Mode, congested: bool) -> Facts {
+/// The facts that the plan needs. Looks for a residency source, and for congestion, only if the plan depends on it.
+pub(crate) fn facts(
+    policy: &Policy,
+    handle: &Handle,
+    mode: Mode,
+    in_flight: impl Fn() -> usize,
+) -> Facts {
     if mode == Mode::Strict {
         handle.leave_readahead_to_the_engine();
     }
     let regular = handle.is_regular();
     let memory = handle.filesystem().is_memory();
     let nowait_refused = handle.nowait_read().is_refused() || !regular;
-    let asks = mode == Mode::Strict || nowait_refused || congested;
+    let direct = handle.is_direct();
+    let asks = mode == Mode::Strict || nowait_refused;
+    let congested = !asks && !direct && !memory && is_congested(policy, handle, in_flight);
+    let asks = asks || congested;
     Facts {
-        direct: handle.is_direct(),
+        direct,
         memory: memory && regular,
         nowait_refused,
         nowait_works: handle.nowait_read().works(),
@@ -192,26 +199,22 @@ pub(crate) fn ahead(
     Some(Fadvise::new(handle, from, WINDOW, Advice::WillNeed).into())
 }
 
-/// Returns true if a try may wait for a device that has too many requests.
+/// Returns true if a try of the page cache may wait for a device.
 ///
 /// A file that always hits is tried in any case, since hits usually wait for nothing. All threads write the number of
 /// operations in flight, so that it takes time to read it.
-pub(crate) fn is_congested(
-    policy: &Policy,
-    handle: &Handle,
-    in_flight: impl Fn() -> usize,
-) -> bool {
+fn is_congested(policy: &Policy, handle: &Handle, in_flight: impl Fn() -> usize) -> bool {
     !always_hits(handle) && policy.congestion.holds(in_flight())
 }
 
-/// Returns true if reads of the file were hits, as far as its history goes back.
+/// Returns true if all recent reads of the file were hits.
 fn always_hits(handle: &Handle) -> bool {
     handle.nowait_read().works() && handle.history().recent().hit_rate == 1.0
 }
 
 /// Tries NOWAIT in the calling thread, and notes if it had to wait. A file that always hits is not timed, since that
 /// takes some percent of the time of a hit.
-fn try_in_time(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
+fn try_timed(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
     let begun = (!always_hits(handle)).then(Instant::now);
     let started = try_cache(policy, handle, space, offset);
     if let Some(begun) = begun {

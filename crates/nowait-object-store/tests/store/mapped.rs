@@ -57,6 +57,9 @@ fn ranges_that_are_read_often_are_borrowed() {
     for (range, read) in ranges.iter().zip(read) {
         assert_eq!(read, bytes[range.start as usize..range.end as usize]);
     }
+    // The rest of the part is resident, too, and the budget has small windows.
+    let rest = read_until_borrowed(&store, &location, &(900_000..900_001));
+    assert_eq!(rest, bytes[900_000..900_001]);
     let stats = store.stats();
     assert_eq!(stats.misses, 0, "{stats:?}");
     assert!(stats.bytes_borrowed <= stats.bytes_cached, "{stats:?}");
@@ -69,7 +72,7 @@ fn ranges_that_are_read_often_are_borrowed() {
 
     // Nothing stays open or locked.
     fs::remove_file(&path).unwrap();
-    drop((borrowed, new));
+    drop((borrowed, new, rest));
     wait_until("the file stays open", || open_below(root.path()).is_empty());
     wait_until("memory stays locked", || budget.locked() == 0);
 }

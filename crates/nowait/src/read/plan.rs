@@ -149,6 +149,10 @@ mod tests {
         congested: true,
         ..EXT4
     };
+    const CONGESTED_AND_BLIND: Facts = Facts {
+        residency: false,
+        ..CONGESTED
+    };
     const BLIND: Facts = Facts {
         residency: false,
         ..EXT4
@@ -196,10 +200,7 @@ mod tests {
             (batch, CONGESTED, Eager, Try, Queue(Reason::Batch)),
             (
                 READ,
-                Facts {
-                    residency: false,
-                    ..CONGESTED
-                },
+                CONGESTED_AND_BLIND,
                 Eager,
                 Try,
                 Queue(Reason::CannotTell),

@@ -42,7 +42,7 @@ const MAX_BUF_SIZE: usize = 2 << 20;
 ///
 /// If this library has opened the file, and its descriptor was not given out
 /// ([`as_fd`](File::as_fd)), and it has no clone, then a read that is not cached goes to the engine as a
-/// positional read. The position is moved when the poll that returns the bytes ends. A descriptor that is
+/// positional read. The poll that takes its result moves the position. A descriptor that is
 /// taken while such a read is in flight has the old position until then.
 ///
 /// The kernel locks the position during any other call that uses it, also while that call waits for a device.

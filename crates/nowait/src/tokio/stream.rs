@@ -14,7 +14,7 @@
 //! no position: their reads and writes are operations of the engine, so that a ring can wait for them.
 //!
 //! If no other holder of the position is possible, a read is an operation of the engine, too: at the offset
-//! where the position is. The position is moved when the operation is complete.
+//! where the position is. The poll that takes its result moves the position.
 
 use std::io;
 use std::sync::Arc;
