@@ -88,21 +88,45 @@ pub(crate) async fn entries(
     let Some(mut walk) = open(engine, &options.max_depth(1), directory).await? else {
         return Ok(Vec::new());
     };
+    let mut above = None;
     let mut entries = Vec::new();
     while let Some(found) = walk.batch().await {
         let found = found?;
-        let id = found.place().id();
         for entry in of_batch(root, &found) {
             let entry = entry?;
-            // As in a list of the whole tree, a link from a directory to itself is an error.
-            if (entry.metadata.dev(), entry.metadata.ino()) == id {
-                let circle = rustix::io::Errno::LOOP.into();
-                return Err(Error::io("walk", found.place().path())(circle));
+            // As in a list of the whole tree, a link from a directory to itself or to one above it is an error.
+            if entry.metadata.is_dir() {
+                let above = match &mut above {
+                    Some(above) => above,
+                    above => above.insert(self_and_above(engine, found.place().path()).await?),
+                };
+                if above.contains(&id(&entry.metadata)) {
+                    let circle = rustix::io::Errno::LOOP.into();
+                    return Err(Error::io("walk", found.place().path())(circle));
+                }
             }
             entries.push(entry);
         }
     }
     Ok(entries)
+}
+
+/// Device and inode numbers of a directory and of those above it. One that cannot be found has none.
+async fn self_and_above(engine: &Engine, path: &Arc<Path>) -> Result<Vec<(u64, u64)>, Error> {
+    let path = path.clone();
+    let ids = move || {
+        let path = path.canonicalize().map_err(Error::io("realpath", &path))?;
+        let all = path.ancestors().filter_map(|path| {
+            let metadata = Metadata::statx(CWD, path, 0, StatxMask::BASIC_STATS);
+            Some(id(&metadata.ok()?))
+        });
+        Ok(all.collect())
+    };
+    on_worker(engine, ids).await
+}
+
+fn id(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
 }
 
 /// The objects below a directory, in any order.

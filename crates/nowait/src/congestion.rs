@@ -5,9 +5,7 @@
 //! engine is congested, its reads ask for residency before they try.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
-
-use rustix::time::{ClockId, clock_gettime};
+use std::time::{Duration, Instant};
 
 /// With this number of operations in flight, a queue may be full. Device queues usually have at least 32 places.
 const MANY: usize = 32;
@@ -19,17 +17,25 @@ const LONG: Duration = Duration::from_millis(1);
 const AVOIDED: u64 = 1_000;
 
 /// The congestion of an engine.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Congestion {
-    /// The end of the time for which tries are avoided, in milliseconds of the clock.
+    begun: Instant,
+    /// The end of the time for which tries are avoided, in milliseconds since `begun`.
     until: AtomicU64,
 }
 
 impl Congestion {
+    pub(crate) fn new() -> Congestion {
+        Congestion {
+            begun: Instant::now(),
+            until: AtomicU64::new(0),
+        }
+    }
+
     /// Notes that a try took this time.
     pub(crate) fn tried(&self, took: Duration) {
         if took >= LONG {
-            self.until.store(now() + AVOIDED, Relaxed);
+            self.until.store(self.now() + AVOIDED, Relaxed);
         }
     }
 
@@ -39,14 +45,13 @@ impl Congestion {
             return true;
         }
         let until = self.until.load(Relaxed);
-        until != 0 && now() < until
+        until != 0 && self.now() < until
     }
-}
 
-/// Milliseconds, exact to a tick of the kernel.
-fn now() -> u64 {
-    let now = clock_gettime(ClockId::MonotonicCoarse);
-    now.tv_sec.unsigned_abs() * 1_000 + now.tv_nsec.unsigned_abs() / 1_000_000
+    /// Milliseconds since `begun`.
+    fn now(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
 }
 
 #[cfg(test)]
@@ -55,14 +60,14 @@ mod tests {
 
     #[test]
     fn tries_are_avoided_beside_many_operations_and_after_one_that_has_waited() {
-        let congestion = Congestion::default();
+        let congestion = Congestion::new();
         assert!(congestion.holds(MANY));
         assert!(!congestion.holds(MANY - 1));
         congestion.tried(LONG / 2);
         assert!(!congestion.holds(0));
         congestion.tried(LONG);
         assert!(congestion.holds(0));
-        congestion.until.store(now(), Relaxed);
+        congestion.until.store(congestion.now(), Relaxed);
         assert!(!congestion.holds(0));
     }
 }

@@ -96,6 +96,25 @@ proptest! {
     }
 }
 
+/// A link may lead to a directory above the prefix, or above the root of the store.
+#[tokio::test]
+async fn links_to_directories_above_are_errors() {
+    for up in [".", "..", "../..", "../../.."] {
+        let root = scratch();
+        std::fs::create_dir_all(root.path().join("a/b/other")).unwrap();
+        symlink(up, root.path().join("a/b/link")).unwrap();
+        let ours = NowaitFileSystem::new_with_prefix(root.path()).unwrap();
+        let local = LocalFileSystem::new_with_prefix(root.path()).unwrap();
+        let prefix = Path::from("a/b");
+        let expected = delimited(&local, Some(&prefix)).await;
+        assert!(expected.1.is_err(), "{up}");
+        assert_eq!(delimited(&ours, Some(&prefix)).await, expected, "{up}");
+        // The link is no entry of this directory.
+        let above = delimited(&ours, Some(&Path::from("a"))).await;
+        assert_eq!(above, (vec![prefix], Ok(vec![])));
+    }
+}
+
 #[tokio::test]
 async fn large_directories_are_listed_completely() {
     let root = scratch();

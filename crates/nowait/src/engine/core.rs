@@ -47,7 +47,7 @@ impl Core {
             policy: Policy {
                 counters: Counters::default(),
                 observed: Observed::default(),
-                congestion: Congestion::default(),
+                congestion: Congestion::new(),
                 mode: options.mode,
                 nowait: options.nowait,
                 copy_limit: options.copy_limit,
