@@ -230,7 +230,7 @@ fn unknown_contenders() {
         ("iops", "local, local-fixed"),
         ("runtimes", "nowait"),
         ("ring", "nowait, io-uring"),
-        ("object-store", "nowait, local"),
+        ("object-store", "nowait, nowait-mapped, local"),
         ("tools", "nowait, vmtouch"),
     ] {
         let option = if area == "runtimes" {
