@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-usage: scripts/test-suites.sh [--short] [PROGRAM...]
+usage: scripts/test-suites.sh [--short] [--data] [PROGRAM...]
 
 Fetches Debian's source packages of coreutils, findutils, tar, rsync and git (or of the PROGRAMs among them), builds
 them below target/suites, and runs their test-suites twice: without a preload, and under `nowait run --ahead`. Prints
@@ -12,6 +12,7 @@ how many tests passed, failed and were skipped. Fails if a test passes without i
 are kept.
 
   --short   selected tests of tar: 3 minutes
+  --data    under `nowait run --ahead --data`, which reads files ahead, too
 
 The suites run as an ordinary user: as the user nobody if this script is started by root. All results are in
 target/suites/PROGRAM.without and PROGRAM.with, one test a line, and the output in *.log.
@@ -23,10 +24,12 @@ USAGE
 
 all=(coreutils findutils tar rsync git)
 short=
+ahead=(--ahead)
 programs=()
 while (($#)); do
     case $1 in
         --short) short=1 ;;
+        --data) ahead+=(--data) ;;
         -h | --help) usage; exit 0 ;;
         -*) usage >&2; exit 2 ;;
         *) programs+=("$1") ;;
@@ -159,12 +162,16 @@ count() {
     awk '{ count[$NF]++ } END { for (kind in count) printf "%s %d, ", kind, count[kind] }' "$1" | sed 's/, $//'
 }
 
+# It counts the calls of stat(2) of ls under strace. A tracer holds a call as long as a disk does, and after such a call the
+# library asks for the number of the current directory.
+counts_calls='coreutils/tests/ls/stat-free-symlinks PASS'
+
 worse=0
 for program in "${programs[@]}"; do
     prepare "$program"
     for way in without with; do
         runner=()
-        [[ $way == with ]] && runner=(env NOWAIT_LIBRARY_DIR="$suites" "$suites/nowait" run --ahead --stats --)
+        [[ $way == with ]] && runner=(env NOWAIT_LIBRARY_DIR="$suites" "$suites/nowait" run "${ahead[@]}" --stats --)
         started=$SECONDS
         (check "$program" "${runner[@]}") >"$program.$way.log" 2>&1
         results "$program" "$program.$way.log" >"$program.$way"
@@ -172,7 +179,7 @@ for program in "${programs[@]}"; do
         echo "$program $way: $(count "$program.$way"); $((SECONDS - started)) s"
     done
     sed -n 's/^nowait: the program called/  it called/p' "$program.with.log"
-    lost=$(comm -23 <(grep ' PASS$' "$program.without") <(grep ' PASS$' "$program.with"))
+    lost=$(comm -23 <(grep ' PASS$' "$program.without") <(grep ' PASS$' "$program.with") | grep -vxF "$counts_calls" || true)
     if [[ $lost ]]; then
         echo "$program: these tests pass without nowait run, and not with it:" >&2
         echo "$lost" >&2
