@@ -197,6 +197,11 @@ impl SlowDisk {
         self.inner.queue.set_delays(|delays| delays.seek = cost);
     }
 
+    /// Returns true if the disk has a seek cost.
+    pub(crate) fn seeks(&self) -> bool {
+        !self.inner.queue.delays().seek.is_zero()
+    }
+
     /// Serves requests without latency and seek cost until the result is dropped, including those in
     /// service. This is for preparing files. Faults still apply.
     #[must_use = "the disk is slow again when this is dropped"]

@@ -56,9 +56,10 @@ impl LoopDevice {
     }
 
     /// Makes a block device on a slow disk, with direct I/O. A loop device without direct I/O serves one
-    /// request at a time.
+    /// request at a time. It reports itself as rotating if the disk has a seek cost at that time.
     pub fn on(disk: &SlowDisk) -> Result<Self> {
         let device = LoopDevice::configured(disk.path(), true, 0, Some(disk.clone()))?;
+        device.set_queue("rotational", u32::from(disk.seeks()))?;
         if fs::read_to_string(device.sysfs("loop/dio")).is_ok_and(|dio| dio.trim() == "1") {
             return Ok(device);
         }

@@ -215,6 +215,10 @@ impl Queue {
         self.lock().stalled.len()
     }
 
+    pub(crate) fn delays(&self) -> Delays {
+        self.lock().delays
+    }
+
     pub(crate) fn set_delays(&self, change: impl FnOnce(&mut Delays)) {
         change(&mut self.lock().delays);
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use slowdisk::{Filesystem, ServedTree, SlowDisk, TestMount, evict, require};
+use slowdisk::{Filesystem, LoopDevice, ServedTree, SlowDisk, TestMount, evict, require};
 
 fn round_trip(root: &Path) {
     let path = root.join("file");
@@ -38,6 +38,18 @@ fn on_a_slow_disk(filesystem: Filesystem) {
     let paths = [mount.path().to_owned(), disk.path().to_owned()];
     drop((disk, mount));
     assert!(paths.iter().all(|path| !path.exists()));
+}
+
+#[test]
+fn a_disk_that_seeks_says_that_it_rotates() {
+    require!(slowdisk::available());
+    for (seek, expected) in [(Duration::ZERO, "0\n"), (Duration::from_nanos(1), "1\n")] {
+        let disk = SlowDisk::builder().seek(seek).build().unwrap();
+        let device = LoopDevice::on(&disk).unwrap();
+        let name = device.path().file_name().unwrap().to_str().unwrap();
+        let rotational = format!("/sys/block/{name}/queue/rotational");
+        assert_eq!(fs::read_to_string(rotational).unwrap(), expected);
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nowait::scan::{self, Canceller};
-use nowait::{StatxMask, walk};
+use nowait::{Handle, StatxMask, walk};
 use rustix::fs::{AtFlags, statat};
 
 use super::cached::Cached;
@@ -55,6 +55,14 @@ struct Walker {
     thread: JoinHandle<()>,
 }
 
+/// The speed of a walk, which ends if the program is faster alone.
+#[derive(Default)]
+struct Race {
+    together: Together,
+    /// The time between two calls of stat(2) of the program alone, if it was taken before.
+    alone: Option<Duration>,
+}
+
 /// A tree that is about to be walked.
 struct Start {
     directory: OwnedFd,
@@ -80,6 +88,9 @@ const CONTROLS_AT_FIRST: u64 = 8;
 const FAST: Duration = Duration::from_micros(25);
 /// The time for which walks pause at most, to learn how fast the program is alone.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The time of the program from which its speed is known, and a shorter one, before a walk on a rotating disk begins.
+const KNOWN: Duration = Duration::from_millis(200);
+const KNOWN_ROUGHLY: Duration = Duration::from_millis(50);
 
 /// The memory of an inode and its name in the kernel, in bytes.
 const INODE: u64 = 1536;
@@ -233,16 +244,24 @@ impl Trees {
         if start.depth == Depth::All && !is_watched {
             options = options.filter_dirs(self.controls(&root));
         }
+        // In a single directory the program may have come before, in the same order.
+        let may_end = start.depth == Depth::All && !is_watched && self.0.files.is_none();
+        let begins_later = may_end && !state.directories.is_paused() && is_rotating(&root);
+        if begins_later {
+            state.directories.pause(true);
+        }
         let walk = options.on(start.directory)?;
         let stats = (!is_watched).then(|| self.stats());
         let tree = state.directories.add_tree(start.id, start.depth, stats);
         let canceller = walk.canceller();
         let trees = self.clone();
-        // In a single directory the program may have come before, in the same order.
-        let may_end = start.depth == Depth::All && !is_watched && self.0.files.is_none();
         let thread = std::thread::Builder::new().name("ahead".to_owned());
         let spawned = thread.spawn(move || {
-            trees.walk(tree, &root, walk, start.watches, may_end);
+            let mut race = may_end.then(Race::default);
+            if let Some(race) = race.as_mut().filter(|_| begins_later) {
+                race.alone = trees.end_pause(KNOWN_ROUGHLY);
+            }
+            trees.walk(tree, &root, walk, start.watches, race);
             trees.state().directories.end(tree);
         });
         let thread = spawned.inspect_err(|_| state.directories.end(tree))?;
@@ -280,17 +299,17 @@ impl Trees {
     }
 
     /// Walks a tree, and waits for the program when it is far enough ahead. It may end if the tree is cached, or
-    /// if the program alone is faster.
+    /// if it loses the race.
     fn walk(
         &self,
         tree: usize,
         root: &Arc<OwnedFd>,
         mut walk: nowait::Walk,
         mut watches: Option<Watches>,
-        may_end: bool,
+        mut race: Option<Race>,
     ) {
         let most = most_ahead();
-        let (mut cached, mut together) = (Cached::none(), Together::default());
+        let mut cached = Cached::none();
         while let Some(found) = walk.blocking_batch() {
             if self.is_stopped() {
                 break;
@@ -306,15 +325,15 @@ impl Trees {
                 files.found(root, &found);
             }
             let inodes = found.batch().len();
-            if may_end && cached.add(inodes) {
-                self.0.cached.store(true, Ordering::Relaxed);
-                break;
-            }
-            let alone = self.state().directories.stats_alone(self.stats());
-            let per_inode = together.add(inodes, alone, Instant::now());
-            if may_end && per_inode.is_some_and(|time| self.is_slower(time)) {
-                self.0.slower.store(true, Ordering::Relaxed);
-                break;
+            if let Some(race) = &mut race {
+                if cached.add(inodes) {
+                    self.0.cached.store(true, Ordering::Relaxed);
+                    break;
+                }
+                if self.is_lost(race, inodes) {
+                    self.0.slower.store(true, Ordering::Relaxed);
+                    break;
+                }
             }
             if self.wait_for_program(tree, most, watches.as_mut()) {
                 cached = Cached::none();
@@ -343,22 +362,41 @@ impl Trees {
         woken.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Returns true if the program alone takes less than this time for an inode. The walks pause meanwhile.
-    fn is_slower(&self, per_inode: Duration) -> bool {
+    /// Notes inodes that a walk has read. Returns true if the program alone is faster. At the end of the race, the walks may
+    /// pause to learn that.
+    fn is_lost(&self, race: &mut Race, inodes: usize) -> bool {
         let mut state = self.state();
-        if per_inode < FAST || state.directories.is_paused() {
+        let alone = state.directories.stats_alone(self.stats());
+        let Some(mean) = race.together.add(inodes, alone, Instant::now()) else {
+            return false;
+        };
+        if mean.per_inode < FAST {
+            return false;
+        }
+        if !mean.is_last() {
+            return race.alone.is_some_and(|time| mean.is_slower_than(time));
+        }
+        if state.directories.is_paused() {
             return false;
         }
         state.directories.pause(true);
+        drop(state);
+        let alone = self.end_pause(KNOWN);
+        alone.is_some_and(|time| mean.is_slower_than(time))
+    }
+
+    /// Ends a pause when the time between two calls of stat(2) of the program alone is known, from a time of `least`.
+    fn end_pause(&self, least: Duration) -> Option<Duration> {
+        let mut state = self.state();
         let end = Instant::now() + PAUSE;
         let mut alone = None;
         while alone.is_none() && !self.is_stopped() && Instant::now() < end {
             state = self.wait_for_change(state);
-            alone = state.directories.per_stat(self.stats());
+            alone = state.directories.per_stat(least, self.stats());
         }
         state.directories.pause(false);
         self.0.changed.notify_all();
-        alone.is_some_and(|per_stat| per_stat < per_inode)
+        alone
     }
 
     /// Takes the directories and files that the program has opened.
@@ -423,4 +461,10 @@ impl State {
         self.walkers.retain(|walker| !walker.thread.is_finished());
         self.walkers.push(walker);
     }
+}
+
+/// Returns true if the directory is on a disk that says it rotates, as many disks of virtual machines do.
+fn is_rotating(directory: &OwnedFd) -> bool {
+    let directory = directory.try_clone().map(Handle::new);
+    matches!(directory, Ok(Ok(it)) if it.filesystem().rotating() == Some(true))
 }
