@@ -16,7 +16,7 @@ pub struct Part {
 }
 
 /// All parts, in the order of the page.
-pub const PARTS: [Part; 15] = [
+pub const PARTS: [Part; 19] = [
     Part {
         name: "mix",
         title: "A database's reads at once",
@@ -101,6 +101,21 @@ pub const PARTS: [Part; 15] = [
         args: seeks,
     },
     Part {
+        name: "ahead",
+        title: "Programs that walk trees",
+        about: "Unmodified programs alone, under nowait run, and beside nowait warm --metadata. The trees are cold, \
+                on a disk in memory that takes 1 ms for each request.",
+        share: 0.12,
+        args: ahead,
+    },
+    Part {
+        name: "ahead-data",
+        title: "Programs that read trees of files",
+        about: "The same for programs that also read the files.",
+        share: 0.06,
+        args: ahead_data,
+    },
+    Part {
         name: "tools",
         title: "Tools for the page cache",
         about: "nowait fincore and nowait warm beside vmtouch, util-linux fincore and cat: whole processes \
@@ -137,6 +152,23 @@ pub const PARTS: [Part; 15] = [
                 parentheses.",
         share: 0.06,
         args: server,
+    },
+    Part {
+        name: "server-cold",
+        title: "A file server beside a slow disk",
+        about: "ServeDir with tokio's files and with nowait's. The disk in memory takes 1 ms for each of four requests \
+                at a time, and 256 connections request files from it. The paced turns request as many cached files \
+                instead.",
+        share: 0.03,
+        args: server_cold,
+    },
+    Part {
+        name: "object-store",
+        title: "An object store",
+        about: "NowaitFileSystem beside LocalFileSystem of object_store. The list is that of a disk in memory that \
+                takes 1 ms for each request.",
+        share: 0.05,
+        args: object_store,
     },
 ];
 
@@ -293,6 +325,39 @@ fn seeks(seconds: f64) -> Vec<String> {
     ])
 }
 
+/// The trees of a slow disk.
+fn on_a_slow_disk(programs: &str, files: &str, rounds: &str) -> Vec<String> {
+    words(&[
+        "ahead",
+        "--programs",
+        programs,
+        "--files",
+        files,
+        "--slow-disk",
+        "1ms",
+        "--rounds",
+        rounds,
+    ])
+}
+
+fn ahead(seconds: f64) -> Vec<String> {
+    let files = match seconds {
+        s if s >= 180.0 => "50k",
+        s if s >= 60.0 => "10k",
+        _ => "300",
+    };
+    on_a_slow_disk("ls,find,du,rsync", files, if_time(seconds, 360.0, "6", "3"))
+}
+
+fn ahead_data(seconds: f64) -> Vec<String> {
+    let files = if_time(seconds, 90.0, "8k", "300");
+    on_a_slow_disk(
+        "tar,cp,grep,restic",
+        files,
+        if_time(seconds, 360.0, "6", "3"),
+    )
+}
+
 fn tools(seconds: f64) -> Vec<String> {
     let scale = match seconds {
         s if s >= 600.0 => "1",
@@ -355,6 +420,50 @@ fn server(seconds: f64) -> Vec<String> {
         &turn,
         "--rounds",
         "3",
+    ])
+}
+
+fn server_cold(seconds: f64) -> Vec<String> {
+    let turn = fraction(seconds / 4.0 / 3.0 / 2.0, 0.1, 3.0);
+    words(&[
+        "server",
+        "--contenders",
+        "serve-dir,serve-dir-nowait",
+        "--size",
+        "4K",
+        "--cold-files",
+        if_time(seconds, 60.0, "11000", "500"),
+        "--api",
+        "8",
+        "--cold",
+        "256",
+        "--paced",
+        "--slow-disk",
+        "1ms",
+        "--queue",
+        "4",
+        "--seconds",
+        &turn,
+        "--rounds",
+        "3",
+    ])
+}
+
+fn object_store(seconds: f64) -> Vec<String> {
+    // Five works of three contenders; half of the time goes into the cache's state and the disk of the list.
+    let turn = fraction(seconds / 15.0 / 3.0 / 2.0, 0.1, 1.0);
+    words(&[
+        "object-store",
+        "--size",
+        if_time(seconds, 30.0, "1G", "64M"),
+        "--objects",
+        if_time(seconds, 90.0, "100k", "1k"),
+        "--slow-disk",
+        "1ms",
+        "--seconds",
+        &turn,
+        "--rounds",
+        if_time(seconds, 180.0, "9", "3"),
     ])
 }
 

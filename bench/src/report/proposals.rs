@@ -261,7 +261,7 @@ pub const PROPOSALS: [Proposal; 6] = [
         name: "directories",
         title: "xgetdents and dirreadahead",
         about: "Entries and inodes of a directory, read in the order of the disk.",
-        parts: &["dir", "seeks"],
+        parts: &["dir", "seeks", "ahead", "ahead-data"],
         published: &[Published {
             title: "seconds by number of files, cold",
             source: XGETDENTS,
@@ -277,7 +277,15 @@ pub const PROPOSALS: [Proposal; 6] = [
         name: "today",
         title: "The libraries of today",
         about: "Contenders that programs use now, without a published table.",
-        parts: &["tools", "cached", "mapped", "runtimes", "server"],
+        parts: &[
+            "tools",
+            "cached",
+            "mapped",
+            "runtimes",
+            "server",
+            "server-cold",
+            "object-store",
+        ],
         published: &[],
     },
 ];
