@@ -315,14 +315,17 @@ fn a_file_with_many_ranges_has_several_lines() {
     File::create(&path).unwrap().set_len(pages * 4096).unwrap();
     let file = File::open(&path).unwrap();
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
-    for page in (0..pages).step_by(2) {
-        file.read_exact_at(&mut [0], page * 4096).unwrap();
-    }
     let snapshot = dir.path().join("snapshot");
-    let said = save(&snapshot, &[word(&path)]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let text = fs::read_to_string(&snapshot).unwrap();
-    assert_eq!(text.lines().count(), 4);
+    // Another process may make the kernel drop pages.
+    let has_four_lines = (0..5).any(|_| {
+        for page in (0..pages).step_by(2) {
+            file.read_exact_at(&mut [0], page * 4096).unwrap();
+        }
+        let said = save(&snapshot, &[word(&path)]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        fs::read_to_string(&snapshot).unwrap().lines().count() == 4
+    });
+    assert!(has_four_lines);
     assert_eq!(restore(&snapshot).code, Some(0));
 }
 

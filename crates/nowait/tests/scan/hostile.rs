@@ -87,8 +87,10 @@ fn count(source: &mut impl Source) -> usize {
 fn a_dropped_waker_may_cancel<S: Source>() {
     let _limit = Limit::new("a waker that cancels when it is dropped".into());
     let dir = tree();
-    let mut pending = 0;
-    for _ in 0..300 {
+    // On a busy machine the workers may be done before the first poll.
+    let (mut rounds, mut pending) = (0, 0);
+    while rounds < 300 || pending == 0 {
+        rounds += 1;
         let mut source = S::begin(dir.path());
         let canceller = source.canceller();
         let waker = hooked(move |event| {
@@ -105,7 +107,6 @@ fn a_dropped_waker_may_cancel<S: Source>() {
         }
         drop(source);
     }
-    assert!(pending > 0, "none of them had to wait");
 }
 
 #[test]
