@@ -144,6 +144,7 @@ pub fn stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> R 
     channel.count(u64::from(calls), 1, took);
     let is_slow = took >= SLOW && has_slept();
     if is_slow && result.into() == 0 {
+        channel.count_wait(took);
         // SAFETY: the call has succeeded with this path.
         unsafe { slow(channel, file) };
     }
@@ -234,6 +235,7 @@ pub fn open(call: impl FnOnce() -> c_int, file: Named) -> c_int {
     {
         tell(channel, Kind::File, place, (stat.st_dev, stat.st_ino));
         if took >= SLOW && has_slept() {
+            channel.count_wait(took);
             // SAFETY: as above.
             unsafe { slow(channel, file) };
         }

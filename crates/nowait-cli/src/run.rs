@@ -5,6 +5,7 @@ mod child;
 mod command;
 mod comparison;
 mod directories;
+mod disk;
 mod files;
 mod follow;
 mod id;

@@ -63,12 +63,13 @@ impl Moment {
     }
 }
 
-/// Returns true if the first names of a directory, and their inodes, were read without waiting.
-pub fn is_cached(directory: impl AsFd) -> bool {
+/// The time of the first call that waited, to read the first names of a directory and their inodes. `None` if they are cached.
+pub fn first_wait(directory: impl AsFd) -> Option<Duration> {
     let before = sleeps();
+    let mut began = Instant::now();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(directory) = openat(directory, ".", flags, Mode::empty()) else {
-        return false;
+        return Some(Duration::ZERO);
     };
     let mut buffer = Vec::with_capacity(BUFFER);
     let mut names = RawDir::new(&directory, buffer.spare_capacity_mut());
@@ -79,10 +80,11 @@ pub fn is_cached(directory: impl AsFd) -> bool {
             let _ = statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
         }
         if sleeps() != before {
-            return false;
+            return Some(began.elapsed());
         }
+        began = Instant::now();
     }
-    sleeps() == before
+    None
 }
 
 /// The number of times that this thread has slept.
@@ -124,6 +126,6 @@ mod tests {
         }
         let directory = std::fs::File::open(root.path()).unwrap();
         // Another program's lock may make one attempt wait.
-        assert!((0..100).any(|_| is_cached(&directory)));
+        assert!((0..100).any(|_| first_wait(&directory).is_none()));
     }
 }

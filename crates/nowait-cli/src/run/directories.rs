@@ -181,10 +181,10 @@ impl Directories {
     }
 
     /// The mean time between two calls of stat(2) since the pause began, in directories that no walk has read. `None` if it is
-    /// not known yet, from a time of `least`.
-    pub fn per_stat(&self, least: Duration, stats: u64) -> Option<Duration> {
+    /// not known yet.
+    pub fn per_stat(&self, stats: u64) -> Option<Duration> {
         let before = self.before_pause.as_ref()?;
-        self.alone.per_stat(before, least, Instant::now(), stats)
+        self.alone.per_stat(before, Instant::now(), stats)
     }
 
     /// The program's calls of stat(2) in directories that no walk has read.

@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 use nowait_ahead_channel::{Channel, Counts, Event, Kind, LARGE, Listening, Reader, VARIABLE};
 use rustix::fs::{Mode, OFlags, fstat, fstatfs, open, openat};
 
-use super::cached::is_cached;
+use super::cached::first_wait;
 use super::comparison::Comparison;
 use super::directories::{Depth, Standing};
+use super::disk::seeks;
 use super::files::Files;
 use super::id::Id;
 use super::trees::Trees;
@@ -129,9 +130,15 @@ impl Follower {
         let mut reader = Reader::new(&channel);
         while !stopped.load(Ordering::Relaxed) {
             let event = reader.next_until(Instant::now() + LOOK);
-            let stats = channel.counts().stats;
+            let Counts {
+                stats,
+                waits,
+                waited,
+                ..
+            } = channel.counts();
+            let wait = waited.checked_div(waits).map(Duration::from_nanos);
             // A program that opens files need not ask for their metadata.
-            self.trees.set_stats(stats.max(self.opened));
+            self.trees.set_progress(stats.max(self.opened), wait);
             if self.trees.found_cached() {
                 self.slow = Slow::default();
             }
@@ -198,14 +205,15 @@ impl Follower {
     }
 
     /// A large directory was opened that no walk has found. The program will list it for some time: its names are listed with
-    /// it, and its inodes are read meanwhile, unless they are cached. The first time this is a guess, for a bounded number of
+    /// it, and its inodes are read meanwhile, unless they are cached or the disk seeks. The first time this is a guess, for a bounded number of
     /// inodes. Afterwards it depends on the program's calls of stat(2).
     fn opened_large(&mut self, event: &Event) {
         let Some(directory) = Directory::of(event) else {
             return;
         };
-        if is_cached(&directory.fd) {
-            return;
+        match first_wait(&directory.fd) {
+            Some(wait) if !seeks(&directory.fd, wait) => {}
+            _ => return,
         }
         let Ok(names) = directory.fd.try_clone() else {
             return;

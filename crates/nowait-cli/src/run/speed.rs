@@ -9,17 +9,7 @@ pub struct Together {
     inodes: u64,
     /// The time when [`FIRST`] inodes were read, and the calls of the program alone until then.
     since: Option<(Instant, u64)>,
-    /// The number of checks that were made.
-    checks: usize,
-}
-
-/// The mean time of an inode that a walk and the program together have read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mean {
-    /// The time of an inode.
-    pub per_inode: Duration,
-    /// The time that the program may take for an inode alone at most, in percent of `per_inode`, if the walk is of no use.
-    percent: u32,
+    is_known: bool,
 }
 
 /// The program's time and calls of stat(2) in directories that no walk has read.
@@ -33,48 +23,27 @@ pub struct Alone {
     waits: u32,
 }
 
-/// The inodes that a walk reads while its workers begin one after another.
+/// The inodes that a walk reads while its workers begin one after another, and those whose time is taken afterwards.
 const FIRST: u64 = 1024;
-/// The numbers of inodes after which the mean time is taken, and the percentages of [`Mean`]. Few inodes decide only if the
-/// difference is large.
-const CHECKS: [(u64, u32); 4] = [(512, 50), (1024, 67), (2048, 80), (4096, 100)];
-/// The program's calls of stat(2) and waits after which its speed is known.
+const MEASURED: u64 = 4096;
+/// The program's time, calls of stat(2) and waits after which its speed is known.
+const TIME: Duration = Duration::from_millis(200);
 const STATS: u64 = 16;
 const WAITS: u32 = 4;
 
 impl Together {
     /// Adds inodes that the walk has read. `alone` is the number of calls of the program in directories that no walk has read.
-    /// Returns the mean time of an inode if enough were read since the last one.
-    pub fn add(&mut self, inodes: usize, alone: u64, now: Instant) -> Option<Mean> {
+    /// Returns the mean time of an inode when it is known, once.
+    pub fn add(&mut self, inodes: usize, alone: u64, now: Instant) -> Option<Duration> {
         self.inodes += inodes as u64;
-        if self.inodes < FIRST {
+        if self.is_known || self.inodes < FIRST {
             return None;
         }
         let (since, before) = *self.since.get_or_insert((now, alone));
-        let read = self.inodes - FIRST;
-        let due = CHECKS.iter().rposition(|&(inodes, _)| read >= inodes)?;
-        if due < self.checks {
-            return None;
-        }
-        self.checks = due + 1;
-        let (inodes, percent) = CHECKS[due];
-        let inodes = inodes + alone.saturating_sub(before);
-        Some(Mean {
-            per_inode: mean(now.saturating_duration_since(since), inodes),
-            percent,
-        })
-    }
-}
-
-impl Mean {
-    /// Returns true if it is the last one.
-    pub fn is_last(self) -> bool {
-        self.percent == 100
-    }
-
-    /// Returns true if the program alone, which takes this time for an inode, is faster.
-    pub fn is_slower_than(self, alone: Duration) -> bool {
-        alone < self.per_inode * self.percent / 100
+        self.is_known = self.inodes >= FIRST + MEASURED;
+        let inodes = MEASURED + alone.saturating_sub(before);
+        self.is_known
+            .then(|| mean(now.saturating_duration_since(since), inodes))
     }
 }
 
@@ -105,18 +74,12 @@ impl Alone {
         self.sum(now, stats).1
     }
 
-    /// The mean time between two calls since an earlier state, if it is known: from a time of `least` or more.
-    pub fn per_stat(
-        &self,
-        before: &Alone,
-        least: Duration,
-        now: Instant,
-        stats: u64,
-    ) -> Option<Duration> {
+    /// The mean time between two calls since an earlier state, if it is known.
+    pub fn per_stat(&self, before: &Alone, now: Instant, stats: u64) -> Option<Duration> {
         let (time, stats) = self.sum(now, stats);
         let (time, stats) = (time.saturating_sub(before.time), stats - before.stats);
         let waits = self.waits - before.waits;
-        (time >= least && stats >= STATS && waits >= WAITS).then(|| mean(time, stats))
+        (time >= TIME && stats >= STATS && waits >= WAITS).then(|| mean(time, stats))
     }
 }
 
@@ -129,37 +92,12 @@ mod tests {
     #[test]
     fn a_walk_is_measured_after_its_first_inodes() {
         let (mut together, now) = (Together::default(), Instant::now());
-        let per_inode = |mean: Option<Mean>| mean.map(|mean| (mean.per_inode, mean.is_last()));
         assert_eq!(together.add(1000, 0, now), None);
         assert_eq!(together.add(24, 100, now + 900 * MS), None);
-        assert_eq!(together.add(500, 200, now + 901 * MS), None);
-        let mean = together.add(12, 612, now + 900 * MS + 2048 * MS);
-        assert_eq!(per_inode(mean), Some((MS * 2, false)));
-        assert_eq!(together.add(100, 612, now + 4000 * MS), None);
-        // Two checks are due, and one is made.
-        let mean = together.add(1436, 612, now + 900 * MS + 7680 * MS);
-        assert_eq!(per_inode(mean), Some((MS * 3, false)));
-        let mean = together.add(2048, 1100, now + 900 * MS + 5096 * MS);
-        assert_eq!(per_inode(mean), Some((MS, true)));
+        assert_eq!(together.add(4000, 500, now + 901 * MS), None);
+        let time = now + 900 * MS + 5096 * MS;
+        assert_eq!(together.add(96, 1100, time), Some(MS * 5096 / 5096));
         assert_eq!(together.add(5000, 2000, now + 9000 * MS), None);
-    }
-
-    #[test]
-    fn few_inodes_decide_only_if_the_difference_is_large() {
-        let slower = |percent| {
-            let mean = Mean {
-                per_inode: 100 * MS,
-                percent,
-            };
-            [49, 51, 66, 68, 79, 81, 99, 101].map(|ms| mean.is_slower_than(ms * MS))
-        };
-        let expected = [
-            [true, false, false, false, false, false, false, false],
-            [true, true, true, false, false, false, false, false],
-            [true, true, true, true, true, false, false, false],
-            [true, true, true, true, true, true, true, false],
-        ];
-        assert_eq!(CHECKS.map(|(_, percent)| slower(percent)), expected);
     }
 
     #[test]
@@ -172,16 +110,10 @@ mod tests {
         for n in 1..=5 {
             alone.entered(false, true, now + n * 40 * MS, 200 + u64::from(n) * 10);
         }
-        assert_eq!(alone.per_stat(&before, 200 * MS, now + 205 * MS, 251), None);
-        assert_eq!(
-            alone.per_stat(&before, 200 * MS, now + 310 * MS, 300),
-            Some(3 * MS)
-        );
+        assert_eq!(alone.per_stat(&before, now + 205 * MS, 251), None);
+        assert_eq!(alone.per_stat(&before, now + 310 * MS, 300), Some(3 * MS));
         alone.entered(true, true, now + 310 * MS, 300);
-        assert_eq!(
-            alone.per_stat(&before, 200 * MS, now + 900 * MS, 9000),
-            Some(3 * MS)
-        );
+        assert_eq!(alone.per_stat(&before, now + 900 * MS, 9000), Some(3 * MS));
         assert_eq!(alone.stats(now, 9000), 150);
     }
 
@@ -192,9 +124,6 @@ mod tests {
         for n in 0..100 {
             alone.entered(false, n % 40 == 0, now + n * 10 * MS, u64::from(n) * 500);
         }
-        assert_eq!(
-            alone.per_stat(&before, 200 * MS, now + 1000 * MS, 50_000),
-            None
-        );
+        assert_eq!(alone.per_stat(&before, now + 1000 * MS, 50_000), None);
     }
 }

@@ -10,11 +10,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nowait::scan::{self, Canceller};
-use nowait::{Handle, StatxMask, walk};
+use nowait::{StatxMask, walk};
 use rustix::fs::{AtFlags, statat};
 
 use super::cached::Cached;
 use super::directories::{Depth, Directories, Standing, Summary};
+use super::disk::seeks;
 use super::files::Files;
 use super::id::Id;
 use super::speed::Together;
@@ -33,6 +34,8 @@ struct Shared {
     stopped: AtomicBool,
     /// The calls of stat(2) that the program has made.
     stats: AtomicU64,
+    /// The program's mean wait for the disk, in nanoseconds; 0 if it is not known.
+    wait: AtomicU64,
     /// A walk has ended because everything was cached.
     cached: AtomicBool,
     /// A walk has ended because it was slower than the program alone.
@@ -53,14 +56,6 @@ struct State {
 struct Walker {
     canceller: Canceller,
     thread: JoinHandle<()>,
-}
-
-/// The speed of a walk, which ends if the program is faster alone.
-#[derive(Default)]
-struct Race {
-    together: Together,
-    /// The time between two calls of stat(2) of the program alone, if it was taken before.
-    alone: Option<Duration>,
 }
 
 /// A tree that is about to be walked.
@@ -84,13 +79,13 @@ const CONTROL: u64 = 16;
 const CONTROL_LATER: u64 = 512;
 const CONTROLS_AT_FIRST: u64 = 8;
 
+/// The workers of a walk on a disk that seeks. Each request that is out of order costs a seek there.
+const SEEKING_WORKERS: usize = 1;
+
 /// The time of an inode below which a walk is faster than any program.
 const FAST: Duration = Duration::from_micros(25);
 /// The time for which walks pause at most, to learn how fast the program is alone.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The time of the program from which its speed is known, and a shorter one, before a walk on a rotating disk begins.
-const KNOWN: Duration = Duration::from_millis(200);
-const KNOWN_ROUGHLY: Duration = Duration::from_millis(50);
 
 /// The memory of an inode and its name in the kernel, in bytes.
 const INODE: u64 = 1536;
@@ -109,6 +104,7 @@ impl Trees {
             changed: Condvar::new(),
             stopped: AtomicBool::new(false),
             stats: AtomicU64::new(0),
+            wait: AtomicU64::new(0),
             cached: AtomicBool::new(false),
             slower: AtomicBool::new(false),
             considered: AtomicU64::new(0),
@@ -128,9 +124,11 @@ impl Trees {
         self.0.stopped.load(Ordering::Relaxed)
     }
 
-    /// Sets the number of the program's calls of stat(2) so far.
-    pub fn set_stats(&self, stats: u64) {
+    /// Sets the number of the program's calls of stat(2) so far, and its mean wait for the disk.
+    pub fn set_progress(&self, stats: u64, wait: Option<Duration>) {
+        let wait = wait.map_or(0, |wait| wait.as_nanos() as u64);
         self.0.stats.store(stats, Ordering::Relaxed);
+        self.0.wait.store(wait, Ordering::Relaxed);
     }
 
     /// Returns true if a walk has ended since the last call because the kernel had everything cached.
@@ -241,27 +239,24 @@ impl Trees {
             Depth::All => options.window(8192, 4 << 20),
         };
         let root = Arc::new(start.directory.try_clone()?);
-        if start.depth == Depth::All && !is_watched {
-            options = options.filter_dirs(self.controls(&root));
+        let wait = Duration::from_nanos(self.0.wait.load(Ordering::Relaxed));
+        let seeks = seeks(&root, wait);
+        if seeks {
+            options = options.workers(SEEKING_WORKERS);
         }
-        // In a single directory the program may have come before, in the same order.
-        let may_end = start.depth == Depth::All && !is_watched && self.0.files.is_none();
-        let begins_later = may_end && !state.directories.is_paused() && is_rotating(&root);
-        if begins_later {
-            state.directories.pause(true);
+        if start.depth == Depth::All && !is_watched {
+            options = options.filter_dirs(self.controls(&root, seeks));
         }
         let walk = options.on(start.directory)?;
         let stats = (!is_watched).then(|| self.stats());
         let tree = state.directories.add_tree(start.id, start.depth, stats);
         let canceller = walk.canceller();
         let trees = self.clone();
+        // In a single directory the program may have come before, in the same order.
+        let may_end = start.depth == Depth::All && !is_watched && self.0.files.is_none();
         let thread = std::thread::Builder::new().name("ahead".to_owned());
         let spawned = thread.spawn(move || {
-            let mut race = may_end.then(Race::default);
-            if let Some(race) = race.as_mut().filter(|_| begins_later) {
-                race.alone = trees.end_pause(KNOWN_ROUGHLY);
-            }
-            trees.walk(tree, &root, walk, start.watches, race);
+            trees.walk(tree, &root, walk, start.watches, may_end);
             trees.state().directories.end(tree);
         });
         let thread = spawned.inspect_err(|_| state.directories.end(tree))?;
@@ -269,10 +264,12 @@ impl Trees {
         Ok(())
     }
 
-    /// Chooses the directories that are left alone: a filter that returns false for those.
+    /// Chooses the directories that are left alone: a filter that returns false for those. On a disk that seeks there are few:
+    /// the program leads the head away from the walk there.
     fn controls(
         &self,
         root: &Arc<OwnedFd>,
+        seeks: bool,
     ) -> impl Fn(&Path, usize) -> bool + Send + Sync + 'static {
         let (trees, root) = (self.clone(), root.clone());
         // The order in which directories are found may have the same period.
@@ -280,7 +277,7 @@ impl Trees {
         move |path, _| {
             trees.wait_for_pause();
             let number = trees.0.considered.fetch_add(1, Ordering::Relaxed);
-            let period = match number < CONTROL * CONTROLS_AT_FIRST {
+            let period = match number < CONTROL * CONTROLS_AT_FIRST && !seeks {
                 true => CONTROL,
                 false => CONTROL_LATER,
             };
@@ -299,17 +296,17 @@ impl Trees {
     }
 
     /// Walks a tree, and waits for the program when it is far enough ahead. It may end if the tree is cached, or
-    /// if it loses the race.
+    /// if the program alone is faster.
     fn walk(
         &self,
         tree: usize,
         root: &Arc<OwnedFd>,
         mut walk: nowait::Walk,
         mut watches: Option<Watches>,
-        mut race: Option<Race>,
+        may_end: bool,
     ) {
         let most = most_ahead();
-        let mut cached = Cached::none();
+        let (mut cached, mut together) = (Cached::none(), Together::default());
         while let Some(found) = walk.blocking_batch() {
             if self.is_stopped() {
                 break;
@@ -325,15 +322,20 @@ impl Trees {
                 files.found(root, &found);
             }
             let inodes = found.batch().len();
-            if let Some(race) = &mut race {
-                if cached.add(inodes) {
-                    self.0.cached.store(true, Ordering::Relaxed);
-                    break;
-                }
-                if self.is_lost(race, inodes) {
-                    self.0.slower.store(true, Ordering::Relaxed);
-                    break;
-                }
+            if may_end && cached.add(inodes) {
+                self.0.cached.store(true, Ordering::Relaxed);
+                break;
+            }
+            // What the program has read before is cached.
+            let (is_ahead, alone) = {
+                let directories = &self.state().directories;
+                let is_ahead = !directories.has_entered(found.place().id());
+                (is_ahead, directories.stats_alone(self.stats()))
+            };
+            let per_inode = together.add(inodes * usize::from(is_ahead), alone, Instant::now());
+            if may_end && per_inode.is_some_and(|time| self.is_slower(time)) {
+                self.0.slower.store(true, Ordering::Relaxed);
+                break;
             }
             if self.wait_for_program(tree, most, watches.as_mut()) {
                 cached = Cached::none();
@@ -362,41 +364,22 @@ impl Trees {
         woken.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Notes inodes that a walk has read. Returns true if the program alone is faster. At the end of the race, the walks may
-    /// pause to learn that.
-    fn is_lost(&self, race: &mut Race, inodes: usize) -> bool {
+    /// Returns true if the program alone takes less than this time for an inode. The walks pause meanwhile.
+    fn is_slower(&self, per_inode: Duration) -> bool {
         let mut state = self.state();
-        let alone = state.directories.stats_alone(self.stats());
-        let Some(mean) = race.together.add(inodes, alone, Instant::now()) else {
-            return false;
-        };
-        if mean.per_inode < FAST {
-            return false;
-        }
-        if !mean.is_last() {
-            return race.alone.is_some_and(|time| mean.is_slower_than(time));
-        }
-        if state.directories.is_paused() {
+        if per_inode < FAST || state.directories.is_paused() {
             return false;
         }
         state.directories.pause(true);
-        drop(state);
-        let alone = self.end_pause(KNOWN);
-        alone.is_some_and(|time| mean.is_slower_than(time))
-    }
-
-    /// Ends a pause when the time between two calls of stat(2) of the program alone is known, from a time of `least`.
-    fn end_pause(&self, least: Duration) -> Option<Duration> {
-        let mut state = self.state();
         let end = Instant::now() + PAUSE;
         let mut alone = None;
         while alone.is_none() && !self.is_stopped() && Instant::now() < end {
             state = self.wait_for_change(state);
-            alone = state.directories.per_stat(least, self.stats());
+            alone = state.directories.per_stat(self.stats());
         }
         state.directories.pause(false);
         self.0.changed.notify_all();
-        alone
+        alone.is_some_and(|per_stat| per_stat < per_inode)
     }
 
     /// Takes the directories and files that the program has opened.
@@ -461,10 +444,4 @@ impl State {
         self.walkers.retain(|walker| !walker.thread.is_finished());
         self.walkers.push(walker);
     }
-}
-
-/// Returns true if the directory is on a disk that says it rotates, as many disks of virtual machines do.
-fn is_rotating(directory: &OwnedFd) -> bool {
-    let directory = directory.try_clone().map(Handle::new);
-    matches!(directory, Ok(Ok(it)) if it.filesystem().rotating() == Some(true))
 }
