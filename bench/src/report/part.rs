@@ -350,7 +350,7 @@ fn ahead(seconds: f64) -> Vec<String> {
 }
 
 fn ahead_data(seconds: f64) -> Vec<String> {
-    let files = if_time(seconds, 90.0, "8k", "300");
+    let files = if_time(seconds, 90.0, "4k", "300");
     on_a_slow_disk(
         "tar,cp,grep,restic",
         files,

@@ -30,7 +30,7 @@ pub enum Standing {
     Coming,
     /// A walk that will come to it waits for the program.
     Waiting,
-    /// A walk has read entries of it, and has not ended.
+    /// A walk reads it, and has not ended.
     Read,
     /// A walk that has ended has read it.
     Complete,
@@ -65,6 +65,7 @@ struct Directory {
 
 #[derive(Debug)]
 struct Tree {
+    root: Id,
     depth: Depth,
     /// The program's calls of stat(2) in the tree, until it left. `None` if they are not counted.
     stats: Option<u64>,
@@ -72,6 +73,8 @@ struct Tree {
     read: u64,
     /// The inodes in directories that the program has left.
     passed: u64,
+    /// The number of directories that the program has opened.
+    opened: u64,
     /// The directory that the program has opened last, and the number of its calls of stat(2) before.
     current: Option<(Id, u64)>,
     is_running: bool,
@@ -94,8 +97,8 @@ const KNOWN: usize = 2_000_000;
 /// The number of inodes that the walk of a tree is ahead for each call of stat(2) that the program has made since. A program
 /// that soon goes elsewhere wastes no more.
 const AHEAD_PER_STAT: u64 = 64;
-/// The number that it may be ahead in any case, before the program has called stat(2) since.
-const ALWAYS_AHEAD: u64 = 4096;
+/// The number that it may be ahead for each directory that the program has opened in the tree, the first one included.
+const AHEAD_PER_DIRECTORY: u64 = 4096;
 
 impl Directory {
     fn of(tree: usize) -> Directory {
@@ -116,10 +119,12 @@ impl Directories {
         self.controls.remove(&root);
         let current = stats.filter(|_| self.opened.contains(&root));
         self.trees.push(Tree {
+            root,
             depth,
             stats: stats.map(|_| 0),
             read: 0,
             passed: 0,
+            opened: 1,
             current: current.map(|stats| (root, stats)),
             is_running: true,
             is_waiting: false,
@@ -194,12 +199,11 @@ impl Directories {
 
     /// Notes that the program works in a directory, or has opened it, and if it waited for a disk in the last one.
     pub fn enter(&mut self, id: Id, stats: u64, has_waited: bool) -> Standing {
-        if self.opened.len() < KNOWN {
-            self.opened.insert(id);
-        }
+        let is_first = self.opened.len() < KNOWN && self.opened.insert(id);
         let tree = self.known.get(&id).map(|directory| directory.tree);
         self.go_to(tree, stats);
         if let Some(tree) = tree {
+            self.trees[tree].opened += u64::from(is_first);
             let before = self.trees[tree].current.replace((id, stats));
             if let Some((before, _)) = before
                 && before != id
@@ -228,6 +232,7 @@ impl Directories {
         match &self.trees[directory.tree] {
             tree if directory.entries > 0 && tree.is_running => Standing::Read,
             _ if directory.entries > 0 => Standing::Complete,
+            tree if tree.is_running && tree.root == id => Standing::Read,
             tree if tree.is_waiting => Standing::Waiting,
             tree if tree.is_running => Standing::Coming,
             _ => Standing::Unknown,
@@ -277,9 +282,9 @@ impl Directories {
         let most = match (tree.depth, self.stats_in(number, stats)) {
             (Depth::All, Some(here)) => here
                 .saturating_mul(AHEAD_PER_STAT)
-                .max(ALWAYS_AHEAD)
+                .max(tree.opened.saturating_mul(AHEAD_PER_DIRECTORY))
                 .min(most),
-            (Depth::One, Some(0)) => ALWAYS_AHEAD,
+            (Depth::One, Some(0)) => AHEAD_PER_DIRECTORY,
             _ => most,
         };
         tree.read.saturating_sub(tree.passed + current) > most
@@ -339,7 +344,7 @@ mod tests {
         let mut directories = Directories::default();
         assert_eq!(directories.standing(id(root.path())), Standing::Unknown);
         let tree = directories.add_tree(id(root.path()), Depth::All, Some(0));
-        assert_eq!(directories.standing(id(root.path())), Standing::Coming);
+        assert_eq!(directories.standing(id(root.path())), Standing::Read);
         directories.leave_alone(id(&path(2)));
         let options = walk::Options::new().metadata(StatxMask::BASIC_STATS);
         let walk = options.filter_dirs(|path, _| !path.ends_with("d2"));
@@ -386,6 +391,21 @@ mod tests {
         directories.enter((1, 2), 9000, false);
         assert!(directories.is_far_ahead(tree, 200_000, 9050));
         assert!(!directories.is_far_ahead(tree, 200_000, 9100));
+    }
+
+    #[test]
+    fn a_walk_is_further_ahead_of_a_program_that_opens_directories() {
+        let mut directories = Directories::default();
+        let tree = directories.add_tree((1, 2), Depth::All, Some(0));
+        directories.trees[tree].read = 10_000;
+        assert!(directories.is_far_ahead(tree, 200_000, 10));
+        for inode in [3, 3, 4] {
+            directories.known.insert((1, inode), Directory::of(tree));
+            assert!(directories.is_far_ahead(tree, 200_000, 10));
+            directories.enter((1, inode), 10, false);
+        }
+        assert!(!directories.is_far_ahead(tree, 200_000, 10));
+        assert!(directories.is_far_ahead(tree, 9000, 10));
     }
 
     #[test]

@@ -242,7 +242,7 @@ impl Follower {
             .as_ref()
             .map_or(event.id, |directory| directory.id);
         match (known(id), directory) {
-            (Some(Standing::Waiting), _) => self.read_now(event),
+            (Some(Standing::Coming | Standing::Waiting), _) => self.read_now(event),
             (Some(Standing::Complete), _) if event.kind == Kind::Slow => self.slow.in_vain += 1,
             (None, Some(directory)) => {
                 let parent = directory.parent().map(|parent| parent.id);
@@ -256,7 +256,9 @@ impl Follower {
 
     /// Reads a directory that a walk would read later.
     fn read_now(&self, event: &Event) {
-        if let Some(directory) = Directory::of(event) {
+        if let Some(directory) = Directory::of(event)
+            && !self.trees.seek(&directory.fd)
+        {
             self.trees.begin(directory.fd, directory.id, Depth::One);
         }
     }

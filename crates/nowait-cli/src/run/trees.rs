@@ -77,7 +77,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// then seldom, since the program is slow there.
 const CONTROL: u64 = 16;
 const CONTROL_LATER: u64 = 512;
-const CONTROLS_AT_FIRST: u64 = 8;
+const CONTROLS_AT_FIRST: u64 = 4;
 
 /// The workers of a walk on a disk that seeks. Each request that is out of order costs a seek there.
 const SEEKING_WORKERS: usize = 1;
@@ -239,8 +239,7 @@ impl Trees {
             Depth::All => options.window(8192, 4 << 20),
         };
         let root = Arc::new(start.directory.try_clone()?);
-        let wait = Duration::from_nanos(self.0.wait.load(Ordering::Relaxed));
-        let seeks = seeks(&root, wait);
+        let seeks = self.seek(&root);
         if seeks {
             options = options.workers(SEEKING_WORKERS);
         }
@@ -262,6 +261,12 @@ impl Trees {
         let thread = spawned.inspect_err(|_| state.directories.end(tree))?;
         state.add(Walker { canceller, thread });
         Ok(())
+    }
+
+    /// Returns true if the walks of this directory are on a disk that seeks.
+    pub fn seek(&self, directory: &OwnedFd) -> bool {
+        let wait = Duration::from_nanos(self.0.wait.load(Ordering::Relaxed));
+        seeks(directory, wait)
     }
 
     /// Chooses the directories that are left alone: a filter that returns false for those. On a disk that seeks there are few:
@@ -326,7 +331,7 @@ impl Trees {
                 self.0.cached.store(true, Ordering::Relaxed);
                 break;
             }
-            // What the program has read before is cached.
+            // A directory that the program has entered is cached.
             let (is_ahead, alone) = {
                 let directories = &self.state().directories;
                 let is_ahead = !directories.has_entered(found.place().id());
