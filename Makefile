@@ -89,9 +89,9 @@ report: ## all benchmarks as one page: MINUTES (30), OUT (target/report)
 	cargo build --release --manifest-path bench/Cargo.toml --target-dir bench/target
 	RUSTFLAGS="--cfg tokio_unstable" cargo build --release --features tokio-ring \
 		--manifest-path bench/Cargo.toml --target-dir bench/target/ring
-	cargo build --release -p nowait-aio
+	cargo build --release -p nowait-aio -p nowait-ahead
 	bench/target/release/nowait-bench report --minutes $(or $(MINUTES),30) --out $(or $(OUT),$(target)/report) \
-		--library $(target)/release/libnowait_aio.so
+		--libraries $(target)/release
 
 bench-capi: ## libnowait beside preadv2 and liburing, in C; needs liburing-dev: 1 minute
 	cargo build --release -p nowait-capi

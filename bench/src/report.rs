@@ -64,9 +64,10 @@ pub struct Args {
           value_parser = clap::builder::PossibleValuesParser::new(PARTS.map(|part| part.name)))]
     parts: Vec<String>,
 
-    /// The drop-in of part aio; if not said, libnowait_aio.so beside this program
-    #[arg(long, value_name = "PATH")]
-    library: Option<PathBuf>,
+    /// The directory of libnowait_aio.so and libnowait_ahead.so, for the parts aio, ahead and ahead-data
+    /// [default: where each part finds them]
+    #[arg(long, value_name = "DIR")]
+    libraries: Option<PathBuf>,
 }
 
 fn minutes(text: &str) -> Result<f64, String> {
@@ -159,9 +160,17 @@ fn measure(args: &Args, data: &Path, stop: &Stop) -> Result<Report, Problem> {
     let mut report = Report { parts: Vec::new() };
     for (number, part) in wanted().enumerate() {
         let mut words = part.args(total);
-        if let (Some(library), "aio") = (&args.library, part.name) {
-            let library = std::path::absolute(library).map_err(|e| Problem::of("--library", e))?;
-            words.extend(["--library".into(), library.display().to_string()]);
+        if let Some(libraries) = &args.libraries {
+            let libraries =
+                std::path::absolute(libraries).map_err(|e| Problem::of("--libraries", e))?;
+            let option = match part.name {
+                "aio" => Some(("--library", libraries.join("libnowait_aio.so"))),
+                "ahead" | "ahead-data" => Some(("--libraries", libraries)),
+                _ => None,
+            };
+            if let Some((option, path)) = option {
+                words.extend([option.into(), path.display().to_string()]);
+            }
         }
         let path = args.out.join(part.name).with_extension("json");
         let mut outcome = earlier(&path, &words).map(|run| Outcome::Measured(Box::new(run)));

@@ -326,11 +326,13 @@ fn seeks(seconds: f64) -> Vec<String> {
 }
 
 /// The trees of a slow disk.
-fn on_a_slow_disk(programs: &str, files: &str, rounds: &str) -> Vec<String> {
+fn on_a_slow_disk(programs: &str, contenders: &str, files: &str, rounds: &str) -> Vec<String> {
     words(&[
         "ahead",
         "--programs",
         programs,
+        "--contenders",
+        contenders,
         "--files",
         files,
         "--slow-disk",
@@ -346,15 +348,21 @@ fn ahead(seconds: f64) -> Vec<String> {
         s if s >= 60.0 => "10k",
         _ => "300",
     };
-    on_a_slow_disk("ls,find,du,rsync", files, if_time(seconds, 360.0, "6", "3"))
+    on_a_slow_disk(
+        "ls,find,du,rsync",
+        "direct,run,warm",
+        files,
+        if_time(seconds, 360.0, "6", "3"),
+    )
 }
 
 fn ahead_data(seconds: f64) -> Vec<String> {
-    let files = if_time(seconds, 90.0, "4k", "300");
+    let files = if_time(seconds, 90.0, "2k", "300");
     on_a_slow_disk(
         "tar,cp,grep,restic",
+        "direct,data",
         files,
-        if_time(seconds, 360.0, "6", "3"),
+        if_time(seconds, 180.0, "6", "3"),
     )
 }
 
@@ -457,7 +465,7 @@ fn object_store(seconds: f64) -> Vec<String> {
         "--size",
         if_time(seconds, 30.0, "1G", "64M"),
         "--objects",
-        if_time(seconds, 90.0, "100k", "1k"),
+        if_time(seconds, 90.0, "100000", "1000"),
         "--slow-disk",
         "1ms",
         "--seconds",

@@ -156,13 +156,16 @@ fn browse(page: &Path, width: u32) -> Checks {
 
 #[test]
 fn all_parts_make_a_page_that_a_browser_shows_at_any_width() {
-    if is_missing(&["chromium", "fio", "bfs", "vmtouch", "fincore"]) {
+    if is_missing(&[
+        "chromium", "fio", "bfs", "vmtouch", "fincore", "rsync", "restic",
+    ]) {
         return;
     }
     let here = directory();
     let out = here.path().join("out");
     let library = drop_in();
-    let said = run(&mut report(&out, &["--library", library.to_str().unwrap()]));
+    let libraries = library.parent().unwrap().to_str().unwrap();
+    let said = run(&mut report(&out, &["--libraries", libraries]));
     assert_eq!(said.code, Some(0), "{said:?}");
     let page = out.join("index.html");
     assert_eq!(said.out.trim(), page.to_str().unwrap());
@@ -184,8 +187,21 @@ fn all_parts_make_a_page_that_a_browser_shows_at_any_width() {
         }
     }
     for part in [
-        "mix", "aio", "randread", "hitrate", "race", "iops", "dir", "seeks", "tools", "cached",
+        "mix",
+        "aio",
+        "randread",
+        "hitrate",
+        "race",
+        "iops",
+        "dir",
+        "seeks",
+        "ahead",
+        "ahead-data",
+        "tools",
+        "cached",
         "server",
+        "server-cold",
+        "object-store",
     ] {
         assert!(
             results[part].is_object(),

@@ -242,7 +242,9 @@ impl Follower {
             .as_ref()
             .map_or(event.id, |directory| directory.id);
         match (known(id), directory) {
-            (Some(Standing::Coming | Standing::Waiting), _) => self.read_now(event),
+            (Some(Standing::Waiting), _) => self.read_now(event),
+            // Two walks of a directory would mix up the order of its files.
+            (Some(Standing::Coming), _) if self.files.is_none() => self.read_now(event),
             (Some(Standing::Complete), _) if event.kind == Kind::Slow => self.slow.in_vain += 1,
             (None, Some(directory)) => {
                 let parent = directory.parent().map(|parent| parent.id);
