@@ -65,24 +65,32 @@ impl Moment {
 
 /// The time of the first call that waited, to read the first names of a directory and their inodes. `None` if they are cached.
 pub fn first_wait(directory: impl AsFd) -> Option<Duration> {
-    let before = sleeps();
-    let mut began = Instant::now();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(directory) = openat(directory, ".", flags, Mode::empty()) else {
         return Some(Duration::ZERO);
     };
+    let before = sleeps();
+    let mut began = Instant::now();
+    let mut waited = || {
+        let waited = (sleeps() != before).then(|| began.elapsed());
+        began = Instant::now();
+        waited
+    };
     let mut buffer = Vec::with_capacity(BUFFER);
     let mut names = RawDir::new(&directory, buffer.spare_capacity_mut());
     for number in 0..NAMES {
-        let Some(Ok(entry)) = names.next() else { break };
+        let entry = names.next();
+        if let Some(wait) = waited() {
+            return Some(wait);
+        }
+        let Some(Ok(entry)) = entry else { break };
         if number % EVERY == 0 {
             // A file may be removed meanwhile.
             let _ = statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+            if let Some(wait) = waited() {
+                return Some(wait);
+            }
         }
-        if sleeps() != before {
-            return Some(began.elapsed());
-        }
-        began = Instant::now();
     }
     None
 }

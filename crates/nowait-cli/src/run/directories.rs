@@ -28,9 +28,11 @@ pub enum Standing {
     Control,
     /// A walk has found it and will come to it.
     Coming,
+    /// A walk begins with it, and has read nothing of it yet.
+    Beginning,
     /// A walk that will come to it waits for the program.
     Waiting,
-    /// A walk reads it, and has not ended.
+    /// A walk has read entries of it, and has not ended.
     Read,
     /// A walk that has ended has read it.
     Complete,
@@ -46,6 +48,8 @@ pub struct Directories {
     /// The directories that are left alone.
     controls: HashSet<Id>,
     trees: Vec<Tree>,
+    /// The number of walks that have not ended.
+    running: usize,
     /// The tree that the program is in, and its calls of stat(2) before.
     here: Option<(usize, u64)>,
     /// The program's speed in directories that no walk has read.
@@ -97,7 +101,8 @@ const KNOWN: usize = 2_000_000;
 /// The number of inodes that the walk of a tree is ahead for each call of stat(2) that the program has made since. A program
 /// that soon goes elsewhere wastes no more.
 const AHEAD_PER_STAT: u64 = 64;
-/// The number that it may be ahead for each directory that the program has opened in the tree, the first one included.
+/// The number that it may be ahead for each directory that the program has opened in the tree, the first one included. The walk
+/// of a single directory may be so far ahead before the first stat(2).
 const AHEAD_PER_DIRECTORY: u64 = 4096;
 
 impl Directory {
@@ -115,6 +120,7 @@ impl Directories {
     /// so far, if they are counted.
     pub fn add_tree(&mut self, root: Id, depth: Depth, stats: Option<u64>) -> usize {
         let tree = self.trees.len();
+        self.running += 1;
         self.known.insert(root, Directory::of(tree));
         self.controls.remove(&root);
         let current = stats.filter(|_| self.opened.contains(&root));
@@ -154,6 +160,7 @@ impl Directories {
 
     /// Notes that a walk has ended.
     pub fn end(&mut self, tree: usize) {
+        self.running -= 1;
         self.trees[tree].is_running = false;
         self.trees[tree].is_waiting = false;
     }
@@ -165,7 +172,7 @@ impl Directories {
 
     /// The number of walks that have not ended.
     pub fn running(&self) -> usize {
-        self.trees.iter().filter(|tree| tree.is_running).count()
+        self.running
     }
 
     /// Notes that a directory is left alone.
@@ -197,22 +204,30 @@ impl Directories {
         self.alone.stats(Instant::now(), stats)
     }
 
+    /// Notes that the program has left the directory that it has opened last in a tree, unless it is this one.
+    fn leave(&mut self, tree: usize, id: Id) {
+        if let Some((before, _)) = self.trees[tree].current
+            && before != id
+            && let Some(directory) = self.known.get_mut(&before)
+            && !directory.is_passed
+        {
+            directory.is_passed = true;
+            self.trees[directory.tree].passed += directory.entries;
+        }
+    }
+
     /// Notes that the program works in a directory, or has opened it, and if it waited for a disk in the last one.
     pub fn enter(&mut self, id: Id, stats: u64, has_waited: bool) -> Standing {
         let is_first = self.opened.len() < KNOWN && self.opened.insert(id);
         let tree = self.known.get(&id).map(|directory| directory.tree);
+        if let Some((before, _)) = self.here {
+            self.leave(before, id);
+        }
         self.go_to(tree, stats);
         if let Some(tree) = tree {
+            self.leave(tree, id);
+            self.trees[tree].current = Some((id, stats));
             self.trees[tree].opened += u64::from(is_first);
-            let before = self.trees[tree].current.replace((id, stats));
-            if let Some((before, _)) = before
-                && before != id
-                && let Some(directory) = self.known.get_mut(&before)
-                && !directory.is_passed
-            {
-                directory.is_passed = true;
-                self.trees[tree].passed += directory.entries;
-            }
         }
         let standing = self.standing(id);
         let is_read = matches!(standing, Standing::Read | Standing::Complete);
@@ -232,7 +247,7 @@ impl Directories {
         match &self.trees[directory.tree] {
             tree if directory.entries > 0 && tree.is_running => Standing::Read,
             _ if directory.entries > 0 => Standing::Complete,
-            tree if tree.is_running && tree.root == id => Standing::Read,
+            tree if tree.is_running && tree.root == id => Standing::Beginning,
             tree if tree.is_waiting => Standing::Waiting,
             tree if tree.is_running => Standing::Coming,
             _ => Standing::Unknown,
@@ -246,16 +261,22 @@ impl Directories {
 
     /// Takes in what a walk has read of a directory.
     pub fn take_in(&mut self, tree: usize, found: &Found) {
-        let entries = found.batch().len() as u64;
-        let directory = self
-            .known
-            .entry(found.place().id())
-            .or_insert(Directory::of(tree));
-        if directory.tree != tree {
-            *directory = Directory::of(tree);
+        let (id, entries) = (found.place().id(), found.batch().len() as u64);
+        let owner = self.known.get(&id).map_or(tree, |known| known.tree);
+        // Two walks may read a directory. The entries are counted once.
+        if owner == tree || !self.trees[owner].is_running {
+            let directory = self.known.entry(id).or_insert(Directory::of(tree));
+            if directory.tree != tree {
+                (directory.tree, directory.entries) = (tree, 0);
+            }
+            directory.entries += entries;
+            let tree = &mut self.trees[tree];
+            tree.read += entries;
+            // The program may come before the walk.
+            if directory.is_passed {
+                tree.passed += entries;
+            }
         }
-        directory.entries += entries;
-        self.trees[tree].read += entries;
         if self.trees[tree].depth == Depth::One {
             return;
         }
@@ -314,7 +335,9 @@ impl Standing {
         match self {
             Standing::Read | Standing::Complete => Treatment::ReadAhead,
             Standing::Control => Treatment::Control,
-            Standing::Unknown | Standing::Coming | Standing::Waiting => Treatment::None,
+            Standing::Unknown | Standing::Coming | Standing::Beginning | Standing::Waiting => {
+                Treatment::None
+            }
         }
     }
 }
@@ -344,7 +367,7 @@ mod tests {
         let mut directories = Directories::default();
         assert_eq!(directories.standing(id(root.path())), Standing::Unknown);
         let tree = directories.add_tree(id(root.path()), Depth::All, Some(0));
-        assert_eq!(directories.standing(id(root.path())), Standing::Read);
+        assert_eq!(directories.standing(id(root.path())), Standing::Beginning);
         directories.leave_alone(id(&path(2)));
         let options = walk::Options::new().metadata(StatxMask::BASIC_STATS);
         let walk = options.filter_dirs(|path, _| !path.ends_with("d2"));
@@ -391,6 +414,49 @@ mod tests {
         directories.enter((1, 2), 9000, false);
         assert!(directories.is_far_ahead(tree, 200_000, 9050));
         assert!(!directories.is_far_ahead(tree, 200_000, 9100));
+    }
+
+    #[test]
+    fn inodes_are_counted_once_and_passed_whoever_comes_first() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |n: u32| root.path().join(format!("d{n}"));
+        for n in 0..3 {
+            fs::create_dir(path(n)).unwrap();
+            (0..10).for_each(|f| fs::write(path(n).join(f.to_string()), "").unwrap());
+        }
+        let mut directories = Directories::default();
+        let all = directories.add_tree(id(root.path()), Depth::All, Some(0));
+        let options = walk::Options::new().metadata(StatxMask::BASIC_STATS);
+        let read = |directories: &mut Directories, tree, path: &Path, depth| {
+            let mut walk = options
+                .clone()
+                .max_depth(depth)
+                .blocking_open(path)
+                .unwrap();
+            while let Some(found) = walk.blocking_batch() {
+                directories.take_in(tree, &found.unwrap());
+            }
+        };
+        read(&mut directories, all, root.path(), 1);
+        // A second walk reads the directory of the program, and the first one comes there, too.
+        directories.enter(id(&path(0)), 3, false);
+        let one = directories.add_tree(id(&path(0)), Depth::One, Some(3));
+        assert_eq!(directories.standing(id(&path(0))), Standing::Beginning);
+        read(&mut directories, one, &path(0), 1);
+        read(&mut directories, all, &path(0), 1);
+        let counts = |directories: &Directories, tree: usize| {
+            (directories.trees[tree].read, directories.trees[tree].passed)
+        };
+        assert_eq!(counts(&directories, one), (10, 0));
+        assert_eq!(counts(&directories, all), (3, 0));
+        // The program leaves it, and leaves the next one before the walk comes.
+        directories.enter(id(&path(1)), 13, false);
+        assert_eq!(counts(&directories, one), (10, 10));
+        directories.enter(id(&path(2)), 23, false);
+        read(&mut directories, all, &path(1), 1);
+        assert_eq!(counts(&directories, all), (13, 10));
+        assert_eq!(directories.running(), 2);
+        assert_eq!(directories.summary().inodes, 23);
     }
 
     #[test]

@@ -154,7 +154,9 @@ impl Files {
             .directories
             .entry(place.id())
             .or_insert_with(|| Directory::new(place.path().clone()));
+        // Two walks of a directory have different roots.
         directory.root = Some(root.clone());
+        directory.path = place.path().clone();
         if !directory.is_queued {
             directory.is_queued = true;
             state.queue.push_back(place.id());

@@ -205,14 +205,14 @@ impl Follower {
     }
 
     /// A large directory was opened that no walk has found. The program will list it for some time: its names are listed with
-    /// it, and its inodes are read meanwhile, unless they are cached or the disk seeks. The first time this is a guess, for a bounded number of
-    /// inodes. Afterwards it depends on the program's calls of stat(2).
+    /// it, and its inodes are read meanwhile, unless they are cached or the disk seeks. The first time this is a guess, for a
+    /// bounded number of inodes. Afterwards it depends on the program's calls of stat(2).
     fn opened_large(&mut self, event: &Event) {
         let Some(directory) = Directory::of(event) else {
             return;
         };
         match first_wait(&directory.fd) {
-            Some(wait) if !seeks(&directory.fd, wait) => {}
+            Some(wait) if !seeks(&directory.fd, || wait) => {}
             _ => return,
         }
         let Ok(names) = directory.fd.try_clone() else {
@@ -242,9 +242,7 @@ impl Follower {
             .as_ref()
             .map_or(event.id, |directory| directory.id);
         match (known(id), directory) {
-            (Some(Standing::Waiting), _) => self.read_now(event),
-            // Two walks of a directory would mix up the order of its files.
-            (Some(Standing::Coming), _) if self.files.is_none() => self.read_now(event),
+            (Some(Standing::Coming | Standing::Waiting), _) => self.read_now(event),
             (Some(Standing::Complete), _) if event.kind == Kind::Slow => self.slow.in_vain += 1,
             (None, Some(directory)) => {
                 let parent = directory.parent().map(|parent| parent.id);
@@ -259,7 +257,7 @@ impl Follower {
     /// Reads a directory that a walk would read later.
     fn read_now(&self, event: &Event) {
         if let Some(directory) = Directory::of(event)
-            && !self.trees.seek(&directory.fd)
+            && !self.trees.seeks(&directory.fd)
         {
             self.trees.begin(directory.fd, directory.id, Depth::One);
         }
@@ -276,7 +274,9 @@ impl Follower {
                 Standing::Control => break,
                 Standing::Unknown | Standing::Complete => top = (parent, Depth::All),
                 // The walk will come to the directory.
-                Standing::Coming | Standing::Waiting | Standing::Read => return,
+                Standing::Coming | Standing::Beginning | Standing::Waiting | Standing::Read => {
+                    return;
+                }
             }
         }
         self.trees.begin(top.0.fd, top.0.id, top.1);

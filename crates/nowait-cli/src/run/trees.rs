@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use nowait::scan::{self, Canceller};
 use nowait::{StatxMask, walk};
+use nowait_ahead_channel::LARGE;
 use rustix::fs::{AtFlags, statat};
 
-use super::cached::Cached;
+use super::cached::{Cached, first_wait};
 use super::directories::{Depth, Directories, Standing, Summary};
 use super::disk::seeks;
 use super::files::Files;
@@ -34,8 +35,10 @@ struct Shared {
     stopped: AtomicBool,
     /// The calls of stat(2) that the program has made.
     stats: AtomicU64,
-    /// The program's mean wait for the disk, in nanoseconds; 0 if it is not known.
+    /// The program's mean wait for the disk before the first walk, in nanoseconds; 0 if it is not known.
     wait: AtomicU64,
+    /// A walk has begun.
+    has_begun: AtomicBool,
     /// A walk has ended because everything was cached.
     cached: AtomicBool,
     /// A walk has ended because it was slower than the program alone.
@@ -64,6 +67,8 @@ struct Start {
     id: Id,
     depth: Depth,
     watches: Option<Watches>,
+    /// The directory is on a disk that seeks.
+    seeks: bool,
 }
 
 /// The maximum number of trees that are walked at the same time.
@@ -77,9 +82,9 @@ const LOOK: Duration = Duration::from_millis(10);
 /// then seldom, since the program is slow there.
 const CONTROL: u64 = 16;
 const CONTROL_LATER: u64 = 512;
-const CONTROLS_AT_FIRST: u64 = 4;
+const CONTROLS_AT_FIRST: u64 = 6;
 
-/// The workers of a walk on a disk that seeks. Each request that is out of order costs a seek there.
+/// The number of workers of a walk on a disk that seeks. Each request that is out of order costs a seek there.
 const SEEKING_WORKERS: usize = 1;
 
 /// The time of an inode below which a walk is faster than any program.
@@ -105,6 +110,7 @@ impl Trees {
             stopped: AtomicBool::new(false),
             stats: AtomicU64::new(0),
             wait: AtomicU64::new(0),
+            has_begun: AtomicBool::new(false),
             cached: AtomicBool::new(false),
             slower: AtomicBool::new(false),
             considered: AtomicU64::new(0),
@@ -124,11 +130,14 @@ impl Trees {
         self.0.stopped.load(Ordering::Relaxed)
     }
 
-    /// Sets the number of the program's calls of stat(2) so far, and its mean wait for the disk.
+    /// Sets the number of the program's calls of stat(2) so far, and its mean wait for the disk. Beside a walk it also waits
+    /// for the requests of the walk.
     pub fn set_progress(&self, stats: u64, wait: Option<Duration>) {
-        let wait = wait.map_or(0, |wait| wait.as_nanos() as u64);
         self.0.stats.store(stats, Ordering::Relaxed);
-        self.0.wait.store(wait, Ordering::Relaxed);
+        if !self.0.has_begun.load(Ordering::Relaxed) {
+            let wait = wait.map_or(0, |wait| wait.as_nanos() as u64);
+            self.0.wait.store(wait, Ordering::Relaxed);
+        }
     }
 
     /// Returns true if a walk has ended since the last call because the kernel had everything cached.
@@ -161,17 +170,18 @@ impl Trees {
 
     /// Begins to read a directory, or the tree below it.
     pub fn begin(&self, directory: OwnedFd, id: Id, depth: Depth) {
-        let mut state = self.state();
-        if state.directories.running() < AT_ONCE && !self.is_stopped() {
-            let start = Start {
-                directory,
-                id,
-                depth,
-                watches: None,
-            };
-            // The program runs as it would without readahead.
-            let _ = self.start(&mut state, start);
+        if self.state().directories.running() >= AT_ONCE || self.is_stopped() {
+            return;
         }
+        let start = Start {
+            seeks: self.seeks(&directory),
+            directory,
+            id,
+            depth,
+            watches: None,
+        };
+        // The program runs as it would without readahead.
+        let _ = self.start(&mut self.state(), start);
     }
 
     /// Lists a directory that the program is about to list. Its inodes are not read: the program may not ask for them.
@@ -212,8 +222,10 @@ impl Trees {
         let root = root.canonicalize().map_err(|e| failed(&e))?;
         let watches =
             Watches::new(root, self.0.files.is_some()).map_err(|e| Problem::of("inotify", e))?;
+        let directory = OwnedFd::from(directory);
         let start = Start {
-            directory: directory.into(),
+            seeks: self.seeks(&directory),
+            directory,
             id: (stat.st_dev, stat.st_ino),
             depth: Depth::All,
             watches: Some(watches),
@@ -228,6 +240,7 @@ impl Trees {
     }
 
     fn start(&self, state: &mut State, start: Start) -> std::io::Result<()> {
+        self.0.has_begun.store(true, Ordering::Relaxed);
         let is_watched = start.watches.is_some();
         let mut options = walk::Options::new()
             .metadata(StatxMask::BASIC_STATS)
@@ -239,12 +252,11 @@ impl Trees {
             Depth::All => options.window(8192, 4 << 20),
         };
         let root = Arc::new(start.directory.try_clone()?);
-        let seeks = self.seek(&root);
-        if seeks {
+        if start.seeks {
             options = options.workers(SEEKING_WORKERS);
         }
         if start.depth == Depth::All && !is_watched {
-            options = options.filter_dirs(self.controls(&root, seeks));
+            options = options.filter_dirs(self.controls(&root, start.seeks));
         }
         let walk = options.on(start.directory)?;
         let stats = (!is_watched).then(|| self.stats());
@@ -263,10 +275,12 @@ impl Trees {
         Ok(())
     }
 
-    /// Returns true if the walks of this directory are on a disk that seeks.
-    pub fn seek(&self, directory: &OwnedFd) -> bool {
-        let wait = Duration::from_nanos(self.0.wait.load(Ordering::Relaxed));
-        seeks(directory, wait)
+    /// Returns true if this directory is on a disk that seeks. This may read some names of it.
+    pub fn seeks(&self, directory: &OwnedFd) -> bool {
+        seeks(directory, || match self.0.wait.load(Ordering::Relaxed) {
+            0 => first_wait(directory).unwrap_or_default(),
+            wait => Duration::from_nanos(wait),
+        })
     }
 
     /// Chooses the directories that are left alone: a filter that returns false for those. On a disk that seeks there are few:
@@ -277,8 +291,8 @@ impl Trees {
         seeks: bool,
     ) -> impl Fn(&Path, usize) -> bool + Send + Sync + 'static {
         let (trees, root) = (self.clone(), root.clone());
-        // The order in which directories are found may have the same period.
-        let offset = RandomState::new().hash_one(0) % CONTROL;
+        // The order in which directories are found may have the same period. The first ones may be all that there are.
+        let offset = CONTROL / 2 + RandomState::new().hash_one(0) % (CONTROL / 2);
         move |path, _| {
             trees.wait_for_pause();
             let number = trees.0.considered.fetch_add(1, Ordering::Relaxed);
@@ -290,6 +304,8 @@ impl Trees {
                 return true;
             }
             match statat(root.as_fd(), path, AtFlags::SYMLINK_NOFOLLOW) {
+                // The program would be slow in it for long.
+                Ok(stat) if stat.st_size >= LARGE => true,
                 Ok(stat) => {
                     let id = (stat.st_dev, stat.st_ino);
                     trees.state().directories.leave_alone(id);
@@ -331,13 +347,8 @@ impl Trees {
                 self.0.cached.store(true, Ordering::Relaxed);
                 break;
             }
-            // A directory that the program has entered is cached.
-            let (is_ahead, alone) = {
-                let directories = &self.state().directories;
-                let is_ahead = !directories.has_entered(found.place().id());
-                (is_ahead, directories.stats_alone(self.stats()))
-            };
-            let per_inode = together.add(inodes * usize::from(is_ahead), alone, Instant::now());
+            let alone = self.state().directories.stats_alone(self.stats());
+            let per_inode = together.add(inodes, alone, Instant::now());
             if may_end && per_inode.is_some_and(|time| self.is_slower(time)) {
                 self.0.slower.store(true, Ordering::Relaxed);
                 break;
@@ -448,5 +459,43 @@ impl State {
     fn add(&mut self, walker: Walker) {
         self.walkers.retain(|walker| !walker.thread.is_finished());
         self.walkers.push(walker);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn one_directory_in_sixteen_is_left_alone_but_not_the_first_ones() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("d")).unwrap();
+        let trees = Trees::new(None);
+        let fd = Arc::new(OwnedFd::from(File::open(root.path()).unwrap()));
+        let enters = trees.controls(&fd, false);
+        let left_alone = |enters: &dyn Fn(&Path, usize) -> bool| -> Vec<usize> {
+            let numbers = 0..CONTROL as usize;
+            numbers.filter(|_| !enters(Path::new("d"), 1)).collect()
+        };
+        let number = left_alone(&enters);
+        assert!(matches!(number[..], [number] if number >= 8), "{number:?}");
+        assert_eq!(left_alone(&enters), number);
+    }
+
+    #[test]
+    fn a_large_directory_is_not_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let large = root.path().join("d");
+        fs::create_dir(&large).unwrap();
+        for n in 0..1000 {
+            fs::write(large.join(format!("{n:0200}")), "").unwrap();
+        }
+        if fs::metadata(&large).unwrap().len() < LARGE as u64 {
+            return; // The size of a directory has another meaning here.
+        }
+        let fd = Arc::new(OwnedFd::from(File::open(root.path()).unwrap()));
+        let enters = Trees::new(None).controls(&fd, false);
+        assert!((0..CONTROL).all(|_| enters(Path::new("d"), 1)));
     }
 }
