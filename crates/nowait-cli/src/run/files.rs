@@ -447,8 +447,13 @@ mod tests {
     /// A directory of files `f0`, `f1`, … of 4096 bytes that are not cached, and their ids.
     fn directory(count: usize) -> (tempfile::TempDir, Vec<Id>) {
         let directory = tempfile::tempdir().unwrap();
+        let ids = cold_files(directory.path(), count);
+        (directory, ids)
+    }
+
+    fn cold_files(directory: &Path, count: usize) -> Vec<Id> {
         let ids = (0..count).map(|n| {
-            let path = directory.path().join(format!("f{n}"));
+            let path = directory.join(format!("f{n}"));
             std::fs::write(&path, [7; 4096]).unwrap();
             let file = std::fs::File::open(path).unwrap();
             file.sync_all().unwrap();
@@ -456,12 +461,22 @@ mod tests {
             let stat = rustix::fs::fstat(&file).unwrap();
             (stat.st_dev, stat.st_ino)
         });
-        let ids = ids.collect();
-        (directory, ids)
+        ids.collect()
+    }
+
+    /// True for a file on a filesystem that does not tell, too.
+    fn is_cached(directory: &Path, n: usize) -> bool {
+        let file = std::fs::File::open(directory.join(format!("f{n}"))).unwrap();
+        let known = residency(&file, 0..4096).unwrap().known();
+        known.is_none_or(|residency| residency.cached == 1)
     }
 
     fn find(files: &Files, directory: &tempfile::TempDir) {
-        let root: OwnedFd = std::fs::File::open(directory.path()).unwrap().into();
+        find_below(files, directory.path());
+    }
+
+    fn find_below(files: &Files, root: &Path) {
+        let root: OwnedFd = std::fs::File::open(root).unwrap().into();
         let options = walk::Options::new().metadata(StatxMask::BASIC_STATS);
         let mut walk = options.on(root.try_clone().unwrap()).unwrap();
         let root = Arc::new(root);
@@ -488,13 +503,8 @@ mod tests {
         assert_eq!(files.state().summary, Summary::default());
         assert!(files.opened(ids[1]));
         wait_for("48 files", || files.state().summary.files == 48);
-        wait_for("cached pages", || {
-            (2..50).all(|n| {
-                let file = std::fs::File::open(directory.path().join(format!("f{n}"))).unwrap();
-                let known = residency(&file, 0..4096).unwrap().known();
-                known.is_none_or(|residency| residency.cached == 1)
-            })
-        });
+        let is_cached = |n| is_cached(directory.path(), n);
+        wait_for("cached pages", || (2..50).all(is_cached));
         ids[2..10].iter().for_each(|id| assert!(files.opened(*id)));
         let expected = Summary {
             files: 48,
@@ -502,6 +512,20 @@ mod tests {
             used: 8 * 4096,
         };
         assert_eq!(files.stop(), expected);
+    }
+
+    #[test]
+    fn a_directory_is_read_after_two_walks_with_different_roots() {
+        let above = tempfile::tempdir().unwrap();
+        let below = above.path().join("d");
+        std::fs::create_dir(&below).unwrap();
+        let ids = cold_files(&below, 5);
+        let files = Files::within(1 << 30);
+        find_below(&files, above.path());
+        find_below(&files, &below);
+        assert!(files.opened(ids[0]) && files.opened(ids[1]));
+        wait_for("cached pages", || (2..5).all(|n| is_cached(&below, n)));
+        files.stop();
     }
 
     #[test]
