@@ -325,45 +325,39 @@ fn seeks(seconds: f64) -> Vec<String> {
     ])
 }
 
-/// The trees of a slow disk.
-fn on_a_slow_disk(programs: &str, contenders: &str, files: &str, rounds: &str) -> Vec<String> {
-    words(&[
-        "ahead",
-        "--programs",
-        programs,
-        "--contenders",
-        contenders,
-        "--files",
-        files,
-        "--slow-disk",
-        "1ms",
-        "--rounds",
-        rounds,
-    ])
-}
-
 fn ahead(seconds: f64) -> Vec<String> {
     let files = match seconds {
         s if s >= 180.0 => "50k",
         s if s >= 60.0 => "10k",
         _ => "300",
     };
-    on_a_slow_disk(
+    words(&[
+        "ahead",
+        "--programs",
         "ls,find,du,rsync",
-        "direct,run,warm",
+        "--files",
         files,
+        "--slow-disk",
+        "1ms",
+        "--rounds",
         if_time(seconds, 360.0, "6", "3"),
-    )
+    ])
 }
 
 fn ahead_data(seconds: f64) -> Vec<String> {
-    let files = if_time(seconds, 90.0, "2k", "300");
-    on_a_slow_disk(
+    words(&[
+        "ahead",
+        "--programs",
         "tar,cp,grep,restic",
+        "--contenders",
         "direct,data",
-        files,
+        "--files",
+        if_time(seconds, 90.0, "2k", "300"),
+        "--slow-disk",
+        "1ms",
+        "--rounds",
         if_time(seconds, 180.0, "6", "3"),
-    )
+    ])
 }
 
 fn tools(seconds: f64) -> Vec<String> {

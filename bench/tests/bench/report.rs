@@ -196,7 +196,6 @@ fn all_parts_make_a_page_that_a_browser_shows_at_any_width() {
         "dir",
         "seeks",
         "ahead",
-        "ahead-data",
         "tools",
         "cached",
         "server",
