@@ -162,7 +162,7 @@ count() {
     awk '{ count[$NF]++ } END { for (kind in count) printf "%s %d, ", kind, count[kind] }' "$1" | sed 's/, $//'
 }
 
-# It counts the calls of stat(2) of ls under strace. A tracer holds a call as long as a disk does, and after such a call the
+# This test counts the calls of stat(2) of ls under strace. A tracer holds a call as long as a disk does, and after such a call the
 # library asks for the number of the current directory.
 counts_calls='coreutils/tests/ls/stat-free-symlinks PASS'
 

@@ -24,6 +24,8 @@ pub enum Kind {
     Entered,
     /// A call of stat(2) or open(2) waited for the disk. The directory is that of the file.
     Slow,
+    /// The same, and it waited for [`SEEK`](crate::SEEK) or longer.
+    VerySlow,
     /// A regular file was opened. `path` and `fd` are its directory, and `id` is the file.
     File,
 }
@@ -62,7 +64,7 @@ impl Place<'_> {
 }
 
 impl Kind {
-    const ALL: [Kind; 8] = [
+    const ALL: [Kind; 9] = [
         Kind::Opened,
         Kind::OpenedLarge,
         Kind::OpenedAfterReading,
@@ -70,6 +72,7 @@ impl Kind {
         Kind::Walking,
         Kind::Entered,
         Kind::Slow,
+        Kind::VerySlow,
         Kind::File,
     ];
 }
@@ -152,7 +155,7 @@ mod tests {
     fn words_that_are_no_event_are_refused() {
         assert_eq!(decode(&[u64::MAX; WORDS]), None);
         let mut words = [0; WORDS];
-        words[0] = 8;
+        words[0] = 9;
         assert_eq!(decode(&words), None);
         words[0] = (PATH_MAX as u64 + 1) << 8;
         assert_eq!(decode(&words), None);

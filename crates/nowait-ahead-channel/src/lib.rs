@@ -6,6 +6,8 @@
 //! usable.
 #![allow(unsafe_code)]
 
+use std::time::Duration;
+
 mod event;
 mod memory;
 mod ring;
@@ -19,3 +21,5 @@ pub const VARIABLE: &str = "NOWAIT_AHEAD_CHANNEL";
 pub const SWITCH: &str = "NOWAIT_AHEAD";
 /// The bytes of a directory (`st_size`) that is large. The names of some thousand files take as much.
 pub const LARGE: i64 = 128 << 10;
+/// The time of a call from which it may have waited for the head of a rotating disk.
+pub const SEEK: Duration = Duration::from_millis(2);

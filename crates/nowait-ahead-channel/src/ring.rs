@@ -38,7 +38,7 @@ struct Memory {
     /// [`AWAKE`], [`PAUSING`] or [`ASLEEP`]: the state of the reader.
     reader: AtomicU32,
     head: Line<AtomicU64>,
-    counts: Line<[AtomicU64; 5]>,
+    counts: Line<[AtomicU64; 3]>,
     slots: [Slot; SLOTS],
 }
 
@@ -70,7 +70,7 @@ pub enum Listening {
 #[derive(Debug)]
 pub struct Channel(Shared<Memory>);
 
-/// The calls of stat(2) that the programs have made. A call of open(2) that waited is among the waits.
+/// The calls of stat(2) that the programs have made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// All calls.
@@ -79,10 +79,6 @@ pub struct Counts {
     pub timed: u64,
     /// The time of those, in nanoseconds.
     pub nanoseconds: u64,
-    /// The calls that waited for the disk.
-    pub waits: u64,
-    /// The time of those, in nanoseconds.
-    pub waited: u64,
 }
 
 impl Channel {
@@ -157,16 +153,9 @@ impl Channel {
         }
     }
 
-    /// Counts a call that waited for the disk.
-    pub fn count_wait(&self, nanoseconds: u64) {
-        let [.., waits, waited] = &self.0.counts.0;
-        waits.fetch_add(1, Ordering::Relaxed);
-        waited.fetch_add(nanoseconds, Ordering::Relaxed);
-    }
-
     /// The counts so far.
     pub fn counts(&self) -> Counts {
-        let [stats, timed, nanoseconds, waits, waited] = self
+        let [stats, timed, nanoseconds] = self
             .0
             .counts
             .0
@@ -176,8 +165,6 @@ impl Channel {
             stats,
             timed,
             nanoseconds,
-            waits,
-            waited,
         }
     }
 }
@@ -395,13 +382,10 @@ mod tests {
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let other = Channel::attach(path.as_ref(), 7).unwrap();
         other.count(3, 2, 1000);
-        other.count_wait(700);
         let counts = Counts {
             stats: 3,
             timed: 2,
             nanoseconds: 1000,
-            waits: 1,
-            waited: 700,
         };
         assert_eq!(mine.counts(), counts);
         assert_eq!(Channel::attach(path.as_ref(), 8).unwrap_err(), Errno::INVAL);

@@ -6,8 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::time::Duration;
 
-use nowait_ahead_channel::{Channel, Kind, LARGE, Listening, PATH_MAX, Place, SWITCH, VARIABLE};
+use nowait_ahead_channel::{
+    Channel, Kind, LARGE, Listening, PATH_MAX, Place, SEEK, SWITCH, VARIABLE,
+};
 use rustix::fs::{AtFlags, CWD, FileType, fstat, statat};
 
 static CHANNEL: OnceLock<Channel> = OnceLock::new();
@@ -144,9 +147,8 @@ pub fn stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> R 
     channel.count(u64::from(calls), 1, took);
     let is_slow = took >= SLOW && has_slept();
     if is_slow && result.into() == 0 {
-        channel.count_wait(took);
         // SAFETY: the call has succeeded with this path.
-        unsafe { slow(channel, file) };
+        unsafe { slow(channel, file, took) };
     }
     let to_time = match is_slow || has_read(&READ) {
         true => EAGER,
@@ -177,11 +179,11 @@ fn usage() -> libc::rusage {
     usage
 }
 
-/// Tells of the directory in which a call waited.
+/// Tells of the directory in which a call waited, and took so many nanoseconds.
 ///
 /// # Safety
 /// A system call has just accepted the path.
-unsafe fn slow(channel: &Channel, file: Named) {
+unsafe fn slow(channel: &Channel, file: Named, took: u64) {
     // SAFETY: the caller's promise.
     let Some(place) = (unsafe { file.directory() }) else {
         return;
@@ -198,7 +200,11 @@ unsafe fn slow(channel: &Channel, file: Named) {
         return;
     }
     if let Ok(stat) = statat(dir, path, AtFlags::empty()) {
-        tell(channel, Kind::Slow, place, (stat.st_dev, stat.st_ino));
+        let kind = match Duration::from_nanos(took) >= SEEK {
+            true => Kind::VerySlow,
+            false => Kind::Slow,
+        };
+        tell(channel, kind, place, (stat.st_dev, stat.st_ino));
     }
 }
 
@@ -235,9 +241,8 @@ pub fn open(call: impl FnOnce() -> c_int, file: Named) -> c_int {
     {
         tell(channel, Kind::File, place, (stat.st_dev, stat.st_ino));
         if took >= SLOW && has_slept() {
-            channel.count_wait(took);
             // SAFETY: as above.
-            unsafe { slow(channel, file) };
+            unsafe { slow(channel, file, took) };
         }
     }
     fd

@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use program::{directory, libraries, nowait, run};
 use rustix::process::{Pid, Signal, kill_process};
@@ -169,7 +170,7 @@ fn the_output_is_the_same_and_the_caches_are_filled_ahead() {
                 .env("LC_ALL", "C.UTF-8")
                 .output();
             let direct = direct.unwrap().stdout;
-            disk.set_latency(std::time::Duration::from_millis(1));
+            disk.set_latency(Duration::from_millis(1));
             for cold in [true, false] {
                 if cold {
                     mount.remount().unwrap();
@@ -193,6 +194,23 @@ fn the_output_is_the_same_and_the_caches_are_filled_ahead() {
 }
 
 #[test]
+fn nothing_is_read_ahead_on_a_disk_that_seeks() {
+    slowdisk::require!(slowdisk::available());
+    let disk = SlowDisk::builder().size(1 << 30).queue(1);
+    let disk = disk.seek(Duration::from_millis(5)).build().unwrap();
+    let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
+    let tree = mount.path().join("tree");
+    for (below, words) in [("3000/d0", ["ls", "-l"]), ("30", ["ls", "-lR"])] {
+        mount.remount().unwrap();
+        let below = tree.join(below);
+        let options = ["--stats", "--", words[0], words[1], below.to_str().unwrap()];
+        let said = run(&mut run_of(&options));
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert_eq!(number(&said.err, "read ahead "), 0.0, "{}", said.err);
+    }
+}
+
+#[test]
 fn a_static_program_is_followed_by_inotify() {
     slowdisk::require!(slowdisk::available());
     if Command::new("busybox").arg("true").status().is_err() {
@@ -205,7 +223,7 @@ fn a_static_program_is_followed_by_inotify() {
     let words = ["busybox", "tar", "-cf", "/dev/stdout", tree];
     let direct = Command::new(words[0]).args(&words[1..]).output().unwrap();
     mount.remount().unwrap();
-    disk.set_latency(std::time::Duration::from_millis(1));
+    disk.set_latency(Duration::from_millis(1));
     let options = ["--walk", tree, "--data", "--stats", "--"];
     let said = run(&mut run_of(&[&options[..], &words].concat()));
     assert!(said.out == direct.stdout, "{}", said.err);
@@ -230,7 +248,7 @@ fn a_program_that_soon_goes_elsewhere_wastes_little() {
     };
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
     let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
-    disk.set_latency(std::time::Duration::from_millis(1));
+    disk.set_latency(Duration::from_millis(1));
     let tree = mount.path().join("tree");
     let script = "cd \"$0\"; ls -l d1 d2 >/dev/null; sleep 2";
     let words = ["--stats", "--", "sh", "-c", script, tree.to_str().unwrap()];

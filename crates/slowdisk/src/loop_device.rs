@@ -56,10 +56,11 @@ impl LoopDevice {
     }
 
     /// Makes a block device on a slow disk, with direct I/O. A loop device without direct I/O serves one
-    /// request at a time. It reports itself as rotating if the disk has a seek cost at that time.
+    /// request at a time. If the disk has a seek cost at that time, the device reports itself as rotating, and
+    /// has the scheduler `mq-deadline`, which Linux gives to such disks: it sorts the requests of one call.
     pub fn on(disk: &SlowDisk) -> Result<Self> {
         let device = LoopDevice::configured(disk.path(), true, 0, Some(disk.clone()))?;
-        device.set_queue("rotational", u32::from(disk.seeks()))?;
+        device.set_queue("rotational", if disk.seeks() { "1" } else { "0" })?;
         if fs::read_to_string(device.sysfs("loop/dio")).is_ok_and(|dio| dio.trim() == "1") {
             return Ok(device);
         }
@@ -99,8 +100,11 @@ impl LoopDevice {
                         disk,
                         _claim: claim,
                     };
-                    // An earlier user of the number may have left another limit. A kernel whose maximum is lower
-                    // keeps its own.
+                    let seeks = device.disk.as_ref().is_some_and(SlowDisk::seeks);
+                    let scheduler = if seeks { "mq-deadline" } else { "none" };
+                    // An earlier user of the number may have left another scheduler or limit. A kernel may have no
+                    // scheduler. A kernel whose maximum is lower keeps its own.
+                    let _ = device.set_queue("scheduler", scheduler);
                     let _ = device.set_nr_requests(NR_REQUESTS);
                     return Ok(device);
                 }
@@ -128,13 +132,13 @@ impl LoopDevice {
     ///
     /// A filesystem copies the value when it is mounted. Most filesystems also follow later changes.
     pub fn set_read_ahead_kb(&self, kib: u32) -> Result<()> {
-        self.set_queue("read_ahead_kb", kib)
+        self.set_queue("read_ahead_kb", &kib.to_string())
     }
 
     /// Sets the maximum number of requests in flight on this device. The default and the maximum are 128,
     /// unless the module was loaded with another `hw_queue_depth`. The next device of this number has 128 again.
     pub fn set_nr_requests(&self, requests: u32) -> Result<()> {
-        self.set_queue("nr_requests", requests)
+        self.set_queue("nr_requests", &requests.to_string())
     }
 
     /// Writes the device's own page cache back and drops it. A filesystem's metadata stays there while the
@@ -144,10 +148,9 @@ impl LoopDevice {
             .doing(|| format!("flushing buffers of {}", self.path.display()))
     }
 
-    fn set_queue(&self, name: &str, value: u32) -> Result<()> {
+    fn set_queue(&self, name: &str, value: &str) -> Result<()> {
         let path = self.sysfs("queue").join(name);
-        fs::write(&path, value.to_string())
-            .doing(|| format!("writing {value} to {}", path.display()))
+        fs::write(&path, value).doing(|| format!("writing {value} to {}", path.display()))
     }
 
     fn sysfs(&self, name: &str) -> PathBuf {

@@ -25,7 +25,7 @@ struct Args {
     /// Time that each request takes: a number with us, ms or s
     #[arg(long, default_value = "1ms", value_parser = duration)]
     latency: Duration,
-    /// Additional time of a request that does not begin at the end of the previous one
+    /// Additional time of a request that does not begin at the end of the previous one. The device then says that it rotates
     #[arg(long, default_value = "0ms", value_parser = duration)]
     seek: Duration,
     /// Maximum number of requests in service

@@ -41,14 +41,22 @@ fn on_a_slow_disk(filesystem: Filesystem) {
 }
 
 #[test]
-fn a_disk_that_seeks_says_that_it_rotates() {
+fn a_disk_that_seeks_says_that_it_rotates_and_is_sorted_for() {
     require!(slowdisk::available());
-    for (seek, expected) in [(Duration::ZERO, "0\n"), (Duration::from_nanos(1), "1\n")] {
+    let kinds = [
+        (Duration::ZERO, "0\n", "[none]"),
+        (Duration::from_nanos(1), "1\n", "[mq-deadline]"),
+        (Duration::ZERO, "0\n", "[none]"),
+    ];
+    for (seek, rotational, scheduler) in kinds {
         let disk = SlowDisk::builder().seek(seek).build().unwrap();
         let device = LoopDevice::on(&disk).unwrap();
         let name = device.path().file_name().unwrap().to_str().unwrap();
-        let rotational = format!("/sys/block/{name}/queue/rotational");
-        assert_eq!(fs::read_to_string(rotational).unwrap(), expected);
+        let setting = |it| fs::read_to_string(format!("/sys/block/{name}/queue/{it}"));
+        assert_eq!(setting("rotational").unwrap(), rotational);
+        let schedulers = setting("scheduler").unwrap();
+        // A kernel may have no scheduler.
+        assert!(schedulers.contains(scheduler) || !schedulers.contains("mq-deadline"));
     }
 }
 

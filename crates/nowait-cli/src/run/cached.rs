@@ -63,36 +63,46 @@ impl Moment {
     }
 }
 
-/// The time of the first call that waited, to read the first names of a directory and their inodes. `None` if they are cached.
-pub fn first_wait(directory: impl AsFd) -> Option<Duration> {
+/// Returns true if the first names of a directory and their inodes are cached.
+pub fn is_cached(directory: impl AsFd) -> bool {
+    waits(directory, 1).is_empty()
+}
+
+/// The times of the first calls that wait, at most `most`, of those that read the first names of a directory and their inodes.
+/// A call that fails has not waited.
+pub fn waits(directory: impl AsFd, most: usize) -> Vec<Duration> {
+    let mut waits = Vec::new();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(directory) = openat(directory, ".", flags, Mode::empty()) else {
-        return Some(Duration::ZERO);
+        return waits;
     };
-    let before = sleeps();
+    let mut slept = sleeps();
     let mut began = Instant::now();
-    let mut waited = || {
-        let waited = (sleeps() != before).then(|| began.elapsed());
-        began = Instant::now();
-        waited
-    };
     let mut buffer = Vec::with_capacity(BUFFER);
     let mut names = RawDir::new(&directory, buffer.spare_capacity_mut());
+    let mut has_enough = || {
+        let now = sleeps();
+        if now != slept {
+            waits.push(began.elapsed());
+        }
+        (slept, began) = (now, Instant::now());
+        waits.len() >= most
+    };
     for number in 0..NAMES {
         let entry = names.next();
-        if let Some(wait) = waited() {
-            return Some(wait);
+        if has_enough() {
+            break;
         }
         let Some(Ok(entry)) = entry else { break };
         if number % EVERY == 0 {
             // A file may be removed meanwhile.
             let _ = statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
-            if let Some(wait) = waited() {
-                return Some(wait);
+            if has_enough() {
+                break;
             }
         }
     }
-    None
+    waits
 }
 
 /// The number of times that this thread has slept.
@@ -134,6 +144,6 @@ mod tests {
         }
         let directory = std::fs::File::open(root.path()).unwrap();
         // Another program's lock may make one attempt wait.
-        assert!((0..100).any(|_| first_wait(&directory).is_none()));
+        assert!((0..100).any(|_| is_cached(&directory)));
     }
 }

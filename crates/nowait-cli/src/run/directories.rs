@@ -77,7 +77,7 @@ struct Tree {
     read: u64,
     /// The inodes in directories that the program has left.
     passed: u64,
-    /// The number of directories that the program has opened.
+    /// The number of directories that the program has opened since the walk began.
     opened: u64,
     /// The directory that the program has opened last, and the number of its calls of stat(2) before.
     current: Option<(Id, u64)>,
@@ -101,8 +101,8 @@ const KNOWN: usize = 2_000_000;
 /// The number of inodes that the walk of a tree is ahead for each call of stat(2) that the program has made since. A program
 /// that soon goes elsewhere wastes no more.
 const AHEAD_PER_STAT: u64 = 64;
-/// The number that it may be ahead for each directory that the program has opened in the tree, the first one included. The walk
-/// of a single directory may be so far ahead before the first stat(2).
+/// The number that it may be ahead in any case, and again for each directory that the program has opened in the tree since. The
+/// walk of a single directory may be so far ahead before the first stat(2).
 const AHEAD_PER_DIRECTORY: u64 = 4096;
 
 impl Directory {
@@ -130,7 +130,7 @@ impl Directories {
             stats: stats.map(|_| 0),
             read: 0,
             passed: 0,
-            opened: 1,
+            opened: 0,
             current: current.map(|stats| (root, stats)),
             is_running: true,
             is_waiting: false,
@@ -303,7 +303,7 @@ impl Directories {
         let most = match (tree.depth, self.stats_in(number, stats)) {
             (Depth::All, Some(here)) => here
                 .saturating_mul(AHEAD_PER_STAT)
-                .max(tree.opened.saturating_mul(AHEAD_PER_DIRECTORY))
+                .max((1 + tree.opened).saturating_mul(AHEAD_PER_DIRECTORY))
                 .min(most),
             (Depth::One, Some(0)) => AHEAD_PER_DIRECTORY,
             _ => most,
@@ -356,25 +356,36 @@ mod tests {
         (metadata.dev(), metadata.ino())
     }
 
+    /// The directories `d0`, `d1` and `d2` with ten files each.
+    fn three_directories() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for n in 0..3 {
+            let path = root.path().join(format!("d{n}"));
+            fs::create_dir(&path).unwrap();
+            (0..10).for_each(|f| fs::write(path.join(f.to_string()), "").unwrap());
+        }
+        root
+    }
+
+    fn walk_into(directories: &mut Directories, tree: usize, options: &walk::Options, path: &Path) {
+        let mut walk = options.blocking_open(path).unwrap();
+        while let Some(found) = walk.blocking_batch() {
+            directories.take_in(tree, &found.unwrap());
+        }
+    }
+
     #[test]
     fn the_program_is_followed_through_a_tree() {
-        let root = tempfile::tempdir().unwrap();
+        let root = three_directories();
         let path = |n: u32| root.path().join(format!("d{n}"));
-        for n in 0..3 {
-            fs::create_dir(path(n)).unwrap();
-            (0..10).for_each(|f| fs::write(path(n).join(f.to_string()), "").unwrap());
-        }
         let mut directories = Directories::default();
         assert_eq!(directories.standing(id(root.path())), Standing::Unknown);
         let tree = directories.add_tree(id(root.path()), Depth::All, Some(0));
         assert_eq!(directories.standing(id(root.path())), Standing::Beginning);
         directories.leave_alone(id(&path(2)));
         let options = walk::Options::new().metadata(StatxMask::BASIC_STATS);
-        let walk = options.filter_dirs(|path, _| !path.ends_with("d2"));
-        let mut walk = walk.blocking_open(root.path()).unwrap();
-        while let Some(found) = walk.blocking_batch() {
-            directories.take_in(tree, &found.unwrap());
-        }
+        let options = options.filter_dirs(|path, _| !path.ends_with("d2"));
+        walk_into(&mut directories, tree, &options, root.path());
         assert_eq!(directories.standing(id(&path(0))), Standing::Read);
         assert_eq!(directories.standing(id(&path(2))), Standing::Control);
         assert_eq!(directories.trees[tree].read, 23);
@@ -418,32 +429,19 @@ mod tests {
 
     #[test]
     fn inodes_are_counted_once_and_passed_whoever_comes_first() {
-        let root = tempfile::tempdir().unwrap();
+        let root = three_directories();
         let path = |n: u32| root.path().join(format!("d{n}"));
-        for n in 0..3 {
-            fs::create_dir(path(n)).unwrap();
-            (0..10).for_each(|f| fs::write(path(n).join(f.to_string()), "").unwrap());
-        }
         let mut directories = Directories::default();
         let all = directories.add_tree(id(root.path()), Depth::All, Some(0));
         let options = walk::Options::new().metadata(StatxMask::BASIC_STATS);
-        let read = |directories: &mut Directories, tree, path: &Path, depth| {
-            let mut walk = options
-                .clone()
-                .max_depth(depth)
-                .blocking_open(path)
-                .unwrap();
-            while let Some(found) = walk.blocking_batch() {
-                directories.take_in(tree, &found.unwrap());
-            }
-        };
-        read(&mut directories, all, root.path(), 1);
+        let options = options.max_depth(1);
+        walk_into(&mut directories, all, &options, root.path());
         // A second walk reads the directory of the program, and the first one comes there, too.
         directories.enter(id(&path(0)), 3, false);
         let one = directories.add_tree(id(&path(0)), Depth::One, Some(3));
         assert_eq!(directories.standing(id(&path(0))), Standing::Beginning);
-        read(&mut directories, one, &path(0), 1);
-        read(&mut directories, all, &path(0), 1);
+        walk_into(&mut directories, one, &options, &path(0));
+        walk_into(&mut directories, all, &options, &path(0));
         let counts = |directories: &Directories, tree: usize| {
             (directories.trees[tree].read, directories.trees[tree].passed)
         };
@@ -453,7 +451,7 @@ mod tests {
         directories.enter(id(&path(1)), 13, false);
         assert_eq!(counts(&directories, one), (10, 10));
         directories.enter(id(&path(2)), 23, false);
-        read(&mut directories, all, &path(1), 1);
+        walk_into(&mut directories, all, &options, &path(1));
         assert_eq!(counts(&directories, all), (13, 10));
         assert_eq!(directories.running(), 2);
         assert_eq!(directories.summary().inodes, 23);

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use nowait_ahead_channel::{Channel, Counts, Event, Kind, LARGE, Listening, Reader, VARIABLE};
 use rustix::fs::{Mode, OFlags, fstat, fstatfs, open, openat};
 
-use super::cached::first_wait;
+use super::cached::is_cached;
 use super::comparison::Comparison;
 use super::directories::{Depth, Standing};
-use super::disk::seeks;
+use super::disk::Disks;
 use super::files::Files;
 use super::id::Id;
 use super::trees::Trees;
@@ -35,6 +35,7 @@ pub struct Follower {
     opened: u64,
     comparison: Comparison,
     slow: Slow,
+    disks: Disks,
     /// The program's calls of stat(2) when the last large directory was read early.
     early: Option<u64>,
 }
@@ -109,6 +110,7 @@ impl Follower {
             opened: 0,
             comparison: Comparison::default(),
             slow: Slow::default(),
+            disks: Disks::default(),
             early: None,
         })
     }
@@ -130,15 +132,9 @@ impl Follower {
         let mut reader = Reader::new(&channel);
         while !stopped.load(Ordering::Relaxed) {
             let event = reader.next_until(Instant::now() + LOOK);
-            let Counts {
-                stats,
-                waits,
-                waited,
-                ..
-            } = channel.counts();
-            let wait = waited.checked_div(waits).map(Duration::from_nanos);
+            let stats = channel.counts().stats;
             // A program that opens files need not ask for their metadata.
-            self.trees.set_progress(stats.max(self.opened), wait);
+            self.trees.set_stats(stats.max(self.opened));
             if self.trees.found_cached() {
                 self.slow = Slow::default();
             }
@@ -175,14 +171,18 @@ impl Follower {
                 }
             }
             Kind::Listing => {
-                if let Some(directory) = Directory::of(event).filter(|it| it.is_large) {
+                if let Some(directory) = Directory::of(event).filter(|it| it.is_large)
+                    && !self.seeks(&directory)
+                {
                     self.trees.list(directory.fd);
                 }
             }
             Kind::Walking => {
                 if let Some(directory) = Directory::of(event) {
                     self.trees.entered(directory.id, false);
-                    self.trees.begin(directory.fd, directory.id, Depth::All);
+                    if !self.seeks(&directory) {
+                        self.trees.begin(directory.fd, directory.id, Depth::All);
+                    }
                 }
             }
             Kind::Entered => {
@@ -190,6 +190,10 @@ impl Follower {
                 self.comparison.entered(event, standing.treatment());
             }
             Kind::Slow => self.waited(event),
+            Kind::VerySlow => {
+                self.disks.long_wait(event.id.0);
+                self.waited(event);
+            }
             Kind::File => {
                 self.opened += 1;
                 let files = self.files.as_ref();
@@ -211,9 +215,8 @@ impl Follower {
         let Some(directory) = Directory::of(event) else {
             return;
         };
-        match first_wait(&directory.fd) {
-            Some(wait) if !seeks(&directory.fd, || wait) => {}
-            _ => return,
+        if self.seeks(&directory) || is_cached(&directory.fd) {
+            return;
         }
         let Ok(names) = directory.fd.try_clone() else {
             return;
@@ -229,6 +232,9 @@ impl Follower {
 
     /// The program waits for the disk in a directory. The second time, the directory is read.
     fn waited(&mut self, event: &Event) {
+        if self.disks.is_known_to_seek(event.id.0) {
+            return;
+        }
         let known = |id| match self.trees.standing(id) {
             Standing::Unknown => None,
             standing => Some(standing),
@@ -243,7 +249,7 @@ impl Follower {
             .map_or(event.id, |directory| directory.id);
         match (known(id), directory) {
             (Some(Standing::Coming | Standing::Waiting), _) => self.read_now(event),
-            (Some(Standing::Complete), _) if event.kind == Kind::Slow => self.slow.in_vain += 1,
+            (Some(Standing::Complete), _) if event.kind != Kind::File => self.slow.in_vain += 1,
             (None, Some(directory)) => {
                 let parent = directory.parent().map(|parent| parent.id);
                 if self.slow.note(directory.id, parent) {
@@ -256,16 +262,22 @@ impl Follower {
 
     /// Reads a directory that a walk would read later.
     fn read_now(&self, event: &Event) {
-        if let Some(directory) = Directory::of(event)
-            && !self.trees.seeks(&directory.fd)
-        {
+        if let Some(directory) = Directory::of(event) {
             self.trees.begin(directory.fd, directory.id, Depth::One);
         }
     }
 
-    /// Reads a directory that the program is in. If the program came there from another one, or goes through several, it
-    /// goes through a tree: then the tree is read.
-    fn read_ahead(&self, directory: Directory) {
+    /// Returns true if a directory is on a disk that seeks.
+    fn seeks(&mut self, directory: &Directory) -> bool {
+        self.disks.seeks(&directory.fd, directory.id.0)
+    }
+
+    /// Reads a directory that the program is in, unless the disk seeks. If the program came there from another one, or goes
+    /// through several, it goes through a tree: then the tree is read.
+    fn read_ahead(&mut self, directory: Directory) {
+        if self.seeks(&directory) {
+            return;
+        }
         let mut top = (directory, Depth::One);
         while let Some(parent) = top.0.parent()
             && (self.trees.has_entered(parent.id) || self.slow.has_several(parent.id))

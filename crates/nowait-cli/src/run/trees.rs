@@ -14,9 +14,8 @@ use nowait::{StatxMask, walk};
 use nowait_ahead_channel::LARGE;
 use rustix::fs::{AtFlags, statat};
 
-use super::cached::{Cached, first_wait};
+use super::cached::Cached;
 use super::directories::{Depth, Directories, Standing, Summary};
-use super::disk::seeks;
 use super::files::Files;
 use super::id::Id;
 use super::speed::Together;
@@ -35,10 +34,6 @@ struct Shared {
     stopped: AtomicBool,
     /// The calls of stat(2) that the program has made.
     stats: AtomicU64,
-    /// The program's mean wait for the disk before the first walk, in nanoseconds; 0 if it is not known.
-    wait: AtomicU64,
-    /// A walk has begun.
-    has_begun: AtomicBool,
     /// A walk has ended because everything was cached.
     cached: AtomicBool,
     /// A walk has ended because it was slower than the program alone.
@@ -67,8 +62,6 @@ struct Start {
     id: Id,
     depth: Depth,
     watches: Option<Watches>,
-    /// The directory is on a disk that seeks.
-    seeks: bool,
 }
 
 /// The maximum number of trees that are walked at the same time.
@@ -83,9 +76,6 @@ const LOOK: Duration = Duration::from_millis(10);
 const CONTROL: u64 = 16;
 const CONTROL_LATER: u64 = 512;
 const CONTROLS_AT_FIRST: u64 = 6;
-
-/// The number of workers of a walk on a disk that seeks. Each request that is out of order costs a seek there.
-const SEEKING_WORKERS: usize = 1;
 
 /// The time of an inode below which a walk is faster than any program.
 const FAST: Duration = Duration::from_micros(25);
@@ -109,8 +99,6 @@ impl Trees {
             changed: Condvar::new(),
             stopped: AtomicBool::new(false),
             stats: AtomicU64::new(0),
-            wait: AtomicU64::new(0),
-            has_begun: AtomicBool::new(false),
             cached: AtomicBool::new(false),
             slower: AtomicBool::new(false),
             considered: AtomicU64::new(0),
@@ -130,14 +118,9 @@ impl Trees {
         self.0.stopped.load(Ordering::Relaxed)
     }
 
-    /// Sets the number of the program's calls of stat(2) so far, and its mean wait for the disk. Beside a walk it also waits
-    /// for the requests of the walk.
-    pub fn set_progress(&self, stats: u64, wait: Option<Duration>) {
+    /// Sets the number of the program's calls of stat(2) so far.
+    pub fn set_stats(&self, stats: u64) {
         self.0.stats.store(stats, Ordering::Relaxed);
-        if !self.0.has_begun.load(Ordering::Relaxed) {
-            let wait = wait.map_or(0, |wait| wait.as_nanos() as u64);
-            self.0.wait.store(wait, Ordering::Relaxed);
-        }
     }
 
     /// Returns true if a walk has ended since the last call because the kernel had everything cached.
@@ -170,18 +153,17 @@ impl Trees {
 
     /// Begins to read a directory, or the tree below it.
     pub fn begin(&self, directory: OwnedFd, id: Id, depth: Depth) {
-        if self.state().directories.running() >= AT_ONCE || self.is_stopped() {
-            return;
+        let mut state = self.state();
+        if state.directories.running() < AT_ONCE && !self.is_stopped() {
+            let start = Start {
+                directory,
+                id,
+                depth,
+                watches: None,
+            };
+            // The program runs as it would without readahead.
+            let _ = self.start(&mut state, start);
         }
-        let start = Start {
-            seeks: self.seeks(&directory),
-            directory,
-            id,
-            depth,
-            watches: None,
-        };
-        // The program runs as it would without readahead.
-        let _ = self.start(&mut self.state(), start);
     }
 
     /// Lists a directory that the program is about to list. Its inodes are not read: the program may not ask for them.
@@ -222,10 +204,8 @@ impl Trees {
         let root = root.canonicalize().map_err(|e| failed(&e))?;
         let watches =
             Watches::new(root, self.0.files.is_some()).map_err(|e| Problem::of("inotify", e))?;
-        let directory = OwnedFd::from(directory);
         let start = Start {
-            seeks: self.seeks(&directory),
-            directory,
+            directory: directory.into(),
             id: (stat.st_dev, stat.st_ino),
             depth: Depth::All,
             watches: Some(watches),
@@ -240,7 +220,6 @@ impl Trees {
     }
 
     fn start(&self, state: &mut State, start: Start) -> std::io::Result<()> {
-        self.0.has_begun.store(true, Ordering::Relaxed);
         let is_watched = start.watches.is_some();
         let mut options = walk::Options::new()
             .metadata(StatxMask::BASIC_STATS)
@@ -252,11 +231,8 @@ impl Trees {
             Depth::All => options.window(8192, 4 << 20),
         };
         let root = Arc::new(start.directory.try_clone()?);
-        if start.seeks {
-            options = options.workers(SEEKING_WORKERS);
-        }
         if start.depth == Depth::All && !is_watched {
-            options = options.filter_dirs(self.controls(&root, start.seeks));
+            options = options.filter_dirs(self.controls(&root));
         }
         let walk = options.on(start.directory)?;
         let stats = (!is_watched).then(|| self.stats());
@@ -275,20 +251,10 @@ impl Trees {
         Ok(())
     }
 
-    /// Returns true if this directory is on a disk that seeks. This may read some names of it.
-    pub fn seeks(&self, directory: &OwnedFd) -> bool {
-        seeks(directory, || match self.0.wait.load(Ordering::Relaxed) {
-            0 => first_wait(directory).unwrap_or_default(),
-            wait => Duration::from_nanos(wait),
-        })
-    }
-
-    /// Chooses the directories that are left alone: a filter that returns false for those. On a disk that seeks there are few:
-    /// the program leads the head away from the walk there.
+    /// Chooses the directories that are left alone: a filter that returns false for those.
     fn controls(
         &self,
         root: &Arc<OwnedFd>,
-        seeks: bool,
     ) -> impl Fn(&Path, usize) -> bool + Send + Sync + 'static {
         let (trees, root) = (self.clone(), root.clone());
         // The order in which directories are found may have the same period. The first ones may be all that there are.
@@ -296,7 +262,7 @@ impl Trees {
         move |path, _| {
             trees.wait_for_pause();
             let number = trees.0.considered.fetch_add(1, Ordering::Relaxed);
-            let period = match number < CONTROL * CONTROLS_AT_FIRST && !seeks {
+            let period = match number < CONTROL * CONTROLS_AT_FIRST {
                 true => CONTROL,
                 false => CONTROL_LATER,
             };
@@ -473,7 +439,7 @@ mod tests {
         fs::create_dir(root.path().join("d")).unwrap();
         let trees = Trees::new(None);
         let fd = Arc::new(OwnedFd::from(File::open(root.path()).unwrap()));
-        let enters = trees.controls(&fd, false);
+        let enters = trees.controls(&fd);
         let left_alone = |enters: &dyn Fn(&Path, usize) -> bool| -> Vec<usize> {
             let numbers = 0..CONTROL as usize;
             numbers.filter(|_| !enters(Path::new("d"), 1)).collect()
@@ -495,7 +461,7 @@ mod tests {
             return; // The size of a directory has another meaning here.
         }
         let fd = Arc::new(OwnedFd::from(File::open(root.path()).unwrap()));
-        let enters = Trees::new(None).controls(&fd, false);
+        let enters = Trees::new(None).controls(&fd);
         assert!((0..CONTROL).all(|_| enters(Path::new("d"), 1)));
     }
 }
