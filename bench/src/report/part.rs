@@ -156,8 +156,8 @@ pub const PARTS: [Part; 19] = [
     Part {
         name: "server-cold",
         title: "A file server beside a slow disk",
-        about: "ServeDir with tokio's files and with nowait's. The disk in memory takes 1 ms for each of four requests \
-                at a time, and 256 connections request files from it. The paced turns request as many cached files \
+        about: "ServeDir with tokio's files and with nowait's, in one thread. The disk in memory takes 1 ms for each request, \
+                one at a time, and 256 connections request files from it. The paced turns request as many cached files \
                 instead.",
         share: 0.03,
         args: server_cold,
@@ -443,7 +443,9 @@ fn server_cold(seconds: f64) -> Vec<String> {
         "--slow-disk",
         "1ms",
         "--queue",
-        "4",
+        "1",
+        "--threads",
+        "1",
         "--seconds",
         &turn,
         "--rounds",

@@ -6,12 +6,13 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use super::budget::in_turn;
+use super::error::as_io;
 use super::metadata::{self, at_once};
 use super::worker::on_worker;
 use crate::engine::Engine;
 use crate::file::open_cached;
 use crate::filesystem::Filesystem;
-use crate::read::{self, Cached};
+use crate::handle::Handle;
 use crate::sys;
 
 /// Runs one call of [`std::fs`] with one path.
@@ -33,26 +34,26 @@ async fn about_both<T: Send + 'static>(
     about(from, move |from| call(from, &to)).await
 }
 
-/// The contents of a file, if it can be opened and read to its end in the calling thread without blocking.
-async fn cached(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let most = Engine::process()?.policy().copy_limit;
+/// The contents of a file that can be opened in the calling thread without blocking, and is smaller than the
+/// engine's copy limit. The engine reads those that are not cached.
+async fn contents(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let engine = Engine::process()?;
     let read = async {
-        let (file, metadata) = open_cached(path)?.ok()?;
-        let size = usize::try_from(metadata.len()).ok()?;
-        if size >= most {
-            return None;
+        let Some((fd, metadata)) = open_cached(path).transpose()? else {
+            return Ok(None);
+        };
+        let size = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
+        if size >= engine.policy().copy_limit {
+            return Ok(None);
         }
+        let file = crate::File::of(Handle::of_any(fd), engine);
         // One more byte, so that the read is short at the end of the file.
-        let mut bytes = vec![0; size + 1];
-        match read::cached(&file, &mut bytes[..], 0) {
-            Ok(Cached::All(n)) if n <= size => {
-                bytes.truncate(n);
-                Some(bytes)
-            }
-            _ => None,
-        }
+        let read = file.read_at(Vec::with_capacity(size + 1), 0).await;
+        let (n, bytes) = read.into_result().map_err(as_io)?;
+        Ok((n <= size).then_some(bytes))
     };
-    Ok(in_turn(read, |bytes| bytes.as_ref().map(Vec::len)).await)
+    let copied = |read: &io::Result<Option<Vec<u8>>>| read.as_ref().ok()?.as_ref().map(Vec::len);
+    in_turn(read, copied).await
 }
 
 /// Opens a file and records its filesystem. Called by a worker.
@@ -78,7 +79,7 @@ fn known(path: &Path) -> io::Result<fs::File> {
 /// # Errors
 /// The errors of [`std::fs::read`].
 pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-    match cached(path.as_ref()).await? {
+    match contents(path.as_ref()).await? {
         Some(bytes) => Ok(bytes),
         None => {
             let read = |path: &Path| {
@@ -96,7 +97,7 @@ pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 /// # Errors
 /// The errors of [`std::fs::read_to_string`]; `InvalidData` if the contents are not UTF-8.
 pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
-    let bytes = cached(path.as_ref()).await?;
+    let bytes = contents(path.as_ref()).await?;
     match bytes.and_then(|bytes| String::from_utf8(bytes).ok()) {
         Some(text) => Ok(text),
         None => about(path, |path| io::read_to_string(known(path)?)).await,

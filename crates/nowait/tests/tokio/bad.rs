@@ -297,6 +297,36 @@ fn a_file_that_is_cut_off_under_its_reader_gives_its_bytes_or_its_end() {
     });
 }
 
+/// The device's queue has 128 places. A try of the page cache waits if it is full.
+#[test]
+fn many_whole_files_that_the_disk_holds_up_hold_no_task() {
+    let Some(rig) = rig() else { return };
+    let _limit = Limit::new("200 files".to_owned());
+    let files: Vec<_> = (0..200)
+        .map(|n| patterned(rig.mount.path(), &format!("whole{n}"), 4 * PAGE))
+        .collect();
+    bare().block_on(async {
+        // The filesystem is known from then on.
+        drop(nowait::tokio::read(&files[0]).await.unwrap());
+        files.iter().for_each(|path| evict(path));
+        let stall = rig.disk.inject(Fault::stall(0..u64::MAX).reads_only());
+        let mut reads: Vec<_> = files
+            .iter()
+            .map(|path| Box::pin(nowait::tokio::read(path)))
+            .collect();
+        for read in &mut reads {
+            assert!(poll_once(read.as_mut()).await.is_pending());
+            // The next one has all of the task's budget, and so is tried.
+            ::tokio::task::yield_now().await;
+        }
+        wait_until("the disk has some of them", || rig.disk.stalled() > 0);
+        rig.disk.release(stall);
+        for bytes in join_all(reads).await {
+            assert!(bytes.unwrap() == pattern(0, 4 * PAGE));
+        }
+    });
+}
+
 #[test]
 fn a_read_that_the_disk_holds_up_holds_no_other_task_and_can_be_given_up() {
     let Some(rig) = rig() else { return };
