@@ -68,8 +68,8 @@ cached, `nowait run` lists it with many requests at a time, and loads some thous
 for the disk, it loads the inodes of the directory, and of the directories below it that the program goes on to. It stays
 a bounded number of inodes ahead. With --data, and if the program opens files of these directories, it also reads the
 beginning of the other files, within a tenth of the available memory. It leaves a few directories alone for comparison, and
-pauses once if it reads slowly. If the program is no slower then, readahead ends. On a rotating disk nothing
-is loaded, except with --walk.
+pauses once if it reads slowly. If the program is no slower then, readahead ends. On a disk that says that it rotates, and
+whose requests take 2 ms or longer, nothing is loaded, except with --walk.
 
 A program that is static or setuid, or has another C library than glibc, cannot be watched. For a program in Go, such as
 restic or rclone, use --walk with the directories that it reads: inotify(7) tells how far it is.

@@ -57,7 +57,7 @@ impl LoopDevice {
 
     /// Makes a block device on a slow disk, with direct I/O. A loop device without direct I/O serves one
     /// request at a time. If the disk has a seek cost at that time, the device reports itself as rotating, and
-    /// has the scheduler `mq-deadline`, which Linux gives to such disks: it sorts the requests of one call.
+    /// has the scheduler `mq-deadline`, which Linux usually gives to such disks: it sorts the requests that wait.
     pub fn on(disk: &SlowDisk) -> Result<Self> {
         let device = LoopDevice::configured(disk.path(), true, 0, Some(disk.clone()))?;
         device.set_queue("rotational", if disk.seeks() { "1" } else { "0" })?;
@@ -100,12 +100,13 @@ impl LoopDevice {
                         disk,
                         _claim: claim,
                     };
+                    // An earlier user of the number may have left another limit or scheduler. A kernel whose maximum
+                    // is lower keeps its own, and a kernel may have no scheduler. The limit is first: a new scheduler
+                    // changes the number that is shown, and not the limit (Linux 6.18).
+                    let _ = device.set_nr_requests(NR_REQUESTS);
                     let seeks = device.disk.as_ref().is_some_and(SlowDisk::seeks);
                     let scheduler = if seeks { "mq-deadline" } else { "none" };
-                    // An earlier user of the number may have left another scheduler or limit. A kernel may have no
-                    // scheduler. A kernel whose maximum is lower keeps its own.
                     let _ = device.set_queue("scheduler", scheduler);
-                    let _ = device.set_nr_requests(NR_REQUESTS);
                     return Ok(device);
                 }
                 // Another process has taken or removed the device meanwhile.

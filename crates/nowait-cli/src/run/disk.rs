@@ -1,4 +1,4 @@
-//! Disks on which two that read in different orders are slower than one.
+//! Disks on which two programs that read in different orders are slower than one.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -12,55 +12,108 @@ use super::cached::waits;
 #[derive(Debug, Default)]
 pub struct Disks(HashMap<u64, Disk>);
 
+/// The waits for a disk until it was decided if it seeks.
 #[derive(Debug, Default)]
 struct Disk {
-    /// The calls of the program that waited as long as a seek takes, until it was decided if the disk seeks.
-    long_waits: usize,
+    /// The waits of [`SEEK`] or longer.
+    long: usize,
+    short: usize,
     seeks: Option<bool>,
 }
 
-/// The number of such waits from which a disk that says it rotates does so. Most disks of virtual machines say that they
-/// rotate, and now and then a request takes long there.
+/// The number of waits that decide, if all are long or all are short. Most disks of virtual machines say that they rotate, and
+/// now and then a request takes long there.
 const ENOUGH: usize = 2;
-/// The number of requests that a disk is asked for.
+/// The number of short waits to a long one, up to which a disk seeks. A head does not move for each request.
+const TO_ONE: usize = 7;
+/// The number of requests that a disk is asked for at a time.
 const REQUESTS: usize = 3;
 
 impl Disks {
-    /// Takes note of a call of the program that waited as long as a seek takes.
-    pub fn long_wait(&mut self, device: u64) {
-        self.0.entry(device).or_default().long_waits += 1;
+    /// Takes note of a call of the program that has waited, for [`SEEK`] or longer if it `is_long`.
+    pub fn waited(&mut self, device: u64, is_long: bool) {
+        let disk = self.0.entry(device).or_default();
+        if disk.seeks.is_none() {
+            disk.note(is_long);
+        }
     }
 
     /// Returns true if it was decided that a disk seeks.
     pub fn is_known_to_seek(&self, device: u64) -> bool {
-        self.0
-            .get(&device)
-            .is_some_and(|disk| disk.seeks == Some(true))
+        let disk = self.0.get(&device);
+        disk.is_some_and(|disk| disk.seeks == Some(true))
     }
 
-    /// Returns true if a directory is on a disk that seeks. This is decided once, at the first directory that is not cached: later
-    /// a call also waits for requests that read ahead.
-    pub fn seeks(&mut self, directory: &OwnedFd, device: u64) -> bool {
+    /// Returns true if a directory is on a disk that seeks, and `None` if its disk says that it rotates, and too few calls have
+    /// waited for it. This is decided once: later a call also waits for the requests that read ahead.
+    pub fn seeks(&mut self, directory: &OwnedFd, device: u64) -> Option<bool> {
         let disk = self.0.entry(device).or_default();
         if disk.seeks.is_none() {
-            disk.seeks = disk.decide(directory);
+            disk.seeks = match rotates(directory) {
+                true => disk.decide().or_else(|| {
+                    let waits = waits(directory, REQUESTS);
+                    waits.iter().for_each(|&wait| disk.note(wait >= SEEK));
+                    disk.decide()
+                }),
+                false => Some(false),
+            };
         }
-        disk.seeks == Some(true)
+        disk.seeks
     }
 }
 
 impl Disk {
-    /// `None` if it cannot be decided yet.
-    fn decide(&self, directory: &OwnedFd) -> Option<bool> {
-        let rotating = Handle::new(directory.try_clone().ok()?)
-            .ok()?
-            .filesystem()
-            .rotating();
-        if rotating != Some(true) || self.long_waits >= ENOUGH {
-            return rotating.or(Some(false));
+    fn note(&mut self, is_long: bool) {
+        match is_long {
+            true => self.long += 1,
+            false => self.short += 1,
         }
-        let waits = waits(directory, REQUESTS);
-        let long = waits.iter().filter(|&&wait| wait >= SEEK).count();
-        (!waits.is_empty()).then_some(self.long_waits + long >= ENOUGH)
+    }
+
+    fn decide(&self) -> Option<bool> {
+        if self.long >= ENOUGH && self.short <= TO_ONE * self.long {
+            return Some(true);
+        }
+        (self.short >= ENOUGH).then_some(false)
+    }
+}
+
+/// Returns true if the disk of a directory says that it rotates.
+fn rotates(directory: &OwnedFd) -> bool {
+    let handle = directory.try_clone().map(Handle::new);
+    matches!(handle, Ok(Ok(it)) if it.filesystem().rotating() == Some(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_waits_decide_unless_most_are_of_the_other_kind() {
+        let decided = |long, short| {
+            let seeks = None;
+            Disk { long, short, seeks }.decide()
+        };
+        assert_eq!(decided(0, 0), None);
+        assert_eq!(decided(1, 1), None);
+        assert_eq!(decided(2, 0), Some(true));
+        assert_eq!(decided(2, 14), Some(true));
+        assert_eq!(decided(2, 15), Some(false));
+        assert_eq!(decided(1, 2), Some(false));
+    }
+
+    #[test]
+    fn a_disk_that_was_decided_stays_so() {
+        let mut disks = Disks::default();
+        let root = tempfile::tempdir().unwrap();
+        let directory = OwnedFd::from(std::fs::File::open(root.path()).unwrap());
+        assert!(!disks.is_known_to_seek(1));
+        disks.waited(1, true);
+        disks.waited(1, true);
+        // A directory of no disk, such as one of tmpfs, does not rotate.
+        let seeks = disks.seeks(&directory, 1).unwrap();
+        (0..100).for_each(|_| disks.waited(1, !seeks));
+        assert_eq!(disks.seeks(&directory, 1), Some(seeks));
+        assert_eq!(disks.is_known_to_seek(1), seeks);
     }
 }

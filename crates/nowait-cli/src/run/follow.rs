@@ -172,7 +172,7 @@ impl Follower {
             }
             Kind::Listing => {
                 if let Some(directory) = Directory::of(event).filter(|it| it.is_large)
-                    && !self.seeks(&directory)
+                    && self.gains(&directory)
                 {
                     self.trees.list(directory.fd);
                 }
@@ -180,7 +180,7 @@ impl Follower {
             Kind::Walking => {
                 if let Some(directory) = Directory::of(event) {
                     self.trees.entered(directory.id, false);
-                    if !self.seeks(&directory) {
+                    if self.gains(&directory) {
                         self.trees.begin(directory.fd, directory.id, Depth::All);
                     }
                 }
@@ -189,15 +189,17 @@ impl Follower {
                 let standing = self.trees.entered(event.id, false);
                 self.comparison.entered(event, standing.treatment());
             }
-            Kind::Slow => self.waited(event),
-            Kind::VerySlow => {
-                self.disks.long_wait(event.id.0);
+            Kind::Slow | Kind::VerySlow => {
+                let is_long = event.kind == Kind::VerySlow;
+                self.disks.waited(event.id.0, is_long);
                 self.waited(event);
             }
             Kind::File => {
                 self.opened += 1;
                 let files = self.files.as_ref();
-                if files.is_some_and(|files| !files.is_useless() && !files.opened(event.id)) {
+                if files.is_some_and(|files| !files.is_useless() && !files.opened(event.id))
+                    && !self.disks.is_known_to_seek(event.id.0)
+                {
                     // The directory is known by its path alone.
                     self.waited(&Event {
                         id: (0, 0),
@@ -215,7 +217,7 @@ impl Follower {
         let Some(directory) = Directory::of(event) else {
             return;
         };
-        if self.seeks(&directory) || is_cached(&directory.fd) {
+        if !self.gains(&directory) || is_cached(&directory.fd) {
             return;
         }
         let Ok(names) = directory.fd.try_clone() else {
@@ -235,6 +237,7 @@ impl Follower {
         if self.disks.is_known_to_seek(event.id.0) {
             return;
         }
+        let is_slow = matches!(event.kind, Kind::Slow | Kind::VerySlow);
         let known = |id| match self.trees.standing(id) {
             Standing::Unknown => None,
             standing => Some(standing),
@@ -249,7 +252,7 @@ impl Follower {
             .map_or(event.id, |directory| directory.id);
         match (known(id), directory) {
             (Some(Standing::Coming | Standing::Waiting), _) => self.read_now(event),
-            (Some(Standing::Complete), _) if event.kind != Kind::File => self.slow.in_vain += 1,
+            (Some(Standing::Complete), _) if is_slow => self.slow.in_vain += 1,
             (None, Some(directory)) => {
                 let parent = directory.parent().map(|parent| parent.id);
                 if self.slow.note(directory.id, parent) {
@@ -260,22 +263,24 @@ impl Follower {
         }
     }
 
-    /// Reads a directory that a walk would read later.
+    /// Reads a directory that a walk would read later. A walk by `--walk` is not overtaken on a disk that seeks.
     fn read_now(&self, event: &Event) {
-        if let Some(directory) = Directory::of(event) {
+        if !self.disks.is_known_to_seek(event.id.0)
+            && let Some(directory) = Directory::of(event)
+        {
             self.trees.begin(directory.fd, directory.id, Depth::One);
         }
     }
 
-    /// Returns true if a directory is on a disk that seeks.
-    fn seeks(&mut self, directory: &Directory) -> bool {
-        self.disks.seeks(&directory.fd, directory.id.0)
+    /// Returns true unless a directory's disk seeks, or may do so.
+    fn gains(&mut self, directory: &Directory) -> bool {
+        self.disks.seeks(&directory.fd, directory.id.0) == Some(false)
     }
 
-    /// Reads a directory that the program is in, unless the disk seeks. If the program came there from another one, or goes
+    /// Reads a directory that the program is in, unless the disk seeks or may do so. If the program came there from another one, or goes
     /// through several, it goes through a tree: then the tree is read.
     fn read_ahead(&mut self, directory: Directory) {
-        if self.seeks(&directory) {
+        if !self.gains(&directory) {
             return;
         }
         let mut top = (directory, Depth::One);

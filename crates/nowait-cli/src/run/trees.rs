@@ -16,6 +16,7 @@ use rustix::fs::{AtFlags, statat};
 
 use super::cached::Cached;
 use super::directories::{Depth, Directories, Standing, Summary};
+use super::disk::Disks;
 use super::files::Files;
 use super::id::Id;
 use super::speed::Together;
@@ -62,6 +63,8 @@ struct Start {
     id: Id,
     depth: Depth,
     watches: Option<Watches>,
+    /// The number of workers, if it is not the walk's own.
+    workers: Option<usize>,
 }
 
 /// The maximum number of trees that are walked at the same time.
@@ -160,6 +163,7 @@ impl Trees {
                 id,
                 depth,
                 watches: None,
+                workers: None,
             };
             // The program runs as it would without readahead.
             let _ = self.start(&mut state, start);
@@ -204,11 +208,15 @@ impl Trees {
         let root = root.canonicalize().map_err(|e| failed(&e))?;
         let watches =
             Watches::new(root, self.0.files.is_some()).map_err(|e| Problem::of("inotify", e))?;
+        let directory = OwnedFd::from(directory);
+        // Requests of several workers are out of order, and each costs a seek.
+        let seeks = Disks::default().seeks(&directory, stat.st_dev) == Some(true);
         let start = Start {
-            directory: directory.into(),
+            directory,
             id: (stat.st_dev, stat.st_ino),
             depth: Depth::All,
             watches: Some(watches),
+            workers: seeks.then_some(1),
         };
         // The program may open the root before the walk has read and watched it.
         self.entered(start.id, false);
@@ -230,6 +238,9 @@ impl Trees {
             Depth::All if is_watched => options.window(16_384, 8 << 20),
             Depth::All => options.window(8192, 4 << 20),
         };
+        if let Some(workers) = start.workers {
+            options = options.workers(workers);
+        }
         let root = Arc::new(start.directory.try_clone()?);
         if start.depth == Depth::All && !is_watched {
             options = options.filter_dirs(self.controls(&root));

@@ -1,7 +1,7 @@
 //! Operations on paths: the functions of `tokio::fs`, run by a worker of the process's engine.
 
 use std::fs::{self, Metadata, Permissions};
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::file::open_cached;
 use crate::filesystem::Filesystem;
 use crate::handle::Handle;
+use crate::provenance::{Provenance, ServedBy};
 use crate::sys;
 
 /// Runs one call of [`std::fs`] with one path.
@@ -34,8 +35,8 @@ async fn about_both<T: Send + 'static>(
     about(from, move |from| call(from, &to)).await
 }
 
-/// The contents of a file that can be opened in the calling thread without blocking, and is smaller than the
-/// engine's copy limit. The engine reads those that are not cached.
+/// Reads a file that can be opened in the calling thread without blocking. The engine reads what is not cached. `None` if it
+/// cannot be opened so, is not smaller than the engine's copy limit, or has grown meanwhile: then a worker reads it.
 async fn contents(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let engine = Engine::process()?;
     let read = async {
@@ -48,12 +49,17 @@ async fn contents(path: &Path) -> io::Result<Option<Vec<u8>>> {
         }
         let file = crate::File::of(Handle::of_any(fd), engine);
         // One more byte, so that the read is short at the end of the file.
-        let read = file.read_at(Vec::with_capacity(size + 1), 0).await;
-        let (n, bytes) = read.into_result().map_err(as_io)?;
-        Ok((n <= size).then_some(bytes))
+        let done = file.read_at(Vec::with_capacity(size + 1), 0).await;
+        let Provenance {
+            served_by, cached, ..
+        } = done.provenance;
+        let copied = (served_by == ServedBy::Caller).then_some(cached);
+        let (n, bytes) = done.into_result().map_err(as_io)?;
+        Ok((n <= size).then_some((bytes, copied)))
     };
-    let copied = |read: &io::Result<Option<Vec<u8>>>| read.as_ref().ok()?.as_ref().map(Vec::len);
-    in_turn(read, copied).await
+    let copied = |read: &io::Result<Option<(_, Option<usize>)>>| read.as_ref().ok()?.as_ref()?.1;
+    let read = in_turn(read, copied).await?;
+    Ok(read.map(|(bytes, _)| bytes))
 }
 
 /// Opens a file and records its filesystem. Called by a worker.
@@ -97,9 +103,10 @@ pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 /// # Errors
 /// The errors of [`std::fs::read_to_string`]; `InvalidData` if the contents are not UTF-8.
 pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
-    let bytes = contents(path.as_ref()).await?;
-    match bytes.and_then(|bytes| String::from_utf8(bytes).ok()) {
-        Some(text) => Ok(text),
+    match contents(path.as_ref()).await? {
+        Some(bytes) => String::from_utf8(bytes).map_err(|_| {
+            io::Error::new(ErrorKind::InvalidData, "stream did not contain valid UTF-8")
+        }),
         None => about(path, |path| io::read_to_string(known(path)?)).await,
     }
 }
