@@ -22,9 +22,9 @@ pub enum Kind {
     Walking,
     /// A directory of such a walk was entered.
     Entered,
-    /// A call of stat(2) or open(2) waited for the disk. The directory is that of the file.
+    /// A call of stat(2) or open(2) waited for the disk, for less than [`SEEK`](crate::SEEK). The directory is that of the file.
     Slow,
-    /// The same, and it waited for [`SEEK`](crate::SEEK) or longer.
+    /// A call of stat(2) or open(2) waited for the disk, for [`SEEK`](crate::SEEK) or longer. The directory is that of the file.
     VerySlow,
     /// A regular file was opened. `path` and `fd` are its directory, and `id` is the file.
     File,

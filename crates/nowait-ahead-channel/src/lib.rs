@@ -21,5 +21,5 @@ pub const VARIABLE: &str = "NOWAIT_AHEAD_CHANNEL";
 pub const SWITCH: &str = "NOWAIT_AHEAD";
 /// The bytes of a directory (`st_size`) that is large. The names of some thousand files take as much.
 pub const LARGE: i64 = 128 << 10;
-/// The time of a call from which it may have waited for the head of a rotating disk.
+/// A call that takes this long may have waited for the head of a rotating disk to move.
 pub const SEEK: Duration = Duration::from_millis(2);

@@ -69,7 +69,7 @@ pub fn is_cached(directory: impl AsFd) -> bool {
 }
 
 /// The times of the first calls that wait, at most `most`, of those that read the first names of a directory and their inodes.
-/// A call that fails has not waited.
+/// Empty if these are cached, or if the directory cannot be opened.
 pub fn waits(directory: impl AsFd, most: usize) -> Vec<Duration> {
     let mut waits = Vec::new();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

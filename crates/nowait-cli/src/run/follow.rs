@@ -172,7 +172,7 @@ impl Follower {
             }
             Kind::Listing => {
                 if let Some(directory) = Directory::of(event).filter(|it| it.is_large)
-                    && self.gains(&directory)
+                    && self.can_gain(&directory)
                 {
                     self.trees.list(directory.fd);
                 }
@@ -180,7 +180,7 @@ impl Follower {
             Kind::Walking => {
                 if let Some(directory) = Directory::of(event) {
                     self.trees.entered(directory.id, false);
-                    if self.gains(&directory) {
+                    if self.can_gain(&directory) {
                         self.trees.begin(directory.fd, directory.id, Depth::All);
                     }
                 }
@@ -211,13 +211,13 @@ impl Follower {
     }
 
     /// A large directory was opened that no walk has found. The program will list it for some time: its names are listed with
-    /// it, and its inodes are read meanwhile, unless they are cached or the disk seeks. The first time this is a guess, for a
+    /// it, and its inodes are read meanwhile, unless they are cached or the disk may seek. The first time this is a guess, for a
     /// bounded number of inodes. Afterwards it depends on the program's calls of stat(2).
     fn opened_large(&mut self, event: &Event) {
         let Some(directory) = Directory::of(event) else {
             return;
         };
-        if !self.gains(&directory) || is_cached(&directory.fd) {
+        if !self.can_gain(&directory) || is_cached(&directory.fd) {
             return;
         }
         let Ok(names) = directory.fd.try_clone() else {
@@ -272,15 +272,15 @@ impl Follower {
         }
     }
 
-    /// Returns true unless a directory's disk seeks, or may do so.
-    fn gains(&mut self, directory: &Directory) -> bool {
+    /// Returns true if it is decided that a directory's disk does not seek. On one that does, readahead may make the program slower.
+    fn can_gain(&mut self, directory: &Directory) -> bool {
         self.disks.seeks(&directory.fd, directory.id.0) == Some(false)
     }
 
-    /// Reads a directory that the program is in, unless the disk seeks or may do so. If the program came there from another one, or goes
+    /// Reads a directory that the program is in, if that can gain. If the program came there from another one, or goes
     /// through several, it goes through a tree: then the tree is read.
     fn read_ahead(&mut self, directory: Directory) {
-        if !self.gains(&directory) {
+        if !self.can_gain(&directory) {
             return;
         }
         let mut top = (directory, Depth::One);

@@ -1,4 +1,4 @@
-//! Operations on paths: the functions of `tokio::fs`, run by a worker of the process's engine.
+//! Operations on paths: the functions of `tokio::fs`, on the process's engine. Workers make the calls that may block.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io::{self, ErrorKind, Read};
