@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use program::{directory, libraries, nowait, run};
 use rustix::process::{Pid, Signal, kill_process};
-use slowdisk::{Filesystem, SlowDisk, TestMount};
+use slowdisk::{Entry, Filesystem, SlowDisk, TestMount};
 
 fn run_of(words: &[&str]) -> Command {
     let mut command = nowait(["run"].iter().chain(words));
@@ -208,6 +208,34 @@ fn nothing_is_read_ahead_on_a_disk_that_seeks() {
         assert_eq!(said.code, Some(0), "{said:?}");
         assert_eq!(number(&said.err, "read ahead "), 0.0, "{}", said.err);
     }
+}
+
+#[test]
+fn a_walk_beside_the_program_has_one_worker_on_a_disk_that_seeks() {
+    slowdisk::require!(slowdisk::available());
+    let disk = SlowDisk::builder().size(1 << 30).queue(64);
+    let disk = disk.seek(Duration::from_millis(5)).build().unwrap();
+    let fill = |at: &Path| {
+        for n in 0..4000 {
+            let dir = at.join(format!("tree/d{}", n % 200));
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join(format!("f{n}")), "").unwrap();
+        }
+    };
+    let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
+    mount.remount().unwrap();
+    disk.take_log();
+    let tree = mount.path().join("tree");
+    let words = ["--walk", tree.to_str().unwrap(), "--", "sleep", "1"];
+    run(&mut run_of(&words)).done();
+    let log = disk.take_log();
+    let in_flight = |at| {
+        let holds = |entry: &&Entry| (entry.time..entry.time + entry.latency).contains(&at);
+        log.iter().filter(holds).count()
+    };
+    let most = log.iter().map(|entry| in_flight(entry.time)).max();
+    // The kernel reads ahead, too. With all workers it is 20 or more.
+    assert!((1..=10).contains(&most.unwrap()), "{most:?}");
 }
 
 #[test]

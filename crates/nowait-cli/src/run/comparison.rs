@@ -22,6 +22,11 @@ pub struct Comparison {
     current: Option<(Treatment, u64, u64)>,
     read_ahead: Sum,
     control: Sum,
+    /// The directories that were read ahead and passed while the walks paused, if they do.
+    paused: Option<Sum>,
+    /// The number of control directories at the last pause.
+    checked: u32,
+    useless: bool,
 }
 
 /// The program's time and calls of stat(2) in some directories.
@@ -31,38 +36,72 @@ pub struct Sum {
     pub directories: u32,
     nanoseconds: u64,
     stats: u64,
+    /// The nanoseconds of a call in the last directories, by the number of the directory.
+    recent: [u64; RECENT],
 }
 
+/// The number of directories whose times are kept.
+const RECENT: usize = 32;
 /// The number of control directories, and of calls in them, after which the comparison decides.
 const ENOUGH: (u32, u64) = (4, 64);
+/// The number of directories that the program passes in a pause, after which the pause decides.
+const PASSED: u32 = 16;
 
 impl Comparison {
     /// Notes that the program has entered a directory.
     pub fn entered(&mut self, event: &Event, treatment: Treatment) {
         if let Some((before, time, stats)) = self.current.take() {
-            let sum = match before {
-                Treatment::ReadAhead => Some(&mut self.read_ahead),
-                Treatment::Control => Some(&mut self.control),
-                Treatment::None => None,
-            };
-            let stats = event.stats.saturating_sub(stats);
-            if let Some(sum) = sum.filter(|_| stats > 0) {
-                sum.directories += 1;
-                sum.nanoseconds += event.time.saturating_sub(time);
-                sum.stats += stats;
+            let (time, stats) = (
+                event.time.saturating_sub(time),
+                event.stats.saturating_sub(stats),
+            );
+            match before {
+                Treatment::ReadAhead => {
+                    self.read_ahead.add(time, stats);
+                    if let Some(paused) = &mut self.paused {
+                        paused.add(time, stats);
+                    }
+                }
+                Treatment::Control => self.control.add(time, stats),
+                Treatment::None => {}
             }
         }
         self.current = Some((treatment, event.time, event.stats));
     }
 
-    /// Returns true if the program is no slower in the control directories.
+    /// Returns true if the program was no slower in the control directories. The walks themselves may have slowed it down in
+    /// the others. This is to be checked while they pause.
+    pub fn is_doubtful(&self) -> bool {
+        let (control, read_ahead) = (&self.control, &self.read_ahead);
+        control.directories >= ENOUGH.0.max(self.checked * 2)
+            && control.stats >= ENOUGH.1
+            && read_ahead.directories > 0
+            && control.per_stat() <= read_ahead.per_stat()
+    }
+
+    /// The walks pause from now on.
+    pub fn pause(&mut self) {
+        self.paused = Some(Sum::default());
+        self.checked = self.control.directories;
+    }
+
+    /// Returns true if the program has passed enough directories in the pause.
+    pub fn has_passed_enough(&self) -> bool {
+        let passed = self.paused.map_or(0, |paused| paused.directories);
+        passed >= PASSED
+    }
+
+    /// The walks go on. Decides if the program has passed enough.
+    pub fn resume(&mut self) {
+        let is_enough = self.has_passed_enough();
+        if let Some(paused) = self.paused.take().filter(|_| is_enough) {
+            self.useless = self.control.median() <= paused.median();
+        }
+    }
+
+    /// Returns true if the program was no slower in the control directories than in those that it has passed in a pause.
     pub fn is_useless(&self) -> bool {
-        let Sum {
-            directories, stats, ..
-        } = self.control;
-        let enough = directories >= ENOUGH.0 && stats >= ENOUGH.1;
-        let times = (self.control.per_stat(), self.read_ahead.per_stat());
-        enough && matches!(times, (Some(control), Some(read_ahead)) if control <= read_ahead)
+        self.useless
     }
 
     /// The sums of the directories that were read ahead, and of the control directories.
@@ -72,6 +111,25 @@ impl Comparison {
 }
 
 impl Sum {
+    /// Adds a directory, if the program has called stat(2) there.
+    fn add(&mut self, nanoseconds: u64, stats: u64) {
+        let Some(per_stat) = nanoseconds.checked_div(stats) else {
+            return;
+        };
+        self.recent[self.directories as usize % RECENT] = per_stat;
+        self.directories += 1;
+        self.nanoseconds += nanoseconds;
+        self.stats += stats;
+    }
+
+    /// The median over the last directories of the nanoseconds of a call. `None` without any.
+    fn median(&self) -> Option<u64> {
+        let mut recent = self.recent;
+        let recent = &mut recent[..RECENT.min(self.directories as usize)];
+        recent.sort_unstable();
+        recent.get(recent.len() / 2).copied()
+    }
+
     /// The mean time between two calls of stat(2). `None` without any.
     pub fn per_stat(&self) -> Option<Duration> {
         let mean = self.nanoseconds.checked_div(self.stats)?;
@@ -113,10 +171,10 @@ mod tests {
     }
 
     #[test]
-    fn readahead_is_useless_if_the_program_is_no_slower_without_it() {
-        assert!(comparison(2000, 2000, 64).is_useless());
-        assert!(comparison(2000, 1900, 64).is_useless());
-        assert!(!comparison(2000, 2100, 64).is_useless());
+    fn readahead_is_doubtful_if_the_program_is_no_slower_without_it() {
+        assert!(comparison(2000, 2000, 64).is_doubtful());
+        assert!(comparison(2000, 1900, 64).is_doubtful());
+        assert!(!comparison(2000, 2100, 64).is_doubtful());
         let (read_ahead, control) = comparison(2000, 2100, 64).sums();
         assert_eq!(read_ahead.per_stat(), Some(Duration::from_nanos(2000)));
         assert_eq!(control.per_stat(), Some(Duration::from_nanos(2100)));
@@ -124,7 +182,37 @@ mod tests {
 
     #[test]
     fn a_few_directories_decide_nothing() {
-        assert!(!comparison(2000, 1000, 48).is_useless());
-        assert!(!Comparison::default().is_useless());
+        assert!(!comparison(2000, 1000, 48).is_doubtful());
+        assert!(!Comparison::default().is_doubtful());
+    }
+
+    #[test]
+    fn a_pause_decides() {
+        for (per_stat, is_useless) in [(1000, false), (1900, true), (2500, true)] {
+            let mut comparison = comparison(2000, 1900, 64);
+            comparison.pause();
+            let (mut time, mut stats) = (1 << 40, 1 << 20);
+            for n in 0..=u64::from(PASSED) {
+                assert!(!comparison.has_passed_enough());
+                comparison.entered(&event(time, stats), Treatment::ReadAhead);
+                // The walks have not stopped yet.
+                time += 50 * if n < 4 { 1 << 30 } else { per_stat };
+                stats += 50;
+            }
+            assert!(comparison.has_passed_enough());
+            comparison.resume();
+            assert_eq!(comparison.is_useless(), is_useless);
+            // It is not doubted again at once.
+            assert!(!comparison.is_doubtful());
+        }
+    }
+
+    #[test]
+    fn a_pause_without_the_program_decides_nothing() {
+        let mut comparison = comparison(2000, 1900, 64);
+        comparison.pause();
+        comparison.entered(&event(1 << 40, 1 << 20), Treatment::ReadAhead);
+        comparison.resume();
+        assert!(!comparison.is_useless());
     }
 }

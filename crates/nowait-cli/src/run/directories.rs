@@ -101,9 +101,11 @@ const KNOWN: usize = 2_000_000;
 /// The number of inodes that the walk of a tree is ahead for each call of stat(2) that the program has made since. A program
 /// that soon goes elsewhere wastes no more.
 const AHEAD_PER_STAT: u64 = 64;
-/// The number that it may be ahead in any case, and again for each directory that the program has opened in the tree since. The
-/// walk of a single directory may be so far ahead before the first stat(2).
+/// The number that it may be ahead in any case, and again for each directory that the program has opened in the tree since.
 const AHEAD_PER_DIRECTORY: u64 = 4096;
+/// The number that the walk of a single directory may be ahead before the first stat(2). Programs that sort names list ten thousand
+/// or more of them first.
+const AHEAD_OF_STATS: u64 = 16_384;
 
 impl Directory {
     fn of(tree: usize) -> Directory {
@@ -305,7 +307,7 @@ impl Directories {
                 .saturating_mul(AHEAD_PER_STAT)
                 .max((1 + tree.opened).saturating_mul(AHEAD_PER_DIRECTORY))
                 .min(most),
-            (Depth::One, Some(0)) => AHEAD_PER_DIRECTORY,
+            (Depth::One, Some(0)) => AHEAD_OF_STATS,
             _ => most,
         };
         tree.read.saturating_sub(tree.passed + current) > most
@@ -476,9 +478,9 @@ mod tests {
     fn the_walk_of_a_directory_is_little_ahead_before_the_first_stat() {
         let mut directories = Directories::default();
         let tree = directories.add_tree((1, 1), Depth::One, Some(1000));
-        directories.trees[tree].read = 10_000;
+        directories.trees[tree].read = 20_000;
         assert!(directories.is_far_ahead(tree, 200_000, 1000));
         assert!(!directories.is_far_ahead(tree, 200_000, 1001));
-        assert!(directories.is_far_ahead(tree, 9999, 9000));
+        assert!(directories.is_far_ahead(tree, 19_999, 9000));
     }
 }

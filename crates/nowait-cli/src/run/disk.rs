@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 
 use nowait::Handle;
 use nowait_ahead_channel::SEEK;
+use rustix::fs::{Dir, FileType, Mode, OFlags, fstat, openat};
 
 use super::cached::waits;
 
@@ -28,6 +29,8 @@ const ENOUGH: usize = 2;
 const TO_ONE: usize = 7;
 /// The number of requests that a disk is asked for at a time.
 const REQUESTS: usize = 3;
+/// The number of names in a directory among which other directories are looked for.
+const NAMES: usize = 64;
 
 impl Disks {
     /// Takes note of a call of the program that has waited, for [`SEEK`] or longer if it `is_long`.
@@ -59,6 +62,24 @@ impl Disks {
             };
         }
         disk.seeks
+    }
+
+    /// The same for the tree below a directory: the first requests in directories there decide, too.
+    pub fn seeks_below(&mut self, directory: &OwnedFd, device: u64) -> Option<bool> {
+        let seeks = self.seeks(directory, device);
+        let names = Dir::read_from(directory).ok()?.flatten().take(NAMES);
+        let directories = names.filter(|name| {
+            let is_below = name.file_name() != c"." && name.file_name() != c"..";
+            is_below && name.file_type() == FileType::Directory
+        });
+        directories.fold(seeks, |seeks, name| {
+            seeks.or_else(|| {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let below = openat(directory, name.file_name(), flags, Mode::empty()).ok()?;
+                let is_there = fstat(&below).is_ok_and(|stat| stat.st_dev == device);
+                is_there.then(|| self.seeks(&below, device)).flatten()
+            })
+        })
     }
 }
 

@@ -21,7 +21,7 @@ use super::directories::{Depth, Standing};
 use super::disk::Disks;
 use super::files::Files;
 use super::id::Id;
-use super::trees::Trees;
+use super::trees::{PAUSE, Trees};
 use crate::problem::Problem;
 
 /// The channel to a program that is about to start.
@@ -34,6 +34,8 @@ pub struct Follower {
     /// The number of files that the program has opened.
     opened: u64,
     comparison: Comparison,
+    /// The time since which the walks pause to check the comparison.
+    paused: Option<Instant>,
     slow: Slow,
     disks: Disks,
     /// The program's calls of stat(2) when the last large directory was read early.
@@ -109,6 +111,7 @@ impl Follower {
             files,
             opened: 0,
             comparison: Comparison::default(),
+            paused: None,
             slow: Slow::default(),
             disks: Disks::default(),
             early: None,
@@ -141,6 +144,7 @@ impl Follower {
             if let Some(event) = event {
                 self.take(&event);
             }
+            self.check();
             let gave_up = self.comparison.is_useless()
                 || self.slow.is_useless(stats)
                 || self.trees.were_slower();
@@ -153,6 +157,22 @@ impl Follower {
             }
         }
         (reader.lost(), self.comparison)
+    }
+
+    /// Checks the comparison if it is in doubt: the walks pause, and the program's speed meanwhile decides.
+    fn check(&mut self) {
+        let Some(since) = self.paused else {
+            if self.comparison.is_doubtful() && self.trees.pause() {
+                self.comparison.pause();
+                self.paused = Some(Instant::now());
+            }
+            return;
+        };
+        if self.comparison.has_passed_enough() || since.elapsed() >= PAUSE {
+            self.trees.resume();
+            self.comparison.resume();
+            self.paused = None;
+        }
     }
 
     /// Decides what an event means for the walks.

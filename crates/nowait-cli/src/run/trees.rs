@@ -83,7 +83,7 @@ const CONTROLS_AT_FIRST: u64 = 6;
 /// The time of an inode below which a walk is faster than any program.
 const FAST: Duration = Duration::from_micros(25);
 /// The time for which walks pause at most, to learn how fast the program is alone.
-const PAUSE: Duration = Duration::from_secs(1);
+pub const PAUSE: Duration = Duration::from_secs(1);
 
 /// The memory of an inode and its name in the kernel, in bytes.
 const INODE: u64 = 1536;
@@ -210,7 +210,7 @@ impl Trees {
             Watches::new(root, self.0.files.is_some()).map_err(|e| Problem::of("inotify", e))?;
         let directory = OwnedFd::from(directory);
         // Requests of several workers are out of order, and each costs a seek.
-        let seeks = Disks::default().seeks(&directory, stat.st_dev) == Some(true);
+        let seeks = Disks::default().seeks_below(&directory, stat.st_dev) == Some(true);
         let start = Start {
             directory,
             id: (stat.st_dev, stat.st_ino),
@@ -344,6 +344,22 @@ impl Trees {
         }
     }
 
+    /// Lets all walks pause, unless they do.
+    pub fn pause(&self) -> bool {
+        let directories = &mut self.state().directories;
+        let begins = !directories.is_paused();
+        if begins {
+            directories.pause(true);
+        }
+        begins
+    }
+
+    /// Lets the walks go on.
+    pub fn resume(&self) {
+        self.state().directories.pause(false);
+        self.0.changed.notify_all();
+    }
+
     /// Waits while the walks pause.
     fn wait_for_pause(&self) {
         let mut state = self.state();
@@ -359,19 +375,18 @@ impl Trees {
 
     /// Returns true if the program alone takes less than this time for an inode. The walks pause meanwhile.
     fn is_slower(&self, per_inode: Duration) -> bool {
-        let mut state = self.state();
-        if per_inode < FAST || state.directories.is_paused() {
+        if per_inode < FAST || !self.pause() {
             return false;
         }
-        state.directories.pause(true);
+        let mut state = self.state();
         let end = Instant::now() + PAUSE;
         let mut alone = None;
         while alone.is_none() && !self.is_stopped() && Instant::now() < end {
             state = self.wait_for_change(state);
             alone = state.directories.per_stat(self.stats());
         }
-        state.directories.pause(false);
-        self.0.changed.notify_all();
+        drop(state);
+        self.resume();
         alone.is_some_and(|per_stat| per_stat < per_inode)
     }
 
