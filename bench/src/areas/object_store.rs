@@ -77,7 +77,8 @@ pub struct Args {
 /// The text after the help.
 pub const AFTER: &str = "\
 Contenders take turns within each round. Each turn has a new store. Ratios are those of nowait to LocalFileSystem, taken
-within rounds. An operation of `ranges-8K-100` reads 100 ranges of 8 KiB by one call of get_ranges. An operation of
+within rounds. A turn of `cold-64K-32` reads each range of the object once; the others take --seconds.
+An operation of `ranges-8K-100` reads 100 ranges of 8 KiB by one call of get_ranges. An operation of
 `list` is one list. Only the objects of the list lie on the slow disk. nowait-mapped has the budget of the process for
 locked memory.
 Eight bytes of each range are checked; a wrong byte ends the bench.

@@ -95,7 +95,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Reads ranges until the time is over, or each range was read once if they are to be cold.
+    /// Reads ranges until the time is over, or each range once if they are to be cold.
     fn read(&self, name: Name, runtime: &tokio::runtime::Runtime) -> Result<u64, String> {
         let path = self.ground.object().canonicalize();
         let path = path.map_err(|e| e.to_string())?;
@@ -129,8 +129,12 @@ impl Tasks {
     async fn run(self: Arc<Tasks>) -> Result<(), String> {
         loop {
             let op = self.next.fetch_add(1, Relaxed);
-            let is_over = self.work.is_cold() && op >= self.blocks;
-            if is_over || Instant::now() >= self.end || self.stop.asked() {
+            // The more of an object is cached, the further the kernel reads ahead. So all contenders read all of it.
+            let is_over = match self.work.is_cold() {
+                true => op >= self.blocks,
+                false => Instant::now() >= self.end,
+            };
+            if is_over || self.stop.asked() {
                 return Ok(());
             }
             let ranges = self.ranges(op);
