@@ -123,8 +123,7 @@ check() {
             rm -rf t/test-results
             # Its target `test` would remove the results.
             # shellcheck disable=SC2046 # each test is a word
-            "${as_user[@]}" "$@" make -C t -k -j2 "${git_options[@]}" GIT_TEST_OPTS=--tee \
-                $(cd t && echo t[0137][0-9][0-9][0-9]-*.sh)
+            "${as_user[@]}" "$@" make -C t -k -j2 "${git_options[@]}" GIT_TEST_OPTS=--tee $(cd t && echo t[0-9]*.sh)
             ;;
     esac || true
 }
