@@ -214,7 +214,7 @@ fn nothing_is_read_ahead_on_a_disk_that_seeks() {
 fn a_walk_beside_the_program_has_one_worker_on_a_disk_that_seeks() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).queue(64);
-    let disk = disk.seek(Duration::from_millis(5)).build().unwrap();
+    let disk = disk.seek(Duration::from_millis(30)).build().unwrap();
     let fill = |at: &Path| {
         for n in 0..4000 {
             let dir = at.join(format!("tree/d{}", n % 200));
@@ -234,7 +234,7 @@ fn a_walk_beside_the_program_has_one_worker_on_a_disk_that_seeks() {
         log.iter().filter(holds).count()
     };
     let most = log.iter().map(|entry| in_flight(entry.time)).max();
-    // The kernel reads ahead, too. With all workers it is 20 or more.
+    // The kernel reads ahead, too. With all workers it was 14 to 21 in most runs.
     assert!((1..=10).contains(&most.unwrap()), "{most:?}");
 }
 
