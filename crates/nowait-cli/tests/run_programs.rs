@@ -115,7 +115,9 @@ const PROGRAMS: [Program; 16] = [
     Program {
         name: "git status",
         needs: &[("git", "git")],
+        // `git gc --auto` would go on in the background after a commit of many files.
         prepare: "git init -q --bare $OUT/repo && git config --file $OUT/repo/config core.bare false
+                  git config --file $OUT/repo/config gc.auto 0
                   git='git --git-dir=$OUT/repo --work-tree=tree'
                   eval $git add -A && eval $git commit -qm first && eval $git rm -rq --cached d3
                   eval $git update-index --cacheinfo 100644,$(echo other | git --git-dir=$OUT/repo hash-object -w --stdin),d4/f1",

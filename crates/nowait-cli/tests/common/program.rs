@@ -23,7 +23,7 @@ pub const PAGE: u64 = 4096;
 pub const MIB: u64 = 1 << 20;
 
 /// The time after which a run is taken to hang.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(600);
 
 /// Mounts a new filesystem. The test is skipped if that is not possible.
 #[macro_export]
@@ -305,7 +305,7 @@ pub fn fifo(path: PathBuf) -> PathBuf {
 /// Waits until `holds` returns true.
 ///
 /// # Panics
-/// After a minute.
+/// After ten minutes.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
