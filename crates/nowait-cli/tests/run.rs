@@ -112,6 +112,19 @@ fn signals_are_passed_to_the_program() {
 }
 
 #[test]
+fn options_before_the_program_are_those_of_nowait() {
+    let said = run(&mut run_of(&["--stat", "true"]));
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("'--stats'"), "{said:?}");
+    for words in [
+        &["echo", "--stats", "-x"][..],
+        &["--", "echo", "--stats", "-x"],
+    ] {
+        assert_eq!(run(&mut run_of(words)).done().out, b"--stats -x\n");
+    }
+}
+
+#[test]
 fn a_program_that_cannot_be_run_is_an_error_as_in_shells() {
     let said = run(&mut run_of(&["--", "/nowhere/program"]));
     assert_eq!(said.code, Some(127));
