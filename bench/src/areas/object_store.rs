@@ -77,10 +77,9 @@ pub struct Args {
 /// The text after the help.
 pub const AFTER: &str = "\
 Contenders take turns within each round. Each turn has a new store. Ratios are those of nowait to LocalFileSystem, taken
-within rounds. A turn of `cold-64K-32` reads each range of the object once; the others take --seconds.
-An operation of `ranges-8K-100` reads 100 ranges of 8 KiB by one call of get_ranges. An operation of
-`list` is one list. Only the objects of the list lie on the slow disk. nowait-mapped has the budget of the process for
-locked memory.
+within rounds. A turn of `cold-64K-32` reads each range of the object once, a turn of `list` is one list, and the others
+take --seconds. An operation of `ranges-8K-100` reads 100 ranges of 8 KiB by one call of get_ranges. Only the objects of the
+list lie on the slow disk. nowait-mapped has the budget of the process for locked memory.
 Eight bytes of each range are checked; a wrong byte ends the bench.
 Ctrl-C prints what was measured and removes what was made; a second one ends the program at once, and what was made
 stays.

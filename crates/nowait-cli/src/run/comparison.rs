@@ -22,10 +22,11 @@ pub struct Comparison {
     current: Option<(Treatment, u64, u64)>,
     read_ahead: Sum,
     control: Sum,
-    /// The directories that were read ahead and passed while the walks paused, if they do.
+    /// While the walks pause: the directories that were read ahead and that the program has passed since.
     paused: Option<Sum>,
     /// The number of control directories at the last pause.
     checked: u32,
+    /// The verdict of the last pause in which the program passed enough directories.
     useless: bool,
 }
 
@@ -42,7 +43,7 @@ pub struct Sum {
 
 /// The number of directories whose times are kept.
 const RECENT: usize = 32;
-/// The number of control directories, and of calls in them, after which the comparison decides.
+/// The number of control directories, and of calls in them, after which there may be a doubt.
 const ENOUGH: (u32, u64) = (4, 64);
 /// The number of directories that the program passes in a pause, after which the pause decides.
 const PASSED: u32 = 16;

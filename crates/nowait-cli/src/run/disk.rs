@@ -66,14 +66,13 @@ impl Disks {
 
     /// The same for the tree below a directory: the first requests in directories there decide, too.
     pub fn seeks_below(&mut self, directory: &OwnedFd, device: u64) -> Option<bool> {
-        let seeks = self.seeks(directory, device);
-        let names = Dir::read_from(directory).ok()?.flatten().take(NAMES);
-        let directories = names.filter(|name| {
-            let is_below = name.file_name() != c"." && name.file_name() != c"..";
-            is_below && name.file_type() == FileType::Directory
-        });
-        directories.fold(seeks, |seeks, name| {
-            seeks.or_else(|| {
+        self.seeks(directory, device).or_else(|| {
+            let names = Dir::read_from(directory).ok()?.flatten().take(NAMES);
+            let mut directories = names.filter(|name| {
+                let is_below = name.file_name() != c"." && name.file_name() != c"..";
+                is_below && name.file_type() == FileType::Directory
+            });
+            directories.find_map(|name| {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let below = openat(directory, name.file_name(), flags, Mode::empty()).ok()?;
                 let is_there = fstat(&below).is_ok_and(|stat| stat.st_dev == device);

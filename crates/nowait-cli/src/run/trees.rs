@@ -344,12 +344,12 @@ impl Trees {
         }
     }
 
-    /// Lets all walks pause, unless they do.
+    /// Lets the walks of trees pause before their next directory. Returns false if they pause already.
     pub fn pause(&self) -> bool {
-        let directories = &mut self.state().directories;
-        let begins = !directories.is_paused();
+        let mut state = self.state();
+        let begins = !state.directories.is_paused();
         if begins {
-            directories.pause(true);
+            state.directories.pause(true);
         }
         begins
     }
