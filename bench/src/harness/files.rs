@@ -176,8 +176,11 @@ pub fn scratch(parent: Option<&Path>, need: u64, remedy: &str) -> Result<TempDir
     check_space(&here, need, remedy)?;
     let made = tempfile::Builder::new()
         .prefix("nowait-bench-")
-        .tempdir_in(here);
-    made.map_err(failed)
+        .tempdir_in(&here);
+    made.map_err(|e| match is_full(&e) {
+        true => no_space(&here, Some(need), remedy),
+        false => failed(e),
+    })
 }
 
 /// Paths in a temporary directory.

@@ -102,25 +102,41 @@ fn small_disk(here: &Path) -> TestMount {
     disk
 }
 
-#[test]
-fn a_full_disk() {
-    require!(Filesystem::Ext4.available());
-    let here = directory();
-    let disk = small_disk(here.path());
+/// Runs each area that needs space on a disk that has too little.
+fn without_space(disk: &Path, words: &[&str]) {
     each_area(|area| {
         // The others need no space, or make a device in memory.
         if !area.makes_files && !["ahead", "dir", "tools"].contains(&area.name()) {
             return;
         }
-        let said = run(&mut area.command(disk.path(), "64M"));
+        let said = run(&mut area.command(disk, "64M"));
         let remedy = match area.name() {
             "ahead" | "dir" => "choose fewer --files",
             "tools" => "choose a smaller --scale",
             _ => "choose a smaller --size",
         };
-        failed(&said, area, 1, &["no space", "free", remedy]);
+        failed(&said, area, 1, &[words, &[remedy]].concat());
     });
+}
+
+#[test]
+fn a_full_disk() {
+    require!(Filesystem::Ext4.available());
+    let here = directory();
+    let disk = small_disk(here.path());
+    without_space(disk.path(), &["no space", "free"]);
     assert_eq!(names(disk.path()), ["lost+found"]);
+}
+
+#[test]
+fn a_disk_without_inodes() {
+    require!(Filesystem::Ext4.available());
+    let here = directory();
+    let disk = small_disk(here.path());
+    let file = |n: usize| disk.path().join(n.to_string());
+    let files = (0..).take_while(|n| fs::File::create(file(*n)).is_ok());
+    assert!((1..64).contains(&files.count()));
+    without_space(disk.path(), &["no space", "no inode free"]);
 }
 
 #[test]

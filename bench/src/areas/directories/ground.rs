@@ -51,7 +51,7 @@ const BYTES_A_FILE: u64 = 4 << 10;
 impl Ground {
     /// Finds or makes the directories.
     pub fn prepare(args: &Args, stop: &Stop) -> Result<Ground, Problem> {
-        let empty = tempfile::tempdir().map_err(|e| Problem::of("cannot make a directory", e))?;
+        let empty = scratch(Some(&std::env::temp_dir()), 0, FEWER)?;
         let mut ground = Ground {
             directories: Vec::new(),
             subdirectories: false,
