@@ -103,10 +103,6 @@ const KNOWN: usize = 2_000_000;
 const AHEAD_PER_STAT: u64 = 64;
 /// The number that it may be ahead in any case, and again for each directory that the program has opened in the tree since.
 const AHEAD_PER_DIRECTORY: u64 = 4096;
-/// The number that the walk of a single directory may be ahead before the first stat(2). Programs that sort names list ten thousand
-/// or more of them first.
-const AHEAD_OF_STATS: u64 = 16_384;
-
 impl Directory {
     fn of(tree: usize) -> Directory {
         Directory {
@@ -307,7 +303,8 @@ impl Directories {
                 .saturating_mul(AHEAD_PER_STAT)
                 .max((1 + tree.opened).saturating_mul(AHEAD_PER_DIRECTORY))
                 .min(most),
-            (Depth::One, Some(0)) => AHEAD_OF_STATS,
+            // Before the first stat(2) the walk reads what its window holds.
+            (Depth::One, Some(0)) => 0,
             _ => most,
         };
         tree.read.saturating_sub(tree.passed + current) > most

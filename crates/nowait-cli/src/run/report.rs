@@ -34,9 +34,9 @@ pub fn print(
         comparison,
     }) = activity
     {
-        let mean = counts.nanoseconds.checked_div(counts.timed).unwrap_or(0) as f64 / 1e3;
+        let seconds = counts.nanoseconds as f64 / 1e9;
         eprintln!(
-            "nowait: the program called stat(2) {}, {mean:.1} µs each by a sample of {}",
+            "nowait: the program called stat(2) {}, which took {seconds:.2} s by a sample of {}",
             plural(counts.stats, "time"),
             counts.timed,
         );

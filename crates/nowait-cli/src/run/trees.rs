@@ -234,7 +234,8 @@ impl Trees {
             .dont_sync(true)
             .one_filesystem(true);
         options = match start.depth {
-            Depth::One => options.max_depth(1).window(16_384, 8 << 20),
+            // Programs list ten thousand names or more before the first stat(2).
+            Depth::One => options.max_depth(1).window(32_768, 16 << 20),
             Depth::All if is_watched => options.window(16_384, 8 << 20),
             Depth::All => options.window(8192, 4 << 20),
         };
