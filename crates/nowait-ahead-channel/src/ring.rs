@@ -77,7 +77,7 @@ pub struct Counts {
     pub stats: u64,
     /// The calls whose time was taken.
     pub timed: u64,
-    /// The time of all calls in nanoseconds, estimated from those.
+    /// The time of all calls but those within the C library, in nanoseconds. It is estimated from the calls that were timed.
     pub nanoseconds: u64,
 }
 
@@ -145,7 +145,7 @@ impl Channel {
         }
     }
 
-    /// Counts calls of stat(2) that took `nanoseconds` by the time of `timed` of them.
+    /// Counts calls of stat(2). They took about `nanoseconds`, by the time of `timed` of them.
     pub fn count(&self, stats: u64, timed: u64, nanoseconds: u64) {
         let counts = &self.0.counts.0;
         for (count, more) in counts.iter().zip([stats, timed, nanoseconds]) {

@@ -103,6 +103,7 @@ const KNOWN: usize = 2_000_000;
 const AHEAD_PER_STAT: u64 = 64;
 /// The number that it may be ahead in any case, and again for each directory that the program has opened in the tree since.
 const AHEAD_PER_DIRECTORY: u64 = 4096;
+
 impl Directory {
     fn of(tree: usize) -> Directory {
         Directory {
@@ -475,6 +476,9 @@ mod tests {
     fn the_walk_of_a_directory_is_little_ahead_before_the_first_stat() {
         let mut directories = Directories::default();
         let tree = directories.add_tree((1, 1), Depth::One, Some(1000));
+        assert!(!directories.is_far_ahead(tree, 200_000, 1000));
+        directories.trees[tree].read = 1;
+        assert!(directories.is_far_ahead(tree, 200_000, 1000));
         directories.trees[tree].read = 20_000;
         assert!(directories.is_far_ahead(tree, 200_000, 1000));
         assert!(!directories.is_far_ahead(tree, 200_000, 1001));

@@ -35,10 +35,14 @@ pub fn print(
     }) = activity
     {
         let seconds = counts.nanoseconds as f64 / 1e9;
+        // Calls within the C library are counted, and not timed.
+        let took = match counts.timed {
+            0 => String::new(),
+            timed => format!(", which took about {seconds:.2} s by a sample of {timed}"),
+        };
         eprintln!(
-            "nowait: the program called stat(2) {}, which took {seconds:.2} s by a sample of {}",
+            "nowait: the program called stat(2) {}{took}",
             plural(counts.stats, "time"),
-            counts.timed,
         );
         let (read_ahead, control) = comparison.sums();
         if let (Some(ahead), Some(alone)) = (read_ahead.per_stat(), control.per_stat()) {
