@@ -118,6 +118,12 @@ impl Rows {
         }
     }
 
+    /// Returns true if the first entry of `other` is among these, by name and inode number.
+    pub(super) fn contain(&self, other: &Rows) -> bool {
+        let is = |at: usize| (self.records[at].ino, self.name(at));
+        other.len() > 0 && (0..self.len()).any(|at| is(at) == (other.records[0].ino, other.name(0)))
+    }
+
     /// Removes the first `n` entries.
     #[expect(
         clippy::cast_possible_truncation,

@@ -25,7 +25,7 @@
 
 #[cfg(any(fuzzing, nowait_internals))]
 pub(super) mod dirents;
-#[cfg(any(fuzzing, nowait_internals))]
+#[cfg(any(test, fuzzing, nowait_internals))]
 pub(super) mod fuzzing;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -123,6 +123,18 @@ pub(super) struct Stream {
     at: u64,
     room: usize,
     circle: Circle,
+    /// The row to decide about. The part is complete afterwards.
+    doubt: Option<Box<Doubt>>,
+}
+
+/// The first row of a call, if it may belong to the part that was listed or to the next one.
+#[derive(Debug)]
+struct Doubt {
+    row: Rows,
+    /// The lower bound of the row's position.
+    from: u64,
+    /// The end of the part.
+    end: u64,
 }
 
 #[derive(Debug)]
@@ -146,8 +158,9 @@ impl AsFd for Lister {
 pub(super) struct Listed {
     stream: Stream,
     rows: Rows,
-    /// The position of each row. For the first row after a seek it is a lower bound.
+    /// The position of each row. That of the first row is a lower bound unless `first_is_exact` is set.
     positions: Vec<u64>,
+    first_is_exact: bool,
     /// Set if the stream has ended or the call has failed.
     over: Option<Result<(), Problem>>,
 }
@@ -188,6 +201,7 @@ impl Listing {
             at: 0,
             room: room.min(FIRST_ROOM),
             circle: Circle::default(),
+            doubt: None,
         };
         Listing {
             positions,
@@ -327,12 +341,26 @@ impl Listing {
 
     /// Keeps a part for further listing, unless it is complete.
     fn go_on(&mut self, mut part: Part, listed: Listed) -> (Rows, Option<Problem>) {
+        let in_doubt = listed.first_may_lie_beyond(part.end);
         let Listed {
             mut stream,
             mut rows,
             positions,
             over,
+            ..
         } = listed;
+        if in_doubt {
+            rows.truncate(1);
+            stream.doubt = Some(Box::new(Doubt {
+                row: rows,
+                from: positions[0],
+                end: part.end,
+            }));
+            part.next = part.end;
+            part.stream = Some(stream);
+            self.parts.push(part);
+            return (Rows::default(), None);
+        }
         let read = rows.len();
         // The last part has no end: all entries are its own.
         if part.end < u64::MAX {
@@ -399,6 +427,7 @@ impl Listing {
         };
         listed.rows.skip(first);
         listed.positions.drain(..first);
+        listed.first_is_exact = true;
         let old = &mut self.parts[at];
         let end = std::mem::replace(&mut old.end, begin);
         old.cutting = false;
@@ -427,6 +456,7 @@ pub(super) fn first(directory: &Arc<Directory>, start: u64, most: u64) -> Result
         at: start,
         room: ROOM,
         circle: Circle::default(),
+        doubt: None,
     };
     let (mut all, mut left, mut next) = (Vec::new(), most, start);
     while left > 0 {
@@ -452,8 +482,45 @@ pub(super) fn first(directory: &Arc<Directory>, start: u64, most: u64) -> Result
 }
 
 impl Stream {
-    /// Calls getdents64(2) once.
+    /// Lists the next entries, or decides about a row.
     pub(super) fn read(mut self) -> Listed {
+        match self.doubt.take() {
+            None => self.getdents(),
+            Some(doubt) => self.settle(*doubt),
+        }
+    }
+
+    /// Decides about a row: reads from the end of the part on, and then from the row on.
+    fn settle(self, doubt: Doubt) -> Listed {
+        let beyond = self.seek_and_read(doubt.end);
+        let again = beyond.stream.seek_and_read(doubt.from);
+        let mut listed = doubt.settled(&beyond.rows, again);
+        if let Some(Err(_)) = beyond.over {
+            listed.over = beyond.over;
+        }
+        listed
+    }
+
+    fn seek_and_read(self, at: u64) -> Listed {
+        let stream = Stream {
+            at,
+            circle: Circle::default(),
+            ..self
+        };
+        match rustix::fs::seek(&stream.fd, SeekFrom::Start(at)) {
+            Ok(_) => stream.getdents(),
+            Err(errno) => Listed {
+                stream,
+                rows: Rows::default(),
+                positions: Vec::new(),
+                first_is_exact: false,
+                over: Some(Err(Problem::Os(errno))),
+            },
+        }
+    }
+
+    /// Calls getdents64(2) once.
+    fn getdents(mut self) -> Listed {
         let mut buffer: Vec<u8> = Vec::with_capacity(self.room);
         let mut rows = Rows::with_capacity(self.room / 48, self.room / 3);
         let mut positions = Vec::with_capacity(self.room / 48);
@@ -505,7 +572,25 @@ impl Stream {
             stream: self,
             rows,
             positions,
+            first_is_exact: false,
             over,
+        }
+    }
+}
+
+impl Doubt {
+    /// The row if it belongs to the part, or no row. `beyond` are the rows from the end of the part on, and
+    /// `again` is the result of a still later call from the row on. A row that has been removed meanwhile is
+    /// not returned, since the next part may have returned it.
+    fn settled(mut self, beyond: &Rows, again: Listed) -> Listed {
+        if beyond.contain(&self.row) || !again.rows.contain(&self.row) {
+            self.row.truncate(0);
+        }
+        Listed {
+            positions: vec![self.from; self.row.len()],
+            rows: self.row,
+            first_is_exact: true,
+            ..again
         }
     }
 }
@@ -513,16 +598,16 @@ impl Stream {
 impl Cut {
     /// Opens the directory again, seeks to a guessed position, and reads there.
     pub(super) fn at(directory: &Directory, guess: u64, room: usize) -> Cut {
-        let listed = directory.again().and_then(|fd| {
-            rustix::fs::seek(&fd, SeekFrom::Start(guess))?;
+        let listed = directory.again().map(|fd| {
             let stream = Stream {
                 fd: Lister::Own(fd),
                 part: 0,
                 at: guess,
                 room,
                 circle: Circle::default(),
+                doubt: None,
             };
-            Ok(stream.read())
+            stream.seek_and_read(guess)
         });
         Cut { guess, listed }
     }
@@ -533,6 +618,13 @@ impl Listed {
     /// dirent after a seek is only a lower bound.
     fn first_known(&self) -> Option<usize> {
         (2..self.positions.len()).find(|&i| self.positions[i] > self.positions[i - 1])
+    }
+
+    /// Returns true if the position of the first row may be before `end` or after it.
+    fn first_may_lie_beyond(&self, end: u64) -> bool {
+        let bound = self.positions.get(1).unwrap_or(&self.stream.at);
+        let before = self.positions.first().is_some_and(|first| *first < end);
+        before && end <= *bound && !self.first_is_exact && self.over.is_none()
     }
 }
 
@@ -593,9 +685,11 @@ mod tests {
                     at: 0,
                     room: 0,
                     circle: Circle::default(),
+                    doubt: None,
                 },
                 rows: Rows::default(),
                 positions: positions.to_vec(),
+                first_is_exact: false,
                 over: None,
             };
             listed.first_known()
@@ -607,6 +701,26 @@ mod tests {
         assert_eq!(first_known(&[10, 12, 12, 12, 15]), Some(4));
         assert_eq!(first_known(&[10, 10, 10]), None);
         assert_eq!(first_known(&[]), None);
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig {
+            cases: 20_000,
+            failure_persistence: None,
+            ..Default::default()
+        })]
+
+        #[test]
+        #[cfg_attr(miri, ignore = "Miri opens no directories")]
+        fn no_name_comes_twice_while_names_come_and_go(
+            kind in 33u8..36,
+            parts in 2u8..16,
+            size in 1u64 << 16..1 << 40,
+            names in proptest::collection::vec(0u8..80, 10..200),
+            choices in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..2_000),
+        ) {
+            fuzzing::exactly_once(kind, parts, size, &names, &choices);
+        }
     }
 
     #[test]

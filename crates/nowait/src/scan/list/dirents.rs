@@ -37,6 +37,7 @@ impl Dirents {
             at: 0,
             room: ROOM,
             circle: Circle::default(),
+            doubt: None,
         };
         let rows = stream.read().rows;
         Ok((rows.len(), rows.name_bytes()))
