@@ -19,6 +19,7 @@ mod watches;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crate::problem::Problem;
 
@@ -55,6 +56,9 @@ pub struct Args {
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
+
+/// A program that ends within this time needs no thread that follows it. The events of a longer one are read afterwards.
+const SHORT: Duration = Duration::from_millis(3);
 
 const DETAILS: &str = "\
 The program itself does the same as without `nowait run`. A library that is preloaded (ld.so(8)) watches which
@@ -117,8 +121,9 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         true => Some(Follower::new(&mut command, trees.clone(), files.clone())?),
         false => None,
     };
-    let child = Child::spawn(&mut command, name, signals)?;
-    let follower = follower.map(Follower::start);
+    let mut child = Child::spawn(&command, signals)?;
+    let has_ended = child.ends_within(SHORT);
+    let follower = follower.map(|follower| follower.start(has_ended));
     let end = child.wait();
     let activity = follower.map(follow::Following::stop);
     let inodes = trees.stop();

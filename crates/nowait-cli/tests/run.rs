@@ -5,6 +5,7 @@ mod program;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -34,6 +35,7 @@ fn the_end_is_that_of_the_program() {
         (11, "SEGV"),
         (7, "BUS"),
         (13, "PIPE"),
+        (34, "34"),
     ] {
         let script = format!("kill -{name} $$; exit 3");
         let status = run_of(&["sh", "-c", &script]).status().unwrap();
@@ -66,6 +68,47 @@ fn the_program_inherits_what_nowait_run_inherited() {
             "{script}: {said:?}"
         );
     }
+}
+
+#[test]
+fn a_script_without_an_interpreter_is_run_by_the_shell() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("script");
+    fs::write(&script, "echo \"$0 $1\"\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = script.to_str().unwrap();
+    let path_of = format!("{}:/usr/bin:/bin", directory.path().display());
+    for name in [path, "script"] {
+        let said = run(run_of(&[name, "text"]).env("PATH", &path_of));
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert_eq!(said.text(), format!("{path} text\n"));
+    }
+}
+
+#[test]
+fn the_environment_has_two_variables_more() {
+    let said = run(run_of(&["env", "-0"])
+        .env_clear()
+        .env("NOWAIT_LIBRARY_DIR", libraries())
+        .env("PATH", "/usr/bin:/bin")
+        .env("EMPTY", "")
+        .env("TEXT", "a=b\n\u{e9}"))
+    .done();
+    let names: Vec<&str> = said
+        .text()
+        .split_terminator('\0')
+        .map(|variable| variable.split_once('=').unwrap().0)
+        .collect();
+    let expected = [
+        "EMPTY",
+        "NOWAIT_LIBRARY_DIR",
+        "PATH",
+        "TEXT",
+        "LD_PRELOAD",
+        "NOWAIT_AHEAD_CHANNEL",
+    ];
+    assert_eq!(names, expected);
+    assert!(said.text().contains("TEXT=a=b\n\u{e9}\0"), "{said:?}");
 }
 
 #[test]

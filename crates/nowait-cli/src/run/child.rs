@@ -1,16 +1,20 @@
 //! The program as a child process: it gets the signals that are sent to `nowait run`, and its end is that of `nowait run`.
 #![allow(unsafe_code)]
 
-use std::ffi::OsStr;
-use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitCode, ExitStatus};
+use std::ffi::{CString, NulError, OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
 
-use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, raise};
+use nix::errno::Errno;
+use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{WaitOptions, WaitStatus};
 
-use super::inherited;
+use super::{command, inherited};
 use crate::problem::Problem;
 
 /// The signals that the program gets. SIGTSTP is not among them: a terminal stops both processes.
@@ -35,12 +39,14 @@ pub struct Signals {
 
 /// A program that runs.
 pub struct Child {
-    process: std::process::Child,
+    pid: Pid,
     signals: Signals,
+    end: Option<End>,
 }
 
 /// The end of a program.
-pub struct End(ExitStatus);
+#[derive(Clone, Copy)]
+pub struct End(WaitStatus);
 
 impl Signals {
     /// Blocks the signals in this thread and in those that it starts: they are passed to the program. It comes before the first
@@ -58,26 +64,46 @@ impl Signals {
 }
 
 impl Child {
-    /// Starts a program, with the signal mask that this process was started with.
-    pub fn spawn(command: &mut Command, name: &OsStr, signals: Signals) -> Result<Child, Problem> {
-        let before = signals.before;
-        let restore = move || {
-            inherited::restore();
-            before.thread_set_mask().map_err(io::Error::from)
+    /// Starts a program with the signal mask, the ignored signals and the open descriptors that this process was started with.
+    ///
+    /// `Command::spawn` would need a function in the child for that, and then calls fork(2). posix_spawn(3) calls vfork(2), which copies
+    /// no page tables.
+    pub fn spawn(command: &Command, signals: Signals) -> Result<Child, Problem> {
+        let name = command.get_program();
+        let started = match start(command, &[name], signals.before) {
+            // A script without `#!`: as execvp(3) runs it.
+            Err(Errno::ENOEXEC) => {
+                let script = command::find(name).unwrap_or_default();
+                let shell = ["/bin/sh".as_ref(), script.as_os_str()];
+                start(command, &shell, signals.before)
+            }
+            started => started,
         };
-        // SAFETY: close(2), signal(2) and pthread_sigmask(3) may be called between fork(2) and execve(2).
-        unsafe { command.pre_exec(restore) };
-        let process = command.spawn().map_err(|e| not_run(name, &e))?;
-        Ok(Child { process, signals })
+        let pid = started.map_err(|e| not_run(name, e))?;
+        Ok(Child {
+            pid,
+            signals,
+            end: None,
+        })
+    }
+
+    /// Waits for the end of the program or for a signal, at most for some time. Returns true if the program has ended.
+    pub fn ends_within(&mut self, time: Duration) -> bool {
+        let time = Timespec::try_from(time).ok();
+        // After an error or a signal, `wait` does the rest.
+        let _ = poll(
+            &mut [PollFd::new(&self.signals.fd, PollFlags::IN)],
+            time.as_ref(),
+        );
+        matches!(self.look(), Ok(Some(_)))
     }
 
     /// Waits for the end of the program, and passes signals to it.
     pub fn wait(mut self) -> Result<End, Problem> {
         let failed = |e: &dyn std::fmt::Display| Problem::of("cannot wait for the program", e);
-        let pid = Pid::from_raw(self.process.id().cast_signed());
         loop {
-            if let Some(status) = self.process.try_wait().map_err(|e| failed(&e))? {
-                return Ok(End(status));
+            if let Some(end) = self.look().map_err(|e| failed(&e))? {
+                return Ok(end);
             }
             let Some(info) = self.signals.fd.read_signal().map_err(|e| failed(&e))? else {
                 continue;
@@ -87,18 +113,79 @@ impl Child {
             match Signal::try_from(info.ssi_signo.cast_signed()) {
                 Ok(signal) if PASSED.contains(&signal) && !from_kernel => {
                     // The program has ended if it is not there.
-                    let _ = kill(pid, signal);
+                    let _ = kill(self.pid, signal);
                 }
                 _ => {}
             }
         }
     }
+
+    /// The end of the program, if it has ended.
+    fn look(&mut self) -> Result<Option<End>, rustix::io::Errno> {
+        if self.end.is_none() {
+            let pid = rustix::process::Pid::from_raw(self.pid.as_raw());
+            let ended = rustix::process::waitpid(pid, WaitOptions::NOHANG)?;
+            self.end = ended.map(|(_, status)| End(status));
+        }
+        Ok(self.end)
+    }
 }
 
-fn not_run(name: &OsStr, error: &io::Error) -> Problem {
-    let (code, why) = match error.kind() {
-        io::ErrorKind::NotFound => (127, "not found".to_owned()),
-        _ => (126, error.to_string()),
+/// Starts `words` with the arguments of a command.
+fn start(command: &Command, words: &[&OsStr], mask: SigSet) -> Result<Pid, Errno> {
+    let words = words.iter().copied().chain(command.get_args());
+    let arguments: Vec<CString> = words
+        .map(|word| CString::new(word.as_bytes()))
+        .collect::<Result<_, _>>()
+        .map_err(no_argument)?;
+    let mut attributes = PosixSpawnAttr::init()?;
+    attributes.set_flags(
+        PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF,
+    )?;
+    attributes.set_sigmask(&mask)?;
+    // Rust's runtime ignores SIGPIPE.
+    let is_default = !inherited::is_sigpipe_ignored();
+    attributes.set_sigdefault(&is_default.then_some(Signal::SIGPIPE).into_iter().collect())?;
+    let mut actions = PosixSpawnFileActions::init()?;
+    for fd in inherited::closed() {
+        actions.add_close(fd)?;
+    }
+    posix_spawnp(
+        &arguments[0],
+        &actions,
+        &attributes,
+        &arguments,
+        &environment(command)?,
+    )
+}
+
+/// The environment of this process with the changes of a command.
+fn environment(command: &Command) -> Result<Vec<CString>, Errno> {
+    let changes: Vec<(&OsStr, Option<&OsStr>)> = command.get_envs().collect();
+    let kept =
+        std::env::vars_os().filter(|(name, _)| changes.iter().all(|(changed, _)| name != changed));
+    let set = changes
+        .iter()
+        .filter_map(|(name, value)| Some((OsString::from(name), OsString::from((*value)?))));
+    kept.chain(set)
+        .map(|(mut variable, value)| {
+            variable.push("=");
+            variable.push(value);
+            CString::new(variable.into_vec())
+        })
+        .collect::<Result<_, _>>()
+        .map_err(no_argument)
+}
+
+/// The error for a zero byte in an argument or the environment.
+fn no_argument(_: NulError) -> Errno {
+    Errno::EINVAL
+}
+
+fn not_run(name: &OsStr, error: Errno) -> Problem {
+    let (code, why) = match error {
+        Errno::ENOENT => (127, "not found".to_owned()),
+        _ => (126, std::io::Error::from(error).to_string()),
     };
     Problem::NotRun(code, format!("{}: {why}", name.display()))
 }
@@ -106,24 +193,25 @@ fn not_run(name: &OsStr, error: &io::Error) -> Problem {
 impl End {
     /// The exit code of the program. After a signal, this process ends by the same.
     pub fn exit(self) -> ExitCode {
-        if let Some(number) = self.0.signal() {
-            // One core file is enough: the program's.
-            let _ = rustix::process::setrlimit(
-                rustix::process::Resource::Core,
-                rustix::process::Rlimit {
-                    current: Some(0),
-                    maximum: Some(0),
-                },
-            );
-            if let Ok(signal) = Signal::try_from(number) {
-                // Rust's runtime handles or ignores some of them.
-                // SAFETY: the default action replaces a handler.
-                let _ = unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) };
-                let _ = raise(signal);
-                let _ = SigSet::from(signal).thread_unblock();
-            }
-            return ExitCode::from((128 + number) as u8);
+        let Some(signal) = self.0.terminating_signal() else {
+            return ExitCode::from(self.0.exit_status().unwrap_or(1) as u8);
+        };
+        // One core file is enough: the program's.
+        let _ = rustix::process::setrlimit(
+            rustix::process::Resource::Core,
+            rustix::process::Rlimit {
+                current: Some(0),
+                maximum: Some(0),
+            },
+        );
+        // Rust's runtime handles or ignores some of them.
+        // SAFETY: the default action replaces a handler.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        // SAFETY: raise(3) accepts any number.
+        unsafe { libc::raise(signal) };
+        if let Ok(signal) = Signal::try_from(signal) {
+            let _ = SigSet::from(signal).thread_unblock();
         }
-        ExitCode::from(self.0.code().unwrap_or(1) as u8)
+        ExitCode::from((128 + signal) as u8)
     }
 }

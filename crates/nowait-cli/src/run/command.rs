@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use object::Endianness;
 use object::elf::{FileHeader64, PT_INTERP};
-use object::read::elf::{FileHeader, ProgramHeader};
-use object::read::{ReadCache, ReadRef};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::read::{ReadCache, ReadRef, SectionIndex};
 
 /// A reason why a preloaded library does not see what a program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub fn note(name: &OsStr, ahead: bool) -> Option<String> {
 }
 
 /// The file of a command, as execvp(3) finds it.
-fn find(name: &OsStr) -> Option<PathBuf> {
+pub fn find(name: &OsStr) -> Option<PathBuf> {
     let is_program = |file: &PathBuf| {
         let metadata = fs::metadata(file);
         metadata.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
@@ -88,12 +88,19 @@ fn look_into<'a>(bytes: impl ReadRef<'a>) -> Option<Why> {
     let parsed = || -> object::read::Result<Option<Why>> {
         let header = FileHeader64::<Endianness>::parse(bytes)?;
         let endian = header.endian()?;
-        let sections = header.sections(endian, bytes)?;
-        let go = sections.iter().any(|section| {
-            sections
-                .section_name(endian, section)
-                .is_ok_and(|name| name == b".go.buildinfo")
-        });
+        // One read of all names of sections.
+        let names = match header.shstrndx(endian, bytes)? {
+            0 => &[],
+            index => {
+                let sections = header.sections(endian, bytes)?;
+                sections
+                    .section(SectionIndex(index as usize))?
+                    .data(endian, bytes)?
+            }
+        };
+        let go = names
+            .split(|&byte| byte == 0)
+            .any(|name| name.ends_with(b".go.buildinfo"));
         for segment in header.program_headers(endian, bytes)? {
             if segment.p_type(endian) == PT_INTERP {
                 let linker = segment.data(endian, bytes).unwrap_or_default();

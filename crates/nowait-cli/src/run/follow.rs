@@ -118,15 +118,18 @@ impl Follower {
         })
     }
 
-    /// Begins to follow.
-    pub fn start(self) -> Following {
+    /// Begins to follow, unless the program has ended.
+    pub fn start(self, has_ended: bool) -> Following {
         let stop = Arc::new(AtomicBool::new(false));
         let (channel, stopped) = (self.channel.clone(), stop.clone());
-        let thread = std::thread::Builder::new().name("follow".to_owned());
+        let start = || {
+            let thread = std::thread::Builder::new().name("follow".to_owned());
+            thread.spawn(move || self.follow(&stopped)).ok()
+        };
         Following {
             stop,
             channel,
-            thread: thread.spawn(move || self.follow(&stopped)).ok(),
+            thread: (!has_ended).then(start).flatten(),
         }
     }
 

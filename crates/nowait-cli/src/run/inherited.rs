@@ -1,12 +1,11 @@
 //! The state that a process inherits and that Rust's runtime changes before main(): the program gets it as `nowait run` got it.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// A bit for each of the descriptors 0 to 2 that was closed.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
-/// 1 if SIGPIPE was ignored.
-static SIGPIPE_IGNORED: AtomicU8 = AtomicU8::new(0);
+static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
 /// Runs before Rust's runtime, which opens these descriptors and ignores SIGPIPE.
 #[used]
@@ -26,18 +25,16 @@ extern "C" fn record() {
         libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut action) == 0
             && action.sa_sigaction == libc::SIG_IGN
     };
-    SIGPIPE_IGNORED.store(u8::from(ignored), Ordering::Relaxed);
+    SIGPIPE_IGNORED.store(ignored, Ordering::Relaxed);
 }
 
-/// Restores the state in a child, between fork(2) and execve(2).
-pub fn restore() {
+/// The descriptors, of 0 to 2, that were closed. The runtime has opened them.
+pub fn closed() -> impl Iterator<Item = i32> {
     let closed = CLOSED.load(Ordering::Relaxed);
-    for fd in (0..3).filter(|fd| closed & 1 << fd != 0) {
-        // SAFETY: the descriptor is the one that the runtime has opened.
-        unsafe { libc::close(fd) };
-    }
-    if SIGPIPE_IGNORED.load(Ordering::Relaxed) == 1 {
-        // SAFETY: a handler is replaced by none.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-    }
+    (0..3).filter(move |fd| closed & 1 << fd != 0)
+}
+
+/// Returns true if SIGPIPE was ignored.
+pub fn is_sigpipe_ignored() -> bool {
+    SIGPIPE_IGNORED.load(Ordering::Relaxed)
 }
