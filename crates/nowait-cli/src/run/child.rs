@@ -67,7 +67,8 @@ impl Child {
     /// Starts a program with the signal mask, the ignored signals and the open descriptors that this process was started with.
     ///
     /// `Command::spawn` would need a function in the child for that, and then calls fork(2). posix_spawn(3) calls vfork(2), which copies
-    /// no page tables.
+    /// no page tables. As in every process that the C library starts so, its signals 32 and 33 for threads are ignored until it uses
+    /// them.
     pub fn spawn(command: &Command, signals: Signals) -> Result<Child, Problem> {
         let name = command.get_program();
         let started = match start(command, &[name], signals.before) {
