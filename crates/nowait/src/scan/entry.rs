@@ -118,10 +118,9 @@ impl Rows {
         }
     }
 
-    /// Returns true if the first entry of `other` is among these, by name and inode number.
+    /// Returns true if the name of the first entry of `other` is among these.
     pub(super) fn contain(&self, other: &Rows) -> bool {
-        let is = |at: usize| (self.records[at].ino, self.name(at));
-        other.len() > 0 && (0..self.len()).any(|at| is(at) == (other.records[0].ino, other.name(0)))
+        other.len() > 0 && (0..self.len()).any(|at| self.name(at) == other.name(0))
     }
 
     /// Removes the first `n` entries.

@@ -9,14 +9,18 @@
 //! eight on xfs, and a running index on btrfs. On these filesystems a further descriptor can seek to any
 //! position and list from there, so parts of the range of positions can be listed in parallel.
 //!
-//! **Each name exactly once.** The `d_off` of an entry is the position of the *next* entry. After a seek,
-//! the position of the first entry is therefore unknown; those of all others are known. A part does not
-//! begin at the position that was sought. It begins at the first known position `p` that is greater than
-//! the one before it. The entries before `p` are discarded, because the part that they belong to lists
-//! them. From then on, numbers decide: an entry belongs to the part that contains its position. Entries
-//! keep their positions, so names that are created or removed meanwhile do not move others between parts.
-//! (ext4 gives names of equal hash equal positions. They are never separated, because `p` is greater than
-//! the position before it.)
+//! **Each name exactly once.** The `d_off` of an entry is the position of the *next* entry. The position of the first
+//! entry of a call is therefore a lower bound: after a seek, or if the entry at the stream's position was removed
+//! meanwhile. Those of all others are known. A part does not begin at the position that was sought. It begins at the
+//! first known position `p` that is greater than the one before it. The entries before `p` are discarded, because the
+//! part that they belong to lists them. From then on, numbers decide: an entry belongs to the part that contains its
+//! position. Entries keep their positions, so names that are created or removed meanwhile do not move others between
+//! parts. (ext4 gives names of equal hash equal positions. They are never separated, because `p` is greater than the
+//! position before it.)
+//!
+//! If the end of a part lies between the lower bound of a first entry and the position after it, the entry may belong
+//! to either part. The directory is then read again from the end of the part on. An entry that is found there belongs
+//! to the next part.
 //!
 //! A part that is being listed can be split further, in the range that has not been listed. Its worker
 //! learns of the new end when it returns its entries, and those beyond the end are discarded.
@@ -28,6 +32,7 @@ pub(super) mod dirents;
 #[cfg(any(test, fuzzing, nowait_internals))]
 pub(super) mod fuzzing;
 
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -102,7 +107,7 @@ pub(super) struct Listing {
 /// A part of the range of positions.
 #[derive(Debug)]
 struct Part {
-    /// All positions before it are listed.
+    /// All positions before it are listed, or their last entry is in doubt.
     next: u64,
     /// The next part's first position.
     end: u64,
@@ -119,11 +124,11 @@ struct Part {
 pub(super) struct Stream {
     fd: Lister,
     part: u64,
-    /// The position of the next entry, or a lower bound of it after a seek.
+    /// A lower bound of the position of the next entry. It is exact unless the stream was sought or the entry removed.
     at: u64,
     room: usize,
     circle: Circle,
-    /// The row to decide about. The part is complete afterwards.
+    /// The last row of the part, if it may belong to the next one.
     doubt: Option<Box<Doubt>>,
 }
 
@@ -131,9 +136,9 @@ pub(super) struct Stream {
 #[derive(Debug)]
 struct Doubt {
     row: Rows,
-    /// The lower bound of the row's position.
-    from: u64,
-    /// The end of the part.
+    /// The bounds of the row's position.
+    bounds: RangeInclusive<u64>,
+    /// The end of the part, which lies between the bounds.
     end: u64,
 }
 
@@ -316,7 +321,7 @@ impl Listing {
     }
 
     fn part_with(&self, position: u64) -> Option<usize> {
-        let has = |part: &Part| part.next <= position && position < part.end;
+        let has = |part: &Part| part.next < position && position < part.end;
         self.parts.iter().position(has)
     }
 
@@ -353,7 +358,7 @@ impl Listing {
             rows.truncate(1);
             stream.doubt = Some(Box::new(Doubt {
                 row: rows,
-                from: positions[0],
+                bounds: positions[0]..=*positions.get(1).unwrap_or(&stream.at),
                 end: part.end,
             }));
             part.next = part.end;
@@ -431,9 +436,6 @@ impl Listing {
         let old = &mut self.parts[at];
         let end = std::mem::replace(&mut old.end, begin);
         old.cutting = false;
-        if old.next >= begin {
-            self.parts.swap_remove(at);
-        }
         self.cuts += 1;
         listed.stream.part = self.cuts;
         let part = Part {
@@ -482,7 +484,7 @@ pub(super) fn first(directory: &Arc<Directory>, start: u64, most: u64) -> Result
 }
 
 impl Stream {
-    /// Lists the next entries, or decides about a row.
+    /// Lists the next entries, or decides whether the last row belongs to the part.
     pub(super) fn read(mut self) -> Listed {
         match self.doubt.take() {
             None => self.getdents(),
@@ -490,15 +492,28 @@ impl Stream {
         }
     }
 
-    /// Decides about a row: reads from the end of the part on, and then from the row on.
+    /// Looks for the row in the next part, and then in both. A row that has been removed meanwhile is not returned, since the
+    /// next part may have returned it.
     fn settle(self, doubt: Doubt) -> Listed {
-        let beyond = self.seek_and_read(doubt.end);
-        let again = beyond.stream.seek_and_read(doubt.from);
-        let mut listed = doubt.settled(&beyond.rows, again);
-        if let Some(Err(_)) = beyond.over {
-            listed.over = beyond.over;
+        let (from, to) = doubt.bounds.clone().into_inner();
+        let (stream, beyond) = self.look_for(&doubt.row, doubt.end..=to);
+        let (stream, anywhere) = stream.look_for(&doubt.row, from..=to);
+        let is_own = beyond.and_then(|beyond| Ok(!beyond && anywhere?));
+        doubt.settled(stream, is_own)
+    }
+
+    /// Returns true if a row is found at these positions.
+    fn look_for(self, row: &Rows, at: RangeInclusive<u64>) -> (Stream, Result<bool, Problem>) {
+        let mut listed = self.seek_and_read(*at.start());
+        loop {
+            if listed.rows.contain(row) {
+                return (listed.stream, Ok(true));
+            }
+            match listed.over {
+                None if listed.stream.at <= *at.end() => listed = listed.stream.getdents(),
+                over => return (listed.stream, over.unwrap_or(Ok(())).map(|()| false)),
+            }
         }
-        listed
     }
 
     fn seek_and_read(self, at: u64) -> Listed {
@@ -579,18 +594,17 @@ impl Stream {
 }
 
 impl Doubt {
-    /// The row if it belongs to the part, or no row. `beyond` are the rows from the end of the part on, and
-    /// `again` is the result of a still later call from the row on. A row that has been removed meanwhile is
-    /// not returned, since the next part may have returned it.
-    fn settled(mut self, beyond: &Rows, again: Listed) -> Listed {
-        if beyond.contain(&self.row) || !again.rows.contain(&self.row) {
+    /// The row if it belongs to the part, or no row.
+    fn settled(mut self, stream: Stream, is_own: Result<bool, Problem>) -> Listed {
+        if is_own != Ok(true) {
             self.row.truncate(0);
         }
         Listed {
-            positions: vec![self.from; self.row.len()],
+            stream,
+            positions: vec![*self.bounds.start(); self.row.len()],
             rows: self.row,
             first_is_exact: true,
-            ..again
+            over: Some(is_own.map(|_| ())),
         }
     }
 }

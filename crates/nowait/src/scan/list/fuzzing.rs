@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::metadata::FileType;
@@ -31,25 +32,30 @@ impl Made<'_> {
         self.choices.next().copied().unwrap_or(200)
     }
 
-    /// Lists the next entries, or decides about a row. Names may change between the two calls for that.
+    /// Lists the next entries, or decides about the last row. Names may change meanwhile.
     fn read(&mut self, mut stream: Stream) -> Listed {
-        let most = 1 + usize::from(self.choice() % 16);
         let Some(doubt) = stream.doubt.take() else {
-            return self.getdents(stream, most);
+            return self.getdents(stream);
         };
-        stream.at = doubt.end;
-        let Listed {
-            mut stream, rows, ..
-        } = self.getdents(stream, 50);
+        let (from, to) = doubt.bounds.clone().into_inner();
+        let is_beyond = self.has(&doubt.row, doubt.end..=to);
         if self.choice().is_multiple_of(4) {
             self.change();
         }
-        stream.at = doubt.from;
-        doubt.settled(&rows, self.getdents(stream, 50))
+        let is_own = !is_beyond && self.has(&doubt.row, from..=to);
+        doubt.settled(stream, Ok(is_own))
+    }
+
+    fn has(&self, row: &Rows, at: RangeInclusive<u64>) -> bool {
+        let ino = row.records[0].ino;
+        self.names
+            .range(at)
+            .any(|(_, names)| names.iter().any(|(name, _)| *name == ino))
     }
 
     /// The result of a getdents64(2) call from the stream's position on.
-    fn getdents(&self, mut stream: Stream, most: usize) -> Listed {
+    fn getdents(&mut self, mut stream: Stream) -> Listed {
+        let most = 1 + usize::from(self.choice() % 16);
         let (mut rows, mut positions) = (Rows::default(), Vec::new());
         let found: Vec<_> = self
             .names
@@ -83,7 +89,7 @@ impl Made<'_> {
         }
     }
 
-    /// Removes a temporary name, or creates one behind a name that stays.
+    /// Removes a temporary name, or creates one at the position after a name that stays.
     fn change(&mut self) {
         let choice = usize::from(self.choice()) * self.names.len() / 256;
         let Some((&at, names)) = self.names.iter().nth(choice) else {
