@@ -57,7 +57,8 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// A program that ends within this time needs no thread that follows it. The events of a longer one are read afterwards.
+/// A program that ends within this time needs no thread that follows it. If it runs longer, the thread reads its events from the
+/// first on.
 const SHORT: Duration = Duration::from_millis(3);
 
 const DETAILS: &str = "\

@@ -44,6 +44,17 @@ fn the_end_is_that_of_the_program() {
 }
 
 #[test]
+fn the_exit_status_is_known_if_sigchld_was_ignored() {
+    for script in ["exit 5", "sleep 0.1; exit 5"] {
+        let mut command = Command::new("env");
+        command.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_nowait"), "run"]);
+        command.args(["sh", "-c", script]);
+        let said = run(command.env("NOWAIT_LIBRARY_DIR", libraries()));
+        assert_eq!(said.code, Some(5), "{said:?}");
+    }
+}
+
+#[test]
 fn the_program_inherits_what_nowait_run_inherited() {
     for (script, expected) in [
         (

@@ -52,6 +52,9 @@ impl Signals {
     /// Blocks the signals in this thread and in those that it starts: they are passed to the program. It comes before the first
     /// thread.
     pub fn block() -> Result<Signals, Problem> {
+        // If SIGCHLD is ignored, the exit status of the program is lost (wait(2)).
+        // SAFETY: the default action replaces that.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         let mut set = SigSet::from_iter(PASSED);
         set.add(Signal::SIGCHLD);
         set.thread_swap_mask(SigmaskHow::SIG_BLOCK)
@@ -65,10 +68,10 @@ impl Signals {
 
 impl Child {
     /// Starts a program with the signal mask, the ignored signals and the open descriptors that this process was started with.
+    /// SIGCHLD alone is never ignored.
     ///
-    /// `Command::spawn` would need a function in the child for that, and then calls fork(2). posix_spawn(3) calls vfork(2), which copies
-    /// no page tables. As in every process that the C library starts so, its signals 32 and 33 for threads are ignored until it uses
-    /// them.
+    /// `Command::spawn` would need a function in the child for that, and then calls fork(2). posix_spawn(3) copies no page tables. It
+    /// leaves the signals 32 and 33 ignored, which the C library uses for threads.
     pub fn spawn(command: &Command, signals: Signals) -> Result<Child, Problem> {
         let name = command.get_program();
         let started = match start(command, &[name], signals.before) {

@@ -10,6 +10,7 @@ use object::Endianness;
 use object::elf::{FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::read::{ReadCache, ReadRef, SectionIndex};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 /// A reason why a preloaded library does not see what a program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +45,12 @@ pub fn note(name: &OsStr, ahead: bool) -> Option<String> {
 /// The file of a command, as execvp(3) finds it.
 pub fn find(name: &OsStr) -> Option<PathBuf> {
     let is_program = |file: &PathBuf| {
-        let metadata = fs::metadata(file);
-        metadata.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+        file.is_file() && accessat(CWD, file, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
     };
     if name.as_bytes().contains(&b'/') {
         return Some(name.into()).filter(is_program);
     }
-    let path = std::env::var_os("PATH")?;
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     std::env::split_paths(&path)
         .map(|directory| directory.join(name))
         .find(is_program)
@@ -88,16 +88,13 @@ fn look_into<'a>(bytes: impl ReadRef<'a>) -> Option<Why> {
     let parsed = || -> object::read::Result<Option<Why>> {
         let header = FileHeader64::<Endianness>::parse(bytes)?;
         let endian = header.endian()?;
-        // One read of all names of sections.
-        let names = match header.shstrndx(endian, bytes)? {
-            0 => &[],
-            index => {
-                let sections = header.sections(endian, bytes)?;
-                sections
-                    .section(SectionIndex(index as usize))?
-                    .data(endian, bytes)?
-            }
-        };
+        // One read of all names of sections. A program need not have any.
+        let sections = header.sections(endian, bytes)?;
+        let names = header
+            .shstrndx(endian, bytes)
+            .and_then(|index| sections.section(SectionIndex(index as usize)))
+            .and_then(|section| section.data(endian, bytes))
+            .unwrap_or_default();
         let go = names
             .split(|&byte| byte == 0)
             .any(|name| name.ends_with(b".go.buildinfo"));
