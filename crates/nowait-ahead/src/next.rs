@@ -52,6 +52,9 @@ impl Next {
 
 /// Defines functions of C. The block after `call =>` returns the result: it calls `call` for that of the C library's function,
 /// and may use the arguments. `else` is the result if the C library has no such function.
+///
+/// C++ exceptions and pthread_cancel(3) unwind these functions with another unwinder than that of this library (build.rs). So they
+/// keep no value that is dropped after the call.
 macro_rules! interpose {
     ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty, else $none:expr, $call:ident => $body:expr;)*) => {$(
         #[unsafe(no_mangle)]
