@@ -118,9 +118,9 @@ impl Rows {
         }
     }
 
-    /// Returns true if the name of the first entry of `other` is among these.
-    pub(super) fn contain(&self, other: &Rows) -> bool {
-        other.len() > 0 && (0..self.len()).any(|at| self.name(at) == other.name(0))
+    /// Returns true if there is an entry of this name.
+    pub(super) fn has(&self, name: &CStr) -> bool {
+        (0..self.len()).any(|at| self.name(at) == name)
     }
 
     /// Removes the first `n` entries.

@@ -9,18 +9,18 @@
 //! eight on xfs, and a running index on btrfs. On these filesystems a further descriptor can seek to any
 //! position and list from there, so parts of the range of positions can be listed in parallel.
 //!
-//! **Each name exactly once.** The `d_off` of an entry is the position of the *next* entry. The position of the first
-//! entry of a call is therefore a lower bound: after a seek, or if the entry at the stream's position was removed
-//! meanwhile. Those of all others are known. A part does not begin at the position that was sought. It begins at the
-//! first known position `p` that is greater than the one before it. The entries before `p` are discarded, because the
-//! part that they belong to lists them. From then on, numbers decide: an entry belongs to the part that contains its
-//! position. Entries keep their positions, so names that are created or removed meanwhile do not move others between
-//! parts. (ext4 gives names of equal hash equal positions. They are never separated, because `p` is greater than the
-//! position before it.)
+//! **Each name exactly once.** The `d_off` of an entry is the position of the *next* entry. A call thus gives the
+//! positions of all its entries but the first. Of the first it gives a lower bound: the stream was sought, or the
+//! entry at its position was removed meanwhile. A part does not begin at the position that was sought. It begins at
+//! the first known position `p` that is greater than the one before it. The entries before `p` are discarded, because
+//! the part that they belong to lists them. From then on, numbers decide: an entry belongs to the part that contains
+//! its position. Entries keep their positions, so names that are created or removed meanwhile do not move others
+//! between parts. (ext4 gives names of equal hash equal positions. `p` is greater than the position before it, so that
+//! they are not separated.)
 //!
 //! If the end of a part lies between the lower bound of a first entry and the position after it, the entry may belong
-//! to either part. The directory is then read again from the end of the part on. An entry that is found there belongs
-//! to the next part.
+//! to either part. The directory is then read again from the end of the part on. An entry whose name is found there
+//! belongs to the next part.
 //!
 //! A part that is being listed can be split further, in the range that has not been listed. Its worker
 //! learns of the new end when it returns its entries, and those beyond the end are discarded.
@@ -32,6 +32,7 @@ pub(super) mod dirents;
 #[cfg(any(test, fuzzing, nowait_internals))]
 pub(super) mod fuzzing;
 
+use std::ffi::CStr;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -124,7 +125,7 @@ struct Part {
 pub(super) struct Stream {
     fd: Lister,
     part: u64,
-    /// A lower bound of the position of the next entry. It is exact unless the stream was sought or the entry removed.
+    /// A lower bound of the position of the next entry. It is exact unless the stream was sought or an entry removed.
     at: u64,
     room: usize,
     circle: Circle,
@@ -136,8 +137,9 @@ pub(super) struct Stream {
 #[derive(Debug)]
 struct Doubt {
     row: Rows,
-    /// The bounds of the row's position.
-    bounds: RangeInclusive<u64>,
+    /// The lower and the upper bound of the row's position.
+    from: u64,
+    to: u64,
     /// The end of the part, which lies between the bounds.
     end: u64,
 }
@@ -200,14 +202,7 @@ impl Listing {
     pub(super) fn new(directory: &Arc<Directory>, most: usize, window: usize) -> Listing {
         let positions = Positions::of(directory.filesystem().magic());
         let room = window.saturating_mul(2 * SMALLEST).clamp(512, ROOM);
-        let stream = Stream {
-            fd: Lister::First(directory.clone()),
-            part: 0,
-            at: 0,
-            room: room.min(FIRST_ROOM),
-            circle: Circle::default(),
-            doubt: None,
-        };
+        let stream = Stream::new(Lister::First(directory.clone()), 0, room.min(FIRST_ROOM));
         Listing {
             positions,
             parts: vec![Part {
@@ -358,7 +353,8 @@ impl Listing {
             rows.truncate(1);
             stream.doubt = Some(Box::new(Doubt {
                 row: rows,
-                bounds: positions[0]..=*positions.get(1).unwrap_or(&stream.at),
+                from: positions[0],
+                to: *positions.get(1).unwrap_or(&stream.at),
                 end: part.end,
             }));
             part.next = part.end;
@@ -452,14 +448,7 @@ impl Listing {
 /// Lists entries from the directory's current position on, which is `start`, in the calling thread. Returns at
 /// most `most` entries, and the position after them.
 pub(super) fn first(directory: &Arc<Directory>, start: u64, most: u64) -> Result<(Vec<Rows>, u64)> {
-    let mut stream = Stream {
-        fd: Lister::First(directory.clone()),
-        part: 0,
-        at: start,
-        room: ROOM,
-        circle: Circle::default(),
-        doubt: None,
-    };
+    let mut stream = Stream::new(Lister::First(directory.clone()), start, ROOM);
     let (mut all, mut left, mut next) = (Vec::new(), most, start);
     while left > 0 {
         let mut listed = stream.read();
@@ -484,6 +473,18 @@ pub(super) fn first(directory: &Arc<Directory>, start: u64, most: u64) -> Result
 }
 
 impl Stream {
+    /// A stream of the first part, at a position of its descriptor.
+    fn new(fd: Lister, at: u64, room: usize) -> Stream {
+        Stream {
+            fd,
+            part: 0,
+            at,
+            room,
+            circle: Circle::default(),
+            doubt: None,
+        }
+    }
+
     /// Lists the next entries, or decides whether the last row belongs to the part.
     pub(super) fn read(mut self) -> Listed {
         match self.doubt.take() {
@@ -492,21 +493,19 @@ impl Stream {
         }
     }
 
-    /// Looks for the row in the next part, and then in both. A row that has been removed meanwhile is not returned, since the
-    /// next part may have returned it.
+    /// Looks for the row in the next part, and then in both.
     fn settle(self, doubt: Doubt) -> Listed {
-        let (from, to) = doubt.bounds.clone().into_inner();
-        let (stream, beyond) = self.look_for(&doubt.row, doubt.end..=to);
-        let (stream, anywhere) = stream.look_for(&doubt.row, from..=to);
-        let is_own = beyond.and_then(|beyond| Ok(!beyond && anywhere?));
-        doubt.settled(stream, is_own)
+        let name = doubt.row.name(0);
+        let (stream, beyond) = self.look_for(name, doubt.end..=doubt.to);
+        let (stream, anywhere) = stream.look_for(name, doubt.from..=doubt.to);
+        doubt.settled(stream, beyond, anywhere)
     }
 
-    /// Returns true if a row is found at these positions.
-    fn look_for(self, row: &Rows, at: RangeInclusive<u64>) -> (Stream, Result<bool, Problem>) {
+    /// Returns true if a name is found at these positions.
+    fn look_for(self, name: &CStr, at: RangeInclusive<u64>) -> (Stream, Result<bool, Problem>) {
         let mut listed = self.seek_and_read(*at.start());
         loop {
-            if listed.rows.contain(row) {
+            if listed.rows.has(name) {
                 return (listed.stream, Ok(true));
             }
             match listed.over {
@@ -594,14 +593,22 @@ impl Stream {
 }
 
 impl Doubt {
-    /// The row if it belongs to the part, or no row.
-    fn settled(mut self, stream: Stream, is_own: Result<bool, Problem>) -> Listed {
+    /// The row if it belongs to the part, or no row. `beyond` is true if it was found in the next part, `anywhere` if
+    /// it was found in either after that. A row that has been removed meanwhile is not returned, since the next part
+    /// may have returned it.
+    fn settled(
+        mut self,
+        stream: Stream,
+        beyond: Result<bool, Problem>,
+        anywhere: Result<bool, Problem>,
+    ) -> Listed {
+        let is_own = beyond.and_then(|beyond| Ok(!beyond && anywhere?));
         if is_own != Ok(true) {
             self.row.truncate(0);
         }
         Listed {
             stream,
-            positions: vec![*self.bounds.start(); self.row.len()],
+            positions: vec![self.from; self.row.len()],
             rows: self.row,
             first_is_exact: true,
             over: Some(is_own.map(|_| ())),
@@ -612,17 +619,9 @@ impl Doubt {
 impl Cut {
     /// Opens the directory again, seeks to a guessed position, and reads there.
     pub(super) fn at(directory: &Directory, guess: u64, room: usize) -> Cut {
-        let listed = directory.again().map(|fd| {
-            let stream = Stream {
-                fd: Lister::Own(fd),
-                part: 0,
-                at: guess,
-                room,
-                circle: Circle::default(),
-                doubt: None,
-            };
-            stream.seek_and_read(guess)
-        });
+        let listed = directory
+            .again()
+            .map(|fd| Stream::new(Lister::Own(fd), guess, room).seek_and_read(guess));
         Cut { guess, listed }
     }
 }
@@ -693,14 +692,7 @@ mod tests {
         let first_known = |positions: &[u64]| {
             let dir = Directory::blocking_open(std::path::Path::new(".")).unwrap();
             let listed = Listed {
-                stream: Stream {
-                    fd: Lister::First(Arc::new(dir)),
-                    part: 0,
-                    at: 0,
-                    room: 0,
-                    circle: Circle::default(),
-                    doubt: None,
-                },
+                stream: Stream::new(Lister::First(Arc::new(dir)), 0, 0),
                 rows: Rows::default(),
                 positions: positions.to_vec(),
                 first_is_exact: false,
@@ -735,6 +727,47 @@ mod tests {
         ) {
             fuzzing::exactly_once(kind, parts, size, &names, &choices);
         }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri opens no directories")]
+    fn a_row_in_doubt_belongs_to_the_part_that_it_is_found_in() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = |name: &str| temporary.path().join(name);
+        for n in 0..500 {
+            std::fs::write(path(&format!("name{n}")), "").unwrap();
+        }
+        let directory = Arc::new(Directory::blocking_open(temporary.path()).unwrap());
+        // A small buffer: the row may be found in a later call.
+        let stream = || Stream::new(Lister::First(directory.clone()), 0, 512);
+        let listed = Stream::new(Lister::First(directory.clone()), 0, 1 << 20).seek_and_read(0);
+        let at = listed.positions.len() / 2;
+        let (from, here, to) = (
+            listed.positions[at - 100],
+            listed.positions[at],
+            listed.positions[at + 1],
+        );
+        let name = listed.rows.name(at).to_str().unwrap();
+        let settled = |end: u64| {
+            let mut row = Rows::default();
+            row.copy(&listed.rows, at);
+            stream().settle(Doubt { row, from, to, end })
+        };
+        let returned = |end: u64| {
+            let listed = settled(end);
+            assert_eq!(listed.over, Some(Ok(())));
+            listed.rows.len()
+        };
+        assert_eq!(returned(to), 1);
+        assert_eq!(returned(here), 0);
+        assert_eq!(returned(from), 0);
+        // rename(2) to a name gives it another inode.
+        std::fs::write(path("other"), "").unwrap();
+        std::fs::rename(path("other"), path(name)).unwrap();
+        assert!(returned(to) + returned(from) <= 1);
+        std::fs::remove_file(path(name)).unwrap();
+        assert_eq!(returned(to), 0);
+        assert_eq!(returned(here), 0);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::SeekFrom;
 
-use super::{Circle, Directory, Lister, ROOM, Stream};
+use super::{Directory, Lister, ROOM, Stream};
 use crate::error::{Error, Result};
 
 /// An open directory. See `scan::list`.
@@ -31,14 +31,7 @@ impl Dirents {
     /// Those of lseek(2).
     pub fn list(&self) -> Result<(usize, usize)> {
         rustix::fs::seek(&*self.0, SeekFrom::Start(0)).map_err(|e| Error::os("lseek", e))?;
-        let stream = Stream {
-            fd: Lister::First(self.0.clone()),
-            part: 0,
-            at: 0,
-            room: ROOM,
-            circle: Circle::default(),
-            doubt: None,
-        };
+        let stream = Stream::new(Lister::First(self.0.clone()), 0, ROOM);
         let rows = stream.read().rows;
         Ok((rows.len(), rows.name_bytes()))
     }

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use crate::metadata::FileType;
 
 use super::{
-    Circle, Cut, Directory, Listed, Lister, Listing, Positions, Problem, Rows, Step, Stream,
-    WORTH_A_PART,
+    Cut, Directory, Listed, Lister, Listing, Positions, Problem, Rows, Step, Stream, WORTH_A_PART,
 };
 use crate::sys::Errno;
 
@@ -37,13 +36,12 @@ impl Made<'_> {
         let Some(doubt) = stream.doubt.take() else {
             return self.getdents(stream);
         };
-        let (from, to) = doubt.bounds.clone().into_inner();
-        let is_beyond = self.has(&doubt.row, doubt.end..=to);
+        let is_beyond = self.has(&doubt.row, doubt.end..=doubt.to);
         if self.choice().is_multiple_of(4) {
             self.change();
         }
-        let is_own = !is_beyond && self.has(&doubt.row, from..=to);
-        doubt.settled(stream, Ok(is_own))
+        let is_anywhere = self.has(&doubt.row, doubt.from..=doubt.to);
+        doubt.settled(stream, Ok(is_beyond), Ok(is_anywhere))
     }
 
     fn has(&self, row: &Rows, at: RangeInclusive<u64>) -> bool {
@@ -198,14 +196,8 @@ pub fn exactly_once(kind: u8, parts: u8, size: u64, names: &[u8], choices: &[u8]
                 take(rows, problem);
             }
             Step::Cut(guess) => {
-                let stream = Stream {
-                    fd: Lister::First(made.directory.clone()),
-                    part: 0,
-                    at: guess,
-                    room: 0,
-                    circle: Circle::default(),
-                    doubt: None,
-                };
+                let fd = Lister::First(made.directory.clone());
+                let stream = Stream::new(fd, guess, 0);
                 let listed = Ok(made.read(stream));
                 let (rows, problem) = listing.take_in_cut(Cut { guess, listed });
                 take(rows, problem);
