@@ -1,7 +1,7 @@
 //! Links libgcc_eh.a, which unwinds the stack after a panic. The compiler links libgcc_s.so.1 for that otherwise, which ld.so(8) then
 //! loads at each start. libnowait_ahead.so is loaded into every process of a program.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
@@ -30,8 +30,9 @@ fn archives() -> Option<[String; 2]> {
         .output()
         .ok()?;
     let helpers = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-    let unwinder: PathBuf = Path::new(&helpers).with_file_name("libgcc_eh.a");
-    unwinder
-        .is_file()
-        .then(|| Some([unwinder.to_str()?.to_owned(), helpers]))?
+    let unwinder = Path::new(&helpers).with_file_name("libgcc_eh.a");
+    if !unwinder.is_file() {
+        return None;
+    }
+    Some([unwinder.to_str()?.to_owned(), helpers])
 }

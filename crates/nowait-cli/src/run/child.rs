@@ -53,7 +53,7 @@ impl Signals {
     /// thread.
     pub fn block() -> Result<Signals, Problem> {
         // If SIGCHLD is ignored, the exit status of the program is lost (wait(2)).
-        // SAFETY: the default action replaces that.
+        // SAFETY: the default action calls no function.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         let mut set = SigSet::from_iter(PASSED);
         set.add(Signal::SIGCHLD);
@@ -68,10 +68,10 @@ impl Signals {
 
 impl Child {
     /// Starts a program with the signal mask, the ignored signals and the open descriptors that this process was started with.
-    /// SIGCHLD alone is never ignored.
+    /// SIGCHLD is not ignored, even if it was.
     ///
-    /// `Command::spawn` would need a function in the child for that, and then calls fork(2). posix_spawn(3) copies no page tables. It
-    /// leaves the signals 32 and 33 ignored, which the C library uses for threads.
+    /// `Command::spawn` would need a function in the child for that. It then calls fork(2), which copies page tables.
+    /// posix_spawn(3) does not. It leaves the signals 32 and 33 ignored, which the C library uses for threads.
     pub fn spawn(command: &Command, signals: Signals) -> Result<Child, Problem> {
         let name = command.get_program();
         let started = match start(command, &[name], signals.before) {
