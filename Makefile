@@ -109,12 +109,11 @@ bench-parts: ## times of the parts of a microsecond, with criterion: 2 minutes (
 		--target-dir bench/target/parts --bench parts -- $(ARGS)
 
 bench-smoke: ## lints and tests of nowait-bench: each contender reads a small file
-	cargo clippy --manifest-path bench/Cargo.toml --target-dir bench/target --all-targets -- -D warnings
-	RUSTFLAGS="--cfg nowait_internals" cargo clippy --manifest-path bench/Cargo.toml --target-dir bench/target/parts \
-		--bench parts -- -D warnings
 	cargo build -p nowait-aio
-	cargo test --manifest-path bench/Cargo.toml --target-dir bench/target --no-fail-fast
-	cargo test --manifest-path bench/Cargo.toml --target-dir bench/target --bench parts
+	RUSTFLAGS="--cfg nowait_internals" cargo clippy --manifest-path bench/Cargo.toml \
+		--target-dir bench/target/parts --all-targets -- -D warnings
+	RUSTFLAGS="--cfg nowait_internals" cargo test --manifest-path bench/Cargo.toml \
+		--target-dir bench/target/parts --no-fail-fast --bins --tests --bench parts
 
 fuzz: ## each fuzz target for SECONDS (60), all at the same time; needs nightly Rust
 	scripts/fuzz.sh $(or $(SECONDS),60)
