@@ -1,7 +1,7 @@
 //! Mapped files whose cached parts are read by pointer, without a system call.
 //!
-//! A [`Mapping`] divides a file into *windows* of 2 MiB. A window is *resident* after
-//! [`load`](Mapping::load) or [`prefetch`](Mapping::prefetch): it is mapped, and locked in memory (mlock2(2)).
+//! A [`Mapping`] maps a file, and divides it into *windows* of 2 MiB. A window is *resident* after
+//! [`load`](Mapping::load) or [`prefetch`](Mapping::prefetch): it can be read, and is locked in memory (mlock2(2)).
 //! [`get`](Mapping::get) borrows bytes of resident windows. An access to them causes no page fault on the
 //! device. It does not raise SIGBUS either, because the file cannot be truncated while the mapping holds a
 //! *lease* (fcntl(2), `F_SETLEASE`).
@@ -35,15 +35,21 @@
 //!
 //! # Limits of the promise
 //! - A process that is stopped for longer than `/proc/sys/fs/lease-break-time` (45 seconds) loses the lease.
-//! - If there is no memory for the copies, the lease is kept until the borrowed bytes are returned, at most
-//!   for that time.
+//! - If there is no memory for the copies, or if the file cannot be read for them, the lease is kept until the borrowed
+//!   bytes are returned, at most for that time.
+//! - A copy takes the place of a window by one call of mremap(2). The kernel may run out of memory for its own structures
+//!   in the middle of that call. It then leaves no bytes at these addresses: an access raises SIGSEGV. The library never
+//!   uses the addresses again.
+//! - If a sandbox denies membarrier(2) after the first use of a budget, no window is released for others any more, and
+//!   copies stay until their mapping is dropped.
 //! - A program that opens the file for writing with `O_NONBLOCK`, as truncate(1) does, gets EAGAIN while the
 //!   lease is given back.
 //! - The kernel does not ask the holder of the lease if a file is truncated through an overlayfs that has the
 //!   file in its upper layer. Map the file of the overlayfs: it is refused.
 //! - In a forked child, `get` returns `None`, and borrowed bytes are empty. A slice that was obtained from
-//!   them before the fork must not be used there. If the parent ends before such a child, other programs may
-//!   wait for that time when they open the file for writing.
+//!   them before the fork must not be used there: the child's memory shows whatever the file has, and raises SIGBUS
+//!   if the file was truncated. If the parent ends before such a child, other programs may wait for that time when
+//!   they open the file for writing.
 //! - The signal of a lease is SIGRTMAX; SIGIO reports that the queue of signals was full. They are sent to
 //!   the thread of the library, which blocks them and waits for them. A program should not wait for these
 //!   signals itself with sigwait(3) in threads that block them: the library's thread could take them.
@@ -69,6 +75,7 @@ pub use budget::{Budget, BudgetOptions};
 pub use load::Load;
 pub use mapped::MappingStats;
 pub use protection::Unavailable;
+use std::os::fd::AsFd;
 pub use read_at::ReadAt;
 pub use resident::{Resident, SendResident};
 
@@ -125,7 +132,7 @@ impl Mapping {
     pub unsafe fn trust(file: &File, budget: &Budget) -> Result<Mapping> {
         check_process(budget)?;
         let len = file.len()?;
-        let mapped = Mapped::of(file, budget, len, false);
+        let mapped = Mapped::of(file.as_fd(), budget, len, false);
         Ok(Mapping::of(file, len, mapped))
     }
 

@@ -13,7 +13,8 @@
 //!
 //! A frame that another thread may return is counted in memory that all threads share: it is *held*.
 //!
-//! The counts are wiped in a forked child, so that a borrow of the parent can be recognised there.
+//! In a forked child the counts are wiped, and wrap if a borrow of the parent is dropped there. The child does not read
+//! them: no window of its parent can be borrowed there.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -246,8 +247,7 @@ impl Borrows {
         }
     }
 
-    /// Returns true if the frame is held. It is not held in a forked child.
-    pub(crate) fn is_held(&self, frame: usize) -> bool {
+    fn is_held(&self, frame: usize) -> bool {
         let held = self.held.get(frame);
         held.is_some_and(|held| held.load(Ordering::Acquire) != 0)
     }
@@ -336,12 +336,6 @@ impl Borrow {
     fn count(&self) -> &Count {
         // SAFETY: the count is part of a `Borrows`, which outlives this.
         unsafe { self.count.as_ref() }
-    }
-
-    /// Returns false in a forked child.
-    #[inline(always)]
-    pub(crate) fn is_here(&self) -> bool {
-        self.count().borrowed.load(Ordering::Relaxed) != 0
     }
 }
 

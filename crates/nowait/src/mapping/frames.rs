@@ -1,8 +1,8 @@
 //! The resident windows of all mappings that share a budget. Each has a *frame*.
 //!
 //! ```text
-//!  load ─► room? ─no─► evict the least recently used window ─► map, populate, lock ─► resident
-//!  a broken lease ─► close: each window is unmapped, or copied if it is borrowed
+//!  load ─► room? ─no─► evict the least recently used window ─► read, lock ─► resident
+//!  a broken lease ─► close: each window is freed, or copied if it is borrowed
 //! ```
 #![allow(unsafe_code)]
 
@@ -14,6 +14,7 @@ use super::borrows::Borrows;
 use super::windows::{ABSENT, LOADING, Windows};
 use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::sys::Errno;
+use crate::sys::mapping::NotReplaced;
 use crate::sys::process::Owner;
 
 /// The frames of a budget. A frame is the place of one resident window.
@@ -43,9 +44,13 @@ enum Frame {
     Free,
     Loading,
     Resident(Place),
-    /// A private copy of a window of a file that may change now, or a window of a mapping that is gone.
+    /// A private copy of a window of a file that may change now, or a window that is given up.
     /// It is removed when it is no longer borrowed.
-    Copied(Place),
+    Copied {
+        place: Place,
+        /// False if there may be a borrower that is not counted yet.
+        settled: bool,
+    },
 }
 
 /// One window of a file.
@@ -53,6 +58,8 @@ enum Frame {
 pub(super) struct Place {
     windows: Arc<Windows>,
     window: usize,
+    /// Another part of the program may have memory at its addresses now. They are given up for good.
+    torn: bool,
 }
 
 impl Place {
@@ -64,15 +71,14 @@ impl Place {
         self.windows.set(self.window, state);
     }
 
-    /// Unmaps the window.
+    /// Frees the memory of the window. Returns false if it is still locked.
     ///
     /// # Safety
     /// It is not borrowed, and its state prevents that.
-    unsafe fn unmap(&self) {
+    unsafe fn close(&self) -> bool {
         let bytes = self.windows.bytes(self.window);
-        // SAFETY: as the caller promises. If it fails, the addresses stay in use until the region is
-        // unmapped.
-        let _ = unsafe { self.windows.region().unmap(bytes) };
+        // SAFETY: as the caller promises.
+        self.torn || unsafe { self.windows.region().close(bytes) }.is_ok()
     }
 }
 
@@ -115,15 +121,11 @@ impl Frames {
     }
 
     /// Makes a window resident, and holds its frame, which is returned. Blocks while the file is read.
-    pub(super) fn load(
-        &self,
-        fd: BorrowedFd<'_>,
-        windows: &Arc<Windows>,
-        window: usize,
-    ) -> Result<usize, Refused> {
+    pub(super) fn load(&self, windows: &Arc<Windows>, window: usize) -> Result<usize, Refused> {
         let place = Place {
             windows: windows.clone(),
             window,
+            torn: false,
         };
         let size = place.size();
         let mut table = lock(&self.table);
@@ -156,7 +158,7 @@ impl Frames {
         place.set(LOADING);
         drop(table);
 
-        let result = self.map_and_lock(fd, &place);
+        let result = self.read_and_lock(&place);
         let mut table = lock(&self.table);
         self.loaded.notify_all();
         let refused = match result {
@@ -171,7 +173,9 @@ impl Frames {
             Err(refused) => refused,
         };
         place.set(ABSENT);
-        self.free(&mut table, frame, &place);
+        // SAFETY: the window was never resident.
+        unsafe { place.close() };
+        table.free(frame, &place);
         Err(refused)
     }
 
@@ -181,12 +185,10 @@ impl Frames {
         self.borrows.hold(frame);
     }
 
-    /// Maps a window, reads it, and locks it.
-    fn map_and_lock(&self, fd: BorrowedFd<'_>, place: &Place) -> Result<(), Refused> {
+    /// Reads a window into memory, and locks it.
+    fn read_and_lock(&self, place: &Place) -> Result<(), Refused> {
         let region = place.windows.region();
         let bytes = place.windows.bytes(place.window);
-        // SAFETY: the window is not resident, so nothing is borrowed of it.
-        unsafe { region.map(fd, bytes.clone()) }.map_err(Refused::Failed)?;
         region.populate(bytes.clone()).map_err(Refused::Failed)?;
         loop {
             match region.lock(bytes.clone()) {
@@ -223,23 +225,21 @@ impl Frames {
                 place.set(self.borrows.name(number));
                 return false;
             }
-            self.free(table, number, &place);
+            // SAFETY: the window is not borrowed, and its state prevents that.
+            if !unsafe { place.close() } {
+                // It is as it was.
+                place.set(self.borrows.name(number));
+                return false;
+            }
+            table.free(number, &place);
             place.windows.evicted.fetch_add(1, Ordering::Relaxed);
             true
         })
     }
 
-    /// Unmaps a window that is not borrowed, and frees its frame.
-    fn free(&self, table: &mut Table, number: usize, place: &Place) {
-        // SAFETY: the window is not borrowed, and its state prevents that.
-        unsafe { place.unmap() };
-        table.frames[number] = Frame::Free;
-        table.locked -= place.size();
-    }
-
     /// Ends the use of a file that may change from now on: no window can be borrowed any more. Windows that
-    /// are borrowed are replaced by private copies. Returns the number of borrowed windows for which there
-    /// was no memory: the file must not change until another call returns 0.
+    /// are borrowed are replaced by private copies. Returns the number of borrowed windows that are still part of the
+    /// file: it must not change until another call returns 0.
     pub(super) fn close(&self, fd: BorrowedFd<'_>, windows: &Arc<Windows>) -> usize {
         let mut table = lock(&self.table);
         windows.close();
@@ -251,22 +251,26 @@ impl Frames {
         own.iter().for_each(|(_, place)| place.set(ABSENT));
         let settled = self.borrows.settle();
         let mut left = 0;
-        for (number, place) in own {
-            if settled && !self.borrows.of(number).borrowed {
-                self.free(&mut table, number, &place);
-                continue;
-            }
-            let bytes = windows.bytes(place.window);
-            // SAFETY: the window is mapped. The file does not change before this function returns 0.
-            match unsafe { windows.region().replace_by_copy(fd, bytes) } {
-                Ok(()) => {
-                    table.frames[number] = Frame::Copied(place);
-                    windows.copied.fetch_add(1, Ordering::Relaxed);
+        for (number, mut place) in own {
+            if !settled || self.borrows.of(number).borrowed {
+                let bytes = windows.bytes(place.window);
+                // SAFETY: the window is open. The file does not change before this function returns 0.
+                match unsafe { windows.region().replace_by_copy(fd, bytes) } {
+                    Ok(()) => {
+                        windows.copied.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(NotReplaced::Kept) => {
+                        left += 1;
+                        continue;
+                    }
+                    Err(NotReplaced::Torn) => place.torn = true,
                 }
-                Err(_) => left += 1,
             }
+            table.frames[number] = Frame::Copied { place, settled };
         }
-        left
+        self.sweep_table(&mut table);
+        let torn = table.of(windows).filter(|(_, place)| place.torn);
+        left + torn.count()
     }
 
     /// Frees the copies that are no longer borrowed. Returns the number of copies that remain.
@@ -274,17 +278,24 @@ impl Frames {
         let mut table = lock(&self.table);
         self.sweep_table(&mut table);
         let copies = table.frames.iter();
-        copies.filter(|f| matches!(f, Frame::Copied(_))).count()
+        copies.filter(|f| matches!(f, Frame::Copied { .. })).count()
     }
 
     fn sweep_table(&self, table: &mut Table) -> usize {
+        let mut frames = table.frames.iter();
+        let unsettled = frames.any(|f| matches!(f, Frame::Copied { settled: false, .. }));
+        // If membarrier(2) is denied, these copies stay until their mapping is dropped.
+        let settles = unsettled && self.borrows.settle();
         let mut freed = 0;
         for number in 0..table.frames.len() {
-            if let Frame::Copied(place) = &table.frames[number]
+            if let Frame::Copied { place, settled } = &table.frames[number]
+                && (*settled || settles)
                 && !self.borrows.of(number).borrowed
+                // SAFETY: the window is not borrowed. No window of its file can be borrowed any more.
+                && unsafe { place.close() }
             {
                 let place = place.clone();
-                self.free(table, number, &place);
+                table.free(number, &place);
                 freed += 1;
             }
         }
@@ -304,19 +315,27 @@ impl Frames {
             place.set(ABSENT);
             // SAFETY: a mapping outlives its borrows. What a worker holds for a future that was dropped is
             // not read.
-            unsafe { place.unmap() };
-            table.frames[number] = Frame::Copied(place);
+            unsafe { place.close() };
+            // Its borrowers have returned what they had before it was dropped, so they are counted.
+            let settled = true;
+            table.frames[number] = Frame::Copied { place, settled };
         }
         self.sweep_table(&mut table);
     }
 }
 
 impl Table {
+    /// Frees the frame of a window.
+    fn free(&mut self, number: usize, place: &Place) {
+        self.frames[number] = Frame::Free;
+        self.locked -= place.size();
+    }
+
     /// The resident windows of a file, and the copies of them.
     fn of(&self, windows: &Arc<Windows>) -> impl Iterator<Item = (usize, &Place)> {
         let frames = self.frames.iter().enumerate();
         frames.filter_map(move |(number, frame)| match frame {
-            Frame::Resident(place) | Frame::Copied(place) => {
+            Frame::Resident(place) | Frame::Copied { place, .. } => {
                 Arc::ptr_eq(&place.windows, windows).then_some((number, place))
             }
             _ => None,

@@ -26,8 +26,6 @@ pub(super) struct Mapped {
     pub(super) frames: Arc<Frames>,
     /// None if the file needs no lease.
     lease: Option<Arc<Leased>>,
-    /// For the descriptor that windows are mapped from.
-    file: File,
     /// The file may become longer, so that its end is not known.
     may_grow: bool,
 }
@@ -48,23 +46,22 @@ pub struct MappingStats {
 }
 
 impl Mapped {
-    /// Reserves addresses for a file of this length.
+    /// Maps a file of this length, by a descriptor that is open for reading.
     pub(super) fn of(
-        file: &File,
+        fd: BorrowedFd<'_>,
         budget: &Budget,
         len: u64,
         may_grow: bool,
     ) -> std::result::Result<Mapped, Unavailable> {
         let window = budget.frames().window;
         let windows = match usize::try_from(len) {
-            Ok(len) if len > 0 => Windows::new(len, window).ok(),
+            Ok(len) if len > 0 => Windows::new(fd, len, window).ok(),
             _ => None,
         };
         Ok(Mapped {
             windows: Arc::new(windows.ok_or(Unavailable::Unsupported)?),
             frames: budget.frames().clone(),
             lease: None,
-            file: file.clone(),
             may_grow,
         })
     }
@@ -87,7 +84,7 @@ impl Mapped {
             // SAFETY: as above.
             Some(unsafe { self.others(windows.at(start) + 1..=windows.at(end - 1)) }?)
         };
-        Some(Resident::new(windows.addresses(start, end), borrow, others))
+        Some(Resident::new(windows.bytes_at(start, end), borrow, others))
     }
 
     /// Borrows further windows of a range.
@@ -131,7 +128,7 @@ impl Mapped {
     pub(super) fn load(&self, range: &Range<u64>) -> std::result::Result<Held, Refused> {
         let mut held = Held::new(&self.frames);
         for window in self.windows_of(range)? {
-            held.take_over(self.frames.load(self.fd(), &self.windows, window)?);
+            held.take_over(self.frames.load(&self.windows, window)?);
         }
         Ok(held)
     }
@@ -141,23 +138,17 @@ impl Mapped {
         let fitting = to_usize(self.frames.limit) / self.frames.window;
         let windows = self.windows_of(range).into_iter().flatten();
         for window in windows.take(fitting.max(1)) {
-            match self.frames.load(self.fd(), &self.windows, window) {
+            match self.frames.load(&self.windows, window) {
                 Ok(frame) => self.frames.borrows.release(frame),
                 Err(_) => return,
             }
         }
     }
 
-    /// The descriptor that windows are mapped from.
-    fn fd(&self) -> BorrowedFd<'_> {
-        let leased = self.lease.as_ref();
-        leased.map_or(self.file.as_fd(), |lease| lease.as_fd())
-    }
-
     /// The bytes of a range whose windows are held.
     pub(super) fn loaded(&self, range: &Range<u64>, held: Held) -> SendResident<'_> {
         let (start, end) = (to_usize(range.start), to_usize(range.end));
-        SendResident::new(self.windows.addresses(start, end), held)
+        SendResident::new(self.windows.bytes_at(start, end), held)
     }
 
     pub(super) fn stats(&self) -> MappingStats {
@@ -194,7 +185,7 @@ pub(super) fn failed(file: &File, refused: Refused) -> Error {
     error.on(file.handle().shared_path())
 }
 
-/// Protects a file against changes, and reserves addresses for it.
+/// Protects a file against changes, and maps it.
 pub(super) fn protected(
     file: &File,
     budget: &Budget,
@@ -207,8 +198,8 @@ pub(super) fn protected(
     for _ in 0..3 {
         let len = file.len()?;
         let mapped = match protection {
-            Protection::Immutable { may_grow } => Mapped::of(file, budget, len, may_grow),
-            Protection::Lease => Mapped::of(file, budget, len, false).and_then(leased),
+            Protection::Immutable { may_grow } => Mapped::of(file.as_fd(), budget, len, may_grow),
+            Protection::Lease => leased(file, budget, len),
         };
         if file.len()? == len {
             return Ok(mapped);
@@ -217,9 +208,10 @@ pub(super) fn protected(
     Ok(Err(Unavailable::OpenForWriting))
 }
 
-/// Takes a lease of a file.
-fn leased(mut mapped: Mapped) -> std::result::Result<Mapped, Unavailable> {
-    let fd = stat::reopen(mapped.file.as_fd()).map_err(protection::refused)?;
+/// Maps a file, and takes a lease of it.
+fn leased(file: &File, budget: &Budget, len: u64) -> std::result::Result<Mapped, Unavailable> {
+    let fd = stat::reopen(file.as_fd()).map_err(protection::refused)?;
+    let mut mapped = Mapped::of(fd.as_fd(), budget, len, false)?;
     mapped.lease = Some(lease::take(fd, &mapped.frames, &mapped.windows)?);
     Ok(mapped)
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::borrows::Borrow;
 use super::frames::Frames;
+use super::windows::Bytes;
 
 /// Bytes of a mapped file, borrowed by [`Mapping::get`](super::Mapping::get). They stay in memory and do not
 /// change until this value is dropped.
@@ -24,8 +25,8 @@ use super::frames::Frames;
 /// ```
 #[must_use]
 pub struct Resident<'a> {
-    bytes: *const [u8],
-    first: Borrow,
+    bytes: Bytes,
+    _first: Borrow,
     /// Of ranges that are not in one window.
     _others: Option<Box<[Borrow]>>,
     mapping: PhantomData<&'a [u8]>,
@@ -37,14 +38,10 @@ unsafe impl Sync for Resident<'_> {}
 impl<'a> Resident<'a> {
     /// The bytes, all of which lie in the borrowed windows of a mapping that lives for `'a`.
     #[inline(always)]
-    pub(super) fn new(
-        bytes: *const [u8],
-        first: Borrow,
-        others: Option<Box<[Borrow]>>,
-    ) -> Resident<'a> {
+    pub(super) fn new(bytes: Bytes, first: Borrow, others: Option<Box<[Borrow]>>) -> Resident<'a> {
         Resident {
             bytes,
-            first,
+            _first: first,
             _others: others,
             mapping: PhantomData,
         }
@@ -56,11 +53,8 @@ impl Deref for Resident<'_> {
 
     #[inline(always)]
     fn deref(&self) -> &[u8] {
-        if !self.first.is_here() {
-            return &[];
-        }
-        // SAFETY: the windows are borrowed: they stay mapped, and their bytes do not change.
-        unsafe { &*self.bytes }
+        // SAFETY: the windows are borrowed, and the mapping lives for `'a`.
+        unsafe { self.bytes.get() }
     }
 }
 
@@ -70,7 +64,7 @@ impl Deref for Resident<'_> {
 /// In a forked child it is empty.
 #[must_use]
 pub struct SendResident<'a> {
-    bytes: *const [u8],
+    bytes: Bytes,
     held: Held,
     mapping: PhantomData<&'a [u8]>,
 }
@@ -82,7 +76,7 @@ unsafe impl Sync for SendResident<'_> {}
 
 impl<'a> SendResident<'a> {
     /// The bytes, all of which lie in the held windows of a mapping that lives for `'a`.
-    pub(super) fn new(bytes: *const [u8], held: Held) -> SendResident<'a> {
+    pub(super) fn new(bytes: Bytes, held: Held) -> SendResident<'a> {
         SendResident {
             bytes,
             held,
@@ -104,11 +98,8 @@ impl Deref for SendResident<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        if !self.held.is_here() {
-            return &[];
-        }
-        // SAFETY: the windows are held: they stay mapped, and their bytes do not change.
-        unsafe { &*self.bytes }
+        // SAFETY: the windows are held, and the mapping lives for `'a`.
+        unsafe { self.bytes.get() }
     }
 }
 
@@ -164,12 +155,6 @@ impl Held {
     /// Takes over a frame that is held already.
     pub(super) fn take_over(&mut self, frame: usize) {
         self.frames.push(frame);
-    }
-
-    /// Returns false in a forked child.
-    fn is_here(&self) -> bool {
-        let first = self.frames.first();
-        first.is_some_and(|first| self.all.borrows.is_held(*first))
     }
 }
 

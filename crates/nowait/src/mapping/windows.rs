@@ -2,6 +2,8 @@
 #![allow(unsafe_code)]
 
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use crate::sys::Errno;
@@ -23,6 +25,7 @@ pub(crate) struct Windows {
     /// The size of a window, a power of two, and its binary logarithm.
     window: usize,
     shift: u32,
+    /// The state of each window, after the mark of this process: 1, and 0 in a forked child. Nothing writes the mark again.
     states: Wiped<AtomicI32>,
     /// Set when no window may become resident any more.
     closed: AtomicBool,
@@ -32,17 +35,44 @@ pub(crate) struct Windows {
     pub(super) copied: AtomicU64,
 }
 
+/// Bytes of a range of windows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bytes {
+    bytes: *const [u8],
+    /// The mark of the windows.
+    mark: NonNull<AtomicI32>,
+}
+
+impl Bytes {
+    /// The bytes. They are empty in a forked child, where the memory shows whatever the file has.
+    ///
+    /// # Safety
+    /// The windows exist, and the range is resident and borrowed until the result is dropped.
+    #[inline(always)]
+    pub(super) unsafe fn get<'a>(self) -> &'a [u8] {
+        // SAFETY: the mark is part of the windows.
+        let mark = unsafe { self.mark.as_ref() };
+        if mark.load(Ordering::Relaxed) == 0 {
+            return &[];
+        }
+        // SAFETY: borrowed windows stay mapped, and their bytes do not change.
+        unsafe { &*self.bytes }
+    }
+}
+
 impl Windows {
-    pub(super) fn new(len: usize, window: usize) -> Result<Windows, Errno> {
+    /// Maps `len` bytes of a file.
+    pub(super) fn new(fd: BorrowedFd<'_>, len: usize, window: usize) -> Result<Windows, Errno> {
         let shift = window.trailing_zeros();
         let pages = len.checked_next_multiple_of(page_size());
-        let reserved = pages.ok_or(Errno::NOMEM)?.max(page_size());
+        let states = Wiped::<AtomicI32>::new(len.div_ceil(1 << shift) + 1)?;
+        states[0].store(1, Ordering::Relaxed);
         Ok(Windows {
-            region: Region::reserve(reserved)?,
+            region: Region::map(fd, pages.ok_or(Errno::NOMEM)?)?,
             len,
             window,
             shift,
-            states: Wiped::new(len.div_ceil(1 << shift))?,
+            states,
             closed: AtomicBool::new(false),
             loaded: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
@@ -56,11 +86,14 @@ impl Windows {
         self.len
     }
 
-    /// The addresses of a range of the file, which the file has.
+    /// The bytes of a range of the file, which the file has.
     #[inline(always)]
-    pub(super) fn addresses(&self, start: usize, end: usize) -> *const [u8] {
+    pub(super) fn bytes_at(&self, start: usize, end: usize) -> Bytes {
         let first = self.region.start().wrapping_add(start);
-        std::ptr::slice_from_raw_parts(first, end.wrapping_sub(start))
+        Bytes {
+            bytes: std::ptr::slice_from_raw_parts(first, end.wrapping_sub(start)),
+            mark: self.states.start(),
+        }
     }
 
     /// The window that contains this byte.
@@ -82,17 +115,17 @@ impl Windows {
     #[inline(always)]
     pub(super) unsafe fn borrowable(&self, window: usize) -> &AtomicI32 {
         // SAFETY: `new` made a state for each window of the file.
-        unsafe { self.states.get_unchecked(window) }
+        unsafe { self.states.get_unchecked(window + 1) }
     }
 
     /// The state of a window.
     pub(super) fn state(&self, window: usize) -> i32 {
-        let state = self.states.get(window);
+        let state = self.states.get(window + 1);
         state.map_or(ABSENT, |state| state.load(Ordering::Acquire))
     }
 
     pub(super) fn set(&self, window: usize, state: i32) {
-        if let Some(at) = self.states.get(window) {
+        if let Some(at) = self.states.get(window + 1) {
             at.store(state, Ordering::Release);
         }
     }

@@ -1,28 +1,30 @@
-//! A range of addresses for a mapped file. Its windows are mapped, locked, copied and unmapped one by one.
+//! A file in memory: mmap(2). Its windows are opened, locked, copied and closed one by one.
+//!
+//! The file is mapped once, and its addresses belong to it until it is unmapped as a whole. A window is opened and closed by
+//! mprotect(2), which leaves no hole if it fails. mmap(2) with `MAP_FIXED` does leave one, and the kernel puts there
+//! what another thread maps.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::pread;
 use rustix::mm::{
     Advice, MapFlags, MlockFlags, MprotectFlags, MremapFlags, ProtFlags, madvise, mlock_with, mmap,
-    mmap_anonymous, mprotect, mremap_fixed, munmap,
+    mmap_anonymous, mprotect, mremap, mremap_fixed, munlock, munmap,
 };
 
 use super::Errno;
 
-/// Regions of this size or more begin at a multiple of it, so that the kernel can use huge pages.
-const ALIGNMENT: usize = 2 << 20;
-
-/// A reserved range of addresses. No page of it can be accessed until a window is mapped.
+/// A mapped file. No page of it can be accessed until a window is opened.
 #[derive(Debug)]
 pub(crate) struct Region {
     start: NonNull<u8>,
     len: usize,
-    /// All of the range, before and after the alignment.
-    reserved: (NonNull<u8>, usize),
+    /// The kernel may have left a hole, in which another part of the program may have memory now.
+    torn: AtomicBool,
 }
 
 // SAFETY: the region is only addresses. Each function that gives access to memory states its own rules.
@@ -30,25 +32,35 @@ unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
+/// The reason why a range was not replaced by a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotReplaced {
+    /// Nothing has changed.
+    Kept,
+    /// mremap(2) failed, which may have left a hole. The range must not be used again.
+    Torn,
+}
+
+impl From<Errno> for NotReplaced {
+    fn from(_: Errno) -> NotReplaced {
+        NotReplaced::Kept
+    }
+}
+
 impl Region {
-    /// Reserves `len` bytes of address space, a multiple of the page size.
-    pub(crate) fn reserve(len: usize) -> Result<Region, Errno> {
+    /// Maps `len` bytes of a file, a multiple of the page size, at addresses that the kernel chooses. For filesystems with
+    /// huge pages it aligns them (Linux 5.18). Nothing is read, also after mlockall(2).
+    pub(crate) fn map(fd: BorrowedFd<'_>, len: usize) -> Result<Region, Errno> {
         if cfg!(miri) {
             return Err(Errno::NOSYS);
         }
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        let spare = if len < ALIGNMENT { 0 } else { ALIGNMENT };
-        let all = len.checked_add(spare).ok_or(Errno::NOMEM)?;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address that the kernel chooses aliases no other memory.
-        let first = unsafe { mmap_anonymous(null_mut(), all, ProtFlags::empty(), flags)? };
-        let first = NonNull::new(first.cast::<u8>()).ok_or(Errno::NOMEM)?;
-        let before = first.as_ptr().align_offset(ALIGNMENT).min(spare);
-        // SAFETY: at most the spare bytes.
-        let start = unsafe { first.add(before) };
+        let start = unsafe { mmap(null_mut(), len, ProtFlags::empty(), flags, fd, 0)? };
         Ok(Region {
-            start,
+            start: NonNull::new(start.cast()).ok_or(Errno::NOMEM)?,
             len,
-            reserved: (first, all),
+            torn: AtomicBool::new(false),
         })
     }
 
@@ -66,32 +78,15 @@ impl Region {
         Ok(unsafe { self.start.as_ptr().add(range.start) }.cast())
     }
 
-    /// Maps the same range of a file there, without reading it.
-    ///
-    /// # Safety
-    /// Nothing refers to memory of this range.
-    pub(crate) unsafe fn map(&self, fd: BorrowedFd<'_>, range: Range<usize>) -> Result<(), Errno> {
-        let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
-        let at = self.at(&range)?;
-        // SAFETY: the range is part of the region, and the caller has no references into it.
-        unsafe {
-            mmap(
-                at,
-                range.len(),
-                ProtFlags::READ,
-                flags,
-                fd,
-                range.start as u64,
-            )
-        }
-        .map(drop)
-    }
-
-    /// Reads a mapped range into memory. Blocks. A file that was truncated is EFAULT, and never SIGBUS:
-    /// madvise(2), `MADV_POPULATE_READ` (Linux 5.14).
+    /// Allows to read a range and reads it into memory. Blocks. A file that was truncated is EFAULT, and never
+    /// SIGBUS: madvise(2), `MADV_POPULATE_READ` (Linux 5.14).
     pub(crate) fn populate(&self, range: Range<usize>) -> Result<(), Errno> {
-        // SAFETY: this advice changes no memory.
-        unsafe { madvise(self.at(&range)?, range.len(), Advice::LinuxPopulateRead) }
+        let at = self.at(&range)?;
+        // SAFETY: the range is part of the region, and none is torn before it was populated. Neither call changes memory.
+        unsafe {
+            mprotect(at, range.len(), MprotectFlags::READ)?;
+            madvise(at, range.len(), Advice::LinuxPopulateRead)
+        }
     }
 
     /// Locks a range in memory, and reads it first if necessary: mlock2(2).
@@ -100,28 +95,39 @@ impl Region {
         unsafe { mlock_with(self.at(&range)?, range.len(), MlockFlags::empty()) }
     }
 
-    /// Unmaps a range and unlocks it. It stays reserved.
+    /// Unlocks a range, and drops what it has in memory. It stays mapped, and cannot be accessed.
     ///
     /// # Safety
-    /// Nothing refers to memory of this range.
-    pub(crate) unsafe fn unmap(&self, range: Range<usize>) -> Result<(), Errno> {
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+    /// Nothing refers to memory of this range, and it is not torn.
+    ///
+    /// # Errors
+    /// The memory is still locked.
+    pub(crate) unsafe fn close(&self, range: Range<usize>) -> Result<(), Errno> {
         let at = self.at(&range)?;
         // SAFETY: the range is part of the region, and the caller has no references into it.
-        unsafe { mmap_anonymous(at, range.len(), ProtFlags::empty(), flags) }.map(drop)
+        unsafe {
+            munlock(at, range.len())?;
+            // The memory is no longer locked, so an error does not matter: the kernel can take it.
+            let _ = madvise(at, range.len(), Advice::LinuxDontNeed);
+            let _ = mprotect(at, range.len(), MprotectFlags::empty());
+        }
+        Ok(())
     }
 
-    /// Replaces a mapped range by a private copy of its bytes, which are read with pread(2): a file that is
+    /// Replaces an open range by a private copy of its bytes, which are read with pread(2): a file that is
     /// truncated all the same raises no SIGBUS here. References into the range stay valid: mremap(2) with
     /// `MREMAP_FIXED` exchanges the pages while no thread can access them.
     ///
+    /// That call removes the range before it moves the copy there. After the checks that it makes first, it can fail only
+    /// if the kernel has no memory for its own structures. No other call exchanges the pages.
+    ///
     /// # Safety
-    /// The range of this file is mapped, and nothing changes the file meanwhile.
+    /// The range of this file is open and not torn, and nothing changes the file meanwhile.
     pub(crate) unsafe fn replace_by_copy(
         &self,
         fd: BorrowedFd<'_>,
         range: Range<usize>,
-    ) -> Result<(), Errno> {
+    ) -> Result<(), NotReplaced> {
         let len = range.len();
         let at = self.at(&range)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -129,15 +135,23 @@ impl Region {
         // memory until its bytes are read. It then replaces the range with the same bytes.
         unsafe {
             let copy = mmap_anonymous(null_mut(), len, access, MapFlags::PRIVATE)?;
-            let replaced = madvise(copy, len, Advice::LinuxPopulateWrite).and_then(|()| {
+            let made = madvise(copy, len, Advice::LinuxPopulateWrite).and_then(|()| {
                 let bytes = std::slice::from_raw_parts_mut(copy.cast::<u8>(), len);
                 read_all(fd, bytes, range.start as u64)?;
                 mprotect(copy, len, MprotectFlags::READ)?;
-                mremap_fixed(copy, len, len, MremapFlags::MAYMOVE, at)
+                // It moves nothing, and fails if a sandbox denies mremap(2).
+                mremap(copy, len, len, MremapFlags::MAYMOVE)
             });
-            if let Err(errno) = replaced {
+            let replaced = made.map_err(NotReplaced::from).and_then(|copy| {
+                mremap_fixed(copy, len, len, MremapFlags::MAYMOVE, at).map_err(|_| {
+                    self.torn.store(true, Ordering::Release);
+                    NotReplaced::Torn
+                })
+            });
+            if let Err(error) = replaced {
+                // What mremap(2) did not move is where it was.
                 let _ = munmap(copy, len);
-                return Err(errno);
+                return Err(error);
             }
         }
         Ok(())
@@ -162,8 +176,10 @@ fn read_all(fd: BorrowedFd<'_>, mut bytes: &mut [u8], mut offset: u64) -> Result
 
 impl Drop for Region {
     fn drop(&mut self) {
-        let (first, all) = self.reserved;
-        // SAFETY: reserved by `reserve`, and unmapped once. References into it do not outlive the region.
-        let _ = unsafe { munmap(first.as_ptr().cast(), all) };
+        // The addresses of a torn region are given up.
+        if !*self.torn.get_mut() {
+            // SAFETY: mapped by `map`, and unmapped once. References into it do not outlive the region.
+            let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+        }
     }
 }

@@ -10,7 +10,9 @@ mod common {
     pub mod limit;
     pub mod mounts;
     pub mod nobody;
+    pub mod rig;
     pub mod sandbox;
+    pub mod shutdown;
     pub mod wait;
 }
 
@@ -21,6 +23,7 @@ mod pressure;
 mod process;
 mod races;
 
+mod shutdown;
 use std::time::Instant;
 
 use nowait::mapping::{Budget, BudgetOptions, Unavailable};
@@ -38,6 +41,17 @@ fn budget(windows: u64) -> Budget {
 }
 
 /// Maps a file that no test has open for writing. A process that was just forked for another test may have
+/// Returns true if no memory is mapped in this range: mmap(2), `MAP_FIXED_NOREPLACE`.
+#[allow(unsafe_code, reason = "mmap(2), munmap(2)")]
+fn is_free(start: usize, len: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: the call replaces no mapping. Only a mapping that it has made is removed.
+    unsafe {
+        let at = libc::mmap(start as *mut _, len, libc::PROT_NONE, flags, -1, 0);
+        at != libc::MAP_FAILED && libc::munmap(at, len) == 0
+    }
+}
+
 /// descriptors of this one until it calls execve(2).
 fn mapped(file: &File, budget: &Budget) -> Mapping {
     let end = Instant::now() + LONG;

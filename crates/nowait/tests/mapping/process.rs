@@ -21,9 +21,9 @@ use crate::common::forked::forked;
 use crate::common::limit::Limit;
 use crate::common::mounts::mounted;
 use crate::common::nobody::{NOBODY, in_child_as_nobody};
-use crate::common::sandbox::{deny, sandboxed};
+use crate::common::sandbox::{NUMBER, deny, filter, load, refuse, sandboxed, unless};
 use crate::common::wait::wait_until;
-use crate::{WINDOW, budget, mapped};
+use crate::{WINDOW, budget, is_free, mapped};
 
 const MIB: u64 = 1 << 20;
 
@@ -87,6 +87,71 @@ fn a_forked_child_gets_nothing() {
         assert_eq!(*held, pattern(0, 10));
         drop((held, borrowed));
         wait_until("the copy is freed", || budget.locked() == 0);
+    });
+}
+
+/// Drops an object of the parent in the child.
+fn drop_here<T>(it: &T) {
+    // SAFETY: the child ends without using it again.
+    drop(unsafe { std::ptr::read(it) });
+}
+
+#[test]
+fn borrows_stay_empty_in_a_child_whatever_it_does() {
+    alone(|| {
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", 200_000);
+        let budget = budget(4);
+        let mapping = std::sync::Arc::new(mapping(&path, &budget));
+        drop(mapping.blocking_load(0..200_000).unwrap());
+        // In one window and in several, two of each kind.
+        let ranges = [0..4000, 5..60_000, 9..200_000, 100..150_000];
+        let here = ranges.clone().map(|range| mapping.get(range).unwrap());
+        let send = ranges.clone().map(|range| mapping.get_send(range).unwrap());
+        let owned = ranges
+            .clone()
+            .map(|range| mapping.get_owned(range).unwrap());
+        let all_empty = || {
+            here.iter().all(|bytes| bytes.is_empty())
+                && send.iter().all(|bytes| bytes.is_empty())
+                && owned.iter().all(|bytes| bytes.is_empty())
+        };
+        forked("borrows", || {
+            forked("a child of the child", || {
+                here.iter().for_each(drop_here);
+                send.iter().for_each(drop_here);
+                assert!(all_empty() && mapping.get(0..10).is_none());
+            });
+            for i in 0..ranges.len() {
+                drop_here(&here[i]);
+                assert!(all_empty(), "after a Resident");
+                drop_here(&send[i]);
+                assert!(all_empty(), "after a SendResident");
+                // Also the reference to the mapping.
+                drop_here(&owned[i]);
+                assert!(all_empty(), "after an OwnedResident");
+            }
+            // Another thread of the child, which has no counts.
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    assert!(mapping.get(0..10).is_none() && mapping.get_owned(0..10).is_none());
+                    assert!(send.iter().all(|bytes| bytes.is_empty()));
+                });
+            });
+            assert!(mapping.get(0..10).is_none() && mapping.get_send(0..10).is_none());
+            // The memory has other bytes now. The parent's thread gives the lease back meanwhile.
+            truncate(&path);
+            assert!(all_empty(), "after a truncation");
+            // The last reference to the mapping.
+            drop_here(&mapping);
+            drop_here(&budget);
+        });
+        for (range, i) in ranges.into_iter().zip(0..) {
+            let expected = pattern(range.start, (range.end - range.start) as usize);
+            assert!(*here[i] == *expected && *send[i] == *expected && *owned[i] == *expected);
+        }
+        drop((here, send, owned));
+        wait_until("the copies are freed", || budget.locked() == 0);
     });
 }
 
@@ -253,6 +318,89 @@ fn a_sandbox_denies_membarrier() {
         let dir = scratch();
         deny(&[libc::SYS_membarrier], errno);
         assert!(whatever_is_allowed(&patterned(dir.path(), "file", 200_000)));
+    });
+}
+
+/// A borrower may not be counted yet: no copy is freed, and no window is evicted.
+#[test]
+fn a_sandbox_denies_membarrier_later() {
+    sandboxed(|errno| {
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", 200_000);
+        let other = patterned(dir.path(), "other", 200_000);
+        let budget = budget(2);
+        let mapping = mapping(&path, &budget);
+        let held = mapping.blocking_load(0..10).unwrap();
+        drop(mapping.blocking_load(WINDOW..WINDOW + 10).unwrap());
+        deny(&[libc::SYS_membarrier], errno);
+        let full = |error: nowait::Error| assert_eq!(error.errno(), Some(libc::ENOMEM));
+        full(
+            mapping
+                .blocking_load(2 * WINDOW..2 * WINDOW + 10)
+                .unwrap_err(),
+        );
+        assert_eq!(
+            *mapping.get(WINDOW..WINDOW + 5).unwrap(),
+            pattern(WINDOW, 5)
+        );
+        truncate(&path);
+        assert_eq!(mapping.stats().copied, 2);
+        let later = self::mapping(&other, &budget);
+        // Copies are looked at every 20 milliseconds, and by each load.
+        std::thread::sleep(Duration::from_millis(100));
+        full(later.blocking_load(0..10).unwrap_err());
+        assert_eq!(budget.locked(), 2 * WINDOW);
+        assert_eq!(*held, pattern(0, 10));
+        drop(held);
+        full(later.blocking_load(0..10).unwrap_err());
+        // All that was borrowed has been returned.
+        drop(mapping);
+        assert_eq!(budget.locked(), 0);
+        assert_eq!(*later.blocking_load(0..10).unwrap(), pattern(0, 10));
+    });
+}
+
+/// mremap(2) with `MREMAP_FIXED` may have left a hole when it fails.
+#[test]
+fn addresses_are_given_up_if_a_copy_is_not_moved_there() {
+    alone(|| {
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", 200_000);
+        let budget = budget(4);
+        let mapping = mapping(&path, &budget);
+        let held = mapping.blocking_load(0..WINDOW).unwrap();
+        let free = mapping.blocking_load(WINDOW..2 * WINDOW).unwrap();
+        let (start, next) = (held.as_ptr() as usize, free.as_ptr() as usize);
+        drop(free);
+        // `flags` is the fourth argument.
+        const FLAGS: u32 = 16 + 3 * 8;
+        filter(vec![
+            load(NUMBER),
+            unless(libc::SYS_mremap as u32, 3),
+            load(FLAGS),
+            unless((libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u32, 1),
+            refuse(libc::ENOMEM),
+        ]);
+        let truncated = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                truncate(&path);
+                truncated.store(true, Ordering::Release);
+            });
+            wait_until("the lease is being broken", || mapping.why().is_some());
+            std::thread::sleep(Duration::from_millis(100));
+            // The bytes are still those of the file.
+            assert!(!truncated.load(Ordering::Acquire));
+            assert_eq!(*held, pattern(0, WINDOW as usize));
+            assert_eq!(mapping.stats().copied, 0);
+            drop(held);
+            wait_until("the file changes", || truncated.load(Ordering::Acquire));
+        });
+        wait_until("the frames are free", || budget.locked() == 0);
+        drop((mapping, budget));
+        for window in [start, next] {
+            assert!(!is_free(window, WINDOW as usize));
+        }
     });
 }
 
