@@ -263,6 +263,9 @@ pub unsafe extern "C" fn nw_mapping_why(mapping: *const nw_mapping) -> *const c_
             Ok(Some(Unavailable::Nameless)) => {
                 c"the file has no name, and its filesystem is a tmpfs"
             }
+            Ok(Some(Unavailable::OthersMayWrite)) => {
+                c"the file is on xfs, and another user owns it or may write to it"
+            }
             Ok(Some(Unavailable::LeaseBroken)) => {
                 c"the file was opened for writing or truncated after it was mapped"
             }

@@ -30,8 +30,8 @@
 //! copies, and gives the lease back. The borrowed bytes do not change. Later reads use read(2) as usual.
 //!
 //! Leases are trusted on ext4, xfs, btrfs and tmpfs. The file must be the user's own, or the process must
-//! have `CAP_LEASE`, and no program may have it open for writing. [`Mapping::why`] has the reason if bytes
-//! cannot be borrowed.
+//! have `CAP_LEASE`, and no program may have it open for writing. On xfs, no user but root and the process's own may
+//! own the file or write to it. [`Mapping::why`] has the reason if bytes cannot be borrowed.
 //!
 //! # Limits of the promise
 //! - A process that is stopped for longer than `/proc/sys/fs/lease-break-time` (45 seconds) loses the lease.
@@ -46,6 +46,12 @@
 //!   lease is given back.
 //! - The kernel does not ask the holder of the lease if a file is truncated through an overlayfs that has the
 //!   file in its upper layer. Map the file of the overlayfs: it is refused.
+//! - Some calls drop the pages of a file from memory, and the kernel does not ask the holder of the lease. The bytes stay
+//!   as they are, but an access reads them again: it waits for the device, and raises SIGBUS if the device fails. On
+//!   xfs, ioctl_fideduperange(2) does so. Programs such as duperemove call it. The descriptor need not be open for writing:
+//!   root, the owner of the file, and users that may write to it can make the call. On kernels before 6.3 that lack a
+//!   later correction, `FS_IOC_ENABLE_VERITY` does so, for the same users. The kernel does so with a page whose memory
+//!   begins to fail.
 //! - In a forked child, `get` returns `None`, and borrowed bytes are empty. A slice that was obtained from
 //!   them before the fork must not be used there: the child's memory shows whatever the file has, and raises SIGBUS
 //!   if the file was truncated. If the parent ends before such a child, other programs may wait for that time when
@@ -69,13 +75,13 @@ mod windows;
 
 use std::fmt;
 use std::ops::{Deref, Range};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 pub use budget::{Budget, BudgetOptions};
 pub use load::Load;
 pub use mapped::MappingStats;
 pub use protection::Unavailable;
-use std::os::fd::AsFd;
 pub use read_at::ReadAt;
 pub use resident::{Resident, SendResident};
 

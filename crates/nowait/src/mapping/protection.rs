@@ -26,6 +26,9 @@ pub enum Unavailable {
     /// The file has no name, and its filesystem is a tmpfs: it may be a memfd (memfd_create(2)) without
     /// seals, which can change beside a lease.
     Nameless,
+    /// The file is on xfs, and another user owns it or may write to it. That user could drop the file's
+    /// pages from memory, and the kernel does not ask the holder of a lease: ioctl_fideduperange(2).
+    OthersMayWrite,
     /// The file was opened for writing or truncated after it was mapped. Another mapping can be made
     /// later.
     LeaseBroken,
@@ -68,8 +71,10 @@ pub(super) fn of(fd: BorrowedFd<'_>) -> Result<Protection, Unavailable> {
     // The kernel grants a lease of a memfd although the program that made it may write to it and truncate it.
     // Memfds have no name.
     let links = stat::links(fd).map_err(|_| Unavailable::Unsupported)?;
+    let others = stat::others_may_write(fd).map_err(|_| Unavailable::Unsupported)?;
     match LEASES_HOLD.contains(&on) {
         true if on == magic::TMPFS && links == 0 => Err(Unavailable::Nameless),
+        true if on == magic::XFS && others => Err(Unavailable::OthersMayWrite),
         true => Ok(Protection::Lease),
         false => Err(Unavailable::Filesystem),
     }

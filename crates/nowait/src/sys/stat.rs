@@ -152,6 +152,14 @@ pub(crate) fn links(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     rustix::fs::fstat(fd).map(|stat| stat.st_nlink.into())
 }
 
+/// Returns true if a user other than root and that of this process owns the file or may write to it. The bits of the group
+/// also tell of access control lists (acl(5)).
+pub(crate) fn others_may_write(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let stat = rustix::fs::fstat(fd)?;
+    let own = [0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid);
+    Ok(!own || stat.st_mode & 0o022 != 0)
+}
+
 /// Opens the same file again for reading, with its own position. It does not use the path, which
 /// may refer to another file by now.
 pub(crate) fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {

@@ -18,12 +18,13 @@ mod common {
 
 mod basics;
 mod changes;
+mod dropped_pages;
 mod kinds;
 mod pressure;
 mod process;
 mod races;
-
 mod shutdown;
+
 use std::time::Instant;
 
 use nowait::mapping::{Budget, BudgetOptions, Unavailable};
@@ -40,7 +41,6 @@ fn budget(windows: u64) -> Budget {
     options.limit(windows * WINDOW).build().unwrap()
 }
 
-/// Maps a file that no test has open for writing. A process that was just forked for another test may have
 /// Returns true if no memory is mapped in this range: mmap(2), `MAP_FIXED_NOREPLACE`.
 #[allow(unsafe_code, reason = "mmap(2), munmap(2)")]
 fn is_free(start: usize, len: usize) -> bool {
@@ -52,6 +52,7 @@ fn is_free(start: usize, len: usize) -> bool {
     }
 }
 
+/// Maps a file that no test has open for writing. A process that was just forked for another test may have
 /// descriptors of this one until it calls execve(2).
 fn mapped(file: &File, budget: &Budget) -> Mapping {
     let end = Instant::now() + LONG;
