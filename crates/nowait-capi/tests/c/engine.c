@@ -567,6 +567,45 @@ static void a_load_of_a_file_that_may_change_fails(void)
     close(fd);
 }
 
+/* What the child releases stays borrowed in the parent. */
+static void a_forked_child_borrows_nothing(struct nw_mapping *mapping)
+{
+    struct nw_resident here[2], loaded[2], more;
+    for (int i = 0; i < 2; i++) {
+        EQUAL(nw_mapping_load(mapping, 500, 5000, &loaded[i]), 0);
+        EQUAL(nw_mapping_get(mapping, 500, 5000, &here[i]), 0);
+    }
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        char buf[100];
+        alarm(20);
+        nw_resident_release(&here[0]);
+        nw_resident_release(&loaded[0]);
+        EQUAL(nw_mapping_get(mapping, 500, 10, &more), -EAGAIN);
+        CHECK(more.data == NULL && more.len == 0);
+        EQUAL(nw_mapping_load(mapping, 500, 10, &more), -ESTALE);
+        CHECK(more.data == NULL && more.len == 0);
+        nw_resident_release(&here[1]);
+        nw_resident_release(&loaded[1]);
+        EQUAL(nw_mapping_pread(mapping, buf, sizeof buf, 2000), sizeof buf);
+        check_bytes(buf, 2000, sizeof buf);
+        CHECK(nw_mapping_why(mapping) != NULL);
+        EQUAL(nw_mapping_close(mapping), 0);
+        _exit(0);
+    }
+    int status;
+    EQUAL(waitpid(child, &status, 0), child);
+    EQUAL(status, 0);
+    for (int i = 0; i < 2; i++) {
+        check_bytes(here[i].data, 500, here[i].len);
+        check_bytes(loaded[i].data, 500, loaded[i].len);
+        nw_resident_release(&here[i]);
+        nw_resident_release(&loaded[i]);
+    }
+    CHECK(nw_mapping_why(mapping) == NULL);
+}
+
 static void a_mapping_lends_bytes(void)
 {
     enum { SIZE = 3 << 20 };
@@ -602,6 +641,7 @@ static void a_mapping_lends_bytes(void)
         CHECK(more.data == NULL);
         nw_resident_release(&more);
         EQUAL(nw_mapping_get(mapping, UINT64_MAX, 10, &more), -EINVAL);
+        a_forked_child_borrows_nothing(mapping);
     }
     for (uint32_t flags = 0; flags <= NW_ENGINE_LOCAL; flags++)
         loads_on_an_engine(flags, mapping);

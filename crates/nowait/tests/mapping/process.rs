@@ -17,7 +17,7 @@ use slowdisk::Filesystem;
 
 use crate::common::children::{alone, in_child, role};
 use crate::common::files::{pattern, patterned, scratch};
-use crate::common::forked::forked;
+use crate::common::forked::{drop_here, forked};
 use crate::common::limit::Limit;
 use crate::common::mounts::mounted;
 use crate::common::nobody::{NOBODY, in_child_as_nobody};
@@ -88,12 +88,6 @@ fn a_forked_child_gets_nothing() {
         drop((held, borrowed));
         wait_until("the copy is freed", || budget.locked() == 0);
     });
-}
-
-/// Drops an object of the parent in the child.
-fn drop_here<T>(it: &T) {
-    // SAFETY: the child ends without using it again.
-    drop(unsafe { std::ptr::read(it) });
 }
 
 #[test]

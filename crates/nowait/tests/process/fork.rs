@@ -17,7 +17,7 @@ use crate::common::children::alone;
 use crate::common::completions::{finish, one, queued, said};
 use crate::common::drive::{each, name};
 use crate::common::files::{pattern, patterned, scratch};
-use crate::common::forked::forked;
+use crate::common::forked::{drop_here, forked};
 use crate::common::handles::{handle, pipe};
 use crate::common::limit::Limit;
 use crate::common::results::{bytes_of, kind, nothing_for_a_while};
@@ -305,12 +305,6 @@ fn futures_on_their_way_are_refused_in_the_child_and_land_in_the_parent() {
             );
         });
     });
-}
-
-/// Drops an object of the parent in the child, as an orderly exit does.
-fn drop_here<T>(it: &T) {
-    // SAFETY: only in a forked child that ends without using it again.
-    drop(unsafe { std::ptr::read(it) });
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod common {
     pub mod results;
     pub mod sandbox;
     pub mod shared_engine;
+    pub mod shutdown;
     pub mod wait;
 }
 
@@ -25,6 +26,8 @@ mod denied_ring;
 mod errnos;
 mod failing;
 mod fork;
+mod fork_borrowed;
 mod fork_load;
 mod limits;
 mod process_one;
+mod shutdown;
