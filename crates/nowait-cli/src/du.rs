@@ -76,7 +76,8 @@ JSON (--json): one object.
       "interrupted"        true: the rest was not counted
     }
   }
-Later programs may add keys without changing the version.
+A sum of 2^64 bytes or more is 18446744073709551615. Later programs may add keys without
+changing the version.
 
 Examples:
   nowait du -sh /srv/*               one line for each
@@ -176,7 +177,7 @@ impl Args {
         Usage {
             bytes: match self.apparent_size || self.bytes {
                 true => stat.len(),
-                false => stat.blocks() * 512,
+                false => stat.blocks().saturating_mul(512),
             },
             time: self.which().and_then(|which| which.of(stat)),
         }

@@ -84,7 +84,8 @@ JSON (--json): one object. Sizes are in bytes. null means unknown.
       "interrupted"        true: the rest was not processed
     }
   }
-Later programs may add keys without changing the version.
+A sum of 2^64 bytes or more is 18446744073709551615. Later programs may add keys without
+changing the version.
 
 Examples:
   nowait evict /var/backups          after a backup

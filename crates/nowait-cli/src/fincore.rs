@@ -96,7 +96,8 @@ file has only these columns.
       "interrupted"        true: the rest was not examined
     }
   }
-Later programs may add keys without changing the version.
+A sum of 2^64 bytes or more is 18446744073709551615. Later programs may add keys without
+changing the version.
 
 Examples:
   nowait fincore --top 10 /srv       the ten files with the most cached memory

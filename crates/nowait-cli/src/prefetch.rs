@@ -423,8 +423,8 @@ impl<'a> Prefetcher<'a> {
     /// into the budget. FADV_RANDOM does not stop readahead that has begun, because reading a page that
     /// was read ahead starts the next readahead.
     fn may_be_read_ahead(&self, job: &Job) -> bool {
-        let open: u64 = self.jobs.values().map(|job| job.size).sum();
-        let fits = open.saturating_add(job.size) <= self.room();
+        let open = self.jobs.values().map(|job| job.size);
+        let fits = open.fold(job.size, u64::saturating_add) <= self.room();
         fits && job.is_all_data() && self.limits.rate.is_none()
     }
 

@@ -7,6 +7,10 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
+/// The text for sizes of 2^64 bytes or more, as in du(1). A sum that does not fit into 64 bits stays at
+/// `u64::MAX`. No file is that large.
+pub const INFINITY: &str = "Infinity";
+
 const UNITS: [(char, u32); 4] = [('T', 40), ('G', 30), ('M', 20), ('K', 10)];
 
 impl FromStr for Size {
@@ -37,6 +41,7 @@ impl FromStr for Size {
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match UNITS.iter().find(|(_, shift)| self.0 >= 1 << shift) {
+            _ if self.0 == u64::MAX => f.write_str(INFINITY),
             Some((unit, shift)) if self.0.is_multiple_of(1 << shift) => {
                 write!(f, "{}{unit}", self.0 >> shift)
             }
@@ -71,5 +76,6 @@ mod tests {
         assert_eq!(Size(4096).to_string(), "4K");
         assert_eq!(Size(1_500_000).to_string(), "1.4M");
         assert_eq!(Size(512).to_string(), "512");
+        assert_eq!(Size(u64::MAX).to_string(), INFINITY);
     }
 }

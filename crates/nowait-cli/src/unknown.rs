@@ -22,7 +22,7 @@ impl Unknowns {
         match self.0.iter_mut().find(|unknown| unknown.why == why) {
             Some(unknown) => {
                 unknown.files += 1;
-                unknown.size += size;
+                unknown.size = unknown.size.saturating_add(size);
             }
             None => self.0.push(Unknown {
                 why,

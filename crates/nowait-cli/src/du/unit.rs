@@ -1,5 +1,7 @@
 //! The units in which du(1) prints sizes.
 
+use crate::size::INFINITY;
+
 /// The unit of printed sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
@@ -10,9 +12,10 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Prints a size.
+    /// Prints a size. A sum of 2^64 bytes or more is printed as du(1) prints it.
     pub fn print(self, bytes: u64) -> String {
         match self {
+            _ if bytes == u64::MAX => INFINITY.to_owned(),
             Unit::Bytes(unit) => bytes.div_ceil(unit).to_string(),
             Unit::Human => human(bytes),
         }
@@ -55,7 +58,8 @@ mod tests {
             (10 * 1024 - 1, "10K"),
             (10 * 1024 + 1, "11K"),
             (1023 * 1024 + 1, "1.0M"),
-            (u64::MAX, "16E"),
+            (u64::MAX - 1, "16E"),
+            (u64::MAX, "Infinity"),
         ] {
             assert_eq!(Unit::Human.print(bytes), text, "{bytes}");
         }

@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 
 use crate::file_time::Time;
 
-/// Bytes, and a time.
+/// Bytes, and a time. A sum of bytes that does not fit into 64 bits stays at `u64::MAX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub bytes: u64,
@@ -14,7 +14,7 @@ pub struct Usage {
 
 impl AddAssign for Usage {
     fn add_assign(&mut self, other: Usage) {
-        self.bytes += other.bytes;
+        self.bytes = self.bytes.saturating_add(other.bytes);
         self.time = self.time.max(other.time);
     }
 }

@@ -234,7 +234,7 @@ impl Columns {
             let text = match of(column) {
                 _ if column == File => name.to_owned(),
                 Cell::Unknown => UNKNOWN.to_owned(),
-                Cell::Bytes(bytes) if self.in_bytes => bytes.to_string(),
+                Cell::Bytes(bytes) if self.in_bytes && bytes < u64::MAX => bytes.to_string(),
                 Cell::Bytes(bytes) => Size(bytes).to_string(),
                 Cell::Count(count) => count.to_string(),
                 Cell::Text(text) => text,

@@ -86,5 +86,5 @@ pub fn examine(found: &FileRef, format: RangeFormat) -> Result<Examined, OpenErr
 
 /// The size of a number of pages in bytes.
 pub fn bytes(pages: u64) -> u64 {
-    pages * rustix::param::page_size() as u64
+    pages.saturating_mul(rustix::param::page_size() as u64)
 }

@@ -5,7 +5,8 @@ use nowait::residency::Answer;
 use super::row::{Row, bytes};
 use crate::unknown::Unknowns;
 
-/// The totals. Sizes are in bytes; cached, dirty and writeback are in pages.
+/// The totals. Sizes are in bytes; cached, dirty and writeback are in pages. A sum that does not fit into 64 bits
+/// stays at `u64::MAX`.
 #[derive(Default)]
 pub struct Totals {
     pub files: u64,
@@ -29,17 +30,18 @@ impl Totals {
             self.other_names += 1;
             return;
         }
+        let add = |sum: &mut u64, more| *sum = sum.saturating_add(more);
         let size = row.examined.size();
         self.files += 1;
-        self.size += size;
+        add(&mut self.size, size);
         match row.examined.answer {
             Answer::Known { value, .. } => {
-                self.pages += value.pages;
-                self.cached += value.cached;
-                self.dirty += value.dirty.unwrap_or(0);
-                self.writeback += value.writeback.unwrap_or(0);
+                add(&mut self.pages, value.pages);
+                add(&mut self.cached, value.cached);
+                add(&mut self.dirty, value.dirty.unwrap_or(0));
+                add(&mut self.writeback, value.writeback.unwrap_or(0));
                 self.dirty_unknown += u64::from(value.dirty.is_none());
-                self.unasked += value.unasked;
+                add(&mut self.unasked, value.unasked);
             }
             Answer::Unknown(why) => self.unknown.add(why, size),
         }

@@ -69,8 +69,8 @@ pub const JSON_FORMAT: &str = r#"
     "seconds", "bytes_per_s",
     "backend"              of the engine: uring or threads
   }
-In an interrupted run, sizes cover the part that was processed. Later programs may add keys without
-changing the version."#;
+In an interrupted run, sizes cover the part that was processed. A sum of 2^64 bytes or more is
+18446744073709551615. Later programs may add keys without changing the version."#;
 
 impl Summary {
     /// An empty summary.
@@ -98,19 +98,20 @@ impl Summary {
 
     /// Adds one file, with the number of its bytes that are cached now.
     pub fn add(&mut self, sums: &Sums, cached: Answer<u64>) {
+        let add = |sum: &mut u64, bytes| *sum = sum.saturating_add(bytes);
         self.files += 1;
-        self.holes += sums.holes;
-        self.data += sums.data;
-        self.read_bytes += sums.read_bytes;
+        add(&mut self.holes, sums.holes);
+        add(&mut self.data, sums.data);
+        add(&mut self.read_bytes, sums.read_bytes);
         match cached {
             Answer::Known { value, .. } => {
-                self.cached_before += sums.data - sums.missing;
-                self.cached_after += value;
+                add(&mut self.cached_before, sums.data - sums.missing);
+                add(&mut self.cached_after, value);
             }
             Answer::Unknown(why) => self.unknown.add(why, sums.data),
         }
         self.not_read_files += u64::from(sums.not_read > 0);
-        self.not_read_bytes += sums.not_read;
+        add(&mut self.not_read_bytes, sums.not_read);
     }
 
     /// Records the reason why no more data is read. The first reason is kept.

@@ -163,9 +163,11 @@ impl Field {
             Field::Depth => Value::Number(entry.depth as u64),
             Field::Type => Value::Type(entry.kind),
             Field::Size => number(metadata.map(|metadata| metadata.len())),
-            Field::Allocated => number(metadata.map(|metadata| metadata.blocks() * 512)),
+            Field::Allocated => {
+                number(metadata.map(|metadata| metadata.blocks().saturating_mul(512)))
+            }
             Field::Blocks(unit) => {
-                number(metadata.map(|metadata| (metadata.blocks() * 512).div_ceil(unit)))
+                number(metadata.map(|metadata| metadata.blocks().div_ceil(unit / 512)))
             }
             Field::Mode => metadata.map_or(Value::Unknown, |metadata| {
                 Value::Text(format!("{:o}", metadata.mode() & 0o7777).into())
