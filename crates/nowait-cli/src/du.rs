@@ -10,16 +10,20 @@
 mod exclude;
 mod report;
 mod seen_inodes;
+mod size_options;
 mod tree;
 mod unit;
 mod usage;
 
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::ValueEnum;
+use nowait::walk::Place;
 use nowait::{Metadata, StatxMask, walk};
 use rustix::fs::CWD;
 
@@ -37,6 +41,7 @@ use crate::terminal::Terminal;
 use exclude::Excluded;
 use report::{Form, Report, Totals};
 use seen_inodes::SeenInodes;
+use size_options::SizeOptions;
 use tree::{Over, Tree};
 use unit::Unit;
 use usage::Usage;
@@ -50,8 +55,8 @@ space. Sizes are printed in KiB, rounded up; on a terminal as with -h. Apparent 
 coreutils 9.2: the sizes of directories count.
 
 A file with several names counts once, in the directory where it is found first. That can be any of its
-directories. A directory that is below two PATHs is shown once, below the first PATH. Symbolic links are not
-followed.
+directories. A directory that is below two PATHs is shown once, below the first PATH. A directory that is one of
+its own ancestors, by a bind mount, counts once. Symbolic links are not followed.
 
 Every directory is printed after everything below it. In a tree of up to some thousand directories, they
 are sorted by name. With -a, files are printed in the order in which they are found.
@@ -108,25 +113,8 @@ pub struct Args {
     #[arg(short = 'c', long, conflicts_with = "json")]
     total: bool,
 
-    /// Print sizes like 1.1K, 234M and 2.0G
-    #[arg(short = 'h', long, overrides_with_all = ["bytes", "kib", "mib"])]
-    human_readable: bool,
-
-    /// Print apparent sizes in bytes
-    #[arg(short = 'b', long, overrides_with_all = ["human_readable", "kib", "mib"])]
-    bytes: bool,
-
-    /// Print sizes in KiB
-    #[arg(short = 'k', overrides_with_all = ["human_readable", "bytes", "mib"])]
-    kib: bool,
-
-    /// Print sizes in MiB
-    #[arg(short = 'm', overrides_with_all = ["human_readable", "bytes", "kib"])]
-    mib: bool,
-
-    /// Count file sizes instead of allocated space
-    #[arg(long)]
-    apparent_size: bool,
+    #[command(flatten)]
+    sizes: SizeOptions,
 
     /// Skip directories on other filesystems than their PATH
     #[arg(short = 'x', long)]
@@ -175,7 +163,7 @@ impl Args {
     /// The usage of a file.
     fn usage(&self, stat: &Metadata) -> Usage {
         Usage {
-            bytes: match self.apparent_size || self.bytes {
+            bytes: match self.sizes.apparent {
                 true => stat.len(),
                 false => stat.blocks().saturating_mul(512),
             },
@@ -193,17 +181,13 @@ impl Args {
 
     fn form(&self, terminal: Terminal) -> Form {
         if self.json {
-            let apparent = self.apparent_size || self.bytes;
+            let apparent = self.sizes.apparent;
             return Form::Json { apparent };
         }
-        let unit = match (self.human_readable, self.bytes, self.kib, self.mib) {
-            (true, ..) => Unit::Human,
-            (_, true, ..) => Unit::Bytes(1),
-            (_, _, true, _) => Unit::Bytes(1 << 10),
-            (_, _, _, true) => Unit::Bytes(1 << 20),
-            _ if terminal.watched => Unit::Human,
-            _ => Unit::Bytes(1 << 10),
-        };
+        let unit = self.sizes.unit.unwrap_or(match terminal.watched {
+            true => Unit::Human,
+            false => Unit::Bytes(1 << 10),
+        });
         Form::Lines {
             unit,
             times: self.time.is_some(),
@@ -298,6 +282,7 @@ struct Root<'a> {
 impl Counter<'_> {
     /// Counts a given path.
     fn path(&mut self, path: &Path) -> Result<(), Problem> {
+        let path = with_one_slash(path);
         let flags = libc::AT_SYMLINK_NOFOLLOW;
         let stat = match Metadata::statx(CWD, path, flags, self.args.mask()) {
             Ok(stat) => stat,
@@ -395,6 +380,10 @@ impl Counter<'_> {
                 continue;
             }
             let is_directory = stat.is_dir();
+            if is_directory && is_ancestor(found.place(), stat) {
+                // A bind mount: it is counted at its other place.
+                continue;
+            }
             let path = || directory.join(entry.file_name());
             if !self.args.exclude.is_empty() && self.excluded.matches(&path()) {
                 continue;
@@ -424,6 +413,21 @@ impl Counter<'_> {
         self.progress.at(done, counted);
         Ok(())
     }
+}
+
+/// The path as du(1) prints it: with at most one slash at the end. `//` can be another directory than `/`.
+fn with_one_slash(path: &Path) -> &Path {
+    let mut bytes = path.as_os_str().as_bytes();
+    while bytes.len() > 2 && bytes.ends_with(b"//") {
+        bytes = &bytes[..bytes.len() - 1];
+    }
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+/// Returns true if a directory is `place` or one of its ancestors.
+fn is_ancestor(place: &Arc<Place>, directory: &Metadata) -> bool {
+    let mut above = std::iter::successors(Some(place), |place| place.parent());
+    above.any(|place| place.id() == (directory.dev(), directory.ino()))
 }
 
 impl Root<'_> {

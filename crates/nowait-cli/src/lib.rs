@@ -45,6 +45,8 @@ use deferred::Deferred;
     name = "nowait",
     version,
     max_term_width = 100,
+    // The last one counts, as in du(1).
+    args_override_self = true,
     after_long_help = "\
 `nowait COMMAND --help` and the manual page nowait-COMMAND(1) describe a command. nowait(7) explains the terms.
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::ProgressBar;
 use nowait::ErrorKind;
+use rustix::fs::{AtFlags, CWD, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
 use crate::name::Shown;
@@ -36,7 +37,8 @@ impl Messages {
     }
 
     /// Reports an error of the library. `path` is used if the error has no path. A file that was removed
-    /// or replaced is a failure only if it was `named` on the command line.
+    /// or replaced is a failure only if it was `named` on the command line. A directory that a bind mount makes
+    /// its own ancestor is not reported.
     pub fn error(&self, path: &Path, named: bool, error: &nowait::Error) {
         let path = error.path().unwrap_or(path);
         let errno = error.errno().map(Errno::from_raw_os_error);
@@ -53,6 +55,8 @@ impl Messages {
                 path,
                 "the filesystem returns the same entries again and again; the listing was stopped",
             ),
+            // Everything in it is found at its other place.
+            (None, ErrorKind::Cycle) if is_cycle_of_mounts(path) => {}
             (None, ErrorKind::Cycle) => self.cycle(path),
             (None, _) => self.failure(path, error),
         }
@@ -83,4 +87,21 @@ impl Messages {
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(u8::from(self.failures() > 0))
     }
+}
+
+/// Returns true if a directory is its own ancestor because of a mount: one of the directories from it up to that
+/// ancestor is the root of a mount. Kernels before Linux 5.8 do not report roots of mounts.
+fn is_cycle_of_mounts(path: &Path) -> bool {
+    let stat = |path: &Path| {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        rustix::fs::statx(CWD, path, flags, StatxFlags::TYPE | StatxFlags::INO).ok()
+    };
+    let id = |stat: &Statx| (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino);
+    let is_mounted = |stat: &Statx| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+    let mut directories = path.ancestors().map_while(stat);
+    let Some(directory) = directories.next() else {
+        return false;
+    };
+    let mut between = directories.take_while(|above| id(above) != id(&directory));
+    is_mounted(&directory) || between.any(|above| is_mounted(&above))
 }

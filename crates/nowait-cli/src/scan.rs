@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use nowait::scan::Xattrs;
-use nowait::{FileType, Metadata, StatxMask, walk};
+use nowait::{ErrorKind, FileType, Metadata, StatxMask, walk};
 use rustix::fs::CWD;
 
 use crate::batches::Batches;
@@ -39,7 +39,9 @@ use printer::{Form, Printer};
 #[command(
     after_long_help = r#"Entries are printed as they are found. They are not sorted, and memory use does not grow with the directory.
 A PATH that is a directory, or a symbolic link to one, is listed. Any other PATH is printed itself. Symbolic
-links below a PATH are not followed. Names that begin with a dot are printed; `.` and `..` are not.
+links below a PATH are not followed. Names that begin with a dot are printed; `.` and `..` are not. A directory
+that is one of its own ancestors, by a bind mount, is printed and not listed again; that is a failure, as in
+find.
 
 A line has the path of an entry: PATH, `/` and the names below it. Names are printed unchanged, as by find.
 Only on a terminal are names with control characters printed in shell quotes ($'a\nb'). A name may contain
@@ -251,6 +253,10 @@ impl Scanner<'_> {
                 Ok(found) => self.batch(start, &found)?,
                 Err(error) => self.messages.error(start, false, &error),
             }
+                // Entries are missing in the output, also below a bind mount. find(1) reports this, too.
+                Err(error) if error.kind() == ErrorKind::Cycle => {
+                    self.messages.cycle(error.path().unwrap_or(start));
+                }
             if !self.printer.is_watched() {
                 self.progress.at(self.printer.entries(), String::new());
             }

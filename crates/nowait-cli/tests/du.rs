@@ -145,6 +145,7 @@ fn paths_that_overlap_count_once() {
     let [root, d0, e0, file, link] = ["", "d0", "d0/e0", "d0/e0/f/file", "d0/e0/f/link"]
         .map(|below| dir.path().join(below).to_str().unwrap().to_owned());
     let slash = format!("{d0}/");
+    let (slashes, dot) = (format!("{d0}///"), format!("{d0}/."));
     let pipe = format!("{d0}/pipe");
     for paths in [
         &[&d0, &root][..],
@@ -158,6 +159,8 @@ fn paths_that_overlap_count_once() {
         &[&pipe, &pipe],
         &[&link],
         &[&slash, &e0],
+        &[&slashes],
+        &[&dot, &e0],
     ] {
         for words in [&[][..], &["-a"]] {
             let words: Vec<_> = words
@@ -265,18 +268,60 @@ fn other_filesystems_are_skipped_with_x() {
 }
 
 #[test]
-fn a_directory_that_is_its_own_ancestor_is_reported_and_not_entered() {
+fn a_bind_mount_of_an_ancestor_counts_once() {
     let mount = mounted!(Filesystem::Ext4);
-    let inner = mount.path().join("a/inner");
+    let inner = mount.path().join("a/b/inner");
     fs::create_dir_all(&inner).unwrap();
     fs::write(mount.path().join("a/file"), vec![1; 100_000]).unwrap();
-    let _bound = Bound::new(&mount.path().join("a"), &inner);
-    let said = du(&["-a", word(mount.path())]).in_part();
-    assert!(
-        said.err.contains("inner: is one of its own ancestors"),
-        "{said:?}"
-    );
-    assert_eq!(said.text().matches("file").count(), 1, "{said:?}");
+    fs::write(mount.path().join("a/b/file"), vec![1; 100_000]).unwrap();
+    mount.sync().unwrap();
+    let [root, a, b] = ["", "a", "a/b"].map(|at| mount.path().join(at));
+    for bound in [&root, &a, &b] {
+        let _bound = Bound::new(bound, &inner);
+        for words in [&[][..], &["-a"], &["-s"], &["-c"], &["-x"], &["-d", "2"]] {
+            for paths in [&[word(&root)][..], &[word(&a), word(&root)]] {
+                let words = [words, paths].concat();
+                assert_same(&words, &words);
+            }
+        }
+        let total = &du(&["--json", word(&root)]).done().json()["total"];
+        // The last two: lost+found, and a/b.
+        assert_eq!(total["directories"], 2 + 2, "{bound:?}");
+        assert_eq!(total["files"], 2, "{bound:?}");
+    }
+}
+
+#[test]
+fn sums_beyond_64_bits_are_infinite() {
+    let mount = mounted!(Filesystem::Tmpfs);
+    for name in ["a/1", "a/2", "b/3"] {
+        let path = mount.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        File::create(path)
+            .unwrap()
+            .set_len(i64::MAX as u64)
+            .unwrap();
+    }
+    let root = word(mount.path());
+    for words in [
+        &["-b"][..],
+        &["-ab"],
+        &["-bh"],
+        &["-bm"],
+        &["-cb"],
+        &["--apparent-size"],
+    ] {
+        let words = [words, &[root]].concat();
+        let said = du(&words);
+        assert_eq!(lines(&said), lines(&real_du(&words)), "{words:?}");
+        assert!(
+            said.text().contains(&format!("Infinity\t{root}\n")),
+            "{said:?}"
+        );
+    }
+    let said = du(&["-b", "--json", root]).done().json();
+    assert_eq!(said["total"]["bytes"], u64::MAX);
+    assert_eq!(said["entries"][2]["bytes"], u64::MAX);
 }
 
 #[test]
