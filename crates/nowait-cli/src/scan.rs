@@ -71,8 +71,10 @@ Fields (--fields), with the directives of --format in parentheses:
   xattrs          extended attributes: NAME=VALUE, separated by commas
 
 The directives mean the same as in `find -printf`. %t, %a and %c print times as ctime(3) does. After %T, %A,
-%C and %B, one of + F Y m d H M can stand for @. A minus and a width can follow the %, and \t, \n, \0, \\
-and \NNN (octal) are escapes. Unlike in find, a line break ends each entry (a NUL byte with -0).
+%C and %B, one of + F Y m d H M can stand for @. The flags, the width and the precision of printf(3) can follow
+the %: %-8s, %04m, %.20f. As in find, %m and %d are numbers, and all others are texts, for which the flag 0 has
+no effect. \t, \n, \0, \\ and \NNN (octal) are escapes. Unlike in find, a line break ends each entry (a NUL
+byte with -0).
 `?` means unknown.
 
 JSON (--json): one object a line. Its keys are the fields. null means unknown, or that there is none. Later
@@ -251,12 +253,12 @@ impl Scanner<'_> {
         while let Some(found) = batches.next() {
             match found {
                 Ok(found) => self.batch(start, &found)?,
-                Err(error) => self.messages.error(start, false, &error),
-            }
                 // Entries are missing in the output, also below a bind mount. find(1) reports this, too.
                 Err(error) if error.kind() == ErrorKind::Cycle => {
                     self.messages.cycle(error.path().unwrap_or(start));
                 }
+                Err(error) => self.messages.error(start, false, &error),
+            }
             if !self.printer.is_watched() {
                 self.progress.at(self.printer.entries(), String::new());
             }

@@ -584,3 +584,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_name_that_open_would_not_create_is_refused() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 4096);
+    fs::create_dir(dir.path().join("d")).unwrap();
+    for name in ["new/", "new/.", "d/..", "d/", "d/.", "/", "."] {
+        let mut command = nowait(["cache", "save", "-o", name, word(&file)]);
+        let said = run(command.current_dir(dir.path()));
+        assert_eq!(said.code, Some(2), "{name} {said:?}");
+        assert!(said.err.contains("is not a file name"), "{name} {said:?}");
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+}

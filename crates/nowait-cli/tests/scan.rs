@@ -162,8 +162,25 @@ fn formats_mean_the_same_as_for_find() {
     // The paths of files that are given themselves, and the forms of a start.
     let dir = directory();
     tree(dir.path());
-    for start in [".", "a", "a/", "./a", "z", "./dangling", "a/../b"] {
-        let format = "%p|%f|%P|%H|%d|%y|%s";
+    for start in [
+        ".",
+        "./",
+        "./.",
+        ".//",
+        "a",
+        "a/",
+        "a//",
+        "a/.",
+        "a/./",
+        "./a",
+        "z",
+        "a//x",
+        "a/./x",
+        "./dangling",
+        "a/../b",
+        "a/..",
+    ] {
+        let format = "%p|%f|%h|%P|%H|%d|%y|%s";
         // A directory itself is not printed.
         let at_least = if dir.path().join(start).is_dir() {
             "1"
@@ -176,6 +193,51 @@ fn formats_mean_the_same_as_for_find() {
         let mut ours = nowait(["scan", "-r", "-0", "--format", format, start]);
         let ours = run(ours.current_dir(dir.path())).done();
         assert_eq!(parts(&ours, 0), parts(&theirs, 0), "{start}");
+    }
+}
+
+#[test]
+fn flags_widths_and_precisions_mean_the_same_as_for_find() {
+    let dir = directory();
+    tree(dir.path());
+    let letters = [
+        "p", "f", "h", "H", "P", "d", "y", "s", "b", "k", "m", "M", "n", "u", "U", "g", "G", "i",
+        "D", "l", "t", "T@", "CY",
+    ];
+    // find takes the flag 0 only after the others.
+    let flags = (0..16).map(|set| {
+        let all = ["-", "+", " ", "#"].into_iter().enumerate();
+        let chosen = all.filter(|(at, _)| set >> at & 1 == 1);
+        chosen.map(|(_, flag)| flag).collect::<String>()
+    });
+    let mut format = String::new();
+    for flags in flags {
+        for zero in ["", "0"] {
+            for size in ["", "7", "30", ".0", ".3", "7.2", "3.5", "30.12", "9."] {
+                for letter in letters {
+                    format += &format!("%{flags}{zero}{size}{letter}|");
+                }
+            }
+        }
+    }
+    let root = word(dir.path());
+    let mut find = Command::new("find");
+    find.args([root, "-mindepth", "1", "-printf"]);
+    let theirs = run(find.arg(format!("{format}\\0")).env("LC_ALL", "C")).done();
+    let ours = scan(&["-r", "-0", "--format", &format, root]).done();
+    let (ours, theirs) = (parts(&ours, 0), parts(&theirs, 0));
+    assert_eq!(ours.len(), theirs.len());
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        let cells = |line: &[u8]| {
+            line.split(|&byte| byte == b'|')
+                .map(<[u8]>::to_vec)
+                .collect()
+        };
+        let (ours, theirs): (Vec<Vec<u8>>, Vec<Vec<u8>>) = (cells(ours), cells(theirs));
+        for (at, directive) in format.split('|').enumerate() {
+            let text = |cells: &[Vec<u8>]| String::from_utf8_lossy(&cells[at]).into_owned();
+            assert_eq!(text(&ours), text(&theirs), "{directive}");
+        }
     }
 }
 

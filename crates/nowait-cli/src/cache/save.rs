@@ -1,7 +1,9 @@
 //! `nowait cache save` writes a snapshot of which ranges of files are cached.
 
-use std::fs::{self, Permissions};
+use std::ffi::OsStr;
+use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -101,9 +103,15 @@ impl<'a> Target<'a> {
     /// Checks that the file does not exist, or with `force` is a snapshot.
     fn new(name: &'a Path, force: bool) -> Result<Target<'a>, Problem> {
         let failed = |e: io::Error| Problem::of(format_args!("cannot write {}", Shown(name)), e);
-        let last = name
-            .file_name()
-            .ok_or_else(|| Problem::Usage(format!("{} is not a file name", Shown(name))))?;
+        // `Path::file_name` ignores a slash or `/.` at the end, with which open(2) makes no file.
+        let last = name.as_os_str().as_bytes().rsplit(|&byte| byte == b'/');
+        let last = last.map(OsStr::from_bytes).next().unwrap_or_default();
+        if last.is_empty() || last == "." || last == ".." {
+            return Err(Problem::Usage(format!(
+                "{} is not a file name",
+                Shown(name)
+            )));
+        }
         let directory = std::path::absolute(name).map_err(failed)?;
         let directory = directory.parent().unwrap_or(Path::new("/"));
         let directory = fs::canonicalize(directory).map_err(failed)?;

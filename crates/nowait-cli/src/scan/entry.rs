@@ -126,7 +126,10 @@ impl<'a> Entry<'a> {
     pub fn file_name(&self) -> &OsStr {
         match self.directory {
             Some(_) => self.name,
-            None => Path::new(self.name).file_name().unwrap_or(self.name),
+            None => {
+                let names = self.name.as_bytes().rsplit(|&byte| byte == b'/');
+                names.map(OsStr::from_bytes).next().unwrap_or(self.name)
+            }
         }
     }
 

@@ -51,7 +51,12 @@ pub enum Value<'a> {
     Unknown,
     /// The field has no value: the target of a file that is not a link.
     None,
+    /// A number that find(1) formats as text.
     Number(u64),
+    /// A number of printf(3)'s `%d`.
+    Decimal(u64),
+    /// A number of printf(3)'s `%o`.
+    Octal(u32),
     /// Bytes of a path.
     Path(Cow<'a, [u8]>),
     Text(Cow<'static, str>),
@@ -151,16 +156,12 @@ impl Field {
             None => Value::Unknown,
         };
         match self {
-            Field::Path => {
-                let mut path = Vec::with_capacity(256);
-                entry.write_path(&mut path);
-                Value::Path(path.into())
-            }
+            Field::Path => Value::Path(path(entry).into()),
             Field::Name => Value::Path(entry.file_name().as_bytes().into()),
-            Field::Dir => Value::Path(directory(&entry.path()).into()),
+            Field::Dir => Value::Path(directory(path(entry)).into()),
             Field::Start => Value::Path(entry.start.as_os_str().as_bytes().into()),
-            Field::Relative => Value::Path(relative(&entry.path(), entry.start).into()),
-            Field::Depth => Value::Number(entry.depth as u64),
+            Field::Relative => Value::Path(relative(path(entry), entry.start).into()),
+            Field::Depth => Value::Decimal(entry.depth as u64),
             Field::Type => Value::Type(entry.kind),
             Field::Size => number(metadata.map(|metadata| metadata.len())),
             Field::Allocated => {
@@ -170,7 +171,7 @@ impl Field {
                 number(metadata.map(|metadata| metadata.blocks().div_ceil(unit / 512)))
             }
             Field::Mode => metadata.map_or(Value::Unknown, |metadata| {
-                Value::Text(format!("{:o}", metadata.mode() & 0o7777).into())
+                Value::Octal(metadata.mode() & 0o7777)
             }),
             Field::SymbolicMode => metadata.map_or(Value::Unknown, |metadata| {
                 Value::Text(mode::symbolic(entry.kind, metadata.mode()).into())
@@ -194,19 +195,29 @@ impl Field {
     }
 }
 
-/// The path without its last component; `.` if there is no other.
-fn directory(path: &Path) -> Vec<u8> {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.as_os_str().as_bytes().to_vec(),
-        Some(_) => b".".to_vec(),
-        None => Vec::new(),
-    }
+fn path(entry: &Entry<'_>) -> Vec<u8> {
+    let mut path = Vec::with_capacity(256);
+    entry.write_path(&mut path);
+    path
 }
 
-/// The path below `start`.
-fn relative(path: &Path, start: &Path) -> Vec<u8> {
-    let below = path.strip_prefix(start).unwrap_or(path);
-    below.as_os_str().as_bytes().to_vec()
+/// The path up to its last slash; `.` if it has none. `Path::parent` would also remove a component `.`, and
+/// slashes that follow each other.
+fn directory(mut path: Vec<u8>) -> Vec<u8> {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(slash) => path.truncate(slash),
+        None => path = b".".to_vec(),
+    }
+    path
+}
+
+/// The path below `start`, with which it begins.
+fn relative(mut path: Vec<u8>, start: &Path) -> Vec<u8> {
+    path.drain(..start.as_os_str().len().min(path.len()));
+    if path.first() == Some(&b'/') {
+        path.remove(0);
+    }
+    path
 }
 
 /// The target of a symbolic link. A failure is reported.

@@ -14,16 +14,88 @@ pub struct Format(pub Vec<Part>);
 pub enum Part {
     /// Bytes that are printed unchanged.
     Literal(Vec<u8>),
-    /// A field, padded with blanks to `width` bytes: after the value if `left`, otherwise before it.
     Field {
         field: Field,
-        left: bool,
-        width: usize,
+        conversion: Conversion,
     },
 }
 
-/// The maximum width of a field. Larger ones are mistakes.
+/// The flags, the width and the precision of a directive, as in printf(3). As in find(1), the mode is a number
+/// of the conversion `%o` and the depth one of `%d`. All other values are texts (`%s`): their precision is the
+/// maximum number of bytes, and only the flag `-` has an effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conversion {
+    /// `-`: blanks come after the value.
+    left: bool,
+    /// `0`: zeros before a number instead of blanks.
+    zeros: bool,
+    /// `+`: a sign before a decimal number.
+    plus: bool,
+    /// A blank before a decimal number in place of the sign.
+    blank: bool,
+    /// `#`: an octal number begins with a zero.
+    alternate: bool,
+    width: usize,
+    precision: Option<usize>,
+}
+
+/// The maximum width and precision of a field. Larger ones are mistakes.
 const MAX_WIDTH: usize = 4096;
+
+impl Conversion {
+    /// Cuts and pads the text that was written since `from`.
+    pub fn text(&self, to: &mut Vec<u8>, from: usize) {
+        let len = to.len() - from;
+        to.truncate(from + self.precision.map_or(len, |most| most.min(len)));
+        self.pad(to, from);
+    }
+
+    /// Writes a number in decimal digits.
+    pub fn decimal(&self, number: u64, to: &mut Vec<u8>) {
+        let sign = match (self.plus, self.blank) {
+            (true, _) => "+",
+            (false, true) => " ",
+            (false, false) => "",
+        };
+        self.number(sign, number.to_string(), to);
+    }
+
+    /// Writes a number in octal digits.
+    pub fn octal(&self, number: u32, to: &mut Vec<u8>) {
+        let zero = if self.alternate && number != 0 {
+            "0"
+        } else {
+            ""
+        };
+        self.number("", format!("{zero}{number:o}"), to);
+    }
+
+    fn number(&self, sign: &str, digits: String, to: &mut Vec<u8>) {
+        let from = to.len();
+        let fewest = match self.precision {
+            // Without a precision, zeros fill the width.
+            None if self.zeros && !self.left => self.width.saturating_sub(sign.len()).max(1),
+            None => 1,
+            Some(fewest) => fewest,
+        };
+        to.extend_from_slice(sign.as_bytes());
+        to.resize(to.len() + fewest.saturating_sub(digits.len()), b'0');
+        // A zero with the precision 0 has no digits.
+        if fewest > 0 || digits != "0" || self.alternate {
+            to.extend_from_slice(digits.as_bytes());
+        }
+        self.pad(to, from);
+    }
+
+    /// Fills up what was written since `from` with blanks.
+    fn pad(&self, to: &mut Vec<u8>, from: usize) {
+        let missing = self.width.saturating_sub(to.len() - from);
+        to.resize(to.len() + missing, b' ');
+        if !self.left {
+            to[from..].rotate_right(missing);
+        }
+    }
+}
 
 impl Format {
     /// The fields, separated by tabs.
@@ -35,8 +107,7 @@ impl Format {
             }
             parts.push(Part::Field {
                 field,
-                left: false,
-                width: 0,
+                conversion: Conversion::default(),
             });
         }
         Format(parts)
@@ -115,27 +186,27 @@ fn escape(rest: &mut Chars<'_>) -> Result<u8, String> {
 
 /// Parses what follows a percent sign.
 fn directive(rest: &mut Chars<'_>) -> Result<Part, String> {
-    let left = rest.as_str().starts_with('-');
-    if left {
+    let mut conversion = Conversion::default();
+    loop {
+        let flag = match rest.as_str().chars().next() {
+            Some('-') => &mut conversion.left,
+            Some('0') => &mut conversion.zeros,
+            Some('+') => &mut conversion.plus,
+            Some(' ') => &mut conversion.blank,
+            Some('#') => &mut conversion.alternate,
+            _ => break,
+        };
+        *flag = true;
         rest.next();
     }
-    let mut width = 0;
-    let letter = loop {
-        match rest.next() {
-            Some(letter) => match letter.to_digit(10) {
-                Some(digit) => width = (width * 10 + digit as usize).min(MAX_WIDTH + 1),
-                None => break letter,
-            },
-            None => {
-                return Err(
-                    "the format ends within a directive; write %% for a percent sign".into(),
-                );
-            }
-        }
-    };
-    if width > MAX_WIDTH {
-        return Err(format!("a width is at most {MAX_WIDTH}"));
+    conversion.width = number(rest)?;
+    if rest.as_str().starts_with('.') {
+        rest.next();
+        conversion.precision = Some(number(rest)?);
     }
+    let letter = rest
+        .next()
+        .ok_or("the format ends within a directive; write %% for a percent sign")?;
     let which = match letter {
         'A' => Some(Which::Accessed),
         'B' => Some(Which::Created),
@@ -149,7 +220,25 @@ fn directive(rest: &mut Chars<'_>) -> Result<Part, String> {
             format!("there is no directive `%{letter}`; `nowait scan --help` lists them")
         })?,
     };
-    Ok(Part::Field { field, left, width })
+    Ok(Part::Field { field, conversion })
+}
+
+/// Parses a width or a precision. Without digits it is 0.
+fn number(rest: &mut Chars<'_>) -> Result<usize, String> {
+    let mut number = 0;
+    while let Some(digit) = rest
+        .as_str()
+        .chars()
+        .next()
+        .and_then(|next| next.to_digit(10))
+    {
+        rest.next();
+        number = number * 10 + digit as usize;
+        if number > MAX_WIDTH {
+            return Err(format!("a width and a precision are at most {MAX_WIDTH}"));
+        }
+    }
+    Ok(number)
 }
 
 /// The second letter of a time.
@@ -169,7 +258,14 @@ mod tests {
 
     #[test]
     fn formats_are_parsed() {
-        let field = |field, left, width| Part::Field { field, left, width };
+        let field = |field, left, width| Part::Field {
+            field,
+            conversion: Conversion {
+                left,
+                width,
+                ..Conversion::default()
+            },
+        };
         let literal = |text: &str| Part::Literal(text.as_bytes().to_vec());
         let modified = Field::Time(Which::Modified, TimeFormat::Epoch);
         let parsed: Format = r"%p\t%-8s%%\101é\0%5T@".parse().unwrap();
@@ -197,6 +293,8 @@ mod tests {
             ("\\q", "\\\\"),
             ("\\777", "byte"),
             ("%99999999999999999999s", "4096"),
+            ("%.4097s", "4096"),
+            ("%5.", "%%"),
         ] {
             let error = format.parse::<Format>().unwrap_err();
             assert!(error.contains(tip), "{format}: {error}");

@@ -112,13 +112,22 @@ impl Printer {
                         Part::Literal(bytes) => to.extend_from_slice(bytes),
                         Part::Field {
                             field: Field::Path,
-                            width: 0,
-                            ..
-                        } if !quoted => entry.write_path(to),
-                        Part::Field { field, left, width } => {
+                            conversion,
+                        } if !quoted => {
                             let from = to.len();
-                            write(&field.of(entry, &self.owners, messages), quoted, to);
-                            pad(to, from, *left, *width);
+                            entry.write_path(to);
+                            conversion.text(to, from);
+                        }
+                        Part::Field { field, conversion } => {
+                            match field.of(entry, &self.owners, messages) {
+                                Value::Decimal(number) => conversion.decimal(number, to),
+                                Value::Octal(number) => conversion.octal(number, to),
+                                value => {
+                                    let from = to.len();
+                                    write(&value, quoted, to);
+                                    conversion.text(to, from);
+                                }
+                            }
                         }
                     }
                 }
@@ -144,22 +153,14 @@ impl Printer {
     }
 }
 
-/// Fills up what was written since `from` with blanks.
-fn pad(to: &mut Vec<u8>, from: usize, left: bool, width: usize) {
-    let missing = width.saturating_sub(to.len() - from);
-    to.resize(to.len() + missing, b' ');
-    if !left {
-        to[from..].rotate_right(missing);
-    }
-}
-
 /// Writes a value as text.
 fn write(value: &Value<'_>, quoted: bool, to: &mut Vec<u8>) {
     // Writing to a vector does not fail.
     let _ = match value {
         Value::Unknown => to.write_all(b"?"),
         Value::None => Ok(()),
-        Value::Number(number) => write!(to, "{number}"),
+        Value::Number(number) | Value::Decimal(number) => write!(to, "{number}"),
+        Value::Octal(number) => write!(to, "{number:o}"),
         Value::Path(path) if quoted && !path.is_empty() => write!(to, "{}", shown(path)),
         Value::Path(path) => to.write_all(path),
         Value::Text(text) => to.write_all(text.as_bytes()),
@@ -199,7 +200,10 @@ impl Serialize for Line<'_> {
                 Value::Number(_) if matches!(field, Field::User | Field::Group) => {
                     map.serialize_entry(key, &())?;
                 }
-                Value::Number(number) => map.serialize_entry(key, &number)?,
+                Value::Number(number) | Value::Decimal(number) => {
+                    map.serialize_entry(key, &number)?
+                }
+                Value::Octal(number) => map.serialize_entry(key, &format!("{number:o}"))?,
                 Value::Path(path) => serialize_bytes(&mut map, key, &path)?,
                 Value::Text(text) => map.serialize_entry(key, &text)?,
                 Value::Name(name) => map.serialize_entry(key, &*name)?,
