@@ -1,10 +1,12 @@
 //! The batches of a walk, listed by a thread of their own. The calling thread does not wait for the device, so
-//! that it can handle a stop request while a device hangs.
+//! that it can handle a stop request while a device hangs. If the process may not have another thread, the
+//! calling thread lists.
 
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 
+use nowait::Walk;
 use nowait::scan::Canceller;
 use nowait::walk::{Found, Options, Stats};
 
@@ -16,10 +18,17 @@ const MAX_PENDING: usize = 8;
 
 /// The batches of a walk. Dropping them ends the walk.
 pub struct Batches<'a> {
-    listed: Receiver<(Option<nowait::Result<Found>>, Stats)>,
+    listing: Listing,
     canceller: Canceller,
     stop: &'a Stop,
     stats: Stats,
+}
+
+/// The thread that lists.
+enum Listing {
+    Other(Receiver<(Option<nowait::Result<Found>>, Stats)>),
+    /// The calling thread.
+    Own(Walk),
 }
 
 impl<'a> Batches<'a> {
@@ -30,13 +39,18 @@ impl<'a> Batches<'a> {
         messages: &Messages,
         stop: &'a Stop,
     ) -> Option<Batches<'a>> {
-        let mut walk = options
+        let walk = options
             .blocking_open(root)
             .map_err(|error| messages.error(root, true, &error))
             .ok()?;
         let canceller = walk.canceller();
         let (to, listed) = mpsc::sync_channel(MAX_PENDING);
+        // A thread that is not started does not give back what it owns, so it is sent the walk.
+        let (hand_over, handed_over) = mpsc::sync_channel::<Walk>(1);
         let list = move || {
+            let Ok(mut walk) = handed_over.recv() else {
+                return;
+            };
             loop {
                 let batch = walk.blocking_batch();
                 let is_last = batch.is_none();
@@ -46,13 +60,16 @@ impl<'a> Batches<'a> {
                 }
             }
         };
-        let started = thread::Builder::new().spawn(list);
-        if let Err(why) = started {
-            messages.failure(root, format_args!("cannot start a thread: {why}"));
-            return None;
-        }
+        let listing = match thread::Builder::new().spawn(list) {
+            Ok(_) => {
+                // Cannot fail: the thread waits for it.
+                let _ = hand_over.send(walk);
+                Listing::Other(listed)
+            }
+            Err(_) => Listing::Own(walk),
+        };
         Some(Batches {
-            listed,
+            listing,
             canceller,
             stop,
             stats: Stats::default(),
@@ -62,7 +79,15 @@ impl<'a> Batches<'a> {
     /// Waits for the next batch. Returns `None` at the end of the walk, and after a stop request.
     pub fn next(&mut self) -> Option<nowait::Result<Found>> {
         while !self.stop.asked() {
-            match self.listed.recv_timeout(LOOK) {
+            let listed = match &mut self.listing {
+                Listing::Other(listed) => listed,
+                Listing::Own(walk) => {
+                    let batch = walk.blocking_batch();
+                    self.stats = walk.stats();
+                    return batch;
+                }
+            };
+            match listed.recv_timeout(LOOK) {
                 Ok((batch, stats)) => {
                     self.stats = stats;
                     return batch;

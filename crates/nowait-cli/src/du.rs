@@ -52,7 +52,8 @@ use usage::Usage;
     disable_help_flag = true,
     after_long_help = r#"The options mean the same as for du(1), and the sizes are the same. The size of a file is its allocated
 space. Sizes are printed in KiB, rounded up; on a terminal as with -h. Apparent sizes are those of du before
-coreutils 9.2: the sizes of directories count.
+coreutils 9.2: the sizes of directories count. Options that exclude each other exit with 2; -s -d 0 is one such
+pair. The environment does not change the unit.
 
 A file with several names counts once, in the directory where it is found first. That can be any of its
 directories. A directory that is below two PATHs is shown once, below the first PATH. A directory that is one of

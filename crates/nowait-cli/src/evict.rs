@@ -22,7 +22,7 @@ use std::sync::Mutex;
 
 use crate::messages::Messages;
 use crate::output::Output;
-use crate::paths::Paths;
+use crate::paths::{Kinds, Paths};
 use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;
 use crate::seen_inodes::SeenInodes;
@@ -142,9 +142,10 @@ fn evict_all(args: &Args) -> Result<ExitCode, Problem> {
     let mut totals = Totals::default();
     let mut report = Report::begin(Output::new(Terminal::look()), args.json, args.dry_run)?;
     args.paths.examine(
+        Kinds::Regular,
         &messages,
         &stop,
-        |found| evict(found, action, &seen),
+        |file, stat| evict(file, stat, action, &seen),
         |found, outcome| {
             let done = match outcome {
                 Ok(Some(done)) => done,

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use crate::messages::Messages;
 use crate::output::Output;
-use crate::paths::Paths;
+use crate::paths::{Kinds, Paths};
 use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;
 use crate::seen_inodes::SeenInodes;
@@ -56,6 +56,14 @@ DIRTY, WRITEBACK, EVICTED and RECENTLY_EVICTED have forms that end in _PAGES and
 cached to users who neither own the file nor may write to it. Such files are not in the sums of pages.
 A second name of a file is shown but not counted in the total. With -n, -o or --raw there is no total, and the
 reasons are printed on standard error. Pseudo filesystems such as /proc are not entered.
+
+A PATH can also be a block device. Its pages are those that were read or written through the device, by a
+database or a program such as dd, and the metadata of some mounted filesystems. They are not the contents of
+files. Block devices below a directory are skipped.
+
+The options differ from those of fincore(1) of util-linux in this: -r is accepted and ignored, where it means
+--raw there; -h is no help; numbers of bytes below 1024 have no unit B; -J excludes -n and --raw, and sizes in
+JSON are always numbers; the size of a block device is known.
 
 With --map, a strip below each file shows the file from its first byte to its last. A full block is
 cached, a shaded block is partly cached, a dot is not cached.
@@ -259,9 +267,10 @@ fn show(args: &Args, stop: &Stop) -> Result<ExitCode, Problem> {
     // Rows printed to a terminal show the progress.
     let rows_come_by = terminal.watched && top.is_none();
     args.paths.examine(
+        Kinds::RegularAndBlockDevices,
         &messages,
         stop,
-        |found| row::examine(found, ranges),
+        |file, stat| row::examine(file, stat, ranges),
         |found, examined| {
             let examined = match examined {
                 Ok(examined) => examined,

@@ -51,6 +51,13 @@ pub struct Paths {
     one_file_system: bool,
 }
 
+/// The types of given files that a verb processes. Trees have regular files only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kinds {
+    Regular,
+    RegularAndBlockDevices,
+}
+
 /// The file or directory at a given path.
 pub enum Given<'a> {
     File(FileRef),
@@ -67,11 +74,12 @@ impl Paths {
     /// Paths are visited in the given order, and the files of a tree in the order of the walk.
     pub fn visit<E>(
         &self,
+        kinds: Kinds,
         messages: &Messages,
         stop: &Stop,
         mut each: impl FnMut(FileRef) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.given(messages, stop, |given| match given {
+        self.given(kinds, messages, stop, |given| match given {
             Given::File(found) => each(found),
             Given::Directory(root) => self.tree(root, messages, stop, &mut each),
         })
@@ -80,12 +88,13 @@ impl Paths {
     /// Calls `each` for every given path, until a stop is requested.
     pub fn given<E>(
         &self,
+        kinds: Kinds,
         messages: &Messages,
         stop: &Stop,
         mut each: impl FnMut(Given<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         self.list.each(messages, stop, |path| {
-            self.visit_path(path, messages, &mut each)
+            self.visit_path(path, kinds, messages, &mut each)
         })
     }
 
@@ -98,6 +107,7 @@ impl Paths {
     fn visit_path<E>(
         &self,
         path: &Path,
+        kinds: Kinds,
         messages: &Messages,
         each: &mut impl FnMut(Given<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -109,8 +119,11 @@ impl Paths {
             }
         };
         let kind = stat.file_type();
-        if kind.is_file() {
-            return each(Given::File(FileRef::given(path.to_path_buf(), stat.ino())));
+        let is_wanted_device = kinds == Kinds::RegularAndBlockDevices && kind.is_block_device();
+        if kind.is_file() || is_wanted_device {
+            let kind = rustix::fs::FileType::from_raw_mode(stat.mode());
+            let found = FileRef::given(path.to_path_buf(), stat.ino(), kind);
+            return each(Given::File(found));
         }
         if kind.is_dir() {
             return each(Given::Directory(path));

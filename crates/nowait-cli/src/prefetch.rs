@@ -103,6 +103,9 @@ pub struct Prefetcher<'a> {
     opening: usize,
     /// The number of files that the next operation opens; see [`MAX_OPENS`].
     opens_per_call: usize,
+    /// The maximum number of files that are open or being opened. It is lowered if the process or the system
+    /// has no more descriptors, and raised with each finished file.
+    max_open: usize,
     buffers: Vec<Vec<u8>>,
     ops: Vec<Op>,
     /// The number of missing bytes for which reads were started.
@@ -120,7 +123,12 @@ type Opened = (Vec<Result<(File, Stat), OpenError>>, Duration);
 #[derive(Debug)]
 enum Work {
     /// Opens several files, one after the other.
-    Open(Vec<Request>, Receiver<Opened>),
+    Open {
+        requests: Vec<Request>,
+        opened: Receiver<Opened>,
+        /// True if no other file is open: there is no shortage that a finished file would end.
+        alone: bool,
+    },
     Read {
         job: u64,
         piece: Piece,
@@ -164,6 +172,7 @@ impl<'a> Prefetcher<'a> {
             free: (0..depth).rev().collect(),
             opening: 0,
             opens_per_call: 1,
+            max_open: depth,
             buffers: Vec::new(),
             ops: Vec::with_capacity(depth),
             bytes_started: 0,
@@ -256,10 +265,8 @@ impl<'a> Prefetcher<'a> {
             return Some(read);
         }
         // The number of open files is bounded, and so are descriptors and memory.
-        if self.jobs.len() + self.opening >= self.slots.len() {
-            return None;
-        }
-        let room = self.slots.len() - self.jobs.len() - self.opening;
+        let open = self.jobs.len() + self.opening;
+        let room = self.max_open.saturating_sub(open);
         let count = self.requests.len().min(self.opens_per_call).min(room);
         let requests: Vec<Request> = self.requests.drain(..count).collect();
         if requests.is_empty() {
@@ -277,7 +284,12 @@ impl<'a> Prefetcher<'a> {
             drop(sender.send((opened, begin.elapsed())));
         });
         self.opening += count;
-        Some((call.into(), Work::Open(requests, receiver)))
+        let work = Work::Open {
+            requests,
+            opened: receiver,
+            alone: self.max_open == 1,
+        };
+        Some((call.into(), work))
     }
 
     /// The next piece that the rate and the budget allow.
@@ -343,24 +355,33 @@ impl<'a> Prefetcher<'a> {
         let errno = |e: nowait::Error| e.errno().map_or(Errno::IO, Errno::from_raw_os_error);
         let result = completion.result.map_err(errno);
         match (work, completion.op.into_kind()) {
-            (Work::Open(requests, receiver), _) => {
+            (
+                Work::Open {
+                    requests,
+                    opened,
+                    alone,
+                },
+                _,
+            ) => {
                 self.opening -= requests.len();
-                // The channel is empty if the call was not made.
-                let (opened, took) = receiver.try_recv().unwrap_or_default();
+                // The channel is empty if the call was not made, because no worker can be started. This
+                // thread then opens the files itself.
+                let here = || {
+                    let files = requests.iter().map(|request| request.file.open());
+                    (files.collect(), Duration::ZERO)
+                };
+                let (opened, took): Opened = opened.try_recv().unwrap_or_else(|_| here());
                 if took < FAST_CALL {
                     self.opens_per_call =
                         (requests.len() * 2).clamp(self.opens_per_call, MAX_OPENS);
                 } else if took > SLOW_CALL {
                     self.opens_per_call = 1;
                 }
-                let nothing = std::iter::repeat_with(|| Err(Errno::CANCELED.into()));
-                for (request, opened) in requests.into_iter().zip(opened.into_iter().chain(nothing))
-                {
+                for (request, opened) in requests.into_iter().zip(opened) {
                     match opened {
                         Ok((file, stat)) => self.opened(request, file, &stat),
-                        Err(OpenError::NotRegular) => {
-                            self.changed(&request, &OpenError::NotRegular)
-                        }
+                        Err(why @ OpenError::Changed(_)) => self.changed(&request, &why),
+                        Err(why) if why.is_shortage() && !alone => self.postpone(request),
                         Err(why) => request.file.failed(self.messages, why),
                     }
                 }
@@ -373,6 +394,13 @@ impl<'a> Prefetcher<'a> {
             }
             _ => {}
         }
+    }
+
+    /// Puts back a file that could not be opened for lack of descriptors or memory. It is opened when fewer
+    /// files are open.
+    fn postpone(&mut self, request: Request) {
+        self.max_open = self.max_open.min(self.jobs.len() + self.opening).max(1);
+        self.requests.push_front(request);
     }
 
     /// Reports and counts a file that differs from its snapshot entry or is not regular.
@@ -469,6 +497,7 @@ impl<'a> Prefetcher<'a> {
             self.messages
                 .note(path, "the file shrank while it was read");
         }
+        self.max_open = (self.max_open + 1).min(self.slots.len());
         self.count(&job);
         if let Some(first) = job.first {
             self.sample

@@ -74,7 +74,7 @@ The directives mean the same as in `find -printf`. %t, %a and %c print times as 
 %C and %B, one of + F Y m d H M can stand for @. The flags, the width and the precision of printf(3) can follow
 the %: %-8s, %04m, %.20f. As in find, %m and %d are numbers, and all others are texts, for which the flag 0 has
 no effect. \t, \n, \0, \\ and \NNN (octal) are escapes. Unlike in find, a line break ends each entry (a NUL
-byte with -0).
+byte with -0), and several --type print the entries of all their types.
 `?` means unknown.
 
 JSON (--json): one object a line. Its keys are the fields. null means unknown, or that there is none. Later

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use rustix::fs::Stat;
+use rustix::fs::{FileType, Stat};
 
 use crate::paths::Paths;
 
@@ -25,6 +25,15 @@ impl SeenInodes {
     /// Adds a file. Returns true if it is seen for the first time.
     pub fn insert(&mut self, file: &Stat) -> bool {
         let may_be_seen_again = self.may_overlap || file.st_nlink > 1;
-        !may_be_seen_again || self.seen.insert((file.st_dev, file.st_ino))
+        !may_be_seen_again || self.seen.insert(id(file))
+    }
+}
+
+/// Device and inode number. A block device can have several nodes with the same pages: its id has the number of
+/// the device itself, and an inode number that no file has.
+fn id(file: &Stat) -> (u64, u64) {
+    match FileType::from_raw_mode(file.st_mode) {
+        FileType::BlockDevice => (file.st_rdev, u64::MAX),
+        _ => (file.st_dev, file.st_ino),
     }
 }

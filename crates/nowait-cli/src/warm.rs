@@ -5,7 +5,7 @@ mod metadata;
 use std::process::ExitCode;
 
 use crate::messages::Messages;
-use crate::paths::Paths;
+use crate::paths::{Kinds, Paths};
 use crate::prefetch::{JSON_FORMAT, Limits, Prefetcher, Request, Stopped};
 use crate::problem::Problem;
 use crate::progress::Progress;
@@ -74,7 +74,7 @@ fn warm(args: &Args) -> Result<ExitCode, Problem> {
         &stop,
     )?;
     // The summary reports a stop request.
-    let _: Result<(), Stopped> = args.paths.visit(&messages, &stop, |file| {
+    let _: Result<(), Stopped> = args.paths.visit(Kinds::Regular, &messages, &stop, |file| {
         prefetcher.add(Request {
             file,
             selection: None,

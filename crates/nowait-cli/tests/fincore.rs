@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -16,7 +16,7 @@ use program::{
     open_directory, overlay_with, run, run_with, touch, while_files_change,
 };
 use serde_json::{Value, json};
-use slowdisk::Filesystem;
+use slowdisk::{Filesystem, LoopDevice};
 
 fn fincore(words: &[&str], paths: &[&Path]) -> Said {
     let words = words.iter().map(OsStr::new);
@@ -300,6 +300,78 @@ fn other_filesystems_are_skipped_only_with_x() {
     for (words, files) in [(&["-r", "--json"][..], 2), (&["-r", "-x", "--json"], 1)] {
         let report = fincore(words, &[mount.path()]).done().json();
         assert_eq!(report["total"]["files"], files, "{words:?}");
+    }
+}
+
+#[test]
+fn the_pages_of_a_block_device_are_counted() {
+    slowdisk::require!(slowdisk::available());
+    let dir = directory();
+    let image = dir.path().join("image");
+    File::create(&image).unwrap().set_len(8 * MIB).unwrap();
+    let device = LoopDevice::attach(&image).unwrap();
+    let (path, node) = (device.path(), dir.path().join("node"));
+    let rdev = fs::metadata(path).unwrap().rdev();
+    let kind = rustix::fs::FileType::BlockDevice;
+    rustix::fs::mknodat(rustix::fs::CWD, &node, kind, 0o600.into(), rdev).unwrap();
+    evict(path);
+    touch(path, MIB..2 * MIB);
+    let report = fincore(&["--json", "--map"], &[path, &node]).done().json();
+    let seen = file(&report, path);
+    assert_eq!(seen["size"], 8 * MIB);
+    assert_eq!(seen["pages"], MIB / PAGE);
+    assert_eq!(seen["file_pages"], 8 * MIB / PAGE);
+    assert_eq!(seen["ranges"], json!([[MIB, 2 * MIB]]));
+    // Both nodes are of the same device.
+    assert_eq!(file(&report, &node)["pages"], MIB / PAGE);
+    assert_eq!(file(&report, &node)["counted"], false);
+    assert_eq!(report["total"]["pages"], MIB / PAGE);
+    let line = fincore(&["-nbo", "RES,SIZE"], &[path]).done();
+    let cells: Vec<_> = line.text().split_whitespace().collect();
+    assert_eq!(cells, [MIB.to_string(), (8 * MIB).to_string()]);
+    // Device nodes of a tree are skipped, and the other verbs refuse them.
+    let report = fincore(&["--json"], &[dir.path()]).done().json();
+    assert_eq!(report["total"]["files"], 1, "{report}");
+    for words in [&["warm"][..], &["evict"], &["cache", "save", "-o", "-"]] {
+        let said = run(nowait(words).arg(path)).in_part();
+        assert!(said.err.contains("is a device"), "{said:?}");
+    }
+}
+
+#[test]
+fn sums_beyond_64_bits_are_infinite() {
+    let mount = mounted!(Filesystem::Tmpfs);
+    for name in ["1", "2", "3"] {
+        let file = File::create(mount.path().join(name)).unwrap();
+        file.set_len(i64::MAX as u64).unwrap();
+    }
+    let report = fincore(&["--json"], &[mount.path()]).done().json();
+    assert_eq!(report["total"]["size"], u64::MAX);
+    for words in [&["-b"][..], &[]] {
+        let said = fincore(words, &[mount.path()]).done();
+        let last = said.text().lines().last().unwrap();
+        assert_eq!(last.split_whitespace().next(), Some("Infinity"), "{said:?}");
+    }
+}
+
+#[test]
+fn a_bind_mount_of_an_ancestor_is_not_entered() {
+    let mount = mounted!(Filesystem::Tmpfs);
+    let inner = mount.path().join("a/inner");
+    fs::create_dir_all(&inner).unwrap();
+    fs::write(mount.path().join("a/file"), "x").unwrap();
+    let _bound = Bound::new(&mount.path().join("a"), &inner);
+    let report = fincore(&["--json"], &[mount.path()]).done().json();
+    assert_eq!(report["total"]["files"], 1);
+    for words in [
+        &["warm"][..],
+        &["warm", "--metadata"],
+        &["evict", "--dry-run"],
+        &["cache", "save", "-o", "-"],
+    ] {
+        let said = run(nowait(words).arg(mount.path()));
+        assert_eq!(said.code, Some(0), "{words:?} {said:?}");
+        assert!(!said.err.contains("inner"), "{words:?} {said:?}");
     }
 }
 

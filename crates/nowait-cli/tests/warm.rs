@@ -5,13 +5,12 @@ mod program;
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
-use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use nowait::residency::page_map;
 use program::{
-    MIB, PAGE, Said, as_nobody, cached, cached_bytes, cold, directory, evict, fifo, nowait,
+    Group, MIB, PAGE, Said, as_nobody, cached, cached_bytes, cold, directory, evict, fifo, nowait,
     open_directory, run, touch, wait_until, word,
 };
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
@@ -153,58 +152,18 @@ fn readahead_counts_as_read_and_stays_within_the_budget() {
     assert_eq!(cached_bytes(&file), 300 * MIB);
 }
 
-/// A cgroup with a memory limit. Dropping it removes it.
-struct Group(std::path::PathBuf);
-
-impl Group {
-    fn new(limit: u64) -> Option<Group> {
-        let name = format!("nowait-warm-{}", std::process::id());
-        let of_one = Path::new("/sys/fs/cgroup/memory");
-        let (root, file) = if of_one.join("memory.limit_in_bytes").exists() {
-            (of_one, "memory.limit_in_bytes")
-        } else {
-            (Path::new("/sys/fs/cgroup"), "memory.max")
-        };
-        let group = Group(root.join(name));
-        fs::create_dir(&group.0).ok()?;
-        fs::write(group.0.join(file), limit.to_string()).ok()?;
-        Some(group)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
 #[test]
 fn the_limit_of_a_cgroup_is_never_filled() {
     let Some(group) = Group::new(128 * MIB) else {
-        assert!(
-            std::env::var_os("NOWAIT_TEST_ALL").is_none(),
-            "NOWAIT_TEST_ALL: needs a cgroup with a memory controller"
-        );
-        eprintln!("skipped: needs a cgroup with a memory controller");
-        return;
+        return slowdisk::skip_or_fail("a cgroup with a memory controller");
     };
     let dir = directory();
     let file = cold(dir.path().join("file"), 200 * MIB);
     for budget in ["75%", "1T"] {
         evict(&file);
         // A group may hold pages of the run before.
-        let script = "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"";
-        let said = run(std::process::Command::new("sh").args(["-c", script]).args([
-            word(&group.0),
-            env!("CARGO_BIN_EXE_nowait"),
-            "warm",
-            "--json",
-            "--depth",
-            "16",
-            "--budget",
-            budget,
-            word(&file),
-        ]));
+        let mut command = nowait(["warm", "--json", "--depth", "16", "--budget", budget]);
+        let said = run(group.around(command.arg(&file)));
         assert_eq!(said.code, Some(1), "{said:?}");
         let report = said.json();
         let brought = report["read_bytes"].as_u64().unwrap();
@@ -226,6 +185,19 @@ fn the_limit_of_a_cgroup_is_never_filled() {
             );
         }
     }
+}
+
+#[test]
+fn sums_beyond_64_bits_stay_at_the_maximum() {
+    let mount = mounted!(Filesystem::Tmpfs);
+    for name in ["1", "2", "3"] {
+        let file = File::create(mount.path().join(name)).unwrap();
+        file.set_len(i64::MAX as u64).unwrap();
+    }
+    let said = warm(&[word(mount.path())]).done();
+    assert_eq!(said.json()["hole_bytes"], u64::MAX);
+    let said = run(&mut nowait(["warm", word(mount.path())])).done();
+    assert!(said.text().contains("Infinity of holes"), "{said:?}");
 }
 
 #[test]

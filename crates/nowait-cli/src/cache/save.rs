@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nowait::residency::{Answer, PageMap, page_map};
-use rustix::fs::Stat;
+use rustix::fs::{FileType, Stat};
 use tempfile::NamedTempFile;
 
 use super::snapshot::{self, MAX_RANGES, Snapshot, Writer};
 use crate::messages::Messages;
 use crate::name::{Shown, plural};
-use crate::paths::{FileRef, OpenError, Paths};
+use crate::paths::{FileRef, Kinds, OpenError, Paths};
 use crate::prefetch::Stamp;
 use crate::problem::Problem;
 use crate::progress::Progress;
@@ -141,7 +141,7 @@ impl<'a> Target<'a> {
             Ok(_) => {}
         }
         let beside = "remove it, or name another file";
-        let snapshot = match FileRef::given(self.path.clone(), 0).open() {
+        let snapshot = match FileRef::given(self.path.clone(), 0, FileType::RegularFile).open() {
             Ok((file, _)) => Snapshot::check(file, "its".into()),
             Err(why) => return Err(self.refused(&format!("cannot be read: {why}"), beside)),
         };
@@ -212,14 +212,16 @@ fn save<W: Write>(
         bytes: 0,
         other_names: 0,
     };
-    let visited = args.paths.examine(&messages, stop, query, |found, ranges| {
-        if stop.asked() {
-            return Err(Ended::Stopped);
-        }
-        saver.take(&found, ranges).map_err(Ended::Failed)?;
-        progress.at(saver.files, format!("{} cached", Size(saver.bytes)));
-        Ok(())
-    });
+    let visited = args
+        .paths
+        .examine(Kinds::Regular, &messages, stop, query, |found, ranges| {
+            if stop.asked() {
+                return Err(Ended::Stopped);
+            }
+            saver.take(&found, ranges).map_err(Ended::Failed)?;
+            progress.at(saver.files, format!("{} cached", Size(saver.bytes)));
+            Ok(())
+        });
     match visited {
         Err(Ended::Stopped) => return Err(Problem::Interrupted),
         Err(Ended::Failed(e)) => return Err(failed(e)),
@@ -300,8 +302,7 @@ impl<W: Write> Saver<'_, W> {
 }
 
 /// Queries the cached ranges of a file.
-fn query(found: &FileRef) -> Result<SavedRanges, OpenError> {
-    let (file, stat) = found.open()?;
+fn query(file: File, stat: Stat) -> Result<SavedRanges, OpenError> {
     Ok(match page_map(&file, 0..u64::MAX) {
         Ok(Answer::Known { value, .. }) => Ok((stat, value)),
         Ok(Answer::Unknown(reason)) => Err(reason.to_string()),

@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use crate::name::Name;
@@ -249,7 +250,7 @@ impl Line {
                 ranges: check_ranges(&ranges, stamp.size)?,
                 stamp,
             }),
-            file: FileRef::given(path, stamp.inode),
+            file: FileRef::given(path, stamp.inode, FileType::RegularFile),
         })
     }
 }

@@ -1,11 +1,12 @@
 //! Evicts one file: counts its cached pages, gives the advice, and counts again.
 
+use std::fs::File;
 use std::sync::{Mutex, PoisonError};
 
 use nowait::residency::{Answer, Residency, residency};
 use rustix::fs::{Advice, Stat};
 
-use crate::paths::{FileRef, OpenError};
+use crate::paths::OpenError;
 use crate::seen_inodes::SeenInodes;
 
 /// The action for each file.
@@ -28,11 +29,11 @@ pub struct Outcome {
 
 /// Evicts a file. Returns `None` if the file was already processed under another name.
 pub fn evict(
-    found: &FileRef,
+    file: File,
+    stat: Stat,
     action: Action,
     seen: &Mutex<SeenInodes>,
 ) -> Result<Option<Outcome>, OpenError> {
-    let (file, stat) = found.open()?;
     // A panic of another thread cannot leave the set inconsistent.
     let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
     if !seen.insert(&stat) {
@@ -52,10 +53,7 @@ pub fn evict(
         }
     };
     let stayed = after.known().is_some_and(|after| after.cached > 0);
-    let in_memory = stayed && {
-        let handle = nowait::Handle::new(file)?;
-        handle.filesystem().is_memory()
-    };
+    let in_memory = stayed && nowait::Handle::new(file)?.filesystem().is_memory();
     Ok(Some(Outcome {
         stat,
         before,

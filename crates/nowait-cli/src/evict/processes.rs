@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::Path;
 
 use rustix::fs::{Stat, major, minor};
@@ -69,12 +69,12 @@ impl Mappings {
         for process in processes {
             let name = process.file_name();
             if let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) {
-                // Other errors mean that the process has ended. It maps nothing.
                 match known.process(pid, &process.path()) {
-                    Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
-                        known.unreadable += 1
-                    }
-                    _ => {}
+                    Ok(()) => {}
+                    // The process has ended. It maps nothing.
+                    Err(e) if e.kind() == ErrorKind::NotFound => {}
+                    Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
+                    Err(_) => known.unreadable += 1,
                 }
             }
         }

@@ -99,7 +99,7 @@ impl Column {
     fn of(self, row: &Row) -> Cell {
         let examined = &row.examined;
         match (self, examined.answer) {
-            (Column::Size, _) => Cell::Bytes(examined.size()),
+            (Column::Size, _) => Cell::Bytes(examined.size),
             (File, _) => Cell::None,
             (Source, Answer::Known { source, .. }) => Cell::Text(source.to_string()),
             (column, Answer::Known { value, .. }) => column.of_residency(&value),

@@ -1,13 +1,14 @@
 //! The residency of one file.
 
+use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
 
 use nowait::residency::{Answer, PageMap, Probe, Residency};
-use rustix::fs::Stat;
+use rustix::fs::{FileType, SeekFrom, Stat};
 
 use super::strip;
-use crate::paths::{FileRef, OpenError};
+use crate::paths::OpenError;
 use crate::terminal::Terminal;
 
 /// One shown file.
@@ -21,6 +22,8 @@ pub struct Row {
 /// The result of querying one file.
 pub struct Examined {
     pub stat: Stat,
+    /// The length of the file or the block device in bytes.
+    pub size: u64,
     pub answer: Answer<Residency>,
     pub ranges: CachedRanges,
 }
@@ -41,11 +44,6 @@ pub enum CachedRanges {
 }
 
 impl Examined {
-    /// The file's length in bytes.
-    pub fn size(&self) -> u64 {
-        self.stat.st_size as u64
-    }
-
     /// The file's memory in the page cache in bytes; 0 if it is unknown.
     pub fn cached_bytes(&self) -> u64 {
         self.answer.known().map_or(0, |known| bytes(known.cached))
@@ -62,9 +60,13 @@ impl CachedRanges {
     }
 }
 
-/// Opens a file and queries the residency of all its pages.
-pub fn examine(found: &FileRef, format: RangeFormat) -> Result<Examined, OpenError> {
-    let (file, stat) = found.open()?;
+/// Queries the residency of all pages of a file or block device.
+pub fn examine(file: File, stat: Stat, format: RangeFormat) -> Result<Examined, OpenError> {
+    let size = match FileType::from_raw_mode(stat.st_mode) {
+        // fstat(2) reports 0.
+        FileType::BlockDevice => rustix::fs::seek(&file, SeekFrom::End(0))?,
+        _ => stat.st_size as u64,
+    };
     let probe = Probe::new(&file)?;
     let answer = probe.residency(0..u64::MAX)?;
     let map = || probe.page_map(0..u64::MAX);
@@ -79,6 +81,7 @@ pub fn examine(found: &FileRef, format: RangeFormat) -> Result<Examined, OpenErr
     };
     Ok(Examined {
         stat,
+        size,
         answer,
         ranges,
     })

@@ -31,7 +31,7 @@ impl Totals {
             return;
         }
         let add = |sum: &mut u64, more| *sum = sum.saturating_add(more);
-        let size = row.examined.size();
+        let size = row.examined.size;
         self.files += 1;
         add(&mut self.size, size);
         match row.examined.answer {

@@ -1,8 +1,8 @@
-//! The path of a regular file, and the code that opens it. Files of other types are never opened: opening a
-//! FIFO wakes its writer, and opening a device may have an effect.
+//! The path of a regular file, or of a block device that was given, and the code that opens it. Files of other
+//! types are never opened: opening a FIFO wakes its writer, and opening a device may have an effect.
 //!
 //! ```text
-//!  open with O_PATH ─► fstat: a regular file? ─► the same file for reading, by /proc/self/fd
+//!  open with O_PATH ─► fstat: still of this type? ─► the same file for reading, by /proc/self/fd
 //! ```
 //! A file of a tree is opened relative to the tree's root, and no symbolic link is followed: a directory
 //! may be replaced by a link after it was listed.
@@ -21,13 +21,15 @@ use rustix::path::DecInt;
 
 use crate::messages::Messages;
 
-/// The path of a regular file. The file may be removed or replaced before it is opened.
+/// The path of a file. The file may be removed or replaced before it is opened.
 #[derive(Clone, Debug)]
 pub struct FileRef {
     /// The path as it is shown: it begins with a path of the command line.
     pub path: PathBuf,
     /// The inode number. Files of two filesystems may have the same one.
     pub inode: u64,
+    /// Files of other types are not opened.
+    kind: FileType,
     /// The tree in which the file was found; `None` if its path was given.
     tree: Option<Arc<TreeRoot>>,
 }
@@ -36,8 +38,16 @@ pub struct FileRef {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenError {
     Os(Errno),
-    /// It is not a regular file any more.
-    NotRegular,
+    /// It is not of this type any more.
+    Changed(FileType),
+}
+
+impl OpenError {
+    /// Returns true if the process or the system lacks something that is free again when other files are closed.
+    pub fn is_shortage(self) -> bool {
+        let short = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN];
+        matches!(self, OpenError::Os(errno) if short.contains(&errno))
+    }
 }
 
 impl From<Errno> for OpenError {
@@ -56,7 +66,8 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OpenError::Os(errno) => errno.fmt(f),
-            OpenError::NotRegular => f.write_str("not a regular file any more"),
+            OpenError::Changed(FileType::BlockDevice) => f.write_str("not a block device any more"),
+            OpenError::Changed(_) => f.write_str("not a regular file any more"),
         }
     }
 }
@@ -69,19 +80,21 @@ const READING: OFlags = OFlags::RDONLY
 
 impl FileRef {
     /// A file whose path was given. Symbolic links in the path are followed.
-    pub fn given(path: PathBuf, inode: u64) -> FileRef {
+    pub fn given(path: PathBuf, inode: u64, kind: FileType) -> FileRef {
         FileRef {
             path,
             inode,
+            kind,
             tree: None,
         }
     }
 
-    /// A file of a tree. `path` begins with the path of the tree's root.
+    /// A regular file of a tree. `path` begins with the path of the tree's root.
     pub fn in_tree(tree: &Arc<TreeRoot>, path: PathBuf, inode: u64) -> FileRef {
         FileRef {
             path,
             inode,
+            kind: FileType::RegularFile,
             tree: Some(tree.clone()),
         }
     }
@@ -90,8 +103,8 @@ impl FileRef {
     pub fn open(&self) -> Result<(File, Stat), OpenError> {
         let path_fd = self.resolve(OFlags::PATH | OFlags::CLOEXEC)?;
         let stat = rustix::fs::fstat(&path_fd)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(OpenError::NotRegular);
+        if FileType::from_raw_mode(stat.st_mode) != self.kind {
+            return Err(OpenError::Changed(self.kind));
         }
         // Only the file's owner may use O_NOATIME.
         let file = match self.for_reading(&path_fd, &stat, READING | OFlags::NOATIME) {
@@ -134,7 +147,7 @@ impl FileRef {
         let file = self.resolve(flags)?;
         let now = rustix::fs::fstat(&file)?;
         if (now.st_dev, now.st_ino) != (stat.st_dev, stat.st_ino) {
-            return Err(OpenError::NotRegular);
+            return Err(OpenError::Changed(self.kind));
         }
         Ok(file)
     }
@@ -158,7 +171,7 @@ impl FileRef {
 /// `named` on the command line.
 pub fn failed(messages: &Messages, path: &Path, named: bool, why: OpenError) {
     match why {
-        OpenError::Os(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) | OpenError::NotRegular
+        OpenError::Os(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) | OpenError::Changed(_)
             if !named =>
         {
             messages.note(path, "vanished meanwhile");

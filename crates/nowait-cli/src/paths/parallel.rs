@@ -9,13 +9,16 @@
 //! size of batches is adapted so that a batch takes about [`BATCH_TIME`].
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::num::NonZero;
-use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use super::{FileRef, Paths};
+use super::{FileRef, Kinds, OpenError, Paths};
+use rustix::fs::Stat;
+
 use crate::messages::Messages;
 use crate::stop::Stop;
 
@@ -42,17 +45,20 @@ struct Results<T> {
 }
 
 impl Paths {
-    /// Calls `examine` for every file, on several threads. Calls `take` with each result, on the calling
+    /// Opens every file and calls `examine`, on several threads. Calls `take` with each result, on the calling
     /// thread and in the order of [`visit`](Paths::visit), until `take` returns an error or a stop is requested.
     pub fn examine<T: Send, E>(
         &self,
+        kinds: Kinds,
         messages: &Messages,
         stop: &Stop,
-        examine: impl Fn(&FileRef) -> T + Sync,
-        mut take: impl FnMut(FileRef, T) -> Result<(), E>,
+        examine: impl Fn(File, Stat) -> Result<T, OpenError> + Sync,
+        mut take: impl FnMut(FileRef, Result<T, OpenError>) -> Result<(), E>,
     ) -> Result<(), E> {
         let (work, queue) = mpsc::channel();
         let queue = Mutex::new(queue);
+        let opener = Opener::default();
+        let examine = |found: &FileRef| opener.examine(found, &examine);
         thread::scope(|scope| {
             let mut pool = Pool {
                 scope,
@@ -66,13 +72,11 @@ impl Paths {
             };
             let begin = Instant::now();
             let mut batch = Vec::new();
-            self.visit(messages, stop, |found| {
-                if pool.threads == 0 {
-                    if begin.elapsed() < BATCH_TIME {
-                        let results = examine(&found);
-                        return take(found, results);
-                    }
-                    pool.start();
+            self.visit(kinds, messages, stop, |found| {
+                let is_alone = pool.threads == 0 && (begin.elapsed() < BATCH_TIME || !pool.start());
+                if is_alone {
+                    let results = examine(&found);
+                    return take(found, results);
                 }
                 batch.push(found);
                 if batch.len() < pool.size {
@@ -84,6 +88,34 @@ impl Paths {
             pool.submit(batch);
             pool.take_until(0, &mut take)
         })
+    }
+}
+
+/// Opens the files of one visit.
+#[derive(Default)]
+struct Opener {
+    /// Read-locked while a file is open.
+    open: RwLock<()>,
+}
+
+impl Opener {
+    /// Opens a file and examines it. If it cannot be opened for lack of descriptors or memory, waits until the
+    /// other threads have closed their files, and tries once more.
+    fn examine<T>(
+        &self,
+        found: &FileRef,
+        examine: &impl Fn(File, Stat) -> Result<T, OpenError>,
+    ) -> Result<T, OpenError> {
+        // A panic of another thread cannot leave anything inconsistent.
+        let others = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        match found.open() {
+            Err(why) if why.is_shortage() => {}
+            opened => return opened.and_then(|(file, stat)| examine(file, stat)),
+        }
+        drop(others);
+        let _alone = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let (file, stat) = found.open()?;
+        examine(file, stat)
     }
 }
 
@@ -104,15 +136,16 @@ where
     T: Send + 'scope,
     L: Fn(&FileRef) -> T + Sync,
 {
-    /// Starts the threads.
-    fn start(&mut self) {
-        self.threads = thread::available_parallelism()
-            .map_or(2, NonZero::get)
-            .max(2);
-        for _ in 0..self.threads {
+    /// Starts the threads, fewer if the process may not have as many. Returns true if there are some.
+    fn start(&mut self) -> bool {
+        let most = thread::available_parallelism().map_or(2, NonZero::get);
+        for _ in 0..most.max(2) {
             let (examine, queue) = (self.examine, self.queue);
-            self.scope.spawn(move || work(examine, queue));
+            let thread = thread::Builder::new();
+            let started = thread.spawn_scoped(self.scope, move || work(examine, queue));
+            self.threads += usize::from(started.is_ok());
         }
+        self.threads > 0
     }
 
     /// Hands a batch to the threads.

@@ -15,7 +15,7 @@ use crate::batches::Batches;
 use crate::messages::Messages;
 use crate::name::plural;
 use crate::output::Output;
-use crate::paths::{Given, Paths, PseudoMounts};
+use crate::paths::{Given, Kinds, Paths, PseudoMounts};
 use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;
 use crate::stop::Stop;
@@ -70,7 +70,7 @@ pub fn warm(paths: &Paths, xattrs: bool, json: bool) -> Result<ExitCode, Problem
         attributes: 0,
     };
     let messages = Messages::beside(&warmer.progress);
-    let end = paths.given(&messages, &stop, |given| match given {
+    let end = paths.given(Kinds::Regular, &messages, &stop, |given| match given {
         Given::File(found) => {
             warmer.file(&found.path, &messages);
             if stop.asked() { Err(Stopped) } else { Ok(()) }

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nowait::residency::Probe;
@@ -344,13 +344,59 @@ pub fn while_files_change<T>(dir: &Path, act: impl FnOnce() -> T) -> T {
 
 /// Limits the number of descriptors.
 pub fn limited(command: &mut Command, most: u64) -> &mut Command {
-    let program = command.get_program().to_owned();
-    let words: Vec<_> = command.get_args().map(OsStr::to_owned).collect();
-    *command = Command::new("prlimit");
-    command
-        .arg(format!("--nofile={most}:{most}"))
-        .arg(program)
-        .args(words)
+    limited_to(command, "nofile", most)
+}
+
+/// Limits a resource of prlimit(1).
+pub fn limited_to<'a>(command: &'a mut Command, resource: &str, most: u64) -> &'a mut Command {
+    let limit = format!("--{resource}={most}:{most}");
+    within(command, Command::new("prlimit").arg(limit))
+}
+
+/// Runs a command by another one, whose last arguments it becomes.
+fn within<'a>(command: &'a mut Command, outer: &Command) -> &'a mut Command {
+    let mut words = outer.get_args().map(OsStr::to_owned).collect::<Vec<_>>();
+    words.push(command.get_program().to_owned());
+    words.extend(command.get_args().map(OsStr::to_owned));
+    *command = Command::new(outer.get_program());
+    command.args(words)
+}
+
+/// A memory cgroup with a limit. Dropping it removes it.
+pub struct Group(PathBuf);
+
+impl Group {
+    /// Returns `None` if no such cgroup can be made.
+    pub fn new(limit: u64) -> Option<Group> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("nowait-test-{}-{number}", std::process::id());
+        let of_one = Path::new("/sys/fs/cgroup/memory");
+        let (root, file) = if of_one.join("memory.limit_in_bytes").exists() {
+            (of_one, "memory.limit_in_bytes")
+        } else {
+            (Path::new("/sys/fs/cgroup"), "memory.max")
+        };
+        let group = Group(root.join(name));
+        fs::create_dir(&group.0).ok()?;
+        fs::write(group.0.join(file), limit.to_string()).ok()?;
+        Some(group)
+    }
+
+    /// Runs a command in the group.
+    pub fn around<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        let script = "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"";
+        within(
+            command,
+            Command::new("sh").args(["-c", script]).arg(&self.0),
+        )
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
 }
 
 /// A bind mount of a directory. Dropping it unmounts it.

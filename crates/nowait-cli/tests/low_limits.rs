@@ -1,0 +1,273 @@
+//! Each verb with few descriptors, threads, and little memory, and on a full disk: all work is done, or the message
+//! and the exit code say what is missing.
+
+#[path = "common/program.rs"]
+mod program;
+
+use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use program::{Group, MIB, Said, directory, limited_to, nowait, open_directory, run, word};
+use slowdisk::{Filesystem, TestMount};
+
+const DIRECTORIES: u64 = 60;
+const FILES: u64 = 20 * DIRECTORIES;
+
+/// Makes [`FILES`] files on the device, without cached pages.
+fn tree(root: &Path) {
+    for at in 0..DIRECTORIES {
+        let dir = root.join(format!("d{at}/e"));
+        fs::create_dir_all(&dir).unwrap();
+        for at in 0..20 {
+            fs::write(dir.join(format!("f{at}")), vec![1; 9000]).unwrap();
+        }
+    }
+    rustix::fs::syncfs(File::open(root).unwrap()).unwrap();
+}
+
+/// A verb that is run on the tree, and the check that it has done all its work.
+struct Verb {
+    words: &'static [&'static str],
+    has_done_all: fn(&Said) -> bool,
+}
+
+/// The verbs in an order in which each of them finds work.
+const VERBS: [Verb; 8] = [
+    Verb {
+        words: &["evict", "--json"],
+        has_done_all: |said| said.json()["total"]["files"] == FILES,
+    },
+    Verb {
+        words: &["warm", "--json"],
+        has_done_all: |said| {
+            let report = said.json();
+            report["files"] == FILES && report["cached_after"] == FILES * 9000
+        },
+    },
+    Verb {
+        words: &["cache", "save", "--force", "-o", SNAPSHOT],
+        has_done_all: |said| {
+            said.text()
+                .contains(&format!("in {FILES} of {FILES} files"))
+        },
+    },
+    Verb {
+        words: &["cache", "restore", "--json", SNAPSHOT],
+        has_done_all: |said| said.json()["files"] == FILES,
+    },
+    Verb {
+        words: &["fincore", "--json"],
+        has_done_all: |said| said.json()["total"]["files"] == FILES,
+    },
+    Verb {
+        words: &["warm", "--metadata", "--xattr", "--json"],
+        has_done_all: |said| said.json()["inodes"] == FILES + 2 * DIRECTORIES + 1,
+    },
+    Verb {
+        words: &["scan", "-r", "--fields", "path,size"],
+        has_done_all: |said| said.text().lines().count() as u64 == FILES + 2 * DIRECTORIES,
+    },
+    Verb {
+        words: &["du", "--json"],
+        has_done_all: |said| said.json()["total"]["files"] == FILES,
+    },
+];
+
+/// The name of the snapshot, beside the tree.
+const SNAPSHOT: &str = "snapshot";
+
+impl Verb {
+    /// The arguments for the tree `t` in the working directory.
+    fn words(&self) -> Vec<&'static str> {
+        let tree = (self.words[1] != "restore").then_some("t");
+        self.words.iter().copied().chain(tree).collect()
+    }
+
+    /// Returns true if it reads data.
+    fn reads(&self) -> bool {
+        matches!(self.words, ["warm", "--json"] | ["cache", "restore", ..])
+    }
+
+    /// Makes work for the verb in this working directory.
+    fn prepare(&self, dir: &Path) {
+        let before = match self.words[1] {
+            "save" => "warm",
+            _ if self.reads() => "evict",
+            _ => return,
+        };
+        // Some pages may be in use when they are evicted.
+        run(nowait([before, "t"]).current_dir(dir));
+    }
+}
+
+#[test]
+fn few_descriptors_lose_no_file() {
+    let dir = directory();
+    tree(&dir.path().join("t"));
+    for most in [16, 64] {
+        for verb in VERBS {
+            verb.prepare(dir.path());
+            let mut command = nowait(verb.words());
+            let said = run(limited_to(&mut command, "nofile", most).current_dir(dir.path())).done();
+            assert!(
+                (verb.has_done_all)(&said),
+                "{most} {:?} {said:?}",
+                verb.words
+            );
+        }
+    }
+}
+
+/// A program for a user who has no other process: the limit of processes counts those of the user.
+fn as_a_new_user(program: &Path, words: &[&str], processes: u64, backend: Option<&str>) -> Said {
+    let mut command = Command::new(program);
+    limited_to(command.args(words), "nproc", processes);
+    let user = new_user();
+    command
+        .uid(user)
+        .gid(user)
+        .current_dir(program.parent().unwrap());
+    if let Some(backend) = backend {
+        command.env("NOWAIT_BACKEND", backend);
+    }
+    run(&mut command)
+}
+
+fn new_user() -> u32 {
+    1_000_000 + std::process::id()
+}
+
+#[test]
+fn few_threads_lose_no_file() {
+    let dir = open_directory();
+    let program = dir.path().join("nowait");
+    slowdisk::copy_program(env!("CARGO_BIN_EXE_nowait"), &program).unwrap();
+    let owned = fs::metadata(dir.path()).unwrap().permissions().mode() | 0o777;
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(owned)).unwrap();
+    tree(&dir.path().join("t"));
+    let user = new_user();
+    let all = run(Command::new("find").arg(dir.path().join("t"))).done();
+    for path in all.text().lines() {
+        chown(path, Some(user), Some(user)).unwrap();
+    }
+    for (backend, processes) in [
+        (None, 1),
+        (None, 2),
+        (None, 4),
+        (Some("threads"), 1),
+        (Some("threads"), 2),
+    ] {
+        for verb in VERBS
+            .iter()
+            .filter(|verb| backend.is_none() || verb.reads())
+        {
+            verb.prepare(dir.path());
+            let said = as_a_new_user(&program, &verb.words(), processes, backend);
+            let case = format!("{backend:?} {processes} {:?} {said:?}", verb.words);
+            if backend.is_some() && processes == 1 {
+                // This backend consists of threads.
+                assert_eq!(said.code, Some(1), "{case}");
+                let why = "start a worker thread: Resource temporarily unavailable";
+                assert!(said.err.contains(why), "{case}");
+                continue;
+            }
+            // Pages that stay make the exit code 1.
+            let is_done = said.code == Some(0) || verb.words[0] == "evict";
+            assert!(is_done && said.err.is_empty(), "{case}");
+            assert!((verb.has_done_all)(&said), "{case}");
+        }
+    }
+}
+
+#[test]
+fn little_address_space_ends_a_verb_with_a_message() {
+    let dir = directory();
+    tree(&dir.path().join("t"));
+    assert_eq!(
+        run(nowait(["cache", "save", "-o", SNAPSHOT, "t"]).current_dir(dir.path())).code,
+        Some(0)
+    );
+    for mib in [12, 40, 100, 300] {
+        for verb in VERBS {
+            let mut command = nowait(verb.words());
+            let said = run(limited_to(&mut command, "as", mib * MIB).current_dir(dir.path()));
+            let explained = match said.code {
+                Some(0) => true,
+                Some(1 | 127) => !said.err.is_empty(),
+                // SIGABRT.
+                None => said.err.contains("memory allocation of "),
+                Some(_) => false,
+            };
+            assert!(explained, "{mib} {:?} {said:?}", verb.words);
+        }
+    }
+}
+
+#[test]
+fn a_full_filesystem_is_reported() {
+    slowdisk::require!(Filesystem::Tmpfs.available());
+    let mount = TestMount::builder(Filesystem::Tmpfs)
+        .size(1 << 20)
+        .build()
+        .unwrap();
+    let dir = directory();
+    tree(&dir.path().join("t"));
+    assert_eq!(
+        run(nowait(["cache", "save", "-o", SNAPSHOT, "t"]).current_dir(dir.path())).code,
+        Some(0)
+    );
+    let old = mount.path().join("old");
+    fs::copy(dir.path().join(SNAPSHOT), &old).unwrap();
+    let before = fs::read(&old).unwrap();
+    while fs::write(mount.path().join("rest"), vec![1; 2 << 20]).is_ok() {}
+    for verb in VERBS.iter().filter(|verb| verb.words[1] != "save") {
+        let full = File::create(mount.path().join("out")).unwrap();
+        let mut command = nowait(verb.words());
+        let said = Said::of(
+            &command
+                .current_dir(dir.path())
+                .stdout(full)
+                .output()
+                .unwrap(),
+        );
+        assert_eq!(said.code, Some(1), "{:?} {said:?}", verb.words);
+        let why = "cannot write to standard output: No space left on device";
+        assert!(said.err.contains(why), "{:?} {said:?}", verb.words);
+    }
+    for words in [&["-o", "new"][..], &["--force", "-o", "old"]] {
+        let t = dir.path().join("t");
+        let words = [&["cache", "save"], words, &[word(&t)]].concat();
+        let said = run(nowait(words).current_dir(mount.path())).in_part();
+        assert!(said.err.contains("No space left on device"), "{said:?}");
+    }
+    // The old snapshot is as it was, and nothing is left of the new ones.
+    assert_eq!(fs::read(&old).unwrap(), before);
+    let names = fs::read_dir(mount.path()).unwrap();
+    let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["old", "out", "rest"]);
+}
+
+#[test]
+fn a_small_cgroup_is_enough() {
+    let Some(group) = Group::new(64 * MIB) else {
+        return slowdisk::skip_or_fail("a cgroup with a memory controller");
+    };
+    let dir = directory();
+    tree(&dir.path().join("t"));
+    // Twice the memory of the group.
+    fs::write(dir.path().join("large"), vec![1; 128 * MIB as usize]).unwrap();
+    for verb in VERBS {
+        verb.prepare(dir.path());
+        let mut command = nowait(verb.words());
+        let said = run(group.around(&mut command).current_dir(dir.path())).done();
+        assert!((verb.has_done_all)(&said), "{:?} {said:?}", verb.words);
+    }
+    run(nowait(["evict", "--flush", "large"]).current_dir(dir.path()));
+    let mut command = nowait(["warm", "large"]);
+    let said = run(group.around(&mut command).current_dir(dir.path())).in_part();
+    assert!(said.text().contains("not read: "), "{said:?}");
+}
