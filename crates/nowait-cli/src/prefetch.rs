@@ -37,6 +37,7 @@ use nowait::residency::page_size;
 use nowait::{Completion, Handle, IoBufExt};
 use rustix::fs::{OFlags, Stat};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 pub use budget::{Allowed, Budget};
 pub use limits::Limits;
@@ -106,6 +107,8 @@ pub struct Prefetcher<'a> {
     /// The maximum number of files that are open or being opened. It is lowered if the process or the system
     /// has no more descriptors, and raised with each finished file.
     max_open: usize,
+    /// The initial value of `max_open`.
+    most_open: usize,
     buffers: Vec<Vec<u8>>,
     ops: Vec<Op>,
     /// The number of missing bytes for which reads were started.
@@ -151,6 +154,9 @@ impl<'a> Prefetcher<'a> {
             .workers(depth.min(64))
             .nowait_policy(NowaitPolicy::Never)
             .build_local()?;
+        // A file takes two descriptors while it is opened, and the walk takes up to a quarter of them, too.
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let most_open = (descriptors / 4).clamp(1, depth as u64) as usize;
         let budget = Budget::new(limits.budget);
         Ok(Prefetcher {
             summary: Summary::new(&engine, &limits),
@@ -172,7 +178,8 @@ impl<'a> Prefetcher<'a> {
             free: (0..depth).rev().collect(),
             opening: 0,
             opens_per_call: 1,
-            max_open: depth,
+            max_open: most_open,
+            most_open,
             buffers: Vec::new(),
             ops: Vec::with_capacity(depth),
             bytes_started: 0,
@@ -187,7 +194,8 @@ impl<'a> Prefetcher<'a> {
         self.collected.push(request);
         if self.collected.len() == MAX_COLLECTED {
             self.queue_collected();
-            while !self.requests.is_empty() && !self.stop.asked() {
+            // The caller may need the descriptors of open files to find the next ones.
+            while self.is_busy() && !self.stop.asked() {
                 self.step();
             }
         }
@@ -497,7 +505,7 @@ impl<'a> Prefetcher<'a> {
             self.messages
                 .note(path, "the file shrank while it was read");
         }
-        self.max_open = (self.max_open + 1).min(self.slots.len());
+        self.max_open = (self.max_open + 1).min(self.most_open);
         self.count(&job);
         if let Some(first) = job.first {
             self.sample
