@@ -235,7 +235,7 @@ impl nw_op {
     /// As `convert`.
     unsafe fn iovecs(&self) -> Outcome<Vec<RawMemory>> {
         let count = usize::try_from(self.len).map_err(|_| libc::EINVAL)?;
-        if count > libc::UIO_MAXIOV as usize {
+        if count > isize::MAX as usize / size_of::<iovec>() {
             return Err(libc::EINVAL);
         }
         if count == 0 {

@@ -88,8 +88,8 @@ pub struct RefusedChain {
     /// - [`Full`](crate::ErrorKind::Full) if the engine has no places for all members;
     /// - [`NeedsDirect`](crate::ErrorKind::NeedsDirect) for a file that a polled engine cannot read
     ///   or write;
-    /// - `InvalidInput` for an empty chain, or one with more members than the engine's depth or
-    ///   4,096.
+    /// - `InvalidInput` for an empty chain, one with more members than the engine's depth or 4,096,
+    ///   or a member with more than 1024 buffers.
     pub error: Error,
     /// The chain, unchanged.
     pub chain: Chain,

@@ -129,6 +129,9 @@ impl Core {
         chain.0.iter().find_map(|op| {
             let why = self.refuses(&op.body.kind);
             let why = why.or((!ring.contains(&op.body.kind)).then_some(ErrorKind::NeedsRing));
+            // The next member would begin after the first of the calls.
+            let several = op.body.kind.is_several_calls();
+            let why = why.or(several.then_some(ErrorKind::InvalidInput));
             let path = op.body.kind.handle().and_then(|h| h.shared_path());
             Some(Error::new(op.name(), why?).on(path))
         })

@@ -523,8 +523,7 @@ impl Ring {
         }
         match request.op.body.kind.settle(result) {
             Step::Again if request.op.body.progress.stopped.is_some() => {
-                let _ = request.op.body.kind.settle(Err(Errno::CANCELED));
-                Step::Done(Err(Errno::CANCELED))
+                request.op.body.kind.settle(Err(Errno::CANCELED))
             }
             step => step,
         }

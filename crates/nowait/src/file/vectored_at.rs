@@ -82,8 +82,11 @@ impl File {
         whole
     }
 
-    /// Writes the buffers in order, at `offset`: pwritev(2), at most 1024 buffers (`IOV_MAX`). The count
-    /// may be less than their total length.
+    /// Writes the buffers in order, at `offset`: pwritev(2). The count may be less than their total length.
+    ///
+    /// One call of the kernel takes at most 1024 buffers (`IOV_MAX`). More are written by several calls, and a
+    /// reader or another writer may come between them. After a call that fails the count is that of the calls
+    /// before it.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

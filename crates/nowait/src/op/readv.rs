@@ -15,7 +15,11 @@ use crate::sys::Errno;
 use crate::sys::rw::{self, MAX_RW, Offset};
 
 /// Reads into several buffers: preadv(2), or readv(2) without an offset. Short kernel reads are
-/// continued as in [`Read`](super::Read). The maximum is 1024 buffers (`IOV_MAX`).
+/// continued as in [`Read`](super::Read).
+///
+/// One call of the kernel takes at most 1024 buffers (`IOV_MAX`). A read of more is several calls,
+/// between which the file may change. Without an offset it is one call, for the first 1024 buffers
+/// that have room.
 #[derive(Debug)]
 pub struct Readv {
     handle: Handle,
@@ -134,11 +138,11 @@ impl Operation for Readv {
     fn settle(&mut self, result: Result<usize, Errno>) -> Step {
         match result {
             Ok(n) => {
-                let left = self.iovecs.bytes;
-                self.done += n.min(left);
+                let asked = self.iovecs.bytes;
+                self.done += n.min(asked);
                 let once = self.offset.is_none() || self.flags.contains(RwFlags::NOWAIT);
-                let ended = n < left.min(MAX_RW) && is_end(n, &self.handle);
-                if n == left || once || ended {
+                let ended = n < asked.min(MAX_RW) && is_end(n, &self.handle);
+                if n == self.iovecs.left || once || ended {
                     self.fill(self.done);
                     Step::Done(Ok(self.done))
                 } else {
@@ -153,12 +157,17 @@ impl Operation for Readv {
     }
 }
 
-/// The iovecs of a vectored operation, made again for each part of it.
+/// The largest number of iovecs that one call takes.
+pub(super) const IOV_MAX: usize = libc::UIO_MAXIOV as usize;
+
+/// The iovecs of one call of a vectored operation, made again for each call.
 #[derive(Debug, Default)]
 pub(super) struct Iovecs {
     list: Vec<libc::iovec>,
-    /// The number of bytes in all iovecs.
+    /// The number of bytes in these iovecs.
     pub(super) bytes: usize,
+    /// The number of bytes that are left for this call and the next ones.
+    pub(super) left: usize,
 }
 
 // SAFETY: the pointers are used only together with the operation that owns their memory.
@@ -167,23 +176,26 @@ unsafe impl Send for Iovecs {}
 unsafe impl Sync for Iovecs {}
 
 impl Iovecs {
-    /// Makes iovecs for `pieces`, without their first `skip` bytes.
+    /// Makes iovecs for `pieces`, without their first `skip` bytes: as many as one call takes.
     pub(super) fn describe(
         &mut self,
         pieces: impl Iterator<Item = (*mut u8, usize)>,
         mut skip: usize,
     ) {
         self.list.clear();
-        self.bytes = 0;
+        (self.bytes, self.left) = (0, 0);
         for (start, len) in pieces {
             let gone = skip.min(len);
             skip -= gone;
-            if len > gone {
+            let (start, len) = (start.wrapping_add(gone), len - gone);
+            // The kernel limits the sum to MAX_RW.
+            self.left = self.left.saturating_add(len);
+            if len > 0 && self.list.len() < IOV_MAX {
                 self.list.push(libc::iovec {
-                    iov_base: start.wrapping_add(gone).cast(),
-                    iov_len: len - gone,
+                    iov_base: start.cast(),
+                    iov_len: len,
                 });
-                self.bytes += len - gone;
+                self.bytes = self.left;
             }
         }
     }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::operation::{Known, Operation, ring_offset};
+use super::operation::{Known, Operation, Step, ring_offset};
 use super::readv::Iovecs;
 use crate::buffer::Source;
 use crate::buffer::memory::WriteMemory;
@@ -16,13 +16,18 @@ use crate::sys::Errno;
 use crate::sys::rw::{self, Offset};
 
 /// Writes several buffers: pwritev(2), or writev(2) without an offset. It makes one kernel write,
-/// whose count may be short. The maximum is 1024 buffers (`IOV_MAX`).
+/// whose count may be short.
+///
+/// One call of the kernel takes at most 1024 buffers (`IOV_MAX`). A write of more is several calls,
+/// and a reader or another writer may come between them. It ends after a call that is short or fails,
+/// and returns the number of bytes that are written.
 #[derive(Debug)]
 pub struct Writev {
     handle: Handle,
     sources: Vec<WriteMemory>,
     offset: Offset,
     flags: RwFlags,
+    done: usize,
     /// Boxed, to keep operations with one buffer small.
     iovecs: Box<Iovecs>,
 }
@@ -35,6 +40,7 @@ impl Writev {
             sources: sources.into_iter().map(WriteMemory::new).collect(),
             offset: Some(offset),
             flags: RwFlags::empty(),
+            done: 0,
             iovecs: Box::default(),
         }
     }
@@ -73,12 +79,13 @@ impl Writev {
         self.sources.iter().map(WriteMemory::piece)
     }
 
-    fn next(&mut self) {
+    fn next(&mut self) -> Offset {
         let pieces = self.sources.iter().map(|memory| {
             let (start, len) = memory.skip(0);
             (start.cast_mut(), len)
         });
-        self.iovecs.describe(pieces, 0);
+        self.iovecs.describe(pieces, self.done);
+        self.offset.map(|o| o.saturating_add(self.done as u64))
     }
 }
 
@@ -92,30 +99,36 @@ impl Operation for Writev {
     }
 
     fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
-        self.next();
+        let offset = self.next();
         opcode::Writev::new(
             known.fd(&self.handle),
             self.iovecs.as_ptr(),
             to_u32(self.iovecs.count()),
         )
-        .offset(ring_offset(self.offset))
+        .offset(ring_offset(offset))
         .rw_flags(self.flags.bits().cast_signed())
         .build()
     }
 
     fn run(&mut self) -> Result<usize, Errno> {
-        self.next();
-        rw::checked(self.offset, self.iovecs.bytes)?;
+        let offset = self.next();
+        rw::checked(offset, self.iovecs.bytes)?;
         let (iov, count) = (self.iovecs.as_ptr(), self.iovecs.count());
         // SAFETY: the iovecs were just made from the bytes that this operation owns.
-        unsafe {
-            rw::pwritev2_vectored(
-                self.handle.as_fd(),
-                iov,
-                count,
-                self.offset,
-                self.flags.bits(),
-            )
+        unsafe { rw::pwritev2_vectored(self.handle.as_fd(), iov, count, offset, self.flags.bits()) }
+    }
+
+    fn settle(&mut self, result: Result<usize, Errno>) -> Step {
+        if let Ok(n) = result {
+            self.done += n;
+            if n == self.iovecs.bytes && n < self.iovecs.left {
+                return Step::Again;
+            }
         }
+        // The program may submit the operation again.
+        Step::Done(match std::mem::take(&mut self.done) {
+            0 => result,
+            done => Ok(done),
+        })
     }
 }

@@ -106,7 +106,7 @@ pub(crate) unsafe fn preadv2_vectored(
     flags: u32,
 ) -> Result<usize, Errno> {
     let raw = fd.as_raw_fd();
-    // The kernel accepts at most IOV_MAX iovecs.
+    // The kernel accepts at most IOV_MAX iovecs, and returns EINVAL for more.
     let count = i32::try_from(count).map_err(|_| Errno::INVAL)?;
     // SAFETY: the caller's obligation. On 64-bit systems the whole offset is in the low word of
     // preadv2.
@@ -171,7 +171,7 @@ pub(crate) unsafe fn pwritev2_vectored(
     flags: u32,
 ) -> Result<usize, Errno> {
     let raw = fd.as_raw_fd();
-    // The kernel accepts at most IOV_MAX iovecs.
+    // The kernel accepts at most IOV_MAX iovecs, and returns EINVAL for more.
     let count = i32::try_from(count).map_err(|_| Errno::INVAL)?;
     // SAFETY: the caller's obligation.
     unsafe {

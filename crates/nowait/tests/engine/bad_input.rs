@@ -5,13 +5,14 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nowait::engine::{Engine, Options};
+use nowait::engine::{Chain, Engine, Options};
 use nowait::op::{Fallocate, FallocateMode, Fsync, Read, Readv, Write, Writev};
 use nowait::{Error, ErrorKind, File, Handle, Mode, OpenOptions, RwFlags, read, write};
 use rustix::fs::OFlags;
 use slowdisk::{Filesystem, TestMount, require};
 
-use crate::common::completions::{one, said};
+use crate::common::cache::evict;
+use crate::common::completions::{finish, one, said};
 use crate::common::drive::{each, name};
 use crate::common::files::{pattern, patterned, scratch};
 use crate::common::handles::{handle_rw, pipe};
@@ -254,29 +255,107 @@ fn odd_ranges_are_refused_or_empty() {
 }
 
 #[test]
-fn lists_may_be_empty_or_too_long() {
+fn lists_may_be_of_any_length() {
     each(Options::new(), |engine| {
         let dir = scratch();
         let path = patterned(dir.path(), "file", 5000);
         let open = handle_rw(&path);
-        let buffers = |n| (0..n).map(|_| Box::new(vec![0u8; 2]) as _).collect();
-        let sources = |n| (0..n).map(|_| Box::new("ab") as _).collect();
-        for _ in 0..2 {
-            assert_eq!(said(&one(engine, Readv::new(&open, vec![], 0))), Ok(0));
-            assert_eq!(said(&one(engine, Writev::new(&open, vec![], 0))), Ok(0));
-            assert_eq!(
-                said(&one(engine, Readv::new(&open, buffers(1024), 0))),
-                Ok(2048)
-            );
-            for n in [1025, 5000] {
-                let done = one(engine, Readv::new(&open, buffers(n), 0));
-                assert_eq!(said(&done), Err(libc::EINVAL), "{}", name(engine));
-                assert_eq!(pieces_of(done).len(), n, "the buffers are back");
-                let done = one(engine, Writev::new(&open, sources(n), 0));
-                assert_eq!(said(&done), Err(libc::EINVAL), "{}", name(engine));
+        for n in [0, 1, 1024, 1025, 2048, 2500, 6000] {
+            let what = format!("{}: {n} buffers", name(engine));
+            for cold in [false, true] {
+                if cold {
+                    evict(&path);
+                }
+                // Each second buffer is empty.
+                let rooms = |i| Box::new(vec![0u8; 2 * (i % 2)]) as _;
+                let read = Readv::new(&open, (0..2 * n).map(rooms).collect(), 7);
+                let done = one(engine, read);
+                let got = (2 * n).min(5000 - 7);
+                assert_eq!(said(&done), Ok(got), "{what}");
+                let pieces = pieces_of(done);
+                assert_eq!(pieces.len(), 2 * n, "{what}: the buffers are back");
+                assert!(pieces.concat()[..got] == pattern(7, got), "{what}");
+            }
+            let bytes = |i| Box::new(pattern(i as u64 * 3, 3)) as _;
+            let write = Writev::new(&open, (0..n).map(bytes).collect(), 10_000);
+            assert_eq!(said(&one(engine, write)), Ok(3 * n), "{what}");
+            let written = std::fs::read(&path).unwrap();
+            assert!(written[..5000] == pattern(0, 5000), "{what}");
+            if n > 0 {
+                assert!(written[10_000..] == pattern(0, 3 * n), "{what}");
+            }
+            std::fs::File::options()
+                .write(true)
+                .open(&path)
+                .and_then(|file| file.set_len(5000))
+                .unwrap();
+        }
+    });
+}
+
+#[test]
+fn long_lists_of_a_stream_follow_the_position() {
+    each(Options::new(), |engine| {
+        let dir = scratch();
+        let path = dir.path().join("file");
+        let file = std::fs::File::options()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(&path);
+        let open = nowait::Handle::new(file.unwrap()).unwrap();
+        let bytes = |i: u64| Box::new(pattern(i * 2, 2)) as _;
+        for round in 1..3 {
+            let write = Writev::stream(&open, (0..3000).map(bytes).collect());
+            assert_eq!(said(&one(engine, write)), Ok(6000), "{}", name(engine));
+            let written = std::fs::read(&path).unwrap();
+            assert!(written == pattern(0, 6000).repeat(round));
+        }
+        // A read makes one call.
+        rustix::fs::seek(&open, rustix::fs::SeekFrom::Start(0)).unwrap();
+        for at in [0, 1024] {
+            let rooms = (0..1500).map(|_| Box::new(vec![0u8; 1]) as _);
+            let done = one(engine, Readv::stream(&open, rooms.collect()));
+            assert_eq!(said(&done), Ok(1024));
+            assert!(pieces_of(done).concat()[..1024] == pattern(at, 1024));
+        }
+        // A pipe that is full ends a write that does not wait: the bytes of the first calls count.
+        let (reader, writer) = std::io::pipe().unwrap();
+        rustix::io::ioctl_fionbio(&writer, true).unwrap();
+        let pipe = nowait::Handle::new(OwnedFd::from(writer)).unwrap();
+        let page = vec![b'x'; 4096];
+        let sources = (0..2000).map(|_| Box::new(page.clone()) as _);
+        let done = one(engine, Writev::stream(&pipe, sources.collect()));
+        let n = said(&done).unwrap();
+        assert!((4096..2000 * 4096).contains(&n), "{n}");
+        let mut piped = vec![0; 2000 * 4096];
+        assert_eq!(rustix::io::read(&reader, &mut piped).unwrap(), n);
+    });
+}
+
+#[test]
+fn a_chain_refuses_a_list_that_is_several_calls() {
+    each(Options::new(), |engine| {
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", 100);
+        let open = handle_rw(&path);
+        for (n, taken) in [(1024, true), (1025, false)] {
+            let sources = (0..n).map(|_| Box::new("ab") as _).collect();
+            let chain = Chain::new()
+                .then(Writev::new(&open, sources, 0))
+                .then(Fsync::data(&open));
+            match engine.submit_chain(chain) {
+                Ok(tickets) => {
+                    assert!(taken, "{}", name(engine));
+                    finish(engine, tickets.len());
+                }
+                Err(refused) if refused.error.kind() == ErrorKind::NeedsRing => {}
+                Err(refused) => {
+                    assert_eq!(refused.error.kind(), ErrorKind::InvalidInput);
+                    assert!(!taken, "{}", name(engine));
+                }
             }
         }
-        assert_eq!(std::fs::read(&path).unwrap(), pattern(0, 5000));
     });
 }
 
