@@ -11,11 +11,8 @@ pub use options::*;
 pub use stats::nw_stats;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::ffi::{CString, c_char, c_int, c_uint};
 use std::os::fd::AsRawFd;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::thread::{LocalKey, ThreadId};
 use std::time::Duration;
 
@@ -40,28 +37,16 @@ struct Inner {
     engine: Kind,
     /// The reason for the backend.
     why: CString,
-    /// The eventfd, if the program has asked for it; otherwise −1.
-    event: AtomicI32,
 }
 
 enum Kind {
-    Shared(Box<Shared>),
+    Shared(Engine),
     Local(Box<Local>),
-}
-
-struct Shared {
-    engine: Engine,
-    /// Completions for which the caller of nw_reap had no room.
-    rest: Mutex<VecDeque<nw_completion>>,
-    /// The number of those.
-    left: AtomicUsize,
 }
 
 struct Local {
     engine: RefCell<LocalEngine>,
     thread: ThreadId,
-    /// Completions for which the caller of nw_reap had no room.
-    rest: RefCell<VecDeque<nw_completion>>,
 }
 
 impl handle::Handle for Inner {
@@ -102,28 +87,9 @@ impl Inner {
 
     /// The number of operations in flight, and of completions that are not reaped.
     fn in_flight(&self) -> usize {
-        let in_flight = match &self.engine {
-            Kind::Shared(shared) => shared.engine.in_flight(),
-            Kind::Local(local) => local.engine.borrow().in_flight(),
-        };
-        in_flight + self.left()
-    }
-
-    /// The number of completions for which the caller of nw_reap had no room.
-    fn left(&self) -> usize {
         match &self.engine {
-            Kind::Shared(shared) => shared.left.load(Ordering::Acquire),
-            Kind::Local(local) => local.rest.borrow().len(),
-        }
-    }
-
-    /// Makes the eventfd readable, if the program has it: completions are left.
-    fn tell(&self) {
-        let event = self.event.load(Ordering::Acquire);
-        if event >= 0 {
-            let one = 1u64.to_ne_bytes();
-            // SAFETY: the memory lives through the call. An eventfd that is full is readable already.
-            unsafe { libc::write(event, one.as_ptr().cast(), one.len()) };
+            Kind::Shared(engine) => engine.in_flight(),
+            Kind::Local(local) => local.engine.borrow().in_flight(),
         }
     }
 }
@@ -150,25 +116,15 @@ pub unsafe extern "C" fn nw_engine_create(
             let local = Local {
                 engine: RefCell::new(engine),
                 thread: std::thread::current().id(),
-                rest: RefCell::default(),
             };
             (Kind::Local(Box::new(local)), why)
         } else {
             let engine = options.build().map_err(failed)?;
             let why = engine.why().to_owned();
-            let shared = Shared {
-                engine,
-                rest: Mutex::default(),
-                left: AtomicUsize::new(0),
-            };
-            (Kind::Shared(Box::new(shared)), why)
+            (Kind::Shared(engine), why)
         };
         let why = CString::new(why).unwrap_or_default();
-        *place = Slot::open(Inner {
-            engine,
-            why,
-            event: AtomicI32::new(-1),
-        });
+        *place = Slot::open(Inner { engine, why });
         Ok(0)
     })
 }
@@ -205,7 +161,7 @@ pub unsafe extern "C" fn nw_submit(
         // SAFETY: as above.
         let op = unsafe { op.convert()? };
         let submitted = match &engine.engine {
-            Kind::Shared(shared) => shared.engine.submit(op),
+            Kind::Shared(engine) => engine.submit(op),
             Kind::Local(local) => local.engine.borrow_mut().submit(op),
         };
         match submitted {
@@ -256,7 +212,7 @@ pub unsafe extern "C" fn nw_submit_batch(
                 }
             }
             let taken = match &engine.engine {
-                Kind::Shared(shared) => shared.engine.submit_batch(list),
+                Kind::Shared(engine) => engine.submit_batch(list),
                 Kind::Local(local) => local.engine.borrow_mut().submit_batch(list),
             };
             list.drain(..).for_each(op::give_back);
@@ -301,35 +257,18 @@ pub unsafe extern "C" fn nw_reap(
         let timeout = unsafe { timeout.as_ref() }.map(duration).transpose()?;
         // SAFETY: as above. All bit patterns are valid completions.
         let room = unsafe { std::slice::from_raw_parts_mut(completions, count as usize) };
-        let wait_for = wait_for as usize;
+        let wait = condition(wait_for as usize, timeout);
         with_list(&REAPED, |reaped| {
             let taken = match &engine.engine {
-                Kind::Shared(shared) => {
-                    // The common case takes no lock: nothing was left.
-                    let left = shared.left.load(Ordering::Acquire);
-                    let wait = condition(wait_for.saturating_sub(left), timeout);
-                    shared.engine.reap(reaped, wait).map_err(failed)?;
-                    if shared.left.load(Ordering::Acquire) == 0 && reaped.len() <= room.len() {
-                        hand_out(room, &mut VecDeque::new(), reaped)
-                    } else {
-                        let mut rest = shared.rest.lock().unwrap_or_else(|e| e.into_inner());
-                        let taken = hand_out(room, &mut rest, reaped);
-                        shared.left.store(rest.len(), Ordering::Release);
-                        taken
-                    }
-                }
+                Kind::Shared(engine) => engine.reap_at_most(room.len(), reaped, wait),
                 Kind::Local(local) => {
-                    let mut rest = local.rest.borrow_mut();
-                    if rest.len() < room.len() {
-                        let wait = condition(wait_for.saturating_sub(rest.len()), timeout);
-                        let reap = local.engine.borrow_mut().reap(reaped, wait);
-                        reap.map_err(failed)?;
-                    }
-                    hand_out(room, &mut rest, reaped)
+                    let mut engine = local.engine.borrow_mut();
+                    engine.reap_at_most(room.len(), reaped, wait)
                 }
             };
-            if engine.left() > 0 {
-                engine.tell();
+            let taken = taken.map_err(failed)?;
+            for (place, completion) in room.iter_mut().zip(reaped.drain(..)) {
+                *place = nw_completion::of(completion);
             }
             Ok(taken as c_int)
         })
@@ -355,25 +294,6 @@ fn duration(time: &timespec) -> Outcome<Duration> {
     }
 }
 
-/// Moves completions to the caller's room, and those beyond it to `rest`. Returns how many fit.
-fn hand_out(
-    room: &mut [nw_completion],
-    rest: &mut VecDeque<nw_completion>,
-    reaped: &mut Vec<Completion>,
-) -> usize {
-    let mut all = reaped.drain(..).map(nw_completion::of);
-    let mut taken = 0;
-    for place in room {
-        let Some(next) = rest.pop_front().or_else(|| all.next()) else {
-            break;
-        };
-        *place = next;
-        taken += 1;
-    }
-    rest.extend(all);
-    taken
-}
-
 /// An eventfd that is readable while there is something to reap, for poll(2) and epoll(7). It belongs to the engine:
 /// the program neither reads nor closes it. Returns −errno if there is none. See nw_reap(3).
 #[unsafe(no_mangle)]
@@ -382,18 +302,13 @@ pub unsafe extern "C" fn nw_engine_event_fd(engine: *const nw_engine) -> c_int {
         // SAFETY: the C program's promise: the manual page.
         let engine = unsafe { Inner::get(engine)? };
         let number = match &engine.engine {
-            Kind::Shared(shared) => shared.engine.event_fd().map(|fd| fd.as_raw_fd()),
+            Kind::Shared(engine) => engine.event_fd().map(|fd| fd.as_raw_fd()),
             Kind::Local(local) => {
                 let mut engine = local.engine.borrow_mut();
                 engine.event_fd().map(|fd| fd.as_raw_fd())
             }
         };
-        let number = number.map_err(failed)?;
-        engine.event.store(number, Ordering::Release);
-        if engine.left() > 0 {
-            engine.tell();
-        }
-        Ok(number)
+        number.map_err(failed)
     })
 }
 
@@ -405,7 +320,7 @@ pub unsafe extern "C" fn nw_cancel(engine: *const nw_engine, ticket: u64) -> c_i
         let ticket = Ticket::from_u64(ticket);
         // SAFETY: the C program's promise: the manual page.
         match &unsafe { Inner::get(engine)? }.engine {
-            Kind::Shared(shared) => shared.engine.cancel(ticket),
+            Kind::Shared(engine) => engine.cancel(ticket),
             Kind::Local(local) => local.engine.borrow_mut().cancel(ticket),
         }
         Ok(0)
@@ -428,7 +343,7 @@ pub unsafe extern "C" fn nw_engine_backend(engine: *const nw_engine) -> c_int {
     guard(|| {
         // SAFETY: the C program's promise: the manual page.
         let backend = match &unsafe { Inner::get(engine)? }.engine {
-            Kind::Shared(shared) => shared.engine.backend(),
+            Kind::Shared(engine) => engine.backend(),
             Kind::Local(local) => local.engine.borrow().backend(),
         };
         Ok(match backend {
@@ -454,7 +369,7 @@ pub unsafe extern "C" fn nw_engine_stats(engine: *const nw_engine, stats: *mut n
     guard(|| {
         // SAFETY: the C program's promise: the manual page.
         let counted = match &unsafe { Inner::get(engine)? }.engine {
-            Kind::Shared(shared) => shared.engine.stats(),
+            Kind::Shared(engine) => engine.stats(),
             Kind::Local(local) => local.engine.borrow().stats(),
         };
         // SAFETY: as above.
@@ -481,7 +396,7 @@ pub unsafe extern "C" fn nw_engine_feature(
         let (engine, name) =
             unsafe { (Slot::<Inner>::get(engine)?, std::ffi::CStr::from_ptr(name)) };
         let features = match &engine.engine {
-            Kind::Shared(shared) => shared.engine.features(),
+            Kind::Shared(engine) => engine.features(),
             Kind::Local(local) => local.engine.borrow().features(),
         };
         let feature = Feature::ALL

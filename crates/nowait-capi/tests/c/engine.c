@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 static struct nw_engine *make(uint32_t flags, uint32_t depth)
 {
@@ -198,6 +199,107 @@ static void a_full_engine_says_so(void)
         close(ends[0]);
         close(ends[1]);
     }
+}
+
+/* One call of the kernel takes 1024 iovecs. */
+static void takes_long_lists(struct nw_engine *engine)
+{
+    enum { PIECES = 2500 };
+    static unsigned char bytes[3 * PIECES], back[3 * PIECES];
+    static struct iovec iov[PIECES];
+    int fd = make_file("file", 100);
+    struct nw_file *file = file_of(fd);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = byte_at(i);
+    for (size_t i = 0; i < PIECES; i++)
+        iov[i] = (struct iovec){bytes + 3 * i, 3};
+    struct nw_op op = {.opcode = NW_OP_WRITEV, .file = file, .addr = iov, .len = PIECES};
+    EQUAL(run(engine, &op), sizeof bytes);
+    for (size_t i = 0; i < PIECES; i++)
+        iov[i].iov_base = back + 3 * i;
+    op.opcode = NW_OP_READV;
+    EQUAL(run(engine, &op), sizeof back);
+    check_bytes(back, 0, sizeof back);
+    op.len = UINT64_MAX / sizeof *iov;
+    EQUAL(run(engine, &op), -EINVAL);
+    EQUAL(nw_file_close(file), 0);
+    close(fd);
+}
+
+static void a_list_may_be_longer_than_one_call_takes(void)
+{
+    on_both(takes_long_lists);
+}
+
+/* A completion is in flight until it is reaped, also one for which an nw_reap had no room. */
+static void completions_count_until_they_are_reaped(void)
+{
+    enum { DEPTH = 64 };
+    for (uint32_t flags = 0; flags <= NW_ENGINE_LOCAL; flags++) {
+        struct nw_engine *engine = make(flags, DEPTH);
+        static struct nw_op ops[DEPTH];
+        struct nw_completion done;
+        for (int round = 0; round < 50; round++) {
+            EQUAL(nw_submit_batch(engine, ops, DEPTH), round == 0 ? DEPTH : 1);
+            EQUAL(nw_submit_batch(engine, ops, DEPTH), 0);
+            EQUAL(nw_engine_in_flight(engine), DEPTH);
+            EQUAL(nw_reap(engine, &done, 1, 1, NULL), 1);
+            EQUAL(nw_engine_destroy(engine), -EBUSY);
+        }
+        for (int left = DEPTH - 1; left > 0; left--)
+            EQUAL(nw_reap(engine, &done, 1, 1, NULL), 1);
+        EQUAL(nw_engine_in_flight(engine), 0);
+        EQUAL(nw_engine_destroy(engine), 0);
+    }
+}
+
+/* The completions that one thread has reaped, and the end of that thread. */
+static atomic_int reaped_elsewhere, ends_elsewhere;
+
+static void *reap_one_by_one(void *engine)
+{
+    struct nw_completion done;
+    while (!ends_elsewhere) {
+        EQUAL(nw_reap(engine, &done, 1, 1, NULL), 1);
+        reaped_elsewhere++;
+    }
+    return NULL;
+}
+
+/* A thread that takes one of two completions leaves the other to the thread that waits for one. */
+static void a_poll_leaves_completions_to_a_waiting_thread(void)
+{
+    struct nw_engine *engine = make(0, 64);
+    int ends[2];
+    char byte;
+    struct nw_completion done;
+    pthread_t thread;
+    struct nw_op nops[2] = {{.opcode = NW_OP_NOP}};
+    EQUAL(pipe(ends), 0);
+    struct nw_file *file = file_of(ends[0]);
+    /* An operation that does not complete: the thread waits for something. */
+    struct nw_op op = {.opcode = NW_OP_READ, .file = file, .addr = &byte, .len = 1, .offset = NW_OFFSET_CURRENT};
+    EQUAL(nw_submit(engine, &op, &done), NW_QUEUED);
+    EQUAL(pthread_create(&thread, NULL, reap_one_by_one, engine), 0);
+    for (int round = 0; round < 300; round++) {
+        int mine = 0;
+        reaped_elsewhere = 0;
+        EQUAL(nw_submit_batch(engine, nops, 2), 2);
+        while (mine == 0 && reaped_elsewhere < 2)
+            mine = nw_reap(engine, &done, 1, 0, NULL);
+        for (int waited = 0; mine + reaped_elsewhere < 2; waited++) {
+            CHECK(waited < 10000);
+            usleep(1000);
+        }
+        EQUAL(mine + reaped_elsewhere, 2);
+    }
+    ends_elsewhere = 1;
+    EQUAL(write(ends[1], "x", 1), 1);
+    EQUAL(pthread_join(thread, NULL), 0);
+    EQUAL(nw_file_close(file), 0);
+    EQUAL(nw_engine_destroy(engine), 0);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 static void times_out(struct nw_engine *engine)
@@ -668,6 +770,9 @@ int main(int argc, char **argv)
         CASE(each_operation_is_that_of_its_system_call),
         CASE(a_batch_is_reaped_in_any_pieces),
         CASE(a_full_engine_says_so),
+        CASE(a_list_may_be_longer_than_one_call_takes),
+        CASE(completions_count_until_they_are_reaped),
+        CASE(a_poll_leaves_completions_to_a_waiting_thread),
         CASE(waits_end_at_their_time),
         CASE(bad_operations_are_refused),
         CASE(a_local_engine_refuses_other_threads),

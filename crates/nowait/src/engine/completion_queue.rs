@@ -36,9 +36,8 @@ pub(crate) struct CompletionQueue {
 
 #[derive(Debug, Default)]
 struct State {
-    done: VecDeque<Completion>,
-    /// The number of these completions in each class.
-    classes: Taken,
+    /// The completions, each with the class of its place.
+    done: VecDeque<(Class, Completion)>,
     /// Operations that were submitted to be reaped and are not yet reaped.
     expected: usize,
     /// True if no thread will reap any more.
@@ -58,15 +57,14 @@ impl CompletionQueue {
             }
         };
         let event = {
-            // The eventfd is looked up and written under the lock, and read under it in `take`. It is
-            // readable exactly while there are completions.
+            // The eventfd is looked up and written under the lock, and read under it in `take_from`. It
+            // is readable exactly while there are completions.
             let mut state = lock(&self.state);
             let event = self.event.get();
             if state.closed {
                 return Some(completion);
             }
-            state.done.push_back(completion);
-            state.classes[class as usize] += 1;
+            state.done.push_back((class, completion));
             if let Some(event) = event {
                 // The write completes the ring's read of its eventfd. The kernel does not signal a
                 // deferred completion that the write to an eventfd causes (Linux 6.18: only the
@@ -97,15 +95,22 @@ impl CompletionQueue {
 
     /// Moves all completions to `out`, and returns how many.
     pub(crate) fn take(&self, out: &mut Vec<Completion>) -> usize {
-        self.take_from(&mut lock(&self.state), out).iter().sum()
+        let mut state = lock(&self.state);
+        self.take_from(&mut state, out, usize::MAX).iter().sum()
     }
 
-    fn take_from(&self, state: &mut State, out: &mut Vec<Completion>) -> Taken {
-        if let Some(event) = self.event.get() {
+    /// Moves at most `most` completions to `out`, the oldest first.
+    fn take_from(&self, state: &mut State, out: &mut Vec<Completion>, most: usize) -> Taken {
+        let n = most.min(state.done.len());
+        if let (true, Some(event)) = (n == state.done.len(), self.event.get()) {
             let _ = rustix::io::read(event, &mut [0u8; 8]);
         }
-        out.extend(state.done.drain(..));
-        std::mem::take(&mut state.classes)
+        let mut taken = Taken::default();
+        out.extend(state.done.drain(..n).map(|(class, completion)| {
+            taken[class as usize] += 1;
+            completion
+        }));
+        taken
     }
 
     /// Waits until there is a completion, or until `until`. May return early.
@@ -135,18 +140,23 @@ impl CompletionQueue {
         lock(&self.state).expected += n;
     }
 
-    /// Moves completions to `out`, for as long as `waiting` requires, and returns how many in all.
-    /// `taken` is called with the number after each step, before this function waits for more.
+    /// Moves at most `most` completions to `out`, for as long as `waiting` requires, and returns how
+    /// many in all. `taken` is called with the number after each step, before this function waits for
+    /// more.
+    ///
+    /// The other completions stay in the queue, where another reaper finds them. No reaper sleeps while
+    /// there are completions, except one that a push has just woken.
     pub(crate) fn reap(
         &self,
         out: &mut Vec<Completion>,
+        most: usize,
         waiting: &Waiting,
         taken: impl Fn(Taken),
     ) -> usize {
         let mut got = 0;
         let mut state = lock(&self.state);
         loop {
-            let classes = self.take_from(&mut state, out);
+            let classes = self.take_from(&mut state, out, most - got);
             let n: usize = classes.iter().sum();
             got += n;
             state.expected -= n;
@@ -154,11 +164,15 @@ impl CompletionQueue {
                 // Other threads may wait for completions that will not come.
                 self.news.notify_all();
             }
-            let rest = waiting.rest(got, state.expected);
+            let rest = |coming| {
+                let rest = waiting.rest(got, coming);
+                rest.filter(|_| got < most)
+            };
+            let is_over = rest(state.expected).is_none();
             if n > 0 {
                 drop(state);
                 taken(classes);
-                if rest.is_none() {
+                if is_over {
                     return got;
                 }
                 // More completions may have come meanwhile.
@@ -168,7 +182,7 @@ impl CompletionQueue {
                 }
             }
             // Nothing was taken since this count was read under the lock.
-            match waiting.rest(got, state.expected) {
+            match rest(state.expected) {
                 Some((_, until)) => state = self.sleep(state, until),
                 None => return got,
             }
@@ -207,29 +221,34 @@ mod model {
         Completion::failed(Error::new("nop", ErrorKind::Cancelled), Op::from(Nop))
     }
 
-    fn reap(queue: &CompletionQueue, wait: Wait) -> usize {
+    /// Reaps at most `most` completions.
+    fn reap(queue: &CompletionQueue, most: usize, wait: Wait) -> usize {
         let mut out = Vec::new();
-        let n = queue.reap(&mut out, &Waiting::begin(wait), |_| ());
-        assert_eq!(n, out.len());
+        let n = queue.reap(&mut out, most, &Waiting::begin(wait), |_| ());
+        assert!(n == out.len() && n <= most);
         n
     }
 
     /// Runs `reapers`, each with its own wait, while one thread pushes completions.
     fn reaped(pushed: usize, reapers: &[Wait]) {
+        reaped_at_most(usize::MAX, pushed, reapers);
+    }
+
+    fn reaped_at_most(most: usize, pushed: usize, reapers: &[Wait]) {
         let queue = Arc::new(CompletionQueue::default());
         queue.expect(pushed);
         let threads: Vec<_> = reapers
             .iter()
             .map(|wait| {
                 let (queue, wait) = (queue.clone(), *wait);
-                shuttle::thread::spawn(move || reap(&queue, wait))
+                shuttle::thread::spawn(move || reap(&queue, most, wait))
             })
             .collect();
         for _ in 0..pushed {
             assert!(queue.push(Class::File, completion()).is_none());
         }
         let mut got: usize = threads.into_iter().map(|t| t.join().unwrap()).sum();
-        got += reap(&queue, Wait::No);
+        got += reap(&queue, usize::MAX, Wait::No);
         assert_eq!(got, pushed);
     }
 
@@ -238,6 +257,32 @@ mod model {
         let both = [Wait::For(1), Wait::For(1), Wait::No];
         shuttle::check_random(move || reaped(1, &both), SCHEDULES);
         shuttle::check_pct(move || reaped(2, &both), SCHEDULES, 3);
+    }
+
+    #[test]
+    fn a_reaper_that_takes_one_leaves_the_others_to_those_that_wait() {
+        // The pipe of a program that reads nothing: one more operation is in flight than completes.
+        let one = |reapers: &[Wait]| {
+            let queue = Arc::new(CompletionQueue::default());
+            queue.expect(reapers.len() + 1);
+            let threads: Vec<_> = reapers
+                .iter()
+                .map(|wait| {
+                    let (queue, wait) = (queue.clone(), *wait);
+                    shuttle::thread::spawn(move || reap(&queue, 1, wait))
+                })
+                .collect();
+            for _ in 0..reapers.len() {
+                assert!(queue.push(Class::File, completion()).is_none());
+            }
+            let got: usize = threads.into_iter().map(|t| t.join().unwrap()).sum();
+            assert_eq!(got + reap(&queue, usize::MAX, Wait::No), reapers.len());
+        };
+        let polls = [Wait::For(1), Wait::No];
+        let waits = [Wait::For(1), Wait::For(1), Wait::For(1)];
+        shuttle::check_random(move || one(&polls), SCHEDULES);
+        shuttle::check_pct(move || one(&waits), SCHEDULES, 3);
+        shuttle::check_random(move || reaped_at_most(2, 4, &waits), SCHEDULES);
     }
 
     #[test]

@@ -414,15 +414,30 @@ impl LocalEngine {
     /// # Errors
     /// [`ErrorKind::Forked`] in a forked child.
     pub fn reap(&mut self, out: &mut Vec<Completion>, wait: Wait) -> Result<usize> {
+        self.reap_at_most(usize::MAX, out, wait)
+    }
+
+    /// Like [`reap`](LocalEngine::reap), for at most `most` completions. Each of the others keeps its
+    /// place. The wait is over once there are `most`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forked`] in a forked child.
+    pub fn reap_at_most(
+        &mut self,
+        most: usize,
+        out: &mut Vec<Completion>,
+        wait: Wait,
+    ) -> Result<usize> {
         self.core.check_process("reap")?;
         let waiting = Waiting::begin(wait);
         let before = out.len();
         let mut slept = false;
         loop {
             self.expire();
-            self.collect(out);
+            self.collect(out, before.saturating_add(most));
             let got = out.len() - before;
-            match waiting.rest(got, self.in_flight()) {
+            let rest = waiting.rest(got, self.in_flight());
+            match rest.filter(|_| got < most) {
                 Some((want, until)) => self.sleep(want, until, matches!(wait, Wait::Batch { .. })),
                 // A wait with a zero timeout delivers deferred completions.
                 None if wait == Wait::No && got == 0 && !slept => {
@@ -437,8 +452,12 @@ impl LocalEngine {
         }
     }
 
-    /// Takes the completions that are ready, without waiting.
-    fn collect(&mut self, out: &mut Vec<Completion>) {
+    /// Takes the completions that are ready, without waiting, until `out` has `full` of them.
+    fn collect(&mut self, out: &mut Vec<Completion>, full: usize) {
+        let room = full.saturating_sub(out.len());
+        if room < self.ready.len() {
+            return out.extend(self.ready.drain(..room));
+        }
         if let (true, Ok(event)) = (self.event_registered, self.completions.event()) {
             let _ = rustix::io::read(event, &mut [0u8; 8]);
         }
@@ -453,18 +472,19 @@ impl LocalEngine {
             ring.deliver();
         }
         out.extend(self.ready.drain(..));
+        let mut refused = Vec::new();
         if let Some(ring) = &mut self.ring {
-            let mut refused = Vec::new();
             ring.drain(&mut |o| match o {
                 Out::Done(request, outcome) => out.push(request.finish(&self.core, outcome).1),
                 Out::Worker(request) => refused.push(request),
             });
-            for request in refused {
-                self.hand_over(request);
-            }
-            // The next part of a short read is submitted immediately.
-            self.flush();
         }
+        self.ready.extend(out.drain(full.min(out.len())..));
+        for request in refused {
+            self.hand_over(request);
+        }
+        // The next part of a short read is submitted immediately.
+        self.flush();
     }
 
     /// Waits for completions until `until`, or until the next deadline. A batch waits for `want`

@@ -41,6 +41,8 @@ pub trait Queue {
     fn submit_batch(&mut self, ops: &mut Vec<Op>) -> usize;
     fn submit_chain(&mut self, chain: Chain) -> Result<Vec<Ticket>, RefusedChain>;
     fn reap(&mut self, out: &mut Vec<Completion>, wait: Wait) -> Result<usize>;
+    fn reap_at_most(&mut self, most: usize, out: &mut Vec<Completion>, wait: Wait)
+    -> Result<usize>;
     fn cancel(&mut self, ticket: Ticket);
     fn event_fd(&mut self) -> Result<BorrowedFd<'_>>;
     fn file_set(&mut self, capacity: usize) -> Result<FileSet>;
@@ -70,6 +72,15 @@ macro_rules! queue {
 
             fn reap(&mut self, out: &mut Vec<Completion>, wait: Wait) -> Result<usize> {
                 <$engine>::reap(self, out, wait)
+            }
+
+            fn reap_at_most(
+                &mut self,
+                most: usize,
+                out: &mut Vec<Completion>,
+                wait: Wait,
+            ) -> Result<usize> {
+                <$engine>::reap_at_most(self, most, out, wait)
             }
 
             fn cancel(&mut self, ticket: Ticket) {

@@ -537,6 +537,31 @@ impl Engine {
     /// # Errors
     /// [`ErrorKind::Forked`] in a forked child.
     pub fn reap(&self, out: &mut Vec<Completion>, wait: Wait) -> Result<usize> {
+        self.reap_at_most(usize::MAX, out, wait)
+    }
+
+    /// Like [`reap`](Engine::reap), for at most `most` completions. The others stay where they are: each
+    /// keeps its place, and another thread can reap it. The wait is over once there are `most`.
+    ///
+    /// # Errors
+    /// The same errors as [`reap`](Engine::reap).
+    ///
+    /// ```
+    /// use nowait::engine::{Engine, Wait};
+    /// use nowait::op::{Nop, Op};
+    /// let engine = Engine::new()?;
+    /// engine.submit_batch(&mut (0..3).map(|_| Op::from(Nop)).collect());
+    /// let mut done = Vec::new();
+    /// assert_eq!(engine.reap_at_most(2, &mut done, Wait::For(2))?, 2);
+    /// assert_eq!(engine.in_flight(), 1);
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
+    pub fn reap_at_most(
+        &self,
+        most: usize,
+        out: &mut Vec<Completion>,
+        wait: Wait,
+    ) -> Result<usize> {
         self.check_process("reap")?;
         let waiting = Waiting::begin(wait);
         let taken = |taken: Taken| {
@@ -546,7 +571,7 @@ impl Engine {
                 }
             }
         };
-        Ok(self.shared().completions.reap(out, &waiting, taken))
+        Ok(self.shared().completions.reap(out, most, &waiting, taken))
     }
 
     /// Asks the engine to stop an operation. An operation that is stopped in time completes with

@@ -533,7 +533,7 @@ mod model {
         }));
         assert!(pool.help(task.clone()));
         let mut done: Vec<Completion> = Vec::new();
-        queue.reap(&mut done, &Waiting::begin(Wait::For(4)), |_| ());
+        queue.reap(&mut done, usize::MAX, &Waiting::begin(Wait::For(4)), |_| ());
         let mut tickets: Vec<_> = done.iter().filter_map(|done| done.ticket).collect();
         tickets.sort_unstable();
         assert_eq!(tickets, [1, 2, 3, 4].map(Ticket));

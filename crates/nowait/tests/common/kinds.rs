@@ -97,6 +97,14 @@ impl Queue for AnyKind {
     fn reap(&mut self, out: &mut Vec<Completion>, wait: Wait) -> nowait::Result<usize> {
         self.engine.reap(out, wait)
     }
+    fn reap_at_most(
+        &mut self,
+        most: usize,
+        out: &mut Vec<Completion>,
+        wait: Wait,
+    ) -> nowait::Result<usize> {
+        self.engine.reap_at_most(most, out, wait)
+    }
     fn cancel(&mut self, ticket: Ticket) {
         self.engine.cancel(ticket);
     }

@@ -9,6 +9,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use nowait::engine::{Options, Submit, Wait};
 use nowait::op::{Nop, Op, Read};
 use nowait::{Mode, OpenOptions};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::common::cache::evict;
 use crate::common::completions::{finish, queued};
@@ -107,6 +108,39 @@ fn a_batch_leaves_what_there_is_no_room_for() {
             }
             assert_eq!(order, (0..20).collect::<Vec<_>>(), "{what}");
             assert_eq!(engine.submit_batch(&mut Vec::new()), 0, "{what}");
+        });
+    }
+}
+
+#[test]
+fn completions_beyond_the_room_of_a_reap_keep_their_places() {
+    for depth in DEPTHS {
+        each(Options::new().depth(depth), |engine| {
+            let what = format!("{} {depth}", name(engine));
+            let event = engine.event_fd().unwrap().try_clone_to_owned().unwrap();
+            let mut done = Vec::new();
+            let (mut submitted, mut seen) = (0, Vec::new());
+            for _ in 0..100 {
+                let ops = (0..depth as u64).map(|i| Op::from(Nop).user_data(submitted + i));
+                submitted += engine.submit_batch(&mut ops.collect()) as u64;
+                assert_eq!(engine.in_flight(), depth, "{what}");
+                let got = engine.reap_at_most(1, &mut done, Wait::For(depth));
+                assert_eq!((got.unwrap(), done.len()), (1, 1), "{what}");
+                assert_eq!(engine.in_flight(), depth - 1, "{what}");
+                seen.extend(done.drain(..).map(|done| done.op.get_user_data()));
+            }
+            assert_eq!(engine.reap_at_most(0, &mut done, Wait::For(1)).unwrap(), 0);
+            // The eventfd stays readable while completions are left.
+            while engine.in_flight() > 0 {
+                let mut fds = [PollFd::new(&event, PollFlags::IN)];
+                let limit = LONG.try_into().unwrap();
+                assert_eq!(poll(&mut fds, Some(&limit)).unwrap(), 1, "{what}");
+                let got = engine.reap_at_most(3, &mut done, Wait::No).unwrap();
+                assert!(got <= 3, "{what}");
+            }
+            seen.extend(done.iter().map(|done| done.op.get_user_data()));
+            seen.sort_unstable();
+            assert!(seen.into_iter().eq(0..submitted), "{what}: each once");
         });
     }
 }

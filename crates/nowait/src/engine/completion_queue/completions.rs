@@ -29,6 +29,6 @@ impl Completions {
 
     /// Moves completions to `out`, for as long as `wait` requires, and returns how many.
     pub fn reap(&self, out: &mut Vec<Completion>, wait: Wait) -> usize {
-        self.0.reap(out, &Waiting::begin(wait), |_| ())
+        self.0.reap(out, usize::MAX, &Waiting::begin(wait), |_| ())
     }
 }
