@@ -212,7 +212,8 @@ struct timespec;
 #define NW_CACHED_SKIPPED 4
 
 /*
- Follows symbolic links: the metadata is that of their targets.
+ Follows symbolic links: the metadata is that of their targets, and so are d_type and ino if the mask has
+ STATX_TYPE and STATX_INO.
  */
 #define NW_SCAN_FOLLOW 1
 
@@ -461,7 +462,7 @@ struct nw_residency {
    */
   size_t size;
   /*
-   Pages of the range that lie within the file.
+   Pages of the file that the range touches.
    */
   uint64_t pages;
   /*

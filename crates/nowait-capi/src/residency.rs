@@ -14,7 +14,7 @@ use crate::rw::descriptor;
 pub struct nw_residency {
     /// sizeof(struct nw_residency).
     pub size: size_t,
-    /// Pages of the range that lie within the file.
+    /// Pages of the file that the range touches.
     pub pages: u64,
     /// Pages that are cached.
     pub cached: u64,
@@ -85,15 +85,11 @@ pub unsafe extern "C" fn nw_fincore(
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(page_map, (last - first + 1) as usize) };
         bytes.fill(0);
-        let mut prefix = 0;
-        for run in map.runs().filter(|run| run.resident) {
-            if run.range.start == start {
-                prefix = run.range.end - start;
-            }
-            let pages = run.range.start / page - first..(run.range.end - 1) / page - first + 1;
+        for run in map.resident() {
+            let pages = run.start / page - first..(run.end - 1) / page - first + 1;
             bytes[pages.start as usize..pages.end as usize].fill(1);
         }
-        Ok(prefix as ssize_t)
+        Ok(map.resident_prefix() as ssize_t)
     })
 }
 

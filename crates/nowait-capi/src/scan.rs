@@ -13,7 +13,8 @@ use crate::guard::{Extensible, Outcome, copy_in, errno, failed, get_mut, guard, 
 use crate::handle::{self, Closed, Slot};
 use crate::rw::descriptor;
 
-/// Follows symbolic links: the metadata is that of their targets.
+/// Follows symbolic links: the metadata is that of their targets, and so are d_type and ino if the mask has
+/// STATX_TYPE and STATX_INO.
 pub const NW_SCAN_FOLLOW: u32 = 1;
 /// Accepts cached attributes of a network filesystem (AT_STATX_DONT_SYNC).
 pub const NW_SCAN_DONT_SYNC: u32 = 2;

@@ -30,7 +30,8 @@
 //! An answer describes a moment: pages come and go while it is returned. Beyond that,
 //! - cachestat counts a page as soon as the read of the page *begins*. A read of such a page waits, and a
 //!   NOWAIT read fails with EAGAIN. mincore counts the page when its data has arrived.
-//! - A page is counted even if only its first byte lies within the file.
+//! - A page is counted even if only its first byte lies within the file, and even if the range begins after the
+//!   end of the file, in the file's last page. [`resident_prefix`] counts bytes, and those of the file alone.
 //! - On tmpfs, pages in swap are not cached. cachestat counts them as evicted.
 //! - A hole that was read is cached like data. mincore is not asked about contiguous holes of more than 64
 //!   MiB. Their pages count as not cached, and [`Residency::unasked`] and [`PageMap::unasked`] return their
@@ -72,7 +73,7 @@ use pages::pages_of;
 use survey::{PageState, Survey};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::stat::{self, Shape};
+use crate::sys::stat;
 
 /// The number of bytes from `offset` on that are in the page cache without a gap.
 ///
@@ -99,7 +100,7 @@ pub fn resident_prefix(fd: impl AsFd, offset: u64, len: u64) -> Result<Answer<u6
 
 /// The pages of a byte range that are in the page cache.
 ///
-/// This is `fincore(2)` with its `page_map`. The map covers the part of the range that lies within the
+/// This is `fincore(2)` with its `page_map`. The map covers the pages of the range that lie within the
 /// file; `0..u64::MAX` is the whole file. The cost is little more than that of the cheaper source: ranges
 /// are split and counted by cachestat until that has cost half of what mincore would, and mincore then
 /// looks at the rest.
@@ -124,7 +125,7 @@ pub fn page_map(fd: impl AsFd, range: Range<u64>) -> Result<Answer<PageMap>> {
 
 /// The number of pages of a byte range that are in the page cache, and their state.
 ///
-/// cachestat(2) answers with one query, whatever is cached. The range is clipped to the file's size.
+/// cachestat(2) answers with one query, whatever is cached. The range is clipped to the file's pages.
 /// mincore(2) answers only how many pages are cached.
 ///
 /// # Errors
@@ -150,7 +151,7 @@ pub fn residency(fd: impl AsFd, range: Range<u64>) -> Result<Answer<Residency>> 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Residency {
-    /// Pages of the range that lie within the file.
+    /// Pages of the file that the range touches.
     pub pages: u64,
     /// Pages that are cached.
     pub cached: u64,
@@ -331,6 +332,7 @@ impl<'a> View<'a> {
     pub(crate) fn resident_prefix(&self, offset: u64, len: u64) -> Result<Answer<u64>> {
         let end = end("resident_prefix", offset, len)?;
         self.answer("resident_prefix", offset..end, |survey, range| {
+            let range = within(range, survey.shape.size);
             let first = range.start / page_size();
             let whole = survey.prefix(first..first + pages_of(&range))?;
             let there = ((first + whole) * page_size()).min(range.end);
@@ -340,9 +342,11 @@ impl<'a> View<'a> {
 
     pub(crate) fn page_map(&self, range: Range<u64>) -> Result<Answer<PageMap>> {
         self.answer("page_map", range, |survey, range| {
+            let size = survey.shape.size;
+            let range = within_pages(range, size);
             let first = range.start / page_size();
             let pages = first..first + pages_of(&range);
-            let mut map = Builder::new(range, page_size());
+            let mut map = Builder::new(range, size, page_size());
             survey.each(pages, &mut |n, state| match state {
                 PageState::Unasked => map.skip(n),
                 state => map.push(n, state == PageState::Resident),
@@ -353,6 +357,7 @@ impl<'a> View<'a> {
 
     pub(crate) fn residency(&self, range: Range<u64>) -> Result<Answer<Residency>> {
         self.answer("residency", range, |survey, range| {
+            let range = within_pages(range, survey.shape.size);
             let first = range.start / page_size();
             let pages = first..first + pages_of(&range);
             let mut sum = Residency {
@@ -377,7 +382,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Applies `look` to the part of a range that lies within the file, if the file has a residency source.
+    /// Applies `look` to a range, if the file has a residency source.
     fn answer<T>(
         &self,
         operation: &'static str,
@@ -399,7 +404,7 @@ impl<'a> View<'a> {
             alone: self.alone,
             shape,
         };
-        let value = look(survey, within(&shape, range)).map_err(failed)?;
+        let value = look(survey, range).map_err(failed)?;
         Ok(Answer::Known { value, source })
     }
 }
@@ -410,8 +415,17 @@ fn end(operation: &'static str, offset: u64, len: u64) -> Result<u64> {
     end.ok_or(Error::new(operation, ErrorKind::InvalidInput))
 }
 
-/// The part of a range that lies within the file. It is empty, and begins where the range begins, if no
-/// part does.
-fn within(shape: &Shape, range: Range<u64>) -> Range<u64> {
-    range.start..range.end.min(shape.size).max(range.start)
+/// The part of a range that lies within a file of this size. It is empty, and begins where the range begins,
+/// if no part does.
+fn within(range: Range<u64>, size: u64) -> Range<u64> {
+    range.start..range.end.min(size).max(range.start)
+}
+
+/// Like `within`, for pages: a range that begins after the end of the file keeps its part of the last page.
+fn within_pages(range: Range<u64>, size: u64) -> Range<u64> {
+    if range.start < size {
+        within(range, size)
+    } else {
+        within(range, size.next_multiple_of(page_size()))
+    }
 }

@@ -194,6 +194,22 @@ static void fincore_counts_and_maps(void)
     for (int i = 0; i < 4; i++)
         EQUAL(map[i], i < 3 ? 1 : 9);
     struct nw_residency sum = {.size = sizeof sum};
+    /* After the end of the file, in its last page and after that. */
+    memset(map, 9, sizeof map);
+    EQUAL(nw_fincore(fd, map, 20 * page + 100, 10), 0);
+    EQUAL(map[0], 1);
+    EQUAL(nw_fincore(fd, map, 21 * page - 1, 2), 0);
+    EQUAL(map[0], 1);
+    EQUAL(map[1], 0);
+    EQUAL(nw_fincore(fd, map, 21 * page, 2), 0);
+    EQUAL(map[0], 0);
+    EQUAL(map[2], 9);
+    EQUAL(nw_residency(fd, 20 * page + 500, 10 * page, &sum), 0);
+    EQUAL(sum.pages, 1);
+    EQUAL(sum.cached, 1);
+    EQUAL(nw_residency(fd, 21 * page, page, &sum), 0);
+    EQUAL(sum.pages, 0);
+    EQUAL(sum.cached, 0);
     EQUAL(nw_residency(fd, 0, 21 * page, &sum), 0);
     EQUAL(sum.size, sizeof sum);
     EQUAL(sum.pages, 21);

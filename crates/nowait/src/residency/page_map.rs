@@ -14,11 +14,13 @@ use std::ops::Range;
 
 /// The pages of a byte range that were cached when they were queried.
 ///
-/// The range is clipped to the file. The map takes a few bytes for each run of pages, and at most little
+/// The range is clipped to the file's pages. The map takes a few bytes for each run of pages, and at most little
 /// more than one bit for each page.
 #[derive(Clone, Debug)]
 pub struct PageMap {
     range: Range<u64>,
+    /// The size of the file.
+    size: u64,
     page: u64,
     cached: u64,
     unasked: u64,
@@ -50,7 +52,8 @@ pub struct Run {
 }
 
 impl PageMap {
-    /// The byte range of the map. It is empty if no part of the queried range lies within the file.
+    /// The byte range of the map. It is empty if the queried range has no page of the file. It is a part of the
+    /// file, or of its last page after the end of the file.
     pub fn range(&self) -> Range<u64> {
         self.range.clone()
     }
@@ -74,6 +77,14 @@ impl PageMap {
     /// mincore(2) leaves pages unasked (see [the module](super)).
     pub fn unasked(&self) -> u64 {
         self.unasked
+    }
+
+    /// The number of bytes of the file from the begin of the range on that are cached without a gap. See
+    /// [`resident_prefix`](super::resident_prefix).
+    pub fn resident_prefix(&self) -> u64 {
+        let first = self.runs().next().filter(|run| run.resident);
+        let end = first.map_or(0, |run| run.range.end.min(self.size));
+        end.saturating_sub(self.range.start)
     }
 
     /// Returns true if the page that contains byte `offset` of the file is cached. Returns false beyond the
@@ -239,11 +250,12 @@ pub(super) struct Builder {
 const LOOSE: usize = 64;
 
 impl Builder {
-    pub(super) fn new(range: Range<u64>, page: u64) -> Builder {
+    pub(super) fn new(range: Range<u64>, size: u64, page: u64) -> Builder {
         Builder {
             next: range.start / page,
             map: PageMap {
                 range,
+                size,
                 page,
                 cached: 0,
                 unasked: 0,

@@ -136,12 +136,18 @@ fn unknown<T: std::fmt::Debug>(answer: nowait::Result<Answer<T>>) -> Reason {
 /// Compares all answers about a range with the known state of each page.
 fn compare(probe: &Probe<'_>, size: u64, cached: impl Fn(u64) -> bool, range: Range<u64>) {
     let who = format!("{:?} {range:?} of {size}", probe.source());
-    let clipped = range.start..range.end.min(size).max(range.start);
-    let pages = if clipped.is_empty() {
-        0..0
-    } else {
-        clipped.start / page()..clipped.end.div_ceil(page())
+    let within = |size: u64| range.start..range.end.min(size).max(range.start);
+    let pages_of = |range: &Range<u64>| match range.is_empty() {
+        true => 0..0,
+        false => range.start / page()..range.end.div_ceil(page()),
     };
+    let in_file = within(size);
+    // A range that begins after the end of the file touches the file's last page, or none.
+    let clipped = match range.start < size {
+        true => in_file.clone(),
+        false => within(size.next_multiple_of(page())),
+    };
+    let pages = pages_of(&clipped);
     let count = pages.clone().filter(|p| cached(*p)).count() as u64;
 
     let sum = known(probe.residency(range.clone()));
@@ -152,11 +158,11 @@ fn compare(probe: &Probe<'_>, size: u64, cached: impl Fn(u64) -> bool, range: Ra
     );
     assert_eq!(sum.dirty.is_some(), probe.source() == Ok(Source::Cachestat));
 
-    let gap = pages.clone().find(|p| !cached(*p));
+    let gap = pages_of(&in_file).find(|p| !cached(*p));
     let prefix = gap
-        .map_or(clipped.end, |gap| gap * page())
-        .max(clipped.start)
-        - clipped.start;
+        .map_or(in_file.end, |gap| gap * page())
+        .max(in_file.start)
+        - in_file.start;
     let len = range.end - range.start;
     assert_eq!(
         known(probe.resident_prefix(range.start, len)),
@@ -169,6 +175,7 @@ fn compare(probe: &Probe<'_>, size: u64, cached: impl Fn(u64) -> bool, range: Ra
 
     let map = known(probe.page_map(range.clone()));
     assert_eq!(map.range(), clipped, "{who}");
+    assert_eq!(map.resident_prefix(), prefix, "{who}");
     assert_eq!(
         (map.pages(), map.cached()),
         (pages.end - pages.start, count),
@@ -251,6 +258,10 @@ fn every_page_is_told_as_it_is() {
                         size - 1..size,
                         size - 1..u64::MAX,
                         size..size + 1,
+                        size + 7..size + 7,
+                        size + 7..u64::MAX,
+                        71 * page() - 1..72 * page(),
+                        71 * page()..72 * page(),
                         size + 1000 * page()..u64::MAX,
                         u64::MAX..u64::MAX,
                     ] {
