@@ -66,7 +66,10 @@
 //! | feature | default | content |
 //! |---|---|---|
 //! | `tokio` | no | [`nowait::tokio`](https://docs.rs/nowait), and with it tokio's `io-util` traits |
+//! | `paused-clock` | with `tokio` | a [paused clock] of tokio stands still while operations are in flight |
 //! | `bytes` | yes | `Bytes` and `BytesMut` as buffers |
+//!
+//! [paused clock]: https://docs.rs/tokio/latest/tokio/time/fn.pause.html
 //!
 //! # Errors
 //! An [`Error`] has the name of the operation, the path if it is known, and an [`ErrorKind`]. It is shown as
@@ -143,6 +146,7 @@ pub mod mapping;
 mod metadata;
 mod mode;
 pub mod op;
+mod paused_clock;
 mod policy;
 mod provenance;
 pub mod read;

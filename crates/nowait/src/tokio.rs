@@ -12,6 +12,9 @@
 //!   function here needs tokio's I/O driver, its timers, its blocking pool, or a running runtime. A file can
 //!   be opened on one runtime and used on another. Operations in flight complete even if the runtime shuts
 //!   down.
+//! - A [paused clock](::tokio::time::pause) stands still during these calls, as it does during those of tokio: one
+//!   thread of the runtime's blocking pool waits meanwhile. It stands still for calls that begin while it is paused.
+//!   The futures of [`crate::File`], of scans and of walks hold it as well.
 //! - If an engine has reached its limit of operations in flight, these calls wait. They do not fail.
 //! - In a forked child, files of the parent return cached data and metadata, and refuse everything else.
 //!   Files opened in the child work.

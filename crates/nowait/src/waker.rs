@@ -7,27 +7,28 @@
 use std::task::Waker;
 
 use crate::foreign;
+use crate::paused_clock::Hold;
 use crate::sync::{Mutex, lock};
 
-/// The waker of the future that was polled last.
+/// The waker of the future that was polled last. A paused clock is held until it is woken.
 #[derive(Debug, Default)]
-pub(crate) struct WakerSlot(Mutex<Option<Waker>>);
+pub(crate) struct WakerSlot(Mutex<Option<(Waker, Hold)>>);
 
 impl WakerSlot {
     /// Makes a slot that holds a waker already.
     pub(crate) fn new(waker: &Waker) -> WakerSlot {
-        WakerSlot(Mutex::new(Some(waker.clone())))
+        WakerSlot(Mutex::new(Some((waker.clone(), Hold::current()))))
     }
 
     /// Stores this waker. After this call a future checks again for the event that it waits for,
     /// because an earlier event woke the previous waker.
     pub(crate) fn register(&self, waker: &Waker) {
         // This compares two pointers, and runs no code of the program.
-        let known = |held: &Waker| held.will_wake(waker);
+        let known = |(held, _): &(Waker, Hold)| held.will_wake(waker);
         if lock(&self.0).as_ref().is_some_and(known) {
             return;
         }
-        let waker = waker.clone();
+        let waker = (waker.clone(), Hold::current());
         let previous = lock(&self.0).replace(waker);
         foreign::discard(previous);
     }
@@ -41,9 +42,17 @@ impl WakerSlot {
     /// Wakes the future, if it waits.
     pub(crate) fn wake(&self) {
         let waker = lock(&self.0).take();
-        if let Some(waker) = waker {
+        // The hold ends after the wake: the runtime has something to do before its clock goes on.
+        if let Some((waker, _hold)) = waker {
             foreign::call(|| waker.wake());
         }
+    }
+
+    /// Removes the waker of a future that is gone, unless another thread is about to do so. It takes no lock that
+    /// another thread may have held at a fork.
+    pub(crate) fn forget(&self) {
+        let previous = self.0.try_lock().ok().and_then(|mut held| held.take());
+        foreign::discard(previous);
     }
 }
 

@@ -49,6 +49,9 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
+        if Arc::strong_count(&self.op_state) > 1 {
+            self.op_state.forget_waker();
+        }
         if let Some((engine, ticket)) = self.stop.take()
             && let Some(engine) = engine.upgrade()
         {

@@ -38,6 +38,11 @@ impl OpState {
         self.take().map_or(Poll::Pending, Poll::Ready)
     }
 
+    /// Notes that no future waits any more.
+    pub(crate) fn forget_waker(&self) {
+        self.waker.forget();
+    }
+
     /// Returns the completion in a forked child, if it arrived before the fork. It takes no lock
     /// that another thread may have held at the fork.
     pub(crate) fn completed_before_fork(&self) -> Option<Completion> {

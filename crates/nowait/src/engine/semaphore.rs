@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 use crate::foreign;
+use crate::paused_clock::Hold;
 use crate::sys::process::Owner;
 
 /// Limits the operations in flight. Futures that find no place wait for one, in order.
@@ -179,11 +180,14 @@ impl Semaphore {
 ///
 /// Panics of the program's waker end here. The poll that drops a `Forward` may have taken a place, and
 /// must return to its caller.
-struct Forward(Option<Waker>);
+struct Forward(
+    Option<Waker>,
+    #[allow(dead_code, reason = "dropped to end it")] Hold,
+);
 
 impl Forward {
     fn waker(waker: &Waker) -> Waker {
-        Waker::from(Arc::new(Forward(Some(waker.clone()))))
+        Waker::from(Arc::new(Forward(Some(waker.clone()), Hold::current())))
     }
 }
 

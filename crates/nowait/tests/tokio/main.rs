@@ -24,6 +24,7 @@ mod bad;
 mod differential;
 mod file;
 mod ours;
+mod paused_clock;
 mod position;
 mod surface;
 mod thread_rings;
