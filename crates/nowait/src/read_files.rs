@@ -36,7 +36,7 @@
 //! - [`NotRegular`](crate::ErrorKind::NotRegular) for a FIFO, a socket, or a device. It is not opened:
 //!   that would wake the other end of a FIFO, or have an effect on the device;
 //! - EFBIG for a file that is larger than [`Options::max_file_size`];
-//! - ENOMEM if there is no memory for the contents;
+//! - EMFILE, ENFILE or ENOMEM if there is no descriptor or no memory even while no other file is read;
 //! - EAGAIN for a regular file of procfs or the like whose read would wait without end.
 //!
 //! A file whose size changes is read until its end, as by [`std::fs::read`]. So are the files of procfs and

@@ -1,4 +1,4 @@
-//! EINTR: repeats an interrupted call, but not without end.
+//! Errors that do not last. EINTR: repeats an interrupted call, but not without end.
 
 use crate::sys::Errno;
 
@@ -15,6 +15,11 @@ pub(crate) fn interrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Resu
         }
     }
     call()
+}
+
+/// Returns true for errors that other operations end when they give back their descriptors or their memory.
+pub(crate) fn is_shortage(errno: Errno) -> bool {
+    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
 }
 
 #[cfg(test)]

@@ -67,6 +67,8 @@ impl FileContents {
 /// The result of one attempt to read a file.
 pub(super) enum Outcome {
     Read(Result<FileContents>),
+    /// The process had no descriptor or no memory for the file.
+    Short(PathBuf, Error),
     /// The file was not read. It needs so many bytes of memory, if that is known.
     Not(PathBuf, Option<u64>),
 }
@@ -121,8 +123,14 @@ pub(super) fn read(path: PathBuf, limits: Limits) -> Outcome {
             cached: false,
         })),
         Ok(Err(needed)) => Outcome::Not(path, Some(needed)),
+        Err(error) if is_shortage(&error) => Outcome::Short(path, error),
         Err(error) => Outcome::Read(Err(error)),
     }
+}
+
+fn is_shortage(error: &Error) -> bool {
+    let errno = error.errno().map(Errno::from_raw_os_error);
+    errno.is_some_and(retry::is_shortage)
 }
 
 /// The contents and the metadata, or else the memory that the file needs.

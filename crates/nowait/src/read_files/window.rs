@@ -10,6 +10,9 @@
 //! All files of the window are tried in the page cache first. Files that are not cached do not delay a
 //! file that is: one of the workers, and a quarter of the memory, are left to files that were not tried.
 //! Memory is reserved before a file is read. If a file needs more, it is read again later, with more.
+//!
+//! If the process has no descriptor or no memory for a file, the file is read again while fewer others are, and in
+//! the end alone. Only then the error is final.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -65,6 +68,11 @@ pub(super) struct Window {
     deferred: BTreeMap<u64, Waiting>,
     /// The number of pieces that wait for the device.
     reading: usize,
+    /// The number of pieces in progress, of both kinds.
+    busy: usize,
+    /// The maximum number of pieces in progress. It is halved if the process has no descriptors or no memory for a
+    /// file, and raised again with each piece that has.
+    most_busy: usize,
     /// Files to hand out, by their number, or else in the order in which they were read.
     ready: BTreeMap<u64, Result<FileContents>>,
     /// The number of paths so far.
@@ -83,6 +91,8 @@ pub(super) struct Piece {
     how: How,
     /// The memory that is reserved for all of them.
     reserved: u64,
+    /// No other piece is in progress meanwhile.
+    alone: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +105,8 @@ enum How {
 pub(super) struct Done {
     how: How,
     reserved: u64,
+    /// A file was not read because descriptors or memory were short.
+    is_short: bool,
     read: Vec<(u64, Result<FileContents>)>,
     not_read: Vec<Waiting>,
     /// The files that no attempt was made to read.
@@ -108,6 +120,8 @@ impl Window {
             untried: VecDeque::new(),
             deferred: BTreeMap::new(),
             reading: 0,
+            busy: 0,
+            most_busy: usize::MAX,
             ready: BTreeMap::new(),
             added: 0,
             handed: 0,
@@ -157,7 +171,8 @@ impl Window {
     }
 
     fn may_try(&self) -> bool {
-        !self.untried.is_empty() && self.cached < self.cached_limit()
+        let room = self.cached < self.cached_limit() && self.busy < self.most_busy;
+        !self.untried.is_empty() && room
     }
 
     /// If the first deferred file waits for memory, no other file is read until it has begun. It would wait
@@ -165,7 +180,8 @@ impl Window {
     fn may_read(&self) -> bool {
         let workers = self.config.workers.saturating_sub(1).max(1);
         let first = self.deferred.first_key_value();
-        self.reading < workers && first.is_some_and(|(_, file)| self.fits(file))
+        let room = self.reading < workers && self.busy < self.most_busy;
+        room && first.is_some_and(|(_, file)| self.fits(file))
     }
 
     /// The bytes that are reserved or ready, of files that are read in this way.
@@ -194,6 +210,7 @@ impl Window {
             files: files.map(|file| (file, limits)).collect(),
             how: How::Try,
             reserved,
+            alone: self.begins_alone(),
         }
     }
 
@@ -224,7 +241,23 @@ impl Window {
             files,
             how: How::Read,
             reserved,
+            alone: self.begins_alone(),
         }
+    }
+
+    /// Counts a piece that begins. Returns true if no other piece is in progress until it has ended.
+    fn begins_alone(&mut self) -> bool {
+        self.busy += 1;
+        self.most_busy == 1
+    }
+
+    /// Counts a piece that ends.
+    fn ends(&mut self, is_short: bool) {
+        self.most_busy = match is_short {
+            true => (self.busy / 2).max(1),
+            false => self.most_busy.saturating_add(1),
+        };
+        self.busy -= 1;
     }
 
     fn is_ready(&self) -> bool {
@@ -255,10 +288,12 @@ impl Job for Window {
             files,
             how,
             reserved,
+            alone,
         } = piece;
         let mut done = Done {
             how,
             reserved,
+            is_short: false,
             read: Vec::with_capacity(files.len()),
             not_read: Vec::new(),
             left: Vec::new(),
@@ -283,6 +318,12 @@ impl Job for Window {
                     used += result.as_ref().map_or(0, |file| file.bytes().len() as u64);
                     done.read.push((file.number, result));
                 }
+                // No other file is being read that will give back what is short.
+                Outcome::Short(_, error) if alone => done.read.push((file.number, Err(error))),
+                Outcome::Short(path, _) => {
+                    done.is_short = true;
+                    done.not_read.push(Waiting { path, ..file });
+                }
                 Outcome::Not(path, needs) => done.not_read.push(Waiting {
                     path,
                     needs,
@@ -299,6 +340,7 @@ impl Job for Window {
     }
 
     fn take_in(&mut self, done: Done) {
+        self.ends(done.is_short);
         *self.held(done.how) -= done.reserved;
         match done.how {
             How::Try => done.left.into_iter().rev().for_each(|file| {

@@ -24,6 +24,7 @@ use super::entry::Found;
 use super::place::Place;
 use super::waiting::{Waiting, WaitingList};
 use crate::error::{Error, ErrorKind, Result};
+use crate::retry;
 use crate::scan::{self, Batch, Counts, Directory, FLAGS, Leave, Progress};
 use crate::sys::Errno;
 use crate::task_group::Job;
@@ -46,7 +47,8 @@ pub(super) struct Tree {
     opening: usize,
     /// The id of the next open directory.
     next: u64,
-    /// The maximum number of open descriptors. It is lowered if the process has no more.
+    /// The maximum number of open descriptors. It is lowered if the process has no more, and raised again with each
+    /// directory that is opened.
     descriptors: usize,
     ready: VecDeque<Result<Found>>,
     ready_entries: usize,
@@ -75,12 +77,18 @@ pub(super) enum Piece {
         waiting: Waiting,
         root: Arc<Directory>,
         config: Arc<Config>,
+        /// No other directory of the walk is open meanwhile.
+        alone: bool,
     },
     Of(u64, scan::Piece),
 }
 
 pub(super) enum Done {
-    Opened(Waiting, Result<Box<Opened>, Refused>),
+    Opened {
+        waiting: Waiting,
+        alone: bool,
+        opened: Result<Box<Opened>, Refused>,
+    },
     Of(u64, Box<scan::Done>),
 }
 
@@ -217,7 +225,7 @@ impl Tree {
         }
     }
 
-    fn take_opened(&mut self, waiting: Waiting, opened: Result<Box<Opened>, Refused>) {
+    fn take_opened(&mut self, waiting: Waiting, alone: bool, opened: Result<Box<Opened>, Refused>) {
         self.opening -= 1;
         let error = match opened {
             Ok(opened) => {
@@ -227,6 +235,7 @@ impl Tree {
                     ready,
                 } = *opened;
                 self.tally.directories += 1;
+                self.descriptors = self.config.descriptors.min(self.descriptors + 1);
                 self.bring(&place, ready);
                 let (id, at) = (self.next, self.open.len());
                 self.next += 1;
@@ -248,8 +257,9 @@ impl Tree {
                 self.tally.vanished += 1;
                 return;
             }
-            Err(Refused::Os(Errno::MFILE | Errno::NFILE)) if self.descriptors() > 1 => {
-                // Continue with fewer descriptors. This directory waits until some are closed.
+            Err(Refused::Os(errno)) if retry::is_shortage(errno) && !alone => {
+                // Continue with fewer descriptors. This directory waits until some are closed. Others may have been
+                // closed since it failed.
                 self.descriptors = self.descriptors();
                 self.waiting.put_back(waiting);
                 return;
@@ -339,12 +349,14 @@ impl Job for Tree {
         }
         let root = self.root.clone()?;
         let waiting = self.waiting.pop()?;
+        let alone = !self.leave().cut;
         self.opening += 1;
         self.give_leave();
         Some(Piece::Open {
             waiting,
             root,
             config: self.config.clone(),
+            alone,
         })
     }
 
@@ -355,9 +367,14 @@ impl Job for Tree {
                 waiting,
                 root,
                 config,
+                alone,
             } => {
                 let opened = open(&waiting, &root, &config, until, over);
-                Done::Opened(waiting, opened.map(Box::new))
+                Done::Opened {
+                    waiting,
+                    alone,
+                    opened: opened.map(Box::new),
+                }
             }
         }
     }
@@ -371,7 +388,11 @@ impl Job for Tree {
 
     fn take_in(&mut self, done: Done) {
         match done {
-            Done::Opened(waiting, opened) => self.take_opened(waiting, opened),
+            Done::Opened {
+                waiting,
+                alone,
+                opened,
+            } => self.take_opened(waiting, alone, opened),
             Done::Of(id, done) => {
                 if let Some(at) = self.open.iter().position(|branch| branch.id == id) {
                     self.open[at].progress.take_in(*done);

@@ -19,7 +19,7 @@ use crate::common::handles::{handle, handle_rw};
 use crate::common::results::{bytes_of, nothing_for_a_while, one_in_batch, source_of};
 use crate::common::wait::{LONG, wait_until};
 
-fn limit(resource: Resource, to: u64) {
+pub fn limit(resource: Resource, to: u64) {
     let limit = Rlimit {
         current: Some(to),
         maximum: getrlimit(resource).maximum,
@@ -28,17 +28,17 @@ fn limit(resource: Resource, to: u64) {
 }
 
 /// Becomes the user nobody, who can use only open descriptors.
-fn become_nobody() {
+pub fn become_nobody() {
     // SAFETY: no memory is involved. All threads change their user.
     assert_eq!(unsafe { libc::setresuid(65_534, 65_534, 65_534) }, 0);
 }
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 /// Runs the calling test in a child for each role. In the child, runs `body` with the role.
-fn in_children(roles: &[&str], body: impl FnOnce(&str)) {
+pub fn in_children(roles: &[&str], body: impl FnOnce(&str)) {
     match role() {
         None => roles.iter().for_each(|role| in_child(role)),
         Some(role) => body(&role),

@@ -30,4 +30,5 @@ mod fork_borrowed;
 mod fork_load;
 mod limits;
 mod process_one;
+mod scarce;
 mod shutdown;
