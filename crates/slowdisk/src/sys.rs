@@ -13,6 +13,8 @@ const LOOP_CONFIGURE: Opcode = 0x4C0A;
 const LOOP_CLR_FD: Opcode = 0x4C01;
 const LOOP_CTL_GET_FREE: Opcode = 0x4C82;
 const BLKFLSBUF: Opcode = opcode::none(0x12, 97);
+/// `EXT4_IOC_SHUTDOWN`. xfs (`XFS_IOC_GOINGDOWN`) and f2fs have the same number.
+const FS_IOC_SHUTDOWN: Opcode = opcode::read::<u32>(b'X', 125);
 const FS_IOC_FIEMAP: Opcode = opcode::read_write::<FiemapHeader>(b'f', 11);
 
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
@@ -92,6 +94,15 @@ pub(crate) fn clear_loop(device: &File) -> io::Result<()> {
 pub(crate) fn flush_buffers(device: &File) -> io::Result<()> {
     // SAFETY: BLKFLSBUF takes no argument and touches no memory of the process.
     unsafe { ioctl::ioctl(device, ReturnedNumber::<BLKFLSBUF>)? };
+    Ok(())
+}
+
+/// `EXT4_IOC_SHUTDOWN` without a flush of the log: nothing more is written to the device, and each further operation
+/// on the filesystem fails. `root` is any file on it.
+pub(crate) fn shut_down(root: &File) -> io::Result<()> {
+    const NOLOGFLUSH: u32 = 2;
+    // SAFETY: the call reads one u32, and touches no other memory of the process.
+    unsafe { ioctl::ioctl(root, Setter::<FS_IOC_SHUTDOWN, u32>::new(NOLOGFLUSH))? };
     Ok(())
 }
 

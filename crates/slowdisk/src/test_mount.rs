@@ -134,6 +134,20 @@ impl TestMount {
         Ok(())
     }
 
+    /// Ends the filesystem as a power cut does: data and metadata that were not synced never reach the device. Each
+    /// further operation on the filesystem fails until [`remount`](TestMount::remount), which shows what has
+    /// reached it.
+    ///
+    /// # Errors
+    ///
+    /// If the filesystem cannot be shut down: all except ext4 and xfs.
+    pub fn shut_down(&self) -> Result<()> {
+        let path = self.path();
+        let doing = || format!("shutting down {}", path.display());
+        let root = File::open(path).doing(doing)?;
+        crate::sys::shut_down(&root).doing(doing)
+    }
+
     /// The loop device of the filesystem, or of its lower filesystem.
     pub fn device(&self) -> Option<&LoopDevice> {
         let base = || self.base.as_ref()?.device();

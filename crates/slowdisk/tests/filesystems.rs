@@ -41,6 +41,23 @@ fn on_a_slow_disk(filesystem: Filesystem) {
 }
 
 #[test]
+fn what_was_not_synced_is_lost_when_a_filesystem_is_shut_down() {
+    for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
+        require!(filesystem.available());
+        let mount = TestMount::new(filesystem).unwrap();
+        let path = |name| mount.path().join(name);
+        fs::write(path("synced"), [7; 100_000]).unwrap();
+        mount.sync().unwrap();
+        fs::write(path("written"), [7; 100_000]).unwrap();
+        mount.shut_down().unwrap();
+        fs::write(path("later"), "").unwrap_err();
+        mount.remount().unwrap();
+        assert_eq!(fs::read(path("synced")).unwrap(), [7; 100_000]);
+        assert_ne!(fs::read(path("written")).unwrap_or_default(), [7; 100_000]);
+    }
+}
+
+#[test]
 fn a_disk_that_seeks_says_that_it_rotates_and_is_sorted_for() {
     require!(slowdisk::available());
     let kinds = [
