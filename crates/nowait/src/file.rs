@@ -6,6 +6,7 @@
 
 mod open;
 mod open_cached;
+mod open_regular;
 mod read_at;
 mod sync;
 mod vectored_at;

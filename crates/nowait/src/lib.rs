@@ -184,6 +184,7 @@ pub use provenance::{Provenance, ServedBy};
 pub use read_files::{FileContents, ReadFiles, read_files};
 pub use scan::Scan;
 pub use shown::Shown;
+pub use sys::process::Owner;
 pub use walk::Walk;
 
 #[cfg(test)]

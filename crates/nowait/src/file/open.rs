@@ -13,13 +13,15 @@ use rustix::fs::OFlags;
 
 use super::File;
 use super::open_cached::open_cached;
+use super::open_regular::open_regular;
 use crate::completion::Completion;
 use crate::engine::{Engine, OpFuture};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::mode::Mode;
-use crate::op::{Kind, Op, Openat2};
+use crate::op::{Call, Kind, Op, Openat2};
 use crate::retry;
+use crate::sync::{Mutex, lock};
 use crate::sys::Errno;
 
 /// Options for opening a file: those of [`std::fs::OpenOptions`], with its rules and errors, and further
@@ -47,6 +49,7 @@ pub struct OpenOptions {
     mode: u32,
     direct: bool,
     unaligned: bool,
+    regular: bool,
     cache_mode: Option<Mode>,
     engine: Option<Engine>,
 }
@@ -81,6 +84,7 @@ impl OpenOptions {
             mode: 0o666,
             direct: false,
             unaligned: false,
+            regular: false,
             cache_mode: None,
             engine: None,
         }
@@ -145,6 +149,18 @@ impl OpenOptions {
         /// ```
         unaligned: bool
     );
+    set!(
+        /// Opens a regular file only. Without this option, opening a FIFO wakes the program at its other end or waits
+        /// for one, and opening a device may have an effect. With it, a file of another type is not opened: the error is
+        /// [`NotRegular`](crate::ErrorKind::NotRegular), or EISDIR for a directory. The file is checked and opened by one
+        /// lookup of the path, if /proc is mounted. It cannot be combined with options that create the file (EINVAL).
+        ///
+        /// ```
+        /// let refused = nowait::OpenOptions::new().read(true).regular(true).blocking_open("/dev/null");
+        /// assert_eq!(refused.unwrap_err().kind(), nowait::ErrorKind::NotRegular);
+        /// ```
+        regular: bool
+    );
 
     /// Sets how this file's reads treat the page cache, instead of the engine's mode.
     pub fn cache_mode(&mut self, mode: Mode) -> &mut OpenOptions {
@@ -166,6 +182,7 @@ impl OpenOptions {
             options: self.clone(),
             path: path.as_ref().into(),
             operation: None,
+            opened: None,
         }
     }
 
@@ -178,8 +195,12 @@ impl OpenOptions {
         let engine = self.on()?;
         let failed = |errno| Error::os("open", errno).on(Some(&path));
         let flags = self.flags().map_err(failed)?;
-        let open = || rustix::fs::open(&*path, flags, self.permissions());
-        let fd = retry::interrupted(open).map_err(failed)?;
+        let fd = if self.regular {
+            open_regular(&path, flags).map_err(|e| e.on(Some(&path)))?
+        } else {
+            let open = || rustix::fs::open(&*path, flags, self.permissions());
+            retry::interrupted(open).map_err(failed)?
+        };
         self.take_in(fd, path, engine)
     }
 
@@ -213,6 +234,9 @@ impl OpenOptions {
         };
         let changes = self.truncate || self.create || self.create_new;
         if changes && !self.write && !self.append {
+            return Err(Errno::INVAL);
+        }
+        if self.regular && (self.create || self.create_new) {
             return Err(Errno::INVAL);
         }
         if self.append && self.truncate && !self.create_new {
@@ -259,12 +283,21 @@ pub struct Open {
     options: OpenOptions,
     path: Arc<Path>,
     operation: Option<(Engine, OpFuture)>,
+    /// The result of a worker that opens a regular file.
+    opened: Option<Arc<Mutex<Option<Result<OwnedFd>>>>>,
 }
 
 impl Open {
-    fn begin(&self) -> Result<(Engine, OpFuture)> {
+    fn begin(&mut self) -> Result<(Engine, OpFuture)> {
         let engine = self.options.on()?;
         engine.check_process("open")?;
+        if self.options.regular {
+            let flags = self.options.flags().map_err(|e| Error::os("open", e))?;
+            let (path, opened) = (self.path.clone(), Arc::new(Mutex::new(None)));
+            self.opened = Some(opened.clone());
+            let call = Call::new(move || *lock(&opened) = Some(open_regular(&path, flags)));
+            return Ok((engine, OpFuture::new(Op::from(call))));
+        }
         // A path that contains a NUL byte names no file.
         let path = CString::new(self.path.as_os_str().as_bytes())
             .map_err(|_| Error::os("open", Errno::INVAL))?;
@@ -275,13 +308,15 @@ impl Open {
 
     fn end(&self, engine: &Engine, completion: Completion) -> Result<File> {
         completion.result?;
-        match completion.op.into_kind() {
-            Kind::Openat2(op) => {
-                let fd = op.into_fd().ok_or(Error::os("open", Errno::BADF))?;
-                self.options.take_in(fd, self.path.clone(), engine.clone())
-            }
-            _ => Err(Error::os("open", Errno::BADF)),
-        }
+        let fd = match completion.op.into_kind() {
+            Kind::Openat2(op) => op.into_fd(),
+            _ => match &self.opened {
+                Some(opened) => lock(opened).take().transpose()?,
+                None => None,
+            },
+        };
+        let fd = fd.ok_or(Error::os("open", Errno::BADF))?;
+        self.options.take_in(fd, self.path.clone(), engine.clone())
     }
 }
 
@@ -290,7 +325,8 @@ impl Future for Open {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<File>> {
         let this = self.get_mut();
-        let failed = |error: Error| error.named("open").on(Some(&this.path));
+        let path = this.path.clone();
+        let failed = |error: Error| error.named("open").on(Some(&path));
         if this.operation.is_none() {
             if this.options.only_reads()
                 && let Some(Ok((fd, _))) = open_cached(&this.path)
