@@ -2,42 +2,63 @@
 //!
 //! All functions block.
 
-use std::fs;
+use std::fs::{self, FileType};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::durable::{self, Sync};
+use nowait::Engine;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::durable::{self, Directory, Sync};
 use crate::error::Error;
 use crate::staged::{Replace, link, staged_path};
 
-/// Gives the file of an object a second name: a hard link. An object that has the name is replaced at once or not
-/// at all.
-pub(crate) fn copy(from: &Path, to: &Path, replace: Replace, sync: Sync) -> Result<(), Error> {
-    match replace {
-        Replace::No => with_parents(from, to, sync, || link(from, to))?,
-        // link(2) does not replace files, and rename(2) does.
-        Replace::Yes => {
-            let staged = with_parents(from, to, sync, || link_staged(from, to))?;
-            // If both names are those of one file, rename(2) does nothing, and the name is left.
-            let renamed = fs::rename(&staged, to).map_err(Error::io("rename", to));
-            let _ = fs::remove_file(&staged);
-            renamed?;
-        }
-    }
-    match sync {
-        Sync::No => Ok(()),
-        Sync::Yes => durable::sync_parent(to),
-    }
+/// Gives the file of an object a second name: a hard link. If the object is a symbolic link, the file is the one that it
+/// points to. An object that has the name is replaced at once or not at all.
+pub(crate) fn copy(
+    engine: &Engine,
+    from: &Path,
+    to: &Path,
+    replace: Replace,
+    sync: Sync,
+) -> Result<(), Error> {
+    let staged = with_parents(from, to, sync, || link_staged(from, to))?;
+    let named = name(engine, from, &staged, to, replace, sync);
+    // If both names are those of one file, rename(2) does nothing, and the name is left.
+    let _ = fs::remove_file(&staged);
+    named?.sync()
 }
 
-/// Gives a file a further name, which is not that of an object, and which no other copy uses.
+/// Gives a staged link its name. Returns the directory that has changed.
+fn name(
+    engine: &Engine,
+    from: &Path,
+    staged: &Path,
+    to: &Path,
+    replace: Replace,
+    sync: Sync,
+) -> Result<Directory, Error> {
+    if !file_type(staged)?.is_file() {
+        return Err(Error::not_an_object(from));
+    }
+    let directory = Directory::of(to, sync)?;
+    if sync == Sync::Yes {
+        durable::sync_object(engine, staged)?;
+    }
+    match replace {
+        // link(2) does not replace files, and rename(2) does.
+        Replace::Yes => fs::rename(staged, to).map_err(Error::io("rename", to))?,
+        Replace::No => link(staged, to)?,
+    }
+    Ok(directory)
+}
+
+/// Gives a file a further name, which is not that of an object, and which no other call uses.
 fn link_staged(from: &Path, to: &Path) -> Result<PathBuf, Error> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
-        let next = NEXT.fetch_add(1, Ordering::Relaxed);
-        let number = u64::from(std::process::id()) << 32 | u64::from(next);
-        let staged = staged_path(to, number);
+        let staged = unused_path(to);
         match link(from, &staged) {
             Ok(()) => return Ok(staged),
             Err(Error::AlreadyExists { .. }) => {}
@@ -46,17 +67,78 @@ fn link_staged(from: &Path, to: &Path) -> Result<PathBuf, Error> {
     }
 }
 
-/// Renames an object. An object that has the new name is replaced.
-pub(crate) fn rename(from: &Path, to: &Path, sync: Sync) -> Result<(), Error> {
-    let rename = || fs::rename(from, to).map_err(Error::io("rename", to));
-    with_parents(from, to, sync, rename)?;
-    if sync == Sync::Yes {
-        durable::sync_parent(to)?;
-        if from.parent() != to.parent() {
-            durable::sync_parent(from)?;
-        }
+/// A name beside `to` that is not that of an object, and which no other call of this process uses.
+fn unused_path(to: &Path) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    staged_path(to, u64::from(std::process::id()) << 32 | u64::from(next))
+}
+
+/// Renames an object. An object that has the new name is replaced. If the object is a symbolic link, the file that it
+/// points to gets the new name, too, and the link is removed: a link may lead elsewhere from another directory.
+pub(crate) fn rename(engine: &Engine, from: &Path, to: &Path, sync: Sync) -> Result<(), Error> {
+    let file_type = file_type(from)?;
+    if file_type.is_symlink() {
+        copy(engine, from, to, Replace::Yes, sync)?;
+        // If both paths are those of one name, it has become the name of the file.
+        return if self::file_type(from)?.is_symlink() {
+            delete(from, None, sync)
+        } else {
+            Ok(())
+        };
     }
-    Ok(())
+    if !file_type.is_file() {
+        return Err(Error::not_an_object(from));
+    }
+    let directories = [Directory::create(to, sync)?, Directory::of(from, sync)?];
+    let synced = match sync {
+        Sync::Yes => Some(durable::sync_object(engine, from)?),
+        Sync::No => None,
+    };
+    if from != to {
+        move_file(from, to, sync)?;
+    }
+    // Another writer may have replaced the object before it was renamed.
+    if synced.is_some_and(|synced| id(to) != Some(synced)) {
+        durable::sync_object(engine, to)?;
+    }
+    directories.iter().try_for_each(Directory::sync)
+}
+
+/// Renames a file, also if both names are those of one file: rename(2) then does nothing.
+fn move_file(from: &Path, to: &Path, sync: Sync) -> Result<(), Error> {
+    let rename = |from: &Path, to: &Path| fs::rename(from, to).map_err(Error::io("rename", to));
+    with_parents(from, to, sync, || rename(from, to))?;
+    let left = id(from);
+    if left.is_none() || left != id(to) {
+        return Ok(());
+    }
+    // The name is taken away first, because the object that has it may be another one by now.
+    let staged = unused_path(to);
+    renameat_with(CWD, from, CWD, &staged, RenameFlags::NOREPLACE)
+        .map_err(|e| Error::io("rename", from)(e.into()))?;
+    let renamed = rename(&staged, to);
+    if renamed.is_ok() {
+        let _ = fs::remove_file(&staged);
+    }
+    renamed
+}
+
+/// Device and inode of a file, or `None` if there is none. Links are not followed.
+fn id(path: &Path) -> Option<(u64, u64)> {
+    let metadata = fs::symlink_metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+fn file_type(path: &Path) -> Result<FileType, Error> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) => Ok(metadata.file_type()),
+        Err(source) if source.kind() == io::ErrorKind::NotFound => {
+            let path = path.to_owned();
+            Err(Error::NotFound { path, source })
+        }
+        Err(source) => Err(Error::io("statx", path)(source)),
+    }
 }
 
 /// Makes a change from one path to another. If the directory of the latter is missing, it is created.
@@ -81,17 +163,17 @@ fn with_parents<T>(
 }
 
 /// Removes an object, and then the empty directories above it, up to `clean_up_to`.
-pub(crate) fn delete(path: PathBuf, clean_up_to: Option<&Path>, sync: Sync) -> Result<(), Error> {
-    match fs::remove_file(&path) {
+pub(crate) fn delete(path: &Path, clean_up_to: Option<&Path>, sync: Sync) -> Result<(), Error> {
+    let directory = Directory::of(path, sync)?;
+    match fs::remove_file(path) {
         Ok(()) => {}
         Err(source) if source.kind() == io::ErrorKind::NotFound => {
+            let path = path.to_owned();
             return Err(Error::NotFound { path, source });
         }
-        Err(source) => return Err(Error::io("unlink", &path)(source)),
+        Err(source) => return Err(Error::io("unlink", path)(source)),
     }
-    if sync == Sync::Yes {
-        durable::sync_parent(&path)?;
-    }
+    directory.sync()?;
     if let Some(root) = clean_up_to {
         let mut above = path.ancestors().skip(1);
         while let Some(dir) = above.next()

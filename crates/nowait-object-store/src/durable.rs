@@ -1,12 +1,16 @@
-//! Changes of directories, which are durable if they are synced.
+//! Changes of directories and files that are on the device when a call returns.
 //!
-//! All functions block.
+//! All functions block. What is synced is opened before the change: if there is no descriptor, nothing has changed.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
-use crate::error::Error;
+use nowait::Engine;
+use rustix::fs::OFlags;
+
+use crate::error::{Error, errno};
 
 /// Decides if a change is on the device when its function returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,30 +19,98 @@ pub(crate) enum Sync {
     Yes,
 }
 
-/// Creates the directory of the file at `path`, and all above it.
+/// The number of times that directories are created which another call removes again.
+const ATTEMPTS: u32 = 100;
+
+/// The directory of a file. It is open if its changes are synced.
+#[derive(Debug)]
+pub(crate) struct Directory(Option<(PathBuf, File)>);
+
+impl Directory {
+    /// The directory of the file at `path`, which exists.
+    pub(crate) fn of(path: &Path, sync: Sync) -> Result<Directory, Error> {
+        match (sync, path.parent()) {
+            (Sync::Yes, Some(parent)) => Directory::open(parent),
+            _ => Ok(Directory(None)),
+        }
+    }
+
+    /// The directory of the file at `path`. If it is to be synced, it and all above it are created.
+    pub(crate) fn create(path: &Path, sync: Sync) -> Result<Directory, Error> {
+        match Directory::of(path, sync) {
+            Err(error) if error.is_not_found() => {
+                create_parents(path, sync)?;
+                Directory::of(path, sync)
+            }
+            opened => opened,
+        }
+    }
+
+    fn open(path: &Path) -> Result<Directory, Error> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        options.custom_flags(OFlags::DIRECTORY.bits().cast_signed());
+        let file = options.open(path).map_err(|e| Error::open(path, e))?;
+        Ok(Directory(Some((path.to_owned(), file))))
+    }
+
+    /// Writes the changes of the directory to the device: fsync(2).
+    pub(crate) fn sync(&self) -> Result<(), Error> {
+        match &self.0 {
+            Some((path, file)) => sync_file(file, path),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Creates the directory of the file at `path`, and all above it. If it is to be synced, each is on the device before the
+/// next is created.
 pub(crate) fn create_parents(path: &Path, sync: Sync) -> Result<(), Error> {
+    // Another call may remove an empty directory meanwhile. Some filesystems create no directories, with the same error.
+    for _ in 1..ATTEMPTS {
+        match try_create_parents(path, sync) {
+            Err(error) if error.is_not_found() => {}
+            created => return created,
+        }
+    }
+    try_create_parents(path, sync)
+}
+
+fn try_create_parents(path: &Path, sync: Sync) -> Result<(), Error> {
     let Some(parent) = path.parent() else {
         return Ok(());
     };
+    if sync == Sync::No {
+        return fs::create_dir_all(parent).map_err(Error::io("mkdir", parent));
+    }
     let missing = parent.ancestors().take_while(|dir| !dir.exists());
-    let created: Vec<&Path> = match sync {
-        Sync::No => Vec::new(),
-        Sync::Yes => missing.collect(),
-    };
-    fs::create_dir_all(parent).map_err(Error::io("mkdir", parent))?;
-    for dir in created {
-        sync_parent(dir)?;
+    let missing: Vec<&Path> = missing.collect();
+    for dir in missing.into_iter().rev() {
+        let above = Directory::open(dir.parent().unwrap_or(dir))?;
+        match fs::create_dir(dir) {
+            // Another call may have created it, and may not have synced it yet.
+            Err(_) if dir.is_dir() => {}
+            created => created.map_err(Error::io("mkdir", dir))?,
+        }
+        above.sync()?;
     }
     Ok(())
 }
 
-/// Writes the directory of the file at `path` to the device.
-pub(crate) fn sync_parent(path: &Path) -> Result<(), Error> {
-    let Some(parent) = path.parent() else {
-        return Ok(());
-    };
-    let sync = || File::open(parent)?.sync_all();
-    sync().map_err(Error::io("fsync", parent))
+/// Writes an object to the device: fsync(2). Returns the identity of its file.
+///
+/// # Errors
+/// [`Error::NotFound`] if it is not a regular file.
+pub(crate) fn sync_object(engine: &Engine, path: &Path) -> Result<(u64, u64), Error> {
+    let mut options = nowait::OpenOptions::new();
+    options.read(true).regular(true).engine(engine);
+    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    let opened = options.blocking_open(path);
+    let file = opened.map_err(|e| Error::open_object(path, e))?;
+    let synced = file.blocking_sync_all();
+    synced.map_err(|e| Error::io("fsync", path)(errno(e)))?;
+    let stat = rustix::fs::fstat(file.handle()).map_err(|e| Error::io("fstat", path)(e.into()))?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 /// Writes an open file to the device.

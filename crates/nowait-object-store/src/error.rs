@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 /// The reason why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -15,7 +17,7 @@ pub(crate) enum Error {
     },
 
     /// No object has this path.
-    #[error("{} does not exist: {source}", path.display())]
+    #[error("there is no object {}: {source}", path.display())]
     NotFound { path: PathBuf, source: io::Error },
 
     /// An object has this path already.
@@ -41,6 +43,10 @@ pub(crate) enum Error {
     /// The upload was completed or aborted before.
     #[error("the upload was completed or aborted")]
     Aborted,
+
+    /// The upload belongs to the parent of this process.
+    #[error("the upload was begun before fork(2), by the parent of this process")]
+    Forked,
 
     /// The engine could not carry out an operation.
     #[error(transparent)]
@@ -68,20 +74,57 @@ impl Error {
         }
     }
 
+    /// An error of the library's opening the object at `path`. What is no regular file is no object.
+    pub(crate) fn open_object(path: &Path, error: nowait::Error) -> Error {
+        let path = path.to_owned();
+        match error.kind() {
+            nowait::ErrorKind::NotRegular => Error::not_an_object(&path),
+            nowait::ErrorKind::Io(io::ErrorKind::IsADirectory) => {
+                let source = errno(error);
+                Error::NotFound { path, source }
+            }
+            _ => Error::open(&path, errno(error)),
+        }
+    }
+
+    /// The file at `path` is a directory, a FIFO, a socket or a device.
+    pub(crate) fn not_an_object(path: &Path) -> Error {
+        let why = "it is not a regular file";
+        Error::NotFound {
+            path: path.to_owned(),
+            source: io::Error::new(io::ErrorKind::InvalidInput, why),
+        }
+    }
+
+    /// Returns true if the path, or a directory on it, does not exist.
+    pub(crate) fn is_not_found(&self) -> bool {
+        match self {
+            Error::NotFound { .. } => true,
+            Error::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            _ => false,
+        }
+    }
+
     /// Returns true if a file could not be opened because the process or the system has no more descriptors.
     pub(crate) fn is_out_of_descriptors(&self) -> bool {
-        let Error::Io {
-            operation: "open",
-            source,
-            ..
-        } = self
-        else {
-            return false;
+        let errno = match self {
+            Error::Io {
+                operation: "open",
+                source,
+                ..
+            } => source.raw_os_error(),
+            Error::Engine(error) => error.errno(),
+            _ => None,
         };
-        let errno = rustix::io::Errno::from_io_error(source);
-        matches!(
-            errno,
-            Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE)
-        )
+        let none_left = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+        errno.is_some_and(|errno| none_left.contains(&errno))
+    }
+}
+
+/// The error of the standard library with the same errno.
+pub(crate) fn errno(error: nowait::Error) -> io::Error {
+    match error.errno() {
+        Some(errno) => io::Error::from_raw_os_error(errno),
+        None => error.into(),
     }
 }

@@ -35,9 +35,11 @@
 //!
 //! # Reads
 //! - The store keeps files open between reads, at most a quarter of the process's limit for descriptors. Each call
-//!   compares the file with its path, by device, inode, time of the last change, and size. A file that was not used for
+//!   compares the file with its path, by device, inode, size, mode, owner, and the times of the last change of contents
+//!   and attributes. So the file is opened anew after a change of its permissions. A file that was not used for
 //!   about half a second is closed. So a deleted file takes up no space after a second, and a filesystem can be
-//!   unmounted then.
+//!   unmounted then. If a call finds no free descriptor, the store closes its files, and waits up to a quarter of a
+//!   second for other calls to end.
 //! - This needs ext4, xfs, btrfs, f2fs, tmpfs, ramfs or overlayfs. On other filesystems each call opens its file.
 //! - A result is a stream, and not a file as that of `LocalFileSystem`. Its chunks have 4 MiB. The bytes of a range that
 //!   is not longer are not copied after the read.
@@ -48,12 +50,40 @@
 //!
 //! # Writes
 //! Workers of the engine write, copy, rename and delete. An object is written to a file with `#` and a number at the end
-//! of its name, and renamed when it is complete.
+//! of its name, and renamed when it is complete. A copy is a second name of the same file (link(2)), so both are on one
+//! filesystem.
+//!
+//! With `with_fsync`, the following calls make an object durable before the call returns, on the filesystems where
+//! fsync(2) does. Without it, nothing is synced.
+//!
+//! | call | what is synced (fsync(2)), in this order |
+//! |---|---|
+//! | put, and completion of an upload in parts | the file, before it gets its name; its directory |
+//! | copy | the file, before it gets the second name; the directory of that name |
+//! | rename | the file, before it is renamed; the directories of both names |
+//! | rename if the name is not in use | as a copy; then the directory of the removed name |
+//! | all of these | the directory above each one that is created for the name, before it is used |
+//! | delete | nothing: the object may be there again after a power cut |
+//!
+//! A directory that another program has created without a sync is not synced. On ext4 and xfs, an fsync of such a
+//! directory also makes its own name durable.
+//!
+//! # Forks
+//! A store can be used in a forked child. There it keeps no files open, and uses none of those of the parent, whose
+//! descriptors stay open in the child until it ends. An upload in parts that the parent has begun is an error in the
+//! child, and its file is left alone. A store that has an engine of the parent (`with_engine`) fails.
 //!
 //! # Differences from `LocalFileSystem`
 //! - An error names the store `NowaitFileSystem`, and has another text.
 //! - `list_with_offset` does not ask for the metadata of locations before the offset, and returns no error for them.
-//! - A copy to a second name of the same file leaves no third name.
+//! - A copy to a second name of the same file leaves no third name. A rename to a second name of the same file removes
+//!   the first one, and not neither of them.
+//! - A copy or a rename of a symbolic link gives the new name to the file that the link points to, and a rename removes
+//!   the link. `LocalFileSystem` copies or renames the link itself, which may lead elsewhere from another directory.
+//! - A directory cannot be renamed: no object has its path.
+//! - FIFOs, sockets and devices are no objects: they are not found, and never opened. `LocalFileSystem` opens them, which
+//!   may wait without end.
+//! - `with_fsync` of version 0.14 does not sync the file of a copy or a rename.
 //! - A stream of a file that was truncated ends with an error.
 
 #[cfg(not(any(feature = "object_store_0_13", feature = "object_store_0_14")))]

@@ -14,6 +14,7 @@ use rustix::fs::CWD;
 
 use crate::error::Error;
 use crate::location::is_object_name;
+use crate::root::Root;
 use crate::worker::on_worker;
 
 /// The number of batches whose metadata is asked for at the same time, if it is not the walk that asks.
@@ -81,18 +82,18 @@ fn not_found() -> nowait::ErrorKind {
 /// The entries of a directory itself, without those that are not listed.
 pub(crate) async fn entries(
     engine: &Engine,
-    root: &Path,
+    root: &Root,
     directory: PathBuf,
 ) -> Result<Vec<Listed>, Error> {
     let options = options(engine).metadata(StatxMask::BASIC_STATS);
-    let Some(mut walk) = open(engine, &options.max_depth(1), directory).await? else {
+    let Some(mut walk) = open(engine, root, &options.max_depth(1), directory).await? else {
         return Ok(Vec::new());
     };
     let mut above = None;
     let mut entries = Vec::new();
     while let Some(found) = walk.batch().await {
         let found = found?;
-        for entry in of_batch(root, &found) {
+        for entry in of_batch(root.path(), &found) {
             let entry = entry?;
             // As in a list of the whole tree, a link from a directory to itself or to one above it is an error.
             if entry.metadata.is_dir() {
@@ -132,13 +133,13 @@ fn id(metadata: &Metadata) -> (u64, u64) {
 /// The objects below a directory, in any order.
 pub(crate) fn objects(
     engine: Result<Engine, Error>,
-    root: Arc<Path>,
+    root: Arc<Root>,
     directory: PathBuf,
 ) -> impl Stream<Item = Result<Listed, Error>> + Send + 'static {
     let metadata = |options: walk::Options| options.metadata(StatxMask::BASIC_STATS);
-    batches(engine, directory, metadata).flat_map(move |found| {
+    batches(engine, root.clone(), directory, metadata).flat_map(move |found| {
         stream::iter(match found {
-            Ok(found) => of_batch(&root, &found).filter(is_object).collect(),
+            Ok(found) => of_batch(root.path(), &found).filter(is_object).collect(),
             Err(error) => vec![Err(error)],
         })
     })
@@ -148,13 +149,13 @@ pub(crate) fn objects(
 /// asked for.
 pub(crate) fn objects_after(
     engine: Result<Engine, Error>,
-    root: Arc<Path>,
+    root: Arc<Root>,
     directory: PathBuf,
     offset: String,
 ) -> impl Stream<Item = Result<Listed, Error>> + Send + 'static {
-    let asking = engine.as_ref().ok().cloned();
+    let (asking, path) = (engine.as_ref().ok().cloned(), root.path().clone());
     let after = move |found: Result<Found, Error>| {
-        let (asking, root, offset) = (asking.clone(), root.clone(), offset.clone());
+        let (asking, root, offset) = (asking.clone(), path.clone(), offset.clone());
         async move {
             let found = match (found, asking) {
                 (Ok(found), Some(engine)) => {
@@ -167,7 +168,7 @@ pub(crate) fn objects_after(
             stream::iter(found.unwrap_or_else(|error| vec![Err(error)]))
         }
     };
-    let batches = batches(engine, directory, |options| options);
+    let batches = batches(engine, root, directory, |options| options);
     batches.map(after).buffered(BATCHES).flatten()
 }
 
@@ -210,12 +211,13 @@ fn options(engine: &Engine) -> walk::Options {
 /// The batches of a walk. It begins when the stream is polled.
 fn batches(
     engine: Result<Engine, Error>,
+    root: Arc<Root>,
     directory: PathBuf,
     also: impl FnOnce(walk::Options) -> walk::Options + Send + 'static,
 ) -> impl Stream<Item = Result<Found, Error>> + Send + 'static {
     let begun = async move {
         let engine = engine?;
-        open(&engine, &also(options(&engine)), directory).await
+        open(&engine, &root, &also(options(&engine)), directory).await
     };
     stream::once(begun).flat_map(|walk| match walk {
         Ok(Some(walk)) => stream::unfold(walk, |mut walk| async move {
@@ -231,13 +233,17 @@ fn batches(
 /// Begins a walk. Returns `None` if there is nothing to walk: no directory has this path.
 async fn open(
     engine: &Engine,
+    root: &Root,
     options: &walk::Options,
     directory: PathBuf,
 ) -> Result<Option<Walk>, Error> {
-    match options.open(&directory).await {
+    let opened = root.with_room(engine, || async { Ok(options.open(&directory).await?) });
+    match opened.await {
         Ok(walk) => Ok(Some(walk)),
-        Err(error) if error.kind() == not_found() => Ok(None),
-        Err(error) if error.kind() == nowait::ErrorKind::Io(io::ErrorKind::NotADirectory) => {
+        Err(Error::Engine(error)) if error.kind() == not_found() => Ok(None),
+        Err(Error::Engine(error))
+            if error.kind() == nowait::ErrorKind::Io(io::ErrorKind::NotADirectory) =>
+        {
             // The path is that of a file, or leads through one, which is an error.
             let exists = move || {
                 let metadata = std::fs::metadata(&directory);
@@ -245,6 +251,6 @@ async fn open(
             };
             on_worker(engine, exists).await.map(|_| None)
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }

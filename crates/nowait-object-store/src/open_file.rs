@@ -14,7 +14,7 @@ use nowait::op::Statx;
 use nowait::{BufResult, Engine, File, Metadata, OpenOptions, ReadAt, StatxMask};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 
-use crate::error::Error;
+use crate::error::{Error, errno};
 use crate::mapped::Mapped;
 use crate::ranges;
 use crate::stats::Counters;
@@ -45,13 +45,18 @@ pub(crate) struct OpenFile {
     counters: Arc<Counters>,
 }
 
-/// The attributes that differ if a path refers to another file, or the file has changed.
+/// The attributes that differ if a path refers to another file, or the file has changed. Each change of the permissions
+/// changes the ctime, and open(2) may then fail. The mode and the owner are compared as well, because the clock of the
+/// ctime stands still for some milliseconds (before Linux 6.13).
 #[derive(Debug, PartialEq, Eq)]
 struct Identity {
     dev: u64,
     ino: u64,
     mtime: (i64, u32),
+    ctime: (i64, u32),
     len: u64,
+    mode: u32,
+    owner: (u32, u32),
 }
 
 impl Identity {
@@ -60,7 +65,10 @@ impl Identity {
             dev: metadata.dev(),
             ino: metadata.ino(),
             mtime: (metadata.mtime(), metadata.mtime_nsec()),
+            ctime: (metadata.ctime(), metadata.ctime_nsec()),
             len: metadata.len(),
+            mode: metadata.mode().into(),
+            owner: (metadata.uid(), metadata.gid()),
         }
     }
 }
@@ -70,15 +78,17 @@ impl OpenFile {
     /// mapping.
     ///
     /// # Errors
-    /// As [`Error::open`]; [`Error::NotFound`] if it is a directory.
+    /// As [`Error::open`]; [`Error::NotFound`] if it is not a regular file, which is then not opened.
     pub(crate) async fn open(
         engine: &Engine,
         path: PathBuf,
         budget: Option<&Budget>,
         counters: &Arc<Counters>,
     ) -> Result<(OpenFile, Metadata), Error> {
-        let opened = OpenOptions::new().read(true).engine(engine).open(&path);
-        let file = opened.await.map_err(|e| Error::open(&path, errno(e)))?;
+        let mut options = OpenOptions::new();
+        options.read(true).regular(true).engine(engine);
+        let opened = options.open(&path).await;
+        let file = opened.map_err(|e| Error::open_object(&path, e))?;
         counters.open();
         let local = file.handle().filesystem().name();
         let local = local.is_some_and(|name| LOCAL.contains(&name));
@@ -93,14 +103,9 @@ impl OpenFile {
                 .and_then(|metadata| metadata.ok_or(io::ErrorKind::Other.into()))
         };
         let metadata = metadata.map_err(|source| Error::open(&path, source))?;
-        if metadata.is_dir() {
-            let source = io::ErrorKind::IsADirectory.into();
-            return Err(Error::NotFound { path, source });
-        }
-        let cacheable = local && metadata.is_file();
-        let budget = budget.filter(|_| cacheable);
+        let budget = budget.filter(|_| local);
         let file = OpenFile {
-            cacheable,
+            cacheable: local,
             mapped: budget.cloned().map(Mapped::new),
             file,
             path,
@@ -110,7 +115,7 @@ impl OpenFile {
         Ok((file, metadata))
     }
 
-    /// Returns true if [`current`](OpenFile::current) can be asked: for regular files on local filesystems.
+    /// Returns true if [`current`](OpenFile::current) can be asked: for files on local filesystems.
     pub(crate) fn is_cacheable(&self) -> bool {
         self.cacheable
     }
@@ -247,12 +252,4 @@ fn stat(file: impl std::os::fd::AsFd) -> io::Result<Metadata> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let flags = flags.bits().cast_signed();
     Metadata::statx(file, "", flags, StatxMask::BASIC_STATS).map_err(errno)
-}
-
-/// The error of the standard library with the same errno.
-fn errno(error: nowait::Error) -> io::Error {
-    match error.errno() {
-        Some(errno) => io::Error::from_raw_os_error(errno),
-        None => error.into(),
-    }
 }

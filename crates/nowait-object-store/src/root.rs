@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
 
 use nowait::mapping::Budget;
 use nowait::{Engine, Metadata};
@@ -13,6 +15,10 @@ use crate::open_file::OpenFile;
 use crate::open_files::OpenFiles;
 use crate::stats::{Counters, Stats};
 use crate::worker::on_worker;
+
+/// The number of times that a call waits for descriptors, each time twice as long: a quarter of a second altogether.
+const WAITS: u32 = 8;
+const FIRST_WAIT: Duration = Duration::from_micros(500);
 
 /// A directory whose files are objects.
 #[derive(Debug)]
@@ -83,13 +89,8 @@ impl Root {
             self.files.remove(location);
         }
         let path = self.object_path(location)?;
-        let (file, metadata) = loop {
-            let closed = self.files.closed();
-            match OpenFile::open(engine, path.clone(), self.budget.get(), &self.counters).await {
-                Err(error) if self.made_room(engine, &error, closed).await => {}
-                opened => break opened?,
-            }
-        };
+        let open = || OpenFile::open(engine, path.clone(), self.budget.get(), &self.counters);
+        let (file, metadata) = self.with_room(engine, open).await?;
         let file = Arc::new(file);
         if file.is_cacheable() {
             self.files.insert(location, &file);
@@ -97,37 +98,58 @@ impl Root {
         Ok((file, metadata))
     }
 
-    /// Makes a blocking call in a worker that begins with the creation of a file. The call is repeated if there was no
+    /// Makes a blocking call in a worker that opens files before it changes anything. The call is repeated if there was no
     /// descriptor for it, after the files of the store were closed.
-    pub(crate) async fn create<T: Send + 'static>(
+    pub(crate) async fn change<T: Send + 'static>(
         &self,
         engine: &Engine,
         call: impl Fn() -> Result<T, Error> + Clone + Send + 'static,
     ) -> Result<T, Error> {
+        self.with_room(engine, || on_worker(engine, call.clone()))
+            .await
+    }
+
+    /// Makes a call, and repeats it as long as it fails because there are no descriptors, and the store can give back some.
+    pub(crate) async fn with_room<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        engine: &Engine,
+        call: impl Fn() -> F,
+    ) -> Result<T, Error> {
+        let mut waits = 0;
         loop {
             let closed = self.files.closed();
-            match on_worker(engine, call.clone()).await {
-                Err(error) if self.made_room(engine, &error, closed).await => {}
-                created => break created,
+            match call().await {
+                Err(error) if self.has_room(engine, &error, closed, &mut waits).await => {}
+                done => break done,
             }
         }
     }
 
-    /// Closes the files of the store, if the error is that there are no more descriptors. Returns true if the call may
-    /// now succeed. `closed` is [`OpenFiles::closed`] before the call.
-    async fn made_room(&self, engine: &Engine, error: &Error, closed: u64) -> bool {
+    /// Closes the files of the store, if the error is that there are no more descriptors. If there are none to close, it
+    /// waits for other calls to close theirs. Returns true if the call may now succeed. `closed` is [`OpenFiles::closed`]
+    /// before the call, and `waits` counts how often the call has waited.
+    async fn has_room(&self, engine: &Engine, error: &Error, closed: u64, waits: &mut u32) -> bool {
         if !error.is_out_of_descriptors() {
             return false;
         }
-        let Some(closing) = self.files.take_all() else {
-            // Another call may have closed them meanwhile.
-            return self.files.closed() != closed;
-        };
-        let close = move || {
-            drop(closing);
+        if let Some(closing) = self.files.take_all() {
+            let close = move || {
+                drop(closing);
+                Ok(())
+            };
+            return on_worker(engine, close).await.is_ok();
+        }
+        // Another call may have closed them meanwhile.
+        if self.files.closed() != closed {
+            return true;
+        }
+        *waits += 1;
+        let time = FIRST_WAIT * (1 << *waits);
+        let wait = move || {
+            thread::sleep(time);
             Ok(())
         };
-        on_worker(engine, close).await.is_ok()
+        *waits <= WAITS && on_worker(engine, wait).await.is_ok()
     }
 }
 

@@ -10,10 +10,10 @@ use std::sync::{PoisonError, RwLock};
 use std::thread;
 
 use bytes::Bytes;
-use nowait::{Metadata, StatxMask};
-use rustix::fs::AtFlags;
+use nowait::{Metadata, Owner, StatxMask};
+use rustix::fs::{AtFlags, CWD, linkat};
 
-use crate::durable::{self, Sync};
+use crate::durable::{self, Directory, Sync};
 use crate::error::Error;
 use crate::object::e_tag;
 
@@ -29,6 +29,10 @@ pub(crate) enum Replace {
 pub(crate) struct Staged {
     path: PathBuf,
     to: PathBuf,
+    /// The directory of both names.
+    directory: Directory,
+    /// A forked child of this process leaves the file alone.
+    owner: Owner,
     /// `None` after the file was published or removed. Writes share the lock, so they run at the same time.
     file: RwLock<Option<File>>,
 }
@@ -46,10 +50,16 @@ impl Staged {
         let mut number = 1;
         loop {
             let path = staged_path(&to, number);
+            let directory = Directory::create(&path, sync)?;
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(file) => {
-                    let file = RwLock::new(Some(file));
-                    return Ok(Staged { path, to, file });
+                    return Ok(Staged {
+                        path,
+                        to,
+                        directory,
+                        owner: Owner::current(),
+                        file: RwLock::new(Some(file)),
+                    });
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => number += 1,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -79,6 +89,7 @@ impl Staged {
 
     /// Writes a part of the file.
     pub(crate) fn write(&self, parts: &[Bytes], mut offset: u64) -> Result<(), Error> {
+        self.check_process()?;
         let file = self.file.read().unwrap_or_else(PoisonError::into_inner);
         let file = file.as_ref().ok_or(Error::Aborted)?;
         for part in parts {
@@ -102,9 +113,7 @@ impl Staged {
             let _ = fs::remove_file(&self.path);
         }
         let e_tag = named?;
-        if sync == Sync::Yes {
-            durable::sync_parent(&self.to)?;
-        }
+        self.directory.sync()?;
         Ok(e_tag)
     }
 
@@ -131,32 +140,47 @@ impl Staged {
     }
 
     fn take(&self) -> Result<File, Error> {
+        self.check_process()?;
         let mut file = self.file.write().unwrap_or_else(PoisonError::into_inner);
         file.take().ok_or(Error::Aborted)
+    }
+
+    /// In a forked child, the lock may be held by a thread that does not exist there.
+    fn check_process(&self) -> Result<(), Error> {
+        if self.owner.is_here() {
+            Ok(())
+        } else {
+            Err(Error::Forked)
+        }
     }
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
         if let Ok(file) = self.take() {
-            let path = self.path.clone();
-            let remove = move || {
-                drop(file);
-                let _ = fs::remove_file(path);
+            let path = std::mem::take(&mut self.path);
+            let remove = {
+                let path = path.clone();
+                move || {
+                    drop(file);
+                    let _ = fs::remove_file(path);
+                }
             };
             let thread = thread::Builder::new().name("nowait-store".into());
-            let _ = thread.spawn(remove);
+            if thread.spawn(remove).is_err() {
+                let _ = fs::remove_file(path);
+            }
         }
     }
 }
 
-/// Gives a file a second name.
+/// Gives a file a second name. A symbolic link stands for the file that it points to.
 pub(crate) fn link(from: &Path, to: &Path) -> Result<(), Error> {
-    fs::hard_link(from, to).map_err(|source| match source.kind() {
+    linkat(CWD, from, CWD, to, AtFlags::SYMLINK_FOLLOW).map_err(|errno| match errno.kind() {
         io::ErrorKind::AlreadyExists => Error::AlreadyExists {
             path: to.to_owned(),
-            source,
+            source: errno.into(),
         },
-        _ => Error::io("link", to)(source),
+        _ => Error::io("link", to)(errno.into()),
     })
 }

@@ -90,7 +90,10 @@ impl NowaitFileSystem {
     }
 
     /// If true, an object that was put, copied or renamed is on the device when the call returns: its file and the
-    /// directories that have changed are synced (fsync(2)). False by default.
+    /// directories that have changed are synced (fsync(2)). [The first page](crate#writes) lists what each call syncs. A
+    /// copy or a rename needs the permission to read the file, and each call that to read the directories. If a sync
+    /// fails after the object got its name, the call fails, and the name stays. Deletions are not synced. False by
+    /// default.
     #[must_use]
     pub fn with_fsync(mut self, fsync: bool) -> Self {
         self.sync = if fsync { Sync::Yes } else { Sync::No };
@@ -162,6 +165,14 @@ impl NowaitFileSystem {
         Ok(on_worker(&self.engine()?, call).await?)
     }
 
+    /// Makes a blocking call in a worker that opens files before it changes anything.
+    async fn change<T: Send + 'static>(
+        &self,
+        call: impl Fn() -> Result<T, crate::error::Error> + Clone + Send + 'static,
+    ) -> Result<T> {
+        Ok(self.root.change(&self.engine()?, call).await?)
+    }
+
     /// Refuses attributes, which files do not have.
     fn check(&self, attributes: &Attributes) -> Result<()> {
         if attributes.is_empty() {
@@ -176,7 +187,7 @@ impl NowaitFileSystem {
         let path = self.path_to_filesystem(location)?;
         self.root.files().remove(location.as_ref());
         let root = self.automatic_cleanup.then(|| self.root.path().clone());
-        self.on_worker(move || change::delete(path, root.as_deref(), sync))
+        self.change(move || change::delete(&path, root.as_deref(), sync))
             .await
     }
 
@@ -206,7 +217,7 @@ impl ObjectStore for NowaitFileSystem {
         let parts: Arc<[Bytes]> = payload.into_iter().collect();
         let sync = self.sync;
         let put = move || Staged::put(path.clone(), &parts, replace, sync);
-        let e_tag = self.root.create(&self.engine()?, put).await?;
+        let e_tag = self.change(put).await?;
         Ok(put_result(quoted(e_tag)))
     }
 
@@ -219,7 +230,7 @@ impl ObjectStore for NowaitFileSystem {
         let path = self.path_to_filesystem(location)?;
         let sync = self.sync;
         let create = move || Staged::create(path.clone(), sync);
-        let staged = self.root.create(&self.engine()?, create).await?;
+        let staged = self.change(create).await?;
         Ok(Box::new(Upload {
             store: self.clone(),
             staged: Arc::new(staged),
@@ -265,7 +276,7 @@ impl ObjectStore for NowaitFileSystem {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let root = self.root.path().clone();
+        let root = self.root.clone();
         let objects = listing::objects(self.engine(), root, self.directory(prefix));
         objects.map(|listed| meta_of(listed?)).boxed()
     }
@@ -275,7 +286,7 @@ impl ObjectStore for NowaitFileSystem {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        let root = self.root.path().clone();
+        let root = self.root.clone();
         let directory = self.directory(prefix);
         let offset = offset.to_string();
         let objects = listing::objects_after(self.engine(), root, directory, offset);
@@ -285,7 +296,7 @@ impl ObjectStore for NowaitFileSystem {
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let engine = self.engine()?;
         let directory = self.directory(prefix);
-        let entries = listing::entries(&engine, self.root.path(), directory).await?;
+        let entries = listing::entries(&engine, &self.root, directory).await?;
         let (mut prefixes, mut objects) = (Vec::new(), Vec::new());
         for entry in entries {
             if entry.metadata.is_dir() {
@@ -305,8 +316,8 @@ impl ObjectStore for NowaitFileSystem {
         };
         let from = self.path_to_filesystem(from)?;
         let to = self.path_to_filesystem(to)?;
-        let sync = self.sync;
-        self.on_worker(move || change::copy(&from, &to, replace, sync))
+        let (engine, sync) = (self.engine()?, self.sync);
+        self.change(move || change::copy(&engine, &from, &to, replace, sync))
             .await
     }
 
@@ -315,8 +326,8 @@ impl ObjectStore for NowaitFileSystem {
             RenameTargetMode::Overwrite => {
                 let from = self.path_to_filesystem(from)?;
                 let to = self.path_to_filesystem(to)?;
-                let sync = self.sync;
-                self.on_worker(move || change::rename(&from, &to, sync))
+                let (engine, sync) = (self.engine()?, self.sync);
+                self.change(move || change::rename(&engine, &from, &to, sync))
                     .await
             }
             RenameTargetMode::Create => {

@@ -1,15 +1,17 @@
 //! Files that are replaced, changed, truncated or removed while the store has them open.
 
-use std::fs::{self, File};
-use std::os::unix::fs::symlink;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path as FilePath;
 
 use futures_util::TryStreamExt;
+use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
+use nowait::mapping::Budget;
 
 use super::NowaitFileSystem;
 use super::object_store::path::Path;
 use super::object_store::{Error, ObjectStore, ObjectStoreExt};
-use crate::common::{open_below, scratch, wait_until};
+use crate::common::{alone, open_below, pattern, scratch, wait_until};
 
 async fn read(store: &NowaitFileSystem, location: &str) -> Result<String, Error> {
     let get = store.get(&Path::from(location)).await?;
@@ -60,6 +62,69 @@ async fn a_changed_file_has_its_new_size_and_bytes() {
         let ranges = store.get_ranges(&location, &[range]).await.unwrap();
         assert_eq!(ranges, [text]);
     }
+}
+
+/// Runs `body` as the user nobody, in a process of its own and in a directory of that user: root may read all files.
+fn as_nobody(body: impl FnOnce(&FilePath)) {
+    alone(|| {
+        if !rustix::process::geteuid().is_root() {
+            return slowdisk::skip_or_fail("not root");
+        }
+        let root = tempfile::tempdir().unwrap();
+        let (user, group) = (Uid::from_raw(65_534), Gid::from_raw(65_534));
+        chown(root.path(), Some(65_534), Some(65_534)).unwrap();
+        setgroups(&[]).unwrap();
+        setgid(group).unwrap();
+        setuid(user).unwrap();
+        body(root.path());
+    });
+}
+
+#[test]
+fn an_object_that_may_no_longer_be_read_is_an_error() {
+    as_nobody(|root| {
+        let path = root.join("file");
+        fs::write(&path, pattern(100_000)).unwrap();
+        let plain = store(root);
+        let mapped = store(root).with_mapped_reads(&Budget::process().unwrap());
+        let set = |mode| fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        let location = Path::from("file");
+        for store in [&plain, &mapped] {
+            // The clock of the ctime may not advance in between.
+            for _ in 0..50 {
+                set(0o600);
+                pollster::block_on(store.get_range(&location, 0..10)).unwrap();
+                set(0);
+                let refused = pollster::block_on(store.get_range(&location, 0..10)).unwrap_err();
+                assert!(refused.to_string().contains("os error 13"), "{refused}");
+                pollster::block_on(store.get(&location)).unwrap_err();
+            }
+        }
+        set(0o600);
+        let borrowed = || mapped.stats().bytes_borrowed;
+        wait_until("no bytes are borrowed", || {
+            pollster::block_on(mapped.get_range(&location, 0..5000)).unwrap();
+            borrowed() > 0
+        });
+        let before = borrowed();
+        set(0);
+        pollster::block_on(mapped.get_range(&location, 0..5000)).unwrap_err();
+        assert_eq!(borrowed(), before);
+    });
+}
+
+#[test]
+fn an_object_of_a_directory_that_may_no_longer_be_searched_is_an_error() {
+    as_nobody(|root| {
+        let directory = root.join("directory");
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("file"), "bytes").unwrap();
+        let store = store(root);
+        pollster::block_on(read(&store, "directory/file")).unwrap();
+        fs::set_permissions(&directory, Permissions::from_mode(0o600)).unwrap();
+        pollster::block_on(read(&store, "directory/file")).unwrap_err();
+        fs::set_permissions(&directory, Permissions::from_mode(0o700)).unwrap();
+    });
 }
 
 #[tokio::test]

@@ -13,8 +13,12 @@ const QUOTE: &str = "\"";
 
 #[path = "changes.rs"]
 mod changes;
+#[path = "durable.rs"]
+mod durable;
 #[path = "errors.rs"]
 mod errors;
+#[path = "kinds.rs"]
+mod kinds;
 #[path = "limits.rs"]
 mod limits;
 #[path = "lists.rs"]
