@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use bytes::Bytes;
 use nowait::mapping::Budget;
@@ -77,9 +77,12 @@ impl Mapped {
         let _ = self.mapping.set(mapping.map(Arc::new));
     }
 
-    /// Returns true if one of the parts was not asked for before.
+    /// Returns true if one of the parts was not asked for before. Returns false if another thread is asking: in a forked
+    /// child, that thread may not exist.
     fn ask(&self, parts: Range<u64>) -> bool {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(mut asked) = self.asked.try_lock() else {
+            return false;
+        };
         let before = asked.len();
         asked.extend(parts);
         asked.len() > before

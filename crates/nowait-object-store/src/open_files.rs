@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
+use nowait::Owner;
 
 use crate::open_file::OpenFile;
 
@@ -28,8 +29,15 @@ fn usual() -> usize {
 }
 
 /// The open files of a store by the locations of their objects.
+///
+/// In a forked child, the thread does not exist, and another thread may have held the lock at the fork. A miss in a file
+/// of the parent's engine would fail. So a child keeps no file open, and uses none of its parent.
 #[derive(Debug)]
-pub(crate) struct OpenFiles(Arc<Shared>);
+pub(crate) struct OpenFiles {
+    shared: Arc<Shared>,
+    /// The process that has the thread.
+    owner: Owner,
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -87,19 +95,28 @@ impl OpenFiles {
             has_thread: false,
             over: false,
         };
-        OpenFiles(Arc::new(Shared {
+        let shared = Arc::new(Shared {
             state: Mutex::new(state),
             wake: Condvar::new(),
-        }))
+        });
+        let owner = Owner::current();
+        OpenFiles { shared, owner }
+    }
+
+    /// The files, or `None` in a forked child.
+    fn lock(&self) -> Option<MutexGuard<'_, State>> {
+        self.owner.is_here().then(|| self.shared.lock())
     }
 
     /// Sets the number of files that are kept open, at least 1.
     pub(crate) fn limit(&self, files: usize) {
-        let mut state = self.0.lock();
+        let Some(mut state) = self.lock() else {
+            return;
+        };
         let most = at_least_one(files);
         while state.files.len() > most.get() {
             if let Some((_, kept)) = state.files.pop_lru() {
-                state.close(kept.file, &self.0.wake);
+                state.close(kept.file, &self.shared.wake);
             }
         }
         state.files.resize(most);
@@ -107,13 +124,13 @@ impl OpenFiles {
 
     /// The number of files that are open.
     pub(crate) fn len(&self) -> usize {
-        let state = self.0.lock();
-        state.files.len() + state.closing.len()
+        let state = self.lock();
+        state.map_or(0, |state| state.files.len() + state.closing.len())
     }
 
     /// The open file of an object.
     pub(crate) fn get(&self, location: &str) -> Option<Arc<OpenFile>> {
-        let mut state = self.0.lock();
+        let mut state = self.lock()?;
         let kept = state.files.get_mut(location)?;
         kept.used = true;
         Some(kept.file.clone())
@@ -121,12 +138,14 @@ impl OpenFiles {
 
     /// Keeps the file of an object open, unless the thread is late with closing others.
     pub(crate) fn insert(&self, location: &str, file: &Arc<OpenFile>) {
-        let mut state = self.0.lock();
+        let Some(mut state) = self.lock() else {
+            return;
+        };
         if state.closing.len() >= 2 * TOGETHER {
             return;
         }
         if !state.has_thread {
-            let shared = self.0.clone();
+            let shared = self.shared.clone();
             let thread = thread::Builder::new().name("nowait-store".into());
             if thread.spawn(move || run(&shared)).is_err() {
                 return;
@@ -134,39 +153,41 @@ impl OpenFiles {
             state.has_thread = true;
         }
         if state.files.is_empty() {
-            self.0.wake.notify_one();
+            self.shared.wake.notify_one();
         }
         let kept = Kept {
             file: file.clone(),
             used: true,
         };
         if let Some((_, old)) = state.files.push(location.into(), kept) {
-            state.close(old.file, &self.0.wake);
+            state.close(old.file, &self.shared.wake);
         }
     }
 
     /// Keeps the file of an object open no longer.
     pub(crate) fn remove(&self, location: &str) {
-        let mut state = self.0.lock();
+        let Some(mut state) = self.lock() else {
+            return;
+        };
         if let Some(kept) = state.files.pop(location) {
-            state.close(kept.file, &self.0.wake);
+            state.close(kept.file, &self.shared.wake);
         }
     }
 
     /// A number that is greater after files were closed.
     pub(crate) fn closed(&self) -> u64 {
-        self.0.lock().closed
+        self.lock().map_or(0, |state| state.closed)
     }
 
     /// Removes all files. They are closed when the result is dropped. Returns `None` if there are none, and no others
     /// are being closed.
     pub(crate) fn take_all(&self) -> Option<Closing> {
-        let mut state = self.0.lock();
+        let mut state = self.lock()?;
         while let Some((_, kept)) = state.files.pop_lru() {
             state.closing.push(kept.file);
         }
         let is_over = state.closing.is_empty() && state.closings == 0;
-        (!is_over).then(|| Closing::begin(&self.0, &mut state))
+        (!is_over).then(|| Closing::begin(&self.shared, &mut state))
     }
 }
 
@@ -198,8 +219,10 @@ impl Drop for Closing {
 
 impl Drop for OpenFiles {
     fn drop(&mut self) {
-        self.0.lock().over = true;
-        self.0.wake.notify_one();
+        if let Some(mut state) = self.lock() {
+            state.over = true;
+            self.shared.wake.notify_one();
+        }
     }
 }
 

@@ -17,6 +17,8 @@ mod changes;
 mod durable;
 #[path = "errors.rs"]
 mod errors;
+#[path = "fork.rs"]
+mod fork;
 #[path = "kinds.rs"]
 mod kinds;
 #[path = "limits.rs"]
