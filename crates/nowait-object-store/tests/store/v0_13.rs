@@ -31,6 +31,8 @@ mod local;
 mod mapped;
 #[path = "reads.rs"]
 mod reads;
+#[path = "soak.rs"]
+mod soak;
 #[path = "stall.rs"]
 mod stall;
 #[path = "writes.rs"]
