@@ -38,7 +38,8 @@ const MAX_BUF_SIZE: usize = 2 << 20;
 /// [Clones](File::try_clone) share the position, and so do duplicates of the descriptor, such as the
 /// standard output of a child process. `read_at` and the other positional methods need no position: they
 /// take `&self` and run concurrently. A write is complete when the next `flush` returns. Dropping the file
-/// earlier does not cancel the write.
+/// earlier does not cancel the write. What was written is on the device after [`sync_all`](File::sync_all) or
+/// [`sync_data`](File::sync_data), and `flush` does not sync.
 ///
 /// If this library has opened the file, and its descriptor was not given out
 /// ([`as_fd`](File::as_fd)), and it has no clone, then a read that is not cached goes to the engine as a

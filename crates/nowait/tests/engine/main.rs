@@ -32,6 +32,7 @@ mod close;
 mod contract;
 mod deadline;
 mod dropped_future;
+mod durable;
 mod event_fd;
 mod fast_next_to_slow;
 mod hostile;

@@ -7,7 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use nowait::engine::{Engine, Options};
-use nowait::{Error, OpenOptions};
+use nowait::{Error, ErrorKind, OpenOptions};
 
 use crate::common::files::scratch;
 use crate::common::shared_engine::each_shared;
@@ -173,5 +173,49 @@ fn permission_bits_and_further_flags_are_as_the_standard_librarys() {
         for path in [&*file, Path::new("")] {
             compare(engine, path, full, (std, ours), "twice");
         }
+    });
+}
+
+/// A file of another type is not opened: a program that waits for the reader of a FIFO goes on waiting.
+#[test]
+fn only_regular_files_are_opened_if_asked_for() {
+    each_shared(Options::new(), |engine| {
+        let dir = scratch();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::write(path("file"), "bytes").unwrap();
+        symlink("file", path("link")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("fifo"), 0o600.into()).unwrap();
+        let mut options = OpenOptions::new();
+        options.read(true).regular(true).engine(engine);
+        let both = |name: &str| {
+            let future = pollster::block_on(options.open(path(name)));
+            let blocking = options.blocking_open(path(name));
+            assert_eq!(future.is_ok(), blocking.is_ok(), "{name}");
+            let kinds = [future, blocking].map(|opened| opened.map_err(|e| (e.kind(), e.errno())));
+            kinds.map(|opened| opened.map(drop))
+        };
+        assert_eq!(both("file"), [Ok(()), Ok(())]);
+        assert_eq!(both("link"), [Ok(()), Ok(())]);
+        let refused = Err((ErrorKind::NotRegular, None));
+        // It has no writer: an open would wait.
+        assert_eq!(both("fifo"), [refused, refused]);
+        for (name, errno) in [("", libc::EISDIR), ("missing", libc::ENOENT)] {
+            for opened in both(name) {
+                assert_eq!(opened.unwrap_err().1, Some(errno), "{name}");
+            }
+        }
+        let mut create = options.clone();
+        create.write(true).create(true);
+        let refused = create.blocking_open(path("new")).unwrap_err();
+        assert_eq!(refused.errno(), Some(libc::EINVAL));
+        // Other access modes work as well.
+        let mut write = options.clone();
+        let file = write
+            .write(true)
+            .truncate(true)
+            .blocking_open(path("file"))
+            .unwrap();
+        file.blocking_write_all_at(b"new", 0).unwrap();
+        assert_eq!(std::fs::read(path("file")).unwrap(), b"new");
     });
 }

@@ -1,0 +1,200 @@
+//! What a completed sync or a write with `RWF_DSYNC` or `RWF_SYNC` promises, on filesystems that end without a flush of
+//! their log, as in a power cut.
+
+use std::fs;
+use std::path::Path;
+
+use nowait::engine::{Chain, Engine, Options, Submit, Wait};
+use nowait::op::{Fsync, Op, Write, Writev};
+use nowait::{File, Handle, OpenOptions, RwFlags};
+use pollster::block_on;
+use slowdisk::{Filesystem, TestMount};
+
+use crate::common::files::pattern;
+use crate::common::handles::handle_rw;
+use crate::common::shared_engine::each_shared;
+
+/// More than one try in the calling thread writes.
+const LEN: usize = 300_000;
+
+/// The file is empty and has its name before.
+type Case = (&'static str, fn(&Engine, &Path));
+
+fn open(engine: &Engine, path: &Path) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).engine(engine);
+    options.blocking_open(path).unwrap()
+}
+
+/// Waits for an operation.
+fn finish(engine: &Engine, op: impl Into<Op>) -> usize {
+    let mut done = Vec::new();
+    let done = match engine.submit(op.into()) {
+        Submit::Done(done) => done,
+        Submit::Queued(_) => {
+            engine.reap(&mut done, Wait::For(1)).unwrap();
+            done.remove(0)
+        }
+        Submit::Full(_) => panic!("full"),
+    };
+    done.result.unwrap()
+}
+
+fn write(handle: &Handle) -> Write {
+    Write::new(handle, Box::new(pattern(0, LEN)), 0).all()
+}
+
+const CASES: [Case; 12] = [
+    ("write_all_at, sync_all", |engine, path| {
+        let file = open(engine, path);
+        block_on(file.write_all_at(pattern(0, LEN), 0))
+            .result
+            .unwrap();
+        block_on(file.sync_all()).unwrap();
+    }),
+    ("write_all_at, sync_data", |engine, path| {
+        let file = open(engine, path);
+        block_on(file.write_all_at(pattern(0, LEN), 0))
+            .result
+            .unwrap();
+        block_on(file.sync_data()).unwrap();
+    }),
+    ("write_all_at with DSYNC", |engine, path| {
+        let write = open(engine, path);
+        let write = write.write_all_at(pattern(0, LEN), 0);
+        block_on(write.flags(RwFlags::DSYNC)).result.unwrap();
+    }),
+    ("write_all_at with SYNC", |engine, path| {
+        let write = open(engine, path);
+        let write = write.write_all_at(pattern(0, LEN), 0);
+        block_on(write.flags(RwFlags::SYNC)).result.unwrap();
+    }),
+    ("write_at to a file of O_DSYNC", |engine, path| {
+        let mut options = OpenOptions::new();
+        options
+            .write(true)
+            .engine(engine)
+            .custom_flags(libc::O_DSYNC);
+        let file = options.blocking_open(path).unwrap();
+        block_on(file.write_all_at(pattern(0, LEN), 0))
+            .result
+            .unwrap();
+    }),
+    (
+        "blocking_write_all_at, blocking_sync_all",
+        |engine, path| {
+            let file = open(engine, path);
+            file.blocking_write_all_at(&pattern(0, LEN), 0).unwrap();
+            file.blocking_sync_all().unwrap();
+        },
+    ),
+    (
+        "blocking_write_all_at, blocking_sync_data",
+        |engine, path| {
+            let file = open(engine, path);
+            file.blocking_write_all_at(&pattern(0, LEN), 0).unwrap();
+            file.blocking_sync_data().unwrap();
+        },
+    ),
+    ("write::with_flags", |_, path| {
+        let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+        let n = nowait::write::with_flags(&file, &pattern(0, LEN), 0, RwFlags::DSYNC);
+        assert_eq!(n.unwrap(), LEN);
+    }),
+    ("Write, Fsync", |engine, path| {
+        let handle = handle_rw(path);
+        assert_eq!(finish(engine, write(&handle)), LEN);
+        finish(engine, Fsync::new(&handle));
+    }),
+    ("Write with DSYNC", |engine, path| {
+        let handle = handle_rw(path);
+        assert_eq!(finish(engine, write(&handle).flags(RwFlags::DSYNC)), LEN);
+    }),
+    ("Writev with DSYNC", |engine, path| {
+        let (handle, bytes) = (handle_rw(path), pattern(0, LEN));
+        let halves = bytes
+            .chunks(LEN / 2)
+            .map(|half| Box::new(half.to_vec()) as _);
+        let write = Writev::new(&handle, halves.collect(), 0).flags(RwFlags::DSYNC);
+        assert_eq!(finish(engine, write), LEN);
+    }),
+    ("a chain of Write and Fsync", |engine, path| {
+        let handle = handle_rw(path);
+        let chain = Chain::new().then(write(&handle)).then(Fsync::data(&handle));
+        match engine.submit_chain(chain) {
+            Ok(tickets) => {
+                let mut done = Vec::new();
+                engine.reap(&mut done, Wait::For(tickets.len())).unwrap();
+                assert!(done.into_iter().all(|done| done.result.is_ok()));
+            }
+            // Without a ring: one after the other.
+            Err(_) => {
+                finish(engine, write(&handle));
+                finish(engine, Fsync::data(&handle));
+            }
+        }
+    }),
+];
+
+#[cfg(feature = "tokio")]
+const TOKIO: [Case; 2] = [
+    // `sync_all` waits for the write.
+    ("nowait::tokio, write_all, sync_all", |_, path| {
+        tokio_write(path, |file| block_on(file.sync_all()));
+    }),
+    ("nowait::tokio, write_all, sync_data", |_, path| {
+        tokio_write(path, |file| block_on(file.sync_data()));
+    }),
+];
+#[cfg(not(feature = "tokio"))]
+const TOKIO: [Case; 0] = [];
+
+#[cfg(feature = "tokio")]
+fn tokio_write(path: &Path, sync: fn(&nowait::tokio::File) -> std::io::Result<()>) {
+    use tokio::io::AsyncWriteExt;
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    let mut file = nowait::tokio::File::from_std(file);
+    block_on(file.write_all(&pattern(0, LEN))).unwrap();
+    sync(&file).unwrap();
+}
+
+/// The bytes of a file after a power cut.
+fn after_a_power_cut(mount: &TestMount, write: impl FnOnce(&Path)) -> Vec<u8> {
+    let path = mount.path().join("file");
+    let file = fs::File::create(&path).unwrap();
+    file.sync_all().unwrap();
+    fs::File::open(mount.path()).unwrap().sync_all().unwrap();
+    drop(file);
+    write(&path);
+    mount.shut_down().unwrap();
+    mount.remount().unwrap();
+    fs::read(path).unwrap()
+}
+
+fn on(filesystem: Filesystem) {
+    slowdisk::require!(filesystem.available());
+    let mount = TestMount::new(filesystem).unwrap();
+    each_shared(Options::new(), |engine| {
+        for (name, case) in CASES.into_iter().chain(TOKIO) {
+            let bytes = after_a_power_cut(&mount, |path| case(engine, path));
+            assert!(
+                bytes == pattern(0, LEN),
+                "{filesystem}, {}: {name}",
+                engine.backend()
+            );
+        }
+    });
+    // The test can detect a loss.
+    let lost = after_a_power_cut(&mount, |path| fs::write(path, pattern(0, LEN)).unwrap());
+    assert_ne!(lost, pattern(0, LEN));
+}
+
+#[test]
+fn synced_bytes_are_there_after_a_power_cut_on_ext4() {
+    on(Filesystem::Ext4);
+}
+
+#[test]
+fn synced_bytes_are_there_after_a_power_cut_on_xfs() {
+    on(Filesystem::Xfs);
+}
