@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use nowait::Engine;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 use crate::durable::{self, Directory, Sync};
 use crate::error::Error;
@@ -98,9 +99,12 @@ pub(crate) fn rename(engine: &Engine, from: &Path, to: &Path, sync: Sync) -> Res
     if from != to {
         move_file(from, to, sync)?;
     }
-    // Another writer may have replaced the object before it was renamed.
+    // Another writer may have replaced the object before it was renamed, or afterwards.
     if synced.is_some_and(|synced| id(to) != Some(synced)) {
-        durable::sync_object(engine, to)?;
+        match durable::sync_object(engine, to) {
+            Err(error) if error.is_not_found() => {}
+            synced => drop(synced?),
+        }
     }
     directories.iter().try_for_each(Directory::sync)
 }
@@ -115,8 +119,11 @@ fn move_file(from: &Path, to: &Path, sync: Sync) -> Result<(), Error> {
     }
     // The name is taken away first, because the object that has it may be another one by now.
     let staged = unused_path(to);
-    renameat_with(CWD, from, CWD, &staged, RenameFlags::NOREPLACE)
-        .map_err(|e| Error::io("rename", from)(e.into()))?;
+    match renameat_with(CWD, from, CWD, &staged, RenameFlags::NOREPLACE) {
+        // Another call has removed it.
+        Err(Errno::NOENT) => return Ok(()),
+        taken => taken.map_err(|e| Error::io("rename", from)(e.into()))?,
+    }
     let renamed = rename(&staged, to);
     if renamed.is_ok() {
         let _ = fs::remove_file(&staged);
