@@ -50,6 +50,34 @@ fn whole(lines: &[String]) -> String {
     text + &format!("{{\"end\":{{\"files\":{}}}}}\n", lines.len())
 }
 
+/// The command has synced the file and its directory.
+#[test]
+fn a_saved_snapshot_is_there_after_a_power_cut() {
+    let dir = directory();
+    let some = dir.path().join("some");
+    for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
+        slowdisk::require!(filesystem.available());
+        let mount = TestMount::new(filesystem).unwrap();
+        let snapshot = mount.path().join("snapshot");
+        for (size, more) in [(1, None), (100_000, Some("--force"))] {
+            fs::write(&some, vec![1; size]).unwrap();
+            let words: Vec<&str> = more.into_iter().chain([word(dir.path())]).collect();
+            assert_eq!(save(&snapshot, &words).code, Some(0));
+            mount.shut_down().unwrap();
+            mount.remount().unwrap();
+            let saved = fs::read_to_string(&snapshot).unwrap();
+            assert!(
+                saved.contains(&format!("\"size\":{size},")),
+                "{filesystem}: {saved}"
+            );
+            assert!(
+                saved.ends_with("{\"end\":{\"files\":1}}\n"),
+                "{filesystem}: {saved}"
+            );
+        }
+    }
+}
+
 #[test]
 fn exactly_the_cached_pages_are_restored() {
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {

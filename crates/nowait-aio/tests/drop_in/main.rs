@@ -3,6 +3,7 @@
 
 mod common;
 mod conformance;
+mod durable;
 mod exports;
 mod faults;
 mod programs;

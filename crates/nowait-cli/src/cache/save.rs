@@ -40,9 +40,10 @@ pub struct Args {
 }
 
 const DETAILS: &str = "\
-FILE is created when the snapshot is complete. An existing FILE is not replaced, except with --force,
-which replaces only a complete snapshot. Files without cached pages are not listed. A file with several
-names is listed under the first one found.";
+FILE is created when the snapshot is complete. FILE and its directory are synced (fsync(2)) before the
+command ends. An existing FILE is not replaced, except with --force, which replaces only a complete
+snapshot. Files without cached pages are not listed. A file with several names is listed under the
+first one found.";
 
 const EXIT_STATUS: &str = "\
 Examples:
@@ -84,7 +85,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let own = vec![file.path().to_path_buf(), target.path.clone()];
     let (saved, code) = save(args, file, own, &stop)?;
     saved.out.as_file().sync_all().map_err(failed)?;
+    let directory = File::open(target.directory()).map_err(failed)?;
     target.put(saved.out)?;
+    directory.sync_all().map_err(failed)?;
     // The reader may have closed the pipe.
     let _ = writeln!(io::stdout(), "{}", saved.sums);
     Ok(code)
