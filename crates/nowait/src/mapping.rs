@@ -138,7 +138,7 @@ impl Mapping {
     pub unsafe fn trust(file: &File, budget: &Budget) -> Result<Mapping> {
         check_process(budget)?;
         let len = file.len()?;
-        let mapped = Mapped::of(file.as_fd(), budget, len, false);
+        let mapped = Mapped::of(file, file.as_fd(), budget, len, false);
         Ok(Mapping::of(file, len, mapped))
     }
 

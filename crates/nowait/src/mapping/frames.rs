@@ -121,7 +121,12 @@ impl Frames {
     }
 
     /// Makes a window resident, and holds its frame, which is returned. Blocks while the file is read.
-    pub(super) fn load(&self, windows: &Arc<Windows>, window: usize) -> Result<usize, Refused> {
+    pub(super) fn load(
+        &self,
+        fd: BorrowedFd<'_>,
+        windows: &Arc<Windows>,
+        window: usize,
+    ) -> Result<usize, Refused> {
         let place = Place {
             windows: windows.clone(),
             window,
@@ -158,7 +163,7 @@ impl Frames {
         place.set(LOADING);
         drop(table);
 
-        let result = self.read_and_lock(&place);
+        let result = self.read_and_lock(fd, &place);
         let mut table = lock(&self.table);
         self.loaded.notify_all();
         let refused = match result {
@@ -186,10 +191,11 @@ impl Frames {
     }
 
     /// Reads a window into memory, and locks it.
-    fn read_and_lock(&self, place: &Place) -> Result<(), Refused> {
+    fn read_and_lock(&self, fd: BorrowedFd<'_>, place: &Place) -> Result<(), Refused> {
         let region = place.windows.region();
         let bytes = place.windows.bytes(place.window);
-        region.populate(bytes.clone()).map_err(Refused::Failed)?;
+        let read = region.populate(fd, bytes.clone());
+        read.map_err(Refused::Failed)?;
         loop {
             match region.lock(bytes.clone()) {
                 Ok(()) => return Ok(()),

@@ -26,6 +26,7 @@ pub(super) struct Mapped {
     pub(super) frames: Arc<Frames>,
     /// None if the file needs no lease.
     lease: Option<Arc<Leased>>,
+    file: File,
     /// The file may become longer, so that its end is not known.
     may_grow: bool,
 }
@@ -48,6 +49,7 @@ pub struct MappingStats {
 impl Mapped {
     /// Maps a file of this length, by a descriptor that is open for reading.
     pub(super) fn of(
+        file: &File,
         fd: BorrowedFd<'_>,
         budget: &Budget,
         len: u64,
@@ -62,6 +64,7 @@ impl Mapped {
             windows: Arc::new(windows.ok_or(Unavailable::Unsupported)?),
             frames: budget.frames().clone(),
             lease: None,
+            file: file.clone(),
             may_grow,
         })
     }
@@ -128,7 +131,7 @@ impl Mapped {
     pub(super) fn load(&self, range: &Range<u64>) -> std::result::Result<Held, Refused> {
         let mut held = Held::new(&self.frames);
         for window in self.windows_of(range)? {
-            held.take_over(self.frames.load(&self.windows, window)?);
+            held.take_over(self.frames.load(self.fd(), &self.windows, window)?);
         }
         Ok(held)
     }
@@ -138,11 +141,17 @@ impl Mapped {
         let fitting = to_usize(self.frames.limit) / self.frames.window;
         let windows = self.windows_of(range).into_iter().flatten();
         for window in windows.take(fitting.max(1)) {
-            match self.frames.load(&self.windows, window) {
+            match self.frames.load(self.fd(), &self.windows, window) {
                 Ok(frame) => self.frames.borrows.release(frame),
                 Err(_) => return,
             }
         }
+    }
+
+    /// A descriptor of the file that is open for reading.
+    fn fd(&self) -> BorrowedFd<'_> {
+        let leased = self.lease.as_ref();
+        leased.map_or(self.file.as_fd(), |lease| lease.as_fd())
     }
 
     /// The bytes of a range whose windows are held.
@@ -198,7 +207,9 @@ pub(super) fn protected(
     for _ in 0..3 {
         let len = file.len()?;
         let mapped = match protection {
-            Protection::Immutable { may_grow } => Mapped::of(file.as_fd(), budget, len, may_grow),
+            Protection::Immutable { may_grow } => {
+                Mapped::of(file, file.as_fd(), budget, len, may_grow)
+            }
             Protection::Lease => leased(file, budget, len),
         };
         if file.len()? == len {
@@ -211,7 +222,7 @@ pub(super) fn protected(
 /// Maps a file, and takes a lease of it.
 fn leased(file: &File, budget: &Budget, len: u64) -> std::result::Result<Mapped, Unavailable> {
     let fd = stat::reopen(file.as_fd()).map_err(protection::refused)?;
-    let mut mapped = Mapped::of(fd.as_fd(), budget, len, false)?;
+    let mut mapped = Mapped::of(file, fd.as_fd(), budget, len, false)?;
     mapped.lease = Some(lease::take(fd, &mapped.frames, &mapped.windows)?);
     Ok(mapped)
 }

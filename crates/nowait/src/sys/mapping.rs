@@ -78,10 +78,12 @@ impl Region {
         Ok(unsafe { self.start.as_ptr().add(range.start) }.cast())
     }
 
-    /// Allows to read a range and reads it into memory. Blocks. A file that was truncated is EFAULT, and never
-    /// SIGBUS: madvise(2), `MADV_POPULATE_READ` (Linux 5.14).
-    pub(crate) fn populate(&self, range: Range<usize>) -> Result<(), Errno> {
+    /// Allows to read a range of this file and reads it into memory. Blocks. A file that was truncated is EFAULT, and
+    /// never SIGBUS: madvise(2), `MADV_POPULATE_READ` (Linux 5.14). If the device fails, that call repeats the read without
+    /// end before Linux 6.9, so pread(2) makes it first.
+    pub(crate) fn populate(&self, fd: BorrowedFd<'_>, range: Range<usize>) -> Result<(), Errno> {
         let at = self.at(&range)?;
+        read_through(fd, &range)?;
         // SAFETY: the range is part of the region, and none is torn before it was populated. Neither call changes memory.
         unsafe {
             mprotect(at, range.len(), MprotectFlags::READ)?;
@@ -149,13 +151,26 @@ impl Region {
                 })
             });
             if let Err(error) = replaced {
-                // What mremap(2) did not move is where it was.
+                // mremap(2) moved nothing: the copy is where it was.
                 let _ = munmap(copy, len);
                 return Err(error);
             }
         }
         Ok(())
     }
+}
+
+/// Reads a range of a file into the page cache, up to the end of the file.
+fn read_through(fd: BorrowedFd<'_>, range: &Range<usize>) -> Result<(), Errno> {
+    let mut buf = vec![0; range.len().min(128 << 10)];
+    for at in range.clone().step_by(buf.len().max(1)) {
+        match read_all(fd, &mut buf, at as u64) {
+            // With O_DIRECT, where the page cache is not used and the buffer may not be aligned.
+            Ok(()) | Err(Errno::INVAL) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
 }
 
 /// Reads up to the end of the file.

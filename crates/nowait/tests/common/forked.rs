@@ -37,9 +37,3 @@ pub fn forked(what: &str, body: impl FnOnce()) {
     }
     assert_eq!(status, 0, "{what}: the child failed; its message is above");
 }
-
-/// Drops an object of the parent in the child, as an orderly exit does.
-pub fn drop_here<T>(it: &T) {
-    // SAFETY: only in a forked child that ends without using it again.
-    drop(unsafe { std::ptr::read(it) });
-}

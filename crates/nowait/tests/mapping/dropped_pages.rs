@@ -24,10 +24,8 @@ fn in_core(bytes: &[u8]) -> usize {
     let mut pages = vec![0_u8; bytes.len().div_ceil(PAGE)];
     let at = bytes.as_ptr().cast_mut().cast();
     // SAFETY: the vector has a byte for each page.
-    assert_eq!(
-        unsafe { libc::mincore(at, bytes.len(), pages.as_mut_ptr()) },
-        0
-    );
+    let done = unsafe { libc::mincore(at, bytes.len(), pages.as_mut_ptr()) };
+    assert_eq!(done, 0);
     pages.iter().filter(|page| **page & 1 != 0).count()
 }
 

@@ -5,6 +5,7 @@ mod common {
     pub mod backends;
     pub mod cache;
     pub mod children;
+    pub mod drop_here;
     pub mod files;
     pub mod forked;
     pub mod limit;

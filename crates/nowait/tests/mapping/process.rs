@@ -16,8 +16,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use slowdisk::Filesystem;
 
 use crate::common::children::{alone, in_child, role};
+use crate::common::drop_here::drop_here;
 use crate::common::files::{pattern, patterned, scratch};
-use crate::common::forked::{drop_here, forked};
+use crate::common::forked::forked;
 use crate::common::limit::Limit;
 use crate::common::mounts::mounted;
 use crate::common::nobody::{NOBODY, in_child_as_nobody};

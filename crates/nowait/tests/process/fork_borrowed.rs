@@ -15,8 +15,9 @@ use nowait::{ErrorKind, File, Mapping, Mode, OpenOptions, Walk};
 use crate::common::backends::backends;
 use crate::common::cache::evict;
 use crate::common::children::alone;
+use crate::common::drop_here::drop_here;
 use crate::common::files::{pattern, patterned, scratch};
-use crate::common::forked::{drop_here, forked};
+use crate::common::forked::forked;
 use crate::common::limit::Limit;
 
 const LEN: usize = 300_000;

@@ -9,6 +9,7 @@ mod common {
     pub mod children;
     pub mod completions;
     pub mod drive;
+    pub mod drop_here;
     pub mod errnos;
     pub mod files;
     pub mod forked;
