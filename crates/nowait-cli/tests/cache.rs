@@ -16,7 +16,7 @@ use program::{
     word,
 };
 use proptest::prelude::*;
-use slowdisk::{Filesystem, TestMount};
+use slowdisk::{Filesystem, Log, TestMount};
 
 fn save(snapshot: &Path, words: &[&str]) -> Said {
     run(nowait(["cache", "save", "-o", word(snapshot)]).args(words))
@@ -63,7 +63,7 @@ fn a_saved_snapshot_is_there_after_a_power_cut() {
             fs::write(&some, vec![1; size]).unwrap();
             let words: Vec<&str> = more.into_iter().chain([word(dir.path())]).collect();
             assert_eq!(save(&snapshot, &words).code, Some(0));
-            mount.shut_down().unwrap();
+            mount.shut_down(Log::Lost).unwrap();
             mount.remount().unwrap();
             let saved = fs::read_to_string(&snapshot).unwrap();
             assert!(

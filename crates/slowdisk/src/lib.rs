@@ -95,5 +95,5 @@ pub use mount::Mount;
 pub use served_directory::{ServedDirectory, ServedEntry};
 pub use served_file::{Asked, ServedFile};
 pub use served_tree::ServedTree;
-pub use test_mount::{TestMount, TestMountBuilder};
+pub use test_mount::{Log, TestMount, TestMountBuilder};
 pub use zram::Zram;

@@ -97,12 +97,14 @@ pub(crate) fn flush_buffers(device: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// `EXT4_IOC_SHUTDOWN` without a flush of the log: nothing more is written to the device, and each further operation
-/// on the filesystem fails. `root` is any file on it.
-pub(crate) fn shut_down(root: &File) -> io::Result<()> {
+/// `EXT4_IOC_SHUTDOWN`: nothing more is written to the device, and each further operation on the filesystem fails. The
+/// log is written before if `flush` is true. `root` is any file on the filesystem.
+pub(crate) fn shut_down(root: &File, flush: bool) -> io::Result<()> {
+    const LOGFLUSH: u32 = 1;
     const NOLOGFLUSH: u32 = 2;
+    let how = if flush { LOGFLUSH } else { NOLOGFLUSH };
     // SAFETY: the call reads one u32, and touches no other memory of the process.
-    unsafe { ioctl::ioctl(root, Setter::<FS_IOC_SHUTDOWN, u32>::new(NOLOGFLUSH))? };
+    unsafe { ioctl::ioctl(root, Setter::<FS_IOC_SHUTDOWN, u32>::new(how))? };
     Ok(())
 }
 

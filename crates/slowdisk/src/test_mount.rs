@@ -14,6 +14,15 @@ use crate::scratch::Scratch;
 /// The default size of an image in bytes: enough for xfs (at least 300 MiB) and for files.
 const IMAGE_SIZE: u64 = 512 << 20;
 
+/// The fate of a filesystem's log when the filesystem is shut down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// It is written to the device first.
+    Written,
+    /// It is lost, with the changes that are only in it.
+    Lost,
+}
+
 /// A new filesystem, mounted on its own directory. Drop undoes everything. It first releases the disk's
 /// faults, so that it does not wait for them.
 ///
@@ -134,18 +143,18 @@ impl TestMount {
         Ok(())
     }
 
-    /// Ends the filesystem as a power cut does: data and metadata that were not synced never reach the device. Each
-    /// further operation on the filesystem fails until [`remount`](TestMount::remount), which shows what has
-    /// reached it.
+    /// Ends the filesystem as a failure of its device or, with [`Log::Lost`], as a power cut does: data and metadata that
+    /// were not synced never reach the device. Each further operation on the filesystem fails until
+    /// [`remount`](TestMount::remount), which shows what has reached it.
     ///
     /// # Errors
     ///
     /// If the filesystem cannot be shut down: all except ext4 and xfs.
-    pub fn shut_down(&self) -> Result<()> {
+    pub fn shut_down(&self, log: Log) -> Result<()> {
         let path = self.path();
         let doing = || format!("shutting down {}", path.display());
         let root = File::open(path).doing(doing)?;
-        crate::sys::shut_down(&root).doing(doing)
+        crate::sys::shut_down(&root, log == Log::Written).doing(doing)
     }
 
     /// The loop device of the filesystem, or of its lower filesystem.

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use slowdisk::{Filesystem, LoopDevice, ServedTree, SlowDisk, TestMount, evict, require};
+use slowdisk::{Filesystem, Log, LoopDevice, ServedTree, SlowDisk, TestMount, evict, require};
 
 fn round_trip(root: &Path) {
     let path = root.join("file");
@@ -49,7 +49,7 @@ fn what_was_not_synced_is_lost_when_a_filesystem_is_shut_down() {
         fs::write(path("synced"), [7; 100_000]).unwrap();
         mount.sync().unwrap();
         fs::write(path("written"), [7; 100_000]).unwrap();
-        mount.shut_down().unwrap();
+        mount.shut_down(Log::Lost).unwrap();
         fs::write(path("later"), "").unwrap_err();
         mount.remount().unwrap();
         assert_eq!(fs::read(path("synced")).unwrap(), [7; 100_000]);

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use slowdisk::{Filesystem, TestMount};
+use slowdisk::{Filesystem, Log, TestMount};
 
 use crate::common::{OURS, Program, run};
 
@@ -23,7 +23,7 @@ fn synced_bytes_are_there_after_a_power_cut() {
             command.arg("durable").current_dir(&directory);
             under.prepare(&mut command);
             run(&mut command, Duration::from_secs(60)).unwrap();
-            mount.shut_down().unwrap();
+            mount.shut_down(Log::Lost).unwrap();
             mount.remount().unwrap();
             let files = std::fs::read_dir(directory).unwrap();
             let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use slowdisk::{Filesystem, TestMount};
+use slowdisk::{Filesystem, Log, TestMount};
 
 use crate::installed::{Linking, Program, run_for};
 
@@ -28,7 +28,7 @@ fn synced_bytes_are_there_after_a_power_cut() {
                 .current_dir(&directory)
                 .env("NOWAIT_BACKEND", backend);
             run_for(&mut command, Duration::from_secs(60)).unwrap();
-            mount.shut_down().unwrap();
+            mount.shut_down(Log::Lost).unwrap();
             mount.remount().unwrap();
             let files = std::fs::read_dir(directory).unwrap();
             let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path as FilePath;
 
-use slowdisk::{Filesystem, TestMount};
+use slowdisk::{Filesystem, Log, TestMount};
 
 use super::NowaitFileSystem;
 use super::object_store::path::Path;
@@ -151,7 +151,7 @@ fn after_a_power_cut(filesystem: Filesystem) {
         fs::create_dir(&root).unwrap();
         mount.sync().unwrap();
         run(&Stores::new(&root), &root);
-        mount.shut_down().unwrap();
+        mount.shut_down(Log::Lost).unwrap();
         mount.remount().unwrap();
         let read = fs::read(root.join(object));
         assert!(
@@ -169,7 +169,7 @@ fn after_a_power_cut(filesystem: Filesystem) {
     mount.sync().unwrap();
     pollster::block_on(Stores::new(&root).put("a"));
     assert_eq!(names(&root), ["a"]);
-    mount.shut_down().unwrap();
+    mount.shut_down(Log::Lost).unwrap();
     mount.remount().unwrap();
     assert_ne!(fs::read(root.join("a")).unwrap_or_default(), bytes());
 }
@@ -197,7 +197,7 @@ fn a_filesystem_that_was_shut_down_is_an_error() {
             assert!(read.unwrap() == bytes());
             let mut upload = stores.durable.put_multipart(&at("parts")).await.unwrap();
             upload.put_part(bytes().into()).await.unwrap();
-            mount.shut_down().unwrap();
+            mount.shut_down(Log::Lost).unwrap();
             if let Ok(read) = stores.plain.get_range(&at("a"), 0..300_000).await {
                 assert!(read == bytes());
             }

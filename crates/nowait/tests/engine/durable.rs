@@ -8,7 +8,7 @@ use nowait::engine::{Chain, Engine, Options, Submit, Wait};
 use nowait::op::{Fsync, Op, Write, Writev};
 use nowait::{File, Handle, OpenOptions, RwFlags};
 use pollster::block_on;
-use slowdisk::{Filesystem, TestMount};
+use slowdisk::{Filesystem, Log, TestMount};
 
 use crate::common::files::pattern;
 use crate::common::handles::handle_rw;
@@ -166,7 +166,7 @@ fn after_a_power_cut(mount: &TestMount, write: impl FnOnce(&Path)) -> Vec<u8> {
     fs::File::open(mount.path()).unwrap().sync_all().unwrap();
     drop(file);
     write(&path);
-    mount.shut_down().unwrap();
+    mount.shut_down(Log::Lost).unwrap();
     mount.remount().unwrap();
     fs::read(path).unwrap()
 }

@@ -13,7 +13,6 @@ mod common {
     pub mod nobody;
     pub mod rig;
     pub mod sandbox;
-    pub mod shutdown;
     pub mod wait;
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nowait::{File, Mapping};
 use rustix::fs::{Mode, OFlags, open};
-use slowdisk::{Fault, Filesystem};
+use slowdisk::{Fault, Filesystem, Log};
 
 use crate::common::cache::evict;
 use crate::common::children::alone;
@@ -15,7 +15,6 @@ use crate::common::files::{pattern, patterned};
 use crate::common::limit::Limit;
 use crate::common::mounts::mounted;
 use crate::common::rig::{PAGE, PAGES, Rig};
-use crate::common::shutdown::{Log, shut_down};
 use crate::{WINDOW, budget, is_free, mapped};
 
 /// More than the kernel reads ahead.
@@ -32,7 +31,7 @@ fn a_load_that_fails_leaves_no_hole() {
         evict(&path);
         let mapping = mapped(&File::blocking_open(&path).unwrap(), &budget(4));
         let held = mapping.blocking_load(0..WINDOW).unwrap();
-        shut_down(mount.path(), Log::Lost);
+        mount.shut_down(Log::Lost).unwrap();
         let last = (WINDOWS - 1) * WINDOW;
         let address = held.as_ptr() as usize + last as usize;
         let (found, over) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -103,7 +102,7 @@ fn a_filesystem_is_shut_down() {
             let held = mapping.blocking_load(WINDOW..2 * WINDOW).unwrap();
             let borrowed = mapping.get(WINDOW..WINDOW + 100).unwrap();
             evict(&path);
-            shut_down(mount.path(), log);
+            mount.shut_down(log).unwrap();
             let as_before = || {
                 assert!(*held == pattern(WINDOW, WINDOW as usize));
                 assert_eq!(*borrowed, pattern(WINDOW, 100));

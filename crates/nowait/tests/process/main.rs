@@ -19,7 +19,6 @@ mod common {
     pub mod results;
     pub mod sandbox;
     pub mod shared_engine;
-    pub mod shutdown;
     pub mod wait;
 }
 

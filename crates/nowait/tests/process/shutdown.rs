@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 
 use nowait::engine::{Engine, Options};
 use nowait::{Mode, OpenOptions, Scan, Walk, residency};
-use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
+use slowdisk::{Fault, Filesystem, Log, SlowDisk, TestMount};
 
 use crate::common::backends::backends;
 use crate::common::cache::evict;
 use crate::common::children::alone;
 use crate::common::files::{pattern, patterned};
 use crate::common::limit::Limit;
-use crate::common::shutdown::{Log, shut_down};
 
 /// Longer than the kernel reads ahead.
 const LEN: usize = 4 << 20;
@@ -179,7 +178,7 @@ fn shut_down_in_use(filesystem: Filesystem) {
                 slowdisk::require!(filesystem.available());
                 let mount = TestMount::new(filesystem).unwrap();
                 let tree = Tree::new(mount.path());
-                use_all(engine, &tree, &|| shut_down(mount.path(), log));
+                use_all(engine, &tree, &|| mount.shut_down(log).unwrap());
             });
         }
     });
