@@ -15,6 +15,8 @@
 //! - A [paused clock](::tokio::time::pause) stands still during these calls, as it does during those of tokio: one
 //!   thread of the runtime's blocking pool waits meanwhile. It stands still for calls that begin while it is paused.
 //!   The futures of [`crate::File`], of scans and of walks hold it as well.
+//! - A write is accepted before it is made, as in tokio. Its error, such as ENOSPC, is returned once: by the next write,
+//!   flush or shutdown. A flush after that returns `Ok`, although bytes are missing. `sync_all` does not return it.
 //! - If an engine has reached its limit of operations in flight, these calls wait. They do not fail.
 //! - In a forked child, files of the parent return cached data and metadata, and refuse everything else.
 //!   Files opened in the child work.

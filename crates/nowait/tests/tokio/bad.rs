@@ -794,6 +794,94 @@ fn the_position_is_behind_what_a_full_disk_took() {
     assert_eq!(ours.0, ours.1);
 }
 
+/// A step on a file that is about to fill its disk.
+#[derive(Clone, Copy, Debug)]
+enum Fill {
+    Write(usize),
+    Flush,
+    Shutdown,
+    Sync,
+    Read,
+    Rewind,
+    SetLen(u64),
+}
+
+/// Carries out steps, from an empty file on. Returns the error of each, the position and the contents.
+macro_rules! filled_by {
+    ($fs:path, $path:expr, $steps:expr) => {{
+        use $fs as fs;
+        async {
+            let mut options = fs::OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(true);
+            let mut file = options.open($path).await.unwrap();
+            let mut said = Vec::new();
+            for (step, fill) in $steps.iter().zip(1u8..) {
+                let result = match *step {
+                    Fill::Write(n) => file.write_all(&vec![fill; n]).await,
+                    Fill::Flush => file.flush().await,
+                    Fill::Shutdown => file.shutdown().await,
+                    Fill::Sync => file.sync_all().await,
+                    Fill::Read => file.read(&mut [0; 100]).await.map(drop),
+                    Fill::Rewind => file.rewind().await.map(drop),
+                    Fill::SetLen(n) => file.set_len(n).await,
+                };
+                said.push(result.map_err(|error| error.kind()));
+            }
+            let last = file.flush().await.map_err(|error| error.kind());
+            let again = file.flush().await.map_err(|error| error.kind());
+            let position = file.stream_position().await.unwrap();
+            drop(file);
+            let contents = std::fs::read($path).unwrap();
+            std::fs::remove_file($path).unwrap();
+            (said, last, again, position, contents)
+        }
+    }};
+}
+
+/// The error of a write is returned once, by the next write or flush, and not by a sync. Writes go on after that.
+#[test]
+fn after_a_full_disk_every_call_says_what_it_says_to_tokio() {
+    let tmpfs = require!(TestMount::builder(Filesystem::Tmpfs).size(1 << 20).build());
+    let path = tmpfs.path().join("file");
+    let (mut state, mut full) = (7u64, 0);
+    for _ in 0..150 {
+        let steps: Vec<Fill> = (0..12)
+            .map(|_| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+                match (state >> 33) % 13 {
+                    0 | 1 => Fill::Write(10),
+                    2 | 3 => Fill::Write(100_000),
+                    4 | 5 => Fill::Write(700_000),
+                    6 => Fill::Write(5_000_000),
+                    7 | 8 => Fill::Flush,
+                    9 => Fill::Sync,
+                    10 => Fill::Read,
+                    11 => Fill::Rewind,
+                    _ if state >> 60 > 7 => Fill::Shutdown,
+                    _ => Fill::SetLen(50_000),
+                }
+            })
+            .collect();
+        let theirs = bare().block_on(filled_by!(::tokio::fs, &path, steps));
+        let ours = bare().block_on(filled_by!(::nowait::tokio, &path, steps));
+        let what = |(said, last, again, at, contents): &(_, _, _, u64, Vec<u8>)| {
+            let (said, last, again): (&Vec<_>, &_, &_) = (said, last, again);
+            let errors: Vec<Result<(), io::ErrorKind>> = said.clone();
+            let ends: [Result<(), io::ErrorKind>; 2] = [*last, *again];
+            format!("{errors:?} {ends:?} at {at} of {}", contents.len())
+        };
+        assert!(
+            ours == theirs,
+            "{steps:?}\nours {}\ntheirs {}",
+            what(&ours),
+            what(&theirs)
+        );
+        assert_eq!(ours.2, Ok(()), "an error is returned once");
+        full += ours.0.iter().filter(|said| said.is_err()).count();
+    }
+    assert!(full > 100, "{full} errors");
+}
+
 macro_rules! odd_descriptors {
     ($face:ident, $fs:path) => {
         mod $face {
