@@ -29,6 +29,8 @@ mod lists;
 mod local;
 #[path = "mapped.rs"]
 mod mapped;
+#[path = "paused_clock.rs"]
+mod paused_clock;
 #[path = "reads.rs"]
 mod reads;
 #[path = "soak.rs"]
