@@ -38,8 +38,8 @@
 //! - If there is no memory for the copies, or if the file cannot be read for them, the lease is kept until the borrowed
 //!   bytes are returned, at most for that time.
 //! - A copy takes the place of a window by one call of mremap(2). The kernel may run out of memory for its own structures
-//!   in the middle of that call. It then leaves no bytes at these addresses: an access raises SIGSEGV. The library never
-//!   uses the addresses again.
+//!   in the middle of that call. It then leaves no bytes at these addresses: an access raises SIGSEGV, or sees memory
+//!   that another thread mapped there. The library never uses the addresses again.
 //! - If a sandbox denies membarrier(2) after the first use of a budget, no window is released for others any more, and
 //!   copies stay until their mapping is dropped.
 //! - A program that opens the file for writing with `O_NONBLOCK`, as truncate(1) does, gets EAGAIN while the
