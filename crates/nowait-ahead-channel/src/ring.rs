@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use rustix::io::{Errno, Result};
+use rustix::io::Result;
 use rustix::thread::futex;
 
 use crate::event::{Event, Kind, Place, WORDS, decode, encode};
@@ -18,6 +18,10 @@ use crate::memory::Shared;
 const SLOTS: usize = 4096;
 /// The time after which a writer that has not completed its event is taken for dead.
 const PATIENCE: Duration = Duration::from_millis(5);
+/// The interval at which the reader looks again at an event that is not complete.
+const NAP: Duration = Duration::from_micros(200);
+/// The number of slots that a call of the reader passes over before it looks at its deadline.
+const PASSED: u32 = 64;
 
 /// The reader looks at the events.
 const AWAKE: u32 = 0;
@@ -32,6 +36,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 #[repr(C)]
 #[derive(Debug)]
 struct Memory {
+    /// Random, so that a program that attaches knows the memory. It is at the beginning.
     key: AtomicU64,
     /// The events that are wanted; see [`Listening`].
     listening: AtomicU32,
@@ -99,11 +104,7 @@ impl Channel {
     /// # Errors
     /// The errors of open(2) and mmap(2); EINVAL if the file is another one.
     pub fn attach(path: &Path, key: u64) -> Result<Channel> {
-        let memory = Shared::<Memory>::attach(path)?;
-        match memory.key.load(Ordering::Relaxed) == key {
-            true => Ok(Channel(memory)),
-            false => Err(Errno::INVAL),
-        }
+        Shared::attach(path, key).map(Channel)
     }
 
     /// Returns true if these events, or more, are wanted.
@@ -125,12 +126,13 @@ impl Channel {
         };
         let number = self.0.head.0.fetch_add(1, Ordering::Relaxed);
         let slot = &self.0.slots[number as usize % SLOTS];
-        slot.mark.store(2 * number + 1, Ordering::Relaxed);
+        let mark = mark(number);
+        slot.mark.store(mark.wrapping_sub(1), Ordering::Relaxed);
         fence(Ordering::Release);
         for (to, word) in slot.words.iter().zip(words) {
             to.store(word, Ordering::Relaxed);
         }
-        slot.mark.store(2 * number + 2, Ordering::Release);
+        slot.mark.store(mark, Ordering::Release);
         // The reader looks at the marks after it has said that it sleeps.
         fence(Ordering::SeqCst);
         if self.0.reader.load(Ordering::Relaxed) == ASLEEP {
@@ -169,19 +171,27 @@ impl Channel {
     }
 }
 
+/// The mark of an event that is complete.
+fn mark(number: u64) -> u64 {
+    number.wrapping_mul(2).wrapping_add(2)
+}
+
 /// Reads the events of a channel. A channel has one reader.
 #[derive(Debug)]
 pub struct Reader<'a> {
     channel: &'a Channel,
     next: u64,
     lost: u64,
+    /// The time since which the next event is incomplete.
+    incomplete: Option<Instant>,
 }
 
 enum Found {
-    Event(Option<Event>),
+    Event(Event),
     Nothing,
     Incomplete,
-    Overtaken,
+    /// So many events were passed over.
+    Passed(u64),
 }
 
 impl<'a> Reader<'a> {
@@ -191,6 +201,7 @@ impl<'a> Reader<'a> {
             channel,
             next: 0,
             lost: 0,
+            incomplete: None,
         }
     }
 
@@ -201,38 +212,30 @@ impl<'a> Reader<'a> {
 
     /// Returns the next event. Waits for it at most until `deadline`, or until [`Channel::wake`] is called.
     pub fn next_until(&mut self, deadline: Instant) -> Option<Event> {
-        let mut incomplete_since = None;
+        let mut passed = 0;
         loop {
             match self.look() {
-                Found::Event(Some(event)) => return Some(event),
-                Found::Event(None) => {}
-                Found::Overtaken => {
-                    let head = self.memory().head.0.load(Ordering::Relaxed);
-                    let next = head.saturating_sub(SLOTS as u64 / 2).max(self.next + 1);
-                    self.lost += next - self.next;
-                    self.next = next;
+                Found::Event(event) => return Some(event),
+                Found::Passed(count) => {
+                    self.lost = self.lost.saturating_add(count);
+                    passed += 1;
+                    if passed % PASSED == 0 && Instant::now() >= deadline {
+                        return None;
+                    }
                 }
                 Found::Incomplete => {
-                    let since = *incomplete_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() > PATIENCE {
-                        (self.next, self.lost) = (self.next + 1, self.lost + 1);
-                        incomplete_since = None;
-                    } else {
-                        std::thread::yield_now();
+                    if Instant::now() >= deadline {
+                        return None;
                     }
-                    continue;
+                    std::thread::sleep(NAP);
                 }
                 Found::Nothing => {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return None;
-                    }
-                    if self.sleep(left) {
+                    if left.is_zero() || self.sleep(left) {
                         return None;
                     }
                 }
             }
-            incomplete_since = None;
         }
     }
 
@@ -241,16 +244,25 @@ impl<'a> Reader<'a> {
     }
 
     fn look(&mut self) -> Found {
-        let slot = &self.memory().slots[self.next as usize % SLOTS];
-        let complete = 2 * self.next + 2;
-        let mark = slot.mark.load(Ordering::Acquire);
-        if mark > complete {
-            return Found::Overtaken;
+        let memory = self.memory();
+        let unread = self.unread();
+        if unread == 0 {
+            return Found::Nothing;
         }
-        if mark < complete {
-            return match self.memory().head.0.load(Ordering::Relaxed) > self.next {
-                true => Found::Incomplete,
-                false => Found::Nothing,
+        if unread > SLOTS as u64 {
+            // This is also the case if a program has set the number back.
+            let half = (SLOTS / 2) as u64;
+            self.go_to(self.next.wrapping_add(unread).wrapping_sub(half));
+            return Found::Passed(unread - half);
+        }
+        let slot = &memory.slots[self.next as usize % SLOTS];
+        let complete = mark(self.next);
+        let found = slot.mark.load(Ordering::Acquire);
+        if found < complete {
+            let since = *self.incomplete.get_or_insert_with(Instant::now);
+            return match since.elapsed() > PATIENCE {
+                true => self.pass(),
+                false => Found::Incomplete,
             };
         }
         let words = slot
@@ -258,11 +270,33 @@ impl<'a> Reader<'a> {
             .each_ref()
             .map(|word| word.load(Ordering::Relaxed));
         fence(Ordering::Acquire);
-        if slot.mark.load(Ordering::Relaxed) != complete {
-            return Found::Overtaken;
+        if found > complete || slot.mark.load(Ordering::Relaxed) != complete {
+            return self.pass();
         }
-        self.next += 1;
-        Found::Event(decode(&words))
+        match decode(&words) {
+            Some(event) => {
+                self.go_to(self.next.wrapping_add(1));
+                Found::Event(event)
+            }
+            None => self.pass(),
+        }
+    }
+
+    /// Passes over an event.
+    fn pass(&mut self) -> Found {
+        self.go_to(self.next.wrapping_add(1));
+        Found::Passed(1)
+    }
+
+    fn go_to(&mut self, number: u64) {
+        self.next = number;
+        self.incomplete = None;
+    }
+
+    /// The number of events that were begun and not read.
+    fn unread(&self) -> u64 {
+        let head = self.memory().head.0.load(Ordering::Relaxed);
+        head.wrapping_sub(self.next)
     }
 
     /// Sleeps until there is an event. Returns true if it was woken without one.
@@ -292,13 +326,15 @@ impl<'a> Reader<'a> {
     }
 
     fn has_none(&self) -> bool {
-        self.memory().head.0.load(Ordering::Relaxed) == self.next
+        self.unread() == 0
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::io::Errno;
+    use std::sync::mpsc::RecvTimeoutError;
 
     fn channel() -> Channel {
         Channel::create(7).unwrap().0
@@ -375,9 +411,76 @@ mod tests {
         assert_eq!((last, read + reader.lost()), (count - 1, count));
     }
 
+    /// Reads in another thread. A reader that does not return ends the test program.
+    fn ends(read: impl FnOnce() + Send) {
+        let (to, ended) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                read();
+                let _ = to.send(());
+            });
+            if ended.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
+                std::process::abort();
+            }
+        });
+    }
+
+    #[test]
+    fn the_reader_ends_whatever_was_written_into_the_memory() {
+        const ANY: [u64; 6] = [0, 1, SLOTS as u64, 1 << 63, u64::MAX - 1, u64::MAX];
+        for head in ANY {
+            for mark in ANY {
+                for next in ANY {
+                    let channel = channel();
+                    let memory = &*channel.0;
+                    memory.head.0.store(head, Ordering::Relaxed);
+                    let marks = memory.slots.iter().map(|slot| &slot.mark);
+                    marks.for_each(|it| it.store(mark, Ordering::Relaxed));
+                    let mut reader = Reader::new(&channel);
+                    reader.next = next;
+                    ends(|| {
+                        for _ in 0..4 {
+                            reader.next_until(Instant::now() + Duration::from_micros(100));
+                        }
+                    });
+                    channel.tell(Kind::Opened, 1, Place::NONE, (0, 0), 3);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_reader_goes_on_after_the_number_of_events_was_changed() {
+        for number in [0, 1, 100, u64::MAX / 2, u64::MAX - 5] {
+            let channel = channel();
+            let mut reader = Reader::new(&channel);
+            channel.tell(Kind::Opened, 1, Place::NONE, (0, 1), 3);
+            assert!(reader.next_until(soon()).is_some());
+            channel.0.head.0.store(number, Ordering::Relaxed);
+            let tell = |n| channel.tell(Kind::Opened, 1, Place::NONE, (0, n), 3);
+            (0..3 * SLOTS as u64).for_each(tell);
+            let last = std::iter::from_fn(|| reader.next_until(Instant::now())).last();
+            assert_eq!(last.map(|event| event.id.1), Some(3 * SLOTS as u64 - 1));
+        }
+    }
+
+    #[test]
+    fn the_reader_does_not_use_the_processor_while_an_event_is_incomplete() {
+        let channel = channel();
+        channel.0.head.0.store(SLOTS as u64, Ordering::Relaxed);
+        let mut reader = Reader::new(&channel);
+        let used = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let (began, before) = (Instant::now(), Duration::try_from(used()).unwrap());
+        while began.elapsed() < Duration::from_millis(100) {
+            assert_eq!(reader.next_until(began + Duration::from_millis(100)), None);
+        }
+        let used = Duration::try_from(used()).unwrap() - before;
+        assert!(used < began.elapsed() / 2, "{used:?}");
+    }
+
     #[test]
     fn only_the_file_that_was_created_is_attached_to() {
-        use std::os::fd::AsRawFd;
+        use std::os::fd::{AsFd, AsRawFd};
         let (mine, fd) = Channel::create(7).unwrap();
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let other = Channel::attach(path.as_ref(), 7).unwrap();
@@ -391,5 +494,28 @@ mod tests {
         assert_eq!(Channel::attach(path.as_ref(), 8).unwrap_err(), Errno::INVAL);
         assert!(Channel::attach("/proc/self/exe".as_ref(), 7).is_err());
         assert!(Channel::attach("/nowhere".as_ref(), 7).is_err());
+        // A file of the same size that can shrink, or has a name.
+        let flags = rustix::fs::MemfdFlags::ALLOW_SEALING;
+        let memory = rustix::fs::memfd_create("other", flags).unwrap();
+        let named = tempfile::NamedTempFile::new().unwrap();
+        for file in [memory.as_fd(), named.as_file().as_fd()] {
+            rustix::io::pwrite(file, &7_u64.to_ne_bytes(), 0).unwrap();
+            rustix::fs::ftruncate(file, size_of::<Memory>() as u64).unwrap();
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            assert_eq!(Channel::attach(path.as_ref(), 7).unwrap_err(), Errno::INVAL);
+        }
+    }
+
+    #[test]
+    fn no_fifo_is_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, mode, 0).unwrap();
+        let watch = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::NONBLOCK).unwrap();
+        rustix::fs::inotify::add_watch(&watch, &fifo, rustix::fs::inotify::WatchFlags::OPEN)
+            .unwrap();
+        assert_eq!(Channel::attach(&fifo, 7).unwrap_err(), Errno::INVAL);
+        assert_eq!(rustix::io::read(&watch, &mut [0; 64]), Err(Errno::AGAIN));
     }
 }
