@@ -34,6 +34,7 @@ ln -sf libnowait_aio.so.0 "$root$libdir/libnowait_aio.so"
 
 # Only `nowait run` loads it.
 install -D -m 644 "$built/libnowait_ahead.so" "$root$libdir/nowait/libnowait_ahead.so"
+scripts/preload-directory.sh "$root$libdir/nowait" ../libnowait_aio.so.0
 
 linked=$(mktemp -d)
 trap 'rm -rf "$linked"' EXIT

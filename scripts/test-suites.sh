@@ -50,6 +50,7 @@ cargo build --quiet -p nowait-cli -p nowait-ahead
 suites=$target/suites
 mkdir -p "$suites"
 cp "$target"/debug/{nowait,libnowait_ahead.so} "$suites"
+scripts/preload-directory.sh "$suites" libnowait_aio.so
 as_user=()
 if ((EUID == 0)); then
     # A user who may not write to the sources could not build them. 65534 is the user nobody.

@@ -71,8 +71,10 @@ beginning of the other files, within a tenth of the available memory. It leaves 
 pauses once if it reads slowly. If the program is no slower then, readahead ends. On a disk that says that it rotates, and
 whose requests take 2 ms or longer, nothing is loaded, except with --walk.
 
-A program that is static or setuid, or has another C library than glibc, cannot be watched. For a program in Go, such as
-restic or rclone, use --walk with the directories that it reads: inotify(7) tells how far it is.
+A program that is static or setuid, of 32 bits, or with another C library than glibc runs as without `nowait run`, and is not
+watched. For a program in Go, such as restic or rclone, use --walk with the directories that it reads: inotify(7) tells how
+far it is. ld.so(8) prints an error in a program that is started in another root directory (chroot(1)), where the library
+is not.
 
 Environment:
   NOWAIT_AHEAD=off     the library does not watch

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use program::{Said, libraries, nowait, open_directory, run, wait_until};
+use program::{Said, libraries, nowait, open_directory, prepare_libraries, run, wait_until};
 use tempfile::TempDir;
 
 /// A directory with `tree`, and the compiled programs.
@@ -92,10 +92,6 @@ fn word(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn library() -> PathBuf {
-    libraries().join("libnowait_ahead.so")
-}
-
 #[test]
 fn each_function_returns_the_same() {
     let place = Place::new();
@@ -138,7 +134,12 @@ fn a_malloc_of_the_programs_is_kept() {
     // Its functions come first.
     let order = "echo $LD_PRELOAD";
     let ahead = run(place.ahead(&["sh", "-c", order]).env("LD_PRELOAD", &malloc));
-    let expected = format!("{}:{}\n", malloc.display(), library().display());
+    let libraries = libraries().canonicalize().unwrap();
+    let expected = format!(
+        "{}:{}/preload/libasan.so/$PLATFORM/libnowait_ahead.so\n",
+        malloc.display(),
+        libraries.display()
+    );
     assert_eq!(ahead.done().text(), expected);
 }
 
@@ -174,7 +175,8 @@ fn setuid_programs_are_as_they_are() {
     let program = place.0.path().join("nowait");
     slowdisk::copy_program(env!("CARGO_BIN_EXE_nowait"), &program).unwrap();
     let shared = place.0.path().join("libnowait_ahead.so");
-    slowdisk::copy_program(library(), &shared).unwrap();
+    slowdisk::copy_program(libraries().join("libnowait_ahead.so"), &shared).unwrap();
+    prepare_libraries(place.0.path());
     let list = format!("{} -l tree/d1; ls tree/d2", copy.display());
     let direct = as_user(&mut place.direct(&["sh", "-c", &list]));
     let words = [word(&program), "run", "--", "sh", "-c", &list];

@@ -73,7 +73,7 @@ impl Name {
                 Fit::No("this nowait run has no --data".into())
             }
             Name::Run | Name::Data if works().is_ok_and(|said| !said.status.success()) => Fit::No(
-                "nowait run does not find libnowait_ahead.so: build it (cargo build --release -p nowait-ahead), \
+                "nowait run does not find libnowait_ahead.so: build it (make build), \
                  and name its directory with --libraries"
                     .into(),
             ),

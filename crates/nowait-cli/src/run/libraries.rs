@@ -34,17 +34,15 @@ fn add(list: &mut OsString, library: &OsStr) {
 }
 
 /// Finds a library: in the directory of the environment, beside the program, or where `make install` and the Debian packages
-/// put libraries.
+/// put libraries. Returns a path that ld.so(8) expands, so that a program which cannot load the library does not try to; see
+/// scripts/preload-directory.sh.
 fn find(name: &str) -> Result<PathBuf, Problem> {
     let program = std::env::current_exe().unwrap_or_default();
     let beside = program.parent().unwrap_or(Path::new("/"));
     let mut directories = vec![beside.to_owned()];
     for lib in [
-        "lib",
         "lib/nowait",
-        "lib/x86_64-linux-gnu",
         "lib/x86_64-linux-gnu/nowait",
-        "lib/aarch64-linux-gnu",
         "lib/aarch64-linux-gnu/nowait",
     ] {
         directories.push(beside.join("..").join(lib));
@@ -52,14 +50,16 @@ fn find(name: &str) -> Result<PathBuf, Problem> {
     if let Some(directory) = std::env::var_os(DIRECTORY) {
         directories = vec![directory.into()];
     }
-    let candidates = directories.iter().map(|directory| directory.join(name));
-    let found = candidates
-        .into_iter()
-        .find_map(|path| path.canonicalize().ok());
+    let found = directories.iter().find_map(|directory| {
+        let preload = directory.join("preload").canonicalize().ok()?;
+        let is_there = preload.join(std::env::consts::ARCH).join(name).is_file();
+        is_there.then(|| preload.join("libasan.so/$PLATFORM").join(name))
+    });
     let found = found.ok_or_else(|| {
         let first = directories[0].display();
         Problem::Failed(format!(
-            "{name} is not in {first}, nor where it is installed: set {DIRECTORY} to its directory"
+            "preload/{}/{name} is not in {first}, nor where it is installed: set {DIRECTORY} to its directory",
+            std::env::consts::ARCH
         ))
     })?;
     // ld.so(8) splits the list at colons and spaces, and has no way to quote them.

@@ -48,17 +48,36 @@ pub fn nowait<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Command {
 /// The directory of libnowait_ahead.so, which cargo does not build for this test.
 pub fn libraries() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
-    DIRECTORY.get_or_init(|| {
-        let program = Path::new(env!("CARGO_BIN_EXE_nowait"));
-        let target = program.ancestors().nth(2).unwrap();
-        let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
-        let built = Command::new(cargo)
-            .args(["build", "--quiet", "-p", "nowait-ahead", "--target-dir"])
-            .arg(target)
-            .status();
-        assert!(built.unwrap().success());
-        target.join("debug")
-    })
+    DIRECTORY.get_or_init(|| built(&["nowait-ahead"]))
+}
+
+/// The directory of libnowait_ahead.so and libnowait_aio.so.
+pub fn all_libraries() -> &'static Path {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(|| built(&["nowait-ahead", "nowait-aio"]))
+}
+
+fn built(packages: &[&str]) -> PathBuf {
+    let program = Path::new(env!("CARGO_BIN_EXE_nowait"));
+    let target = program.ancestors().nth(2).unwrap();
+    let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--quiet", "--target-dir"]).arg(target);
+    build.args(packages.iter().flat_map(|package| ["-p", package]));
+    assert!(build.status().unwrap().success());
+    let directory = target.join("debug");
+    prepare_libraries(&directory);
+    directory
+}
+
+/// Makes the directory that LD_PRELOAD names, beside libnowait_ahead.so.
+pub fn prepare_libraries(directory: &Path) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/preload-directory.sh");
+    let made = Command::new(script)
+        .arg(directory)
+        .arg("libnowait_aio.so")
+        .status();
+    assert!(made.unwrap().success());
 }
 
 /// The output and the exit code of a run.
