@@ -10,23 +10,21 @@ const HEADER: usize = 6;
 /// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A directory was opened, and has the descriptor `fd`.
+    /// The program lists a directory, which has the descriptor `fd`. `time` is that of its opening.
     Opened,
-    /// A directory was opened whose listing takes many requests of the disk.
-    OpenedLarge,
-    /// A directory was opened by a thread that has read from a disk since it opened the last one.
-    OpenedAfterReading,
+    /// The program has listed [`MANY`](crate::MANY) names of a directory. `time` is 0.
+    Large,
     /// A directory is about to be listed by its path.
     Listing,
     /// A tree is about to be walked, with a stat(2) of each entry: nftw(3), fts_open(3).
     Walking,
     /// A directory of such a walk was entered.
     Entered,
-    /// A call of stat(2) or open(2) waited for the disk, for less than [`SEEK`](crate::SEEK). The directory is that of the file.
+    /// A call of stat(2) or open(2) took long, but less than [`SEEK`](crate::SEEK). The directory is that of the file.
     Slow,
-    /// A call of stat(2) or open(2) waited for the disk, for [`SEEK`](crate::SEEK) or longer. The directory is that of the file.
+    /// A call of stat(2) or open(2) took [`SEEK`](crate::SEEK) or longer. The directory is that of the file.
     VerySlow,
-    /// A regular file was opened. `path` and `fd` are its directory, and `id` is the file.
+    /// A file was opened for reading. `path` is the file, of any type.
     File,
 }
 
@@ -35,13 +33,13 @@ pub enum Kind {
 pub struct Event {
     /// The kind.
     pub kind: Kind,
-    /// The process.
-    pub pid: u32,
+    /// The thread. proc(5) has a directory of its ID, as of a process.
+    pub tid: u32,
     /// The descriptor of a directory in that process, or −1 for its working directory.
     pub fd: i32,
-    /// The device and inode number (`st_dev`, `st_ino`), or zeroes if they are not known.
+    /// The device and inode number (`st_dev`, `st_ino`) of the directory. Each is 0 if it is not known.
     pub id: (u64, u64),
-    /// The time in nanoseconds, of the clock CLOCK_MONOTONIC.
+    /// The time in nanoseconds; see [`Channel::now`](crate::Channel::now).
     pub time: u64,
     /// The number of calls of stat(2) before.
     pub stats: u64,
@@ -64,10 +62,9 @@ impl Place<'_> {
 }
 
 impl Kind {
-    const ALL: [Kind; 9] = [
+    const ALL: [Kind; 8] = [
         Kind::Opened,
-        Kind::OpenedLarge,
-        Kind::OpenedAfterReading,
+        Kind::Large,
         Kind::Listing,
         Kind::Walking,
         Kind::Entered,
@@ -80,14 +77,14 @@ impl Kind {
 /// Encodes an event. `None` if the path is too long.
 pub(crate) fn encode(
     kind: Kind,
-    pid: u32,
+    tid: u32,
     place: Place<'_>,
     id: (u64, u64),
     time: u64,
     stats: u64,
 ) -> Option<[u64; WORDS]> {
     let mut words = [0; WORDS];
-    words[0] = kind as u64 | (place.path.len() as u64) << 8 | u64::from(pid) << 32;
+    words[0] = kind as u64 | (place.path.len() as u64) << 8 | u64::from(tid) << 32;
     words[1] = u64::from(place.fd.cast_unsigned());
     (words[2], words[3], words[4], words[5]) = (id.0, id.1, time, stats);
     if place.path.len() > PATH_MAX {
@@ -109,7 +106,7 @@ pub(crate) fn decode(words: &[u64; WORDS]) -> Option<Event> {
     let path: Vec<u8> = bytes.take(len).collect();
     (path.len() == len).then_some(Event {
         kind,
-        pid: (words[0] >> 32) as u32,
+        tid: (words[0] >> 32) as u32,
         fd: (words[1] as u32).cast_signed(),
         id: (words[2], words[3]),
         time: words[4],
@@ -134,7 +131,7 @@ mod tests {
                 let words = encode(kind, u32::MAX, place, (3, u64::MAX), 5, u64::MAX).unwrap();
                 let event = Event {
                     kind,
-                    pid: u32::MAX,
+                    tid: u32::MAX,
                     fd: -1,
                     id: (3, u64::MAX),
                     time: 5,
@@ -155,7 +152,7 @@ mod tests {
     fn words_that_are_no_event_are_refused() {
         assert_eq!(decode(&[u64::MAX; WORDS]), None);
         let mut words = [0; WORDS];
-        words[0] = 9;
+        words[0] = 8;
         assert_eq!(decode(&words), None);
         words[0] = (PATH_MAX as u64 + 1) << 8;
         assert_eq!(decode(&words), None);

@@ -1,16 +1,16 @@
 //! A mapping of shared memory.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::ptr::NonNull;
 
 use rustix::fs::{
-    FileType, MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat,
-    ftruncate, memfd_create, open, openat,
+    CWD, MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, openat,
 };
 use rustix::io::{Errno, Result, pread};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use rustix::path::DecInt;
+use rustix::path::{Arg, DecInt};
 
 /// A value in shared memory. All bit patterns of `T` must be valid, and all its fields atomic.
 #[derive(Debug)]
@@ -35,31 +35,29 @@ impl<T> Shared<T> {
     ///
     /// The path is `/proc/PID/fd/N`. If that process has ended, it may be that of another process, and any file. So the path is
     /// opened with O_PATH, which has no effect on a device or a FIFO. Only a file that has been found to be the memory is
-    /// opened for writing.
+    /// opened for writing. The key is known to this memory alone, which was sealed: it cannot shrink, which would kill the program
+    /// with SIGBUS.
+    ///
+    /// All calls are of those by which ld.so(8) loads a library: a program may be started with a filter of its calls.
     pub(crate) fn attach(path: &Path, key: u64) -> Result<Shared<T>> {
-        let found = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let found = Opened::at(CWD, path, OFlags::PATH)?;
         let stat = fstat(&found)?;
-        let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         // A memfd has no name.
-        if !is_regular || stat.st_nlink != 0 || stat.st_size != size_of::<T>() as i64 {
+        let is_memory = stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_nlink == 0;
+        if !is_memory || stat.st_size != size_of::<T>() as i64 {
             return Err(Errno::INVAL);
         }
-        let descriptors = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let descriptors = open("/proc/self/fd", descriptors, Mode::empty())?;
+        let descriptors = Opened::at(CWD, "/proc/self/fd", OFlags::PATH | OFlags::DIRECTORY)?;
         let reopen = |flags| {
-            let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            openat(&descriptors, DecInt::from_fd(&found), flags, Mode::empty())
+            let number = DecInt::from_fd(&found);
+            Opened::at(&descriptors, number, flags | OFlags::NONBLOCK)
         };
-        let file = reopen(OFlags::RDONLY)?;
-        // Memory that could shrink would kill the program with SIGBUS.
-        if !fcntl_get_seals(&file)?.contains(SEALS) {
-            return Err(Errno::INVAL);
-        }
         let mut start = [0; 8];
-        if pread(&file, &mut start, 0)? != 8 || u64::from_ne_bytes(start) != key {
+        let read = pread(&reopen(OFlags::RDONLY)?, &mut start, 0)?;
+        if read != start.len() || u64::from_ne_bytes(start) != key {
             return Err(Errno::INVAL);
         }
-        Shared::map(reopen(OFlags::RDWR)?)
+        Shared::map(&reopen(OFlags::RDWR)?)
     }
 
     fn map(fd: impl AsFd) -> Result<Shared<T>> {
@@ -68,6 +66,41 @@ impl<T> Shared<T> {
         // SAFETY: the kernel chooses an address that is free.
         let start = unsafe { mmap(null, size_of::<T>(), protection, MapFlags::SHARED, fd, 0)? };
         NonNull::new(start.cast()).map(Shared).ok_or(Errno::NOMEM)
+    }
+}
+
+/// A file that is open for a moment. It is opened by openat(2), and closed by close(2) alone: in debug builds, the standard library also
+/// asks for the flags of a descriptor that it closes.
+struct Opened(ManuallyDrop<OwnedFd>);
+
+impl Opened {
+    fn at(directory: impl AsFd, path: impl Arg, flags: OFlags) -> Result<Opened> {
+        let fd = openat(directory, path, flags | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Opened(ManuallyDrop::new(fd)))
+    }
+}
+
+impl AsFd for Opened {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is this value's, which has no other use any more.
+        unsafe { rustix::io::close(self.0.as_raw_fd()) };
+    }
+}
+
+/// fstat(3) as the C library makes it, by one system call or another.
+fn fstat(fd: &Opened) -> Result<libc::stat> {
+    // SAFETY: all bytes zero are a struct stat.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, and the call fills the struct.
+    match unsafe { libc::fstat(fd.0.as_raw_fd(), &raw mut stat) } {
+        0 => Ok(stat),
+        _ => Err(Errno::INVAL),
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Result;
 use rustix::thread::futex;
 
+use crate::counter::{self, Moment};
 use crate::event::{Event, Kind, Place, WORDS, decode, encode};
 use crate::memory::Shared;
 
@@ -23,27 +24,22 @@ const NAP: Duration = Duration::from_micros(200);
 /// The number of slots that a call of the reader passes over before it looks at its deadline.
 const PASSED: u32 = 64;
 
-/// The reader looks at the events.
-const AWAKE: u32 = 0;
-/// The reader sleeps for [`PAUSE`]. No event wakes it.
-const PAUSING: u32 = 1;
-/// The reader sleeps until there is an event.
-const ASLEEP: u32 = 2;
-/// The least time between two events that wake the reader. To wake a thread costs the program several microseconds, which
-/// is as much as it needs for a small directory.
-const PAUSE: Duration = Duration::from_millis(1);
+/// The times between two looks of the reader at the events. They become longer while there are none. A program does not wake the
+/// reader: that would be a system call.
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(4);
 
 #[repr(C)]
 #[derive(Debug)]
 struct Memory {
     /// Random, so that a program that attaches knows the memory. It is at the beginning.
     key: AtomicU64,
+    /// The nanoseconds of a tick of the processor's counter; see [`Moment::scale`]. 0 while they are not known.
+    scale: AtomicU64,
     /// The events that are wanted; see [`Listening`].
     listening: AtomicU32,
-    /// [`AWAKE`], [`PAUSING`] or [`ASLEEP`]: the state of the reader.
-    reader: AtomicU32,
     head: Line<AtomicU64>,
-    counts: Line<[AtomicU64; 3]>,
+    counts: Line<[AtomicU64; 2]>,
     slots: [Slot; SLOTS],
 }
 
@@ -73,16 +69,18 @@ pub enum Listening {
 
 /// The shared memory of `nowait run` and its programs.
 #[derive(Debug)]
-pub struct Channel(Shared<Memory>);
+pub struct Channel(
+    Shared<Memory>,
+    /// 1 if the reader shall not sleep, or 0. It is not in the shared memory, where any program could write.
+    AtomicU32,
+);
 
 /// The calls of stat(2) that the programs have made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// All calls.
     pub stats: u64,
-    /// The calls whose time was taken.
-    pub timed: u64,
-    /// The time of all calls but those within the C library, in nanoseconds. It is estimated from the calls that were timed.
+    /// The time of all calls but those within the C library, in nanoseconds.
     pub nanoseconds: u64,
 }
 
@@ -94,7 +92,7 @@ impl Channel {
     pub fn create(key: u64) -> Result<(Channel, OwnedFd)> {
         let (memory, fd) = Shared::<Memory>::create()?;
         memory.key.store(key, Ordering::Relaxed);
-        let channel = Channel(memory);
+        let channel = Channel(memory, AtomicU32::new(0));
         channel.listen(Listening::Directories);
         Ok((channel, fd))
     }
@@ -104,7 +102,8 @@ impl Channel {
     /// # Errors
     /// The errors of open(2) and mmap(2); EINVAL if the file is another one.
     pub fn attach(path: &Path, key: u64) -> Result<Channel> {
-        Shared::attach(path, key).map(Channel)
+        let memory = Shared::attach(path, key)?;
+        Ok(Channel(memory, AtomicU32::new(0)))
     }
 
     /// Returns true if these events, or more, are wanted.
@@ -117,11 +116,24 @@ impl Channel {
         self.0.listening.store(to as u32, Ordering::Release);
     }
 
-    /// Tells of an event at `time`, in nanoseconds. Async-signal-safe, and leaves errno alone. The event of a path that is
-    /// too long is dropped.
-    pub fn tell(&self, kind: Kind, pid: u32, place: Place<'_>, id: (u64, u64), time: u64) {
+    /// Learns the speed of the processor's counter from the time since a moment.
+    pub fn learn_speed(&self, since: &Moment) {
+        self.0.scale.store(since.scale(), Ordering::Relaxed);
+    }
+
+    /// The time in nanoseconds, of a clock of its own. `None` until its speed was learnt. Makes no system call.
+    pub fn now(&self) -> Option<u64> {
+        match self.0.scale.load(Ordering::Relaxed) {
+            0 => None,
+            scale => Some(counter::nanoseconds(scale)),
+        }
+    }
+
+    /// Tells of an event at `time`, in nanoseconds. Async-signal-safe, makes no system call, and leaves errno alone. The event
+    /// of a path that is too long is dropped.
+    pub fn tell(&self, kind: Kind, tid: u32, place: Place<'_>, id: (u64, u64), time: u64) {
         let stats = self.0.counts.0[0].load(Ordering::Relaxed);
-        let Some(words) = encode(kind, pid, place, id, time, stats) else {
+        let Some(words) = encode(kind, tid, place, id, time, stats) else {
             return;
         };
         let number = self.0.head.0.fetch_add(1, Ordering::Relaxed);
@@ -133,41 +145,31 @@ impl Channel {
             to.store(word, Ordering::Relaxed);
         }
         slot.mark.store(mark, Ordering::Release);
-        // The reader looks at the marks after it has said that it sleeps.
-        fence(Ordering::SeqCst);
-        if self.0.reader.load(Ordering::Relaxed) == ASLEEP {
-            self.wake();
-        }
     }
 
-    /// Makes the reader return if it waits for an event.
+    /// Makes the reader return, now or when it is about to wait for an event. For the process of the reader.
     pub fn wake(&self) {
-        if self.0.reader.swap(AWAKE, Ordering::Relaxed) != AWAKE {
-            let _ = futex::wake(&self.0.reader, futex::Flags::empty(), 1);
-        }
+        self.1.store(1, Ordering::Release);
+        let _ = futex::wake(&self.1, futex::Flags::PRIVATE, 1);
     }
 
-    /// Counts calls of stat(2). They took about `nanoseconds`, by the time of `timed` of them.
-    pub fn count(&self, stats: u64, timed: u64, nanoseconds: u64) {
+    /// Counts calls of stat(2) that took `nanoseconds`.
+    pub fn count(&self, stats: u64, nanoseconds: u64) {
         let counts = &self.0.counts.0;
-        for (count, more) in counts.iter().zip([stats, timed, nanoseconds]) {
+        for (count, more) in counts.iter().zip([stats, nanoseconds]) {
             count.fetch_add(more, Ordering::Relaxed);
         }
     }
 
     /// The counts so far.
     pub fn counts(&self) -> Counts {
-        let [stats, timed, nanoseconds] = self
+        let [stats, nanoseconds] = self
             .0
             .counts
             .0
             .each_ref()
             .map(|n| n.load(Ordering::Relaxed));
-        Counts {
-            stats,
-            timed,
-            nanoseconds,
-        }
+        Counts { stats, nanoseconds }
     }
 }
 
@@ -302,27 +304,26 @@ impl<'a> Reader<'a> {
     /// Sleeps until there is an event. Returns true if it was woken without one.
     fn sleep(&self, longest: Duration) -> bool {
         let until = Instant::now() + longest;
-        let is_woken = self.sleep_as(PAUSING, longest.min(PAUSE));
-        let left = until.saturating_duration_since(Instant::now());
-        if !is_woken && self.has_none() && !left.is_zero() {
-            self.sleep_as(ASLEEP, left);
+        let mut pause = SHORTEST;
+        while self.has_none() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.sleep_once(pause.min(left)) {
+                break;
+            }
+            pause = (2 * pause).min(LONGEST);
         }
         self.has_none()
     }
 
-    /// Sleeps in a state. Returns true if another thread has ended it.
-    fn sleep_as(&self, state: u32, longest: Duration) -> bool {
-        let reader = &self.memory().reader;
-        reader.store(state, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        if self.has_none() {
-            let timeout = futex::Timespec {
-                tv_sec: longest.as_secs() as i64,
-                tv_nsec: longest.subsec_nanos().into(),
-            };
-            let _ = futex::wait(reader, futex::Flags::empty(), state, Some(&timeout));
-        }
-        reader.swap(AWAKE, Ordering::Relaxed) == AWAKE
+    /// Sleeps once. Returns true if [`Channel::wake`] has ended it.
+    fn sleep_once(&self, longest: Duration) -> bool {
+        let woken = &self.channel.1;
+        let timeout = futex::Timespec {
+            tv_sec: longest.as_secs() as i64,
+            tv_nsec: longest.subsec_nanos().into(),
+        };
+        let _ = futex::wait(woken, futex::Flags::PRIVATE, 0, Some(&timeout));
+        woken.swap(0, Ordering::Acquire) == 1
     }
 
     fn has_none(&self) -> bool {
@@ -480,30 +481,24 @@ mod tests {
 
     #[test]
     fn only_the_file_that_was_created_is_attached_to() {
-        use std::os::fd::{AsFd, AsRawFd};
+        use std::os::fd::AsRawFd;
         let (mine, fd) = Channel::create(7).unwrap();
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let other = Channel::attach(path.as_ref(), 7).unwrap();
-        other.count(3, 2, 1000);
+        other.count(3, 1000);
         let counts = Counts {
             stats: 3,
-            timed: 2,
             nanoseconds: 1000,
         };
         assert_eq!(mine.counts(), counts);
         assert_eq!(Channel::attach(path.as_ref(), 8).unwrap_err(), Errno::INVAL);
         assert!(Channel::attach("/proc/self/exe".as_ref(), 7).is_err());
         assert!(Channel::attach("/nowhere".as_ref(), 7).is_err());
-        // A file of the same size that can shrink, or has a name.
-        let flags = rustix::fs::MemfdFlags::ALLOW_SEALING;
-        let memory = rustix::fs::memfd_create("other", flags).unwrap();
+        // A file of the same size that has a name.
         let named = tempfile::NamedTempFile::new().unwrap();
-        for file in [memory.as_fd(), named.as_file().as_fd()] {
-            rustix::io::pwrite(file, &7_u64.to_ne_bytes(), 0).unwrap();
-            rustix::fs::ftruncate(file, size_of::<Memory>() as u64).unwrap();
-            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-            assert_eq!(Channel::attach(path.as_ref(), 7).unwrap_err(), Errno::INVAL);
-        }
+        rustix::io::pwrite(&named, &7_u64.to_ne_bytes(), 0).unwrap();
+        rustix::fs::ftruncate(&named, size_of::<Memory>() as u64).unwrap();
+        assert_eq!(Channel::attach(named.path(), 7).unwrap_err(), Errno::INVAL);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! ```text
 //!  program ─► opendir, stat, open … (calls) ─► the C library's function (next)
 //!                       │
-//!                       └─► watch ─► the channel, memory that is shared with `nowait run`
+//!                       └─► listing, watch ─► the channel, memory that is shared with `nowait run`
 //! ```
 //!
 //! # Decisions
@@ -12,11 +12,14 @@
 //! - **The library only watches.** It returns what the C library's function has returned. It has no thread, no descriptor and no
 //!   memory of its own, calls no malloc(3) and takes no lock. So nothing in it can deadlock with signals, fork(2) or
 //!   dlopen(3), and a program that counts its descriptors or closes all of them notices nothing.
-//! - **errno stays as the C library left it.** The system calls of this library are made by rustix, which leaves errno alone.
-//!   The clock is the C library's: valgrind does not map the one that rustix reads.
+//! - **The library makes no system call.** A program may have installed a filter that kills it for one (seccomp(2)). Only at the start the
+//!   library opens and maps the channel, with the calls by which ld.so(8) loads libraries. The time is the processor's counter, the ID of
+//!   the thread is the C library's, and the inode of a directory is that of its entry `.`. All else is asked by `nowait run`, which
+//!   also looks if a thread has slept or read (proc(5)).
+//! - **errno stays as the C library left it.**
 //! - **Forked children share the channel.** The mapping is inherited, and a child that runs another program attaches by the
 //!   environment.
-//! - **A call of stat(2) is timed one time in sixteen**, and more often after a slow one. The others only add to a counter.
+//! - **Calls of stat(2) are timed, and counted together.** A slow one is told of.
 //! - **Opened files are told of only if `nowait run` reads data ahead** (`--data`).
 //!
 //! # Files
@@ -24,12 +27,16 @@
 //! A file imports only from files below it.
 //!
 //! ```text
+//!  start     runs when the library is loaded, and when the process ends
 //!  calls/    the functions that the library interposes
+//!  listing   the directories that the program lists
 //!  watch     what is told of a call
 //!  next      the C library's functions
 //! ```
 #![allow(unsafe_code)]
 
 mod calls;
+mod listing;
 mod next;
+mod start;
 mod watch;

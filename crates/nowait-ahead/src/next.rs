@@ -4,9 +4,14 @@ use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The version of symbols that newer C libraries have only for old programs: `__xstat` and its like.
-const OLDEST: &CStr = if cfg!(target_arch = "x86_64") {
+/// The versions of the functions `__xstat` and its like, which newer C libraries have only for old programs.
+const XSTAT: &CStr = if cfg!(target_arch = "x86_64") {
     c"GLIBC_2.2.5"
+} else {
+    c"GLIBC_2.17"
+};
+const XSTATAT: &CStr = if cfg!(target_arch = "x86_64") {
+    c"GLIBC_2.4"
 } else {
     c"GLIBC_2.17"
 };
@@ -35,12 +40,19 @@ impl Next {
         if !known.is_null() {
             return known;
         }
-        // SAFETY: the names are C strings.
-        let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-        if found.is_null() {
-            // SAFETY: as above.
-            found = unsafe { libc::dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), OLDEST.as_ptr()) };
-        }
+        // For a name or version that is not there, the C library allocates memory.
+        let version = match self.name.to_bytes() {
+            b"__fxstatat" | b"__fxstatat64" => Some(XSTATAT),
+            b"__xstat" | b"__xstat64" | b"__lxstat" | b"__lxstat64" => Some(XSTAT),
+            _ => None,
+        };
+        let name = self.name.as_ptr();
+        let found = match version {
+            // SAFETY: the name and the version are C strings.
+            Some(version) => unsafe { libc::dlvsym(libc::RTLD_NEXT, name, version.as_ptr()) },
+            // SAFETY: the name is a C string.
+            None => unsafe { libc::dlsym(libc::RTLD_NEXT, name) },
+        };
         if found.is_null() {
             // SAFETY: the address of this thread's errno.
             unsafe { *libc::__errno_location() = libc::ENOSYS };
@@ -56,11 +68,12 @@ impl Next {
 /// C++ exceptions and pthread_cancel(3) unwind these functions with another unwinder than that of this library (build.rs). So they
 /// keep no value that is dropped after the call.
 macro_rules! interpose {
-    ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty, else $none:expr, $call:ident => $body:expr;)*) => {$(
+    ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty, else $none:expr, $call:ident => $body:expr;)*) => {
+        $crate::next::functions!(find $($name)*);
+    $(
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
-            static NEXT: $crate::next::Next = $crate::next::Next::new(concat!(stringify!($name), "\0"));
-            let next = NEXT.address();
+            let next = find::$name.address();
             if next.is_null() {
                 return $none;
             }
@@ -73,3 +86,20 @@ macro_rules! interpose {
     )*};
 }
 pub(crate) use interpose;
+
+/// Defines functions of the C library, and a function that finds them.
+macro_rules! functions {
+    ($find:ident $($name:ident)*) => {
+        #[allow(non_upper_case_globals, reason = "the names are those of C")]
+        mod $find {
+            use $crate::next::Next;
+            $(pub static $name: Next = Next::new(concat!(stringify!($name), "\0"));)*
+        }
+
+        /// Finds the functions.
+        pub fn $find() {
+            $(let _ = $find::$name.address();)*
+        }
+    };
+}
+pub(crate) use functions;

@@ -1,26 +1,18 @@
 //! The events and counts that the library sends.
 
 use std::ffi::{CStr, c_char, c_int, c_long};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use nowait_ahead_channel::{
-    Channel, Kind, LARGE, Listening, PATH_MAX, Place, SEEK, SWITCH, VARIABLE,
-};
-use rustix::fs::{AtFlags, CWD, FileType, fstat, statat};
+use nowait_ahead_channel::{Channel, Kind, Listening, Place, SEEK, SWITCH, VARIABLE};
 
 static CHANNEL: OnceLock<Channel> = OnceLock::new();
 
-/// Runs before main(), and before threads.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static ATTACH: extern "C" fn() = attach;
-
-extern "C" fn attach() {
+/// Attaches to the channel of the environment.
+pub fn attach() {
     let off = variable(SWITCH).is_some_and(|value| value == b"off");
     if off {
         return;
@@ -57,40 +49,48 @@ fn listening(to: Listening) -> Option<&'static Channel> {
     CHANNEL.get().filter(|channel| channel.is_listening(to))
 }
 
-fn tell(channel: &Channel, kind: Kind, place: Place<'_>, id: (u64, u64)) {
-    let pid = rustix::process::getpid().as_raw_nonzero().get();
-    channel.tell(kind, pid.cast_unsigned(), place, id, now());
+fn tell(channel: &Channel, kind: Kind, place: Place<'_>, id: (u64, u64), time: u64) {
+    count(channel);
+    channel.tell(kind, thread(), place, id, time);
 }
 
-/// The time of CLOCK_MONOTONIC in nanoseconds.
-fn now() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the argument is a timespec. The call does not fail for this clock, and so leaves errno alone.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+/// The ID of this thread. The C library knows it without a system call, also in a forked child, and writes it into a mutex. 0 in
+/// a C library before 2.34 whose threads are not linked.
+fn thread() -> u32 {
+    /// The beginning of glibc's pthread_mutex_t, which compiled programs initialise.
+    #[repr(C)]
+    struct Mutex {
+        lock: c_int,
+        count: u32,
+        owner: u32,
+    }
+    // With the other kind, the C library may use a transaction of the processor, which has no owner.
+    let mut mutex = libc::PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+    let mutex = &raw mut mutex;
+    // SAFETY: the mutex was initialised, and no other thread has its address. So the calls do not wait, and leave errno alone.
+    unsafe {
+        libc::pthread_mutex_lock(mutex);
+        let owner = (&raw const (*mutex.cast::<Mutex>()).owner).read_volatile();
+        libc::pthread_mutex_unlock(mutex);
+        owner
+    }
 }
 
-/// A call is timed after so many that were not.
-const EVERY: u32 = 32;
-/// The number of calls that are timed at the start of a process, and after one that was slow or not timed and has read from a
-/// disk.
-const EAGER: u32 = 32;
-/// A call that took longer has waited for the disk if its thread has slept. A cached one takes 1 or 2 µs, and longer if another
-/// program had the processor meanwhile.
+/// The time, if `nowait run` listens. 0 if it does not, or if the time is not known yet.
+pub fn now() -> u64 {
+    let channel = listening(Listening::Directories);
+    channel.and_then(Channel::now).unwrap_or_default()
+}
+
+/// Calls are counted together.
+const TOGETHER: u32 = 32;
+/// A call that took longer may have waited for the disk. A cached one takes 1 or 2 µs, and longer if another program had the
+/// processor meanwhile: `nowait run` looks if the thread has slept.
 const SLOW: u64 = 12_000;
 
-/// The calls since the last that was timed. Threads may lose some of each other's.
+/// The calls that were not counted yet, and their nanoseconds. Threads may lose some of each other's.
 static CALLS: AtomicU32 = AtomicU32::new(0);
-/// The number of calls that remain to be timed.
-static TO_TIME: AtomicU32 = AtomicU32::new(EAGER);
-/// The number of times that a thread had slept at its last long call.
-static SLEPT: AtomicI64 = AtomicI64::new(0);
-/// The blocks that a thread had read from disks when a call was last timed, and when a directory was last opened.
-static READ: AtomicI64 = AtomicI64::new(0);
-static READ_BEFORE_OPENING: AtomicI64 = AtomicI64::new(0);
+static TOOK: AtomicU64 = AtomicU64::new(0);
 
 /// The file of a call, as the program names it.
 #[derive(Clone, Copy)]
@@ -108,23 +108,30 @@ impl Named {
         Named { dir, path }
     }
 
-    /// The directory of the file. `None` if the path does not name the file.
+    /// The place of the file. `None` if the path does not name the file.
     ///
     /// # Safety
     /// A system call has just accepted the path.
-    unsafe fn directory(&self) -> Option<Place<'_>> {
+    unsafe fn place(&self) -> Option<Place<'_>> {
         if self.path.is_null() {
             return None;
         }
         // SAFETY: the caller's promise.
         let path = unsafe { CStr::from_ptr(self.path) }.to_bytes();
+        let is_relative = self.dir >= 0 && !path.starts_with(b"/");
+        let fd = if is_relative { self.dir } else { -1 };
+        Some(Place { fd, path })
+    }
+
+    /// The directory of the file. `None` if the path does not name the file.
+    ///
+    /// # Safety
+    /// A system call has just accepted the path.
+    unsafe fn directory(&self) -> Option<Place<'_>> {
+        // SAFETY: the caller's promise.
+        let Place { fd, path } = unsafe { self.place() }?;
         let name = path.iter().rposition(|&byte| byte == b'/');
         let path = &path[..name.map_or(0, |slash| slash.max(1))];
-        let fd = if self.dir >= 0 && !path.starts_with(b"/") {
-            self.dir
-        } else {
-            -1
-        };
         Some(Place { fd, path })
     }
 }
@@ -134,115 +141,77 @@ pub fn stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> R 
     let Some(channel) = listening(Listening::Directories) else {
         return call();
     };
-    let calls = CALLS.load(Ordering::Relaxed) + 1;
-    let to_time = TO_TIME.load(Ordering::Relaxed);
-    if calls < EVERY && to_time == 0 {
-        CALLS.store(calls, Ordering::Relaxed);
-        return call();
-    }
-    CALLS.store(0, Ordering::Relaxed);
-    let began = now();
+    let began = channel.now();
     let result = call();
-    let took = now().saturating_sub(began);
-    let is_slow = took >= SLOW && has_slept();
-    // The call stands for those before it that were not timed. Slow ones come in a row, which began among them.
-    let alike = if is_slow { calls.div_ceil(2) } else { calls };
-    channel.count(calls.into(), 1, took * u64::from(alike));
+    let took = since(channel, began);
+    let calls = CALLS.load(Ordering::Relaxed) + 1;
+    CALLS.store(calls, Ordering::Relaxed);
+    TOOK.store(TOOK.load(Ordering::Relaxed) + took, Ordering::Relaxed);
+    let is_slow = took >= SLOW;
+    if is_slow || calls >= TOGETHER {
+        count(channel);
+    }
     if is_slow && result.into() == 0 {
         // SAFETY: the call has succeeded with this path.
         unsafe { slow(channel, file, took) };
     }
-    let to_time = match is_slow || has_read(&READ) {
-        true => EAGER,
-        false => to_time.saturating_sub(1),
-    };
-    TO_TIME.store(to_time, Ordering::Relaxed);
     result
 }
 
-/// Returns true if this thread has slept since its last long call: for the disk, for a server, or elsewhere in the program.
-fn has_slept() -> bool {
-    let sleeps = usage().ru_nvcsw;
-    SLEPT.swap(sleeps, Ordering::Relaxed) != sleeps
+/// Counts the calls that were not counted yet.
+fn count(channel: &Channel) {
+    let calls = CALLS.swap(0, Ordering::Relaxed);
+    let took = TOOK.swap(0, Ordering::Relaxed);
+    if calls > 0 {
+        channel.count(calls.into(), took);
+    }
 }
 
-/// Returns true if this thread has read names, inodes or data from a disk since `before` was looked at.
-fn has_read(before: &AtomicI64) -> bool {
-    let reads = usage().ru_inblock;
-    before.swap(reads, Ordering::Relaxed) != reads
+/// The process ends.
+pub fn end() {
+    if let Some(channel) = listening(Listening::Directories) {
+        count(channel);
+    }
 }
 
-/// What this thread has used until now.
-fn usage() -> libc::rusage {
-    // SAFETY: all bytes zero are a rusage.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the argument is a rusage. The call does not fail for this thread, and so leaves errno alone.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    usage
+/// The nanoseconds since a call began. 0 if they are not known.
+fn since(channel: &Channel, began: Option<u64>) -> u64 {
+    match (began, channel.now()) {
+        (Some(began), Some(now)) => now.saturating_sub(began),
+        _ => 0,
+    }
 }
 
-/// Tells of the directory in which a call waited, and took so many nanoseconds.
+/// Tells of the directory in which a call took so many nanoseconds.
 ///
 /// # Safety
 /// A system call has just accepted the path.
 unsafe fn slow(channel: &Channel, file: Named, took: u64) {
+    let kind = match Duration::from_nanos(took) >= SEEK {
+        true => Kind::VerySlow,
+        false => Kind::Slow,
+    };
     // SAFETY: the caller's promise.
-    let Some(place) = (unsafe { file.directory() }) else {
-        return;
-    };
-    let path: &[u8] = if place.path.is_empty() {
-        b"."
-    } else {
-        place.path
-    };
-    // SAFETY: a system call has just accepted the descriptor.
-    let dir = unsafe { directory(place.fd) };
-    // An event has no room for a longer path, and rustix would allocate memory for it.
-    if path.len() >= PATH_MAX.min(256) {
-        return;
-    }
-    if let Ok(stat) = statat(dir, path, AtFlags::empty()) {
-        let kind = match Duration::from_nanos(took) >= SEEK {
-            true => Kind::VerySlow,
-            false => Kind::Slow,
-        };
-        tell(channel, kind, place, (stat.st_dev, stat.st_ino));
+    if let Some(place) = unsafe { file.directory() } {
+        tell(channel, kind, place, (0, 0), now());
     }
 }
 
-/// # Safety
-/// The descriptor is open, or −1 for the working directory.
-unsafe fn directory(fd: c_int) -> BorrowedFd<'static> {
-    match fd {
-        0.. => {
-            // SAFETY: the caller's promise.
-            unsafe { BorrowedFd::borrow_raw(fd) }
-        }
-        _ => CWD,
-    }
-}
-
-/// Carries out a call that opens a file, and tells of a regular file if `nowait run` reads data ahead.
-pub fn open(call: impl FnOnce() -> c_int, file: Named) -> c_int {
-    let Some(channel) = listening(Listening::Files) else {
+/// Carries out a call that opens a file, and tells of one that is read if `nowait run` reads data ahead.
+pub fn open(call: impl FnOnce() -> c_int, file: Named, flags: c_int) -> c_int {
+    const OTHER: c_int = libc::O_WRONLY | libc::O_DIRECTORY | libc::O_PATH;
+    let Some(channel) = listening(Listening::Files).filter(|_| flags & OTHER == 0) else {
         return call();
     };
-    let began = now();
+    let began = channel.now();
     let fd = call();
-    let took = now().saturating_sub(began);
-    if fd < 0 {
-        return fd;
-    }
-    // SAFETY: the C library has just returned this descriptor. If another thread has closed it since, fstat(2) fails.
-    let opened = fstat(unsafe { BorrowedFd::borrow_raw(fd) }.as_fd());
-    if let Ok(stat) = opened
-        && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-        && stat.st_size > 0
+    let took = since(channel, began);
+    if fd >= 0
         // SAFETY: the call has succeeded with this path.
-        && let Some(place) = (unsafe { file.directory() })
+        && let Some(place) = (unsafe { file.place() })
     {
-        tell(channel, Kind::File, place, (stat.st_dev, stat.st_ino));
-        if took >= SLOW && has_slept() {
+        tell(channel, Kind::File, place, (0, 0), now());
+        if took >= SLOW {
             // SAFETY: as above.
             unsafe { slow(channel, file, took) };
         }
@@ -253,35 +222,21 @@ pub fn open(call: impl FnOnce() -> c_int, file: Named) -> c_int {
 /// Tells of a call of stat(2) within the C library.
 pub fn inner_stat() {
     if let Some(channel) = listening(Listening::Directories) {
-        channel.count(1, 0, 0);
+        channel.count(1, 0);
     }
 }
 
-/// Tells of a directory that was opened.
-pub fn opened(fd: c_int) {
-    let Some(channel) = listening(Listening::Directories) else {
-        return;
-    };
-    if fd < 0 {
-        return;
-    }
-    // SAFETY: the C library has just returned this descriptor. If another thread has closed it since, fstat(2) fails.
-    if let Ok(stat) = fstat(unsafe { BorrowedFd::borrow_raw(fd) }) {
-        let place = Place { fd, path: b"" };
-        // The kernel reads the inodes of many small directories at a time. The program then waits for the names alone.
-        let kind = match (has_read(&READ_BEFORE_OPENING), stat.st_size >= LARGE) {
-            (_, true) => Kind::OpenedLarge,
-            (true, false) => Kind::OpenedAfterReading,
-            (false, false) => Kind::Opened,
-        };
-        tell(channel, kind, place, (stat.st_dev, stat.st_ino));
+/// Tells of a directory that the program lists.
+pub fn listed(kind: Kind, fd: c_int, inode: u64, time: u64) {
+    if let Some(channel) = listening(Listening::Directories) {
+        tell(channel, kind, Place { fd, path: b"" }, (0, inode), time);
     }
 }
 
 /// Tells of a directory that a tree's walk within the C library has entered.
 pub fn entered(id: (u64, u64)) {
     if let Some(channel) = listening(Listening::Directories) {
-        tell(channel, Kind::Entered, Place::NONE, id);
+        tell(channel, Kind::Entered, Place::NONE, id, now());
     }
 }
 
@@ -304,6 +259,6 @@ pub fn listing(path: &[u8]) {
 
 fn told(kind: Kind, path: &[u8]) {
     if let Some(channel) = listening(Listening::Directories) {
-        tell(channel, kind, Place { fd: -1, path }, (0, 0));
+        tell(channel, kind, Place { fd: -1, path }, (0, 0), now());
     }
 }

@@ -14,6 +14,7 @@ mod libraries;
 mod report;
 mod speed;
 mod trees;
+mod waits;
 mod watches;
 
 use std::ffi::OsString;
@@ -63,7 +64,8 @@ const SHORT: Duration = Duration::from_millis(3);
 
 const DETAILS: &str = "\
 The program itself does the same as without `nowait run`. A library that is preloaded (ld.so(8)) watches which
-directories it opens, and how long its calls of stat(2) take. When the program opens a large directory that is not
+directories it lists, and how long its calls of stat(2) take. The library makes no system call in the program, so that a
+sandbox (seccomp(2)) does not notice it. When the program opens a large directory that is not
 cached, `nowait run` lists it with many requests at a time, and loads some thousand of its inodes. If calls of stat(2) wait
 for the disk, it loads the inodes of the directory, and of the directories below it that the program goes on to. It stays
 a bounded number of inodes ahead. With --data, and if the program opens files of these directories, it also reads the
@@ -74,7 +76,7 @@ whose requests take 2 ms or longer, nothing is loaded, except with --walk.
 A program that is static or setuid, of 32 bits, or with another C library than glibc runs as without `nowait run`, and is not
 watched. For a program in Go, such as restic or rclone, use --walk with the directories that it reads: inotify(7) tells how
 far it is. ld.so(8) prints an error in a program that is started in another root directory (chroot(1)), where the library
-is not.
+is not. The library of --aio makes system calls, as the C library does; see nowait-aio(7) for programs with a sandbox.
 
 Environment:
   NOWAIT_AHEAD=off     the library does not watch
@@ -125,6 +127,9 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         false => None,
     };
     let mut child = Child::spawn(&command, signals)?;
+    if let Some(follower) = &follower {
+        follower.started();
+    }
     let has_ended = child.ends_within(SHORT);
     let follower = follower.map(|follower| follower.start(has_ended));
     let end = child.wait();

@@ -1,4 +1,5 @@
-//! Tests of `nowait run` with programs that cannot load the preloaded libraries, or only in part: they do not notice it.
+//! Tests of `nowait run` with programs that shall not notice it: the library makes no system call in them, and those that cannot load it
+//! are as alone.
 
 #[path = "common/program.rs"]
 mod program;
@@ -67,6 +68,143 @@ fn is_missing(program: &str) -> bool {
     !found.unwrap().status.success()
 }
 
+/// The system calls of a program since the dynamic linker has loaded its libraries.
+fn calls(place: &TempDir, options: &[&str], words: &[&str]) -> Vec<String> {
+    let log = place.path().join("calls");
+    let strace = ["strace", "-o", word(&log), "--signal=none"];
+    let said = run(&mut command(place, options, &[&strace, words].concat()));
+    assert_eq!(said.code, Some(0), "{words:?}: {said:?}");
+    let log = fs::read_to_string(log).unwrap();
+    // It unmaps the cache of libraries last.
+    let start = log.find("munmap(").unwrap();
+    log[start..].lines().skip(1).map(str::to_owned).collect()
+}
+
+/// Removes the calls by which the library opens the channel at the start, and returns true if there were some.
+fn remove_start(calls: &mut Vec<String>) -> bool {
+    let is_channel = |call: &String| {
+        call.strip_prefix("openat(AT_FDCWD, \"/proc/")
+            .is_some_and(|rest| {
+                rest.starts_with(|c: char| c.is_ascii_digit()) && rest.contains("/fd/")
+            })
+    };
+    let Some(start) = calls.iter().position(is_channel) else {
+        return false;
+    };
+    const CALLS: [&str; 11] = [
+        "openat", "fstat", "openat", "openat", "pread64", "close", "openat", "mmap", "close",
+        "close", "close",
+    ];
+    let names: Vec<&str> = calls[start..start + CALLS.len()]
+        .iter()
+        .map(|call| name(call))
+        .collect();
+    assert_eq!(names, CALLS);
+    calls.drain(start..start + CALLS.len());
+    true
+}
+
+/// The name of a call. The C library makes fstat(3) by one of two.
+fn name(call: &str) -> &str {
+    match call.split('(').next().unwrap() {
+        "newfstatat" if call.contains(", \"\", ") => "fstat",
+        name => name,
+    }
+}
+
+#[test]
+fn the_program_makes_the_same_system_calls() {
+    if is_missing("strace") {
+        return slowdisk::skip_or_fail("strace is missing (Debian package strace)");
+    }
+    let place = place();
+    let cases = compile(
+        &place,
+        "cc",
+        "calls.c",
+        "calls.built",
+        &["-std=gnu11", "-pthread", "-Wno-nonnull"],
+    );
+    let cases = word(&cases);
+    let all: &[&[&str]] = &[
+        &["--ahead"],
+        &["--data"],
+        &["--walk", "tree", "--data", "--ahead"],
+    ];
+    let aio: &[&[&str]] = &[&["--aio"]];
+    for (words, runs) in [
+        (&["ls", "-lR", "tree"][..], all),
+        (&["find", "tree", "-ls"], all),
+        (&["du", "-a", "tree"], all),
+        (&["tar", "-cf", "-", "tree"], all),
+        (&["grep", "-rc", "x*", "tree"], all),
+        (&["cat", "tree/few/file1"], all),
+        (&["cat", "tree/few/file1"], aio),
+        (&[cases, "directories"], &all[1..2]),
+        (&[cases, "scandirs"], &all[1..2]),
+        (&[cases, "globs"], &all[1..2]),
+        (&[cases, "walks"], &all[1..2]),
+        (&[cases, "fts_walks"], &all[1..2]),
+        (&[cases, "raw_listings"], &all[1..2]),
+        (&[cases, "stats"], &all[1..2]),
+        (&[cases, "old_versions"], &all[1..2]),
+        (&[cases, "forks"], &all[1..2]),
+    ] {
+        let direct = calls(&place, &[], words);
+        assert!(direct.len() > 5, "{words:?}");
+        for options in runs {
+            let mut watched = calls(&place, options, words);
+            assert_eq!(
+                remove_start(&mut watched),
+                *runs != *aio,
+                "{options:?}, {words:?}"
+            );
+            let names = |calls: &[String]| {
+                calls
+                    .iter()
+                    .map(|call| name(call).to_owned())
+                    .collect::<Vec<_>>()
+            };
+            let first = names(&direct)
+                .iter()
+                .zip(&names(&watched))
+                .position(|(a, b)| a != b);
+            assert!(
+                names(&direct) == names(&watched),
+                "{options:?}, {words:?}: {} calls and {}, at {first:?}: {:?} and {:?}",
+                direct.len(),
+                watched.len(),
+                first.map(|at| &direct[at]),
+                first.map(|at| &watched[at]),
+            );
+        }
+    }
+}
+
+#[test]
+fn a_program_with_a_filter_of_its_calls_runs() {
+    let place = place();
+    let sandbox = compile(&place, "cc", "sandbox.c", "sandbox.built", &["-std=gnu11"]);
+    for how in ["listen", "inherit"] {
+        let mut words = vec![word(&sandbox), how];
+        words.extend(["tree", "tree/many", "tree/few", "tree/none"].repeat(5));
+        let direct = run(&mut command(&place, &[], &words)).done();
+        assert!(
+            direct.text().ends_with("the child: 0\n"),
+            "{how}: {direct:?}"
+        );
+        for options in [
+            &["--ahead"][..],
+            &["--data"],
+            &["--walk", "tree", "--data"],
+            &["--aio"],
+        ] {
+            let watched = run(&mut command(&place, options, &words));
+            assert_eq!(said(&watched), said(&direct), "{how}, {options:?}");
+        }
+    }
+}
+
 /// A kind of program.
 struct Kind {
     name: &'static str,
@@ -99,7 +237,7 @@ fn kinds(place: &TempDir) -> Vec<Kind> {
             continue;
         }
         if is_missing(compiler) {
-            slowdisk::skip_or_fail(&format!("{compiler} is missing (Debian package {package})"));
+            slowdisk::skip_or_fail(format!("{compiler} is missing (Debian package {package})"));
             continue;
         }
         let built = compile(place, compiler, "lists.c", &name.replace(' ', "_"), words);

@@ -29,7 +29,7 @@ interpose! {
             }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_stat | libc::SYS_lstat => watch::stat(call, Named::here(a as *const c_char)),
-            libc::SYS_getdents64 => directory::listed(call(), a as c_int),
+            libc::SYS_getdents64 => directory::listed(call(), a as c_int, b as *const c_void),
             _ => call(),
         };
 }

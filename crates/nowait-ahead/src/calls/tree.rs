@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 
 use nowait_ahead_channel::Kind;
 
-use crate::next::{Next, interpose};
+use crate::next::interpose;
 use crate::watch;
 
 /// A callback of nftw(3) or ftw(3). On 64-bit machines `struct stat` and `struct stat64` are the same. That of ftw(3) ignores
@@ -44,11 +44,12 @@ unsafe extern "C-unwind" fn each(
 }
 
 macro_rules! walks {
-    ($($name:ident ( $($arg:ident),* );)*) => {$(
+    ($($name:ident ( $($arg:ident),* );)*) => {
+        $crate::next::functions!(find_walks $($name)*);
+    $(
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(path: *const c_char, callback: Option<Callback>, $($arg: c_int),*) -> c_int {
-            static NEXT: Next = Next::new(concat!(stringify!($name), "\0"));
-            let next = NEXT.address();
+            let next = find_walks::$name.address();
             if next.is_null() {
                 return -1;
             }

@@ -146,7 +146,7 @@ mod tests {
     fn event(time: u64, stats: u64) -> Event {
         Event {
             kind: Kind::Opened,
-            pid: 1,
+            tid: 1,
             fd: -1,
             id: (0, 0),
             time,

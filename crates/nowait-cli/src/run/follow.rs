@@ -12,8 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nowait_ahead_channel::{Channel, Counts, Event, Kind, LARGE, Listening, Reader, VARIABLE};
-use rustix::fs::{Mode, OFlags, fstat, fstatfs, open, openat};
+use nowait_ahead_channel::{
+    Channel, Counts, Event, Kind, LARGE, Listening, Moment, Reader, VARIABLE,
+};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, fstatfs, open, openat, statat};
 
 use super::cached::is_cached;
 use super::comparison::Comparison;
@@ -22,11 +24,14 @@ use super::disk::Disks;
 use super::files::Files;
 use super::id::Id;
 use super::trees::{PAUSE, Trees};
+use super::waits::Waits;
 use crate::problem::Problem;
 
 /// The channel to a program that is about to start.
 pub struct Follower {
     channel: Arc<Channel>,
+    /// The time before the program started.
+    begun: Moment,
     /// The descriptor that the program opens the channel by.
     _memory: OwnedFd,
     trees: Trees,
@@ -37,7 +42,10 @@ pub struct Follower {
     /// The time since which the walks pause to check the comparison.
     paused: Option<Instant>,
     slow: Slow,
+    waits: Waits,
     disks: Disks,
+    /// The device of the directory that was looked at last. 0 at first.
+    device: u64,
     /// The program's calls of stat(2) when the last large directory was read early.
     early: Option<u64>,
 }
@@ -106,6 +114,7 @@ impl Follower {
         command.env(VARIABLE, format!("/proc/{pid}/fd/{fd}:{key:x}"));
         Ok(Follower {
             channel: Arc::new(channel),
+            begun: Moment::now(),
             _memory: memory,
             trees,
             files,
@@ -113,9 +122,16 @@ impl Follower {
             comparison: Comparison::default(),
             paused: None,
             slow: Slow::default(),
+            waits: Waits::default(),
             disks: Disks::default(),
+            device: 0,
             early: None,
         })
+    }
+
+    /// The program has started: it can take the time from now on.
+    pub fn started(&self) {
+        self.channel.learn_speed(&self.begun);
     }
 
     /// Begins to follow, unless the program has ended.
@@ -181,65 +197,96 @@ impl Follower {
     /// Decides what an event means for the walks.
     fn take(&mut self, event: &Event) {
         match event.kind {
-            Kind::Opened | Kind::OpenedLarge | Kind::OpenedAfterReading => {
-                let has_waited = event.kind == Kind::OpenedAfterReading;
-                let standing = self.trees.entered(event.id, has_waited);
-                self.comparison.entered(event, standing.treatment());
-                // Most directories of a tree are known: nothing more is asked about them.
-                match (standing, event.kind) {
-                    (Standing::Unknown, Kind::OpenedLarge) => self.opened_large(event),
-                    (Standing::Unknown, Kind::OpenedAfterReading) => self.waited(event),
-                    (Standing::Waiting, _) => self.read_now(event),
-                    _ => {}
+            Kind::Opened => self.opened(event),
+            Kind::Large => {
+                if let Some(directory) = self.find(event).filter(|it| it.is_large)
+                    && self.trees.standing(directory.id) == Standing::Unknown
+                {
+                    self.opened_large(event, directory);
                 }
             }
             Kind::Listing => {
-                if let Some(directory) = Directory::of(event).filter(|it| it.is_large)
+                if let Some(directory) = self.find(event).filter(|it| it.is_large)
                     && self.can_gain(&directory)
                 {
                     self.trees.list(directory.fd);
                 }
             }
             Kind::Walking => {
-                if let Some(directory) = Directory::of(event) {
+                if let Some(directory) = self.find(event) {
                     self.trees.entered(directory.id, false);
                     if self.can_gain(&directory) {
                         self.trees.begin(directory.fd, directory.id, Depth::All);
                     }
                 }
             }
-            Kind::Entered => {
-                let standing = self.trees.entered(event.id, false);
-                self.comparison.entered(event, standing.treatment());
-            }
+            Kind::Entered => self.entered(event, event.id, false),
             Kind::Slow | Kind::VerySlow => {
-                let is_long = event.kind == Kind::VerySlow;
-                self.disks.waited(event.id.0, is_long);
-                self.waited(event);
+                if self.waits.has_slept(event.tid)
+                    && let Some(directory) = self.find(event)
+                {
+                    let is_long = event.kind == Kind::VerySlow;
+                    self.disks.waited(directory.id.0, is_long);
+                    self.waited(directory, true);
+                }
             }
             Kind::File => {
-                self.opened += 1;
-                let files = self.files.as_ref();
-                if files.is_some_and(|files| !files.is_useless() && !files.opened(event.id))
-                    && !self.disks.is_known_to_seek(event.id.0)
+                if let Some(files) = self.files.as_ref().filter(|files| !files.is_useless())
+                    && let Some(file) = regular_file(event)
                 {
-                    // The directory is known by its path alone.
-                    self.waited(&Event {
-                        id: (0, 0),
-                        ..event.clone()
-                    });
+                    self.opened += 1;
+                    if !files.opened(file)
+                        && !self.disks.is_known_to_seek(file.0)
+                        && let Some(directory) = self.find(&directory_of(event))
+                    {
+                        self.waited(directory, false);
+                    }
                 }
             }
         }
     }
 
+    /// The program lists a directory, of which its library knows the inode alone. The device is that of the last one that was looked
+    /// at, unless more than that is to be known.
+    fn opened(&mut self, event: &Event) {
+        let has_waited = self.waits.has_read(event.tid);
+        let id = (self.device, event.id.1);
+        let is_known = id.0 != 0 && id.1 != 0;
+        let standing = self.trees.standing(id);
+        if is_known && (standing != Standing::Unknown || !has_waited) {
+            self.entered(event, id, has_waited);
+            if standing == Standing::Waiting
+                && let Some(directory) = self.find(event)
+            {
+                self.read_now(directory);
+            }
+        } else if let Some(directory) = self.find(event) {
+            self.entered(event, directory.id, has_waited);
+            if has_waited {
+                self.waited(directory, false);
+            }
+        }
+    }
+
+    /// The program has entered a directory.
+    fn entered(&mut self, event: &Event, id: Id, has_waited: bool) {
+        let standing = self.trees.entered(id, has_waited);
+        if event.time > 0 {
+            self.comparison.entered(event, standing.treatment());
+        }
+    }
+
+    /// Opens the directory of an event. `None` if the program has left it, or its files are not on a disk.
+    fn find(&mut self, event: &Event) -> Option<Directory> {
+        let directory = Directory::of(event)?;
+        self.device = directory.id.0;
+        is_on_disk(&directory.fd).then_some(directory)
+    }
+
     /// A large directory was opened that no walk has found. The program will list it for some time: its names are listed with
     /// it, and its inodes are read meanwhile, unless they are cached or the disk may seek. The first time this is a guess, for a
     /// bounded number of inodes. Afterwards it depends on the program's calls of stat(2).
-    fn opened_large(&mut self, event: &Event) {
-        let Some(directory) = Directory::of(event) else {
-            return;
-        };
+    fn opened_large(&mut self, event: &Event, directory: Directory) {
         if !self.can_gain(&directory) || is_cached(&directory.fd) {
             return;
         }
@@ -256,27 +303,14 @@ impl Follower {
     }
 
     /// The program waits for the disk in a directory. The second time, the directory is read.
-    fn waited(&mut self, event: &Event) {
-        if self.disks.is_known_to_seek(event.id.0) {
+    fn waited(&mut self, directory: Directory, is_slow: bool) {
+        if self.disks.is_known_to_seek(directory.id.0) {
             return;
         }
-        let is_slow = matches!(event.kind, Kind::Slow | Kind::VerySlow);
-        let known = |id| match self.trees.standing(id) {
-            Standing::Unknown => None,
-            standing => Some(standing),
-        };
-        // The event may have no id.
-        let directory = match known(event.id) {
-            Some(_) => None,
-            None => Directory::of(event),
-        };
-        let id = directory
-            .as_ref()
-            .map_or(event.id, |directory| directory.id);
-        match (known(id), directory) {
-            (Some(Standing::Coming | Standing::Waiting), _) => self.read_now(event),
-            (Some(Standing::Complete), _) if is_slow => self.slow.in_vain += 1,
-            (None, Some(directory)) => {
+        match self.trees.standing(directory.id) {
+            Standing::Coming | Standing::Waiting => self.read_now(directory),
+            Standing::Complete if is_slow => self.slow.in_vain += 1,
+            Standing::Unknown => {
                 let parent = directory.parent().map(|parent| parent.id);
                 if self.slow.note(directory.id, parent) {
                     self.read_ahead(directory);
@@ -287,10 +321,8 @@ impl Follower {
     }
 
     /// Reads a directory that a walk would read later. A walk by `--walk` is not overtaken on a disk that seeks.
-    fn read_now(&self, event: &Event) {
-        if !self.disks.is_known_to_seek(event.id.0)
-            && let Some(directory) = Directory::of(event)
-        {
+    fn read_now(&self, directory: Directory) {
+        if !self.disks.is_known_to_seek(directory.id.0) {
             self.trees.begin(directory.fd, directory.id, Depth::One);
         }
     }
@@ -378,22 +410,13 @@ struct Directory {
 }
 
 impl Directory {
-    /// `None` if the program has left it, or its files are not on a disk.
+    /// `None` if the program has left it.
     fn of(event: &Event) -> Option<Directory> {
-        let process = PathBuf::from(format!("/proc/{}", event.pid));
-        let start = match event.fd {
-            0.. => process.join(format!("fd/{}", event.fd)),
-            _ => process.join("cwd"),
-        };
-        let path = match event.path.as_slice() {
-            [] => start,
-            [b'/', below @ ..] => process.join("root").join(path(below)),
-            below => start.join(path(below)),
-        };
-        let fd = open(path, FLAGS, Mode::empty()).ok()?;
-        let directory = Directory::opened(fd)?;
-        let is_it = event.id == (0, 0) || event.id == directory.id;
-        (is_it && is_on_disk(&directory.fd)).then_some(directory)
+        let directory = Directory::opened(open(place(event), FLAGS, Mode::empty()).ok()?)?;
+        let (device, inode) = event.id;
+        let is_it =
+            (device == 0 || device == directory.id.0) && (inode == 0 || inode == directory.id.1);
+        is_it.then_some(directory)
     }
 
     fn opened(fd: OwnedFd) -> Option<Directory> {
@@ -410,6 +433,35 @@ impl Directory {
         let parent = Directory::opened(openat(&self.fd, "..", FLAGS, Mode::empty()).ok()?)?;
         (parent.id.0 == self.id.0 && parent.id != self.id).then_some(parent)
     }
+}
+
+/// The path of an event, for this process.
+fn place(event: &Event) -> PathBuf {
+    let process = PathBuf::from(format!("/proc/{}", event.tid));
+    let start = match event.fd {
+        0.. => process.join(format!("fd/{}", event.fd)),
+        _ => process.join("cwd"),
+    };
+    match event.path.as_slice() {
+        [] => start,
+        [b'/', below @ ..] => process.join("root").join(path(below)),
+        below => start.join(path(below)),
+    }
+}
+
+/// The event with the directory of its file.
+fn directory_of(event: &Event) -> Event {
+    let mut event = event.clone();
+    let slash = event.path.iter().rposition(|&byte| byte == b'/');
+    event.path.truncate(slash.map_or(0, |slash| slash.max(1)));
+    event
+}
+
+/// The file of an event, if it is a regular one and not empty.
+fn regular_file(event: &Event) -> Option<Id> {
+    let stat = statat(CWD, place(event), AtFlags::empty()).ok()?;
+    let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    (is_regular && stat.st_size > 0).then_some((stat.st_dev, stat.st_ino))
 }
 
 fn path(bytes: &[u8]) -> &Path {

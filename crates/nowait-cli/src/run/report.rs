@@ -36,9 +36,9 @@ pub fn print(
     {
         let seconds = counts.nanoseconds as f64 / 1e9;
         // Calls within the C library are counted, and not timed.
-        let took = match counts.timed {
+        let took = match counts.nanoseconds {
             0 => String::new(),
-            timed => format!(", which took about {seconds:.2} s by a sample of {timed}"),
+            _ => format!(", which took {seconds:.2} s"),
         };
         eprintln!(
             "nowait: the program called stat(2) {}{took}",
