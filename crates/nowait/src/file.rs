@@ -8,6 +8,7 @@ mod open;
 mod open_cached;
 mod open_regular;
 mod read_at;
+mod reopen;
 mod sync;
 mod vectored_at;
 mod write_at;
@@ -16,12 +17,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 pub use open::{Open, OpenOptions};
 pub use read_at::ReadAt;
+pub use reopen::reopen;
 pub use sync::SyncFile;
 pub use write_at::WriteAt;
 
 pub(crate) use open_cached::open_cached;
 #[cfg(feature = "tokio")]
 pub(crate) use open_cached::resolve_cached;
+pub(crate) use reopen::open_held;
 
 use crate::buffer::{IoBuf, IoBufMut, Space};
 use crate::engine::Engine;

@@ -174,7 +174,7 @@ pub use buffer::{IoBuf, IoBufExt, IoBufMut};
 pub use completion::{BufResult, Completion, Ticket};
 pub use engine::Engine;
 pub use error::{Error, ErrorKind, Result};
-pub use file::{File, Open, OpenOptions, ReadAt, SyncFile, WriteAt};
+pub use file::{File, Open, OpenOptions, ReadAt, SyncFile, WriteAt, reopen};
 pub use flags::RwFlags;
 pub use handle::Handle;
 pub use mapping::Mapping;

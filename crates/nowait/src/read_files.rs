@@ -34,7 +34,8 @@
 //! - the errors of open(2), statx(2) and read(2);
 //! - EISDIR for a directory;
 //! - [`NotRegular`](crate::ErrorKind::NotRegular) for a FIFO, a socket, or a device. It is not opened:
-//!   that would wake the other end of a FIFO, or have an effect on the device;
+//!   that would wake the other end of a FIFO, or have an effect on the device. This also holds if another
+//!   process replaces a file by a FIFO at the same time;
 //! - EFBIG for a file that is larger than [`Options::max_file_size`];
 //! - EMFILE, ENFILE or ENOMEM if there is no descriptor or no memory even while no other file is read;
 //! - EAGAIN for a regular file of procfs or the like whose read would wait without end.
@@ -42,9 +43,11 @@
 //! A file whose size changes is read until its end, as by [`std::fs::read`]. So are the files of procfs and
 //! sysfs, whose size says nothing.
 //!
-//! To find the type of a file before it is opened, its path is opened with O_PATH first, and then the file
-//! itself by way of /proc/self/fd. That costs an open and a close more than [`std::fs::read`]: one or two
-//! microseconds. Without /proc the path is opened a second time, with O_NONBLOCK.
+//! To find the type of a file before it is opened, its path is opened with O_PATH first, and then the same
+//! file by way of /proc/thread-self/fd, as by [`reopen`](crate::reopen()). That costs an open and a close more
+//! than [`std::fs::read`]: one or two microseconds. Where /proc is not mounted, the path is opened a second
+//! time, with O_NONBLOCK. Another process can then replace the file between the two calls, and a FIFO in its
+//! place is opened and closed.
 //!
 //! # Memory
 //! [`Options::window`] limits the number of files, and the bytes of their contents, from the time when a

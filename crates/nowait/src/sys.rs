@@ -25,6 +25,7 @@ pub(crate) mod membarrier;
 #[cfg(miri)]
 mod miri;
 pub(crate) mod process;
+pub(crate) mod reopen;
 pub(crate) mod residency;
 pub(crate) mod ring;
 pub(crate) mod rw;

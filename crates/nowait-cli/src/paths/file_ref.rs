@@ -2,7 +2,7 @@
 //! types are never opened: opening a FIFO wakes its writer, and opening a device may have an effect.
 //!
 //! ```text
-//!  open with O_PATH ─► fstat: still of this type? ─► the same file for reading, by /proc/self/fd
+//!  open with O_PATH ─► fstat: still of this type? ─► the same file for reading, by /proc/thread-self/fd
 //! ```
 //! A file of a tree is opened relative to the tree's root, and no symbolic link is followed: a directory
 //! may be replaced by a link after it was listed.
@@ -15,9 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use nowait::walk;
-use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
+use rustix::fs::{Access, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use rustix::path::DecInt;
 
 use crate::messages::Messages;
 
@@ -129,19 +128,9 @@ impl FileRef {
         stat: &Stat,
         flags: OFlags,
     ) -> Result<OwnedFd, OpenError> {
-        static DESCRIPTORS: OnceLock<Option<OwnedFd>> = OnceLock::new();
-        let descriptors = DESCRIPTORS.get_or_init(|| {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            rustix::fs::open("/proc/self/fd", flags, Mode::empty()).ok()
-        });
-        if let Some(descriptors) = descriptors {
-            let number = DecInt::from_fd(path_fd);
-            return Ok(rustix::fs::openat(
-                descriptors,
-                number,
-                flags,
-                Mode::empty(),
-            )?);
+        match nowait::reopen(path_fd, flags).map_err(OpenError::from) {
+            Err(OpenError::Os(Errno::NOENT)) if !has_proc() => {}
+            other => return other,
         }
         // Without /proc the path is resolved again. It may lead to another file now.
         let file = self.resolve(flags)?;
@@ -165,6 +154,10 @@ impl FileRef {
     pub fn failed(&self, messages: &Messages, why: OpenError) {
         failed(messages, &self.path, self.tree.is_none(), why);
     }
+}
+
+fn has_proc() -> bool {
+    rustix::fs::access("/proc/thread-self/fd", Access::EXISTS).is_ok()
 }
 
 /// Reports why a path was not processed. A file that was removed or replaced is a failure only if it was

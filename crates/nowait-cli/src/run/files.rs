@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use nowait::FileType;
 use nowait::residency::residency;
 use nowait::walk::{Found, open_beneath};
-use rustix::fs::{Advice, OFlags, fadvise};
+use rustix::fs::{Advice, OFlags, fadvise, fstat};
 
 use super::id::Id;
 use crate::prefetch::{Allowed, Budget};
@@ -421,9 +421,19 @@ impl State {
     }
 }
 
+/// Opens a file if it is still regular.
+fn open_regular(root: &OwnedFd, path: &Path) -> Option<OwnedFd> {
+    let held = open_beneath(root, path, OFlags::PATH).ok()?;
+    let stat = fstat(&held).ok()?;
+    if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
+        return None;
+    }
+    nowait::reopen(&held, OFlags::RDONLY | OFlags::NONBLOCK).ok()
+}
+
 /// Begins to read the first bytes of a file. Returns true if they were cached.
 fn read_ahead(root: &OwnedFd, path: &Path, len: u64) -> bool {
-    let Ok(file) = open_beneath(root, path, OFlags::RDONLY | OFlags::NONBLOCK) else {
+    let Some(file) = open_regular(root, path) else {
         return false;
     };
     let cached = residency(&file, 0..len)
@@ -439,10 +449,12 @@ fn read_ahead(root: &OwnedFd, path: &Path, len: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::mem::MaybeUninit;
     use std::path::PathBuf;
     use std::time::{Duration, Instant};
 
     use nowait::{StatxMask, walk};
+    use rustix::fs::{CWD, Mode, inotify, mknodat};
 
     /// A directory of files `f0`, `f1`, … of 4096 bytes that are not cached, and their ids.
     fn directory(count: usize) -> (tempfile::TempDir, Vec<Id>) {
@@ -491,6 +503,21 @@ mod tests {
             assert!(began.elapsed() < Duration::from_secs(60), "{what}");
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// A file may be replaced after it was listed.
+    #[test]
+    fn a_fifo_in_the_place_of_a_file_is_not_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
+        mknodat(CWD, &fifo, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+        inotify::add_watch(&watch, &fifo, inotify::WatchFlags::OPEN).unwrap();
+        let root = std::fs::File::open(directory.path()).unwrap().into();
+        assert!(!read_ahead(&root, Path::new("fifo"), 4096));
+        let mut events = [MaybeUninit::uninit(); 512];
+        let mut events = inotify::Reader::new(&watch, &mut events);
+        assert!(events.next().is_err(), "the FIFO was opened");
     }
 
     #[test]

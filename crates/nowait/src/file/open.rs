@@ -23,6 +23,7 @@ use crate::op::{Call, Kind, Op, Openat2};
 use crate::retry;
 use crate::sync::{Mutex, lock};
 use crate::sys::Errno;
+use crate::sys::reopen::Descriptors;
 
 /// Options for opening a file: those of [`std::fs::OpenOptions`], with its rules and errors, and further
 /// ones.
@@ -329,7 +330,7 @@ impl Future for Open {
         let failed = |error: Error| error.named("open").on(Some(&path));
         if this.operation.is_none() {
             if this.options.only_reads()
-                && let Some(Ok((fd, _))) = open_cached(&this.path)
+                && let Some(Ok((fd, _))) = open_cached(&this.path, &Descriptors::of_this_thread())
             {
                 let engine = this.options.on().map_err(failed)?;
                 let opened = this.options.take_in(fd, this.path.clone(), engine.clone());

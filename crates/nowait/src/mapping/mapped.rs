@@ -17,7 +17,8 @@ use crate::cast::to_usize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::File;
 use crate::space::Space;
-use crate::sys::{Errno, stat};
+use crate::sys::Errno;
+use crate::sys::reopen::reopen;
 
 /// The windows of a protected file.
 #[derive(Clone, Debug)]
@@ -221,7 +222,7 @@ pub(super) fn protected(
 
 /// Maps a file, and takes a lease of it.
 fn leased(file: &File, budget: &Budget, len: u64) -> std::result::Result<Mapped, Unavailable> {
-    let fd = stat::reopen(file.as_fd()).map_err(protection::refused)?;
+    let fd = reopen(file.as_fd()).map_err(protection::refused)?;
     let mut mapped = Mapped::of(file, fd.as_fd(), budget, len, false)?;
     mapped.lease = Some(lease::take(fd, &mapped.frames, &mapped.windows)?);
     Ok(mapped)

@@ -15,11 +15,12 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::cast::to_usize;
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::open_cached;
+use crate::file::{open_cached, open_held};
 use crate::filesystem::Filesystem;
 use crate::metadata::{Metadata, StatxMask};
 use crate::read::{self, Cached};
 use crate::retry;
+use crate::sys::reopen::Descriptors;
 use crate::sys::{self, Errno};
 
 /// The memory for a file of unknown size, to begin with.
@@ -83,8 +84,8 @@ pub(super) struct Limits {
 }
 
 /// Reads a file if that does not wait for the device.
-pub(super) fn cached(path: PathBuf, limits: Limits) -> Outcome {
-    let Some(Ok((fd, metadata))) = open_cached(&path) else {
+pub(super) fn cached(path: PathBuf, limits: Limits, descriptors: &Descriptors) -> Outcome {
+    let Some(Ok((fd, metadata))) = open_cached(&path, descriptors) else {
         return Outcome::Not(path, None);
     };
     let size = metadata.len();
@@ -114,8 +115,8 @@ pub(super) fn cached(path: PathBuf, limits: Limits) -> Outcome {
 }
 
 /// Opens and reads a file.
-pub(super) fn read(path: PathBuf, limits: Limits) -> Outcome {
-    match whole(&path, limits) {
+pub(super) fn read(path: PathBuf, limits: Limits, descriptors: &Descriptors) -> Outcome {
+    match whole(&path, limits, descriptors) {
         Ok(Ok((bytes, metadata))) => Outcome::Read(Ok(FileContents {
             path,
             bytes,
@@ -134,7 +135,11 @@ fn is_shortage(error: &Error) -> bool {
 }
 
 /// The contents and the metadata, or else the memory that the file needs.
-fn whole(path: &Path, limits: Limits) -> Result<Result<(Vec<u8>, Metadata), u64>> {
+fn whole(
+    path: &Path,
+    limits: Limits,
+    descriptors: &Descriptors,
+) -> Result<Result<(Vec<u8>, Metadata), u64>> {
     let failed = |errno| failed(path, errno);
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let held = retry::interrupted(|| rustix::fs::open(path, flags, Mode::empty()));
@@ -155,7 +160,7 @@ fn whole(path: &Path, limits: Limits) -> Result<Result<(Vec<u8>, Metadata), u64>
     if size > limits.reserved {
         return Ok(Err(size));
     }
-    let fd = retry::interrupted(|| reopen(path, &held, &metadata)).map_err(failed)?;
+    let fd = open(path, &held, descriptors).map_err(failed)?;
     drop(held);
     remember(&fd, &metadata);
     let bytes = to_end(&fd, size, limits).map_err(failed)?;
@@ -163,25 +168,16 @@ fn whole(path: &Path, limits: Limits) -> Result<Result<(Vec<u8>, Metadata), u64>
 }
 
 /// Opens the file of an O_PATH descriptor for reading.
-fn reopen(path: &Path, held: &OwnedFd, metadata: &Metadata) -> Result<OwnedFd, Errno> {
-    match sys::stat::reopen(held.as_fd()) {
+fn open(path: &Path, held: &OwnedFd, descriptors: &Descriptors) -> Result<OwnedFd, Errno> {
+    let by_path = |flags| retry::interrupted(|| rustix::fs::open(path, flags, Mode::empty()));
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+    match open_held(held, flags, descriptors, by_path) {
         // The file has a lease, which its holder gives up in a limited time (fcntl(2)).
-        Err(Errno::AGAIN) => sys::stat::reopen_with(held.as_fd(), OFlags::empty()),
-        Err(Errno::NOENT | Errno::NOTDIR) => by_path(path, metadata),
+        Err(Errno::AGAIN) => {
+            let wait = || descriptors.reopen(held.as_fd(), OFlags::RDONLY);
+            retry::interrupted(wait)
+        }
         other => other,
-    }
-}
-
-/// Opens the path again, where /proc is not mounted. The path may lead to another file by now: then the
-/// file counts as removed.
-fn by_path(path: &Path, metadata: &Metadata) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let fd = rustix::fs::open(path, flags, Mode::empty())?;
-    let stat = rustix::fs::fstat(&fd)?;
-    if (stat.st_dev, stat.st_ino) == (metadata.dev(), metadata.ino()) {
-        Ok(fd)
-    } else {
-        Err(Errno::NOENT)
     }
 }
 

@@ -20,6 +20,7 @@ use std::time::Instant;
 
 use super::contents::{self, FileContents, Limits, Outcome};
 use crate::error::Result;
+use crate::sys::reopen::Descriptors;
 use crate::task_group::Job;
 
 /// Files of a piece. With so many, the cost of handing a piece over is small beside that of its files.
@@ -298,6 +299,7 @@ impl Job for Window {
             not_read: Vec::new(),
             left: Vec::new(),
         };
+        let descriptors = Descriptors::open();
         // The files of a piece to try share its memory.
         let mut used = 0;
         for (file, mut limits) in files {
@@ -309,9 +311,9 @@ impl Job for Window {
             let outcome = match how {
                 How::Try => {
                     limits.reserved -= used;
-                    contents::cached(file.path, limits)
+                    contents::cached(file.path, limits, &descriptors)
                 }
-                How::Read => contents::read(file.path, limits),
+                How::Read => contents::read(file.path, limits, &descriptors),
             };
             match outcome {
                 Outcome::Read(result) => {

@@ -8,8 +8,9 @@ use once_cell::race::OnceBox;
 use super::pages::page_size;
 use crate::cast::to_usize;
 use crate::sys::Errno;
+use crate::sys::reopen::reopen;
 use crate::sys::residency::Mapping;
-use crate::sys::stat::{self, Shape};
+use crate::sys::stat::Shape;
 
 /// Address space that is mapped beyond the end of a file. A file that grows less than this needs no further
 /// mapping. The last page of it shows if mincore is wrong. It must therefore lie beyond the folio at the
@@ -121,7 +122,7 @@ impl Window {
     fn new(fd: BorrowedFd<'_>, bytes: &Range<u64>, layered: bool) -> Result<Window, Errno> {
         let len = usize::try_from(bytes.end - bytes.start).map_err(|_| Errno::NOMEM)?;
         // A descriptor that was opened before a copy-up maps the file that was copied.
-        let fresh = if layered { stat::reopen(fd).ok() } else { None };
+        let fresh = if layered { reopen(fd).ok() } else { None };
         let fd = fresh.as_ref().map_or(fd, |fresh| fresh.as_fd());
         Ok(Window {
             start: bytes.start,

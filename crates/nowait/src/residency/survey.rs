@@ -13,9 +13,10 @@ use super::choice::{SourceChoice, choose_mincore};
 use super::mapped::Mapped;
 use super::pages::page_size;
 use crate::cast::to_usize;
+use crate::sys::Errno;
+use crate::sys::reopen::reopen;
 use crate::sys::residency::{Cachestat, cachestat};
 use crate::sys::stat::Shape;
-use crate::sys::{Errno, stat};
 
 /// Bytes queried by one call of mincore(2), and the size from which splitting has a limit on its cost.
 const CHUNK: u64 = 64 << 20;
@@ -215,7 +216,7 @@ impl Holes {
         let large = len(pages) * page_size() > CHUNK
             && shape.size - shape.allocated.min(shape.size) > CHUNK;
         if large {
-            stat::reopen(fd).ok().map(Holes)
+            reopen(fd).ok().map(Holes)
         } else {
             None
         }

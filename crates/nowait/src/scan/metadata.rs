@@ -2,7 +2,7 @@
 //!
 //! All queries are relative to the open directory, by name. No path is built, and renaming the directory
 //! has no effect. For extended attributes this needs listxattrat(2) (Linux 6.13). On older kernels the name
-//! is appended to `/proc/self/fd/N`. This needs no privilege, but a mounted /proc. (Opening each file for
+//! is appended to `/proc/thread-self/fd/N`. This needs no privilege, but a mounted /proc. (Opening each file for
 //! the query would need permission to read it, and does not work for symbolic links and devices.)
 
 use std::ffi::CStr;
@@ -222,7 +222,7 @@ fn get(
 
 /// A path to the entry that is valid even if the directory is moved.
 fn through_proc(directory: BorrowedFd<'_>, name: &CStr) -> Vec<u8> {
-    let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
+    let mut path = format!("/proc/thread-self/fd/{}/", directory.as_raw_fd()).into_bytes();
     path.extend_from_slice(name.to_bytes());
     path
 }

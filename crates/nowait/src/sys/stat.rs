@@ -1,7 +1,7 @@
 //! fstat(2) and fstatfs(2) with the results that the library needs.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 
@@ -160,27 +160,10 @@ pub(crate) fn others_may_write(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(!own || stat.st_mode & 0o022 != 0)
 }
 
-/// Opens the same file again for reading, with its own position. It does not use the path, which
-/// may refer to another file by now.
-pub(crate) fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    reopen_with(fd, OFlags::NONBLOCK)
-}
-
-/// As [`reopen`]. Without O_NONBLOCK it waits for a lease of the file to be given up.
-pub(crate) fn reopen_with(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-    rustix::fs::openat(
-        rustix::fs::CWD,
-        format!("/proc/self/fd/{}", fd.as_raw_fd()),
-        flags,
-        rustix::fs::Mode::empty(),
-    )
-}
-
 /// Lends a descriptor to a call of `std::fs::File`. The descriptor is not closed.
 #[cfg(feature = "tokio")]
 pub(crate) fn as_std<T>(fd: BorrowedFd<'_>, call: impl FnOnce(&std::fs::File) -> T) -> T {
-    use std::os::fd::FromRawFd;
+    use std::os::fd::{AsRawFd, FromRawFd};
     // SAFETY: the descriptor is open while it is borrowed, and `ManuallyDrop` never closes it.
     let file = std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(fd.as_raw_fd()) });
     call(&file)

@@ -9,6 +9,7 @@ use super::file::File;
 use super::worker::on_worker;
 use crate::engine::Engine;
 use crate::file::open_cached;
+use crate::sys::reopen::Descriptors;
 
 /// Options for opening a file: `tokio::fs::OpenOptions`, with the rules of [`std::fs::OpenOptions`].
 ///
@@ -126,7 +127,7 @@ impl OpenOptions {
             None => Engine::process()?,
         };
         if self.reads && !self.more {
-            let open = async { open_cached(path.as_ref()) };
+            let open = async { open_cached(path.as_ref(), &Descriptors::of_this_thread()) };
             if let Some(opened) = in_turn(open, |open| open.as_ref().map(|_| 0)).await {
                 return Ok(File::on(opened?.0, engine));
             }

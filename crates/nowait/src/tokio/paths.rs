@@ -15,6 +15,7 @@ use crate::filesystem::Filesystem;
 use crate::handle::Handle;
 use crate::provenance::{Provenance, ServedBy};
 use crate::sys;
+use crate::sys::reopen::Descriptors;
 
 /// Runs one call of [`std::fs`] with one path.
 async fn about<T: Send + 'static>(
@@ -40,7 +41,8 @@ async fn about_both<T: Send + 'static>(
 async fn contents(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let engine = Engine::process()?;
     let read = async {
-        let Some((fd, metadata)) = open_cached(path).transpose()? else {
+        let Some((fd, metadata)) = open_cached(path, &Descriptors::of_this_thread()).transpose()?
+        else {
             return Ok(None);
         };
         let size = usize::try_from(metadata.len()).unwrap_or(usize::MAX);

@@ -16,6 +16,7 @@ mod bounds;
 mod contents;
 mod errors;
 mod lease;
+mod replaced;
 mod stall;
 
 use std::collections::BTreeMap;
