@@ -302,7 +302,7 @@ fn ask_first(
                 ..Rest::of(0, true, Route::Ring)
             })
         }
-        Coverage::Unknown => rest(0, false, Route::Ring),
+        Coverage::Unknown(_) => rest(0, false, Route::Ring),
     }
 }
 

@@ -21,10 +21,12 @@
 //!   that time, it fails with EPERM if the caller neither owns the file, nor may write it, nor has it open
 //!   for writing.
 //! - mincore(2), if cachestat is missing, is denied, or answers 0 whatever is cached. That is the case on
-//!   overlayfs, and on FUSE, whose files may be served from the pages of other files. If the caller neither
-//!   owns the file nor may write it, mincore reports every page as resident (since Linux 5.2). A probe
-//!   therefore asks first about a page far beyond the end of the file, which cannot be resident. If mincore
-//!   reports that page as resident, it is not used.
+//!   overlayfs, and on FUSE, whose files may be served from the pages of other files. On overlayfs the file
+//!   is opened again by way of /proc to be mapped, because an older descriptor may map another file than it
+//!   reads. Without /proc the answer is "unknown". If the caller neither owns the file nor may write it,
+//!   mincore reports every page as resident (since Linux 5.2). A probe therefore asks first about a page far
+//!   beyond the end of the file, which cannot be resident. If mincore reports that page as resident, it is
+//!   not used.
 //! - Neither is correct for hugetlbfs.
 //!
 //! An answer describes a moment: pages come and go while it is returned. Beyond that,
@@ -68,6 +70,7 @@ pub use page_map::{PageMap, Run, Runs};
 pub use pages::page_size;
 
 use choice::{SourceChoice, choose, only};
+use mapped::Window;
 use page_map::Builder;
 use pages::pages_of;
 use survey::{PageState, Survey};
@@ -321,12 +324,14 @@ impl<'a> View<'a> {
             Ok(source) => source,
             Err(reason) => return Ok(Answer::Unknown(reason)),
         };
-        ask::coverage(self.fd, self.choice, offset, len)
-            .map(|coverage| Answer::Known {
+        match ask::coverage(self.fd, self.choice, offset, len) {
+            Ok(Coverage::Unknown(reason)) => Ok(Answer::Unknown(reason)),
+            Ok(coverage) => Ok(Answer::Known {
                 value: coverage == Coverage::Full,
                 source,
-            })
-            .map_err(|errno| Error::os("is_resident", errno))
+            }),
+            Err(errno) => Err(Error::os("is_resident", errno)),
+        }
     }
 
     pub(crate) fn resident_prefix(&self, offset: u64, len: u64) -> Result<Answer<u64>> {
@@ -364,7 +369,7 @@ impl<'a> View<'a> {
                 pages: pages.end - pages.start,
                 ..Residency::default()
             };
-            if matches!(survey.choice, SourceChoice::Cachestat) {
+            if survey.window.is_none() {
                 let stat = survey.count(&pages)?;
                 sum.cached = stat.cached;
                 sum.dirty = Some(stat.dirty);
@@ -398,14 +403,24 @@ impl<'a> View<'a> {
         };
         let failed = |errno| Error::os(operation, errno);
         let shape = stat::shape(self.fd).map_err(failed)?;
-        let survey = Survey {
-            fd: self.fd,
-            choice: self.choice,
-            alone: self.alone,
-            shape,
+        let look = |window: Option<&Window>| {
+            let survey = Survey {
+                fd: self.fd,
+                window,
+                alone: self.alone,
+                shape,
+            };
+            look(survey, range.clone())
         };
-        let value = look(survey, range).map_err(failed)?;
-        Ok(Answer::Known { value, source })
+        let looked = match self.choice {
+            SourceChoice::Mincore(mapped) => mapped.with(self.fd, &shape, |w| look(Some(w))),
+            SourceChoice::Cachestat | SourceChoice::Unavailable(_) => Ok(look(None)),
+        };
+        match looked {
+            Ok(Ok(value)) => Ok(Answer::Known { value, source }),
+            Ok(Err(errno)) => Err(failed(errno)),
+            Err(reason) => Ok(Answer::Unknown(reason)),
+        }
     }
 }
 

@@ -84,6 +84,10 @@ pub enum Reason {
     /// cachestat is unavailable or wrong for this file, and mapping the file fails with this errno: ENODEV
     /// if its filesystem has no mappings, ENOMEM under a limit of address space.
     NoMapping(i32),
+    /// The file is on overlayfs and is not open for writing, and opening it again fails with this errno: ENOENT
+    /// if /proc is not mounted, EACCES if the caller may not read the file any more. An older descriptor may
+    /// map another file than reads use.
+    NotReopened(i32),
     /// Neither call is available: a sandbox or the kernel refuses mincore with this errno.
     NoCall(i32),
 }
@@ -110,6 +114,11 @@ impl fmt::Display for Reason {
             Reason::NoMapping(errno) => (
                 "the residency of the file is known only by mapping it, and mapping failed; raise \
                  the limit of address space (ulimit -v) if there is one",
+                Some(errno),
+            ),
+            Reason::NotReopened(errno) => (
+                "the residency of a file on overlayfs is known only by opening it again, which \
+                 failed; mount /proc, and do not give up the right to read the file",
                 Some(errno),
             ),
             Reason::NoCall(errno) => (

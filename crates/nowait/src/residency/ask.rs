@@ -6,13 +6,14 @@ use std::os::fd::BorrowedFd;
 use once_cell::race::OnceBox;
 
 use super::answer::Reason;
-use super::choice::{SourceChoice, choose, choose_mincore};
-use super::mapped::Mapped;
+use super::choice::{SourceChoice, choose};
+use super::mapped::Window;
 use super::pages::{page_size, pages};
 use crate::cast::to_usize;
 use crate::support::Support;
+use crate::sys::Errno;
 use crate::sys::residency::cachestat;
-use crate::sys::{Errno, stat};
+use crate::sys::stat::{self, Shape};
 
 /// The part of a range that is resident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub(crate) enum Coverage {
     /// No page of the range.
     Empty,
     /// The kernel does not tell.
-    Unknown,
+    Unknown(Reason),
 }
 
 /// The residency source of one open file, chosen at the first query. It is boxed, so that files without
@@ -40,9 +41,7 @@ impl SourceCache {
     /// The source of the file that `fd` refers to. `fd` must always refer to the same file.
     pub(super) fn choice(&self, fd: BorrowedFd<'_>) -> &SourceChoice {
         self.choice.get_or_init(|| {
-            let none =
-                |errno: Errno| SourceChoice::Unavailable(Reason::NoCall(errno.raw_os_error()));
-            Box::new(choose(fd).unwrap_or_else(none))
+            Box::new(choose(fd).unwrap_or_else(|errno| SourceChoice::Unavailable(refused(errno))))
         })
     }
 
@@ -53,7 +52,8 @@ impl SourceCache {
 
     /// The residency of the part of `offset..offset + len` that lies within the file.
     pub(crate) fn ask(&self, fd: BorrowedFd<'_>, offset: u64, len: usize) -> Coverage {
-        coverage(fd, self.choice(fd), offset, len as u64).unwrap_or(Coverage::Unknown)
+        coverage(fd, self.choice(fd), offset, len as u64)
+            .unwrap_or_else(|errno| Coverage::Unknown(refused(errno)))
     }
 
     /// The bytes of `offset..offset + len` that are in the page cache: those of resident pages, as far as
@@ -78,23 +78,28 @@ impl SourceCache {
         };
         let len = len as u64;
         match choice {
-            Some(SourceChoice::Mincore(mapped)) => resident_bytes(fd, mapped, offset, len).ok(),
+            Some(SourceChoice::Mincore(mapped)) => {
+                let shape = stat::shape(fd).ok()?;
+                let count = |window: &Window| resident_bytes(fd, &shape, window, offset, len);
+                mapped.with(fd, &shape, count).ok()?.ok()
+            }
             Some(SourceChoice::Unavailable(_)) => None,
             Some(SourceChoice::Cachestat) | None => {
                 if !self.mincore_is_correct(fd) {
                     return None;
                 }
                 let first = offset / page_size();
-                let mapped = Mapped::of_pages(fd, first..first + pages(offset, len)).ok()?;
-                resident_bytes(fd, &mapped, offset, len).ok()
+                let window = Window::of_pages(fd, first..first + pages(offset, len)).ok()?;
+                let shape = stat::shape(fd).ok()?;
+                resident_bytes(fd, &shape, &window, offset, len).ok()
             }
         }
     }
 
     fn mincore_is_correct(&self, fd: BorrowedFd<'_>) -> bool {
         if !self.mincore.works() && !self.mincore.is_refused() {
-            let shape = stat::shape(fd).ok();
-            match shape.and_then(|shape| choose_mincore(fd, &shape)) {
+            let size = stat::size(fd).ok();
+            match size.and_then(|size| Window::checked(fd, size)) {
                 Some(_) => self.mincore.worked(),
                 None => self.mincore.refused(),
             }
@@ -103,10 +108,14 @@ impl SourceCache {
     }
 }
 
+fn refused(errno: Errno) -> Reason {
+    Reason::NoCall(errno.raw_os_error())
+}
+
 /// The residency of the part of a range that lies within the file.
 ///
 /// # Errors
-/// The kernel's errors; ENOSYS if there is no source.
+/// The kernel's errors.
 pub(super) fn coverage(
     fd: BorrowedFd<'_>,
     choice: &SourceChoice,
@@ -114,20 +123,25 @@ pub(super) fn coverage(
     len: u64,
 ) -> Result<Coverage, Errno> {
     match choice {
-        SourceChoice::Unavailable(_) => Err(Errno::NOSYS),
+        SourceChoice::Unavailable(reason) => Ok(Coverage::Unknown(*reason)),
         _ if len == 0 => Ok(Coverage::Full),
         SourceChoice::Cachestat => counted(fd, offset, len),
         SourceChoice::Mincore(mapped) => {
-            let mut all = true;
-            looked_up(fd, mapped, offset, len, |_, resident| {
-                all &= resident;
-                all
-            })?;
-            Ok(if all {
-                Coverage::Full
-            } else {
-                Coverage::Partial
-            })
+            let shape = stat::shape(fd)?;
+            let looked = mapped.with(fd, &shape, |window| {
+                let mut all = true;
+                looked_up(fd, &shape, window, offset, len, |_, resident| {
+                    all &= resident;
+                    all
+                })?;
+                Ok(all)
+            });
+            match looked {
+                Ok(Ok(true)) => Ok(Coverage::Full),
+                Ok(Ok(false)) => Ok(Coverage::Partial),
+                Ok(Err(errno)) => Err(errno),
+                Err(reason) => Ok(Coverage::Unknown(reason)),
+            }
         }
     }
 }
@@ -149,12 +163,13 @@ fn counted(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Coverage, Errno>
 /// The bytes of a range that lie on resident pages, within the file.
 fn resident_bytes(
     fd: BorrowedFd<'_>,
-    mapped: &Mapped,
+    shape: &Shape,
+    window: &Window,
     offset: u64,
     len: u64,
 ) -> Result<usize, Errno> {
     let mut bytes = 0;
-    looked_up(fd, mapped, offset, len, |range, resident| {
+    looked_up(fd, shape, window, offset, len, |range, resident| {
         if resident {
             bytes += range.end - range.start;
         }
@@ -167,12 +182,12 @@ fn resident_bytes(
 /// if it is resident. Ends early if `page` returns false.
 fn looked_up(
     fd: BorrowedFd<'_>,
-    mapped: &Mapped,
+    shape: &Shape,
+    window: &Window,
     offset: u64,
     len: u64,
     mut page: impl FnMut(Range<u64>, bool) -> bool,
 ) -> Result<(), Errno> {
-    let shape = stat::shape(fd)?;
     let rest = shape.size.saturating_sub(offset).min(len);
     let mut next = offset / page_size();
     let end = next + pages(offset, rest);
@@ -180,7 +195,7 @@ fn looked_up(
     while next < end {
         let some = &mut resident[..(end - next).min(64) as usize];
         let after = next + some.len() as u64;
-        mapped.look(fd, &shape, next..after, some)?;
+        window.look(fd, next..after, some)?;
         for (number, state) in (next..).zip(some) {
             let start = (number * page_size()).max(offset);
             let end = ((number + 1) * page_size()).min(offset + rest);

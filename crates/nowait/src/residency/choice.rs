@@ -4,7 +4,7 @@ use rustix::fs::FileType;
 use std::os::fd::BorrowedFd;
 
 use super::answer::{Reason, Source};
-use super::mapped::Mapped;
+use super::mapped::{Failed, Mapped};
 use crate::filesystem::magic;
 use crate::sys::Errno;
 use crate::sys::residency::cachestat;
@@ -28,7 +28,7 @@ pub(crate) enum SourceChoice {
 ///   hugetlbfs: always there, never counted ────────────────────► HugePages
 ///   cachestat, where the filesystem's own pages are read ── ok ► Cachestat
 ///     └ overlayfs, FUSE; ENOSYS, EPERM, …
-///         map the file ── refused ─────────────────────────────► NotReadable, NoMapping
+///         map the file ── refused ─────────────────────────────► NotReadable, NoMapping, NotReopened
 ///           └ mincore of a page that can't be there ── denied ─► NoCall
 ///                 ├ "resident": it says so of everything ──────► NotOurs
 ///                 └ "not resident" ────────────────────────────► Mincore
@@ -65,22 +65,11 @@ fn believed(
     shape: &Shape,
     layered: bool,
 ) -> Result<Result<Mapped, Reason>, Errno> {
-    let mapped = match Mapped::new(fd, shape, layered) {
-        Ok(mapped) => mapped,
-        Err(Errno::BADF) => return Err(Errno::BADF),
-        Err(Errno::ACCESS) => return Ok(Err(Reason::NotReadable)),
-        Err(errno) => return Ok(Err(Reason::NoMapping(errno.raw_os_error()))),
-    };
-    Ok(match mapped.is_untrustworthy() {
-        Ok(false) => Ok(mapped),
-        Ok(true) => Err(Reason::NotOurs),
-        Err(errno) => Err(Reason::NoCall(errno.raw_os_error())),
-    })
-}
-
-/// A mapping for mincore(2), which assists cachestat(2), if mincore is correct for the file.
-pub(super) fn choose_mincore(fd: BorrowedFd<'_>, shape: &Shape) -> Option<Mapped> {
-    believed(fd, shape, false).ok()?.ok()
+    match Mapped::new(fd, shape, layered) {
+        Ok(mapped) => Ok(mapped.checked()),
+        Err(Failed::Map(Errno::BADF)) => Err(Errno::BADF),
+        Err(failed) => Ok(Err(failed.into())),
+    }
 }
 
 /// The given source, even if it is wrong for the file.
@@ -89,7 +78,10 @@ pub(super) fn only(source: Source, fd: BorrowedFd<'_>) -> Result<SourceChoice, E
         Source::Cachestat => cachestat(fd, 0, 1).map(|_| SourceChoice::Cachestat),
         Source::Mincore => {
             let layered = stat::magic(fd)? == magic::OVERLAYFS;
-            Mapped::new(fd, &stat::shape(fd)?, layered).map(SourceChoice::Mincore)
+            match Mapped::new(fd, &stat::shape(fd)?, layered) {
+                Ok(mapped) => Ok(SourceChoice::Mincore(mapped)),
+                Err(Failed::Open(errno) | Failed::Map(errno)) => Err(errno),
+            }
         }
     }
 }

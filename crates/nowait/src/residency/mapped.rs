@@ -1,16 +1,19 @@
-//! A mapping of a file for mincore(2).
+//! Mappings of a file for mincore(2).
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use once_cell::race::OnceBox;
+use rustix::fs::OFlags;
 
+use super::answer::Reason;
 use super::pages::page_size;
 use crate::cast::to_usize;
 use crate::sys::Errno;
 use crate::sys::reopen::reopen;
 use crate::sys::residency::Mapping;
-use crate::sys::stat::Shape;
+use crate::sys::stat::{self, Shape};
 
 /// Address space that is mapped beyond the end of a file. A file that grows less than this needs no further
 /// mapping. The last page of it shows if mincore is wrong. It must therefore lie beyond the folio at the
@@ -19,29 +22,13 @@ const GROWTH: u64 = 16 << 20;
 /// The maximum address space that is kept for one file.
 const MAX_MAPPED: u64 = 64 << 30;
 
-/// A mapped file, for queries by mincore(2).
+/// A mapped part of a file, from `start` on, for queries by mincore(2).
 #[derive(Debug)]
-pub(crate) struct Mapped {
-    window: Window,
-    /// Set on overlayfs.
-    layer: Option<Layer>,
-}
-
-/// A mapped part of a file, from `start` on.
-#[derive(Debug)]
-struct Window {
+pub(super) struct Window {
     start: u64,
     mapping: Mapping,
-}
-
-/// On overlayfs, an open file maps the file of the layer it was opened in. The first write copies the file
-/// up, and later reads use the copy.
-#[derive(Debug)]
-struct Layer {
-    /// The change time of the mapped file. The copy has a later one.
-    changed: (i64, i64),
-    /// A mapping of the copy, made when the change time differs. A file is copied up only once.
-    copy: OnceBox<Option<Window>>,
+    /// True if mappings are made with the file opened again.
+    reopens: bool,
 }
 
 impl std::fmt::Debug for Mapping {
@@ -50,84 +37,237 @@ impl std::fmt::Debug for Mapping {
     }
 }
 
+/// The mapping of a file, if mincore(2) is correct for it.
+///
+/// # Files of overlayfs
+/// Such a file is in a lower layer until it is changed. The change copies it up, and all reads use the copy from then
+/// on, also those of descriptors that were opened before. A mapping is different: it is of the layer that the file was
+/// in when its descriptor was opened. mincore on it then answers for a file that is not read any more.
+///
+/// Therefore a file is opened again to be mapped, and a mapping is used only as long as it is of the file that is read:
+/// - A file that is open for writing was copied up when it was opened, and is not copied up again.
+/// - Other mappings are used while the change time (`st_ctime`) is as it was before the mapping was made. A copy-up
+///   makes a file and gives it the time of that moment as its change time, which no call can set. That also holds if
+///   an attribute is copied up first, and the bytes later (mount option `metacopy=on`).
+/// - Change times have the resolution of a clock tick, or of a second. A mapping that is made so soon after the change
+///   time that a copy-up could have the same one is used for one query.
+///   A copy-up is missed only if the clock was set back to the very tick of the change time meanwhile.
+///
+/// The change time is queried with the size, so that this needs no further system call.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    /// Queries do not wait for the lock: in a forked child, the thread that holds it may not exist. They map the
+    /// file once more instead.
+    kept: RwLock<Kept>,
+    /// True if mincore was found to be correct, and must be found so again for a new mapping.
+    checked: bool,
+}
+
+/// A mapping, and how long it may be used.
+#[derive(Debug)]
+struct Kept {
+    window: Window,
+    valid: Valid,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Valid {
+    Always,
+    /// While the file has this change time.
+    While((i64, i64)),
+    /// Not for a second query.
+    Once,
+}
+
+/// The call that failed where a file cannot be mapped.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Failed {
+    Open(Errno),
+    Map(Errno),
+}
+
+impl From<Failed> for Reason {
+    fn from(failed: Failed) -> Reason {
+        match failed {
+            Failed::Open(errno) => Reason::NotReopened(errno.raw_os_error()),
+            Failed::Map(Errno::ACCESS) => Reason::NotReadable,
+            Failed::Map(errno) => Reason::NoMapping(errno.raw_os_error()),
+        }
+    }
+}
+
 impl Mapped {
-    /// Maps a file. `layered` is true if it lies on overlayfs.
-    pub(super) fn new(fd: BorrowedFd<'_>, shape: &Shape, layered: bool) -> Result<Mapped, Errno> {
+    /// Maps a file, also if mincore(2) is wrong for it. `layered` is true if it lies on overlayfs.
+    pub(super) fn new(fd: BorrowedFd<'_>, shape: &Shape, layered: bool) -> Result<Mapped, Failed> {
         Ok(Mapped {
-            window: Window::at_end(fd, shape.size, layered)?,
-            layer: layered.then(|| Layer {
-                changed: shape.changed,
-                copy: OnceBox::new(),
-            }),
+            kept: RwLock::new(Kept::new(fd, shape, layered)?),
+            checked: false,
         })
     }
 
+    /// Returns this mapping if mincore is correct for it.
+    pub(super) fn checked(mut self) -> Result<Mapped, Reason> {
+        let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);
+        kept.window.check()?;
+        self.checked = true;
+        Ok(self)
+    }
+
+    /// True if mincore reports every page as resident.
+    pub(super) fn is_untrustworthy(&self) -> Result<bool, Errno> {
+        let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
+        kept.window.is_untrustworthy()
+    }
+
+    /// Calls `look` with a mapping of the file that is read now. `shape` is the current shape of the file.
+    ///
+    /// # Errors
+    /// The reason why the file cannot be mapped again, or mincore is wrong for the new mapping.
+    pub(super) fn with<T>(
+        &self,
+        fd: BorrowedFd<'_>,
+        shape: &Shape,
+        look: impl FnOnce(&Window) -> T,
+    ) -> Result<T, Reason> {
+        if let Ok(kept) = self.kept.try_read()
+            && kept.is_valid(shape)
+        {
+            return Ok(look(&kept.window));
+        }
+        let kept = Kept::new(fd, shape, true)?;
+        if self.checked {
+            kept.window.check()?;
+        }
+        let looked = look(&kept.window);
+        if let Ok(mut place) = self.kept.try_write() {
+            *place = kept;
+        }
+        Ok(looked)
+    }
+}
+
+impl Kept {
+    fn new(fd: BorrowedFd<'_>, shape: &Shape, layered: bool) -> Result<Kept, Failed> {
+        if !layered {
+            let window = Window::at_end(fd, shape.size, false)?;
+            let valid = Valid::Always;
+            return Ok(Kept { window, valid });
+        }
+        let access = stat::flags(fd).map_err(Failed::Map)? & OFlags::RWMODE;
+        let valid = if access != OFlags::RDONLY {
+            Valid::Always
+        } else if is_past(shape.changed) {
+            Valid::While(shape.changed)
+        } else {
+            Valid::Once
+        };
+        // A file that is open for reading and writing is mapped as it is.
+        let window = Window::at_end(fd, shape.size, access != OFlags::RDWR)?;
+        Ok(Kept { window, valid })
+    }
+
+    fn is_valid(&self, shape: &Shape) -> bool {
+        match self.valid {
+            Valid::Always => true,
+            Valid::While(changed) => changed == shape.changed,
+            Valid::Once => false,
+        }
+    }
+}
+
+/// Returns true if a file that is changed from now on gets another change time than this one, in seconds and
+/// nanoseconds.
+///
+/// The kernel's clock for change times advances with each tick, which is 10 ms at most. Filesystems that store whole
+/// seconds, or every second one, report 0 nanoseconds.
+fn is_past((seconds, nanoseconds): (i64, i64)) -> bool {
+    let resolution = if nanoseconds == 0 {
+        Duration::from_secs(2)
+    } else {
+        Duration::from_millis(10)
+    };
+    let (Ok(seconds), Ok(nanoseconds)) = (u64::try_from(seconds), u32::try_from(nanoseconds))
+    else {
+        // Before 1970.
+        return true;
+    };
+    let changed = UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds));
+    let age = changed.and_then(|changed| SystemTime::now().duration_since(changed).ok());
+    // The kernel's clock for change times may be a tick behind this one.
+    age.is_some_and(|age| age > resolution * 2)
+}
+
+impl Window {
+    /// Maps the whole file of `size` bytes, or its last `MAX_MAPPED` bytes, and room for growth.
+    fn at_end(fd: BorrowedFd<'_>, size: u64, reopens: bool) -> Result<Window, Failed> {
+        let end = size
+            .checked_next_multiple_of(page_size())
+            .and_then(|end| end.checked_add(GROWTH))
+            .ok_or(Failed::Map(Errno::OVERFLOW))?;
+        Window::new(fd, &(end.saturating_sub(MAX_MAPPED)..end), reopens)
+    }
+
+    /// Maps a file of `size` bytes that does not lie on overlayfs, if mincore(2) is correct for it.
+    pub(super) fn checked(fd: BorrowedFd<'_>, size: u64) -> Option<Window> {
+        let window = Window::at_end(fd, size, false).ok()?;
+        window.check().is_ok().then_some(window)
+    }
+
     /// Maps some pages of a file that does not lie on overlayfs.
-    pub(super) fn of_pages(fd: BorrowedFd<'_>, pages: Range<u64>) -> Result<Mapped, Errno> {
+    pub(super) fn of_pages(fd: BorrowedFd<'_>, pages: Range<u64>) -> Result<Window, Failed> {
         let bytes = pages.start * page_size()..pages.end * page_size();
-        Ok(Mapped {
-            window: Window::new(fd, &bytes, false)?,
-            layer: None,
+        Window::new(fd, &bytes, false)
+    }
+
+    /// Maps these bytes, which are whole pages.
+    fn new(fd: BorrowedFd<'_>, bytes: &Range<u64>, reopens: bool) -> Result<Window, Failed> {
+        let len = usize::try_from(bytes.end - bytes.start);
+        let len = len.map_err(|_| Failed::Map(Errno::NOMEM))?;
+        let fresh = reopens.then(|| reopen(fd)).transpose();
+        let fresh = fresh.map_err(Failed::Open)?;
+        let fd = fresh.as_ref().map_or(fd, |fresh| fresh.as_fd());
+        Ok(Window {
+            start: bytes.start,
+            mapping: Mapping::new(fd, bytes.start, len).map_err(Failed::Map)?,
+            reopens,
         })
+    }
+
+    /// Fails if mincore(2) is wrong for the file.
+    fn check(&self) -> Result<(), Reason> {
+        match self.is_untrustworthy() {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(Reason::NotOurs),
+            Err(errno) => Err(Reason::NoCall(errno.raw_os_error())),
+        }
     }
 
     /// Returns true if mincore(2) reports every page as resident, as it does for files that the caller
     /// neither owns nor may write. It then also does so for a page far beyond the end of the file, which
     /// cannot be resident.
-    pub(super) fn is_untrustworthy(&self) -> Result<bool, Errno> {
-        let mapping = &self.window.mapping;
+    fn is_untrustworthy(&self) -> Result<bool, Errno> {
         let mut beyond = [0];
         let page = to_usize(page_size());
-        mapping.mincore(mapping.len() - page, page, &mut beyond)?;
+        let last = self.mapping.len() - page;
+        self.mapping.mincore(last, page, &mut beyond)?;
         Ok(beyond[0] & 1 == 1)
     }
 
-    /// Calls mincore(2): bit 0 of each byte is set if that page of the file is resident. `shape` is the
-    /// file's current shape.
+    /// Calls mincore(2): bit 0 of each byte is set if that page of the file is resident.
     pub(super) fn look(
         &self,
         fd: BorrowedFd<'_>,
-        shape: &Shape,
         pages: Range<u64>,
         resident: &mut [u8],
     ) -> Result<(), Errno> {
-        let window = match &self.layer {
-            Some(layer) if layer.changed != shape.changed => layer
-                .copy
-                .get_or_init(|| Box::new(Window::at_end(fd, shape.size, true).ok()))
-                .as_ref()
-                .ok_or(Errno::NODEV)?,
-            _ => &self.window,
-        };
         let bytes = pages.start * page_size()..pages.end * page_size();
-        if window.covers(&bytes) {
-            window.mincore(&bytes, resident)
-        } else {
-            Window::new(fd, &bytes, self.layer.is_some())?.mincore(&bytes, resident)
+        if self.covers(&bytes) {
+            return self.mincore(&bytes, resident);
         }
-    }
-}
-
-impl Window {
-    /// Maps the whole file of `size` bytes, or its last `MAX_MAPPED` bytes, and room for growth.
-    fn at_end(fd: BorrowedFd<'_>, size: u64, layered: bool) -> Result<Window, Errno> {
-        let end = size
-            .checked_next_multiple_of(page_size())
-            .and_then(|end| end.checked_add(GROWTH))
-            .ok_or(Errno::OVERFLOW)?;
-        Window::new(fd, &(end.saturating_sub(MAX_MAPPED)..end), layered)
-    }
-
-    /// Maps these bytes, which are whole pages.
-    fn new(fd: BorrowedFd<'_>, bytes: &Range<u64>, layered: bool) -> Result<Window, Errno> {
-        let len = usize::try_from(bytes.end - bytes.start).map_err(|_| Errno::NOMEM)?;
-        // A descriptor that was opened before a copy-up maps the file that was copied.
-        let fresh = if layered { reopen(fd).ok() } else { None };
-        let fd = fresh.as_ref().map_or(fd, |fresh| fresh.as_fd());
-        Ok(Window {
-            start: bytes.start,
-            mapping: Mapping::new(fd, bytes.start, len)?,
-        })
+        match Window::new(fd, &bytes, self.reopens) {
+            Ok(window) => window.mincore(&bytes, resident),
+            Err(Failed::Open(errno) | Failed::Map(errno)) => Err(errno),
+        }
     }
 
     fn covers(&self, bytes: &Range<u64>) -> bool {

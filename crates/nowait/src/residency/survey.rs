@@ -9,8 +9,7 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use super::choice::{SourceChoice, choose_mincore};
-use super::mapped::Mapped;
+use super::mapped::Window;
 use super::pages::page_size;
 use crate::cast::to_usize;
 use crate::sys::Errno;
@@ -30,7 +29,8 @@ const MAPPING: u64 = 400;
 /// A query about a file's pages.
 pub(super) struct Survey<'a> {
     pub(super) fd: BorrowedFd<'a>,
-    pub(super) choice: &'a SourceChoice,
+    /// The mapping for mincore(2); `None` if cachestat(2) is asked.
+    pub(super) window: Option<&'a Window>,
     /// True if cachestat must not be assisted by mincore.
     pub(super) alone: bool,
     /// The current shape of the file.
@@ -59,10 +59,9 @@ impl PageState {
 impl Survey<'_> {
     /// The number of resident pages before the first page that is not resident.
     pub(super) fn prefix(&self, pages: Range<u64>) -> Result<u64, Errno> {
-        match self.choice {
-            SourceChoice::Cachestat => self.prefix_counted(pages),
-            SourceChoice::Mincore(mapped) => self.prefix_looked_up(mapped, pages),
-            SourceChoice::Unavailable(_) => Ok(0),
+        match self.window {
+            None => self.prefix_counted(pages),
+            Some(window) => self.prefix_looked_up(window, pages),
         }
     }
 
@@ -72,10 +71,9 @@ impl Survey<'_> {
         pages: Range<u64>,
         tell: &mut dyn FnMut(u64, PageState),
     ) -> Result<(), Errno> {
-        match self.choice {
-            SourceChoice::Cachestat => self.split(pages, tell),
-            SourceChoice::Mincore(mapped) => self.look_up(mapped, pages, tell),
-            SourceChoice::Unavailable(_) => Ok(()),
+        match self.window {
+            None => self.split(pages, tell),
+            Some(window) => self.look_up(window, pages, tell),
         }
     }
 
@@ -108,7 +106,7 @@ impl Survey<'_> {
         Ok(rest.start - first)
     }
 
-    fn prefix_looked_up(&self, mapped: &Mapped, pages: Range<u64>) -> Result<u64, Errno> {
+    fn prefix_looked_up(&self, window: &Window, pages: Range<u64>) -> Result<u64, Errno> {
         // Most ranges are short, and most prefixes too.
         let mut step = 64;
         let mut resident = Vec::new();
@@ -116,7 +114,7 @@ impl Survey<'_> {
         while next < pages.end {
             let end = pages.end.min(next + step);
             resident.resize(to_usize(end - next), 0);
-            mapped.look(self.fd, &self.shape, next..end, &mut resident)?;
+            window.look(self.fd, next..end, &mut resident)?;
             if let Some(gap) = resident.iter().position(|p| p & 1 == 0) {
                 return Ok(next - pages.start + gap as u64);
             }
@@ -127,7 +125,7 @@ impl Survey<'_> {
     }
 
     fn split(&self, pages: Range<u64>, tell: &mut dyn FnMut(u64, PageState)) -> Result<(), Errno> {
-        let mapped = OnceCell::new();
+        let help = OnceCell::new();
         let mut rest = vec![pages];
         while let Some(pages) = rest.pop() {
             let cached = self.count(&pages)?.cached;
@@ -143,7 +141,7 @@ impl Survey<'_> {
                     end = start;
                 }
             } else {
-                self.chunk(pages, &mapped, tell)?;
+                self.chunk(pages, &help, tell)?;
             }
         }
         Ok(())
@@ -153,7 +151,7 @@ impl Survey<'_> {
     fn chunk(
         &self,
         chunk: Range<u64>,
-        mapped: &OnceCell<Option<Mapped>>,
+        help: &OnceCell<Option<Window>>,
         tell: &mut dyn FnMut(u64, PageState),
     ) -> Result<(), Errno> {
         let half = middle(&chunk);
@@ -161,9 +159,9 @@ impl Survey<'_> {
         let mut spent = 0;
         while let Some(pages) = rest.pop() {
             if spent > MAPPING + len(&chunk) / 2 && !self.alone {
-                let help = mapped.get_or_init(|| choose_mincore(self.fd, &self.shape));
-                if let Some(mapped) = help {
-                    return self.look_up(mapped, pages.start..chunk.end, tell);
+                let help = help.get_or_init(|| Window::checked(self.fd, self.shape.size));
+                if let Some(window) = help {
+                    return self.look_up(window, pages.start..chunk.end, tell);
                 }
             }
             let cached = self.count(&pages)?.cached;
@@ -180,7 +178,7 @@ impl Survey<'_> {
 
     fn look_up(
         &self,
-        mapped: &Mapped,
+        window: &Window,
         pages: Range<u64>,
         tell: &mut dyn FnMut(u64, PageState),
     ) -> Result<(), Errno> {
@@ -195,7 +193,7 @@ impl Survey<'_> {
                 tell(end - next, PageState::Unasked);
             } else {
                 resident.resize(to_usize(end - next), 0);
-                mapped.look(self.fd, &self.shape, next..end, &mut resident)?;
+                window.look(self.fd, next..end, &mut resident)?;
                 for run in resident.chunk_by(|a, b| a & 1 == b & 1) {
                     tell(run.len() as u64, PageState::all(run[0] & 1 == 1));
                 }

@@ -3,22 +3,37 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::process::Command;
 
 use nowait::engine::Options;
+use nowait::residency::{Answer, Probe, Reason, Residency, residency};
 use nowait::{BufResult, Engine, File, Mode, OpenOptions, ServedBy};
-use slowdisk::{Filesystem, TestMount};
+use slowdisk::{Filesystem, TestMount, TestMountBuilder};
 
 use crate::common::backends::backends;
+use crate::common::children::{in_child_by, role, this_program};
 use crate::common::limit::Limit;
 use crate::common::samples::{Sample, bytes};
 
 /// An overlay with one file in its lower layer, on an ext4.
 pub fn overlay_with(name: &str, size: u64) -> (TestMount, Sample) {
-    let base = TestMount::new(Filesystem::Ext4).expect("a fresh ext4");
+    let base = TestMount::builder(Filesystem::Ext4);
+    overlay_on(base, TestMount::builder(Filesystem::Overlay), name, size)
+}
+
+fn overlay_on(
+    base: TestMountBuilder,
+    overlay: TestMountBuilder,
+    name: &str,
+    size: u64,
+) -> (TestMount, Sample) {
+    let base = base.build().expect("a fresh ext4");
     let lower = base.path().join("lower");
     fs::create_dir(&lower).expect("mkdir");
     let mut sample = Sample::new(&lower, name, size);
-    let overlay = TestMount::overlay(base).expect("an overlay");
+    let overlay = overlay.overlay_on(base).expect("an overlay");
     sample.path = overlay.path().join(name);
     (overlay, sample)
 }
@@ -28,19 +43,30 @@ const MIB: u64 = 1 << 20;
 /// Runs a test on a fresh overlay with a file of `size` bytes in its lower layer, in both modes and
 /// on both backends.
 fn each(size: u64, test: impl Fn(&TestMount, &mut Sample, &dyn Fn() -> File)) {
+    let mounted = || overlay_with("file", size);
+    each_on(mounted, |mount, sample, open| {
+        let path = sample.path.clone();
+        test(mount, sample, &|| open(&path));
+    });
+}
+
+/// Runs a test on overlays that `mounted` makes, in both modes and on both backends.
+fn each_on(
+    mounted: impl Fn() -> (TestMount, Sample),
+    test: impl Fn(&TestMount, &mut Sample, &dyn Fn(&Path) -> File),
+) {
     slowdisk::require!(Filesystem::Overlay.available());
     for backend in backends() {
         for mode in [Mode::Eager, Mode::Strict] {
             let _limit = Limit::new(format!("{backend}, {mode:?}"));
-            let (mount, mut sample) = overlay_with("file", size);
+            let (mount, mut sample) = mounted();
             let engine = Options::new().backend(backend).build().expect("an engine");
-            let path = sample.path.clone();
-            let open = move || {
+            let open = |path: &Path| {
                 OpenOptions::new()
                     .read(true)
                     .cache_mode(mode)
                     .engine(&engine)
-                    .blocking_open(&path)
+                    .blocking_open(path)
                     .expect("open")
             };
             test(&mount, &mut sample, &open);
@@ -248,4 +274,137 @@ fn a_file_that_is_truncated_while_mapped() {
         right(&file, sample, 0, MIB as usize);
         right(&file, sample, 900_000, 200_000);
     });
+}
+
+/// Checks that no page of the file that `file` reads is reported as cached, and that the caller does not read it.
+#[track_caller]
+fn none_cached(file: &File, probe: &Probe<'_>, sample: &Sample) {
+    let none = |cached: Option<u64>| assert_eq!(cached.unwrap_or(0), 0);
+    let pages = |answer: Answer<Residency>| answer.known().map(|sum| sum.cached);
+    none(pages(file.residency().expect("residency")));
+    none(pages(probe.residency(0..u64::MAX).expect("residency")));
+    none(probe.resident_prefix(0, MIB).expect("a prefix").known());
+    assert_ne!(
+        probe.is_resident(0, 1).expect("an answer").known(),
+        Some(true)
+    );
+    let map = probe.page_map(0..MIB).expect("a map").known();
+    none(map.map(|map| map.cached()));
+    let before = file.engine().stats();
+    let done = right(file, sample, 0, 10_000);
+    assert_ne!(done.provenance.served_by, ServedBy::Caller);
+    assert_eq!(done.provenance.cached, 0);
+    assert_eq!(file.engine().stats().hits, before.hits);
+}
+
+/// With `metacopy=on` a change of an attribute copies the attributes up, and a later write copies the bytes.
+/// ```text
+///   nowait: open, ask (lower) ......... ask (lower) ........... ask (upper)
+///   other:                      chmod ............. write, evict
+/// ```
+#[test]
+fn a_file_whose_attributes_are_copied_up_before_its_bytes() {
+    let mounted = || {
+        let base = TestMount::builder(Filesystem::Ext4);
+        let overlay = TestMount::builder(Filesystem::Overlay).option("metacopy=on");
+        overlay_on(base, overlay, "file", MIB)
+    };
+    each_on(mounted, |mount, sample, open| {
+        let file = open(&sample.path);
+        let probe = Probe::new(&file).expect("a probe");
+        learn(&file, sample);
+        sample.warm();
+        hit(&file, sample, 0, 4096);
+        fs::set_permissions(&sample.path, fs::Permissions::from_mode(0o640)).expect("chmod");
+        hit(&file, sample, 0, 4096);
+        assert_eq!(
+            probe.is_resident(0, MIB).expect("an answer").known(),
+            Some(true)
+        );
+        copy_up(sample);
+        sample.evict();
+        // All pages of the lower file are cached.
+        fs::read(mount.lower().expect("a lower directory").join("file")).expect("read");
+        none_cached(&file, &probe, sample);
+        sample.warm();
+        hit(&file, sample, 0, 4096);
+    });
+}
+
+/// On a filesystem that stores whole seconds, a copy may have the change time of the file that was copied.
+#[test]
+fn a_file_that_is_copied_up_in_the_second_of_its_last_change() {
+    let mounted = || {
+        let base = TestMount::builder(Filesystem::Ext4)
+            .mkfs_arg("-I")
+            .mkfs_arg("128");
+        overlay_on(base, TestMount::builder(Filesystem::Overlay), "file", MIB)
+    };
+    each_on(mounted, |mount, sample, open| {
+        learn(&open(&sample.path), sample);
+        let lower = mount.lower().expect("a lower directory");
+        for number in 0.. {
+            // A new name, which the overlay has not looked up before.
+            let name = format!("file{number}");
+            let mut sample = Sample::new(lower, &name, MIB);
+            sample.path = mount.path().join(&name);
+            let file = open(&sample.path);
+            let probe = Probe::new(&file).expect("a probe");
+            let changed = || fs::metadata(&sample.path).expect("stat").ctime();
+            let before = changed();
+            hit(&file, &sample, 0, 4096);
+            copy_up(&sample);
+            sample.evict();
+            if changed() == before {
+                fs::read(lower.join(&name)).expect("read");
+                return none_cached(&file, &probe, &sample);
+            }
+            assert!(number < 50, "it takes longer than a second to copy a file");
+        }
+    });
+}
+
+/// Copies a file up by writing the byte that it has.
+fn copy_up(sample: &Sample) {
+    let writer = fs::File::options().write(true).open(&sample.path);
+    let writer = writer.expect("open");
+    writer.write_all_at(&sample.content[..1], 0).expect("write");
+    writer.sync_all().expect("sync");
+}
+
+/// A descriptor may have been opened before a copy-up. Without /proc the file cannot be opened again to find out.
+#[test]
+fn residency_is_unknown_where_proc_is_not_mounted() {
+    if role().is_some() {
+        let path = std::env::var_os("NOWAIT_TEST_FILE").expect("a file");
+        assert!(!fs::exists("/proc/self").expect("stat"));
+        let old = fs::File::open(&path).expect("open");
+        let mut page = [0; 4096];
+        old.read_exact_at(&mut page, 0).expect("pread");
+        let writer = fs::File::options().write(true).open(&path).expect("open");
+        writer.write_all_at(&page[..1], 0).expect("write");
+        let unknown = Reason::NotReopened(rustix::io::Errno::NOENT.raw_os_error());
+        let answer = residency(&old, 0..u64::MAX).expect("an answer");
+        assert_eq!(answer, Answer::Unknown(unknown));
+        assert!(unknown.to_string().contains("mount /proc"), "{unknown}");
+        let engine = Engine::new().expect("an engine");
+        let file = File::from_fd(old, &engine).expect("a file");
+        let read = pollster::block_on(file.read_exact_at(Vec::with_capacity(4096), 0));
+        assert_eq!(read.result.expect("read"), 4096);
+        assert!(read.buf == page);
+        assert_ne!(read.provenance.served_by, ServedBy::Caller);
+        // The copy is mapped through a descriptor that is open for reading and writing.
+        let writer = fs::File::options().read(true).write(true).open(&path);
+        let answer = residency(writer.expect("open"), 0..4096).expect("an answer");
+        assert_eq!(answer.known().map(|known| known.cached), Some(1));
+        return;
+    }
+    slowdisk::require!(Filesystem::Overlay.available());
+    let (_mount, sample) = overlay_with("file", MIB);
+    let mut command = Command::new("unshare");
+    let script = "mount -t tmpfs none /proc && exec \"$@\"";
+    command.args(["-m", "sh", "-c", script, "sh"]);
+    command.arg(this_program());
+    command.env("NOWAIT_TEST_FILE", &sample.path);
+    in_child_by(command, "without /proc");
 }
