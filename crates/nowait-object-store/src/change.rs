@@ -80,10 +80,11 @@ fn unused_path(to: &Path) -> PathBuf {
 pub(crate) fn rename(engine: &Engine, from: &Path, to: &Path, sync: Sync) -> Result<(), Error> {
     let file_type = file_type(from)?;
     if file_type.is_symlink() {
+        let directory = Directory::of(from, sync)?;
         copy(engine, from, to, Replace::Yes, sync)?;
         // If both paths are those of one name, it has become the name of the file.
         return if self::file_type(from)?.is_symlink() {
-            delete(from, None, sync)
+            remove(from, None, &directory)
         } else {
             Ok(())
         };
@@ -107,6 +108,20 @@ pub(crate) fn rename(engine: &Engine, from: &Path, to: &Path, sync: Sync) -> Res
         }
     }
     directories.iter().try_for_each(Directory::sync)
+}
+
+/// Gives an object another name, if no object has it: a copy, and then a deletion of the old name.
+pub(crate) fn rename_if_not_exists(
+    engine: &Engine,
+    from: &Path,
+    to: &Path,
+    clean_up_to: Option<&Path>,
+    sync: Sync,
+) -> Result<(), Error> {
+    file_type(from)?;
+    let directory = Directory::of(from, sync)?;
+    copy(engine, from, to, Replace::No, sync)?;
+    remove(from, clean_up_to, &directory)
 }
 
 /// Renames a file, also if both names are those of one file: rename(2) then does nothing.
@@ -170,8 +185,11 @@ fn with_parents<T>(
 }
 
 /// Removes an object, and then the empty directories above it, up to `clean_up_to`.
-pub(crate) fn delete(path: &Path, clean_up_to: Option<&Path>, sync: Sync) -> Result<(), Error> {
-    let directory = Directory::of(path, sync)?;
+pub(crate) fn delete(path: &Path, clean_up_to: Option<&Path>) -> Result<(), Error> {
+    remove(path, clean_up_to, &Directory::of(path, Sync::No)?)
+}
+
+fn remove(path: &Path, clean_up_to: Option<&Path>, directory: &Directory) -> Result<(), Error> {
     match fs::remove_file(path) {
         Ok(()) => {}
         Err(source) if source.kind() == io::ErrorKind::NotFound => {

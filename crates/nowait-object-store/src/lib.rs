@@ -83,7 +83,8 @@
 //! - A directory cannot be renamed: no object has its path.
 //! - FIFOs, sockets and devices are no objects: they are not found, and never opened. `LocalFileSystem` opens them, which
 //!   may wait without end.
-//! - `with_fsync` of version 0.14 does not sync the file of a copy or a rename.
+//! - A copy or a rename of `LocalFileSystem` (version 0.14) with `with_fsync` does not sync the file. A rename that cannot
+//!   sync a directory is an error after the change.
 //! - A stream of a file that was truncated ends with an error.
 
 #[cfg(not(any(feature = "object_store_0_13", feature = "object_store_0_14")))]

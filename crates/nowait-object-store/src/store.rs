@@ -183,12 +183,17 @@ impl NowaitFileSystem {
     }
 
     /// Deletes an object.
-    async fn delete(&self, location: &Path, sync: Sync) -> Result<()> {
+    async fn delete(&self, location: &Path) -> Result<()> {
         let path = self.path_to_filesystem(location)?;
         self.root.files().remove(location.as_ref());
-        let root = self.automatic_cleanup.then(|| self.root.path().clone());
-        self.change(move || change::delete(&path, root.as_deref(), sync))
+        let up_to = self.clean_up_to();
+        self.change(move || change::delete(&path, up_to.as_deref()))
             .await
+    }
+
+    /// The directory up to which a deletion removes empty directories.
+    fn clean_up_to(&self) -> Option<Arc<std::path::Path>> {
+        self.automatic_cleanup.then(|| self.root.path().clone())
     }
 
     fn not_implemented(&self, operation: &str) -> Error {
@@ -268,7 +273,7 @@ impl ObjectStore for NowaitFileSystem {
             let store = store.clone();
             async move {
                 let location = location?;
-                store.delete(&location, Sync::No).await?;
+                store.delete(&location).await?;
                 Ok(location)
             }
         });
@@ -322,21 +327,21 @@ impl ObjectStore for NowaitFileSystem {
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
+        let source = self.path_to_filesystem(from)?;
+        let target = self.path_to_filesystem(to)?;
+        self.root.files().remove(from.as_ref());
+        let (engine, sync) = (self.engine()?, self.sync);
         match options.target_mode {
             RenameTargetMode::Overwrite => {
-                let from = self.path_to_filesystem(from)?;
-                let to = self.path_to_filesystem(to)?;
-                let (engine, sync) = (self.engine()?, self.sync);
-                self.change(move || change::rename(&engine, &from, &to, sync))
+                self.change(move || change::rename(&engine, &source, &target, sync))
                     .await
             }
             RenameTargetMode::Create => {
-                let copy = CopyOptions {
-                    mode: CopyMode::Create,
-                    extensions: options.extensions,
-                };
-                self.copy_opts(from, to, copy).await?;
-                self.delete(from, self.sync).await
+                let up_to = self.clean_up_to();
+                self.change(move || {
+                    change::rename_if_not_exists(&engine, &source, &target, up_to.as_deref(), sync)
+                })
+                .await
             }
         }
     }
