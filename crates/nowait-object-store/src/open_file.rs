@@ -67,7 +67,7 @@ impl Identity {
             mtime: (metadata.mtime(), metadata.mtime_nsec()),
             ctime: (metadata.ctime(), metadata.ctime_nsec()),
             len: metadata.len(),
-            mode: metadata.mode().into(),
+            mode: metadata.mode(),
             owner: (metadata.uid(), metadata.gid()),
         }
     }

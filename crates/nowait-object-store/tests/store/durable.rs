@@ -1,4 +1,4 @@
-//! What `with_fsync` promises, on filesystems that end without a flush of their log, as in a power cut.
+//! Objects of a store with `with_fsync`, on filesystems that end without a flush of their log, as in a power cut.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -133,7 +133,7 @@ fn live(runtime: &tokio::runtime::Runtime, budget: &Budget, seed: u64, time: Dur
     let store = NowaitFileSystem::new_with_prefix(root.path()).unwrap();
     let plain = store
         .with_open_files(20)
-        .with_automatic_cleanup(seed % 2 == 0);
+        .with_automatic_cleanup(seed.is_multiple_of(2));
     let mapped = NowaitFileSystem::new_with_prefix(root.path()).unwrap();
     let stores = Arc::new([
         plain.clone().with_fsync(true),

@@ -1,5 +1,5 @@
-//! What a completed sync or a write with `RWF_DSYNC` or `RWF_SYNC` promises, on filesystems that end without a flush of
-//! their log, as in a power cut.
+//! Bytes that were synced, or written with `RWF_DSYNC` or `RWF_SYNC`, on filesystems that end without a flush of their
+//! log, as in a power cut.
 
 use std::fs;
 use std::path::Path;
