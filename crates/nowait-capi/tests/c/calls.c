@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <linux/fs.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/xattr.h>
 
 static void preadv2_is_the_system_call(void)
@@ -460,6 +461,92 @@ static void dirreadahead_goes_through_the_directory(void)
     remove_directory(dir, FILES);
 }
 
+static void limit_to(int resource, rlim_t to)
+{
+    struct rlimit limit;
+    EQUAL(getrlimit(resource, &limit), 0);
+    limit.rlim_cur = to;
+    EQUAL(setrlimit(resource, &limit), 0);
+}
+
+static int counts(const struct nw_dirent *entry, void *data)
+{
+    EQUAL(entry->stat_error, 0);
+    ++*(int *)data;
+    return 0;
+}
+
+/* Scans with many workers and parts need few descriptors. */
+static void few_descriptors_are_enough(void)
+{
+    int dir = make_directory(FILES);
+    limit_to(RLIMIT_NOFILE, 16);
+    for (uint32_t flags = 0; flags <= NW_SCAN_SORT_NAME; flags += NW_SCAN_SORT_NAME) {
+        struct nw_scan_options options = {.size = sizeof options, .flags = flags, .mask = STATX_BASIC_STATS,
+                                          .workers = 40};
+        struct nw_scan *scan;
+        int seen = 0;
+        EQUAL(nw_scan_open(dir, &options, &scan), 0);
+        EQUAL(nw_scan_each(scan, counts, &seen), 0);
+        EQUAL(seen, FILES);
+        EQUAL(nw_scan_close(scan), 0);
+    }
+    uint64_t cookie = 0;
+    EQUAL(nw_dirreadahead(dir, 0, &cookie), FILES);
+    /* With none left, each call that needs one says so. */
+    struct nw_scan *scan;
+    struct nw_engine *engine;
+    int copies[16], count = 0;
+    while (count < 16 && (copies[count] = dup(dir)) >= 0)
+        count++;
+    EQUAL(nw_scan_open(dir, NULL, &scan), -EMFILE);
+    cookie = 0;
+    EQUAL(nw_dirreadahead(dir, 0, &cookie), -EMFILE);
+    int made = nw_engine_create(NULL, &engine);
+    CHECK(made == 0 || made == -EMFILE);
+    if (made == 0)
+        EQUAL(nw_engine_destroy(engine), 0);
+    while (count > 0)
+        close(copies[--count]);
+    remove_directory(dir, FILES);
+}
+
+/* Engines that need more address space than there is are an error. */
+static void little_address_space_is_an_error(void)
+{
+#ifndef __SANITIZE_ADDRESS__
+    char line[200];
+    unsigned long used = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    while (fgets(line, sizeof line, status) != NULL)
+        sscanf(line, "VmSize: %lu kB", &used);
+    fclose(status);
+    if (is_under_valgrind())
+        return;
+    limit_to(RLIMIT_AS, (used << 10) + (64 << 20));
+    for (uint32_t flags = 0; flags <= NW_ENGINE_LOCAL; flags++)
+        for (uint32_t depth = 64; depth <= 32768; depth *= 512) {
+            struct nw_engine_options options = {.size = sizeof options, .flags = flags, .depth = depth};
+            struct nw_engine *engine;
+            int said = nw_engine_create(&options, &engine);
+            CHECK(said == 0 || said == -ENOMEM || said == -EAGAIN);
+            if (said == 0)
+                EQUAL(nw_engine_destroy(engine), 0);
+        }
+    int fd = make_file("file", 100);
+    EQUAL(ftruncate(fd, 1 << 30), 0);
+    struct nw_file *file;
+    struct nw_mapping *mapping;
+    EQUAL(nw_file_open(fd, &file), 0);
+    int said = nw_mapping_open(file, &mapping);
+    CHECK(said == 0 || said == -ENOMEM);
+    if (said == 0)
+        EQUAL(nw_mapping_close(mapping), 0);
+    EQUAL(nw_file_close(file), 0);
+    close(fd);
+#endif
+}
+
 static void the_library_tells_about_itself(void)
 {
     CHECK(strchr(nw_version(), '.') != NULL);
@@ -536,6 +623,8 @@ int main(int argc, char **argv)
         CASE(attributes_are_read_by_choice),
         CASE(scans_refuse_bad_arguments),
         CASE(dirreadahead_goes_through_the_directory),
+        CASE(few_descriptors_are_enough),
+        CASE(little_address_space_is_an_error),
         CASE(the_library_tells_about_itself),
         CASE(calls_that_a_sandbox_denies),
     };

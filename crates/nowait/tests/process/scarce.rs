@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nowait::buffer::BufferPool;
 use nowait::engine::{Engine, Options};
-use nowait::mapping::Mapping;
+use nowait::mapping::{BudgetOptions, Mapping};
 use nowait::{StatxMask, read_files, scan, walk};
 use rustix::process::Resource;
 
@@ -203,5 +203,77 @@ fn little_address_space_is_an_error_and_no_crash() {
             }
         }
         assert_eq!(failed, 1);
+    });
+}
+
+/// A memory cgroup with a limit, in which the calling process is. The hierarchy is that of version 1.
+struct Group {
+    mount: tempfile::TempDir,
+    group: PathBuf,
+}
+
+impl Group {
+    /// Returns `None` if the kernel has no such hierarchy, or the process may not mount it.
+    fn enter(limit: u64) -> Option<Group> {
+        use rustix::mount::{MountFlags, mount};
+        let at = tempfile::tempdir().unwrap();
+        mount("none", at.path(), "cgroup", MountFlags::empty(), c"memory").ok()?;
+        let group = at.path().join(format!("nowait-{}", std::process::id()));
+        std::fs::create_dir(&group).unwrap();
+        std::fs::write(group.join("memory.limit_in_bytes"), limit.to_string()).unwrap();
+        std::fs::write(group.join("cgroup.procs"), "0").unwrap();
+        Some(Group { mount: at, group })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let root = self.mount.path().join("cgroup.procs");
+        let _ = std::fs::write(root, "0");
+        let _ = std::fs::remove_dir(&self.group);
+        let _ = rustix::mount::unmount(self.mount.path(), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn a_cgroup_of_64_mib_is_enough() {
+    in_children(&["alone"], |_| {
+        if !is_root() {
+            return slowdisk::skip_or_fail("not root: can't mount the hierarchy of cgroups");
+        }
+        let _limit = Limit::new("a cgroup of 64 MiB".into());
+        let dir = scratch();
+        let paths = tree(dir.path());
+        let large = dir.path().join("large");
+        std::fs::write(&large, pattern(0, 100 << 20)).unwrap();
+        evict(&large);
+        let Some(_group) = Group::enter(64 << 20) else {
+            return slowdisk::skip_or_fail("no memory cgroup of version 1 can be mounted");
+        };
+        for backend in backends() {
+            let engine = Options::new().backend(backend).build().unwrap();
+            let walk = walk::Options::new().engine(&engine);
+            assert_eq!(walked(&walk, dir.path()), 1 + ENTRIES);
+            let files = read_files::Options::new().engine(&engine);
+            let read = files.read(&paths).map(Result::unwrap);
+            assert_eq!(read.count(), paths.len());
+            let mut options = nowait::OpenOptions::new();
+            let file = options.read(true).engine(&engine).blocking_open(&large);
+            let file = file.unwrap();
+            for at in (0..100).map(|i| i << 20) {
+                let read = pollster::block_on(file.read_at(vec![0; 1 << 20], at));
+                assert!(read.into_result().unwrap().1 == pattern(at, 1 << 20));
+            }
+            // Locked windows of mappings count as well.
+            let budget = BudgetOptions::new().limit(16 << 20).build().unwrap();
+            let mapping = Mapping::within(&file, &budget).unwrap();
+            for at in (0..100).map(|i| i << 20) {
+                let Ok(bytes) = mapping.blocking_load(at..at + 4096) else {
+                    assert!(mapping.why().is_some());
+                    break;
+                };
+                assert!(*bytes == pattern(at, 4096));
+            }
+        }
     });
 }
