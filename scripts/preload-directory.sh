@@ -24,24 +24,28 @@ fi
 dir=$1
 aio=$2
 
+# Programs of all users load the libraries.
+umask 022
 new=$(mktemp -d "$dir/preload.XXXXXX")
 trap 'rm -rf "$new"' EXIT
 chmod 755 "$new"
-ln -s . "$new/libasan.so"
+platforms=$new/platforms
+mkdir "$platforms"
+ln -s platforms "$new/libasan.so"
 # The machine of the ELF header.
 case $(od -An -t u2 -j 18 -N 2 "$dir/libnowait_ahead.so" | tr -d ' ') in
     62)
         native=x86_64
         # glibc has these values for some processors of Intel.
         others="haswell xeon_phi"
-        mkdir "$new/lib32"
+        mkdir "$platforms/lib32"
         "${AS:-as}" --32 -o "$new/empty.o" /dev/null
-        "${LD:-ld}" -m elf_i386 -shared -s -z noexecstack -o "$new/lib32/libnowait_ahead.so" "$new/empty.o"
+        "${LD:-ld}" -m elf_i386 -shared -s -z noexecstack -o "$platforms/lib32/libnowait_ahead.so" "$new/empty.o"
         rm "$new/empty.o"
-        chmod 644 "$new/lib32/libnowait_ahead.so"
-        ln -s libnowait_ahead.so "$new/lib32/libnowait_aio.so"
+        chmod 644 "$platforms/lib32/libnowait_ahead.so"
+        ln -s libnowait_ahead.so "$platforms/lib32/libnowait_aio.so"
         for platform in i386 i486 i586 i686; do
-            ln -s lib32 "$new/$platform"
+            ln -s lib32 "$platforms/$platform"
         done
         ;;
     183)
@@ -53,11 +57,11 @@ case $(od -An -t u2 -j 18 -N 2 "$dir/libnowait_ahead.so" | tr -d ' ') in
         exit 1
         ;;
 esac
-mkdir "$new/$native"
-ln -s ../../libnowait_ahead.so "$new/$native/libnowait_ahead.so"
-ln -s "../../$aio" "$new/$native/libnowait_aio.so"
+mkdir "$platforms/$native"
+ln -s ../../../libnowait_ahead.so "$platforms/$native/libnowait_ahead.so"
+ln -s "../../../$aio" "$platforms/$native/libnowait_aio.so"
 for platform in $others; do
-    ln -s "$native" "$new/$platform"
+    ln -s "$native" "$platforms/$platform"
 done
 
 # Programs may be running.

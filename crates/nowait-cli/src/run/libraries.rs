@@ -52,13 +52,14 @@ fn find(name: &str) -> Result<PathBuf, Problem> {
     }
     let found = directories.iter().find_map(|directory| {
         let preload = directory.join("preload").canonicalize().ok()?;
-        let is_there = preload.join(std::env::consts::ARCH).join(name).is_file();
-        is_there.then(|| preload.join("libasan.so/$PLATFORM").join(name))
+        let platforms = preload.join("libasan.so");
+        let is_there = platforms.join(std::env::consts::ARCH).join(name).is_file();
+        is_there.then(|| platforms.join("$PLATFORM").join(name))
     });
     let found = found.ok_or_else(|| {
         let first = directories[0].display();
         Problem::Failed(format!(
-            "preload/{}/{name} is not in {first}, nor where it is installed: set {DIRECTORY} to its directory",
+            "preload/libasan.so/{}/{name} is not in {first}, nor where it is installed: set {DIRECTORY} to its directory",
             std::env::consts::ARCH
         ))
     })?;
