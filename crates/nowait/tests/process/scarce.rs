@@ -13,6 +13,7 @@ use rustix::process::Resource;
 
 use crate::common::backends::backends;
 use crate::common::cache::evict;
+use crate::common::children::{in_child, role};
 use crate::common::files::{pattern, scratch};
 use crate::common::limit::Limit;
 use crate::limits::{become_nobody, in_children, is_root, limit};
@@ -126,28 +127,33 @@ fn without_a_descriptor_every_file_has_an_error() {
 
 #[test]
 fn without_threads_the_caller_does_the_work() {
-    in_children(&["nobody"], |_| {
-        if !is_root() {
-            return slowdisk::skip_or_fail("not root: can't become another user");
-        }
-        let _limit = Limit::new("no threads".into());
+    if !is_root() {
+        return slowdisk::skip_or_fail("not root: can't become another user");
+    }
+    let Some(dir) = role() else {
+        // The user nobody can't remove it.
         let dir = tempfile::tempdir().unwrap();
-        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
-        let paths = tree(dir.path());
-        become_nobody();
-        limit(Resource::Nproc, 0);
-        // The process's engine cannot be made.
-        let walk = walk::Options::new();
-        assert_eq!(walked(&walk, dir.path()), ENTRIES);
-        assert_eq!(walked(&walk.clone().caller(false), dir.path()), ENTRIES);
-        let read = nowait::read_files(&paths).map(Result::unwrap);
-        assert_eq!(read.count(), paths.len());
-        let mut files = nowait::read_files(&paths);
-        let error = pollster::block_on(files.next_file()).unwrap().unwrap_err();
-        assert_eq!(error.errno(), Some(libc::EAGAIN));
-        let error = scan::readahead(dir.path(), &scan::Limits::new()).unwrap_err();
-        assert_eq!(error.errno(), Some(libc::EAGAIN));
-    });
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        tree(dir.path());
+        return in_child(dir.path().to_str().unwrap());
+    };
+    let _limit = Limit::new("no threads".into());
+    let dir = Path::new(&dir);
+    let files = |i| (0..FILES).map(move |j| dir.join(format!("d{i}/e/{j}")));
+    let paths: Vec<PathBuf> = (0..DIRECTORIES).flat_map(files).collect();
+    become_nobody();
+    limit(Resource::Nproc, 0);
+    // The process's engine cannot be made.
+    let walk = walk::Options::new();
+    assert_eq!(walked(&walk, dir), ENTRIES);
+    assert_eq!(walked(&walk.clone().caller(false), dir), ENTRIES);
+    let read = nowait::read_files(&paths).map(Result::unwrap);
+    assert_eq!(read.count(), paths.len());
+    let mut files = nowait::read_files(&paths);
+    let error = pollster::block_on(files.next_file()).unwrap().unwrap_err();
+    assert_eq!(error.errno(), Some(libc::EAGAIN));
+    let error = scan::readahead(dir, &scan::Limits::new()).unwrap_err();
+    assert_eq!(error.errno(), Some(libc::EAGAIN));
 }
 
 /// The size of the address space in bytes.
