@@ -12,7 +12,7 @@
 //!   function here needs tokio's I/O driver, its timers, its blocking pool, or a running runtime. A file can
 //!   be opened on one runtime and used on another. Operations in flight complete even if the runtime shuts
 //!   down.
-//! - A [paused clock](::tokio::time::pause) stands still during these calls, as it does during those of tokio: one
+//! - A [paused clock](https://docs.rs/tokio/latest/tokio/time/fn.pause.html) stands still during these calls, as it does during those of tokio: one
 //!   thread of the runtime's blocking pool waits meanwhile. It stands still for calls that begin while it is paused.
 //!   The futures of [`crate::File`], of scans and of walks hold it as well.
 //! - A write is accepted before it is made, as in tokio. Its error, such as ENOSPC, is returned once: by the next write,

@@ -75,7 +75,7 @@ impl Options {
     }
 
     /// Follows symbolic links: asks for the metadata of their targets. The entry's
-    /// [`ino`](crate::scan::Entry::ino) and [`file_type`](crate::scan::Entry::file_type) are then those of
+    /// [`ino`](crate::scan::DirEntry::ino) and [`file_type`](crate::scan::DirEntry::file_type) are then those of
     /// the target, if they are among the [`metadata`](Options::metadata) and the target exists.
     #[must_use]
     pub fn follow(mut self, yes: bool) -> Options {
