@@ -71,7 +71,7 @@ impl Child {
     /// SIGCHLD is not ignored, even if it was.
     ///
     /// `Command::spawn` would need a function in the child for that. It then calls fork(2), which copies page tables.
-    /// posix_spawn(3) does not. It leaves the signals 32 and 33 ignored, which the C library uses for threads.
+    /// posix_spawn(3) does not.
     pub fn spawn(command: &Command, signals: Signals) -> Result<Child, Problem> {
         let name = command.get_program();
         let started = match start(command, &[name], signals.before) {
@@ -147,9 +147,7 @@ fn start(command: &Command, words: &[&OsStr], mask: SigSet) -> Result<Pid, Errno
         PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF,
     )?;
     attributes.set_sigmask(&mask)?;
-    // Rust's runtime ignores SIGPIPE.
-    let is_default = !inherited::is_sigpipe_ignored();
-    attributes.set_sigdefault(&is_default.then_some(Signal::SIGPIPE).into_iter().collect())?;
+    attributes.set_sigdefault(&inherited::default_signals())?;
     let mut actions = PosixSpawnFileActions::init()?;
     for fd in inherited::closed() {
         actions.add_close(fd)?;
