@@ -125,7 +125,7 @@ impl Area {
             Area::RaceInside(args) => return residency::inside::run(args),
             Area::RuntimesInside => return runtimes::run_turn(),
         };
-        let stop = Stop::on_signals()?;
+        let stop = Stop::by_handlers()?;
         match measure(stop.clone()) {
             // A terminal sends Ctrl-C to child processes too, which fail.
             Err(Problem::Failed(_)) if stop.asked() => Err(Problem::Interrupted),

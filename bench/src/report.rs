@@ -91,7 +91,7 @@ enum Outcome {
 
 /// Measures the parts, or takes their results from an earlier run, and writes the page.
 pub fn run(args: &Args) -> Result<ExitCode, Problem> {
-    let stop = Stop::on_signals()?;
+    let stop = Stop::by_handlers()?;
     let data = prepare(&args.out)?;
     let report = measure(args, data.path(), &stop)?;
     data.close().map_err(|e| Problem::of("test files", e))?;

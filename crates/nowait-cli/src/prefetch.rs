@@ -71,9 +71,9 @@ const SLOW_CALL: Duration = Duration::from_millis(1);
 /// The number of bytes between two checks of the available memory and of the cached bytes.
 const CHECK_INTERVAL: u64 = 64 << 20;
 /// The longest wait for a completion before the program checks for a stop request.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The time that an interrupted run waits for operations in flight.
-const GRACE_PERIOD: Duration = Duration::from_secs(1);
+const GRACE_PERIOD: Duration = Duration::from_millis(50);
 
 /// A stop was requested.
 #[derive(Debug)]

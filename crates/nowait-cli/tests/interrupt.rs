@@ -1,4 +1,4 @@
-//! A test that Ctrl-C ends a listing while a device hangs.
+//! Tests that Ctrl-C ends each verb while a device hangs.
 
 #[path = "common/program.rs"]
 mod program;
@@ -74,5 +74,68 @@ fn an_interrupt_ends_a_listing_while_a_device_hangs() {
         assert_eq!(child.wait().unwrap().code(), Some(130), "{verb:?}");
         // The kernel may end the ring of a process, and the reads of its workers, after the process.
         wait_until("the filesystem is not in use", || cold.remount().is_ok());
+    }
+}
+
+/// Returns true if the process has ended, or if the kernel has told all its threads to end: SIGKILL is pending. A thread ends when
+/// its call returns, at once if a signal can end that call. Calls on block devices and on FUSE servers that have begun with a request
+/// are not among them.
+fn is_ending(child: &Child) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+    let mut statuses =
+        tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok());
+    statuses.all(|status| {
+        let line = |name| status.lines().find_map(|line| line.strip_prefix(name));
+        let pending = line("SigPnd:\t").map(|bits| u64::from_str_radix(bits, 16).unwrap());
+        line("State:\t").is_some_and(|state| state.starts_with(['Z', 'X']))
+            || pending.is_some_and(|bits| bits & 1 << (Signal::KILL.as_raw() - 1) != 0)
+    })
+}
+
+#[test]
+fn an_interrupt_ends_each_verb_whose_own_thread_waits_for_the_device() {
+    slowdisk::require!(slowdisk::available());
+    let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
+    let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
+    let saved = program::directory();
+    let snapshot = saved.path().join("snapshot");
+    let file = mount.path().join("d1/f1");
+    fs::write(&file, [0; 4096]).unwrap();
+    let save = ["cache", "save", "-o", word(&snapshot), word(&file)];
+    program::run(&mut nowait(save)).done();
+    let (file, directory) = (word(&file), file.parent().unwrap());
+    let (directory, other) = (word(directory), saved.path().join("other"));
+    let verbs: [&[&str]; 10] = [
+        &["scan", directory],
+        &["du", directory],
+        &["fincore", file],
+        &["fincore", "-r", directory],
+        &["evict", file],
+        &["warm", file],
+        &["warm", "--metadata", directory],
+        &["cache", "save", "-o", word(&other), file],
+        &["cache", "restore", word(&snapshot)],
+        &["doctor", directory],
+    ];
+    for words in verbs {
+        mount.remount().unwrap();
+        disk.inject(Fault::stall(0..disk.size()).reads_only());
+        let mut child = nowait(words)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_until("a read reaches the device", || disk.stalled() > 0);
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        wait_until("the process is ending", || is_ending(&child));
+        assert!(disk.stalled() > 0);
+        disk.release_all();
+        let status = child.wait().unwrap();
+        let by_signal = std::os::unix::process::ExitStatusExt::signal(&status);
+        assert!(
+            status.code() == Some(130) || by_signal == Some(2),
+            "{words:?}: {status}"
+        );
+        wait_until("the filesystem is not in use", || mount.remount().is_ok());
     }
 }
