@@ -62,7 +62,8 @@ impl Place<'_> {
 }
 
 impl Kind {
-    const ALL: [Kind; 8] = [
+    /// All kinds.
+    pub const ALL: [Kind; 8] = [
         Kind::Opened,
         Kind::Large,
         Kind::Listing,

@@ -8,9 +8,11 @@ mod directories;
 mod disk;
 mod files;
 mod follow;
+mod helper;
 mod id;
 mod inherited;
 mod libraries;
+mod process;
 mod report;
 mod speed;
 mod trees;
@@ -20,13 +22,17 @@ mod watches;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
+
+use nowait_ahead_channel::{Listening, Moment};
 
 use crate::problem::Problem;
 
 use child::{Child, Signals};
 use files::Files;
-use follow::Follower;
+use follow::{Activity, Follower};
+use helper::{Helper, Work};
 use trees::Trees;
 
 /// Runs a program, and reads directories and files into the kernel's caches ahead of it.
@@ -58,8 +64,8 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// A program that ends within this time needs no thread that follows it. If it runs longer, the thread reads its events from the
-/// first on.
+/// A program that ends within this time needs no helper, unless trees are walked. If it runs longer, the helper reads its events
+/// from the first on.
 const SHORT: Duration = Duration::from_millis(3);
 
 const DETAILS: &str = "\
@@ -116,28 +122,53 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         args.aio.then_some("libnowait_aio.so"),
     ];
     libraries::preload(&mut command, libraries.into_iter().flatten())?;
-    let signals = Signals::block()?;
+    // The descriptor of the memory stays open as long as this process runs.
+    let channel = match (ahead, args.data) {
+        (true, true) => Some(follow::channel(&mut command, Listening::Files)?),
+        (true, false) => Some(follow::channel(&mut command, Listening::Directories)?),
+        (false, _) => None,
+    };
+    let channel = channel.map(|(channel, memory)| (Arc::new(channel), memory));
     let files = args.data.then(Files::new);
     let trees = Trees::new(files.clone());
-    for path in &args.walk {
-        trees.walk_watched(path)?;
-    }
-    let follower = match ahead {
-        true => Some(Follower::new(&mut command, trees.clone(), files.clone())?),
-        false => None,
+    let follower = channel
+        .as_ref()
+        .map(|(channel, _)| Follower::new(channel.clone(), trees.clone(), files.clone()));
+    let mut work = Work {
+        walk: args.walk.clone(),
+        trees,
+        files,
+        follower,
     };
-    let mut child = Child::spawn(&command, signals)?;
-    if let Some(follower) = &follower {
-        follower.started();
+    let mut helper = None;
+    if !args.walk.is_empty() {
+        let mut walks = Helper::start(&mut work).map_err(|e| Problem::of("cannot walk", e))?;
+        // Signals have their usual effect until the program starts.
+        walks.is_ready()?;
+        helper = Some(walks);
     }
-    let has_ended = child.ends_within(SHORT);
-    let follower = follower.map(|follower| follower.start(has_ended));
+    let begun = Moment::now();
+    let mut child = Child::spawn(&command, Signals::block()?)?;
+    if let Some((channel, _)) = &channel {
+        // The library can take the time from now on.
+        channel.learn_speed(&begun);
+    }
+    if helper.is_none() && ahead && !child.ends_within(SHORT) {
+        // The program runs as it would without readahead if there is no helper.
+        helper = Helper::start(&mut work).ok();
+    }
     let end = child.wait();
-    let activity = follower.map(follow::Following::stop);
-    let inodes = trees.stop();
-    let data = files.as_ref().map(Files::stop);
+    let report = match helper {
+        Some(helper) => helper.stop(args.stats),
+        None => {
+            let activity = channel.as_ref().map(|(channel, _)| Activity::of(channel));
+            Some(work.report(activity).to_string())
+        }
+    };
     if args.stats {
-        report::print(&inodes, data, activity.as_ref());
+        let missing =
+            || "nowait: the report is missing: the process that reads ahead has ended\n".to_owned();
+        eprint!("{}", report.unwrap_or_else(missing));
     }
     Ok(end?.exit())
 }

@@ -38,19 +38,7 @@ impl Place {
 
     /// Compiles a file of tests/c.
     fn compile(&self, compiler: &str, source: &str, words: &[&str]) -> PathBuf {
-        let built = self.0.path().join(source).with_extension("built");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/c")
-            .join(source);
-        let mut command = Command::new(compiler);
-        command
-            .args(["-O1", "-g", "-Wall", "-Wextra", "-Wno-nonnull", "-pthread"])
-            .args(words)
-            .arg("-o")
-            .args([&built, &source]);
-        let said = run(&mut command);
-        assert_eq!(said.code, Some(0), "{said:?}");
-        built
+        program::compile(compiler, source, words, self.0.path())
     }
 
     fn calls(&self) -> PathBuf {

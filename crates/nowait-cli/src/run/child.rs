@@ -59,7 +59,8 @@ impl Signals {
         set.add(Signal::SIGCHLD);
         set.thread_swap_mask(SigmaskHow::SIG_BLOCK)
             .and_then(|before| {
-                let fd = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC)?;
+                let fd =
+                    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
                 Ok(Signals { fd, before })
             })
             .map_err(|e| Problem::of("cannot catch signals", e))
@@ -102,26 +103,37 @@ impl Child {
         matches!(self.look(), Ok(Some(_)))
     }
 
-    /// Waits for the end of the program, and passes signals to it.
+    /// Waits for the end of the program, and passes signals to it. Afterwards signals have the effect on this process that they
+    /// had before.
     pub fn wait(mut self) -> Result<End, Problem> {
         let failed = |e: &dyn std::fmt::Display| Problem::of("cannot wait for the program", e);
         loop {
+            self.take_signals().map_err(|e| failed(&e))?;
             if let Some(end) = self.look().map_err(|e| failed(&e))? {
+                // A terminal has sent its signals to both processes before the program can have ended by them.
+                self.take_signals().map_err(|e| failed(&e))?;
+                let _ = self.signals.before.thread_set_mask();
                 return Ok(end);
             }
-            let Some(info) = self.signals.fd.read_signal().map_err(|e| failed(&e))? else {
-                continue;
-            };
+            // After an error, signals are taken and the program is looked at again.
+            let _ = poll(&mut [PollFd::new(&self.signals.fd, PollFlags::IN)], None);
+        }
+    }
+
+    /// Takes the signals that were sent to this process, and passes them to the program if it runs.
+    fn take_signals(&mut self) -> Result<(), Errno> {
+        while let Some(info) = self.signals.fd.read_signal()? {
             // A terminal sends its signals to the program, too.
             let from_kernel = info.ssi_code > 0;
             match Signal::try_from(info.ssi_signo.cast_signed()) {
-                Ok(signal) if PASSED.contains(&signal) && !from_kernel => {
+                Ok(signal) if PASSED.contains(&signal) && !from_kernel && self.end.is_none() => {
                     // The program has ended if it is not there.
                     let _ = kill(self.pid, signal);
                 }
                 _ => {}
             }
         }
+        Ok(())
     }
 
     /// The end of the program, if it has ended.

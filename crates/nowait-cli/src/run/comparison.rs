@@ -119,8 +119,8 @@ impl Sum {
         };
         self.recent[self.directories as usize % RECENT] = per_stat;
         self.directories += 1;
-        self.nanoseconds += nanoseconds;
-        self.stats += stats;
+        self.nanoseconds = self.nanoseconds.saturating_add(nanoseconds);
+        self.stats = self.stats.saturating_add(stats);
     }
 
     /// The median over the last directories of the nanoseconds of a call. `None` without any.

@@ -96,8 +96,9 @@ pub struct Summary {
     pub used: u64,
 }
 
-/// The maximum number of directories that are kept track of.
+/// The maximum number of directories that are kept track of, and of trees.
 const KNOWN: usize = 2_000_000;
+const TREES: usize = 100_000;
 /// The number of inodes that the walk of a tree is ahead for each call of stat(2) that the program has made since. A program
 /// that soon goes elsewhere wastes no more.
 const AHEAD_PER_STAT: u64 = 64;
@@ -145,7 +146,7 @@ impl Directories {
         if let Some((before, since)) = self.here.take()
             && let Some(here) = &mut self.trees[before].stats
         {
-            *here += stats.saturating_sub(since);
+            *here = here.saturating_add(stats.saturating_sub(since));
         }
         self.here = tree.map(|tree| (tree, stats));
     }
@@ -154,7 +155,8 @@ impl Directories {
     fn stats_in(&self, tree: usize, stats: u64) -> Option<u64> {
         let more = self.here.filter(|here| here.0 == tree);
         let more = more.map_or(0, |(_, since)| stats.saturating_sub(since));
-        self.trees[tree].stats.map(|before| before + more)
+        let before = self.trees[tree].stats?;
+        Some(before.saturating_add(more))
     }
 
     /// Notes that a walk has ended.
@@ -172,6 +174,11 @@ impl Directories {
     /// The number of walks that have not ended.
     pub fn running(&self) -> usize {
         self.running
+    }
+
+    /// Returns true if no tree can be added.
+    pub fn is_full(&self) -> bool {
+        self.trees.len() >= TREES
     }
 
     /// Notes that a directory is left alone.
@@ -308,7 +315,8 @@ impl Directories {
             (Depth::One, Some(0)) => 0,
             _ => most,
         };
-        tree.read.saturating_sub(tree.passed + current) > most
+        let passed = tree.passed.saturating_add(current);
+        tree.read.saturating_sub(passed) > most
     }
 
     /// The sums.

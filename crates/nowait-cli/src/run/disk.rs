@@ -22,6 +22,8 @@ struct Disk {
     seeks: Option<bool>,
 }
 
+/// The number of disks that are kept track of. A program may tell of any number.
+const KNOWN: usize = 1024;
 /// The number of waits that decide, if all are long or all are short. Most disks of virtual machines say that they rotate, and
 /// now and then a request takes long there.
 const ENOUGH: usize = 2;
@@ -35,6 +37,9 @@ const NAMES: usize = 64;
 impl Disks {
     /// Takes note of a call of the program that has waited, for [`SEEK`] or longer if it `is_long`.
     pub fn waited(&mut self, device: u64, is_long: bool) {
+        if self.0.len() >= KNOWN && !self.0.contains_key(&device) {
+            return;
+        }
         let disk = self.0.entry(device).or_default();
         if disk.seeks.is_none() {
             disk.note(is_long);

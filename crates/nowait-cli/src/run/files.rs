@@ -9,7 +9,6 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 
 use nowait::FileType;
 use nowait::residency::residency;
@@ -27,9 +26,8 @@ struct Shared {
     /// The maximum number of bytes that were read and not yet used.
     budget: u64,
     state: Mutex<State>,
-    /// The program went on, files were found, or all ends.
+    /// The program went on, files were found, or nothing is gained.
     changed: Condvar,
-    stopped: AtomicBool,
     /// All files were cached already, or those that were read were not used.
     useless: AtomicBool,
 }
@@ -52,7 +50,7 @@ struct State {
     /// The balance of files that came after the last one by inode number, and by name.
     by_inode: i32,
     by_name: i32,
-    threads: Vec<JoinHandle<()>>,
+    threads: usize,
     /// The number of threads that wait.
     idle: usize,
     summary: Summary,
@@ -110,7 +108,7 @@ const GIVEN_UP: u64 = 1024;
 const THREADS: usize = 8;
 /// The number of files that a thread takes at a time.
 const TAKEN: usize = 16;
-/// The number of files that are kept track of.
+/// The number of files that are kept track of, and of directories.
 const KNOWN: usize = 1_000_000;
 
 impl Files {
@@ -124,17 +122,12 @@ impl Files {
             budget,
             state: Mutex::default(),
             changed: Condvar::new(),
-            stopped: AtomicBool::new(false),
             useless: AtomicBool::new(false),
         }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.0.stopped.load(Ordering::Relaxed) || self.is_useless()
     }
 
     /// Returns true if nothing is gained: the files are cached, or the program opens others.
@@ -144,12 +137,15 @@ impl Files {
 
     /// Takes in the files that a walk has found in a directory. `root` is the root of the walk.
     pub fn found(&self, root: &Arc<OwnedFd>, found: &Found) {
-        if self.is_stopped() {
+        if self.is_useless() {
             return;
         }
         let mut guard = self.state();
         let state = &mut *guard;
         let place = found.place();
+        if state.directories.len() >= KNOWN && !state.directories.contains_key(&place.id()) {
+            return;
+        }
         let directory = state
             .directories
             .entry(place.id())
@@ -239,23 +235,23 @@ impl Files {
 
     /// Starts or wakes a thread if there is something to read. That one wakes the next.
     fn wake(&self, state: &mut State) {
-        if !state.has_room(self.0.budget) || self.is_stopped() {
+        if !state.has_room(self.0.budget) || self.is_useless() {
             return;
         }
         if state.idle > 0 {
             self.0.changed.notify_one();
-        } else if state.threads.len() < THREADS {
+        } else if state.threads < THREADS {
             let files = self.clone();
             let thread = std::thread::Builder::new().name("data".to_owned());
             // The program runs as it would without readahead if there is no thread.
-            state.threads.extend(thread.spawn(move || files.read()));
+            state.threads += usize::from(thread.spawn(move || files.read()).is_ok());
         }
     }
 
-    /// A thread: reads files until all ends.
+    /// A thread: reads files until nothing is gained.
     fn read(&self) {
         let mut state = self.state();
-        while !self.is_stopped() {
+        while !self.is_useless() {
             let Some((directory, taken)) = state.take(self.0.budget) else {
                 if state.is_stuck(self.0.budget) {
                     self.0.useless.store(true, Ordering::Relaxed);
@@ -290,14 +286,8 @@ impl Files {
         self.0.changed.notify_all();
     }
 
-    /// Ends the threads, and returns the sums.
-    pub fn stop(&self) -> Summary {
-        self.0.stopped.store(true, Ordering::Relaxed);
-        let threads = std::mem::take(&mut self.state().threads);
-        self.0.changed.notify_all();
-        for thread in threads {
-            let _ = thread.join();
-        }
+    /// The sums.
+    pub fn summary(&self) -> Summary {
         self.state().summary
     }
 }
@@ -538,7 +528,7 @@ mod tests {
             bytes: 48 * 4096,
             used: 8 * 4096,
         };
-        assert_eq!(files.stop(), expected);
+        assert_eq!(files.summary(), expected);
     }
 
     #[test]
@@ -552,7 +542,6 @@ mod tests {
         find_below(&files, &below);
         assert!(files.opened(ids[0]) && files.opened(ids[1]));
         wait_for("cached pages", || (2..5).all(|n| is_cached(&below, n)));
-        files.stop();
     }
 
     #[test]
@@ -574,7 +563,6 @@ mod tests {
                 read >= 9.min(60 - opened)
             });
         }
-        files.stop();
     }
 
     #[test]
@@ -617,8 +605,6 @@ mod tests {
             order.iter().for_each(|n| assert!(files.opened(ids[*n])));
             let state = files.state();
             assert_eq!(state.by_name > state.by_inode, is_by_name);
-            drop(state);
-            files.stop();
         }
     }
 
@@ -637,6 +623,5 @@ mod tests {
         assert_eq!(files.state().summary.used, 5 * 4096);
         files.opened_in(id, 15);
         assert_eq!(files.state().summary.used, 20 * 4096);
-        files.stop();
     }
 }

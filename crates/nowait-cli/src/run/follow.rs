@@ -1,21 +1,16 @@
 //! Follows a program by the events of libnowait_ahead.so, and decides which directories are read ahead.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use nowait_ahead_channel::{
-    Channel, Counts, Event, Kind, LARGE, Listening, Moment, Reader, VARIABLE,
-};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, fstatfs, open, openat, statat};
+use nowait_ahead_channel::{Channel, Counts, Event, Kind, LARGE, Listening, Reader, VARIABLE};
+use rustix::fs::{FileType, Mode, OFlags, fstat, fstatfs, openat};
 
 use super::cached::is_cached;
 use super::comparison::Comparison;
@@ -23,17 +18,14 @@ use super::directories::{Depth, Standing};
 use super::disk::Disks;
 use super::files::Files;
 use super::id::Id;
+use super::process::Process;
 use super::trees::{PAUSE, Trees};
 use super::waits::Waits;
 use crate::problem::Problem;
 
-/// The channel to a program that is about to start.
+/// Follows a program.
 pub struct Follower {
     channel: Arc<Channel>,
-    /// The time before the program started.
-    begun: Moment,
-    /// The descriptor that the program opens the channel by.
-    _memory: OwnedFd,
     trees: Trees,
     files: Option<Files>,
     /// The number of files that the program has opened.
@@ -53,7 +45,8 @@ pub struct Follower {
 /// A program that is followed.
 pub struct Following {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<(u64, Comparison)>>,
+    /// The events that were lost, and the comparison, when the thread has ended.
+    end: Receiver<(u64, Comparison)>,
     channel: Arc<Channel>,
 }
 
@@ -96,26 +89,25 @@ const FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC);
 /// The interval at which the program's counts are looked at.
 const LOOK: Duration = Duration::from_millis(10);
+/// The time within which a thread stops that does not wait for a directory.
+const STOPPED: Duration = Duration::from_millis(50);
+
+/// Creates a channel, and tells the command of it. The programs open it by the descriptor.
+pub fn channel(command: &mut Command, to: Listening) -> Result<(Channel, OwnedFd), Problem> {
+    let key = RandomState::new().build_hasher().finish();
+    let (channel, memory) =
+        Channel::create(key).map_err(|e| Problem::of("cannot make shared memory", e))?;
+    channel.listen(to);
+    let (pid, fd) = (std::process::id(), memory.as_raw_fd());
+    command.env(VARIABLE, format!("/proc/{pid}/fd/{fd}:{key:x}"));
+    Ok((channel, memory))
+}
 
 impl Follower {
-    /// Creates the channel and tells the command of it.
-    pub fn new(
-        command: &mut Command,
-        trees: Trees,
-        files: Option<Files>,
-    ) -> Result<Follower, Problem> {
-        let key = RandomState::new().build_hasher().finish();
-        let (channel, memory) =
-            Channel::create(key).map_err(|e| Problem::of("cannot make shared memory", e))?;
-        if files.is_some() {
-            channel.listen(Listening::Files);
-        }
-        let (pid, fd) = (std::process::id(), memory.as_raw_fd());
-        command.env(VARIABLE, format!("/proc/{pid}/fd/{fd}:{key:x}"));
-        Ok(Follower {
-            channel: Arc::new(channel),
-            begun: Moment::now(),
-            _memory: memory,
+    /// Follows the programs that have this channel.
+    pub fn new(channel: Arc<Channel>, trees: Trees, files: Option<Files>) -> Follower {
+        Follower {
+            channel,
             trees,
             files,
             opened: 0,
@@ -126,27 +118,17 @@ impl Follower {
             disks: Disks::default(),
             device: 0,
             early: None,
-        })
+        }
     }
 
-    /// The program has started: it can take the time from now on.
-    pub fn started(&self) {
-        self.channel.learn_speed(&self.begun);
-    }
-
-    /// Begins to follow, unless the program has ended.
-    pub fn start(self, has_ended: bool) -> Following {
+    /// Begins to follow. The program runs as it would without readahead if there is no thread for that.
+    pub fn start(self) -> Following {
         let stop = Arc::new(AtomicBool::new(false));
         let (channel, stopped) = (self.channel.clone(), stop.clone());
-        let start = || {
-            let thread = std::thread::Builder::new().name("follow".to_owned());
-            thread.spawn(move || self.follow(&stopped)).ok()
-        };
-        Following {
-            stop,
-            channel,
-            thread: (!has_ended).then(start).flatten(),
-        }
+        let (to, end) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("follow".to_owned());
+        let _ = thread.spawn(move || drop(to.send(self.follow(&stopped))));
+        Following { stop, end, channel }
     }
 
     fn follow(mut self, stopped: &AtomicBool) -> (u64, Comparison) {
@@ -295,7 +277,9 @@ impl Follower {
         };
         match self.early {
             None => self.trees.begin(directory.fd, directory.id, Depth::One),
-            Some(before) if event.stats >= before + USED => self.read_ahead(directory),
+            Some(before) if event.stats >= before.saturating_add(USED) => {
+                self.read_ahead(directory)
+            }
             Some(_) => return self.trees.list(names),
         }
         self.early = Some(event.stats);
@@ -386,17 +370,25 @@ impl Slow {
 }
 
 impl Following {
-    /// Ends it. Processes that the program has left behind no longer send events.
-    pub fn stop(mut self) -> Activity {
-        self.channel.listen(Listening::Off);
+    /// Ends it, and returns the sums. They are incomplete if the thread waits for a directory.
+    pub fn stop(self) -> Activity {
         self.stop.store(true, Ordering::Relaxed);
         self.channel.wake();
-        let end = self.thread.take().and_then(|thread| thread.join().ok());
-        let (lost, comparison) = end.unwrap_or_default();
+        let (lost, comparison) = self.end.recv_timeout(STOPPED).unwrap_or_default();
         Activity {
-            counts: self.channel.counts(),
             lost,
             comparison,
+            ..Activity::of(&self.channel)
+        }
+    }
+}
+
+impl Activity {
+    /// The counts of a program that was not followed.
+    pub fn of(channel: &Channel) -> Activity {
+        Activity {
+            counts: channel.counts(),
+            ..Activity::default()
         }
     }
 }
@@ -410,9 +402,10 @@ struct Directory {
 }
 
 impl Directory {
-    /// `None` if the program has left it.
+    /// `None` if the program has left it or cannot be followed there.
     fn of(event: &Event) -> Option<Directory> {
-        let directory = Directory::opened(open(place(event), FLAGS, Mode::empty()).ok()?)?;
+        let process = Process::of(event.tid)?;
+        let directory = Directory::opened(process.open(event.fd, &event.path)?)?;
         let (device, inode) = event.id;
         let is_it =
             (device == 0 || device == directory.id.0) && (inode == 0 || inode == directory.id.1);
@@ -435,20 +428,6 @@ impl Directory {
     }
 }
 
-/// The path of an event, for this process.
-fn place(event: &Event) -> PathBuf {
-    let process = PathBuf::from(format!("/proc/{}", event.tid));
-    let start = match event.fd {
-        0.. => process.join(format!("fd/{}", event.fd)),
-        _ => process.join("cwd"),
-    };
-    match event.path.as_slice() {
-        [] => start,
-        [b'/', below @ ..] => process.join("root").join(path(below)),
-        below => start.join(path(below)),
-    }
-}
-
 /// The event with the directory of its file.
 fn directory_of(event: &Event) -> Event {
     let mut event = event.clone();
@@ -459,13 +438,9 @@ fn directory_of(event: &Event) -> Event {
 
 /// The file of an event, if it is a regular one and not empty.
 fn regular_file(event: &Event) -> Option<Id> {
-    let stat = statat(CWD, place(event), AtFlags::empty()).ok()?;
+    let stat = Process::of(event.tid)?.stat(event.fd, &event.path)?;
     let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     (is_regular && stat.st_size > 0).then_some((stat.st_dev, stat.st_ino))
-}
-
-fn path(bytes: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(bytes))
 }
 
 /// False for filesystems whose files are made when they are looked at; see statfs(2).
@@ -485,4 +460,41 @@ fn is_on_disk(fd: &OwnedFd) -> bool {
         0xcafe_4a11, // bpf
     ];
     fstatfs(fd).is_ok_and(|stat| !PSEUDO.contains(&(stat.f_type as u32)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_events_can_be_taken() {
+        const NUMBERS: [u64; 6] = [0, 1, 7, 1 << 33, u64::MAX - 1, u64::MAX];
+        let channel = Arc::new(Channel::create(7).unwrap().0);
+        let trees = Trees::new(None);
+        let mut follower = Follower::new(channel, trees.clone(), Some(Files::new()));
+        let random = RandomState::new();
+        for n in 0..50_000_u64 {
+            let any = |which: u8| random.hash_one((n, which));
+            let number = |which| match any(which) % 9 {
+                at @ 0..6 => NUMBERS[at as usize],
+                6 => any(which),
+                _ => any(which) % 5,
+            };
+            let event = Event {
+                kind: Kind::ALL[any(0) as usize % Kind::ALL.len()],
+                tid: 0,
+                fd: any(1) as i32,
+                id: (number(2), number(3)),
+                time: number(4),
+                stats: number(5),
+                path: Vec::new(),
+            };
+            trees.set_stats(number(6));
+            follower.take(&event);
+            follower.check();
+            follower.slow.is_useless(number(7));
+        }
+        let (read_ahead, control) = follower.comparison.sums();
+        let _ = (read_ahead.per_stat(), control.per_stat(), trees.summary());
+    }
 }

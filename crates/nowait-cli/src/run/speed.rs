@@ -41,7 +41,7 @@ impl Together {
         }
         let (since, before) = *self.since.get_or_insert((now, alone));
         self.is_known = self.inodes >= FIRST + MEASURED;
-        let inodes = MEASURED + alone.saturating_sub(before);
+        let inodes = alone.saturating_sub(before).saturating_add(MEASURED);
         self.is_known
             .then(|| mean(now.saturating_duration_since(since), inodes))
     }
@@ -66,7 +66,8 @@ impl Alone {
             return (self.time, self.stats);
         };
         let time = self.time + now.saturating_duration_since(then);
-        (time, self.stats + stats.saturating_sub(before))
+        let more = stats.saturating_sub(before);
+        (time, self.stats.saturating_add(more))
     }
 
     /// The number of calls of stat(2) so far.
@@ -77,7 +78,10 @@ impl Alone {
     /// The mean time between two calls since an earlier state, if it is known.
     pub fn per_stat(&self, before: &Alone, now: Instant, stats: u64) -> Option<Duration> {
         let (time, stats) = self.sum(now, stats);
-        let (time, stats) = (time.saturating_sub(before.time), stats - before.stats);
+        let (time, stats) = (
+            time.saturating_sub(before.time),
+            stats.saturating_sub(before.stats),
+        );
         let waits = self.waits - before.waits;
         (time >= TIME && stats >= STATS && waits >= WAITS).then(|| mean(time, stats))
     }

@@ -30,7 +30,7 @@ pub struct Trees(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// The program went on, or all ends.
+    /// The program went on, or the walks end.
     changed: Condvar,
     stopped: AtomicBool,
     /// The calls of stat(2) that the program has made.
@@ -49,6 +49,8 @@ struct Shared {
 struct State {
     directories: Directories,
     walkers: Vec<Walker>,
+    /// The number of scans that have not ended.
+    lists: usize,
 }
 
 /// A walk or a scan, and its thread.
@@ -67,7 +69,7 @@ struct Start {
     workers: Option<usize>,
 }
 
-/// The maximum number of trees that are walked at the same time.
+/// The maximum number of trees that are walked at the same time, and of directories that are listed.
 const AT_ONCE: usize = 8;
 /// The time of a name below which the kernel had the directory cached, and the number of names after which that is decided.
 const LISTED: Duration = Duration::from_nanos(400);
@@ -156,28 +158,34 @@ impl Trees {
 
     /// Begins to read a directory, or the tree below it.
     pub fn begin(&self, directory: OwnedFd, id: Id, depth: Depth) {
-        let mut state = self.state();
-        if state.directories.running() < AT_ONCE && !self.is_stopped() {
-            let start = Start {
+        let has_place = {
+            let directories = &self.state().directories;
+            directories.running() < AT_ONCE && !directories.is_full()
+        };
+        if has_place && !self.is_stopped() {
+            // The program runs as it would without readahead.
+            let _ = self.start(Start {
                 directory,
                 id,
                 depth,
                 watches: None,
                 workers: None,
-            };
-            // The program runs as it would without readahead.
-            let _ = self.start(&mut state, start);
+            });
         }
     }
 
     /// Lists a directory that the program is about to list. Its inodes are not read: the program may not ask for them.
     pub fn list(&self, directory: OwnedFd) {
+        if self.is_stopped() || self.state().lists >= AT_ONCE {
+            return;
+        }
         let Ok(mut names) = scan::Options::new().on(directory) else {
             return;
         };
         let canceller = names.canceller();
         let trees = self.clone();
         let thread = std::thread::Builder::new().name("list".to_owned());
+        let mut state = self.state();
         let spawned = thread.spawn(move || {
             let began = Instant::now();
             let mut listed = 0;
@@ -188,9 +196,11 @@ impl Trees {
                     break;
                 }
             }
+            trees.state().lists -= 1;
         });
         if let Ok(thread) = spawned {
-            self.state().add(Walker { canceller, thread });
+            state.lists += 1;
+            state.add(Walker { canceller, thread });
         }
     }
 
@@ -223,11 +233,11 @@ impl Trees {
         if let Some(files) = &self.0.files {
             files.entered(start.id);
         }
-        self.start(&mut self.state(), start)
-            .map_err(|e| Problem::of("cannot walk", e))
+        self.start(start).map_err(|e| Problem::of("cannot walk", e))
     }
 
-    fn start(&self, state: &mut State, start: Start) -> std::io::Result<()> {
+    /// Starts the thread of a walk. The state is locked after all calls that may wait.
+    fn start(&self, start: Start) -> std::io::Result<()> {
         let is_watched = start.watches.is_some();
         let mut options = walk::Options::new()
             .metadata(StatxMask::BASIC_STATS)
@@ -248,6 +258,7 @@ impl Trees {
         }
         let walk = options.on(start.directory)?;
         let stats = (!is_watched).then(|| self.stats());
+        let mut state = self.state();
         let tree = state.directories.add_tree(start.id, start.depth, stats);
         let canceller = walk.canceller();
         let trees = self.clone();
@@ -436,13 +447,8 @@ impl Trees {
         self.0.changed.notify_all();
     }
 
-    /// Ends all walks, waits for their threads, and returns the sums.
-    pub fn stop(&self) -> Summary {
-        self.cancel();
-        let walkers = std::mem::take(&mut self.state().walkers);
-        for walker in walkers {
-            let _ = walker.thread.join();
-        }
+    /// The sums.
+    pub fn summary(&self) -> Summary {
         self.state().directories.summary()
     }
 }
@@ -490,5 +496,22 @@ mod tests {
         let fd = Arc::new(OwnedFd::from(File::open(root.path()).unwrap()));
         let enters = Trees::new(None).controls(&fd);
         assert!((0..CONTROL).all(|_| enters(Path::new("d"), 1)));
+    }
+    #[test]
+    fn few_directories_are_listed_at_the_same_time() {
+        slowdisk::require!(slowdisk::available());
+        let root = tempfile::tempdir().unwrap();
+        let served = slowdisk::ServedTree::new(root.path(), Duration::from_millis(100)).unwrap();
+        let open = |_| OwnedFd::from(File::open(served.path()).unwrap());
+        let directories: Vec<OwnedFd> = (0..2 * AT_ONCE).map(open).collect();
+        let trees = Trees::new(None);
+        directories.into_iter().for_each(|it| trees.list(it));
+        let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+        let names = threads.filter_map(|it| fs::read_to_string(it.path().join("comm")).ok());
+        let listing = names.filter(|name| name == "list\n").count();
+        assert!((1..=AT_ONCE).contains(&listing), "{listing}");
+        while trees.state().lists > 0 {
+            std::thread::sleep(LOOK);
+        }
     }
 }

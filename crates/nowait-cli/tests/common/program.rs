@@ -80,6 +80,23 @@ pub fn prepare_libraries(directory: &Path) {
     assert!(made.unwrap().success());
 }
 
+/// Compiles a file of tests/c. The program is put into `directory`.
+pub fn compile(compiler: &str, source: &str, words: &[&str], directory: &Path) -> PathBuf {
+    let built = directory.join(source).with_extension("built");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/c")
+        .join(source);
+    let mut command = Command::new(compiler);
+    command
+        .args(["-O1", "-g", "-Wall", "-Wextra", "-Wno-nonnull", "-pthread"])
+        .args(words)
+        .arg("-o")
+        .args([&built, &source]);
+    let said = run(&mut command);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    built
+}
+
 /// The output and the exit code of a run.
 pub struct Said {
     pub code: Option<i32>,

@@ -1,0 +1,191 @@
+//! The helper: a process of its own that reads ahead.
+//!
+//! A call on one of the program's paths may wait without end, for a server or a disk that does not answer. The kernel ends a
+//! process only when all calls of its threads have returned, and some of them return for no signal. So `nowait run` itself makes
+//! no such call while the program runs. It ends with its program, even if the helper cannot end.
+//!
+//! ```text
+//!  nowait run ── fork ──► helper: walks, reads files, follows the program
+//!       │  ◄── socket ──►   │
+//!       └─ spawns ─► the program ── events ──► channel ──► helper
+//! ```
+#![allow(unsafe_code)]
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::unistd::{ForkResult, close, fork};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, PidfdFlags};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+
+use super::files::Files;
+use super::follow::{Activity, Follower, Following};
+use super::report::Report;
+use super::trees::Trees;
+use crate::problem::Problem;
+
+/// The work of a helper.
+pub struct Work {
+    /// The trees that are walked beside the program.
+    pub walk: Vec<PathBuf>,
+    /// The walks.
+    pub trees: Trees,
+    /// The reads of files.
+    pub files: Option<Files>,
+    /// Follows the program, if that is wanted.
+    pub follower: Option<Follower>,
+}
+
+/// A helper that runs.
+pub struct Helper {
+    pid: Pid,
+    socket: UnixStream,
+}
+
+/// The time that `nowait run` waits for the end of the helper. Then the program's files are no longer in use.
+const END: Duration = Duration::from_millis(100);
+/// The time that it waits for the report. The helper's thread that writes it makes no call that waits.
+const REPORT: Duration = Duration::from_secs(1);
+/// The message of a helper whose walks have begun.
+const READY: u8 = 0;
+/// Messages before the text of a problem.
+const USAGE: u8 = 2;
+const FAILED: u8 = 1;
+
+impl Helper {
+    /// Starts a helper. This process must have one thread.
+    ///
+    /// # Errors
+    /// The errors of socketpair(2) and fork(2).
+    pub fn start(work: &mut Work) -> std::io::Result<Helper> {
+        let parent = rustix::process::getpid();
+        let (socket, its) = UnixStream::pair()?;
+        // SAFETY: this process has one thread, so the child may call any function.
+        match unsafe { fork() }? {
+            ForkResult::Parent { child } => Ok(Helper {
+                pid: Pid::from_raw(child.as_raw()).ok_or(rustix::io::Errno::SRCH)?,
+                socket,
+            }),
+            ForkResult::Child => work.run(&its, parent),
+        }
+    }
+
+    /// Waits until the walks have begun. There must be one.
+    pub fn is_ready(&mut self) -> Result<(), Problem> {
+        let mut kind = [READY];
+        let ended = |e| Problem::of("the process that reads ahead has ended", e);
+        self.socket.read_exact(&mut kind).map_err(ended)?;
+        if kind == [READY] {
+            return Ok(());
+        }
+        let mut text = String::new();
+        self.socket.read_to_string(&mut text).map_err(ended)?;
+        Err(match kind {
+            [USAGE] => Problem::Usage(text),
+            _ => Problem::Failed(text),
+        })
+    }
+
+    /// Ends the helper. Returns its report if that is wanted, and if the helper makes it in time.
+    pub fn stop(mut self, wants_report: bool) -> Option<String> {
+        let process = rustix::process::pidfd_open(self.pid, PidfdFlags::empty());
+        let _ = self.socket.shutdown(Shutdown::Write);
+        let mut text = String::new();
+        let report = wants_report.then(|| {
+            self.socket.set_read_timeout(Some(REPORT)).ok()?;
+            self.socket.read_to_string(&mut text).ok()
+        });
+        let end = Timespec::try_from(END).ok();
+        let has_ended = process
+            .is_ok_and(|it| poll(&mut [PollFd::new(&it, PollFlags::IN)], end.as_ref()) == Ok(1));
+        if !has_ended {
+            let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
+        }
+        report.flatten().map(|_| text)
+    }
+}
+
+impl Work {
+    /// The sums so far.
+    pub fn report(&self, activity: Option<Activity>) -> Report {
+        Report {
+            inodes: self.trees.summary(),
+            data: self.files.as_ref().map(Files::summary),
+            activity,
+        }
+    }
+
+    fn begin_walks(&self) -> Result<(), Problem> {
+        let mut paths = self.walk.iter();
+        paths.try_for_each(|path| self.trees.walk_watched(path))
+    }
+
+    /// The helper.
+    fn run(&mut self, mut socket: &UnixStream, parent: Pid) -> ! {
+        // SAFETY: exit_group(2). Nothing is left to be done, and destructors would touch what the parent has.
+        let end = || unsafe { libc::_exit(0) };
+        if prepare(socket.as_raw_fd(), parent).is_none() {
+            end();
+        }
+        if !self.walk.is_empty() {
+            let begun = self.begin_walks();
+            let message = match &begun {
+                Ok(()) => vec![READY],
+                Err(problem) => {
+                    let is_usage = matches!(problem, Problem::Usage(_));
+                    let kind = if is_usage { USAGE } else { FAILED };
+                    [&[kind], problem.to_string().as_bytes()].concat()
+                }
+            };
+            if socket.write_all(&message).is_err() || begun.is_err() {
+                end();
+            }
+        }
+        // A working directory is in use, and could not be unmounted.
+        let _ = rustix::process::chdir("/");
+        let following = self.follower.take().map(Follower::start);
+        // `nowait run` sends nothing, and closes its end when the program has ended.
+        let _ = socket.read(&mut [0]);
+        let activity = following.map(Following::stop);
+        let _ = socket.write_all(self.report(activity).to_string().as_bytes());
+        // The descriptor stays open as long as a thread of this process waits.
+        let _ = socket.shutdown(Shutdown::Write);
+        end()
+    }
+}
+
+/// Makes this process independent of what it has inherited, but for a descriptor. `None` if that fails.
+fn prepare(kept: RawFd, parent: Pid) -> Option<()> {
+    let killed = Some(rustix::process::Signal::KILL);
+    rustix::process::set_parent_process_death_signal(killed).ok()?;
+    if rustix::process::getppid() != Some(parent) {
+        return None;
+    }
+    // The program gets the signals of the terminal. Ctrl-Z stops all three.
+    let mut signals = SigSet::all();
+    signals.remove(Signal::SIGTSTP);
+    signals.thread_swap_mask(SigmaskHow::SIG_SETMASK).ok()?;
+    // A pipe has an end only when nobody holds it open. A descriptor of O_PATH can be neither read nor written.
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let none = rustix::fs::open("/", flags, Mode::empty()).ok()?;
+    let directory = std::fs::read_dir("/proc/self/fd").ok()?;
+    let open: Vec<RawFd> = directory
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    dup2_stdin(&none)
+        .and_then(|()| dup2_stdout(&none))
+        .and_then(|()| dup2_stderr(&none))
+        .ok()?;
+    let kept = [0, 1, 2, kept, none.as_raw_fd()];
+    for fd in open.into_iter().filter(|fd| !kept.contains(fd)) {
+        let _ = close(fd);
+    }
+    Some(())
+}

@@ -1,0 +1,201 @@
+//! A process that sends events, and the directories that it names in them.
+//!
+//! A program may write any event into the channel. So a process is found by its number, and nothing is opened for it that it
+//! could not open itself.
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, StatxFlags, fstat, open, openat, openat2, statx,
+};
+
+/// A process that has the rights and the root directory of this one.
+pub struct Process {
+    /// Its directory in /proc. After its end no other process is behind this descriptor.
+    directory: OwnedFd,
+}
+
+/// The rights and the root directory of a process.
+#[derive(Debug, PartialEq, Eq)]
+struct Rights {
+    /// The lines of /proc/PID/status that begin with a name of [`LINES`].
+    lines: Vec<String>,
+    /// The mount, the device and the inode of the root directory. A mount belongs to one mount namespace.
+    root: (u64, (u32, u32), u64),
+}
+
+/// A process with a seccomp filter, and an unprivileged one with Landlock rules (which needs no_new_privs), may open less.
+const LINES: [&str; 7] = [
+    "Uid:",
+    "Gid:",
+    "Groups:",
+    "NoNewPrivs:",
+    "CapEff:",
+    "Seccomp:",
+    "Seccomp_filters:",
+];
+
+/// With O_DIRECTORY no FIFO and no device is opened.
+const FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
+
+impl Process {
+    /// `None` if it has ended, or has other rights or another root directory.
+    pub fn of(pid: u32) -> Option<Process> {
+        static OURS: LazyLock<Option<Rights>> =
+            LazyLock::new(|| Rights::of(directory("self")?.as_fd()));
+        let directory = directory(&pid.to_string())?;
+        let has_ours = Rights::of(directory.as_fd())? == *OURS.as_ref()?;
+        has_ours.then_some(Process { directory })
+    }
+
+    /// Opens the directory `path` as the process does, relative to its descriptor `fd`, or to its working directory if that is
+    /// negative.
+    pub fn open(&self, fd: i32, path: &[u8]) -> Option<OwnedFd> {
+        self.resolve(fd, path, FLAGS)
+    }
+
+    /// The metadata of a file that is named in the same way. Nothing is opened.
+    pub fn stat(&self, fd: i32, path: &[u8]) -> Option<Stat> {
+        let held = self.resolve(fd, path, OFlags::PATH | OFlags::CLOEXEC)?;
+        fstat(held).ok()
+    }
+
+    fn resolve(&self, fd: i32, path: &[u8], flags: OFlags) -> Option<OwnedFd> {
+        let start = match fd {
+            0.. => format!("fd/{fd}"),
+            _ => "cwd".to_owned(),
+        };
+        let none = Mode::empty();
+        let path = Path::new(OsStr::from_bytes(path));
+        if path.as_os_str().is_empty() {
+            return openat(&self.directory, start, flags, none).ok();
+        }
+        // The links in /proc/PID lead out of namespaces.
+        let below = |start: BorrowedFd<'_>| {
+            openat2(start, path, flags, none, ResolveFlags::NO_MAGICLINKS).ok()
+        };
+        if path.is_absolute() {
+            return below(CWD);
+        }
+        let start = openat(&self.directory, start, FLAGS | OFlags::PATH, none).ok()?;
+        below(start.as_fd())
+    }
+}
+
+fn directory(name: &str) -> Option<OwnedFd> {
+    open(
+        Path::new("/proc").join(name),
+        FLAGS | OFlags::PATH,
+        Mode::empty(),
+    )
+    .ok()
+}
+
+impl Rights {
+    fn of(process: BorrowedFd<'_>) -> Option<Rights> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = openat(process, "status", flags, Mode::empty()).ok()?;
+        let mut status = Vec::new();
+        std::fs::File::from(file).read_to_end(&mut status).ok()?;
+        let status = String::from_utf8_lossy(&status);
+        let is_right = |line: &&str| LINES.iter().any(|name| line.starts_with(name));
+        let mask = StatxFlags::INO | StatxFlags::MNT_ID;
+        let root = statx(process, "root", AtFlags::empty(), mask).ok()?;
+        Some(Rights {
+            lines: status.lines().filter(is_right).map(str::to_owned).collect(),
+            root: (
+                root.stx_mnt_id,
+                (root.stx_dev_major, root.stx_dev_minor),
+                root.stx_ino,
+            ),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, File};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::process::Command;
+
+    fn inode(fd: &OwnedFd) -> u64 {
+        rustix::fs::fstat(fd).unwrap().st_ino
+    }
+
+    #[test]
+    fn directories_are_opened_as_the_process_does() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("d")).unwrap();
+        symlink(root.path().join("d"), root.path().join("link")).unwrap();
+        let expected = fs::metadata(root.path().join("d")).unwrap().ino();
+        let directory = File::open(root.path()).unwrap();
+        let process = Process::of(std::process::id()).unwrap();
+        let whole = root.path().join("d");
+        for path in [&b"d"[..], b"link", b"d/../d", whole.as_os_str().as_bytes()] {
+            let opened = process.open(directory.as_raw_fd(), path).unwrap();
+            assert_eq!(inode(&opened), expected);
+        }
+        assert!(process.open(directory.as_raw_fd(), b"").is_some());
+        assert!(process.open(-1, b".").is_some());
+    }
+
+    #[test]
+    fn neither_fifos_nor_the_links_of_processes_are_opened() {
+        let root = tempfile::tempdir().unwrap();
+        let fifo = root.path().join("fifo");
+        let (kind, mode) = (rustix::fs::FileType::Fifo, Mode::RWXU);
+        rustix::fs::mknodat(CWD, &fifo, kind, mode, 0).unwrap();
+        let directory = File::open(root.path()).unwrap();
+        let process = Process::of(std::process::id()).unwrap();
+        let open = |fd, path: &[u8]| process.open(fd, path).is_some();
+        assert!(!open(directory.as_raw_fd(), b"fifo"));
+        assert!(!open(-1, b"/dev/null"));
+        assert!(!open(-1, b"/proc/1/root"));
+        assert!(!open(-1, b"/proc/self/cwd/"));
+        let number = format!("/proc/self/fd/{}", directory.as_raw_fd());
+        assert!(!open(-1, number.as_bytes()));
+        assert!(!open(-1, b"/nowhere"));
+        assert!(!open(i32::MAX, b""));
+    }
+
+    #[test]
+    fn a_process_with_other_rights_or_another_root_is_not_followed() {
+        assert!(Process::of(0).is_none());
+        assert!(Process::of(u32::MAX).is_none());
+        if !rustix::process::geteuid().is_root() {
+            return slowdisk::skip_or_fail("needs root");
+        }
+        // The last one is as this process.
+        for (words, is_followed) in [
+            (&["setpriv", "--reuid=65534", "--clear-groups"][..], false),
+            (
+                &["setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw"],
+                false,
+            ),
+            (&["setpriv", "--no-new-privs"], false),
+            (&["unshare", "--mount"], false),
+            (&["env"], true),
+        ] {
+            let mut command = Command::new(words[0]);
+            command.args(&words[1..]).args(["sleep", "600"]);
+            let mut child = command.spawn().unwrap();
+            let name = format!("/proc/{}/comm", child.id());
+            while fs::read_to_string(&name).unwrap() != "sleep\n" {
+                std::thread::yield_now();
+            }
+            let found = Process::of(child.id());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert_eq!(found.is_some(), is_followed, "{words:?}");
+        }
+    }
+}
