@@ -172,7 +172,7 @@ fn prepare(kept: RawFd, parent: Pid) -> Option<()> {
     let mut signals = SigSet::all();
     signals.remove(Signal::SIGTSTP);
     signals.thread_swap_mask(SigmaskHow::SIG_SETMASK).ok()?;
-    // A pipe has an end only when nobody holds it open. A descriptor of O_PATH can be neither read nor written.
+    // A pipe ends when no process has it open for writing. A descriptor of O_PATH can be neither read nor written.
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let none = rustix::fs::open("/", flags, Mode::empty()).ok()?;
     let directory = std::fs::read_dir("/proc/self/fd").ok()?;
