@@ -7,11 +7,12 @@ use std::path::Path as FilePath;
 use futures_util::TryStreamExt;
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 use nowait::mapping::Budget;
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::NowaitFileSystem;
 use super::object_store::path::Path;
-use super::object_store::{Error, ObjectStore, ObjectStoreExt};
-use crate::common::{alone, open_below, pattern, scratch, wait_until};
+use super::object_store::{Error, MultipartUpload, ObjectStore, ObjectStoreExt};
+use crate::common::{alone, names, open_below, pattern, scratch, wait_until};
 
 async fn read(store: &NowaitFileSystem, location: &str) -> Result<String, Error> {
     let get = store.get(&Path::from(location)).await?;
@@ -110,6 +111,25 @@ fn an_object_that_may_no_longer_be_read_is_an_error() {
         set(0);
         pollster::block_on(mapped.get_range(&location, 0..5000)).unwrap_err();
         assert_eq!(borrowed(), before);
+    });
+}
+
+/// The thread that would remove the file cannot be started.
+#[test]
+fn an_upload_that_is_dropped_leaves_nothing_also_without_a_thread() {
+    as_nobody(|root| {
+        let store = store(root);
+        let put = || pollster::block_on(store.put_multipart(&Path::from("file")));
+        let mut upload = put().unwrap();
+        let limit = Rlimit {
+            current: Some(0),
+            maximum: Some(0),
+        };
+        setrlimit(Resource::Nproc, limit).unwrap();
+        assert!(std::thread::Builder::new().spawn(|| {}).is_err());
+        pollster::block_on(upload.put_part("bytes".into())).unwrap();
+        drop(upload);
+        assert_eq!(names(root), [""; 0]);
     });
 }
 
