@@ -39,7 +39,10 @@ pub(crate) fn open_regular(path: &Path, flags: OFlags) -> Result<OwnedFd> {
     }
     let by_path = |flags| {
         let open = || rustix::fs::open(path, flags | OFlags::NONBLOCK, Mode::empty());
-        retry::interrupted(open)
+        let fd = retry::interrupted(open)?;
+        // Rings honour O_NONBLOCK.
+        rustix::fs::fcntl_setfl(&fd, flags)?;
+        Ok(fd)
     };
     open_held(&held, flags - link, &Descriptors::of_this_thread(), by_path).map_err(failed)
 }
