@@ -138,9 +138,22 @@ enum Work {
     },
 }
 
+/// Creates the engine that reads. With few threads (`RLIMIT_NPROC`) it must come before [`Stop::on_signals`], which does
+/// without a thread if it has to: the engine may need one.
+pub fn engine(limits: &Limits) -> Result<LocalEngine, Problem> {
+    let depth = limits.depth as usize;
+    // All reads are expected to be misses, so none is tried on this thread.
+    let options = Options::new()
+        .depth(depth)
+        .workers(depth.min(64))
+        .nowait_policy(NowaitPolicy::Never);
+    Ok(options.build_local()?)
+}
+
 impl<'a> Prefetcher<'a> {
-    /// Creates the engine and an empty queue. Files that `seen` contains are not read again.
+    /// Creates an empty queue on an [`engine`]. Files that `seen` contains are not read again.
     pub fn new(
+        engine: LocalEngine,
         limits: Limits,
         seen: Option<SeenInodes>,
         messages: &'a Messages,
@@ -148,12 +161,6 @@ impl<'a> Prefetcher<'a> {
         stop: &'a Stop,
     ) -> Result<Prefetcher<'a>, Problem> {
         let depth = limits.depth as usize;
-        // All reads are expected to be misses, so none is tried on this thread.
-        let engine = Options::new()
-            .depth(depth)
-            .workers(depth.min(64))
-            .nowait_policy(NowaitPolicy::Never)
-            .build_local()?;
         // A file takes two descriptors while it is opened, and the walk takes up to a quarter of them, too.
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let most_open = (descriptors / 4).clamp(1, depth as u64) as usize;

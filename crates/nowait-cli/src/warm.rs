@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::messages::Messages;
 use crate::paths::{Kinds, Paths};
-use crate::prefetch::{JSON_FORMAT, Limits, Prefetcher, Request, Stopped};
+use crate::prefetch::{self, JSON_FORMAT, Limits, Prefetcher, Request, Stopped};
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::seen_inodes::SeenInodes;
@@ -62,11 +62,13 @@ fn warm(args: &Args) -> Result<ExitCode, Problem> {
     if args.metadata {
         return metadata::warm(&args.paths, args.xattr, args.limits.json);
     }
+    let engine = prefetch::engine(&args.limits)?;
     let stop = Stop::on_signals()?;
     let mut progress = Progress::of_files();
     let messages = Messages::beside(&progress);
     let seen = SeenInodes::new(&args.paths);
     let mut prefetcher = Prefetcher::new(
+        engine,
         args.limits.clone(),
         Some(seen),
         &messages,

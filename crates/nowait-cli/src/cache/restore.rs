@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use super::snapshot::{self, InvalidEntry, Snapshot};
 use crate::messages::Messages;
 use crate::name::Shown;
-use crate::prefetch::{JSON_FORMAT, Limits, Prefetcher};
+use crate::prefetch::{self, JSON_FORMAT, Limits, Prefetcher};
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::size::Size;
@@ -47,6 +47,7 @@ Exit status:
 
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<ExitCode, Problem> {
+    let engine = prefetch::engine(&args.limits)?;
     let stop = Stop::on_signals()?;
     let name = if args.file.as_os_str() == "-" {
         "standard input".to_owned()
@@ -57,8 +58,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let mut progress = Progress::of_files();
     let messages = Messages::beside(&progress);
     // A file with many ranges has several entries, so files that were seen before are not skipped.
-    let mut prefetcher =
-        Prefetcher::new(args.limits.clone(), None, &messages, &mut progress, &stop)?;
+    let mut prefetcher = Prefetcher::new(
+        engine,
+        args.limits.clone(),
+        None,
+        &messages,
+        &mut progress,
+        &stop,
+    )?;
     snapshot.each(|entry| match entry {
         Ok(request) => prefetcher.add(request),
         Err(InvalidEntry { line, why }) => {
