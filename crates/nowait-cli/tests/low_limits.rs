@@ -182,6 +182,13 @@ fn few_threads_lose_no_file() {
     }
 }
 
+/// The messages of libraries that end the process for lack of memory.
+const ABORTS: [&str; 3] = [
+    "memory allocation of ",
+    "failed to allocate an alternative stack",
+    "Fatal glibc error: ",
+];
+
 #[test]
 fn little_address_space_ends_a_verb_with_a_message() {
     let dir = directory();
@@ -197,8 +204,8 @@ fn little_address_space_ends_a_verb_with_a_message() {
             let explained = match said.code {
                 Some(0) => true,
                 Some(1 | 127) => !said.err.is_empty(),
-                // SIGABRT.
-                None => said.err.contains("memory allocation of "),
+                // SIGABRT, by the standard library or the C library: a thread that has begun lacks memory.
+                None => ABORTS.iter().any(|why| said.err.contains(why)),
                 Some(_) => false,
             };
             assert!(explained, "{mib} {:?} {said:?}", verb.words);
