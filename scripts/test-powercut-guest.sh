@@ -37,7 +37,7 @@ mount -t "$filesystem" /dev/vda /disk || echo "POWERCUT-FAILED: no disk"
 # A writer ends only if a write fails.
 # shellcheck disable=SC2086 # an empty option is none
 {
-    powercut write /disk --faces future,threads,dsync,blocking,local,chain,tokio $early ||
+    powercut write /disk --faces future,threads,dsync,blocking,local,tokio $early ||
         echo "POWERCUT-FAILED: a write failed"
 } &
 # shellcheck disable=SC2086

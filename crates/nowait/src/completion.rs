@@ -39,13 +39,18 @@ pub struct Completion<T = Op> {
 }
 
 impl Completion {
-    pub(crate) fn failed(error: Error, op: Op) -> Completion {
+    /// The completion of an operation that the engine did not queue.
+    pub(crate) fn immediate(op: Op, result: Result<usize>, provenance: Provenance) -> Completion {
         Completion {
-            result: Err(error),
+            result,
             op,
-            provenance: Provenance::default(),
+            provenance,
             ticket: None,
         }
+    }
+
+    pub(crate) fn failed(error: Error, op: Op) -> Completion {
+        Completion::immediate(op, Err(error), Provenance::default())
     }
 }
 

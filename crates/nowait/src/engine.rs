@@ -15,7 +15,6 @@
 //! io_uring is unavailable.
 
 mod backend;
-mod chain;
 mod class;
 mod completion_queue;
 mod core;
@@ -30,7 +29,6 @@ mod op_state;
 mod options;
 mod owner;
 mod pools;
-mod queue;
 mod reply;
 mod request;
 mod ring;
@@ -46,14 +44,12 @@ mod wait;
 mod workers;
 
 pub use backend::Backend;
-pub use chain::{Chain, RefusedChain};
 #[cfg(any(fuzzing, nowait_internals))]
 pub use completion_queue::completions::Completions;
 pub use features::{Availability, Feature, Features};
 pub use file_set::FileSet;
 pub use local::LocalEngine;
 pub use options::Options;
-pub use queue::Queue;
 pub use ring::capabilities::RingCapabilities;
 pub use ring::options::Polled;
 pub use run::Run;

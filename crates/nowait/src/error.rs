@@ -63,8 +63,8 @@ pub enum ErrorKind {
     },
     /// Every slot of the set of registered files is in use.
     SetFull,
-    /// A chain or an option of the engine needs a ring, and there is none: the backend is threads, or the
-    /// kernel does not support such a ring. A chain also needs a ring that supports all its operations.
+    /// An option of the engine needs a ring, and there is none: the backend is threads, or the
+    /// kernel does not support such a ring.
     NeedsRing,
     /// The engine is polled, and the file was not opened with O_DIRECT. A polled engine reads and writes
     /// only such files.

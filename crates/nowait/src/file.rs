@@ -29,11 +29,10 @@ pub(crate) use reopen::open_held;
 use crate::buffer::{IoBuf, IoBufMut, Space};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::op::{Fsync, SyncFileRange, SyncRange};
 use crate::read::blocking::{fill_space, refused};
-use crate::read::{self, Plan, Recent, Request};
+use crate::read::{self, Plan, Recent};
 use crate::residency::{self, Answer, Residency};
 use crate::retry;
 use crate::sys::{self, Errno, rw};
@@ -302,19 +301,7 @@ impl File {
     /// # Ok::<(), nowait::Error>(())
     /// ```
     pub fn plan(&self, len: usize) -> Plan {
-        let policy = self.engine.policy();
-        let mode = self.handle.mode().unwrap_or(policy.mode);
-        let in_flight = || self.engine.files_in_flight();
-        let request = Request {
-            len,
-            flags: RwFlags::empty(),
-            positional: true,
-            batch: false,
-            alone: in_flight() == 0,
-        };
-        let decision = self.handle.history().foresee(policy.nowait, policy.costs());
-        let facts = read::facts(policy, &self.handle, mode, in_flight);
-        read::plan(request, facts, mode, decision, policy.copy_limit)
+        self.engine.read_path().plan(&self.handle, len)
     }
 
     /// The hit history of this file's reads.

@@ -280,17 +280,6 @@ impl Kind {
         }
     }
 
-    /// Returns true if it has more buffers than one call of the kernel takes.
-    pub(crate) fn is_several_calls(&self) -> bool {
-        let filled = |(_, len): &(usize, usize)| *len > 0;
-        let count = match self {
-            Kind::Readv(op) => op.pieces().filter(filled).count(),
-            Kind::Writev(op) => op.pieces().filter(filled).count(),
-            _ => 1,
-        };
-        count > readv::IOV_MAX
-    }
-
     /// Returns true if it waits for data that is not available immediately (it has no NOWAIT flag).
     pub(crate) fn may_block(&self) -> bool {
         self.transfer()

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 pub use crate::history::{CacheDecision, History, NowaitPolicy, Recent};
 pub use cached::{Cached, cached, try_cached};
-pub(crate) use plan::{Facts, Request, plan};
+use plan::{Facts, Request, plan};
 pub use plan::{Plan, Reason};
 
 pub(crate) use start::{Rest, Start};
@@ -31,7 +31,7 @@ use crate::error::{Error, Result};
 use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::mode::Mode;
-use crate::op::{Advice, Fadvise, Op, Route};
+use crate::op::{Advice, Fadvise, Kind, Op, Route};
 use crate::policy::Policy;
 use crate::provenance::{Origin, Provenance};
 use crate::readahead::WINDOW;
@@ -66,75 +66,174 @@ pub fn with_flags<'a>(
         .map_err(|errno| Error::os("preadv2", errno))
 }
 
-/// The part of one read that runs in the calling thread: decides by the plan and follows it.
-///
-/// Without an offset it reads at the file's own position and moves it. The kernel locks the position during
-/// the call. Like read(2) it may then return fewer bytes than are available.
-///
-/// `in_flight` returns the number of the engine's operations that need a device.
-pub(crate) fn start(
-    policy: &Policy,
-    handle: &Handle,
-    space: &mut Space<'_>,
-    offset: Offset,
-    flags: RwFlags,
-    batch: bool,
-    in_flight: impl Fn() -> usize,
-) -> Start {
-    let len = space.len();
-    if let Err(errno) = checked(offset, len) {
-        return Start::Failed(errno);
+/// The read path of one engine, for the calling thread.
+#[derive(Debug)]
+pub(crate) struct ReadPath<'a, F> {
+    pub(crate) policy: &'a Policy,
+    /// Returns the number of the engine's operations that need a device. All threads write it, so that it
+    /// takes time to read it.
+    pub(crate) in_flight: F,
+    /// True if the reads are submitted with others and can go to a ring with them.
+    pub(crate) batch: bool,
+}
+
+/// The part of a read that has run in the calling thread.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) outcome: Start,
+    /// A readahead for a worker. Usually `None`.
+    pub(crate) readahead: Option<Op>,
+}
+
+impl<F: Fn() -> usize> ReadPath<'_, F> {
+    /// Runs the part of one read that belongs to the calling thread: decides by the plan and follows it.
+    ///
+    /// Without an offset it reads at the file's own position and moves it. The kernel locks the position
+    /// during the call. Like read(2) it may then return fewer bytes than are available.
+    pub(crate) fn start(
+        &self,
+        handle: &Handle,
+        space: &mut Space<'_>,
+        offset: Offset,
+        flags: RwFlags,
+    ) -> Started {
+        let (mode, len) = (self.mode(handle), space.len());
+        // A strict file that is read at its own position has to be read ahead from there.
+        let from = match mode {
+            Mode::Eager => None,
+            Mode::Strict => offset.or_else(|| rustix::fs::tell(handle).ok()),
+        };
+        let outcome = self.serve(handle, mode, space, offset, flags);
+        let readahead = from.and_then(|from| readahead(handle, from, len, &outcome));
+        Started { outcome, readahead }
     }
-    if policy.polled {
-        // Polled engines accept only O_DIRECT files. The engine refuses others.
-        return rest(0, false, Route::Ring);
+
+    /// Runs the part of a read operation that belongs to the calling thread. `None` if the operation goes
+    /// to the engine unchanged.
+    pub(crate) fn start_op(&self, op: &mut Op) -> Option<Started> {
+        let Kind::Read(read) = &mut op.body.kind else {
+            return None;
+        };
+        let (offset, flags) = (read.positional()?, read.flagged());
+        if read.is_direct() {
+            // The plan would decide the same, later. Such reads are frequent.
+            return None;
+        }
+        Some(start_operation(read, |handle, space| {
+            self.start(handle, space, Some(offset), flags)
+        }))
     }
-    let mode = handle.mode().unwrap_or(policy.mode);
-    let facts = facts(policy, handle, mode, &in_flight);
-    let decision = handle.history().decide(policy.nowait, || policy.costs());
-    let request = Request {
-        len,
-        flags,
-        // True also for a read at the file's position, if the caller may use the position.
-        positional: true,
-        batch,
-        // Hits do not evaluate this: all threads write the count of operations in flight.
-        alone: decision == CacheDecision::Skip && in_flight() == 0,
-    };
-    let timer = sometimes_now();
-    let mut skipped = false;
-    let mut started = match plan(request, facts, mode, decision, policy.copy_limit) {
-        Plan::CacheFirst => try_timed(policy, handle, space, offset),
-        Plan::AskFirst => ask_first(policy, handle, space, offset, facts),
-        Plan::Inline => inline(policy, handle, space, offset),
-        Plan::Queue(reason) => {
-            if reason == Reason::LowHitRate {
-                policy.counters.count(Count::Skipped);
-                skipped = decision == CacheDecision::Skip;
+
+    /// The plan for a read of `len` bytes at an offset, without a change of the file's history.
+    pub(crate) fn plan(&self, handle: &Handle, len: usize) -> Plan {
+        let policy = self.policy;
+        let mode = self.mode(handle);
+        let request = Request {
+            len,
+            flags: RwFlags::empty(),
+            batch: self.batch,
+            alone: (self.in_flight)() == 0,
+        };
+        let decision = handle.history().foresee(policy.nowait, policy.costs());
+        let facts = self.facts(handle, mode);
+        plan(request, facts, mode, decision, policy.copy_limit)
+    }
+
+    /// The mode of a file: its own or the engine's.
+    fn mode(&self, handle: &Handle) -> Mode {
+        handle.mode().unwrap_or(self.policy.mode)
+    }
+
+    /// Carries out the plan.
+    fn serve(
+        &self,
+        handle: &Handle,
+        mode: Mode,
+        space: &mut Space<'_>,
+        offset: Offset,
+        flags: RwFlags,
+    ) -> Start {
+        let (policy, len) = (self.policy, space.len());
+        if let Err(errno) = checked(offset, len) {
+            return Start::Failed(errno);
+        }
+        if policy.polled {
+            // Polled engines accept only O_DIRECT files. The engine refuses others.
+            return rest(0, false, Route::Ring);
+        }
+        let facts = self.facts(handle, mode);
+        let decision = handle.history().decide(policy.nowait, || policy.costs());
+        let request = Request {
+            len,
+            flags,
+            batch: self.batch,
+            // Hits do not evaluate this.
+            alone: decision == CacheDecision::Skip && (self.in_flight)() == 0,
+        };
+        let timer = sometimes_now();
+        let mut skipped = false;
+        let mut started = match plan(request, facts, mode, decision, policy.copy_limit) {
+            Plan::CacheFirst => try_timed(policy, handle, space, offset),
+            Plan::AskFirst => ask_first(policy, handle, space, offset, facts),
+            Plan::Inline => inline(policy, handle, space, offset),
+            Plan::Queue(reason) => {
+                if reason == Reason::LowHitRate {
+                    policy.counters.count(Count::Skipped);
+                    skipped = decision == CacheDecision::Skip;
+                }
+                let route = if reason == Reason::Large {
+                    Route::Worker
+                } else {
+                    Route::Ring
+                };
+                rest(0, false, route)
             }
-            let route = if reason == Reason::Large {
-                Route::Worker
-            } else {
-                Route::Ring
-            };
-            rest(0, false, route)
+        };
+        if let Some(timer) = timer {
+            let ns = ns_since(timer);
+            match &started {
+                Start::Done(_, p) if p.cached > 0 => policy.observed.hit(len, ns),
+                Start::Rest(rest) if rest.missed => policy.observed.miss(ns),
+                _ => {}
+            }
         }
-    };
-    if let Some(timer) = timer {
-        let ns = ns_since(timer);
-        match &started {
-            Start::Done(_, p) if p.cached > 0 => policy.observed.hit(len, ns),
-            Start::Rest(rest) if rest.missed => policy.observed.miss(ns),
-            _ => {}
+        if let (Start::Rest(rest), Some(offset)) = (&mut started, offset) {
+            count_rest(handle, rest, offset, len, skipped);
+        }
+        if let Some(timer) = timer {
+            policy.counters.stall(ns_since(timer));
+        }
+        started
+    }
+
+    /// The facts that the plan needs. Looks for a residency source, and for congestion, only if the plan
+    /// depends on it.
+    fn facts(&self, handle: &Handle, mode: Mode) -> Facts {
+        if mode == Mode::Strict {
+            handle.leave_readahead_to_the_engine();
+        }
+        let regular = handle.is_regular();
+        let memory = handle.filesystem().is_memory();
+        let nowait_refused = handle.nowait_read().is_refused() || !regular;
+        let direct = handle.is_direct();
+        let asks = mode == Mode::Strict || nowait_refused;
+        let congested = !asks && !direct && !memory && self.is_congested(handle);
+        let asks = asks || congested;
+        Facts {
+            direct,
+            memory: memory && regular,
+            nowait_refused,
+            nowait_works: handle.nowait_read().works(),
+            residency: asks && !memory && regular && handle.has_residency(),
+            congested,
         }
     }
-    if let (Start::Rest(rest), Some(offset)) = (&mut started, offset) {
-        count_rest(handle, rest, offset, len, skipped);
+
+    /// Returns true if a try of the page cache may wait for a device. A file that always hits is tried in
+    /// any case, since hits usually wait for nothing.
+    fn is_congested(&self, handle: &Handle) -> bool {
+        !always_hits(handle) && self.policy.congestion.holds((self.in_flight)())
     }
-    if let Some(timer) = timer {
-        policy.counters.stall(ns_since(timer));
-    }
-    started
 }
 
 /// Counts the bytes of the rest that are in the page cache, so that its completion can report the origin of
@@ -151,60 +250,18 @@ fn count_rest(handle: &Handle, rest: &mut Rest, offset: u64, len: usize, skipped
     }
 }
 
-/// The facts that the plan needs. Looks for a residency source, and for congestion, only if the plan depends on it.
-pub(crate) fn facts(
-    policy: &Policy,
-    handle: &Handle,
-    mode: Mode,
-    in_flight: impl Fn() -> usize,
-) -> Facts {
-    if mode == Mode::Strict {
-        handle.leave_readahead_to_the_engine();
-    }
-    let regular = handle.is_regular();
-    let memory = handle.filesystem().is_memory();
-    let nowait_refused = handle.nowait_read().is_refused() || !regular;
-    let direct = handle.is_direct();
-    let asks = mode == Mode::Strict || nowait_refused;
-    let congested = !asks && !direct && !memory && is_congested(policy, handle, in_flight);
-    let asks = asks || congested;
-    Facts {
-        direct,
-        memory: memory && regular,
-        nowait_refused,
-        nowait_works: handle.nowait_read().works(),
-        residency: asks && !memory && regular && handle.has_residency(),
-        congested,
-    }
-}
-
-/// The readahead operation that a worker performs after a read of `len` bytes from `offset` on. Usually
-/// `None`.
+/// The readahead operation that a worker performs after a read of `len` bytes of a strict file.
 ///
 /// The kernel's readahead is off for a strict file, because the calling thread would pay for it. If reads
 /// are sequential and have missed, a worker starts a readahead, and starts the next one before the reads
 /// reach the end of it.
-pub(crate) fn ahead(
-    policy: &Policy,
-    handle: &Handle,
-    (offset, len): (u64, usize),
-    started: &Start,
-) -> Option<Op> {
-    let mode = handle.mode().unwrap_or(policy.mode);
-    if mode == Mode::Eager || handle.is_direct() {
+fn readahead(handle: &Handle, offset: u64, len: usize, outcome: &Start) -> Option<Op> {
+    if handle.is_direct() {
         return None;
     }
-    let missed = matches!(started, Start::Rest(_));
+    let missed = matches!(outcome, Start::Rest(_));
     let from = handle.readahead().next(offset, len as u64, missed)?;
     Some(Fadvise::new(handle, from, WINDOW, Advice::WillNeed).into())
-}
-
-/// Returns true if a try of the page cache may wait for a device.
-///
-/// A file that always hits is tried in any case, since hits usually wait for nothing. All threads write the number of
-/// operations in flight, so that it takes time to read it.
-fn is_congested(policy: &Policy, handle: &Handle, in_flight: impl Fn() -> usize) -> bool {
-    !always_hits(handle) && policy.congestion.holds(in_flight())
 }
 
 /// Returns true if all recent reads of the file were hits.
@@ -341,30 +398,4 @@ fn in_caller(handle: &Handle, space: &mut Space<'_>, offset: Offset, origin: Ori
 
 fn rest(done: usize, missed: bool, route: Route) -> Start {
     Start::Rest(Rest::of(done, missed, route))
-}
-
-/// The part of an engine's read operation that runs in the calling thread, and the readahead that goes with
-/// it. `None` if the operation goes to the engine unchanged.
-pub(crate) fn start_op(
-    policy: &Policy,
-    op: &mut Op,
-    batch: bool,
-    in_flight: impl Fn() -> usize,
-) -> Option<(Start, Option<Op>)> {
-    let crate::op::Kind::Read(read) = &mut op.body.kind else {
-        return None;
-    };
-    let (offset, flags) = (read.positional()?, read.flagged());
-    if read.is_direct() {
-        // The plan would decide the same, later. Such reads are frequent.
-        return None;
-    }
-    let mut then = None;
-    let started = start_operation(read, |handle, space| {
-        let len = space.len();
-        let started = start(policy, handle, space, Some(offset), flags, batch, in_flight);
-        then = ahead(policy, handle, (offset, len), &started);
-        started
-    });
-    Some((started, then))
 }

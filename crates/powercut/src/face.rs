@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use clap::ValueEnum;
-use nowait::engine::{Backend, Chain, Engine, LocalEngine, Wait};
+use nowait::engine::{Backend, Engine, LocalEngine, Wait};
 use nowait::op::{Fsync, Op, Write};
 use nowait::{File, Handle, RwFlags};
 use pollster::block_on;
@@ -28,8 +28,6 @@ pub(crate) enum Face {
     Blocking,
     /// `Write` and `Fsync` on a `LocalEngine`, one after the other.
     Local,
-    /// `Write` and `Fsync` as a chain of a shared engine.
-    Chain,
     /// `nowait::tokio::File`: a seek, `write_all` and `sync_all`.
     Tokio,
     /// aio_write(3), then aio_fsync(3).
@@ -98,7 +96,6 @@ impl Writer {
             Face::Dsync => self.dsync(&Engine::process()?),
             Face::Blocking => self.blocking(&Engine::process()?),
             Face::Local => self.local(),
-            Face::Chain => self.chain(&Engine::process()?),
             Face::Tokio => self.tokio(),
             Face::AioFsync | Face::AioDsync => self.aio(),
         }
@@ -168,28 +165,6 @@ impl Writer {
             carry_out(Write::new(&file, Box::new(record), offset).all().into())?;
             if durable {
                 carry_out(Fsync::data(&file).into())?;
-            }
-            Ok(())
-        })
-    }
-
-    /// Without a ring, which a chain needs, this face is left out.
-    fn chain(&self, engine: &Engine) -> io::Result<()> {
-        if engine.backend() != Backend::Uring {
-            return Ok(());
-        }
-        let file = Handle::new(self.file.try_clone()?)?;
-        let engine = Engine::new()?;
-        self.each(|record, offset, durable| {
-            let mut chain = Chain::new().then(Write::new(&file, Box::new(record), offset).all());
-            if durable {
-                chain = chain.then(Fsync::data(&file));
-            }
-            let tickets = engine.submit_chain(chain).map_err(nowait::Error::from)?;
-            let mut done = Vec::new();
-            engine.reap(&mut done, Wait::For(tickets.len()))?;
-            for completion in done {
-                completion.result?;
             }
             Ok(())
         })

@@ -142,7 +142,6 @@ fn engine_facts() -> Vec<Fact> {
             Feature::RingWorkers,
             &known,
         ),
-        fact("links", "  links", Feature::Links, &known),
     ]
 }
 

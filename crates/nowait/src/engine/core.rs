@@ -5,14 +5,11 @@ use std::sync::Arc;
 use once_cell::race::OnceBox;
 
 use super::backend::Choice;
-use super::chain::Chain;
 use super::class::Class;
 use super::deadlines::Deadlines;
 use super::features::{Availability, Feature, Features};
 use super::file_set::FileSet;
 use super::options::Options;
-use super::ring::setup::ENTRIES;
-use super::ring::supported::Supported;
 use super::semaphore::Semaphore;
 use crate::congestion::Congestion;
 use crate::cost::Observed;
@@ -114,29 +111,6 @@ impl Core {
         }
     }
 
-    /// The reason why a chain cannot be submitted to `ring`, apart from a lack of places. `ring` is
-    /// `None` if there is no ring.
-    pub(super) fn refuses_chain(&self, chain: &Chain, ring: Option<&Supported>) -> Option<Error> {
-        if let Err(error) = self.check_process("submit_chain") {
-            return Some(error);
-        }
-        if !(1..=self.depth().min(LONGEST_CHAIN)).contains(&chain.len()) {
-            return Some(Error::new("submit_chain", ErrorKind::InvalidInput));
-        }
-        let Some(ring) = ring else {
-            return Some(Error::new("submit_chain", ErrorKind::NeedsRing));
-        };
-        chain.0.iter().find_map(|op| {
-            let why = self.refuses(&op.body.kind);
-            let why = why.or((!ring.contains(&op.body.kind)).then_some(ErrorKind::NeedsRing));
-            // The next member would begin after the first of the calls.
-            let several = op.body.kind.is_several_calls();
-            let why = why.or(several.then_some(ErrorKind::InvalidInput));
-            let path = op.body.kind.handle().and_then(|h| h.shared_path());
-            Some(Error::new(op.name(), why?).on(path))
-        })
-    }
-
     pub(super) fn places(&self, class: Class) -> &Semaphore {
         &self.places[class as usize]
     }
@@ -166,6 +140,3 @@ impl Core {
         }
     }
 }
-
-/// The number of entries in the submission queue of an engine with a large depth.
-const LONGEST_CHAIN: usize = ENTRIES;

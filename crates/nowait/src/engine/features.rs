@@ -23,13 +23,11 @@ pub enum Feature {
     MinWait,
     /// Limits for the kernel's own workers (5.15).
     RingWorkers,
-    /// Linked operations, see [`Chain`](super::Chain) (5.3).
-    Links,
 }
 
 impl Feature {
     /// All features.
-    pub const ALL: [Feature; 9] = [
+    pub const ALL: [Feature; 8] = [
         Feature::Polled,
         Feature::HybridPolled,
         Feature::Sqpoll,
@@ -38,7 +36,6 @@ impl Feature {
         Feature::RegisteredBuffers,
         Feature::MinWait,
         Feature::RingWorkers,
-        Feature::Links,
     ];
 
     /// The name of the feature, for reports.
@@ -52,7 +49,6 @@ impl Feature {
             Feature::RegisteredBuffers => "registered buffers",
             Feature::MinWait => "minimum wait",
             Feature::RingWorkers => "ring worker limits",
-            Feature::Links => "links",
         }
     }
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::backend::{Backend, Choice, choose, no_ring};
-use super::chain::{Chain, RefusedChain};
 use super::class::Class;
 use super::completion_queue::CompletionQueue;
 use super::core::Core;
@@ -26,6 +25,7 @@ use crate::completion::{Completion, Ticket};
 use crate::cost::Costs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Op, Route};
+use crate::read::ReadPath;
 use crate::stats::{Count, Stats};
 use crate::sys::eventfd::notify;
 
@@ -180,26 +180,21 @@ impl LocalEngine {
     }
 
     /// Submits one operation. It is at the kernel or with a worker, or done, when this returns.
-    pub fn submit(&mut self, mut op: Op) -> Submit {
+    pub fn submit(&mut self, op: Op) -> Submit {
         if let Err(error) = self.core.check_process(op.name()) {
             return Submit::Done(Completion::failed(error, op));
         }
-        let (begun, ahead) = begin(&self.core.policy, &mut op, false, || self.in_flight());
-        ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
+        let (begun, readahead) = begin(&self.read_path(false), op);
+        self.read_ahead(readahead);
         match begun {
-            Begun::Done(result, provenance) => Submit::Done(Completion {
-                result,
-                op,
-                provenance,
-                ticket: None,
-            }),
-            Begun::Rest if self.in_flight() < self.depth() => {
+            Begun::Done(done) => Submit::Done(done),
+            Begun::Rest(op) if self.in_flight() < self.depth() => {
                 let ticket = self.queue(op);
                 self.flush();
                 self.tell();
                 Submit::Queued(ticket)
             }
-            Begun::Rest => {
+            Begun::Rest(op) => {
                 self.core.policy.counters.count(Count::Full);
                 Submit::Full(op)
             }
@@ -258,6 +253,14 @@ impl LocalEngine {
         self.reap(out, wait)
     }
 
+    fn read_path(&self, batch: bool) -> ReadPath<'_, impl Fn() -> usize> {
+        ReadPath {
+            policy: &self.core.policy,
+            in_flight: || self.in_flight(),
+            batch,
+        }
+    }
+
     /// Takes operations until the engine is full. `flush` submits them to the kernel.
     #[inline]
     fn take(&mut self, ops: &mut Vec<Op>) -> usize {
@@ -267,25 +270,16 @@ impl LocalEngine {
             self.core.policy.counters.count(Count::Full);
         }
         let batch = self.ring.is_some();
-        let mut aheads = Vec::new();
-        for mut op in ops.drain(..taken) {
-            let (begun, ahead) = begin(&self.core.policy, &mut op, batch, || self.in_flight());
-            aheads.extend(ahead);
+        for op in ops.drain(..taken) {
+            let (begun, readahead) = begin(&self.read_path(batch), op);
+            self.read_ahead(readahead);
             match begun {
-                Begun::Done(result, provenance) => {
-                    self.ready.push_back(Completion {
-                        result,
-                        op,
-                        provenance,
-                        ticket: None,
-                    });
-                }
-                Begun::Rest => {
+                Begun::Done(done) => self.ready.push_back(done),
+                Begun::Rest(op) => {
                     self.queue(op);
                 }
             }
         }
-        aheads.into_iter().for_each(|ahead| self.read_ahead(ahead));
         taken
     }
 
@@ -296,55 +290,6 @@ impl LocalEngine {
         if let (true, Ok(event)) = (news, self.completions.event()) {
             notify(event);
         }
-    }
-
-    /// Submits a chain, whole or not at all, with one system call. [`reap`](LocalEngine::reap)
-    /// returns each of its operations. Returns their tickets, in order.
-    ///
-    /// # Errors
-    /// The chain and the reason for its refusal: see [`RefusedChain`].
-    pub fn submit_chain(&mut self, chain: Chain) -> Result<Vec<Ticket>, RefusedChain> {
-        let refused = self
-            .core
-            .refuses_chain(&chain, self.ring.as_ref().map(Ring::supported));
-        if let Some(error) = refused {
-            return Err(RefusedChain { error, chain });
-        }
-        if self.in_flight() + chain.len() > self.depth() {
-            self.core.policy.counters.count(Count::Full);
-            let error = Error::new("submit_chain", ErrorKind::Full);
-            return Err(RefusedChain { error, chain });
-        }
-        let requests: Vec<Request> = chain
-            .0
-            .into_iter()
-            .map(|op| {
-                self.ticket += 1;
-                Request::new(op, Ticket(self.ticket), Reply::LOCAL)
-            })
-            .collect();
-        let deadlines: Vec<_> = requests.iter().map(Request::due).collect();
-        let tickets = requests.iter().map(|request| request.ticket).collect();
-        let due = deadlines.iter().flatten();
-        due.clone()
-            .for_each(|(at, ticket)| self.core.deadlines.add(*at, *ticket));
-        self.core
-            .policy
-            .counters
-            .add(Count::Handoffs, requests.len() as u64);
-        // A ring that can no longer be entered returns the requests.
-        let back = match &mut self.ring {
-            Some(ring) => ring.push_chain(requests),
-            None => Some(requests),
-        };
-        for request in back.into_iter().flatten() {
-            let (request, outcome) = request.stop(ErrorKind::NeedsRing);
-            self.ready.push_back(request.finish(&self.core, outcome).1);
-        }
-        self.flush();
-        self.tell();
-        due.for_each(|(at, ticket)| self.core.deadlines.arm(*at, *ticket));
-        Ok(tickets)
     }
 
     #[inline]
@@ -378,7 +323,8 @@ impl LocalEngine {
     }
 
     /// Queues a readahead for a worker.
-    fn read_ahead(&mut self, op: Op) {
+    fn read_ahead(&mut self, readahead: Option<Op>) {
+        let Some(op) = readahead else { return };
         self.ticket += 1;
         if let Some(request) = Request::ahead(&self.core, op, Ticket(self.ticket)) {
             self.pools.push(request);

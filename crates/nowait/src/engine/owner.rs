@@ -39,8 +39,6 @@ pub(super) struct Inbox {
 #[derive(Debug)]
 pub(super) enum Message {
     Submit(Request),
-    /// Linked operations.
-    Chain(Vec<Request>),
     Cancel(Ticket, ErrorKind),
     /// Registers a table for the files of a set.
     Register(Arc<Table>, mpsc::Sender<std::io::Result<()>>),
@@ -135,13 +133,6 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
                 }
                 // The ring is broken.
                 Message::Submit(request) => pools.push(request),
-                Message::Chain(requests) => {
-                    // Returned by a ring that can no longer be entered.
-                    for request in ring.push_chain(requests).into_iter().flatten() {
-                        let (request, outcome) = request.stop(ErrorKind::NeedsRing);
-                        out(Out::Done(request, outcome));
-                    }
-                }
                 Message::Cancel(ticket, why) => {
                     // The operation may have moved to a worker while the message was in the queue.
                     if !ring.cancel(ticket, why) {

@@ -1,7 +1,5 @@
 //! A request: one operation inside an engine.
 
-use std::time::Instant;
-
 use super::core::Core;
 use super::reply::Reply;
 use crate::cast::to_u32;
@@ -35,11 +33,6 @@ impl Request {
     pub(crate) fn new(mut op: Op, ticket: Ticket, reply: Reply) -> Request {
         op.body.progress.queued = sometimes_now();
         Request { op, ticket, reply }
-    }
-
-    /// The deadline and the ticket, if there is a deadline.
-    pub(crate) fn due(&self) -> Option<(Instant, Ticket)> {
-        Some((self.op.get_deadline()?, self.ticket))
     }
 
     /// Records the origin of the `n` bytes of one kernel read.

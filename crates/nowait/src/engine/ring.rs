@@ -14,7 +14,6 @@
 
 pub(super) mod capabilities;
 mod enter;
-mod link;
 pub(super) mod options;
 pub(super) mod out;
 mod registrations;
@@ -22,7 +21,7 @@ pub(super) mod setup;
 pub(super) mod supported;
 pub(super) mod until;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,7 +36,6 @@ use setup::{ENTRIES, Made, descriptor};
 use supported::Supported;
 use until::Until;
 
-use super::chain::LinkState;
 use super::core::Core;
 use super::features::{Feature, Features};
 use super::request::{Outcome, Request};
@@ -81,9 +79,6 @@ pub(crate) struct Ring {
     slots: Box<[Slot]>,
     free: Vec<u32>,
     supported: Supported,
-    /// The chains that the ring holds, by number.
-    chains: HashMap<u32, LinkState>,
-    next_chain: u32,
     core: Arc<Core>,
     /// The number of the current flush. Each slot records the flush that submits it.
     flush: u64,
@@ -93,8 +88,6 @@ pub(crate) struct Ring {
     taken: u64,
     /// True if entries of operations wait for a flush.
     queued: bool,
-    /// True if a chain is among the queued entries: they are submitted in one call.
-    linked: bool,
     /// The number of queued operations that the page cache may serve.
     buffered: usize,
     /// True if the last flush contained reads that missed the page cache.
@@ -133,14 +126,9 @@ struct Slot {
     flush: u64,
     /// The number of the operation's submission queue entry.
     entry: u64,
-    /// True if the submitting call itself does not look into the page cache: with IOSQE_ASYNC,
-    /// SQPOLL, and for members of a chain.
+    /// True if the submitting call itself does not look into the page cache: with IOSQE_ASYNC and
+    /// with SQPOLL.
     elsewhere: bool,
-    /// True if the ring returned EAGAIN for this member of a chain: a kernel worker is to do it
-    /// (IOSQE_ASYNC).
-    asynchronous: bool,
-    /// The chain that the operation belongs to.
-    chain: Option<u32>,
     /// The number of times that the operation returned EINTR.
     interrupted: u32,
 }
@@ -179,14 +167,11 @@ impl Ring {
             slots: (0..depth).map(|_| Slot::default()).collect(),
             free: (0..to_u32(depth)).rev().collect(),
             supported: Supported { ops, polled },
-            chains: HashMap::new(),
-            next_chain: 0,
             core: core.clone(),
             flush: 1,
             numbered: 0,
             taken: 0,
             queued: false,
-            linked: false,
             buffered: 0,
             cold: false,
             deferred,
@@ -248,17 +233,6 @@ impl Ring {
         self.slots.len() - self.free.len()
     }
 
-    /// The number of operations whose completions the kernel owes. A member of a chain that the kernel
-    /// has cut off is not among them: it waits in the ring, and is submitted again later. A wait for
-    /// more completions than these would never end.
-    pub(super) fn at_kernel(&self) -> usize {
-        let waiting = self
-            .chains
-            .values()
-            .map(|chain| chain.members.len() - chain.out);
-        self.held() - waiting.sum::<usize>()
-    }
-
     /// Returns true if entries of operations wait for a flush. `wait` does not submit them.
     pub(crate) fn has_unflushed(&self) -> bool {
         self.queued
@@ -308,13 +282,12 @@ impl Ring {
         self.queued = true;
         let kind = &mut slot.request.as_mut()?.op.body.kind;
         let signals = self.takes_signals && kind.may_signal();
-        let asynchronous = signals || slot.asynchronous;
-        slot.elsewhere = asynchronous || self.sqpoll || slot.chain.is_some();
+        slot.elsewhere = signals || self.sqpoll;
         self.buffered += usize::from(kind.may_be_cached());
         let known = self.registered.known(kind);
         let mut flags = squeue::Flags::empty();
         flags.set(squeue::Flags::FIXED_FILE, known.slot.is_some());
-        flags.set(squeue::Flags::ASYNC, asynchronous);
+        flags.set(squeue::Flags::ASYNC, signals);
         Some(kind.sqe(&known).flags(flags).user_data(u64::from(index)))
     }
 
@@ -349,15 +322,12 @@ impl Ring {
             let buffered = std::mem::take(&mut self.buffered);
             if self.sqpoll {
                 // The kernel thread takes the entries from here.
-                self.linked = false;
                 self.rouse();
                 self.flush += 1;
                 return;
             }
             let all = self.ring.submission().len();
-            let linked = std::mem::take(&mut self.linked);
-            // A chain must be submitted in one call: in several it would be several chains.
-            let piece = if self.cold && buffered > 0 && !linked {
+            let piece = if self.cold && buffered > 0 {
                 PIECE
             } else {
                 all
@@ -380,21 +350,20 @@ impl Ring {
     }
 
     /// Like `flush`, but the same call also waits for `want` completions, none of which count as
-    /// immediate. Operations that the page cache may serve, chains and SQPOLL rings are flushed
-    /// without a wait.
+    /// immediate. Operations that the page cache may serve and SQPOLL rings are flushed without a wait.
     pub(crate) fn flush_and_wait(&mut self, want: usize, out: &mut (impl FnMut(Out) + ?Sized)) {
         // Completions are matched with the flush that submitted them, so those present are consumed
         // first. If a cancel request may have to be repeated, this call does not wait.
         let seen = self.seen;
         self.drain(out);
         let came = self.seen > seen || self.ask_again.is_some();
-        let plain = self.buffered > 0 || self.linked || self.sqpoll || self.broken;
+        let plain = self.buffered > 0 || self.sqpoll || self.broken;
         if came || plain || !self.queued {
             return self.flush(out);
         }
         self.registered.refresh(&self.ring);
         let entries = self.ring.submission().len();
-        let want = want.min(self.at_kernel());
+        let want = want.min(self.held());
         let entered = self.call(to_u32(entries), to_u32(want), EnterFlags::GETEVENTS, None);
         if entered == Ok(entries) {
             self.queued = false;
@@ -406,29 +375,16 @@ impl Ring {
         }
     }
 
-    /// Removes the operations that the kernel has not taken. Workers do them, except for chains. The
-    /// ring submits nothing more.
+    /// Removes the operations that the kernel has not taken. Workers do them. The ring submits
+    /// nothing more.
     fn give_up(&mut self, out: &mut (impl FnMut(Out) + ?Sized)) {
         for (index, slot) in (0..).zip(&mut self.slots) {
             let untaken = slot.entry >= self.taken;
             if let Some(request) = slot.request.take_if(|_| untaken) {
                 self.free.push(index);
-                if slot.chain.take().is_some() {
-                    // Workers do not preserve the order of a chain.
-                    let (request, outcome) = request.stop(ErrorKind::NeedsRing);
-                    out(Out::Done(request, outcome));
-                } else {
-                    out(Out::Worker(request));
-                }
+                out(Out::Worker(request));
             }
         }
-        let slots = &self.slots;
-        self.chains.retain(|id, state| {
-            state
-                .members
-                .retain(|index| slots[*index as usize].chain == Some(*id));
-            !state.members.is_empty()
-        });
         self.flush += 1;
     }
 
@@ -478,9 +434,6 @@ impl Ring {
             }
             result => result,
         };
-        if let Some(id) = slot.chain {
-            return self.complete_member(id, index, result, arrival, out);
-        }
         match result {
             // A signal interrupted a kernel worker. No stop was requested.
             Err(Errno::INTR)
@@ -546,7 +499,7 @@ impl Ring {
     fn release(&mut self, index: u32) -> Option<Request> {
         self.free.push(index);
         let slot = &mut self.slots[index as usize];
-        (slot.asynchronous, slot.chain, slot.interrupted) = (false, None, 0);
+        slot.interrupted = 0;
         slot.request.take()
     }
 

@@ -78,16 +78,11 @@ impl<O: OpType> Future for Run<'_, O> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Completion<O>> {
         let this = self.get_mut();
         let done = match std::mem::replace(&mut this.state, State::Done) {
-            State::New(mut op) => match this.engine.check_process(op.name()) {
+            State::New(op) => match this.engine.check_process(op.name()) {
                 Err(error) => Poll::Ready(Completion::failed(error, op)),
-                Ok(()) => match this.engine.begin(&mut op) {
-                    Begun::Done(result, provenance) => Poll::Ready(Completion {
-                        result,
-                        op,
-                        provenance,
-                        ticket: None,
-                    }),
-                    Begun::Rest => {
+                Ok(()) => match this.engine.begin(op) {
+                    Begun::Done(done) => Poll::Ready(done),
+                    Begun::Rest(op) => {
                         let mut future = OpFuture::new(op);
                         let polled = future.poll(this.engine, cx);
                         this.state = State::Submitted(future);

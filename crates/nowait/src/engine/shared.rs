@@ -7,7 +7,6 @@ use std::sync::{Arc, Weak, mpsc};
 use std::task::Waker;
 
 use super::backend::{Backend, Choice, choose, no_ring};
-use super::chain::{Chain, RefusedChain};
 use super::class::Class;
 use super::completion_queue::{CompletionQueue, Taken};
 use super::core::Core;
@@ -35,6 +34,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
 use crate::op::{Op, Route};
 use crate::policy::Policy;
+use crate::read::ReadPath;
 use crate::registered::Notified;
 use crate::stats::{Count, Stats};
 use crate::sys::process::PerProcess;
@@ -195,6 +195,15 @@ impl Engine {
         self.core().files_in_flight()
     }
 
+    /// The read path of the calling thread, for a read that is not part of a batch.
+    pub(crate) fn read_path(&self) -> ReadPath<'_, impl Fn() -> usize> {
+        ReadPath {
+            policy: self.policy(),
+            in_flight: || self.files_in_flight(),
+            batch: false,
+        }
+    }
+
     pub(crate) fn policy(&self) -> &Policy {
         &self.core().policy
     }
@@ -260,18 +269,13 @@ impl Engine {
     /// Submits one operation. A read may be done immediately if its plan is to try the page cache
     /// first. All other operations are queued, and [`reap`](Engine::reap) returns their
     /// completions.
-    pub fn submit(&self, mut op: Op) -> Submit {
+    pub fn submit(&self, op: Op) -> Submit {
         if let Err(error) = self.check_process(op.name()) {
             return Submit::Done(Completion::failed(error, op));
         }
-        match self.begin(&mut op) {
-            Begun::Done(result, provenance) => Submit::Done(Completion {
-                result,
-                op,
-                provenance,
-                ticket: None,
-            }),
-            Begun::Rest => {
+        match self.begin(op) {
+            Begun::Done(done) => Submit::Done(done),
+            Begun::Rest(op) => {
                 let class = Class::of(&op.body.kind);
                 if !self.core().places(class).try_acquire(1) {
                     self.policy().counters.count(Count::Full);
@@ -285,9 +289,9 @@ impl Engine {
     }
 
     /// Runs the part of an operation that belongs to the calling thread.
-    pub(super) fn begin(&self, op: &mut Op) -> Begun {
-        let (begun, ahead) = begin(self.policy(), op, false, || self.files_in_flight());
-        ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
+    pub(super) fn begin(&self, op: Op) -> Begun {
+        let (begun, readahead) = begin(&self.read_path(), op);
+        self.read_ahead(readahead);
         begun
     }
 
@@ -303,7 +307,7 @@ impl Engine {
         let batch = self.backend() == Backend::Uring;
         let mut taken = 0;
         let mut rest = std::mem::take(ops).into_iter();
-        for mut op in rest.by_ref() {
+        for op in rest.by_ref() {
             let class = Class::of(&op.body.kind);
             if !self.core().places(class).try_acquire(1) {
                 self.policy().counters.count(Count::Full);
@@ -314,20 +318,16 @@ impl Engine {
             self.shared().completions.expect(1);
             let completions = &self.shared().completions;
             // The operation has its own place already.
-            let others = || self.files_in_flight().saturating_sub(1);
-            let (begun, ahead) = begin(self.policy(), &mut op, batch, others);
-            ahead.into_iter().for_each(|ahead| self.read_ahead(ahead));
+            let path = ReadPath {
+                policy: self.policy(),
+                in_flight: || self.files_in_flight().saturating_sub(1),
+                batch,
+            };
+            let (begun, readahead) = begin(&path, op);
+            self.read_ahead(readahead);
             match begun {
-                Begun::Done(result, provenance) => {
-                    let completion = Completion {
-                        result,
-                        op,
-                        provenance,
-                        ticket: None,
-                    };
-                    drop(completions.push(class, completion));
-                }
-                Begun::Rest => {
+                Begun::Done(done) => drop(completions.push(class, done)),
+                Begun::Rest(op) => {
                     let reply = Reply::queue(completions.clone(), class);
                     self.queue(op, class, reply);
                 }
@@ -337,51 +337,6 @@ impl Engine {
         taken
     }
 
-    /// Submits a chain, whole or not at all. [`reap`](Engine::reap) returns each of its operations.
-    /// Returns their tickets, in order.
-    ///
-    /// # Errors
-    /// The chain and the reason for its refusal: see [`RefusedChain`].
-    pub fn submit_chain(&self, chain: Chain) -> Result<Vec<Ticket>, RefusedChain> {
-        let shared = self.shared();
-        let inbox = shared.inbox.as_ref();
-        let refused = self
-            .core()
-            .refuses_chain(&chain, inbox.map(|inbox| &inbox.supported));
-        let inbox = match (refused, inbox) {
-            (None, Some(inbox)) => inbox,
-            (error, _) => {
-                let error = error.unwrap_or(Error::new("submit_chain", ErrorKind::NeedsRing));
-                return Err(RefusedChain { error, chain });
-            }
-        };
-        // All members take places of the class that may wait longest.
-        let classes = chain.0.iter().map(|op| Class::of(&op.body.kind));
-        let class = classes.max().unwrap_or_default();
-        if !self.core().places(class).try_acquire(chain.len()) {
-            self.policy().counters.count(Count::Full);
-            let error = Error::new("submit_chain", ErrorKind::Full);
-            return Err(RefusedChain { error, chain });
-        }
-        shared.completions.expect(chain.len());
-        self.policy()
-            .counters
-            .add(Count::Handoffs, chain.len() as u64);
-        let request = |op: Op| {
-            let ticket = self.next_ticket(&op);
-            let reply = Reply::queue(shared.completions.clone(), class);
-            Request::new(op, ticket, reply)
-        };
-        let requests: Vec<Request> = chain.0.into_iter().map(request).collect();
-        let tickets = requests.iter().map(|request| request.ticket).collect();
-        let due: Vec<_> = requests.iter().filter_map(Request::due).collect();
-        inbox.send(Message::Chain(requests));
-        due.into_iter()
-            .for_each(|(at, ticket)| shared.core.deadlines.arm(at, ticket));
-        Ok(tickets)
-    }
-
-    /// Makes the ticket for an operation, and registers its deadline.
     fn next_ticket(&self, op: &Op) -> Ticket {
         let shared = self.shared();
         let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
@@ -445,7 +400,8 @@ impl Engine {
     }
 
     /// Queues a readahead for a worker.
-    pub(crate) fn read_ahead(&self, op: Op) {
+    pub(crate) fn read_ahead(&self, readahead: Option<Op>) {
+        let Some(op) = readahead else { return };
         let shared = self.shared();
         let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
         if let Some(request) = Request::ahead(&shared.core, op, ticket) {

@@ -1,11 +1,9 @@
 //! The outcomes of a submission, and the part of it that runs in the calling thread.
 
 use crate::completion::{Completion, Ticket};
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::op::Op;
-use crate::policy::Policy;
-use crate::provenance::Provenance;
-use crate::read::{Start, start_op};
+use crate::read::{ReadPath, Start};
 
 /// The outcome of a submission. Dropping it loses the operation of `Full` and the result of `Done`.
 #[derive(Debug)]
@@ -22,35 +20,29 @@ pub enum Submit {
 /// The result of the calling thread's part of an operation.
 pub(super) enum Begun {
     /// The operation is done, or failed immediately.
-    Done(Result<usize>, Provenance),
+    Done(Completion),
     /// The engine does the operation, or the rest of it, which the operation has recorded.
-    Rest,
+    Rest(Op),
 }
 
 /// Runs the calling thread's part of an operation: a read may be served from the page cache. The
 /// second value is a readahead to be done as well.
-pub(super) fn begin(
-    policy: &Policy,
-    op: &mut Op,
-    batch: bool,
-    in_flight: impl Fn() -> usize,
-) -> (Begun, Option<Op>) {
-    let Some((started, ahead)) = start_op(policy, op, batch, in_flight) else {
-        return (Begun::Rest, None);
+#[inline]
+pub(super) fn begin(path: &ReadPath<'_, impl Fn() -> usize>, mut op: Op) -> (Begun, Option<Op>) {
+    let Some(started) = path.start_op(&mut op) else {
+        return (Begun::Rest(op), None);
     };
-    let begun = match started {
-        Start::Done(n, provenance) => Begun::Done(Ok(n), provenance),
+    let begun = match started.outcome {
+        Start::Done(n, provenance) => Begun::Done(Completion::immediate(op, Ok(n), provenance)),
         Start::Failed(errno) => {
             let path = op.body.kind.handle().and_then(|h| h.shared_path());
-            Begun::Done(
-                Err(Error::os(op.name(), errno).on(path)),
-                Provenance::default(),
-            )
+            let error = Error::os(op.name(), errno).on(path);
+            Begun::Done(Completion::failed(error, op))
         }
         Start::Rest(rest) => {
-            rest.record(op);
-            Begun::Rest
+            rest.record(&mut op);
+            Begun::Rest(op)
         }
     };
-    (begun, ahead)
+    (begun, started.readahead)
 }

@@ -14,7 +14,7 @@ use crate::flags::RwFlags;
 use crate::handle::Handle;
 use crate::op::{Op, Read};
 use crate::read::start::start_into;
-use crate::read::{self, Rest, Start};
+use crate::read::{Rest, Start};
 
 /// The future of [`File::read_at`](crate::File::read_at) and [`File::read_exact_at`](crate::File::read_exact_at).
 ///
@@ -117,21 +117,15 @@ impl<B: IoBufMut> Future for ReadAt<'_, B> {
         if let Reading::New(buffer) = &mut this.state {
             let started = start_into(buffer, |space| {
                 this.len = space.len();
-                let policy = engine.policy();
                 let (offset, flags) = (this.offset, this.flags);
-                read::start(policy, handle, space, Some(offset), flags, false, || {
-                    engine.files_in_flight()
-                })
+                let path = engine.read_path();
+                path.start(handle, space, Some(offset), flags)
             });
             let Reading::New(buffer) = std::mem::replace(&mut this.state, Reading::Over) else {
                 return Poll::Pending;
             };
-            if let Some(ahead) =
-                read::ahead(engine.policy(), handle, (this.offset, this.len), &started)
-            {
-                engine.read_ahead(ahead);
-            }
-            match started {
+            engine.read_ahead(started.readahead);
+            match started.outcome {
                 Start::Done(n, provenance) => {
                     return this.land(BufResult::new(Ok(n), buffer, provenance));
                 }

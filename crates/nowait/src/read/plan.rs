@@ -32,7 +32,7 @@ pub enum Reason {
     LowHitRate,
     /// The read is longer than a calling thread should copy.
     Large,
-    /// The read has flags, which only the engine's reads pass on, or uses the file's own position.
+    /// The read has flags, which only the engine's reads pass on.
     Special,
     /// A try may wait or NOWAIT does not work on this file, and no residency source works.
     CannotTell,
@@ -45,8 +45,6 @@ pub(crate) struct Request {
     pub len: usize,
     /// The `RWF_*` flags of the request.
     pub flags: RwFlags,
-    /// True if it has an offset. Otherwise it reads at the file's own position.
-    pub positional: bool,
     /// True if it was submitted with others and can go to a ring with them.
     pub batch: bool,
     /// True if nothing else is in flight on its engine. It is used only if the decision is to skip the try.
@@ -83,7 +81,7 @@ pub(crate) fn plan(
     if facts.direct {
         return Plan::Queue(Reason::Direct);
     }
-    if !request.positional || !request.flags.is_empty() {
+    if !request.flags.is_empty() {
         return Plan::Queue(Reason::Special);
     }
     if facts.memory && request.len <= most {
@@ -118,7 +116,6 @@ mod tests {
     const READ: Request = Request {
         len: 4096,
         flags: RwFlags::empty(),
-        positional: true,
         batch: false,
         alone: false,
     };
@@ -174,10 +171,6 @@ mod tests {
         };
         let large = Request {
             len: COPY_LIMIT + 1,
-            ..READ
-        };
-        let stream = Request {
-            positional: false,
             ..READ
         };
         let flagged = Request {
@@ -249,7 +242,6 @@ mod tests {
                 Queue(Reason::Large),
             ),
             (large, EXT4, Strict, Try, Queue(Reason::Large)),
-            (stream, EXT4, Eager, Try, Queue(Reason::Special)),
             (flagged, EXT4, Eager, Try, Queue(Reason::Special)),
             (flagged, TMPFS, Eager, Try, Queue(Reason::Special)),
         ];

@@ -1,6 +1,7 @@
 //! The result of the part of a read that runs in the calling thread, and the buffers it fills.
 #![allow(unsafe_code)]
 
+use super::Started;
 use crate::buffer::IoBufMut;
 use crate::handle::Handle;
 use crate::op::{Op, Read, Route};
@@ -61,10 +62,10 @@ impl Rest {
 /// Runs the part of a read into `buffer` that belongs to the calling thread, and marks the bytes it filled.
 pub(crate) fn start_into(
     buffer: &mut dyn IoBufMut,
-    start: impl FnOnce(&mut Space<'_>) -> Start,
-) -> Start {
+    start: impl FnOnce(&mut Space<'_>) -> Started,
+) -> Started {
     let started = start(&mut buffer.space());
-    let filled = match &started {
+    let filled = match &started.outcome {
         Start::Done(n, _) => *n,
         Start::Failed(_) => 0,
         Start::Rest(_) => return started,
@@ -91,10 +92,10 @@ pub(crate) fn fill(
 #[inline]
 pub(crate) fn start_operation(
     read: &mut Read,
-    start: impl FnOnce(&Handle, &mut Space<'_>) -> Start,
-) -> Start {
+    start: impl FnOnce(&Handle, &mut Space<'_>) -> Started,
+) -> Started {
     let started = read.with_space(start);
-    match &started {
+    match &started.outcome {
         // SAFETY: the kernel wrote these bytes through the operation's space.
         Start::Done(n, _) => unsafe { read.fill(*n) },
         // SAFETY: no byte is claimed.

@@ -34,9 +34,8 @@ use crate::engine::{Engine, Watch};
 use crate::file::File;
 use crate::flags::RwFlags;
 use crate::handle::Handle;
-use crate::mode::Mode;
 use crate::op::{Kind, Op};
-use crate::read::{self, Start};
+use crate::read::Start;
 use crate::write;
 
 /// The state of a file's stream.
@@ -144,28 +143,18 @@ impl Stream {
         want: usize,
     ) -> Option<io::Result<()>> {
         let (handle, engine) = (file.handle(), file.engine());
-        let policy = engine.policy();
         if !handle.is_regular() {
             return None;
         }
-        let tried = want.min(policy.copy_limit.max(1));
-        let strict = handle.mode().unwrap_or(policy.mode) == Mode::Strict;
-        let (started, ahead) = self.description.at_once(engine, || {
-            let at = strict.then(|| rustix::fs::tell(handle));
-            let started = start_into_read_buf(dst, tried, |space| {
-                let (flags, in_flight) = (RwFlags::empty(), || engine.files_in_flight());
-                read::start(policy, handle, space, None, flags, false, in_flight)
-            });
-            let ahead = match at {
-                Some(Ok(at)) => read::ahead(policy, handle, (at, tried), &started),
-                _ => None,
-            };
-            (started, ahead)
+        let tried = want.min(engine.policy().copy_limit.max(1));
+        let started = self.description.at_once(engine, || {
+            start_into_read_buf(dst, tried, |space| {
+                let path = engine.read_path();
+                path.start(handle, space, None, RwFlags::empty())
+            })
         })?;
-        if let Some(ahead) = ahead {
-            engine.read_ahead(ahead);
-        }
-        match started {
+        engine.read_ahead(started.readahead);
+        match started.outcome {
             Start::Failed(errno) => Some(Err(errno.into())),
             Start::Rest(rest) if rest.done == 0 => None,
             Start::Rest(_) | Start::Done(..) => Some(Ok(())),

@@ -1,26 +1,114 @@
 //! The engine that a test drives: shared or local.
 
-use nowait::engine::{Engine, LocalEngine, Options, Queue};
+use std::os::fd::BorrowedFd;
+
+use nowait::cost::Costs;
+use nowait::engine::{Backend, Engine, Features, FileSet, LocalEngine, Options, Submit, Wait};
+use nowait::op::Op;
+use nowait::stats::Stats;
+use nowait::{Completion, Ticket};
 
 use super::backends::backends;
 use super::limit::Limit;
 
-/// Both engines.
-pub trait Drive: Queue {
+/// The methods that both engines have.
+#[allow(dead_code, reason = "each program of tests uses some of them")]
+pub trait Drive {
     fn is_local(&self) -> bool;
+    fn submit(&mut self, op: Op) -> Submit;
+    fn submit_batch(&mut self, ops: &mut Vec<Op>) -> usize;
+    fn reap(&mut self, out: &mut Vec<Completion>, wait: Wait) -> nowait::Result<usize>;
+    fn reap_at_most(
+        &mut self,
+        most: usize,
+        out: &mut Vec<Completion>,
+        wait: Wait,
+    ) -> nowait::Result<usize>;
+    fn cancel(&mut self, ticket: Ticket);
+    fn event_fd(&mut self) -> nowait::Result<BorrowedFd<'_>>;
+    fn file_set(&mut self, capacity: usize) -> nowait::Result<FileSet>;
+    fn in_flight(&self) -> usize;
+    fn depth(&self) -> usize;
+    fn backend(&self) -> Backend;
+    fn why(&self) -> &str;
+    fn features(&self) -> Features;
+    fn stats(&self) -> Stats;
+    fn costs(&self) -> Costs;
 }
 
-impl Drive for Engine {
-    fn is_local(&self) -> bool {
-        false
-    }
+macro_rules! drive {
+    ($engine:ty, $is_local:literal) => {
+        impl Drive for $engine {
+            fn is_local(&self) -> bool {
+                $is_local
+            }
+
+            fn submit(&mut self, op: Op) -> Submit {
+                <$engine>::submit(self, op)
+            }
+
+            fn submit_batch(&mut self, ops: &mut Vec<Op>) -> usize {
+                <$engine>::submit_batch(self, ops)
+            }
+
+            fn reap(&mut self, out: &mut Vec<Completion>, wait: Wait) -> nowait::Result<usize> {
+                <$engine>::reap(self, out, wait)
+            }
+
+            fn reap_at_most(
+                &mut self,
+                most: usize,
+                out: &mut Vec<Completion>,
+                wait: Wait,
+            ) -> nowait::Result<usize> {
+                <$engine>::reap_at_most(self, most, out, wait)
+            }
+
+            fn cancel(&mut self, ticket: Ticket) {
+                <$engine>::cancel(self, ticket);
+            }
+
+            fn event_fd(&mut self) -> nowait::Result<BorrowedFd<'_>> {
+                <$engine>::event_fd(self)
+            }
+
+            fn file_set(&mut self, capacity: usize) -> nowait::Result<FileSet> {
+                <$engine>::file_set(self, capacity)
+            }
+
+            fn in_flight(&self) -> usize {
+                <$engine>::in_flight(self)
+            }
+
+            fn depth(&self) -> usize {
+                <$engine>::depth(self)
+            }
+
+            fn backend(&self) -> Backend {
+                <$engine>::backend(self)
+            }
+
+            fn why(&self) -> &str {
+                <$engine>::why(self)
+            }
+
+            fn features(&self) -> Features {
+                <$engine>::features(self)
+            }
+
+            fn stats(&self) -> Stats {
+                <$engine>::stats(self)
+            }
+
+            fn costs(&self) -> Costs {
+                <$engine>::costs(self)
+            }
+        }
+    };
 }
 
-impl Drive for LocalEngine {
-    fn is_local(&self) -> bool {
-        true
-    }
-}
+drive!(Engine, false);
+drive!(LocalEngine, true);
 
 /// Runs a test on the shared and the local engine, each on both backends.
 pub fn each(options: Options, test: impl Fn(&mut dyn Drive)) {

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use nowait::buffer::{Buffer, BufferPool, PoolBuffer, Source};
 use nowait::cost::Costs;
-use nowait::engine::{
-    Backend, Chain, Features, FileSet, Options, Queue, RefusedChain, Submit, Wait,
-};
+use nowait::engine::{Backend, Features, FileSet, Options, Submit, Wait};
 use nowait::op::Op;
 use nowait::stats::Stats;
 use nowait::{Completion, Handle, IoBufExt, Ticket};
@@ -84,15 +82,15 @@ impl AnyKind {
     }
 }
 
-impl Queue for AnyKind {
+impl Drive for AnyKind {
+    fn is_local(&self) -> bool {
+        self.engine.is_local()
+    }
     fn submit(&mut self, op: Op) -> Submit {
         self.engine.submit(op)
     }
     fn submit_batch(&mut self, ops: &mut Vec<Op>) -> usize {
         self.engine.submit_batch(ops)
-    }
-    fn submit_chain(&mut self, chain: Chain) -> Result<Vec<Ticket>, RefusedChain> {
-        self.engine.submit_chain(chain)
     }
     fn reap(&mut self, out: &mut Vec<Completion>, wait: Wait) -> nowait::Result<usize> {
         self.engine.reap(out, wait)
@@ -134,12 +132,6 @@ impl Queue for AnyKind {
     }
     fn costs(&self) -> Costs {
         self.engine.costs()
-    }
-}
-
-impl Drive for AnyKind {
-    fn is_local(&self) -> bool {
-        self.engine.is_local()
     }
 }
 

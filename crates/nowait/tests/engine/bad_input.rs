@@ -5,14 +5,14 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nowait::engine::{Chain, Engine, Options};
+use nowait::engine::{Engine, Options};
 use nowait::op::{Fallocate, FallocateMode, Fsync, Read, Readv, Write, Writev};
 use nowait::{Error, ErrorKind, File, Handle, Mode, OpenOptions, RwFlags, read, write};
 use rustix::fs::OFlags;
 use slowdisk::{Filesystem, TestMount, require};
 
 use crate::common::cache::evict;
-use crate::common::completions::{finish, one, said};
+use crate::common::completions::{one, said};
 use crate::common::drive::{each, name};
 use crate::common::files::{pattern, patterned, scratch};
 use crate::common::handles::{handle_rw, pipe};
@@ -330,32 +330,6 @@ fn long_lists_of_a_stream_follow_the_position() {
         assert!((4096..2000 * 4096).contains(&n), "{n}");
         let mut piped = vec![0; 2000 * 4096];
         assert_eq!(rustix::io::read(&reader, &mut piped).unwrap(), n);
-    });
-}
-
-#[test]
-fn a_chain_refuses_a_list_that_is_several_calls() {
-    each(Options::new(), |engine| {
-        let dir = scratch();
-        let path = patterned(dir.path(), "file", 100);
-        let open = handle_rw(&path);
-        for (n, taken) in [(1024, true), (1025, false)] {
-            let sources = (0..n).map(|_| Box::new("ab") as _).collect();
-            let chain = Chain::new()
-                .then(Writev::new(&open, sources, 0))
-                .then(Fsync::data(&open));
-            match engine.submit_chain(chain) {
-                Ok(tickets) => {
-                    assert!(taken, "{}", name(engine));
-                    finish(engine, tickets.len());
-                }
-                Err(refused) if refused.error.kind() == ErrorKind::NeedsRing => {}
-                Err(refused) => {
-                    assert_eq!(refused.error.kind(), ErrorKind::InvalidInput);
-                    assert!(!taken, "{}", name(engine));
-                }
-            }
-        }
     });
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 
 use nowait::buffer::{Buffer, Space};
-use nowait::engine::{Options, Queue, Submit};
+use nowait::engine::{Options, Submit};
 use nowait::op::{
     Advice, Close, Fadvise, Fallocate, FallocateMode, Fsync, Getxattr, Kind, Nop, Op, Openat2,
     Read, Readv, Statx, Write, Writev,
@@ -19,7 +19,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 
 use crate::common::cache::evict;
 use crate::common::completions::{finish, one, queued, said};
-use crate::common::drive::{each, name};
+use crate::common::drive::{Drive, each, name};
 use crate::common::files::{pattern, patterned, scratch};
 use crate::common::handles::{handle, handle_rw, pipe};
 use crate::common::kinds::{AnyKind, each_kind};

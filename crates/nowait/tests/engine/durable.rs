@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use nowait::engine::{Chain, Engine, Options, Submit, Wait};
+use nowait::engine::{Engine, Options, Submit, Wait};
 use nowait::op::{Fsync, Op, Write, Writev};
 use nowait::{File, Handle, OpenOptions, RwFlags};
 use pollster::block_on;
@@ -44,7 +44,7 @@ fn write(handle: &Handle) -> Write {
     Write::new(handle, Box::new(pattern(0, LEN)), 0).all()
 }
 
-const CASES: [Case; 12] = [
+const CASES: [Case; 11] = [
     ("write_all_at, sync_all", |engine, path| {
         let file = open(engine, path);
         block_on(file.write_all_at(pattern(0, LEN), 0))
@@ -117,22 +117,6 @@ const CASES: [Case; 12] = [
             .map(|half| Box::new(half.to_vec()) as _);
         let write = Writev::new(&handle, halves.collect(), 0).flags(RwFlags::DSYNC);
         assert_eq!(finish(engine, write), LEN);
-    }),
-    ("a chain of Write and Fsync", |engine, path| {
-        let handle = handle_rw(path);
-        let chain = Chain::new().then(write(&handle)).then(Fsync::data(&handle));
-        match engine.submit_chain(chain) {
-            Ok(tickets) => {
-                let mut done = Vec::new();
-                engine.reap(&mut done, Wait::For(tickets.len())).unwrap();
-                assert!(done.into_iter().all(|done| done.result.is_ok()));
-            }
-            // Without a ring: one after the other.
-            Err(_) => {
-                finish(engine, write(&handle));
-                finish(engine, Fsync::data(&handle));
-            }
-        }
     }),
 ];
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use futures_util::task::noop_waker;
 use nowait::buffer::{BufferPool, PoolBuffer, Space, downcast, downcast_source};
-use nowait::engine::{Backend, Chain, Engine, Options, Queue, Submit, Wait};
+use nowait::engine::{Backend, Engine, Options, Submit, Wait};
 use nowait::op::{Call, Kind, Nop, Op, Read, Readv, Write, Writev};
 use nowait::read::NowaitPolicy;
 use nowait::{Completion, File, Handle, IoBuf, IoBufMut, OpenOptions};
@@ -507,14 +507,6 @@ fn a_destructor_that_panics_ends_its_own_operation_alone() {
             drop(finish(engine, 1));
             let bomb = bad();
             drop(one(engine, Call::new(move || drop(bomb))));
-            let chain = Chain::new()
-                .then(Read::new(&file, bad(), 0))
-                .then(Read::new(&empty, bad(), 0))
-                .then(Write::new(&file, bad(), 0));
-            match engine.submit_chain(chain) {
-                Ok(tickets) => drop(finish(engine, tickets.len())),
-                Err(refused) => drop(refused),
-            }
         }
         let mut ops: Vec<Op> = (0..64).map(|_| Read::new(&file, bad(), 0).into()).collect();
         let taken = engine.submit_batch(&mut ops);
@@ -876,7 +868,6 @@ fn operations_can_be_shared() {
     fn shared<T: Send + Sync>() {}
     shared::<Op>();
     shared::<Completion>();
-    shared::<Chain>();
     shared::<nowait::ReadAt<'static, Vec<u8>>>();
     shared::<nowait::WriteAt<'static, Vec<u8>>>();
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use nowait::ErrorKind;
 use nowait::Handle;
 use nowait::StatxMask;
-use nowait::engine::{Options, Queue, Wait};
+use nowait::engine::{Options, Wait};
 use nowait::op::{
     Fallocate, FallocateMode, Fsync, Getxattr, Op, Openat2, Read, Readv, Statx, Write,
 };
@@ -18,7 +18,7 @@ use slowdisk::{Asked, ServedFile};
 
 use crate::common::backends::backends;
 use crate::common::completions::{finish, said};
-use crate::common::drive::name;
+use crate::common::drive::{Drive, name};
 use crate::common::errnos::OF_FILES;
 use crate::common::files::pattern;
 use crate::common::handles::{handle, handle_rw};

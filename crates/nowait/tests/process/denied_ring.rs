@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nowait::capability::{Capability, Kernel};
-use nowait::engine::{Backend, Chain, Engine, Options, Submit, Wait};
+use nowait::engine::{Backend, Engine, Options, Submit, Wait};
 use nowait::op::{Fsync, Nop, Op, Read, Readv};
 use nowait::read::{Cached, cached};
 use nowait::residency::{Answer, Reason, Source, page_map, page_size, residency};
@@ -14,11 +14,10 @@ use nowait::{ErrorKind, File, Mode, OpenOptions, RwFlags, ServedBy};
 use crate::common::backends::backends;
 use crate::common::cache::evict;
 use crate::common::completions::{finish, one};
-use crate::common::drive::Drive;
 use crate::common::files::{pattern, patterned, scratch};
 use crate::common::handles::{handle, pipe};
 use crate::common::old_container::{CACHESTAT, OLD_CONTAINER};
-use crate::common::results::{bytes_of, kind, pieces_of};
+use crate::common::results::{bytes_of, pieces_of};
 use crate::common::sandbox::{NUMBER, deny, filter, load, refuse, sandboxed, unless};
 use crate::common::wait::LONG;
 
@@ -136,17 +135,6 @@ fn a_ring_that_is_denied_later_gives_way_to_threads() {
         one(&mut local, Nop);
         deny(&[libc::SYS_io_uring_enter], errno);
         both_modes(&engine, &path);
-        // Chains are not given to workers.
-        for _ in 0..2 {
-            let engines: [&mut dyn Drive; 2] = [&mut engine.clone(), &mut local];
-            for engine in engines {
-                let chain = Chain::new().then(Nop).then(Nop);
-                assert_eq!(engine.submit_chain(chain).unwrap().len(), 2);
-                for done in finish(engine, 2) {
-                    assert_eq!(kind(&done), ErrorKind::NeedsRing);
-                }
-            }
-        }
         let open = handle(&path);
         for at in 0..50 {
             let mut ops: Vec<Op> = (0..4)

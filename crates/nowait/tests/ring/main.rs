@@ -1,4 +1,4 @@
-//! Features of a ring: chains, registered files and buffers, SQPOLL, polled completions, worker limits.
+//! Features of a ring: registered files and buffers, SQPOLL, polled completions, worker limits.
 
 #[path = "../common"]
 mod common {
@@ -18,7 +18,6 @@ mod common {
 
 mod batch;
 mod buffers;
-mod chain;
 mod files;
 mod polled;
 mod provenance;

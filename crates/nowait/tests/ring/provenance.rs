@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use nowait::engine::{Backend, Options, Queue};
+use nowait::engine::{Backend, Options};
 use nowait::op::{Op, Read};
 use nowait::read::NowaitPolicy;
 use nowait::residency::page_map;

@@ -1,14 +1,13 @@
 //! Durable data is on the device, and the device has flushed its cache afterwards.
 
-use nowait::engine::{Backend, Chain, Options, Queue};
+use nowait::engine::Options;
 use nowait::op::{Fsync, Write};
 use nowait::{Handle, RwFlags};
 use slowdisk::{Filesystem, SlowDisk, TestMount, extents, require};
 
-use crate::common::completions::{finish, one};
+use crate::common::completions::one;
 use crate::common::drive::{each, name};
 use crate::common::kinds::each_kind;
-use crate::common::rings::each_ring;
 
 const LEN: usize = 8192;
 
@@ -88,28 +87,6 @@ fn an_fsync_covers_the_writes_whose_completions_are_there() {
                     logged.disk.log()
                 );
             }
-        });
-    });
-}
-
-#[test]
-fn a_chain_orders_a_write_and_its_fsync() {
-    each_filesystem(|logged| {
-        each_ring(Options::new().backend(Backend::Uring), |engine| {
-            let file = engine.file(&logged.file);
-            logged.disk.take_log();
-            let write = Write::new(&file, engine.source(bytes(2)), 0).all();
-            let chain = Chain::new().then(write).then(Fsync::data(&file));
-            let tickets = engine.submit_chain(chain).unwrap();
-            for done in finish(engine, tickets.len()) {
-                assert!(done.result.is_ok(), "{done:?}");
-            }
-            assert!(
-                logged.is_durable(),
-                "{}: {:?}",
-                name(engine),
-                logged.disk.log()
-            );
         });
     });
 }

@@ -161,7 +161,7 @@ impl Ring {
         let want = if timeout == Some(Duration::ZERO) {
             0
         } else {
-            until.count.min(self.at_kernel()).max(1)
+            until.count.min(self.held()).max(1)
         };
         let timespec = types::Timespec::from(timeout.unwrap_or_default());
         let mut args = match timeout {
@@ -198,7 +198,7 @@ impl Ring {
         }
         let want = if timeout.is_none() { at_least } else { 0 };
         let flags = EnterFlags::GETEVENTS | self.waker_flag();
-        let polled = self.call(0, to_u32(want.min(self.at_kernel())), flags, None);
+        let polled = self.call(0, to_u32(want.min(self.held())), flags, None);
         if let Err(Errno::PERM | Errno::NOSYS | Errno::ACCESS) = polled {
             (self.broken, self.denied) = (true, true);
             self.sleep_outside(timeout);

@@ -71,7 +71,6 @@ pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io:
     let min_wait = params.is_feature_min_timeout();
     let min_wait = min_wait.then_some(()).ok_or("it needs Linux 6.12");
     features.tried(Feature::MinWait, min_wait);
-    features.set(Feature::Links, Availability::Available);
     if let Some(mut most) = options.workers {
         let limited = ring.submitter().register_iowq_max_workers(&mut most);
         features.tried(Feature::RingWorkers, limited);
