@@ -1,10 +1,9 @@
 //! nw_mapping: borrowed bytes of a mapped file, without a system call and without a fault.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
 
 use libc::{size_t, ssize_t};
 use nowait::mapping::{Resident, SendResident, Unavailable};
@@ -158,7 +157,7 @@ struct Place(*mut nw_resident);
 // SAFETY: only the worker that runs the load uses the place, and the program promises that it is valid until then.
 unsafe impl Send for Place {}
 
-/// The operation of an engine that makes the call nw_mapping_load. It puts the errno of a failure into `errno`.
+/// The operation of an engine that makes the call nw_mapping_load.
 ///
 /// # Safety
 /// As `borrow`, until the operation completes.
@@ -167,7 +166,6 @@ pub unsafe fn load(
     offset: u64,
     len: size_t,
     resident: *mut nw_resident,
-    errno: Arc<AtomicI32>,
 ) -> Outcome<Call> {
     // SAFETY: the caller's promise.
     let place = unsafe { get_mut(resident)? };
@@ -179,11 +177,11 @@ pub unsafe fn load(
     let range = range(offset, len)?;
     Ok(Call::new(move || {
         let Place(resident) = { place };
-        match mapping.mapping.blocking_load(range).map_err(failed) {
-            // SAFETY: the caller's promise.
-            Ok(bytes) => unsafe { (*resident).fill(Borrowed::Anywhere(bytes)) },
-            Err(failed) => errno.store(failed, Ordering::Release),
-        }
+        let loaded = mapping.mapping.blocking_load(range);
+        let bytes = loaded.map_err(|error| io::Error::from_raw_os_error(failed(error)))?;
+        // SAFETY: the caller's promise.
+        unsafe { (*resident).fill(Borrowed::Anywhere(bytes)) };
+        Ok(0)
     }))
 }
 

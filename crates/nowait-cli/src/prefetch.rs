@@ -297,6 +297,7 @@ impl<'a> Prefetcher<'a> {
             let begin = Instant::now();
             let opened = files.iter().map(FileRef::open).collect();
             drop(sender.send((opened, begin.elapsed())));
+            Ok(0)
         });
         self.opening += count;
         let work = Work::Open {

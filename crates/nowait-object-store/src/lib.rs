@@ -103,7 +103,6 @@ mod ranges;
 mod root;
 mod staged;
 mod stats;
-mod worker;
 
 #[cfg(feature = "object_store_0_13")]
 pub mod v0_13;

@@ -15,7 +15,6 @@ use rustix::fs::CWD;
 use crate::error::Error;
 use crate::location::is_object_name;
 use crate::root::Root;
-use crate::worker::on_worker;
 
 /// The number of batches whose metadata is asked for at the same time, if it is not the walk that asks.
 const BATCHES: usize = 8;
@@ -123,7 +122,7 @@ async fn self_and_above(engine: &Engine, path: &Arc<Path>) -> Result<Vec<(u64, u
         });
         Ok(all.collect())
     };
-    on_worker(engine, ids).await
+    engine.spawn_blocking(ids).await?
 }
 
 fn id(metadata: &Metadata) -> (u64, u64) {
@@ -159,8 +158,8 @@ pub(crate) fn objects_after(
         async move {
             let found = match (found, asking) {
                 (Ok(found), Some(engine)) => {
-                    let ask = move || Ok(ask_after(&root, &found, offset.as_bytes()));
-                    on_worker(&engine, ask).await
+                    let ask = move || ask_after(&root, &found, offset.as_bytes());
+                    engine.spawn_blocking(ask).await.map_err(Error::from)
                 }
                 (Err(error), _) => Err(error),
                 (Ok(_), None) => Ok(Vec::new()),
@@ -249,7 +248,7 @@ async fn open(
                 let metadata = std::fs::metadata(&directory);
                 metadata.map_err(Error::io("statx", &directory))
             };
-            on_worker(engine, exists).await.map(|_| None)
+            engine.spawn_blocking(exists).await?.map(|_| None)
         }
         Err(error) => Err(error),
     }

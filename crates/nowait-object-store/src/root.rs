@@ -14,7 +14,6 @@ use crate::location;
 use crate::open_file::OpenFile;
 use crate::open_files::OpenFiles;
 use crate::stats::{Counters, Stats};
-use crate::worker::on_worker;
 
 /// The number of times that a call waits for descriptors, each time twice as long: a quarter of a second altogether.
 const WAITS: u32 = 8;
@@ -105,8 +104,8 @@ impl Root {
         engine: &Engine,
         call: impl Fn() -> Result<T, Error> + Clone + Send + 'static,
     ) -> Result<T, Error> {
-        self.with_room(engine, || on_worker(engine, call.clone()))
-            .await
+        let made = || async { engine.spawn_blocking(call.clone()).await? };
+        self.with_room(engine, made).await
     }
 
     /// Makes a call, and repeats it as long as it fails because there are no descriptors, and the store can give back some.
@@ -133,11 +132,7 @@ impl Root {
             return false;
         }
         if let Some(closing) = self.files.take_all() {
-            let close = move || {
-                drop(closing);
-                Ok(())
-            };
-            return on_worker(engine, close).await.is_ok();
+            return engine.spawn_blocking(move || drop(closing)).await.is_ok();
         }
         // Another call may have closed them meanwhile.
         if self.files.closed() != closed {
@@ -145,11 +140,8 @@ impl Root {
         }
         *waits += 1;
         let time = FIRST_WAIT * (1 << *waits);
-        let wait = move || {
-            thread::sleep(time);
-            Ok(())
-        };
-        *waits <= WAITS && on_worker(engine, wait).await.is_ok()
+        let wait = move || thread::sleep(time);
+        *waits <= WAITS && engine.spawn_blocking(wait).await.is_ok()
     }
 }
 

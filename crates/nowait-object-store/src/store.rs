@@ -26,7 +26,6 @@ use crate::listing::Listed;
 use crate::root::{Root, process_engine};
 use crate::staged::{Replace, Staged};
 use crate::stats::Stats;
-use crate::worker::on_worker;
 use crate::{change, listing, location, object};
 
 /// The name of the store in errors.
@@ -162,7 +161,8 @@ impl NowaitFileSystem {
         &self,
         call: impl FnOnce() -> Result<T, crate::error::Error> + Send + 'static,
     ) -> Result<T> {
-        Ok(on_worker(&self.engine()?, call).await?)
+        let called = self.engine()?.spawn_blocking(call).await;
+        Ok(called.map_err(crate::error::Error::from)??)
     }
 
     /// Makes a blocking call in a worker that opens files before it changes anything.

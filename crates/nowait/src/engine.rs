@@ -36,6 +36,7 @@ mod run;
 mod semaphore;
 mod shared;
 mod sleep;
+mod spawn_blocking;
 mod stop;
 mod submit;
 #[cfg(feature = "tokio")]
@@ -54,6 +55,7 @@ pub use ring::capabilities::RingCapabilities;
 pub use ring::options::Polled;
 pub use run::Run;
 pub use shared::Engine;
+pub use spawn_blocking::SpawnBlocking;
 pub use submit::Submit;
 pub use wait::Wait;
 

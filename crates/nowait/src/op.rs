@@ -260,9 +260,9 @@ impl Kind {
     }
 
     /// Returns true if it may be repeated after EINTR. After a close the descriptor is gone, and
-    /// its number may refer to another file (close(2)).
+    /// its number may refer to another file (close(2)). A call is made once.
     pub(crate) fn may_repeat(&self) -> bool {
-        !matches!(self, Kind::Close(_))
+        !matches!(self, Kind::Close(_) | Kind::Call(_))
     }
 
     /// Returns true if it is a read that a worker can stop. A write may have begun.

@@ -45,7 +45,6 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-mod answer;
 mod budget;
 mod description;
 mod error;

@@ -1,7 +1,5 @@
 //! A request in flight, and how far the driver is with it.
 
-use std::sync::{Arc, OnceLock};
-
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -17,8 +15,6 @@ pub struct InFlight {
     pub sync_epoch: u64,
     /// The engine has it.
     pub is_in_engine: bool,
-    /// The result of a stream's read(2) or write(2) on a worker of the engine.
-    pub worker_outcome: Option<Arc<OnceLock<Outcome>>>,
     /// A transfer on a stream was tried, and the stream was not ready.
     pub was_tried: bool,
     /// Bytes that were read from or written to a stream so far.
@@ -33,7 +29,6 @@ impl InFlight {
             file,
             sync_epoch: 0,
             is_in_engine: false,
-            worker_outcome: None,
             was_tried: false,
             transferred: 0,
         }

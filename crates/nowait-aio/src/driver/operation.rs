@@ -1,7 +1,7 @@
 //! The engine's operation for a request.
 
+use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, OnceLock};
 
 use nowait::op::{Call, Fsync, Op, Read, Write};
 
@@ -12,22 +12,21 @@ use crate::sys::rw;
 
 /// Makes the operation.
 ///
-/// For a stream it is read(2) or write(2) on a worker, which sets the request's `worker_outcome`. A ring
-/// would wait for a file that is open with O_NONBLOCK.
-pub fn new(request: &mut InFlight, file: &OpenFile, is_stream: bool) -> Op {
+/// For a stream it is read(2) or write(2) on a worker. A ring would wait for a file that is open with
+/// O_NONBLOCK.
+pub fn new(request: &InFlight, file: &OpenFile, is_stream: bool) -> Op {
     let (handle, offset) = (file.handle(), request.request.offset);
     let buf = request.request.buf.skip(request.transferred);
     match request.request.opcode {
         opcode @ (Opcode::Read | Opcode::Write) if is_stream => {
-            let (handle, outcome) = (handle.clone(), Arc::new(OnceLock::new()));
-            request.worker_outcome = Some(outcome.clone());
+            let handle = handle.clone();
             Op::from(Call::new(move || {
                 // SAFETY: the memory is the buffer of a request in flight: see `Request`.
-                let result = unsafe {
+                let moved = unsafe {
                     let is_write = opcode == Opcode::Write;
                     rw::transfer(handle.as_fd(), is_write, buf.start(), buf.len())
                 };
-                let _ = outcome.set(result);
+                moved.map_err(io::Error::from)
             }))
         }
         // As with pread(2), the bytes that were read before an error are the result.

@@ -177,9 +177,6 @@ impl Scheduler {
                 .into_iter()
                 .find(|direction| file.lane(*direction).front() == Some(&user_data));
             if let Some(direction) = stream {
-                let worker_outcome = request.worker_outcome.take();
-                let worker_outcome = worker_outcome.and_then(|outcome| outcome.get().copied());
-                let outcome = outcome.and_then(|_| worker_outcome.unwrap_or(Err(Errno::IO)));
                 if let Some(outcome) = request.add_transferred(outcome) {
                     file.lane(direction).pop_front();
                     self.finish(user_data, outcome);

@@ -43,7 +43,6 @@ impl nw_completion {
         let ended = op::end(completion.op, succeeded);
         let result = match (&completion.result, ended.opened) {
             (Ok(_), Some(fd)) => i64::from(fd.into_raw_fd()),
-            (Ok(_), None) if ended.errno != 0 => -i64::from(ended.errno),
             (Ok(n), None) => *n as i64,
             (Err(error), _) => -i64::from(errno(error)),
         };

@@ -2,8 +2,6 @@
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::iovec;
@@ -73,17 +71,10 @@ pub struct nw_op {
     pub mapping: *const nw_mapping,
 }
 
-/// The user data of an operation, and the place of its result.
+/// The user data of a statx, and the struct statx to fill.
 struct Extra {
     user_data: u64,
-    end: AtEnd,
-}
-
-enum AtEnd {
-    /// Fill this struct statx.
-    Statx(*mut c_void),
-    /// Take the result from here.
-    Load(Arc<AtomicI32>),
+    statx: *mut c_void,
 }
 
 /// The parts of an operation that has ended.
@@ -91,8 +82,6 @@ pub(super) struct Ended {
     pub(super) user_data: u64,
     /// The descriptor of an open.
     pub(super) opened: Option<OwnedFd>,
-    /// The errno of a load that failed.
-    pub(super) errno: i32,
 }
 
 impl nw_op {
@@ -104,28 +93,28 @@ impl nw_op {
         if !self.mapping.is_null() && self.opcode != NW_OP_MAPPING_LOAD {
             return Err(libc::EINVAL);
         }
-        let mut end = None;
         // SAFETY: the caller's promise.
-        let op = unsafe { self.op(&mut end)? };
+        let op = unsafe { self.op()? };
         let op = if self.timeout_ns > 0 {
             let timeout = Duration::from_nanos(self.timeout_ns);
             op.deadline(Instant::now() + timeout)
         } else {
             op
         };
-        let Some(end) = end else {
-            return Ok(op.user_data(self.user_data));
-        };
         let user_data = self.user_data;
-        let extra = Box::new(Extra { user_data, end });
+        if self.opcode != NW_OP_STATX {
+            return Ok(op.user_data(user_data));
+        }
+        let statx = self.addr;
+        let extra = Box::new(Extra { user_data, statx });
         Ok(op.user_data(Box::into_raw(extra) as u64))
     }
 
-    /// The operation, without user data, and what its end needs.
+    /// The operation, without user data.
     ///
     /// # Safety
     /// As `convert`.
-    unsafe fn op(&self, end: &mut Option<AtEnd>) -> Outcome<Op> {
+    unsafe fn op(&self) -> Outcome<Op> {
         // SAFETY: the caller's promise.
         let file = || unsafe { handle_of(self.file) };
         let offset = match self.offset {
@@ -199,15 +188,12 @@ impl nw_op {
                     return Err(libc::EFAULT);
                 }
                 let mask = u32::try_from(self.len).map_err(|_| libc::EINVAL)?;
-                *end = Some(AtEnd::Statx(self.addr));
                 Statx::of(file()?, StatxMask::from_bits_retain(mask)).into()
             }
             NW_OP_MAPPING_LOAD if self.flags == 0 && self.file.is_null() => {
-                let errno = Arc::new(AtomicI32::new(0));
-                *end = Some(AtEnd::Load(errno.clone()));
                 let len = usize::try_from(self.len).map_err(|_| libc::EINVAL)?;
                 // SAFETY: the caller's promise.
-                unsafe { load(self.mapping, self.offset, len, self.addr.cast(), errno)? }.into()
+                unsafe { load(self.mapping, self.offset, len, self.addr.cast())? }.into()
             }
             _ => return Err(libc::EINVAL),
         })
@@ -289,25 +275,18 @@ pub(super) fn end(op: Op, succeeded: bool) -> Ended {
     let mut ended = Ended {
         user_data,
         opened: None,
-        errno: 0,
     };
     match op.into_kind() {
         Kind::Openat2(open) => ended.opened = open.into_fd(),
-        kind @ (Kind::Statx(_) | Kind::Call(_)) => {
-            // SAFETY: `convert` made the user data of these operations from a box.
+        Kind::Statx(statx) => {
+            // SAFETY: `convert` made the user data of a statx from a box.
             let extra = unsafe { Box::from_raw(user_data as *mut Extra) };
             ended.user_data = extra.user_data;
-            match (extra.end, kind) {
-                (AtEnd::Statx(place), Kind::Statx(statx)) => {
-                    if let (true, Some(metadata)) = (succeeded, statx.metadata()) {
-                        let bytes = metadata.as_bytes();
-                        let n = bytes.len().min(size_of::<libc::statx>());
-                        // SAFETY: the program's promise: nw_submit(3).
-                        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.cast(), n) };
-                    }
-                }
-                (AtEnd::Load(errno), _) => ended.errno = errno.load(Ordering::Acquire),
-                _ => {}
+            if let (true, Some(metadata)) = (succeeded, statx.metadata()) {
+                let bytes = metadata.as_bytes();
+                let n = bytes.len().min(size_of::<libc::statx>());
+                // SAFETY: the program's promise: nw_submit(3).
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), extra.statx.cast(), n) };
             }
         }
         _ => {}

@@ -33,6 +33,19 @@ impl OpFuture {
         OpFuture::InFlight(engine.launch_reserved(op, cx.waker()), sometimes_now())
     }
 
+    /// Submits the operation, unless the engine is full.
+    pub(super) fn submit_if_room(&mut self, engine: &Engine) {
+        if engine.check_process("submit").is_err() {
+            return;
+        }
+        if let OpFuture::Waiting(op, waiter) = std::mem::replace(self, OpFuture::Done) {
+            *self = match engine.launch_if_room(op) {
+                Ok(in_flight) => OpFuture::InFlight(in_flight, sometimes_now()),
+                Err(op) => OpFuture::Waiting(op, waiter),
+            };
+        }
+    }
+
     /// Continues the operation as far as possible without waiting. In a forked child, an operation
     /// that waits for a place is refused. An operation that was in flight at the fork stays
     /// pending, because it and its buffer belong to the parent.

@@ -424,6 +424,15 @@ impl Engine {
         Ok(self.launch_in(class, op, waker))
     }
 
+    /// As `launch`, but an operation that finds the engine full does not wait for a place.
+    pub(super) fn launch_if_room(&self, op: Op) -> std::result::Result<InFlight, Op> {
+        let class = Class::of(&op.body.kind);
+        if !self.core().places(class).try_acquire(1) {
+            return Err(op);
+        }
+        Ok(self.launch_in(class, op, Waker::noop()))
+    }
+
     /// For a future: takes a place for a read or write of this file, which
     /// [`launch_reserved`](Engine::launch_reserved) must then use. If there is no place, returns
     /// false, and `waker` is woken when there is one.

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use rustix::fs::OFlags;
 
@@ -15,13 +15,12 @@ use super::File;
 use super::open_cached::open_cached;
 use super::open_regular::open_regular;
 use crate::completion::Completion;
-use crate::engine::{Engine, OpFuture};
+use crate::engine::{Engine, OpFuture, SpawnBlocking};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::mode::Mode;
-use crate::op::{Call, Kind, Op, Openat2};
+use crate::op::{Kind, Op, Openat2};
 use crate::retry;
-use crate::sync::{Mutex, lock};
 use crate::sys::Errno;
 use crate::sys::reopen::Descriptors;
 
@@ -182,8 +181,7 @@ impl OpenOptions {
         Open {
             options: self.clone(),
             path: path.as_ref().into(),
-            operation: None,
-            opened: None,
+            state: Opening::New,
         }
     }
 
@@ -283,42 +281,77 @@ impl File {
 pub struct Open {
     options: OpenOptions,
     path: Arc<Path>,
-    operation: Option<(Engine, OpFuture)>,
-    /// The result of a worker that opens a regular file.
-    opened: Option<Arc<Mutex<Option<Result<OwnedFd>>>>>,
+    state: Opening,
+}
+
+#[derive(Debug)]
+enum Opening {
+    New,
+    /// openat2(2), on the ring or a worker.
+    Operation(Engine, OpFuture),
+    /// A worker opens a regular file.
+    Regular(Engine, SpawnBlocking<Result<OwnedFd>>),
+    Done,
 }
 
 impl Open {
-    fn begin(&mut self) -> Result<(Engine, OpFuture)> {
+    fn begin(&self) -> Result<Opening> {
         let engine = self.options.on()?;
         engine.check_process("open")?;
+        let failed = |errno| Error::os("open", errno);
+        let flags = self.options.flags().map_err(failed)?;
         if self.options.regular {
-            let flags = self.options.flags().map_err(|e| Error::os("open", e))?;
-            let (path, opened) = (self.path.clone(), Arc::new(Mutex::new(None)));
-            self.opened = Some(opened.clone());
-            let call = Call::new(move || *lock(&opened) = Some(open_regular(&path, flags)));
-            return Ok((engine, OpFuture::new(Op::from(call))));
+            let path = self.path.clone();
+            let open = engine.spawn_blocking(move || open_regular(&path, flags));
+            return Ok(Opening::Regular(engine, open));
         }
         // A path that contains a NUL byte names no file.
-        let path = CString::new(self.path.as_os_str().as_bytes())
-            .map_err(|_| Error::os("open", Errno::INVAL))?;
-        let flags = self.options.flags().map_err(|e| Error::os("open", e))?;
+        let path =
+            CString::new(self.path.as_os_str().as_bytes()).map_err(|_| failed(Errno::INVAL))?;
         let op = Openat2::new(path, flags.bits().cast_signed(), self.options.mode);
-        Ok((engine, OpFuture::new(Op::from(op))))
+        Ok(Opening::Operation(engine, OpFuture::new(Op::from(op))))
     }
 
-    fn end(&self, engine: &Engine, completion: Completion) -> Result<File> {
-        completion.result?;
-        let fd = match completion.op.into_kind() {
-            Kind::Openat2(op) => op.into_fd(),
-            _ => match &self.opened {
-                Some(opened) => lock(opened).take().transpose()?,
-                None => None,
-            },
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<File>> {
+        let options = &self.options;
+        if matches!(self.state, Opening::New) {
+            if options.only_reads()
+                && let Some(Ok((fd, _))) = open_cached(&self.path, &Descriptors::of_this_thread())
+            {
+                let engine = options.on()?;
+                return Poll::Ready(options.take_in(fd, self.path.clone(), engine));
+            }
+            self.state = self.begin()?;
+        }
+        let (engine, opened) = match &mut self.state {
+            Opening::Operation(engine, operation) => {
+                let opened = operation.poll(engine, cx).map(opened);
+                (engine, opened)
+            }
+            Opening::Regular(engine, open) => {
+                let opened = Pin::new(open).poll(cx).map(|opened| opened?);
+                (engine, opened)
+            }
+            Opening::New | Opening::Done => return Poll::Pending,
         };
-        let fd = fd.ok_or(Error::os("open", Errno::BADF))?;
-        self.options.take_in(fd, self.path.clone(), engine.clone())
+        match opened {
+            Poll::Ready(fd) => Poll::Ready(options.take_in(fd?, self.path.clone(), engine.clone())),
+            // In a forked child the future would never be woken.
+            Poll::Pending => engine
+                .check_process("open")
+                .map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending),
+        }
     }
+}
+
+/// The descriptor that an openat2(2) has opened.
+fn opened(done: Completion) -> Result<OwnedFd> {
+    done.result?;
+    match done.op.into_kind() {
+        Kind::Openat2(op) => op.into_fd(),
+        _ => None,
+    }
+    .ok_or(Error::os("open", Errno::BADF))
 }
 
 impl Future for Open {
@@ -326,34 +359,8 @@ impl Future for Open {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<File>> {
         let this = self.get_mut();
-        let path = this.path.clone();
-        let failed = |error: Error| error.named("open").on(Some(&path));
-        if this.operation.is_none() {
-            if this.options.only_reads()
-                && let Some(Ok((fd, _))) = open_cached(&this.path, &Descriptors::of_this_thread())
-            {
-                let engine = this.options.on().map_err(failed)?;
-                let opened = this.options.take_in(fd, this.path.clone(), engine.clone());
-                this.operation = Some((engine, OpFuture::Done));
-                return Poll::Ready(opened.map_err(failed));
-            }
-            this.operation = Some(this.begin().map_err(failed)?);
-        }
-        let Some((engine, mut operation)) = this.operation.take() else {
-            return Poll::Pending;
-        };
-        match operation.poll(&engine, cx) {
-            Poll::Ready(completion) => {
-                let opened = this.end(&engine, completion);
-                this.operation = Some((engine, OpFuture::Done));
-                Poll::Ready(opened.map_err(failed))
-            }
-            Poll::Pending => {
-                // In a forked child the future would never be woken.
-                engine.check_process("open").map_err(failed)?;
-                this.operation = Some((engine, operation));
-                Poll::Pending
-            }
-        }
+        let opened = ready!(this.poll_open(cx));
+        this.state = Opening::Done;
+        Poll::Ready(opened.map_err(|error| error.named("open").on(Some(&this.path))))
     }
 }

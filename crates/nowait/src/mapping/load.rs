@@ -3,17 +3,14 @@
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, ready};
 
 use super::frames::Refused;
 use super::mapped::{Mapped, failed};
 use super::resident::{Held, SendResident};
-use crate::engine::Run;
+use crate::engine::SpawnBlocking;
 use crate::error::Result;
 use crate::file::File;
-use crate::op::Call;
-use crate::sync::{Mutex, lock};
 
 /// The future of [`Mapping::load`](crate::Mapping::load). A worker of the file's engine reads the windows.
 ///
@@ -21,7 +18,7 @@ use crate::sync::{Mutex, lock};
 /// [`ErrorKind::Unprotected`](crate::ErrorKind::Unprotected) if the file may change: see [`Mapping::why`](crate::Mapping::why).
 /// ENOMEM if the windows do not fit into the budget, because others are borrowed or because no memory may be
 /// locked. EINVAL if the range is empty or ends beyond the file. The errors of read(2), and EFAULT if the
-/// file was truncated. The errors of [`Engine::run`](crate::Engine::run).
+/// file was truncated. The errors of [`Engine::spawn_blocking`](crate::Engine::spawn_blocking).
 #[derive(Debug)]
 #[must_use = "a future does nothing until it is polled"]
 pub struct Load<'a> {
@@ -33,12 +30,11 @@ pub struct Load<'a> {
 #[derive(Debug)]
 enum State<'a> {
     New(Result<&'a Mapped>),
-    Running(&'a Mapped, Run<'a, Call>, Arc<Reply>),
+    Running(&'a Mapped, SpawnBlocking<LoadResult>),
     Done,
 }
 
-/// The result of the worker.
-type Reply = Mutex<Option<std::result::Result<Held, Refused>>>;
+type LoadResult = std::result::Result<Held, Refused>;
 
 impl<'a> Load<'a> {
     pub(super) fn new(file: &'a File, mapped: Result<&'a Mapped>, range: Range<u64>) -> Load<'a> {
@@ -48,28 +44,18 @@ impl<'a> Load<'a> {
             state: State::New(mapped),
         }
     }
-
-    /// Has a worker make the range resident.
-    fn run(&self, mapped: &'a Mapped) -> State<'a> {
-        let reply = Arc::new(Reply::default());
-        let (to, own, range) = (reply.clone(), mapped.clone(), self.range.clone());
-        let call = Call::new(move || {
-            let result = own.load(&range);
-            *lock(&to) = Some(result);
-        });
-        State::Running(mapped, run(self.file, call), reply)
-    }
 }
 
-fn run(file: &File, call: Call) -> Run<'_, Call> {
-    file.engine().run(call.on(file.handle()))
+fn spawn<T: Send + 'static>(
+    file: &File,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> SpawnBlocking<T> {
+    file.engine().spawn_blocking_on(Some(file.handle()), call)
 }
 
 /// Has a worker make a range resident, and does not wait. A full engine drops the call.
 pub(super) fn start(file: &File, mapped: Mapped, range: Range<u64>) {
-    let call = Call::new(move || mapped.prefetch(&range));
-    let mut run = run(file, call);
-    let _ = Pin::new(&mut run).poll(&mut Context::from_waker(Waker::noop()));
+    drop(spawn(file, move || mapped.prefetch(&range)));
 }
 
 impl<'a> Future for Load<'a> {
@@ -83,22 +69,20 @@ impl<'a> Future for Load<'a> {
                 if let Some(resident) = mapped.get_send(this.range.clone()) {
                     return Poll::Ready(Ok(resident));
                 }
-                this.run(mapped)
+                let (to_load, range) = (mapped.clone(), this.range.clone());
+                let load = spawn(this.file, move || to_load.load(&range));
+                State::Running(mapped, load)
             }
             running => running,
         };
-        let State::Running(mapped, run, reply) = &mut this.state else {
+        let State::Running(mapped, load) = &mut this.state else {
             return Poll::Pending;
         };
-        let Poll::Ready(done) = Pin::new(run).poll(cx) else {
-            return Poll::Pending;
-        };
-        let (mapped, result) = (*mapped, lock(reply).take());
+        let loaded = ready!(Pin::new(load).poll(cx));
+        let mapped = *mapped;
         this.state = State::Done;
         let path = this.file.handle().shared_path();
-        done.result.map_err(|e| e.named("load").on(path))?;
-        // The call ran: it has a result.
-        let held = result.unwrap_or(Err(Refused::Closed));
+        let held = loaded.map_err(|e| e.named("load").on(path))?;
         let held = held.map_err(|refused| failed(this.file, refused))?;
         // Even if the lease was broken since then.
         Poll::Ready(Ok(mapped.loaded(&this.range, held)))

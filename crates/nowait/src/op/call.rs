@@ -1,6 +1,8 @@
 //! call: a blocking call that has no operation of its own, made by a worker.
 #![allow(unsafe_code)]
 
+use std::io;
+
 use io_uring::{opcode, squeue};
 
 use super::operation::{Known, Operation};
@@ -9,7 +11,8 @@ use crate::handle::Handle;
 use crate::sys::Errno;
 
 /// Makes a call on one of the engine's workers. It is for calls that may block and have no
-/// operation here, such as rename(2). The closure itself has to pass on its result.
+/// operation here, such as rename(2). For a future of the result see
+/// [`Engine::spawn_blocking`](crate::Engine::spawn_blocking).
 ///
 /// It is in flight like any other operation. It is not made if it is cancelled, or its deadline
 /// passes, before a worker has begun it.
@@ -18,23 +21,24 @@ use crate::sys::Errno;
 /// use nowait::engine::{Engine, Submit, Wait};
 /// use nowait::op::{Call, Op};
 /// let engine = Engine::new()?;
-/// let (tell, told) = std::sync::mpsc::channel();
-/// let call = Call::new(move || drop(tell.send(std::fs::metadata("Cargo.toml"))));
+/// let call = Call::new(|| std::fs::remove_file("no such file").map(|()| 0));
 /// let Submit::Queued(_) = engine.submit(Op::from(call)) else { panic!() };
-/// engine.reap(&mut Vec::new(), Wait::For(1))?;
-/// assert!(told.recv()?.is_ok_and(|metadata| metadata.is_file()));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// let mut done = Vec::new();
+/// engine.reap(&mut done, Wait::For(1))?;
+/// let error = done.remove(0).result.unwrap_err();
+/// assert_eq!(error.raw_os_error(), Some(2), "ENOENT");
+/// # Ok::<(), nowait::Error>(())
 /// ```
 pub struct Call {
-    call: Option<Box<dyn FnOnce() + Send>>,
+    call: Option<Box<dyn FnOnce() -> io::Result<usize> + Send>>,
     handle: Option<Handle>,
     transfers: bool,
 }
 
 impl Call {
-    /// Makes this call. If the closure panics, the operation fails with EIO, and the worker
-    /// continues.
-    pub fn new(call: impl FnOnce() + Send + 'static) -> Call {
+    /// Makes this call. Its result is that of the operation, with EIO for an error without an errno. If
+    /// the closure panics, the operation fails with EIO, and the worker continues.
+    pub fn new(call: impl FnOnce() -> io::Result<usize> + Send + 'static) -> Call {
         Call {
             call: Some(Box::new(call)),
             handle: None,
@@ -95,6 +99,7 @@ impl Operation for Call {
 
     fn run(&mut self) -> Result<usize, Errno> {
         let call = self.call.take().ok_or(Errno::INVAL)?;
-        foreign::call(call).map(|()| 0).ok_or(Errno::IO)
+        let result = foreign::call(call).ok_or(Errno::IO)?;
+        result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 }

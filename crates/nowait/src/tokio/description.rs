@@ -23,7 +23,6 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::SeekFrom;
 
-use super::answer::Answer;
 use super::error::as_io;
 use super::transfer::{Ended, Transfer};
 use crate::engine::{Engine, OpState};
@@ -141,22 +140,25 @@ impl Description {
         waker: &Waker,
     ) -> Asked {
         let in_flight = Arc::new(OpState::new(waker));
-        let (tell, answer) = Answer::new();
+        let ended = Arc::new(Mutex::new(None));
+        let to = ended.clone();
         // For other file types the kernel locks no position. A read that waits must not hold up the write
         // that it waits for.
         let turn = self.handle.is_regular().then(|| Turn(self.clone()));
         let asked = Asked {
             in_flight: in_flight.clone(),
-            answer,
+            ended,
             unmade: transfer.unmade(),
         };
         let handle = self.handle.clone();
         let ordered = turn.is_some();
         let call = Call::new(move || {
-            tell.tell(match &turn {
+            let ended = match &turn {
                 Some(Turn(description)) => description.make(transfer),
                 None => transfer.make(&handle),
-            });
+            };
+            *lock(&to) = Some(ended);
+            Ok(0)
         });
         let call = Op::from(call.transferring(&self.handle));
         if ordered {
@@ -212,7 +214,7 @@ impl Drop for Turn {
 #[derive(Debug)]
 pub(super) struct Asked {
     in_flight: Arc<OpState>,
-    answer: Answer<Ended>,
+    ended: Arc<Mutex<Option<Ended>>>,
     unmade: fn(std::io::Error) -> Ended,
 }
 
@@ -220,7 +222,9 @@ impl Asked {
     /// Waits until the call has ended.
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Ended> {
         let done = ready!(self.in_flight.poll(cx));
-        let made = done.result.map_err(as_io).and_then(|_| self.answer.take());
+        let made = done.result.map_err(as_io).map(|_| lock(&self.ended).take());
+        // A call that has succeeded has a result.
+        let made = made.and_then(|ended| ended.ok_or(std::io::ErrorKind::Other.into()));
         Poll::Ready(made.unwrap_or_else(self.unmade))
     }
 }

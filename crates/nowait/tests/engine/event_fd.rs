@@ -227,7 +227,7 @@ fn a_worker_that_ends_late_hides_no_completion_of_the_ring() {
         let (reader, writer) = pipe();
         let mut done = Vec::new();
         for round in 0..5_000 {
-            queued(engine, Call::new(|| ()));
+            queued(engine, Call::new(|| Ok(0)));
             while engine.in_flight() > 0 {
                 assert!(readable(&event, LONG), "{what}: round {round}, a call");
                 engine.reap(&mut done, Wait::No).unwrap();

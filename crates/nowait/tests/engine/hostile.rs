@@ -66,7 +66,7 @@ fn works(engine: &mut dyn Drive, path: &Path) {
     for n in 0..8 {
         let read = Read::new(&handle(path), Box::new(vec![0; 64]), 64 * n);
         assert_eq!(bytes_of(one(engine, read)), pattern(64 * n, 64));
-        assert_eq!(one(engine, Call::new(|| ())).result.unwrap(), 0);
+        assert_eq!(one(engine, Call::new(|| Ok(0))).result.unwrap(), 0);
     }
     wait_until("nothing is in flight", || engine.in_flight() == 0);
 }
@@ -506,7 +506,13 @@ fn a_destructor_that_panics_ends_its_own_operation_alone() {
             engine.cancel(ticket);
             drop(finish(engine, 1));
             let bomb = bad();
-            drop(one(engine, Call::new(move || drop(bomb))));
+            drop(one(
+                engine,
+                Call::new(move || {
+                    drop(bomb);
+                    Ok(0)
+                }),
+            ));
         }
         let mut ops: Vec<Op> = (0..64).map(|_| Read::new(&file, bad(), 0).into()).collect();
         let taken = engine.submit_batch(&mut ops);
@@ -538,9 +544,21 @@ fn a_destructor_may_panic_while_its_engine_ends() {
 fn submit_bad(mut engine: impl Drive, file: &Handle) {
     let bad = || Panicking::boxed(When::Dropped);
     let mut ops: Vec<Op> = (0..8).map(|_| Read::new(file, bad(), 0).into()).collect();
-    ops.push(Call::new(|| std::thread::sleep(Duration::from_millis(1))).into());
+    ops.push(
+        Call::new(|| {
+            std::thread::sleep(Duration::from_millis(1));
+            Ok(0)
+        })
+        .into(),
+    );
     let bomb = bad();
-    ops.push(Call::new(move || drop(bomb)).into());
+    ops.push(
+        Call::new(move || {
+            drop(bomb);
+            Ok(0)
+        })
+        .into(),
+    );
     assert_eq!(engine.submit_batch(&mut ops), 10);
 }
 
@@ -553,19 +571,26 @@ fn a_call_that_is_never_made_may_panic_when_it_is_dropped() {
             while !hold.load(SeqCst) {
                 std::thread::sleep(Duration::from_millis(1));
             }
+            Ok(0)
         };
         queued(engine, Call::new(held));
         let tickets: Vec<_> = (0..4)
             .map(|_| {
                 let bomb = Panicking::boxed(When::Dropped);
-                queued(engine, Call::new(move || drop(bomb)))
+                queued(
+                    engine,
+                    Call::new(move || {
+                        drop(bomb);
+                        Ok(0)
+                    }),
+                )
             })
             .collect();
         tickets.into_iter().for_each(|ticket| engine.cancel(ticket));
         drop(finish(engine, 4));
         go_on.store(true, SeqCst);
         assert_eq!(finish(engine, 1).remove(0).result.unwrap(), 0);
-        assert_eq!(one(engine, Call::new(|| ())).result.unwrap(), 0);
+        assert_eq!(one(engine, Call::new(|| Ok(0))).result.unwrap(), 0);
     });
 }
 

@@ -80,3 +80,37 @@ fn a_deadline_ends_a_read_of_an_empty_pipe() {
         assert_eq!(done.result.unwrap_err().kind(), ErrorKind::DeadlinePassed);
     });
 }
+
+#[test]
+fn a_spawned_call_starts_at_once_and_brings_its_result() {
+    each_shared(Options::new().workers(1).blocking_workers(1), |engine| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let call = engine.spawn_blocking(move || {
+            tell.send("started").unwrap();
+            String::from("result")
+        });
+        assert_eq!(told.recv().unwrap(), "started", "without a poll");
+        assert_eq!(pollster::block_on(call).unwrap(), "result");
+        let panics = engine.spawn_blocking(|| std::panic::resume_unwind(Box::new(())));
+        let refused: nowait::Result<()> = pollster::block_on(panics);
+        assert_eq!(refused.unwrap_err().errno(), Some(libc::EIO));
+        assert_eq!(engine.in_flight(), 0);
+    });
+}
+
+#[test]
+fn a_spawned_call_that_finds_the_engine_full_is_made_when_it_is_polled() {
+    each_shared(Options::new().depth(1).blocking_workers(1), |engine| {
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let first = engine.spawn_blocking(move || drop(wait.recv()));
+        let second = engine.spawn_blocking(|| 2);
+        let never = engine.spawn_blocking(|| panic!("it was dropped before a poll"));
+        drop(never);
+        assert_eq!(engine.in_flight(), 1);
+        drop(go);
+        // A submitted call is made even if its future is dropped.
+        drop(first);
+        assert_eq!(pollster::block_on(second).unwrap(), 2);
+        assert_eq!(engine.in_flight(), 0);
+    });
+}

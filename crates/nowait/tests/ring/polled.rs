@@ -117,7 +117,7 @@ fn polled_reads_and_what_workers_do_come_side_by_side() {
                 let buffer = Box::new(pool.take().unwrap());
                 ops.push(Read::new(&file, buffer, i * BLOCK as u64).into());
                 ops.push(Nop.into());
-                ops.push(Op::from(Call::new(|| ())));
+                ops.push(Op::from(Call::new(|| Ok(0))));
             }
             assert_eq!(engine.submit_batch(&mut ops), 24);
             for done in finish(engine, 24) {
@@ -146,7 +146,10 @@ fn a_wait_with_a_limit_ends_in_time_though_polling_does_not() {
     each_polled(Options::new(), |engine| {
         let file = direct(&path);
         // A worker sleeps while the ring is empty, and then not empty.
-        let sleeper = Call::new(|| std::thread::sleep(Duration::from_millis(200)));
+        let sleeper = Call::new(|| {
+            std::thread::sleep(Duration::from_millis(200));
+            Ok(0)
+        });
         queued(engine, sleeper);
         let begun = Instant::now();
         nothing_for_a_while(engine);
