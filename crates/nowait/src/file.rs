@@ -24,7 +24,7 @@ pub use write_at::WriteAt;
 pub(crate) use open_cached::open_cached;
 #[cfg(feature = "tokio")]
 pub(crate) use open_cached::resolve_cached;
-pub(crate) use reopen::open_held;
+pub(crate) use open_regular::{hold_regular, open_held_regular};
 
 use crate::buffer::{IoBuf, IoBufMut, Space};
 use crate::engine::Engine;

@@ -11,13 +11,13 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 
 use crate::cast::to_usize;
-use crate::error::{Error, ErrorKind, Result};
-use crate::file::{open_cached, open_held};
+use crate::error::{Error, Result};
+use crate::file::{hold_regular, open_cached, open_held_regular};
 use crate::filesystem::Filesystem;
-use crate::metadata::{Metadata, StatxMask};
+use crate::metadata::Metadata;
 use crate::read::{self, Cached};
 use crate::retry;
 use crate::sys::reopen::Descriptors;
@@ -141,18 +141,8 @@ fn whole(
     descriptors: &Descriptors,
 ) -> Result<Result<(Vec<u8>, Metadata), u64>> {
     let failed = |errno| failed(path, errno);
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let held = retry::interrupted(|| rustix::fs::open(path, flags, Mode::empty()));
-    let held = held.map_err(failed)?;
-    let mask = StatxMask::BASIC_STATS;
-    let metadata = Metadata::statx(&held, "", libc::AT_EMPTY_PATH, mask);
-    let metadata = metadata.map_err(|e| e.on(Some(&path.into())))?;
-    if metadata.is_dir() {
-        return Err(failed(Errno::ISDIR));
-    }
-    if !metadata.is_file() {
-        return Err(Error::new(NAME, ErrorKind::NotRegular).on(Some(&path.into())));
-    }
+    let held = hold_regular(path, OFlags::empty());
+    let (held, metadata) = held.map_err(|e| e.named(NAME).on(Some(&path.into())))?;
     let size = metadata.len();
     if size > limits.file_size {
         return Err(failed(Errno::FBIG));
@@ -167,16 +157,13 @@ fn whole(
     Ok(bytes.map(|bytes| (bytes, metadata)))
 }
 
-/// Opens the file of an O_PATH descriptor for reading.
+/// Opens a file for reading that [`hold_regular`] holds. With O_NONBLOCK, a read of a file of procfs does not wait without
+/// end.
 fn open(path: &Path, held: &OwnedFd, descriptors: &Descriptors) -> Result<OwnedFd, Errno> {
-    let by_path = |flags| retry::interrupted(|| rustix::fs::open(path, flags, Mode::empty()));
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-    match open_held(held, flags, descriptors, by_path) {
-        // The file has a lease, which its holder gives up in a limited time (fcntl(2)).
-        Err(Errno::AGAIN) => {
-            let wait = || descriptors.reopen(held.as_fd(), OFlags::RDONLY);
-            retry::interrupted(wait)
-        }
+    let open = |flags| open_held_regular(path, held, flags, descriptors);
+    match open(OFlags::RDONLY | OFlags::NONBLOCK) {
+        // The file has a lease.
+        Err(Errno::AGAIN) => open(OFlags::RDONLY),
         other => other,
     }
 }

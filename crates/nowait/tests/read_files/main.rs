@@ -21,17 +21,28 @@ mod stall;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use nowait::engine::{Engine, Options as EngineOptions};
 use nowait::read_files::Options;
 use nowait::{FileContents, Result};
 
 use common::backends::backends;
+use common::children::{in_child_by, this_program};
 
 /// An engine on each backend.
 fn engines() -> Vec<Engine> {
     let engine = |backend| EngineOptions::new().backend(backend).build().unwrap();
     backends().into_iter().map(engine).collect()
+}
+
+/// Runs the calling test again in a child that has no /proc.
+fn without_proc() {
+    let mut command = Command::new("unshare");
+    let script = "mount -t tmpfs none /proc && exec \"$@\"";
+    command.args(["-m", "sh", "-c", script, "sh"]);
+    command.arg(this_program());
+    in_child_by(command, "without /proc");
 }
 
 /// The faces of a stream.

@@ -5,19 +5,18 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 
-use nowait::ErrorKind;
 use nowait::read_files::Options;
+use nowait::{ErrorKind, OpenOptions};
 use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, inotify, mknodat, open, renameat_with};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use crate::common::children::{alone, in_child_by, role, this_program};
+use crate::common::children::{alone, role};
 use crate::common::files::{pattern, patterned, scratch};
 use crate::common::limit::Limit;
-use crate::{FACES, engines, results};
+use crate::{FACES, engines, results, without_proc};
 
 /// ```text
 ///   nowait:   look at the path (a file) ────────────► open it
@@ -70,11 +69,7 @@ fn a_fifo_that_takes_the_place_of_a_file_is_not_opened() {
 #[test]
 fn files_are_read_where_proc_is_not_mounted() {
     if role().is_none() {
-        let mut command = Command::new("unshare");
-        let script = "mount -t tmpfs none /proc && exec \"$@\"";
-        command.args(["-m", "sh", "-c", script, "sh"]);
-        command.arg(this_program());
-        return in_child_by(command, "without /proc");
+        return without_proc();
     }
     assert!(!fs::exists("/proc/self").unwrap());
     let dir = scratch();
@@ -95,6 +90,55 @@ fn files_are_read_where_proc_is_not_mounted() {
     let held = open(&path, OFlags::PATH, Mode::empty()).unwrap();
     let error = nowait::reopen(&held, OFlags::RDONLY).unwrap_err();
     assert_eq!(error.errno(), Some(rustix::io::Errno::NOENT.raw_os_error()));
+    // Rings honour O_NONBLOCK.
+    for flags in [OFlags::empty(), OFlags::NONBLOCK] {
+        let mut options = OpenOptions::new();
+        options.read(true).regular(true);
+        options.custom_flags(flags.bits().cast_signed());
+        let blocking = options.blocking_open(&path).unwrap();
+        let future = pollster::block_on(options.open(&path)).unwrap();
+        for file in [blocking, future] {
+            let set = rustix::fs::fcntl_getfl(file.handle()).unwrap();
+            assert_eq!(set & OFlags::NONBLOCK, flags);
+        }
+    }
+}
+
+/// Without /proc the path is resolved twice. The file that it then leads to is not changed.
+#[test]
+fn a_file_that_takes_the_place_of_another_is_not_truncated_where_proc_is_not_mounted() {
+    if role().is_none() {
+        return without_proc();
+    }
+    let dir = scratch();
+    let paths = [
+        patterned(dir.path(), "path", 100),
+        patterned(dir.path(), "other", 100),
+    ];
+    let mut options = OpenOptions::new();
+    options.write(true).truncate(true).regular(true);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Relaxed) {
+                renameat_with(CWD, &paths[0], CWD, &paths[1], RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        let files = paths
+            .each_ref()
+            .map(|path| File::options().write(true).open(path).unwrap());
+        let _limit = Limit::new("no exchange between the look-ups".into());
+        let (mut refused, mut truncated) = (0, 0);
+        while refused < 20 {
+            files.iter().for_each(|file| file.set_len(100).unwrap());
+            let opened = options.blocking_open(&paths[0]).is_ok();
+            let lens = files.each_ref().map(|file| file.metadata().unwrap().len());
+            truncated += usize::from(!opened && lens != [100, 100]);
+            refused += usize::from(!opened);
+        }
+        over.store(true, Relaxed);
+        assert_eq!(truncated, 0);
+    });
 }
 
 /// A thread may have descriptors that the first thread does not have, or that are of other files there.
