@@ -35,8 +35,8 @@
 //!
 //! # Reads
 //! - The store keeps files open between reads, at most a quarter of the process's limit for descriptors. Each call
-//!   compares the file with its path, by device, inode, size, mode, owner, and the times of the last change of contents
-//!   and attributes. So the file is opened anew after a change of its permissions. A file that was not used for
+//!   compares the file with its path, by device, inode, size, and the times of the last change of contents and
+//!   attributes, and asks if the calling thread may read it (faccessat(2)). Otherwise the file is opened anew. A file that was not used for
 //!   about half a second is closed. So a deleted file takes up no space after a second, and a filesystem can be
 //!   unmounted then. If a call finds no free descriptor, the store closes its files, and waits up to a quarter of a
 //!   second for other calls to end.

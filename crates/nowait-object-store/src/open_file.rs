@@ -9,6 +9,7 @@ use std::task::Poll;
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
+use nix::unistd::{AccessFlags, faccessat};
 use nowait::mapping::Budget;
 use nowait::op::Statx;
 use nowait::{BufResult, Engine, File, Metadata, OpenOptions, ReadAt, StatxMask};
@@ -45,9 +46,7 @@ pub(crate) struct OpenFile {
     counters: Arc<Counters>,
 }
 
-/// The attributes that differ if a path refers to another file, or the file has changed. Each change of the permissions
-/// changes the ctime, and open(2) may then fail. The mode and the owner are compared as well, because the clock of the
-/// ctime stands still for some milliseconds (before Linux 6.13).
+/// The attributes that differ if a path refers to another file, or the file has changed.
 #[derive(Debug, PartialEq, Eq)]
 struct Identity {
     dev: u64,
@@ -55,8 +54,6 @@ struct Identity {
     mtime: (i64, u32),
     ctime: (i64, u32),
     len: u64,
-    mode: u32,
-    owner: (u32, u32),
 }
 
 impl Identity {
@@ -67,8 +64,6 @@ impl Identity {
             mtime: (metadata.mtime(), metadata.mtime_nsec()),
             ctime: (metadata.ctime(), metadata.ctime_nsec()),
             len: metadata.len(),
-            mode: metadata.mode(),
-            owner: (metadata.uid(), metadata.gid()),
         }
     }
 }
@@ -120,17 +115,22 @@ impl OpenFile {
         self.cacheable
     }
 
-    /// The metadata of the file at the path now, if it is this file, unchanged since it was opened. Returns `None`
-    /// if it is not, or the kernel would have to wait for a device to resolve the path.
+    /// The metadata of the file at the path now, if it is this file, unchanged since it was opened, and the calling
+    /// thread may still read it. Returns `None` if not, or if the kernel would have to wait for a device to resolve the
+    /// path.
     ///
     /// The kernel resolves the path from its caches or fails (`RESOLVE_CACHED`, openat2(2)). An open file keeps the
-    /// names on its path there.
+    /// names on its path there. As open(2), the kernel then checks the permissions of the file and the credentials of the
+    /// thread (faccessat(2), which takes an empty path from Linux 5.8 and glibc 2.33 on). Either may have changed.
     pub(crate) fn current(&self) -> Option<Metadata> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let opened =
             rustix::fs::openat2(CWD, &self.path, flags, Mode::empty(), ResolveFlags::CACHED);
-        let metadata = stat(opened.ok()?).ok()?;
-        (Identity::of(&metadata) == self.identity).then_some(metadata)
+        let opened = opened.ok()?;
+        let metadata = stat(&opened).ok()?;
+        let flags = nix::fcntl::AtFlags::AT_EMPTY_PATH | nix::fcntl::AtFlags::AT_EACCESS;
+        let readable = faccessat(&opened, c"", AccessFlags::R_OK, flags).is_ok();
+        (readable && Identity::of(&metadata) == self.identity).then_some(metadata)
     }
 
     /// The bytes of a range, if they can be borrowed.

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path as FilePath;
 
 use futures_util::TryStreamExt;
-use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
+use nix::unistd::{Gid, Uid, seteuid, setgid, setgroups, setuid};
 use nowait::mapping::Budget;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -111,6 +111,43 @@ fn an_object_that_may_no_longer_be_read_is_an_error() {
         set(0);
         pollster::block_on(mapped.get_range(&location, 0..5000)).unwrap_err();
         assert_eq!(borrowed(), before);
+    });
+}
+
+/// A server gives up its rights after it has read a file that only root may read.
+#[test]
+fn an_object_that_the_process_may_no_longer_read_is_an_error() {
+    alone(|| {
+        if !rustix::process::geteuid().is_root() {
+            return slowdisk::skip_or_fail("not root");
+        }
+        let root = tempfile::tempdir().unwrap();
+        fs::set_permissions(root.path(), Permissions::from_mode(0o755)).unwrap();
+        let path = root.path().join("file");
+        fs::write(&path, pattern(100_000)).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        let plain = store(root.path());
+        let mapped = store(root.path()).with_mapped_reads(&Budget::process().unwrap());
+        let read = |store: &NowaitFileSystem| {
+            pollster::block_on(store.get_range(&Path::from("file"), 0..5000))
+        };
+        read(&plain).unwrap();
+        wait_until("no bytes are borrowed", || {
+            read(&mapped).unwrap();
+            mapped.stats().bytes_borrowed > 0
+        });
+        seteuid(Uid::from_raw(65_534)).unwrap();
+        for store in [&plain, &mapped] {
+            let refused = read(store).unwrap_err();
+            assert!(refused.to_string().contains("os error 13"), "{refused}");
+        }
+        seteuid(Uid::from_raw(0)).unwrap();
+        read(&plain).unwrap();
+        // No file is opened anew while nothing changes.
+        let before = plain.stats().opened;
+        (0..100).for_each(|_| drop(read(&plain).unwrap()));
+        let opened = plain.stats().opened - before;
+        assert!(opened < 20, "{opened}");
     });
 }
 
