@@ -3,10 +3,10 @@
 //! All functions block.
 
 use std::fs::{self, FileType};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use nowait::Engine;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -68,11 +68,10 @@ fn link_staged(from: &Path, to: &Path) -> Result<PathBuf, Error> {
     }
 }
 
-/// A name beside `to` that is not that of an object, and which no other call of this process uses.
+/// A name beside `to` that is not that of an object, and which no other call uses. Processes in several containers may
+/// have the same number, and a forked child has the random state of its parent.
 fn unused_path(to: &Path) -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    staged_path(to, u64::from(std::process::id()) << 32 | u64::from(next))
+    staged_path(to, RandomState::new().hash_one(std::process::id()))
 }
 
 /// Renames an object. An object that has the new name is replaced. If the object is a symbolic link, the file that it
@@ -207,4 +206,43 @@ fn remove(path: &Path, clean_up_to: Option<&Path>, directory: &Directory) -> Res
         {}
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// A process in a container often has the number 1.
+    #[test]
+    fn processes_with_the_same_number_use_other_names() {
+        const TEST: &str = "change::tests::processes_with_the_same_number_use_other_names";
+        if std::env::var_os("NOWAIT_TEST_ALONE").is_some() {
+            println!(
+                "name {} {}",
+                std::process::id(),
+                unused_path(Path::new("/a")).display()
+            );
+            return;
+        }
+        if !rustix::process::geteuid().is_root() {
+            return slowdisk::skip_or_fail("not root");
+        }
+        let name = || {
+            let mut command = Command::new("unshare");
+            command
+                .args(["--pid", "--fork"])
+                .arg(std::env::current_exe().unwrap());
+            command
+                .args([TEST, "--exact", "--nocapture"])
+                .env("NOWAIT_TEST_ALONE", "1");
+            let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+            let name = text
+                .split("name 1 /a#")
+                .nth(1)
+                .map(|rest| rest.lines().next().unwrap().to_owned());
+            name.unwrap_or_else(|| panic!("{text}"))
+        };
+        assert_ne!(name(), name());
+    }
 }

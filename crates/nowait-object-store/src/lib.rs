@@ -36,10 +36,10 @@
 //! # Reads
 //! - The store keeps files open between reads, at most a quarter of the process's limit for descriptors. Each call
 //!   compares the file with its path, by device, inode, size, and the times of the last change of contents and
-//!   attributes, and asks if the calling thread may read it (faccessat(2)). Otherwise the file is opened anew. A file that was not used for
-//!   about half a second is closed. So a deleted file takes up no space after a second, and a filesystem can be
-//!   unmounted then. If a call finds no free descriptor, the store closes its files, and waits up to a quarter of a
-//!   second for other calls to end.
+//!   attributes, and asks if the calling thread may read it (faccessat(2)). Otherwise the file is opened anew. A file
+//!   that was not used for about half a second is closed. So a deleted file takes up no space after a second, and a
+//!   filesystem can be unmounted then. If a call finds no free descriptor, the store closes its files, and waits up to a
+//!   quarter of a second for other calls to end.
 //! - This needs ext4, xfs, btrfs, f2fs, tmpfs, ramfs or overlayfs. On other filesystems each call opens its file.
 //! - A result is a stream, and not a file as that of `LocalFileSystem`. Its chunks have 4 MiB. The bytes of a range that
 //!   is not longer are not copied after the read.
@@ -49,9 +49,9 @@
 //! The futures need no runtime. In a tokio runtime, they take part in the cooperative budget of their task.
 //!
 //! # Writes
-//! Workers of the engine write, copy, rename and delete. An object is written to a file with `#` and a number at the end
-//! of its name, and renamed when it is complete. A copy is a second name of the same file (link(2)), so both are on one
-//! filesystem.
+//! Workers of the engine write, copy, rename and delete. An object is written to a file of another name, and renamed when
+//! it is complete. That name is `#` and a number after the object's own name, up to the first `#` and at most 234 bytes
+//! of it. A copy is a second name of the same file (link(2)), so both are on one filesystem.
 //!
 //! With `with_fsync`, the following calls make an object durable before the call returns, on the filesystems where
 //! fsync(2) does. Without it, nothing is synced.

@@ -2,6 +2,7 @@
 //!
 //! All functions block.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -37,11 +38,16 @@ pub(crate) struct Staged {
     file: RwLock<Option<File>>,
 }
 
-/// The name of the file with this number that will replace the file at `to`.
+/// The bytes of a name before the `#` and the number: 255 is the limit of most filesystems, and a number has up to 20.
+const STEM: usize = 255 - 1 - 20;
+
+/// The name of the file with this number that will replace the file at `to`. It begins as the name of that file. It is no
+/// name of an object, because its only `#` is that before the number: see [`crate::location::is_object_name`].
 pub(crate) fn staged_path(to: &Path, number: u64) -> PathBuf {
-    let mut path = to.as_os_str().to_owned();
-    path.push(format!("#{number}"));
-    path.into()
+    let name = to.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let stem = name.split('#').next().unwrap_or_default();
+    let end = (0..=STEM).rfind(|at| stem.is_char_boundary(*at));
+    to.with_file_name(format!("{}#{number}", &stem[..end.unwrap_or(0)]))
 }
 
 impl Staged {

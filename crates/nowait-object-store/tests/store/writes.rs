@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
+use futures_util::TryStreamExt;
 use futures_util::future::join_all;
 use slowdisk::{Filesystem, TestMount};
 
@@ -121,6 +122,48 @@ async fn copies_at_the_same_time_leave_nothing_else() {
     copies.into_iter().for_each(|copy| copy.unwrap());
     assert_eq!(read(&store, &b).await, "a");
     assert_eq!(names(root.path()), ["a", "b"]);
+}
+
+/// 255 bytes are the limit of the filesystem. A `#` is percent-encoded except by `Path::parse`.
+#[tokio::test]
+async fn objects_with_long_or_odd_names_are_written_and_copied() {
+    let root = scratch();
+    let store = store(root.path());
+    let names_of = |n| {
+        [
+            "a".repeat(n),
+            "b".repeat(n),
+            "ü".repeat(n / 2),
+            "c".repeat(n),
+        ]
+    };
+    let odd = ["a#b", "#c", "ü#1#2", "d"].map(str::to_owned);
+    for [put, copied, uploaded, renamed] in [names_of(234), names_of(253), names_of(255), odd] {
+        let at = |name: &str| Path::parse(name).unwrap();
+        let mut upload = store.put_multipart(&at(&uploaded)).await.unwrap();
+        upload.put_part("uploaded".into()).await.unwrap();
+        store.put(&at(&put), "put".into()).await.unwrap();
+        store.copy(&at(&put), &at(&copied)).await.unwrap();
+        store
+            .copy_if_not_exists(&at(&put), &at(&renamed))
+            .await
+            .unwrap();
+        // Both are names of one file.
+        store.rename(&at(&copied), &at(&renamed)).await.unwrap();
+        // The file of the upload is no object yet.
+        let list: Vec<_> = store.list(None).try_collect().await.unwrap();
+        let mut found: Vec<_> = list.iter().map(|meta| meta.location.to_string()).collect();
+        found.sort();
+        let mut expected = [put.clone(), renamed.clone()];
+        expected.sort();
+        assert_eq!(found, expected);
+        upload.complete().await.unwrap();
+        assert_eq!(read(&store, &at(&uploaded)).await, "uploaded");
+        for name in [put, uploaded, renamed] {
+            store.delete(&at(&name)).await.unwrap();
+        }
+        assert_eq!(names(root.path()), [""; 0]);
+    }
 }
 
 #[tokio::test]
