@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nowait::Engine;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, RenameFlags, renameat, renameat_with};
 use rustix::io::Errno;
 
 use crate::durable::{self, Directory, Sync};
@@ -91,14 +91,17 @@ pub(crate) fn rename(engine: &Engine, from: &Path, to: &Path, sync: Sync) -> Res
     if !file_type.is_file() {
         return Err(Error::not_an_object(from));
     }
-    let directories = [Directory::create(to, sync)?, Directory::of(from, sync)?];
     let synced = match sync {
         Sync::Yes => Some(durable::sync_object(engine, from)?),
         Sync::No => None,
     };
-    if from != to {
-        move_file(from, to, sync)?;
-    }
+    let directories = with_parents(from, to, sync, || {
+        let directories = [Directory::of(from, sync)?, Directory::of(to, sync)?];
+        if from != to {
+            move_file(from, to, &directories)?;
+        }
+        Ok(directories)
+    })?;
     // Another writer may have replaced the object before it was renamed, or afterwards.
     if synced.is_some_and(|synced| id(to) != Some(synced)) {
         match durable::sync_object(engine, to) {
@@ -106,7 +109,7 @@ pub(crate) fn rename(engine: &Engine, from: &Path, to: &Path, sync: Sync) -> Res
             synced => drop(synced?),
         }
     }
-    directories.iter().try_for_each(Directory::sync)
+    directories.iter().rev().try_for_each(Directory::sync)
 }
 
 /// Gives an object another name, if no object has it: a copy, and then a deletion of the old name.
@@ -123,10 +126,15 @@ pub(crate) fn rename_if_not_exists(
     remove(from, clean_up_to, &directory)
 }
 
-/// Renames a file, also if both names are those of one file: rename(2) then does nothing.
-fn move_file(from: &Path, to: &Path, sync: Sync) -> Result<(), Error> {
-    let rename = |from: &Path, to: &Path| fs::rename(from, to).map_err(Error::io("rename", to));
-    with_parents(from, to, sync, || rename(from, to))?;
+/// Renames a file, also if both names are those of one file: rename(2) then does nothing. `directories` are those of both
+/// names.
+fn move_file(from: &Path, to: &Path, directories: &[Directory; 2]) -> Result<(), Error> {
+    let [above_from, above_to] = directories;
+    let rename = |above: &Directory, from: &Path| {
+        let ((from_at, from), (to_at, name)) = (above.at(from), above_to.at(to));
+        renameat(from_at, from, to_at, name).map_err(|e| Error::io("rename", to)(e.into()))
+    };
+    rename(above_from, from)?;
     let left = id(from);
     if left.is_none() || left != id(to) {
         return Ok(());
@@ -138,7 +146,7 @@ fn move_file(from: &Path, to: &Path, sync: Sync) -> Result<(), Error> {
         Err(Errno::NOENT) => return Ok(()),
         taken => taken.map_err(|e| Error::io("rename", from)(e.into()))?,
     }
-    let renamed = rename(&staged, to);
+    let renamed = rename(above_to, &staged);
     if renamed.is_ok() {
         let _ = fs::remove_file(&staged);
     }
@@ -171,9 +179,9 @@ fn with_parents<T>(
 ) -> Result<T, Error> {
     loop {
         match change() {
-            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Err(error) if error.is_not_found() => {
                 if !from.exists() {
-                    let path = from.to_owned();
+                    let (path, source) = (from.to_owned(), Errno::NOENT.into());
                     return Err(Error::NotFound { path, source });
                 }
                 durable::create_parents(to, sync)?;

@@ -4,11 +4,12 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use nowait::Engine;
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, OFlags};
 
 use crate::error::{Error, errno};
 
@@ -52,6 +53,15 @@ impl Directory {
         options.custom_flags(OFlags::DIRECTORY.bits().cast_signed());
         let file = options.open(path).map_err(|e| Error::open(path, e))?;
         Ok(Directory(Some((path.to_owned(), file))))
+    }
+
+    /// The path of a file in the directory, for calls such as openat(2). If the directory is open and was removed, the call
+    /// fails with ENOENT, also if another directory has its path by now, which would not be synced.
+    pub(crate) fn at<'a>(&'a self, path: &'a Path) -> (BorrowedFd<'a>, &'a Path) {
+        match (&self.0, path.file_name()) {
+            (Some((_, directory)), Some(name)) => (directory.as_fd(), Path::new(name)),
+            _ => (CWD, path),
+        }
     }
 
     /// Writes the changes of the directory to the device: fsync(2).

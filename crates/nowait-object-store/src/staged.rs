@@ -3,7 +3,7 @@
 //! All functions block.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ use std::thread;
 
 use bytes::Bytes;
 use nowait::{Metadata, Owner, StatxMask};
-use rustix::fs::{AtFlags, CWD, linkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::durable::{self, Directory, Sync};
 use crate::error::Error;
@@ -57,21 +58,21 @@ impl Staged {
         loop {
             let path = staged_path(&to, number);
             let directory = Directory::create(&path, sync)?;
-            match OpenOptions::new().write(true).create_new(true).open(&path) {
+            let (at, name) = directory.at(&path);
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            match retry_on_intr(|| openat(at, name, flags, Mode::from_raw_mode(0o666))) {
                 Ok(file) => {
                     return Ok(Staged {
                         path,
                         to,
                         directory,
                         owner: Owner::current(),
-                        file: RwLock::new(Some(file)),
+                        file: RwLock::new(Some(file.into())),
                     });
                 }
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => number += 1,
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    durable::create_parents(&path, sync)?;
-                }
-                Err(e) => return Err(Error::io("open", &path)(e)),
+                Err(Errno::EXIST) => number += 1,
+                Err(Errno::NOENT) => durable::create_parents(&path, sync)?,
+                Err(e) => return Err(Error::io("open", &path)(e.into())),
             }
         }
     }
@@ -189,4 +190,46 @@ pub(crate) fn link(from: &Path, to: &Path) -> Result<(), Error> {
         },
         _ => Error::io("link", to)(errno.into()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    /// Others remove the empty directory and create it again.
+    #[test]
+    fn the_directory_of_a_file_is_the_one_that_is_synced() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("directory");
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for change in [
+                fs::create_dir,
+                fs::remove_dir,
+                fs::create_dir,
+                fs::remove_dir,
+            ] {
+                let (directory, over) = (&directory, &over);
+                scope.spawn(move || {
+                    while !over.load(Relaxed) {
+                        let _ = change(directory);
+                    }
+                });
+            }
+            let mut others = 0;
+            for _ in 0..60_000 {
+                // The others may win each time.
+                let Ok(staged) = Staged::create(directory.join("file"), Sync::Yes) else {
+                    continue;
+                };
+                let synced = rustix::fs::fstat(staged.directory.at(&staged.to).0).unwrap();
+                let own = rustix::fs::stat(&directory).unwrap();
+                others += usize::from(synced.st_ino != own.st_ino);
+                staged.remove().unwrap();
+            }
+            over.store(true, Relaxed);
+            assert_eq!(others, 0);
+        });
+    }
 }
