@@ -39,13 +39,16 @@ fn an_interrupt_ends_a_listing_while_a_device_hangs() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
     let cold = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
-    let verbs: [&[&str]; 6] = [
+    let saved = program::directory();
+    let snapshot = saved.path().join("snapshot");
+    let verbs: [&[&str]; 7] = [
         &["scan", "-r"],
         &["scan", "-r", "--json"],
         &["du"],
         &["fincore"],
         &["evict"],
         &["warm", "--metadata"],
+        &["cache", "save", "-o", word(&snapshot)],
     ];
     for verb in verbs {
         let hangs: Vec<_> = (0..DIRECTORIES)
@@ -75,6 +78,35 @@ fn an_interrupt_ends_a_listing_while_a_device_hangs() {
         // The kernel may end the ring of a process, and the reads of its workers, after the process.
         wait_until("the filesystem is not in use", || cold.remount().is_ok());
     }
+    // A part is no snapshot.
+    assert!(!snapshot.exists());
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_of_a_snapshot_that_a_device_does_not_take() {
+    slowdisk::require!(slowdisk::available());
+    let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
+    let mount = TestMount::filled(&disk, Filesystem::Ext4, |_| {}).unwrap();
+    let before = names(mount.path());
+    let files = program::directory();
+    fill(files.path());
+    disk.inject(Fault::stall(0..disk.size()).writes_only());
+    let snapshot = mount.path().join("snapshot");
+    let words = ["cache", "save", "-o", word(&snapshot), word(files.path())];
+    let mut child = nowait(words).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("a write reaches the device", || disk.stalled() > 0);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    wait_until("the process is ending", || is_ending(&child));
+    disk.release_all();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(names(mount.path()), before);
+}
+
+fn names(directory: &Path) -> Vec<std::ffi::OsString> {
+    let names = fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    names
 }
 
 /// Returns true if the process has ended, or if the kernel has told all its threads to end: SIGKILL is pending. A thread ends when

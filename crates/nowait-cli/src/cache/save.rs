@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
 
 use nowait::residency::{Answer, PageMap, page_map};
 use rustix::fs::{FileType, Stat};
@@ -21,7 +23,7 @@ use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::seen_inodes::SeenInodes;
 use crate::size::Size;
-use crate::stop::Stop;
+use crate::stop::{LOOK, Stop};
 
 /// Saves which ranges of files are in the page cache.
 #[derive(Debug, clap::Args)]
@@ -54,7 +56,7 @@ Exit status:
   0    success
   1    some files failed; each failure is reported on standard error
   2    wrong usage, or FILE must not be replaced
-  130  interrupted; FILE is unchanged";
+  130  interrupted; FILE is as before, or the complete snapshot";
 
 /// The reason why the visit ended early.
 enum Ended {
@@ -84,13 +86,31 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
         .map_err(failed)?;
     let own = vec![file.path().to_path_buf(), target.path.clone()];
     let (saved, code) = save(args, file, own, &stop)?;
-    saved.out.as_file().sync_all().map_err(failed)?;
+    sync(saved.out.as_file(), &stop)?.map_err(failed)?;
     let directory = File::open(target.directory()).map_err(failed)?;
     target.put(saved.out)?;
     directory.sync_all().map_err(failed)?;
     // The reader may have closed the pipe.
     let _ = writeln!(io::stdout(), "{}", saved.sums);
     Ok(code)
+}
+
+/// Syncs a file in a thread, so that this one goes on after a stop request, and removes the file.
+fn sync(file: &File, stop: &Stop) -> Result<io::Result<()>, Problem> {
+    let (to, synced) = mpsc::sync_channel(1);
+    let started = file.try_clone().and_then(|file| {
+        let sync = move || drop(to.send(file.sync_all()));
+        thread::Builder::new().spawn(sync)
+    });
+    if started.is_err() {
+        return Ok(file.sync_all());
+    }
+    while !stop.asked() {
+        if let Ok(result) = synced.recv_timeout(LOOK) {
+            return Ok(result);
+        }
+    }
+    Err(Problem::Interrupted)
 }
 
 /// The file to which the snapshot is written.
@@ -228,6 +248,8 @@ fn save<W: Write>(
     match visited {
         Err(Ended::Stopped) => return Err(Problem::Interrupted),
         Err(Ended::Failed(e)) => return Err(failed(e)),
+        // The visit also ends early while no result is left to be taken.
+        Ok(()) if stop.asked() => return Err(Problem::Interrupted),
         Ok(()) => {}
     }
     let (bytes, listed, files) = (Size(saver.bytes), saver.listed, saver.files);
