@@ -1,7 +1,7 @@
 //! A process that sends events, and the directories that it names in them.
 //!
 //! A program may write any event into the channel. So a process is found by its number, and nothing is opened for it that it
-//! could not open itself.
+//! could not open itself. The event may name another process than the one that has written it.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -25,9 +25,14 @@ pub struct Process {
 struct Rights {
     /// The lines of /proc/PID/status that begin with a name of [`LINES`].
     lines: Vec<String>,
-    /// The mount, the device and the inode of the root directory. A mount belongs to one mount namespace.
-    root: (u64, (u32, u32), u64),
+    /// The user namespace, if the kernel has them. In another one, the same capabilities allow less.
+    users: Option<Inode>,
+    /// The root directory.
+    root: Inode,
 }
+
+/// The mount, the device and the number of an inode. A mount belongs to one mount namespace.
+type Inode = (u64, (u32, u32), u64);
 
 /// A process with a seccomp filter, and an unprivileged one with Landlock rules (which needs no_new_privs), may open less.
 const LINES: [&str; 7] = [
@@ -106,15 +111,16 @@ impl Rights {
         std::fs::File::from(file).read_to_end(&mut status).ok()?;
         let status = String::from_utf8_lossy(&status);
         let is_right = |line: &&str| LINES.iter().any(|name| line.starts_with(name));
-        let mask = StatxFlags::INO | StatxFlags::MNT_ID;
-        let root = statx(process, "root", AtFlags::empty(), mask).ok()?;
+        let inode = |name| {
+            let mask = StatxFlags::INO | StatxFlags::MNT_ID;
+            let stat = statx(process, name, AtFlags::empty(), mask).ok()?;
+            let device = (stat.stx_dev_major, stat.stx_dev_minor);
+            Some((stat.stx_mnt_id, device, stat.stx_ino))
+        };
         Some(Rights {
             lines: status.lines().filter(is_right).map(str::to_owned).collect(),
-            root: (
-                root.stx_mnt_id,
-                (root.stx_dev_major, root.stx_dev_minor),
-                root.stx_ino,
-            ),
+            users: inode("ns/user"),
+            root: inode("root")?,
         })
     }
 }
@@ -174,6 +180,18 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return slowdisk::skip_or_fail("needs root");
         }
+        // A new user namespace comes with all capabilities. This process may lack some.
+        let ours = Rights::of(directory("self").unwrap().as_fd()).unwrap();
+        let effective = ours.lines.iter().find_map(|it| it.strip_prefix("CapEff:"));
+        let effective = u64::from_str_radix(effective.unwrap().trim(), 16).unwrap();
+        let last = fs::read_to_string("/proc/sys/kernel/cap_last_cap").unwrap();
+        let missing = (0..=last.trim().parse().unwrap()).filter(|at| effective & 1 << at == 0);
+        let missing: Vec<String> = missing.map(|at: u32| format!("-cap_{at}")).collect();
+        let missing = match missing.is_empty() {
+            true => "+all".to_owned(),
+            false => missing.join(","),
+        };
+        let missing = format!("--bounding-set={missing}");
         // The last one is as this process.
         for (words, is_followed) in [
             (&["setpriv", "--reuid=65534", "--clear-groups"][..], false),
@@ -183,6 +201,10 @@ mod tests {
             ),
             (&["setpriv", "--no-new-privs"], false),
             (&["unshare", "--mount"], false),
+            (
+                &["unshare", "--user", "--map-root-user", "setpriv", &missing],
+                false,
+            ),
             (&["env"], true),
         ] {
             let mut command = Command::new(words[0]);
