@@ -166,8 +166,10 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         }
     };
     if args.stats {
-        let missing =
-            || "nowait: the report is missing: the process that reads ahead has ended\n".to_owned();
+        let missing = || {
+            "nowait: the report is missing: the process that reads ahead does not answer\n"
+                .to_owned()
+        };
         eprint!("{}", report.unwrap_or_else(missing));
     }
     Ok(end?.exit())

@@ -94,6 +94,53 @@ fn no_fifo_is_opened_for_an_event() {
     assert_eq!(rustix::io::read(&watch, &mut bytes), Err(Errno::AGAIN));
 }
 
+#[test]
+fn no_fifo_is_opened_for_a_walk() {
+    let directory = open_directory();
+    let fifo = fifo(directory.path().join("fifo"));
+    let words = ["--walk", word(&fifo), "--", "true"];
+    let said = run_of(&words).stderr(Stdio::piped()).spawn().unwrap();
+    assert_eq!(end(said), Some(2));
+}
+
+#[test]
+fn it_ends_with_its_program_if_the_helper_does_not_answer() {
+    let directory = open_directory();
+    let (done, report) = (
+        directory.path().join("done"),
+        directory.path().join("report"),
+    );
+    for signal in ["STOP", "KILL"] {
+        // The helper is the other child of `nowait run`.
+        let script = format!(
+            "for child in $(cat /proc/$PPID/task/$PPID/children); do \
+                [ $child = $$ ] || kill -{signal} $child; done; echo > {}",
+            word(&done)
+        );
+        let words = [
+            "--stats",
+            "--walk",
+            word(directory.path()),
+            "--",
+            "sh",
+            "-c",
+        ];
+        let mut command = run_of(&[&words[..], &[&script]].concat());
+        let child = command.stderr(fs::File::create(&report).unwrap()).spawn();
+        wait_until("the program ends", || done.exists());
+        let since = Instant::now();
+        assert_eq!(end(child.unwrap()), Some(0));
+        let took = since.elapsed();
+        assert!(took < Duration::from_secs(1), "{signal}: {took:?}");
+        let report = fs::read_to_string(&report).unwrap();
+        assert!(
+            report.contains("the report is missing"),
+            "{signal}: {report}"
+        );
+        fs::remove_file(&done).unwrap();
+    }
+}
+
 /// A filesystem without cached blocks, on a disk that answers no read.
 fn stalled(disk: &SlowDisk) -> TestMount {
     let fill = |at: &Path| {

@@ -13,10 +13,10 @@
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::{ForkResult, close, fork};
@@ -49,10 +49,9 @@ pub struct Helper {
     socket: UnixStream,
 }
 
-/// The time that `nowait run` waits for the end of the helper. Then the program's files are no longer in use.
-const END: Duration = Duration::from_millis(100);
-/// The time that it waits for the report. The helper's thread that writes it makes no call that waits.
-const REPORT: Duration = Duration::from_secs(1);
+/// The time that `nowait run` waits for the report of the helper, whose thread that writes it makes no call that waits, and for
+/// its end. Then the program's files are no longer in use.
+const END: Duration = Duration::from_millis(150);
 /// The message of a helper whose walks have begun.
 const READY: u8 = 0;
 /// Messages before the text of a problem.
@@ -95,20 +94,22 @@ impl Helper {
 
     /// Ends the helper. Returns its report if that is wanted, and if the helper makes it in time.
     pub fn stop(mut self, wants_report: bool) -> Option<String> {
+        let end = Instant::now() + END;
+        let comes = |fd: BorrowedFd<'_>, flags| {
+            let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
+            poll(&mut [PollFd::from_borrowed_fd(fd, flags)], left.as_ref()) == Ok(1)
+        };
         let process = rustix::process::pidfd_open(self.pid, PidfdFlags::empty());
         let _ = self.socket.shutdown(Shutdown::Write);
-        let mut text = String::new();
-        let report = wants_report.then(|| {
-            self.socket.set_read_timeout(Some(REPORT)).ok()?;
-            self.socket.read_to_string(&mut text).ok()
-        });
-        let end = Timespec::try_from(END).ok();
-        let has_ended = process
-            .is_ok_and(|it| poll(&mut [PollFd::new(&it, PollFlags::IN)], end.as_ref()) == Ok(1));
-        if !has_ended {
+        let mut report = String::new();
+        // The helper shuts its end down after the report, or ends without one.
+        if wants_report && comes(self.socket.as_fd(), PollFlags::RDHUP) {
+            let _ = self.socket.read_to_string(&mut report);
+        }
+        if !process.is_ok_and(|it| comes(it.as_fd(), PollFlags::IN)) {
             let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
         }
-        report.flatten().map(|_| text)
+        Some(report).filter(|it| !it.is_empty())
     }
 }
 

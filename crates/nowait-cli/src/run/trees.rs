@@ -1,6 +1,5 @@
 //! The walks that read inodes ahead of the program.
 
-use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -12,7 +11,8 @@ use std::time::{Duration, Instant};
 use nowait::scan::{self, Canceller};
 use nowait::{StatxMask, walk};
 use nowait_ahead_channel::LARGE;
-use rustix::fs::{AtFlags, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, open, statat};
+use rustix::io::Errno;
 
 use super::cached::Cached;
 use super::directories::{Depth, Directories, Standing, Summary};
@@ -207,18 +207,21 @@ impl Trees {
     /// Walks a tree ahead of a program that inotify(7) watches.
     pub fn walk_watched(&self, root: &Path) -> Result<(), Problem> {
         let failed = |e: &dyn std::fmt::Display| Problem::of(root.display(), e);
-        let directory = File::open(root).map_err(|e| failed(&e))?;
+        // A FIFO or a device is not opened.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = match open(root, flags, Mode::empty()) {
+            Err(Errno::NOTDIR) => {
+                return Err(Problem::Usage(format!(
+                    "{}: --walk takes directories",
+                    root.display()
+                )));
+            }
+            opened => opened.map_err(|e| failed(&std::io::Error::from(e)))?,
+        };
         let stat = rustix::fs::fstat(&directory).map_err(|e| failed(&e))?;
-        if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
-            return Err(Problem::Usage(format!(
-                "{}: --walk takes directories",
-                root.display()
-            )));
-        }
         let root = root.canonicalize().map_err(|e| failed(&e))?;
         let watches =
             Watches::new(root, self.0.files.is_some()).map_err(|e| Problem::of("inotify", e))?;
-        let directory = OwnedFd::from(directory);
         // Requests of several workers are out of order, and each costs a seek.
         let seeks = Disks::default().seeks_below(&directory, stat.st_dev) == Some(true);
         let start = Start {
@@ -464,7 +467,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use std::fs::{self, File};
 
     #[test]
     fn one_directory_in_sixteen_is_left_alone_but_not_the_first_ones() {
