@@ -11,6 +11,7 @@ use rustix::fs::{
 use rustix::io::{Errno, Result, pread};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::path::{Arg, DecInt};
+use rustix::process::{Resource, getrlimit};
 
 /// A value in shared memory. All bit patterns of `T` must be valid, and all its fields atomic.
 #[derive(Debug)]
@@ -23,7 +24,13 @@ unsafe impl<T: Sync> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
     /// Creates the memory, with all bytes zero, and a descriptor for it. Its size cannot be changed.
+    ///
+    /// Beyond the limit of file sizes (RLIMIT_FSIZE), ftruncate(2) would send a signal that ends this process.
     pub(crate) fn create() -> Result<(Shared<T>, OwnedFd)> {
+        let limit = getrlimit(Resource::Fsize).current;
+        if limit.is_some_and(|limit| limit < size_of::<T>() as u64) {
+            return Err(Errno::FBIG);
+        }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create("nowait-ahead", flags)?;
         ftruncate(&fd, size_of::<T>() as u64)?;

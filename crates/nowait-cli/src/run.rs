@@ -122,12 +122,17 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         args.aio.then_some("libnowait_aio.so"),
     ];
     libraries::preload(&mut command, libraries.into_iter().flatten())?;
-    // The descriptor of the memory stays open as long as this process runs.
-    let channel = match (ahead, args.data) {
-        (true, true) => Some(follow::channel(&mut command, Listening::Files)?),
-        (true, false) => Some(follow::channel(&mut command, Listening::Directories)?),
-        (false, _) => None,
+    let to = match args.data {
+        true => Listening::Files,
+        false => Listening::Directories,
     };
+    // The descriptor of the memory stays open as long as this process runs.
+    let channel = ahead.then(|| follow::channel(&mut command, to));
+    // The program runs as it would without readahead if there is no memory.
+    let channel = channel.and_then(|made| {
+        made.inspect_err(|problem| eprintln!("nowait: {problem}: nothing is read ahead"))
+            .ok()
+    });
     let channel = channel.map(|(channel, memory)| (Arc::new(channel), memory));
     let files = args.data.then(Files::new);
     let trees = Trees::new(files.clone());
@@ -153,7 +158,7 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         // The library can take the time from now on.
         channel.learn_speed(&begun);
     }
-    if helper.is_none() && ahead && !child.ends_within(SHORT) {
+    if helper.is_none() && channel.is_some() && !child.ends_within(SHORT) {
         // The program runs as it would without readahead if there is no helper.
         helper = Helper::start(&mut work).ok();
     }

@@ -123,6 +123,14 @@ fn the_environment_has_two_variables_more() {
 }
 
 #[test]
+fn a_program_runs_without_shared_memory() {
+    let mut command = run_of(&["--stats", "--", "echo", "text"]);
+    let said = run(program::limited_to(&mut command, "fsize", program::MIB));
+    assert_eq!((said.code, said.text()), (Some(0), "text\n"), "{said:?}");
+    assert!(said.err.contains("nothing is read ahead"), "{said:?}");
+}
+
+#[test]
 fn the_program_may_unmount_what_it_has_read() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
