@@ -32,6 +32,10 @@ const MAX_FILES: usize = 64;
 /// The maximum number of pending batches for each thread.
 const MAX_PENDING: usize = 4;
 
+/// The number of further attempts to open a file that alone lacks descriptors, and the time between two.
+const TRIES: usize = 20;
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// Files for a thread to process, and the channel for the results.
 struct Batch<T> {
     files: Vec<FileRef>,
@@ -100,7 +104,7 @@ struct Opener {
 
 impl Opener {
     /// Opens a file and examines it. If it cannot be opened for lack of descriptors or memory, waits until the
-    /// other threads have closed their files, and tries once more.
+    /// other threads have closed their files, and tries again.
     fn examine<T>(
         &self,
         found: &FileRef,
@@ -114,7 +118,16 @@ impl Opener {
         }
         drop(others);
         let _alone = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        let (file, stat) = found.open()?;
+        // The walk opens directories meanwhile, and closes them.
+        let mut opened = found.open();
+        for _ in 0..TRIES {
+            match opened {
+                Err(why) if why.is_shortage() => thread::sleep(PAUSE),
+                _ => break,
+            }
+            opened = found.open();
+        }
+        let (file, stat) = opened?;
         examine(file, stat)
     }
 }
