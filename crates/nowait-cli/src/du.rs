@@ -29,7 +29,7 @@ use rustix::fs::CWD;
 
 use crate::batches::Batches;
 use crate::file_time::Which;
-use crate::messages::Messages;
+use crate::messages::{Messages, say};
 use crate::name::plural;
 use crate::paths::PathList;
 use crate::problem::{INTERRUPTED, Problem};
@@ -254,7 +254,9 @@ fn measure(args: &Args) -> Result<ExitCode, Problem> {
         let (files, directories) = (plural(totals.files, "file"), totals.directories);
         let directories = plural(directories, "directory");
         let size = Size(totals.usage.bytes);
-        eprintln!("nowait: interrupted; counted so far: {size} in {files} and {directories}");
+        say(format_args!(
+            "nowait: interrupted; counted so far: {size} in {files} and {directories}"
+        ));
         return Ok(ExitCode::from(INTERRUPTED));
     }
     Ok(messages.exit_code())

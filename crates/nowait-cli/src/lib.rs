@@ -106,7 +106,7 @@ pub fn main() -> ExitCode {
         Verb::Generate(args) => generate::run(&args, Cli::command()),
     };
     outcome.unwrap_or_else(|message| {
-        eprintln!("nowait: {message}");
+        messages::say(format_args!("nowait: {message}"));
         ExitCode::from(1)
     })
 }

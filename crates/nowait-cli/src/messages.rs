@@ -2,6 +2,7 @@
 //! other files. Failures among them make the exit code 1.
 
 use std::fmt::Display;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +14,11 @@ use rustix::io::Errno;
 
 use crate::name::Shown;
 use crate::progress::Progress;
+
+/// Prints a line on standard error. What cannot be printed there is lost: eprintln!() would end the program.
+pub fn say(line: impl Display) {
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
 
 /// Prints messages from any thread and counts failures.
 pub struct Messages {
@@ -70,7 +76,7 @@ impl Messages {
     /// Prints a message that is not a failure.
     pub fn note(&self, path: &Path, why: impl Display) {
         let shown = Shown(path);
-        self.without_progress(|| eprintln!("nowait: {shown}: {why}"));
+        self.without_progress(|| say(format_args!("nowait: {shown}: {why}")));
     }
 
     /// Runs `print` while the progress bar is cleared from the terminal.

@@ -3,6 +3,8 @@
 use std::fmt::{self, Display};
 use std::process::ExitCode;
 
+use crate::messages::say;
+
 /// The reason why a verb stopped early.
 #[derive(Debug)]
 pub enum Problem {
@@ -41,7 +43,7 @@ impl Problem {
             Problem::NotRun(code, _) => *code,
             Problem::Closed => return ExitCode::SUCCESS,
         };
-        eprintln!("{program}: {self}");
+        say(format_args!("{program}: {self}"));
         ExitCode::from(code)
     }
 }

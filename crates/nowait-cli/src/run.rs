@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use nowait_ahead_channel::{Listening, Moment};
 
+use crate::messages::say;
 use crate::problem::Problem;
 
 use child::{Child, Signals};
@@ -115,7 +116,7 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
     if (ahead || args.aio)
         && let Some(note) = command::note(name, ahead)
     {
-        eprintln!("nowait: {note}");
+        say(format_args!("nowait: {note}"));
     }
     let libraries = [
         ahead.then_some("libnowait_ahead.so"),
@@ -130,7 +131,7 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
     let channel = ahead.then(|| follow::channel(&mut command, to));
     // The program runs as it would without readahead if there is no memory.
     let channel = channel.and_then(|made| {
-        made.inspect_err(|problem| eprintln!("nowait: {problem}: nothing is read ahead"))
+        made.inspect_err(|problem| say(format_args!("nowait: {problem}: nothing is read ahead")))
             .ok()
     });
     let channel = channel.map(|(channel, memory)| (Arc::new(channel), memory));
@@ -171,11 +172,8 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         }
     };
     if args.stats {
-        let missing = || {
-            "nowait: the report is missing: the process that reads ahead does not answer\n"
-                .to_owned()
-        };
-        eprint!("{}", report.unwrap_or_else(missing));
+        let missing = "nowait: the report is missing: the process that reads ahead does not answer";
+        say(report.as_deref().map_or(missing, str::trim_end));
     }
     Ok(end?.exit())
 }

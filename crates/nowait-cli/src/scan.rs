@@ -21,7 +21,7 @@ use nowait::{ErrorKind, FileType, Metadata, StatxMask, walk};
 use rustix::fs::CWD;
 
 use crate::batches::Batches;
-use crate::messages::Messages;
+use crate::messages::{Messages, say};
 use crate::name::plural;
 use crate::paths::PathList;
 use crate::problem::{INTERRUPTED, Problem};
@@ -194,7 +194,7 @@ fn print(args: &Args) -> Result<ExitCode, Problem> {
     let printed = printer.end()?;
     if stop.asked() {
         let entries = plural(printed, "entry");
-        eprintln!("nowait: interrupted after {entries}");
+        say(format_args!("nowait: interrupted after {entries}"));
         return Ok(ExitCode::from(INTERRUPTED));
     }
     Ok(messages.exit_code())

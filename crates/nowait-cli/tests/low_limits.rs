@@ -254,6 +254,21 @@ fn a_full_filesystem_is_reported() {
 }
 
 #[test]
+fn messages_that_cannot_be_printed_change_no_exit_code() {
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let missing = ["scan", "du", "fincore", "evict", "warm"].map(|verb| [verb, "/nonesuch"]);
+    for words in missing {
+        let code = nowait(words).stderr(full()).status().unwrap().code();
+        assert_eq!(code, Some(1), "{words:?}");
+    }
+    // The program cannot be watched, which is said before it begins.
+    let mut command = nowait(["run", "--stats", "--", "sh", "-c", "exit 3"]);
+    limited_to(&mut command, "fsize", MIB).env("NOWAIT_LIBRARY_DIR", program::libraries());
+    let code = command.stderr(full()).status().unwrap().code();
+    assert_eq!(code, Some(3));
+}
+
+#[test]
 fn a_small_cgroup_is_enough() {
     let Some(group) = Group::new(64 * MIB) else {
         return slowdisk::skip_or_fail("a cgroup with a memory controller");

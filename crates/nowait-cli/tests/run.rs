@@ -125,7 +125,8 @@ fn the_environment_has_two_variables_more() {
 #[test]
 fn a_program_runs_without_shared_memory() {
     let mut command = run_of(&["--stats", "--", "echo", "text"]);
-    let said = run(program::limited_to(&mut command, "fsize", program::MIB));
+    program::limited_to(&mut command, "fsize", program::MIB);
+    let said = run(command.env("NOWAIT_LIBRARY_DIR", libraries()));
     assert_eq!((said.code, said.text()), (Some(0), "text\n"), "{said:?}");
     assert!(said.err.contains("nothing is read ahead"), "{said:?}");
 }

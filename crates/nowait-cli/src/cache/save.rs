@@ -15,7 +15,7 @@ use rustix::fs::{FileType, Stat};
 use tempfile::NamedTempFile;
 
 use super::snapshot::{self, MAX_RANGES, Snapshot, Writer};
-use crate::messages::Messages;
+use crate::messages::{Messages, say};
 use crate::name::{Shown, plural};
 use crate::paths::{FileRef, Kinds, OpenError, Paths};
 use crate::prefetch::Stamp;
@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let name = &args.output;
     if name.as_os_str() == "-" {
         let (saved, code) = save(args, io::stdout().lock(), Vec::new(), &stop)?;
-        eprintln!("{}", saved.sums);
+        say(&saved.sums);
         return Ok(code);
     }
     let failed = |e: io::Error| Problem::of(format_args!("cannot write {}", Shown(name)), e);
