@@ -114,7 +114,8 @@ impl Read {
     /// # Safety
     /// The kernel has written these bytes through the memory that this operation passed to it.
     pub(crate) unsafe fn fill(&mut self, done: usize) {
-        self.done = done;
+        // The program may submit the operation again.
+        self.done = 0;
         // SAFETY: the caller's obligation.
         unsafe { self.memory.fill(done) };
     }
@@ -176,6 +177,14 @@ impl Read {
             (Some(window), Some(at)) => window.wanted(n, at, left),
             _ => n,
         }
+    }
+
+    /// Ends the read with the bytes that the kernel has returned, and returns their number.
+    fn end(&mut self) -> usize {
+        let done = self.done;
+        // SAFETY: `done` is the number of bytes in the kernel's results.
+        unsafe { self.fill(done) };
+        done
     }
 
     /// Copies the requested part of `n` bytes out of the window. Returns true if the file ends
@@ -248,18 +257,12 @@ impl Operation for Read {
                     n < asked && is_end(n, &self.handle)
                 };
                 if self.done == len || once || ended {
-                    // SAFETY: `done` is the number of bytes in the kernel's results.
-                    unsafe { self.fill(self.done) };
-                    Step::Done(Ok(self.done))
+                    Step::Done(Ok(self.end()))
                 } else {
                     Step::Again
                 }
             }
-            Err(_) if self.part && self.done > 0 => {
-                // SAFETY: `done` is the number of bytes in the kernel's results.
-                unsafe { self.fill(self.done) };
-                Step::Done(Ok(self.done))
-            }
+            Err(_) if self.part && self.done > 0 => Step::Done(Ok(self.end())),
             Err(errno) => {
                 // A smaller count would mean the end of the file, so the error is returned.
                 // SAFETY: no byte is marked as filled.

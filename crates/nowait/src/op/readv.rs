@@ -84,7 +84,10 @@ impl Readv {
         self.offset.map(|o| o.saturating_add(self.done as u64))
     }
 
-    fn fill(&mut self, done: usize) {
+    /// Ends the read with the first `done` bytes filled, and returns `done`.
+    fn fill(&mut self, done: usize) -> usize {
+        // The program may submit the operation again.
+        self.done = 0;
         let mut left = done;
         for memory in &mut self.buffers {
             let n = memory.len().min(left);
@@ -92,6 +95,7 @@ impl Readv {
             // SAFETY: the kernel filled the buffers in order, through that memory.
             unsafe { memory.fill(n) };
         }
+        done
     }
 }
 
@@ -143,8 +147,7 @@ impl Operation for Readv {
                 let once = self.offset.is_none() || self.flags.contains(RwFlags::NOWAIT);
                 let ended = n < asked.min(MAX_RW) && is_end(n, &self.handle);
                 if n == self.iovecs.left || once || ended {
-                    self.fill(self.done);
-                    Step::Done(Ok(self.done))
+                    Step::Done(Ok(self.fill(self.done)))
                 } else {
                     Step::Again
                 }

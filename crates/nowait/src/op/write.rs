@@ -133,20 +133,20 @@ impl Operation for Write {
     }
 
     fn settle(&mut self, result: Result<usize, Errno>) -> Step {
-        match result {
-            Ok(n) => {
-                self.done += n;
-                let (_, left, _) = self.next();
-                if self.all && n > 0 && left > 0 {
-                    Step::Again
-                } else {
-                    Step::Done(Ok(self.done))
-                }
+        if let Ok(n) = result {
+            self.done += n;
+            let (_, left, _) = self.next();
+            if self.all && n > 0 && left > 0 {
+                return Step::Again;
             }
-            // Like write(2): the bytes written count, and the next write returns the error.
-            Err(_) if !self.all && self.done > 0 => Step::Done(Ok(self.done)),
-            Err(errno) => Step::Done(Err(errno)),
         }
+        // The program may submit the operation again.
+        let done = std::mem::take(&mut self.done);
+        Step::Done(match result {
+            // Like write(2): the bytes written count, and the next write returns the error.
+            Err(errno) if self.all || done == 0 => Err(errno),
+            _ => Ok(done),
+        })
     }
 }
 

@@ -1054,3 +1054,74 @@ fn done_at_once_and_queued_tell_the_same() {
         }
     });
 }
+
+#[test]
+fn an_operation_that_is_submitted_again_begins_anew() {
+    each_kind(Options::new(), |engine| {
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", 5000);
+        let open = engine.file(&handle_rw(&path));
+        let what = name(engine);
+        let kinds = [
+            Op::from(Read::new(&open, vec_of(5000), 0)),
+            Read::new(&open, vec_of(6000), 0).into(),
+            Read::new(&open, vec_of(5000), 0).or_part().into(),
+            Read::new(&open, vec_of(5000), 0)
+                .flags(RwFlags::HIPRI)
+                .into(),
+            Readv::new(&open, vec![vec_of(2000), vec_of(3000)], 0).into(),
+            Readv::new(&open, vec![vec_of(2000), vec_of(4000)], 0).into(),
+        ];
+        for op in kinds {
+            let mut op = Some(op);
+            for round in 0..3 {
+                std::fs::write(&path, vec![round; 5000]).unwrap();
+                let done = one(engine, op.take().unwrap());
+                assert_eq!(said(&done), Ok(5000), "{what} {round}");
+                op = Some(done.op);
+            }
+            let read = match op.unwrap().into_kind() {
+                Kind::Readv(op) => pieces(op.into_buffers()),
+                Kind::Read(op) => pieces(vec![op.into_buffer()]),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(read, vec![2; 5000], "{what}");
+        }
+        let writes = [
+            Op::from(Write::new(&open, Box::new(vec![7; 5000]), 0)),
+            Write::new(&open, Box::new(vec![7; 5000]), 0).all().into(),
+            Writev::new(&open, vec![Box::new(vec![7; 5000])], 0).into(),
+        ];
+        for op in writes {
+            let mut op = Some(op);
+            for round in 0..3 {
+                std::fs::write(&path, []).unwrap();
+                let done = one(engine, op.take().unwrap());
+                assert_eq!(said(&done), Ok(5000), "{what} {round}");
+                assert_eq!(std::fs::read(&path).unwrap(), vec![7; 5000], "{what}");
+                op = Some(done.op);
+            }
+        }
+        // At the file's own position.
+        let (reader, writer) = pipe();
+        let writer = Handle::new(writer).unwrap();
+        let mut read = Some(Op::from(Read::stream(&reader, vec_of(10))));
+        let mut write = Some(Op::from(Write::stream(&writer, Box::new("abcdef"))));
+        for _ in 0..3 {
+            let done = one(engine, write.take().unwrap());
+            assert_eq!(said(&done), Ok(6), "{what}");
+            write = Some(done.op);
+            let done = one(engine, read.take().unwrap());
+            assert_eq!(said(&done), Ok(6), "{what}");
+            read = Some(done.op);
+        }
+        let buffer = read.and_then(Op::into_buffer).unwrap();
+        assert_eq!(pieces(vec![buffer]), b"abcdef", "{what}");
+    });
+}
+
+/// The bytes of buffers made by `vec_of`.
+fn pieces(buffers: Vec<Buffer>) -> Vec<u8> {
+    let bytes = |buffer| nowait::buffer::downcast::<Vec<u8>>(buffer).unwrap();
+    buffers.into_iter().flat_map(bytes).collect()
+}
