@@ -73,7 +73,7 @@ impl Openat2 {
         self.0.opened.take()
     }
 
-    /// The longest wait of this open. The kernel is asked once, without waiting.
+    /// The longest wait of this open. The kernel is asked once for each submission, without waiting.
     pub(crate) fn opens(&self) -> Opens {
         // The index of the variant plus 1, because the cell holds no enum.
         let place = self
@@ -201,6 +201,8 @@ impl Operation for Openat2 {
     }
 
     fn settle(&mut self, result: Result<usize, Errno>) -> Step {
+        // The program may submit the operation again, and the path lead to another file.
+        self.0.opens = OnceNonZeroUsize::new();
         Step::Done(result.and_then(|fd| {
             let fd = i32::try_from(fd).map_err(|_| Errno::BADF)?;
             // SAFETY: the kernel has just made this descriptor, and no other value owns it.

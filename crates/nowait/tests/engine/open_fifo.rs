@@ -59,6 +59,25 @@ fn an_open_waits_for_the_other_end() {
 }
 
 #[test]
+fn so_does_one_that_is_submitted_again_after_it_has_opened_a_file() {
+    each_kind(Options::new(), |engine| {
+        let dir = scratch();
+        let path = dir.path().join("path");
+        std::fs::write(&path, "").unwrap();
+        let name = CString::new(path.as_os_str().as_bytes()).unwrap();
+        let flags = OFlags::RDONLY.bits().cast_signed();
+        let opened = one(engine, Openat2::new(name, flags, 0));
+        assert_eq!(said(&opened), Ok(0));
+        std::fs::remove_file(&path).unwrap();
+        let path = fifo(dir.path(), "path");
+        queued(engine, opened.op);
+        nothing_for_a_while(engine);
+        let _writer = at_once(&path, OFlags::WRONLY);
+        assert_eq!(said(&finish(engine, 1)[0]), Ok(0));
+    });
+}
+
+#[test]
 fn so_does_one_without_openat2() {
     sandboxed(|errno| {
         deny(&[libc::SYS_openat2], errno);
