@@ -384,7 +384,10 @@ impl LocalEngine {
             let got = out.len() - before;
             let rest = waiting.rest(got, self.in_flight());
             match rest.filter(|_| got < most) {
-                Some((want, until)) => self.sleep(want, until, matches!(wait, Wait::Batch { .. })),
+                Some((want, until)) => {
+                    let want = want.min(most - got);
+                    self.sleep(want, until, matches!(wait, Wait::Batch { .. }));
+                }
                 // A wait with a zero timeout delivers deferred completions.
                 None if wait == Wait::No && got == 0 && !slept => {
                     self.sleep(0, Some(Instant::now()), false);

@@ -146,6 +146,31 @@ fn completions_beyond_the_room_of_a_reap_keep_their_places() {
 }
 
 #[test]
+fn a_reap_of_one_does_not_wait_for_more() {
+    each(Options::new(), |engine| {
+        let (reader, writer) = pipe();
+        let (waiting, other) = pipe();
+        queued(engine, Read::stream(&reader, Box::new(vec![0u8; 1])));
+        queued(engine, Read::stream(&waiting, Box::new(vec![0u8; 1])));
+        let (reaped, is_reaped) = std::sync::mpsc::channel();
+        let writing = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            rustix::io::write(&writer, b"a").unwrap();
+            let in_time = is_reaped.recv_timeout(LONG);
+            rustix::io::write(&other, b"a").unwrap();
+            in_time
+        });
+        let mut done = Vec::new();
+        let got = engine.reap_at_most(1, &mut done, Wait::For(2)).unwrap();
+        assert_eq!(got, 1, "{}", name(engine));
+        let _ = reaped.send(());
+        let in_time = writing.join().unwrap();
+        assert!(in_time.is_ok(), "{}: it waited for both", name(engine));
+        finish(engine, 1);
+    });
+}
+
+#[test]
 fn a_hit_needs_no_place() {
     each(Options::new().depth(1), |engine| {
         let dir = scratch();
