@@ -39,6 +39,8 @@ struct Inner {
     unbounded: bool,
     seekable: bool,
     direct: bool,
+    /// True if each write is synced (O_SYNC, O_DSYNC, or a mount with the option `sync`).
+    syncs: bool,
     /// The alignment that O_DIRECT needs. It is boxed, because few files use O_DIRECT.
     alignment: Option<Box<Alignment>>,
     /// True if unaligned reads of the file go through an aligned buffer.
@@ -121,6 +123,8 @@ impl Handle {
             unbounded: !identity.bounded || filesystem.is_in_kernel(),
             seekable: identity.regular || sys::stat::is_seekable(fd.as_fd()),
             direct,
+            // O_DSYNC is one of the two bits of O_SYNC.
+            syncs: flags.intersects(OFlags::SYNC) || identity.syncs,
             alignment,
             unaligned: false,
             mode,
@@ -160,6 +164,12 @@ impl Handle {
     /// Returns true if the file was opened with O_DIRECT.
     pub fn is_direct(&self) -> bool {
         self.0.direct
+    }
+
+    /// Returns true if each write waits for the device: the file was opened with O_SYNC or O_DSYNC, or its filesystem
+    /// is mounted with the option `sync`.
+    pub(crate) fn syncs(&self) -> bool {
+        self.0.syncs
     }
 
     /// The alignment that O_DIRECT needs for reads and writes. `None` if the file is not open with O_DIRECT

@@ -312,10 +312,24 @@ impl Kind {
     }
 
     /// Returns true if the ring would only pass it on to a kernel worker: a buffered write to a
-    /// file that does not support NOWAIT writes. A worker of the engine needs one wake-up less.
+    /// file that does not support NOWAIT writes, or one that syncs. A worker of the engine needs one
+    /// wake-up less.
     pub(crate) fn is_put_off_by_ring(&self) -> bool {
         let put_off = |handle: &Handle| !handle.is_direct() && handle.nowait_write().is_refused();
-        matches!(self, Kind::Write(_) | Kind::Writev(_)) && self.handle().is_some_and(put_off)
+        let writes = matches!(self, Kind::Write(_) | Kind::Writev(_));
+        writes && (self.handle().is_some_and(put_off) || self.syncs_in_submission())
+    }
+
+    /// Returns true if it is a buffered write that syncs. If the write itself need not wait, the
+    /// kernel syncs in the thread that submits it, and waits there for the device.
+    pub(crate) fn syncs_in_submission(&self) -> bool {
+        let (Kind::Write(_) | Kind::Writev(_)) = self else {
+            return false;
+        };
+        let flags = self.transfer().map_or(RwFlags::empty(), |(_, flags)| flags);
+        let syncs = flags.intersects(RwFlags::DSYNC | RwFlags::SYNC);
+        self.handle()
+            .is_some_and(|handle| !handle.is_direct() && (syncs || handle.syncs()))
     }
 
     /// Returns true if the ring's form has the same effect as the system call. The effect differs in

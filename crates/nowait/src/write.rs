@@ -33,11 +33,13 @@ pub fn with_flags(fd: impl AsFd, bytes: &[u8], offset: u64, flags: RwFlags) -> R
 /// `RWF_NOWAIT` if that works or was not tried yet. Returns the number of bytes written; the engine writes
 /// the rest.
 ///
-/// Nothing is tried if it could raise SIGXFSZ in the calling thread (RLIMIT_FSIZE), on O_DIRECT files, or
-/// for more bytes than the copy limit.
+/// Nothing is tried if it could raise SIGXFSZ in the calling thread (RLIMIT_FSIZE), on O_DIRECT files, on files
+/// whose writes are synced (the kernel does so after the write, and waits despite `RWF_NOWAIT`), or for more
+/// bytes than the copy limit.
 pub(crate) fn start(policy: &Policy, handle: &Handle, bytes: &[u8], offset: Offset) -> usize {
     let tries = handle.is_regular()
         && !handle.is_direct()
+        && !handle.syncs()
         && !handle.filesystem().is_memory()
         && !policy.polled
         && bytes.len() <= policy.copy_limit

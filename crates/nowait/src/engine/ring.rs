@@ -282,12 +282,13 @@ impl Ring {
         self.queued = true;
         let kind = &mut slot.request.as_mut()?.op.body.kind;
         let signals = self.takes_signals && kind.may_signal();
-        slot.elsewhere = signals || self.sqpoll;
+        let asynchronous = signals || kind.syncs_in_submission();
+        slot.elsewhere = asynchronous || self.sqpoll;
         self.buffered += usize::from(kind.may_be_cached());
         let known = self.registered.known(kind);
         let mut flags = squeue::Flags::empty();
         flags.set(squeue::Flags::FIXED_FILE, known.slot.is_some());
-        flags.set(squeue::Flags::ASYNC, signals);
+        flags.set(squeue::Flags::ASYNC, asynchronous);
         Some(kind.sqe(&known).flags(flags).user_data(u64::from(index)))
     }
 

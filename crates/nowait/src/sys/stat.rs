@@ -15,6 +15,8 @@ pub(crate) struct Identity {
     /// True if reads and writes wait at most for a device: a regular file, a directory or a block
     /// device.
     pub bounded: bool,
+    /// True if the filesystem is mounted with the option `sync`: each write waits for the device.
+    pub syncs: bool,
     /// The filesystem of the file.
     pub filesystem: FilesystemId,
 }
@@ -36,6 +38,8 @@ pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<Identity, Errno> {
     let stat = rustix::fs::fstat(fd)?;
     let statfs = rustix::fs::fstatfs(fd)?;
     let kind = FileType::from_raw_mode(stat.st_mode);
+    // `ST_SYNCHRONOUS`. The type of the flags depends on the C library.
+    let syncs = statfs.f_flags & 16 != 0;
     let bounded = [
         FileType::RegularFile,
         FileType::Directory,
@@ -44,6 +48,7 @@ pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<Identity, Errno> {
     Ok(Identity {
         regular: kind == FileType::RegularFile,
         bounded: bounded.contains(&kind),
+        syncs,
         filesystem: FilesystemId::new(stat.st_dev, &statfs),
     })
 }

@@ -182,3 +182,37 @@ fn synced_bytes_are_there_after_a_power_cut_on_ext4() {
 fn synced_bytes_are_there_after_a_power_cut_on_xfs() {
     on(Filesystem::Xfs);
 }
+
+/// The number of writes that the calling thread makes of 50 small ones, to a file that is opened with these flags.
+fn made_in_the_calling_thread(engine: &Engine, mount: &TestMount, flags: i32) -> u64 {
+    let path = mount.path().join("file");
+    let plain = fs::File::create(&path).unwrap();
+    let mut options = OpenOptions::new();
+    options.write(true).engine(engine).custom_flags(flags);
+    let file = options.blocking_open(&path).unwrap();
+    let before = engine.stats().write_hits;
+    for _ in 0..50 {
+        // The time of the change is as it was at the next write.
+        std::os::unix::fs::FileExt::write_all_at(&plain, &[1; 100], 0).unwrap();
+        let write = block_on(file.write_all_at(vec![2; 100], 0));
+        assert_eq!(write.result.unwrap(), 100);
+    }
+    engine.stats().write_hits - before
+}
+
+/// The kernel would sync there, and wait for the device.
+#[test]
+fn a_write_that_syncs_is_not_made_in_the_calling_thread() {
+    slowdisk::require!(Filesystem::Xfs.available());
+    let mount = TestMount::new(Filesystem::Xfs).unwrap();
+    let syncing = TestMount::builder(Filesystem::Xfs).option("sync");
+    let syncing = syncing.build().unwrap();
+    each_shared(Options::new(), |engine| {
+        let made = |mount, flags| made_in_the_calling_thread(engine, mount, flags);
+        let what = engine.backend();
+        assert_eq!(made(&mount, libc::O_DSYNC), 0, "{what}");
+        assert_eq!(made(&mount, libc::O_SYNC), 0, "{what}");
+        assert_eq!(made(&syncing, 0), 0, "{what}");
+        assert_ne!(made(&mount, 0), 0, "{what}: the test can detect it");
+    });
+}

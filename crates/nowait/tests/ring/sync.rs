@@ -1,13 +1,18 @@
 //! Durable data is on the device, and the device has flushed its cache afterwards.
 
-use nowait::engine::Options;
-use nowait::op::{Fsync, Write};
-use nowait::{Handle, RwFlags};
-use slowdisk::{Filesystem, SlowDisk, TestMount, extents, require};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt;
 
-use crate::common::completions::one;
-use crate::common::drive::{each, name};
+use nowait::engine::{Backend, Options};
+use nowait::op::{Fsync, Nop, Op, Write};
+use nowait::{Handle, RwFlags};
+use slowdisk::{Fault, Filesystem, SlowDisk, TestMount, extents, require};
+
+use crate::common::completions::{one, queued, said};
+use crate::common::drive::{Drive, each, name};
 use crate::common::kinds::each_kind;
+use crate::common::rings::each_ring;
+use crate::common::wait::{LONG, wait_until};
 
 const LEN: usize = 8192;
 
@@ -108,6 +113,64 @@ fn a_dsync_write_is_durable_when_it_is_done() {
                 name(engine),
                 logged.disk.log()
             );
+        });
+    });
+}
+
+#[test]
+fn a_write_that_syncs_delays_no_other_operation() {
+    require!(slowdisk::available());
+    require!(Filesystem::Xfs.available());
+    let disk = SlowDisk::builder().size(512 << 20).build().unwrap();
+    let mount = TestMount::on(&disk, Filesystem::Xfs).unwrap();
+    let open = |name: &str, flags| {
+        let mut options = std::fs::File::options();
+        let options = options.write(true).create(true).custom_flags(flags);
+        options.open(mount.path().join(name)).unwrap()
+    };
+    let names: Vec<_> = (0..6).map(|number| format!("{number}")).collect();
+    let mut data = Vec::new();
+    for name in &names {
+        open(name, 0).write_all(&[0; LEN]).unwrap();
+        let file = std::fs::File::open(mount.path().join(name)).unwrap();
+        file.sync_all().unwrap();
+        data.extend(extents(&file).unwrap());
+    }
+    each(Options::new(), |engine| {
+        let stall = |range: &std::ops::Range<u64>| disk.inject(Fault::stall(range.clone()));
+        let stalls: Vec<_> = data.iter().map(stall).collect();
+        let (ended, end) = std::sync::mpsc::channel();
+        let released = &disk;
+        std::thread::scope(|s| {
+            let waited = s.spawn(move || {
+                let end = end.recv_timeout(LONG);
+                stalls.into_iter().for_each(|stall| released.release(stall));
+                end
+            });
+            for (number, name) in names.iter().enumerate() {
+                let (own, flag) = match number % 3 {
+                    0 => (libc::O_DSYNC, RwFlags::empty()),
+                    1 => (libc::O_SYNC, RwFlags::empty()),
+                    _ => (0, RwFlags::DSYNC),
+                };
+                let file = Handle::new(open(name, own)).unwrap();
+                // The time of the change is as it was at the next write, which then need not wait for
+                // anything but the device.
+                open(name, 0).write_all(&[1; LEN]).unwrap();
+                queued(
+                    engine,
+                    Write::new(&file, Box::new(vec![2; LEN]), 0).flags(flag),
+                );
+            }
+            queued(engine, Op::from(Nop).user_data(1));
+            wait_until("the disk has a write", || disk.stalled() > 0);
+            let nop = finish(engine, 1).remove(0);
+            assert_eq!(nop.op.get_user_data(), 1, "{}", name(engine));
+            let _ = ended.send(());
+            assert!(waited.join().unwrap().is_ok(), "{}: waited", name(engine));
+            for done in finish(engine, names.len()) {
+                assert_eq!(said(&done), Ok(LEN), "{}", name(engine));
+            }
         });
     });
 }
