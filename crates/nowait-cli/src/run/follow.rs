@@ -272,7 +272,7 @@ impl Follower {
         if !self.can_gain(&directory) || is_cached(&directory.fd) {
             return;
         }
-        let Ok(names) = directory.fd.try_clone() else {
+        let Some(names) = directory.again() else {
             return;
         };
         match self.early {
@@ -421,6 +421,11 @@ impl Directory {
         })
     }
 
+    /// The same directory with a position of its own, so that it can be listed beside this one.
+    fn again(&self) -> Option<OwnedFd> {
+        openat(&self.fd, ".", FLAGS, Mode::empty()).ok()
+    }
+
     /// The directory above, if there is one on the same filesystem.
     fn parent(&self) -> Option<Directory> {
         let parent = Directory::opened(openat(&self.fd, "..", FLAGS, Mode::empty()).ok()?)?;
@@ -464,7 +469,24 @@ fn is_on_disk(fd: &OwnedFd) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{CWD, Dir};
+
     use super::*;
+
+    /// A duplicate of the descriptor would share the position: each would get a part of the names.
+    #[test]
+    fn a_directory_is_listed_twice_at_the_same_time() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in 0..100 {
+            std::fs::write(dir.path().join(name.to_string()), "").unwrap();
+        }
+        let fd = openat(CWD, dir.path(), FLAGS, Mode::empty()).unwrap();
+        let directory = Directory::opened(fd).unwrap();
+        let names = directory.again().unwrap();
+        for fd in [directory.fd, names] {
+            assert_eq!(Dir::new(fd).unwrap().count(), 102);
+        }
+    }
 
     #[test]
     fn any_events_can_be_taken() {
