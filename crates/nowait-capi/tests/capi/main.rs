@@ -7,5 +7,6 @@ mod header;
 mod installed;
 mod manual;
 mod nginx;
+mod overlay;
 mod programs;
 mod symbols;
