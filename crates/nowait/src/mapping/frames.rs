@@ -194,12 +194,11 @@ impl Frames {
     fn read_and_lock(&self, fd: BorrowedFd<'_>, place: &Place) -> Result<(), Refused> {
         let region = place.windows.region();
         let bytes = place.windows.bytes(place.window);
-        let read = region.populate(fd, bytes.clone());
-        read.map_err(Refused::Failed)?;
         loop {
-            match region.lock(bytes.clone()) {
+            let read = region.populate(fd, bytes.clone());
+            match read.and_then(|()| region.lock(bytes.clone())) {
                 Ok(()) => return Ok(()),
-                // The limit of the process is lower than the budget.
+                // A limit of the process is lower than the budget: of locked memory, or of mappings.
                 Err(Errno::NOMEM | Errno::AGAIN | Errno::PERM) => {
                     if !self.evict(&mut lock(&self.table)) {
                         return Err(Refused::NoRoom);

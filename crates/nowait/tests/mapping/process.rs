@@ -431,3 +431,58 @@ fn a_sandbox_denies_locks_or_advice_or_signals() {
         }
     }
 }
+
+/// Memory that is divided into as many mappings as the process may have (`vm.max_map_count`).
+struct Divided(*mut libc::c_void);
+
+const PAGE: usize = 4096;
+const DIVIDED: usize = PAGE << 20;
+
+impl Divided {
+    /// Leaves room for a few mappings.
+    fn new() -> Divided {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address that the kernel chooses. Nothing accesses it.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), DIVIDED, libc::PROT_NONE, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        // SAFETY: the pages are in the memory that was just mapped.
+        let protect = |page: usize, access| unsafe {
+            libc::mprotect(start.byte_add(page * PAGE), PAGE, access)
+        };
+        let mut pages = (1..DIVIDED / PAGE).step_by(2);
+        let full = pages.find(|page| protect(*page, libc::PROT_READ) != 0);
+        let full = full.expect("more than half a million mappings are allowed");
+        assert_eq!(protect(full - 2, libc::PROT_NONE), 0);
+        Divided(start)
+    }
+}
+
+impl Drop for Divided {
+    fn drop(&mut self) {
+        // SAFETY: nothing accesses the memory.
+        unsafe { libc::munmap(self.0, DIVIDED) };
+    }
+}
+
+#[test]
+fn a_window_is_released_for_another_if_there_are_no_more_mappings() {
+    alone(|| {
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", 10 * WINDOW as usize);
+        let budget = budget(10);
+        let mapping = mapping(&path, &budget);
+        for window in [1, 3] {
+            drop(mapping.blocking_load(window * WINDOW..window * WINDOW + 5));
+        }
+        assert_eq!(mapping.stats().loaded, 2);
+        let divided = Divided::new();
+        for window in [5, 7, 3] {
+            let at = window * WINDOW;
+            let loaded = mapping.blocking_load(at..at + 5).map(|held| held.to_vec());
+            assert_eq!(loaded.unwrap(), pattern(at, 5));
+        }
+        assert_ne!(mapping.stats().evicted, 0);
+        drop(divided);
+    });
+}
