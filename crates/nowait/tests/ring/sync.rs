@@ -3,15 +3,14 @@
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 
-use nowait::engine::{Backend, Options};
+use nowait::engine::Options;
 use nowait::op::{Fsync, Nop, Op, Write};
 use nowait::{Handle, RwFlags};
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount, extents, require};
 
-use crate::common::completions::{one, queued, said};
-use crate::common::drive::{Drive, each, name};
+use crate::common::completions::{finish, one, queued, said};
+use crate::common::drive::{each, name};
 use crate::common::kinds::each_kind;
-use crate::common::rings::each_ring;
 use crate::common::wait::{LONG, wait_until};
 
 const LEN: usize = 8192;
