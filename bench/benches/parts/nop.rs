@@ -18,7 +18,7 @@ pub fn bench(criterion: &mut Criterion) {
         let mut turn = |done: &mut Vec<Completion>| {
             done.clear();
             ops.extend((0..batch).map(|_| Op::from(Nop)));
-            let reaped = local.submit_and_reap(&mut ops, done, Wait::For(batch));
+            let reaped = local.submit_and_wait(&mut ops, done, Wait::For(batch));
             reaped.unwrap()
         };
         assert_eq!((turn(&mut done), succeeded(&done)), (batch, batch));

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use libc::{off_t, size_t};
 use nowait::Handle;
-use nowait::buffer::Space;
+use nowait::buffer::UninitSlice;
 use nowait::read::try_cached;
 
 use crate::guard::{Outcome, failed, get_mut, guard};
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn nw_file_pread_cached(
     guard(|| {
         // SAFETY: the C program's promise: the manual page.
         let handle = unsafe { handle_of(file)? };
-        let read = |space: Space<'_>, offset| try_cached(handle, space, offset);
+        let read = |space: UninitSlice<'_>, offset| try_cached(handle, space, offset);
         // SAFETY: as above.
         unsafe { read_cached(buf, len, offset, n, read) }
     })

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
 use libc::{iovec, off_t, size_t, ssize_t};
-use nowait::buffer::Space;
+use nowait::buffer::UninitSlice;
 use nowait::read::{Cached, cached};
 
 use crate::guard::{Outcome, failed, get_mut, guard, guard_with_errno};
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn nw_pread_cached(
     guard(|| {
         // SAFETY: the C program's promise: the manual page.
         let fd = unsafe { descriptor(fd)? };
-        let read = |space: Space<'_>, offset| cached(fd, space, offset).map(Some);
+        let read = |space: UninitSlice<'_>, offset| cached(fd, space, offset).map(Some);
         // SAFETY: as above.
         unsafe { read_cached(buf, len, offset, n, read) }
     })
@@ -107,7 +107,7 @@ pub(crate) unsafe fn read_cached(
     len: size_t,
     offset: off_t,
     n: *mut size_t,
-    read: impl FnOnce(Space<'_>, u64) -> nowait::Result<Option<Cached>>,
+    read: impl FnOnce(UninitSlice<'_>, u64) -> nowait::Result<Option<Cached>>,
 ) -> Outcome<c_int> {
     // SAFETY: the caller's promise.
     let (place, space) = unsafe { (get_mut(n)?, space(buf, len)?) };
@@ -139,17 +139,17 @@ pub(crate) unsafe fn descriptor<'a>(fd: c_int) -> Outcome<BorrowedFd<'a>> {
 ///
 /// # Safety
 /// The memory is writable for `'a`, or not mapped.
-pub(crate) unsafe fn space<'a>(buf: *mut c_void, len: size_t) -> Outcome<Space<'a>> {
+pub(crate) unsafe fn space<'a>(buf: *mut c_void, len: size_t) -> Outcome<UninitSlice<'a>> {
     if len > isize::MAX as usize {
         return Err(libc::EINVAL);
     }
     if len == 0 {
-        return Ok(Space::Uninit(&mut []));
+        return Ok(UninitSlice::Uninit(&mut []));
     }
     if buf.is_null() {
         return Err(libc::EFAULT);
     }
     // SAFETY: the caller's promise. The kernel alone accesses the memory through this.
     let memory = unsafe { std::slice::from_raw_parts_mut(buf.cast::<MaybeUninit<u8>>(), len) };
-    Ok(Space::Uninit(memory))
+    Ok(UninitSlice::Uninit(memory))
 }

@@ -12,7 +12,7 @@ use nowait::ErrorKind;
 use rustix::fs::{AtFlags, CWD, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
-use crate::name::Shown;
+use crate::name::DisplayPath;
 use crate::progress::Progress;
 
 /// Prints a line on standard error. What cannot be printed there is lost: eprintln!() would end the program.
@@ -75,7 +75,7 @@ impl Messages {
 
     /// Prints a message that is not a failure.
     pub fn note(&self, path: &Path, why: impl Display) {
-        let shown = Shown(path);
+        let shown = DisplayPath(path);
         self.without_progress(|| say(format_args!("nowait: {shown}: {why}")));
     }
 

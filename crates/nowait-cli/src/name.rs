@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-pub use nowait::Shown;
+pub use nowait::DisplayPath;
 use serde::Serialize;
 use serde::ser::SerializeMap;
 

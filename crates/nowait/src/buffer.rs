@@ -20,4 +20,4 @@ pub use io_buf::{Buffer, IoBuf, IoBufExt, IoBufMut, Limit, Source, downcast, dow
 pub use pool::{BufferPool, Pages, PoolBuffer};
 pub use raw::RawMemory;
 
-pub use crate::space::Space;
+pub use crate::sys::uninit_slice::UninitSlice;

@@ -16,6 +16,7 @@
 
 mod backend;
 mod class;
+pub(crate) mod completion;
 mod completion_queue;
 mod core;
 mod deadlines;

@@ -1,11 +1,14 @@
 //! Errors: the operation, the file, and the reason.
 
+pub(crate) mod display_path;
+
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::shown::Shown;
+use display_path::DisplayPath;
+
 use crate::sys::Errno;
 
 /// A `Result` with nowait's [`Error`].
@@ -13,7 +16,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An operation that failed: its name, the file if there is one, and the reason.
 ///
-/// Paths are displayed by [`Shown`](crate::Shown), so that no file name sends control characters to a
+/// Paths are displayed by [`DisplayPath`](crate::DisplayPath), so that no file name sends control characters to a
 /// terminal. It converts into [`std::io::Error`] and keeps the errno, so `?` works in functions that return
 /// `io::Result`.
 #[derive(Clone)]
@@ -157,7 +160,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0.operation)?;
         if let Some(path) = &self.0.path {
-            write!(f, " {}", Shown(path))?;
+            write!(f, " {}", DisplayPath(path))?;
         }
         f.write_str(": ")?;
         let ours = match self.0.kind {

@@ -26,7 +26,7 @@ pub(crate) use open_cached::open_cached;
 pub(crate) use open_cached::resolve_cached;
 pub(crate) use open_regular::{hold_regular, open_held_regular};
 
-use crate::buffer::{IoBuf, IoBufMut, Space};
+use crate::buffer::{IoBuf, IoBufMut, UninitSlice};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
@@ -34,7 +34,7 @@ use crate::op::{Fsync, SyncFileRange, SyncRange};
 use crate::read::blocking::{fill_space, refused};
 use crate::read::{self, Plan, Recent};
 use crate::residency::{self, Answer, Residency};
-use crate::retry;
+use crate::sys::retry;
 use crate::sys::{self, Errno, rw};
 
 /// An open file on an engine. It is `Send`, `Sync` and cheap to clone. Clones refer to the same open file.
@@ -99,7 +99,11 @@ impl File {
     ///
     /// # Errors
     /// The errors of pread(2), even if some bytes were read before.
-    pub fn blocking_read_at<'a>(&self, buf: impl Into<Space<'a>>, offset: u64) -> Result<usize> {
+    pub fn blocking_read_at<'a>(
+        &self,
+        buf: impl Into<UninitSlice<'a>>,
+        offset: u64,
+    ) -> Result<usize> {
         let mut space = buf.into();
         self.fill("read_at", &mut space, offset)
     }
@@ -108,7 +112,11 @@ impl File {
     ///
     /// # Errors
     /// [`ErrorKind::UnexpectedEof`] if the file ends earlier; otherwise the errors of pread(2).
-    pub fn blocking_read_exact_at<'a>(&self, buf: impl Into<Space<'a>>, offset: u64) -> Result<()> {
+    pub fn blocking_read_exact_at<'a>(
+        &self,
+        buf: impl Into<UninitSlice<'a>>,
+        offset: u64,
+    ) -> Result<()> {
         let mut space = buf.into();
         let n = self.fill("read_exact_at", &mut space, offset)?;
         if n == space.len() {
@@ -118,7 +126,12 @@ impl File {
         }
     }
 
-    fn fill(&self, operation: &'static str, space: &mut Space<'_>, offset: u64) -> Result<usize> {
+    fn fill(
+        &self,
+        operation: &'static str,
+        space: &mut UninitSlice<'_>,
+        offset: u64,
+    ) -> Result<usize> {
         if let Some(why) = refused(&self.handle, space, offset) {
             return Err(self.failed(operation, why));
         }
@@ -133,7 +146,7 @@ impl File {
     /// EBADF, EFAULT, EINVAL.
     pub fn cached_read_at<'a>(
         &self,
-        buf: impl Into<Space<'a>>,
+        buf: impl Into<UninitSlice<'a>>,
         offset: u64,
     ) -> Result<read::Cached> {
         read::cached(&self.handle, buf, offset).map_err(|e| e.on(self.handle.shared_path()))

@@ -1,6 +1,8 @@
 //! An open file and its learnt properties. It is cheap to clone. Every operation holds a clone, so a
 //! descriptor is never closed while the kernel may use it.
 
+pub(crate) mod registered;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -8,17 +10,17 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::fs::OFlags;
 
-use crate::alignment::Alignment;
 use crate::error::{Error, Result};
-use crate::filesystem::Filesystem;
-use crate::history::History;
-use crate::mode::Mode;
-use crate::readahead::Readahead;
-use crate::registered::{OpenFile, Slot};
+use crate::handle::registered::{OpenFile, Slot};
+use crate::kernel::alignment::Alignment;
+use crate::kernel::filesystem::Filesystem;
+use crate::kernel::support::Support;
+use crate::policy::history::History;
+use crate::policy::mode::Mode;
+use crate::policy::readahead::Readahead;
 use crate::residency::SourceCache;
-use crate::support::Support;
-use crate::sync::{Mutex, MutexGuard, lock};
 use crate::sys;
+use crate::sys::sync::{Mutex, MutexGuard, lock};
 
 /// An open file as operations hold it: the descriptor and the history of its reads.
 ///

@@ -2,8 +2,8 @@
 
 use std::hint::black_box;
 
-use crate::flags::RwFlags;
-use crate::mode::Mode;
+use crate::kernel::flags::RwFlags;
+use crate::policy::mode::Mode;
 use crate::read::{CacheDecision, Facts, Plan, Request};
 
 pub use crate::engine::Completions;
@@ -11,7 +11,7 @@ pub use crate::scan::{Dirents, exactly_once};
 
 /// See `filesystem::source_of`.
 pub fn source_of<'a>(mounts: &'a [u8], number: &str) -> Option<&'a [u8]> {
-    crate::filesystem::source_of(mounts, number)
+    crate::kernel::filesystem::source_of(mounts, number)
 }
 
 /// See `read::plan`. The plan of a read of `len` bytes, on a filesystem that has NOWAIT reads.

@@ -125,65 +125,47 @@
     )
 )]
 
-mod alignment;
 pub mod buffer;
-pub mod capability;
-mod cast;
-pub mod completion;
-mod congestion;
-pub mod cost;
 pub mod engine;
 mod error;
 mod file;
-pub mod filesystem;
-mod flags;
-mod foreign;
 mod handle;
-mod history;
 #[cfg(any(fuzzing, nowait_internals))]
 pub mod internals;
+mod kernel;
 pub mod mapping;
 mod metadata;
-mod mode;
 pub mod op;
-mod paused_clock;
 mod policy;
-mod provenance;
 pub mod read;
 pub mod read_files;
-mod readahead;
-mod registered;
 pub mod residency;
-mod retry;
 pub mod scan;
-mod shown;
-mod space;
-pub mod stats;
-mod support;
-mod sync;
 mod sys;
 mod task_group;
 #[cfg(feature = "tokio")]
 pub mod tokio;
-mod waker;
+mod user_code;
 pub mod walk;
 pub mod write;
 
-pub use alignment::{Alignment, AtomicWrites};
 pub use buffer::{IoBuf, IoBufExt, IoBufMut};
-pub use completion::{BufResult, Completion, Ticket};
 pub use engine::Engine;
+pub use engine::completion::{BufResult, Completion, Ticket};
+pub use error::display_path::DisplayPath;
 pub use error::{Error, ErrorKind, Result};
 pub use file::{File, Open, OpenOptions, ReadAt, SyncFile, WriteAt, reopen};
-pub use flags::RwFlags;
 pub use handle::Handle;
+pub use kernel::alignment::{Alignment, AtomicWrites};
+pub use kernel::flags::RwFlags;
+pub use kernel::{capability, filesystem};
 pub use mapping::Mapping;
 pub use metadata::{FileType, Metadata, StatxMask};
-pub use mode::Mode;
-pub use provenance::{Provenance, ServedBy};
+pub use policy::mode::Mode;
+pub use policy::provenance::{Provenance, ServedBy};
+pub use policy::{cost, stats};
 pub use read_files::{FileContents, ReadFiles, read_files};
 pub use scan::Scan;
-pub use shown::Shown;
 pub use sys::process::Owner;
 pub use walk::Walk;
 

@@ -85,7 +85,7 @@ pub use protection::Unavailable;
 pub use read_at::ReadAt;
 pub use resident::{Resident, SendResident};
 
-use crate::buffer::{IoBufMut, Space};
+use crate::buffer::{IoBufMut, UninitSlice};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::File;
 use crate::sys::process::Owner;
@@ -266,7 +266,11 @@ impl Mapping {
     ///
     /// # Errors
     /// As [`File::blocking_read_at`].
-    pub fn blocking_read_at<'a>(&self, buf: impl Into<Space<'a>>, offset: u64) -> Result<usize> {
+    pub fn blocking_read_at<'a>(
+        &self,
+        buf: impl Into<UninitSlice<'a>>,
+        offset: u64,
+    ) -> Result<usize> {
         let mut space = buf.into();
         let copied = self.mapped.as_ref().ok();
         match copied.and_then(|mapped| mapped.copy(&mut space, offset)) {

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{AtFlags, StatxFlags, StatxTimestamp};
 
 use crate::error::{Error, Result};
-use crate::retry;
+use crate::sys::retry;
 
 bitflags::bitflags! {
     /// The fields of a file's [`Metadata`] to ask for: `STATX_*` of statx(2). A filesystem may fill in more

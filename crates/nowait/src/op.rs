@@ -51,9 +51,9 @@ pub use writev::Writev;
 
 use crate::buffer::{Buffer, Source};
 use crate::error::ErrorKind;
-use crate::filesystem::magic;
-use crate::flags::RwFlags;
 use crate::handle::Handle;
+use crate::kernel::filesystem::magic;
+use crate::kernel::flags::RwFlags;
 use crate::sys::Errno;
 use crate::sys::limit::file_size_is_limited;
 use crate::sys::rw::Offset;

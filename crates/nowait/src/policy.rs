@@ -1,12 +1,20 @@
 //! The settings of an engine that decide which work runs in the calling thread, and the engine's
 //! measurements.
 
-use crate::congestion::Congestion;
-use crate::cost::{Costs, Observed};
-use crate::history::NowaitPolicy;
-use crate::mode::Mode;
-use crate::provenance::Provenance;
-use crate::stats::Counters;
+pub(crate) mod congestion;
+pub mod cost;
+pub(crate) mod history;
+pub(crate) mod mode;
+pub(crate) mod provenance;
+pub(crate) mod readahead;
+pub mod stats;
+
+use congestion::Congestion;
+use cost::{Costs, Observed};
+use history::NowaitPolicy;
+use mode::Mode;
+use provenance::Provenance;
+use stats::Counters;
 
 /// The part of an engine that the read path and the write path use in the calling thread.
 #[derive(Debug)]

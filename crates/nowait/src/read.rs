@@ -17,30 +17,30 @@ pub(crate) mod start;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-pub use crate::history::{CacheDecision, History, NowaitPolicy, Recent};
+pub use crate::policy::history::{CacheDecision, History, NowaitPolicy, Recent};
 pub use cached::{Cached, cached, try_cached};
 use plan::{Facts, Request, plan};
 pub use plan::{Plan, Reason};
 
-pub(crate) use start::{Rest, Start};
+pub(crate) use start::{Rest, Start, Started};
 
 use cached::{Attempt, attempt, ended};
 use start::start_operation;
 
 use crate::error::{Error, Result};
-use crate::flags::RwFlags;
 use crate::handle::Handle;
-use crate::mode::Mode;
+use crate::kernel::flags::RwFlags;
 use crate::op::{Advice, Fadvise, Kind, Op, Route};
 use crate::policy::Policy;
-use crate::provenance::{Origin, Provenance};
-use crate::readahead::WINDOW;
+use crate::policy::mode::Mode;
+use crate::policy::provenance::{Origin, Provenance};
+use crate::policy::readahead::WINDOW;
+use crate::policy::stats::{Count, ns_since, sometimes_now};
 use crate::residency::Coverage;
-use crate::space::Space;
-use crate::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
 use crate::sys::process::page_size;
 use crate::sys::rw::{self, Offset, checked};
+use crate::sys::uninit_slice::UninitSlice;
 
 /// One preadv2(2) call with `RWF_*` flags into borrowed memory.
 ///
@@ -57,7 +57,7 @@ use crate::sys::rw::{self, Offset, checked};
 /// ```
 pub fn with_flags<'a>(
     fd: impl AsFd,
-    buf: impl Into<Space<'a>>,
+    buf: impl Into<UninitSlice<'a>>,
     offset: u64,
     flags: RwFlags,
 ) -> Result<usize> {
@@ -77,14 +77,6 @@ pub(crate) struct ReadPath<'a, F> {
     pub(crate) batch: bool,
 }
 
-/// The part of a read that has run in the calling thread.
-#[derive(Debug)]
-pub(crate) struct Started {
-    pub(crate) outcome: Start,
-    /// A readahead for a worker. Usually `None`.
-    pub(crate) readahead: Option<Op>,
-}
-
 impl<F: Fn() -> usize> ReadPath<'_, F> {
     /// Runs the part of one read that belongs to the calling thread: decides by the plan and follows it.
     ///
@@ -93,7 +85,7 @@ impl<F: Fn() -> usize> ReadPath<'_, F> {
     pub(crate) fn start(
         &self,
         handle: &Handle,
-        space: &mut Space<'_>,
+        space: &mut UninitSlice<'_>,
         offset: Offset,
         flags: RwFlags,
     ) -> Started {
@@ -149,7 +141,7 @@ impl<F: Fn() -> usize> ReadPath<'_, F> {
         &self,
         handle: &Handle,
         mode: Mode,
-        space: &mut Space<'_>,
+        space: &mut UninitSlice<'_>,
         offset: Offset,
         flags: RwFlags,
     ) -> Start {
@@ -271,7 +263,12 @@ fn always_hits(handle: &Handle) -> bool {
 
 /// Tries NOWAIT in the calling thread, and notes if it had to wait. A file that always hits is not timed, since that
 /// takes some percent of the time of a hit.
-fn try_timed(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
+fn try_timed(
+    policy: &Policy,
+    handle: &Handle,
+    space: &mut UninitSlice<'_>,
+    offset: Offset,
+) -> Start {
     let begun = (!always_hits(handle)).then(Instant::now);
     let started = try_cache(policy, handle, space, offset);
     if let Some(begun) = begun {
@@ -281,7 +278,12 @@ fn try_timed(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Of
 }
 
 /// Tries NOWAIT in the calling thread. The engine reads the rest.
-fn try_cache(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
+fn try_cache(
+    policy: &Policy,
+    handle: &Handle,
+    space: &mut UninitSlice<'_>,
+    offset: Offset,
+) -> Start {
     match attempt(handle.as_fd(), space, offset) {
         Attempt::All(n) => {
             handle.nowait_read_worked();
@@ -334,7 +336,7 @@ fn try_cache(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Of
 fn ask_first(
     policy: &Policy,
     handle: &Handle,
-    space: &mut Space<'_>,
+    space: &mut UninitSlice<'_>,
     offset: Offset,
     facts: Facts,
 ) -> Start {
@@ -364,7 +366,7 @@ fn ask_first(
 }
 
 /// An ordinary read. Used if NOWAIT is refused (overlayfs) and the pages were resident a moment ago.
-fn plain(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
+fn plain(policy: &Policy, handle: &Handle, space: &mut UninitSlice<'_>, offset: Offset) -> Start {
     let started = in_caller(handle, space, offset, Origin::Cache);
     if let Start::Done(n, _) = started {
         handle.history().hit();
@@ -376,14 +378,19 @@ fn plain(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Offset
 }
 
 /// An ordinary read of a memory-backed file.
-fn inline(policy: &Policy, handle: &Handle, space: &mut Space<'_>, offset: Offset) -> Start {
+fn inline(policy: &Policy, handle: &Handle, space: &mut UninitSlice<'_>, offset: Offset) -> Start {
     policy.counters.count(Count::Inline);
     in_caller(handle, space, offset, Origin::Cache)
 }
 
 /// An ordinary read in the calling thread. The engine continues a short read that did not reach the end of
 /// the file.
-fn in_caller(handle: &Handle, space: &mut Space<'_>, offset: Offset, origin: Origin) -> Start {
+fn in_caller(
+    handle: &Handle,
+    space: &mut UninitSlice<'_>,
+    offset: Offset,
+    origin: Origin,
+) -> Start {
     match rw::preadv2(handle.as_fd(), space, offset, 0) {
         Ok(n) => match offset {
             Some(at) if 0 < n && n < space.len() && !ended(handle.as_fd(), at, n) => {

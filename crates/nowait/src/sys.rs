@@ -1,7 +1,8 @@
 //! System calls by number, and the few calls that the crates in use do not have. No other module
 //! makes such calls.
 //!
-//! Each function is one call, without retries and without policy. Errors are the kernel's errno.
+//! Each function is one call, without policy. Errors are the kernel's errno. Callers repeat a call that
+//! a signal interrupted by [`retry`].
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("nowait is for 64-bit Linux");
@@ -17,6 +18,7 @@ macro_rules! syscall {
     }};
 }
 
+pub(crate) mod cast;
 pub(crate) mod eventfd;
 pub(crate) mod lease;
 pub(crate) mod limit;
@@ -27,12 +29,15 @@ mod miri;
 pub(crate) mod process;
 pub(crate) mod reopen;
 pub(crate) mod residency;
+pub(crate) mod retry;
 pub(crate) mod ring;
 pub(crate) mod rw;
 #[cfg(not(any(shuttle, miri)))]
 pub(crate) mod spawn;
 pub(crate) mod stat;
+pub(crate) mod sync;
 pub(crate) mod thread;
+pub(crate) mod uninit_slice;
 pub(crate) mod wiped;
 pub(crate) mod xattr;
 

@@ -30,10 +30,10 @@ use once_cell::race::OnceNonZeroUsize;
 
 use crate::engine::{Engine, Task};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::sys::process::Owner;
+use crate::sys::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::sys::thread::sleeps;
-use crate::waker::WakerSlot;
+use crate::user_code::waker::WakerSlot;
 
 /// The work of a group, done piece by piece.
 pub(crate) trait Job: Send + 'static {
@@ -588,7 +588,7 @@ mod model {
         }
 
         fn carry_out(piece: usize, _: Option<Instant>, _: &dyn Fn() -> bool) -> usize {
-            crate::sync::yield_now();
+            crate::sys::sync::yield_now();
             piece
         }
 

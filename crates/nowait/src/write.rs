@@ -4,10 +4,10 @@
 use std::os::fd::AsFd;
 
 use crate::error::{Error, Result};
-use crate::flags::RwFlags;
 use crate::handle::Handle;
+use crate::kernel::flags::RwFlags;
 use crate::policy::Policy;
-use crate::stats::Count;
+use crate::policy::stats::Count;
 use crate::sys::Errno;
 use crate::sys::limit::file_size_is_limited;
 use crate::sys::rw::{self, Offset};

@@ -309,7 +309,7 @@ fn a_fork_finds_no_lock_of_the_standard_library() {
     // is kept in cells of `once_cell::race`, threads are started by `sys::spawn`.
     let words = ["OnceLock", "LazyLock", "thread::Builder", "thread::spawn("];
     // The model checker's own threads.
-    let homes = ["sync.rs"];
+    let homes = ["sys/sync.rs"];
     only_in(&homes, &words, "a child of a fork would wait for ever");
 }
 

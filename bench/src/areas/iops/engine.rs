@@ -150,7 +150,7 @@ impl AnyEngine {
         at_least: usize,
     ) -> nowait::Result<usize> {
         match self {
-            AnyEngine::Local(engine) => engine.submit_and_reap(ops, done, Wait::For(at_least)),
+            AnyEngine::Local(engine) => engine.submit_and_wait(ops, done, Wait::For(at_least)),
             AnyEngine::Shared(engine) => {
                 engine.submit_batch(ops);
                 engine.reap(done, Wait::For(at_least))

@@ -44,7 +44,7 @@ pub fn read(task: &Task) -> io::Result<Done> {
             ops.push(Op::from(Read::new(&files[file], buffer, offset)));
         }
         let wait = Wait::For(task.batch as usize);
-        reads += engine.submit_and_reap(&mut ops, &mut out, wait)? as u64;
+        reads += engine.submit_and_wait(&mut ops, &mut out, wait)? as u64;
         for completion in out.drain(..) {
             let (block, n) = (task.block, completion.result?);
             if n != block as usize {

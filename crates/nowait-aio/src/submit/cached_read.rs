@@ -64,7 +64,7 @@ pub fn try_cached_read(
     if decision == CacheDecision::Skip && !descriptor.restart_if_other_file(fd) {
         return CachedRead::NotCached;
     }
-    match cached(fd, buf.space(), request.offset) {
+    match cached(fd, buf.as_uninit(), request.offset) {
         Ok(Cached::All(n)) => {
             descriptor.history.hit();
             increment(&counters.hits);

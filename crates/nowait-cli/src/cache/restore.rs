@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use super::snapshot::{self, InvalidEntry, Snapshot};
 use crate::messages::Messages;
-use crate::name::Shown;
+use crate::name::DisplayPath;
 use crate::prefetch::{self, JSON_FORMAT, Limits, Prefetcher};
 use crate::problem::Problem;
 use crate::progress::Progress;
@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let name = if args.file.as_os_str() == "-" {
         "standard input".to_owned()
     } else {
-        Shown(&args.file).to_string()
+        DisplayPath(&args.file).to_string()
     };
     let mut snapshot = Snapshot::check(open(&args.file, &name)?, name)?;
     let mut progress = Progress::of_files();

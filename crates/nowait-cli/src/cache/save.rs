@@ -16,7 +16,7 @@ use tempfile::NamedTempFile;
 
 use super::snapshot::{self, MAX_RANGES, Snapshot, Writer};
 use crate::messages::{Messages, say};
-use crate::name::{Shown, plural};
+use crate::name::{DisplayPath, plural};
 use crate::paths::{FileRef, Kinds, OpenError, Paths};
 use crate::prefetch::Stamp;
 use crate::problem::Problem;
@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
         say(&saved.sums);
         return Ok(code);
     }
-    let failed = |e: io::Error| Problem::of(format_args!("cannot write {}", Shown(name)), e);
+    let failed = |e: io::Error| Problem::of(format_args!("cannot write {}", DisplayPath(name)), e);
     let target = Target::new(name, args.force)?;
     // The mode of an ordinary new file, which the umask restricts.
     let file = tempfile::Builder::new()
@@ -125,14 +125,15 @@ struct Target<'a> {
 impl<'a> Target<'a> {
     /// Checks that the file does not exist, or with `force` is a snapshot.
     fn new(name: &'a Path, force: bool) -> Result<Target<'a>, Problem> {
-        let failed = |e: io::Error| Problem::of(format_args!("cannot write {}", Shown(name)), e);
+        let failed =
+            |e: io::Error| Problem::of(format_args!("cannot write {}", DisplayPath(name)), e);
         // `Path::file_name` ignores a slash or `/.` at the end, with which open(2) makes no file.
         let last = name.as_os_str().as_bytes().rsplit(|&byte| byte == b'/');
         let last = last.map(OsStr::from_bytes).next().unwrap_or_default();
         if last.is_empty() || last == "." || last == ".." {
             return Err(Problem::Usage(format!(
                 "{} is not a file name",
-                Shown(name)
+                DisplayPath(name)
             )));
         }
         let directory = std::path::absolute(name).map_err(failed)?;
@@ -153,7 +154,7 @@ impl<'a> Target<'a> {
 
     /// Fails if the path has a file that must not be replaced.
     fn check(&self) -> Result<(), Problem> {
-        let failed = |e| Problem::of(format_args!("cannot write {}", Shown(self.name)), e);
+        let failed = |e| Problem::of(format_args!("cannot write {}", DisplayPath(self.name)), e);
         match fs::symlink_metadata(&self.path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(e) => return Err(failed(e)),
@@ -190,7 +191,7 @@ impl<'a> Target<'a> {
             Ok(_) => Ok(()),
             Err(e) if e.error.kind() == io::ErrorKind::AlreadyExists => Err(self.exists()),
             Err(e) => {
-                let what = format_args!("cannot write {}", Shown(self.name)).to_string();
+                let what = format_args!("cannot write {}", DisplayPath(self.name)).to_string();
                 Err(Problem::of(what, e.error))
             }
         }
@@ -204,7 +205,7 @@ impl<'a> Target<'a> {
     }
 
     fn refused(&self, why: &str, instead: &str) -> Problem {
-        Problem::Usage(format!("{} {why}; {instead}", Shown(self.name)))
+        Problem::Usage(format!("{} {why}; {instead}", DisplayPath(self.name)))
     }
 }
 
@@ -221,8 +222,12 @@ fn save<W: Write>(
     own: Vec<PathBuf>,
     stop: &Stop,
 ) -> Result<(Saved<W>, ExitCode), Problem> {
-    let failed =
-        |e: io::Error| Problem::of(format_args!("cannot write {}", Shown(&args.output)), e);
+    let failed = |e: io::Error| {
+        Problem::of(
+            format_args!("cannot write {}", DisplayPath(&args.output)),
+            e,
+        )
+    };
     let mut progress = Progress::of_files();
     let messages = Messages::beside(&progress);
     let mut saver = Saver {

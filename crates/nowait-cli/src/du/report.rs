@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::unit::Unit;
 use super::usage::Usage;
 use crate::file_time::TimeFormat;
-use crate::name::{Name, Shown};
+use crate::name::{DisplayPath, Name};
 use crate::output::Output;
 use crate::terminal::Terminal;
 
@@ -117,7 +117,7 @@ impl Report {
                     write!(out, "{}\t", time.as_deref().unwrap_or("?"))?;
                 }
                 match self.quoted && !null {
-                    true => write!(out, "{}", Shown(path))?,
+                    true => write!(out, "{}", DisplayPath(path))?,
                     false => out.write_all(path.as_os_str().as_bytes())?,
                 }
                 out.write_all(if null { b"\0" } else { b"\n" })

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::json::{Entry, Sum};
 use super::reason::{Kind, Row, Why};
 use super::totals::Totals;
-use crate::name::{Shown, plural};
+use crate::name::{DisplayPath, plural};
 use crate::output::Output;
 use crate::size::Size;
 
@@ -37,7 +37,7 @@ impl Report {
 
     /// Prints the next file.
     pub fn row(&mut self, row: &Row) -> io::Result<()> {
-        let path = Shown(&row.path);
+        let path = DisplayPath(&row.path);
         if self.json {
             let comma = if self.rows > 0 { "," } else { "" };
             write!(self.out, "{comma}\n  ")?;
@@ -67,7 +67,7 @@ impl Report {
             let comma = if i > 0 { "," } else { "" };
             let locked = if process.locked { ", locked" } else { "" };
             // A process's name may contain any bytes.
-            let command = Shown(process.command.as_ref());
+            let command = DisplayPath(process.command.as_ref());
             write!(self.out, "{comma} {command} ({}{locked})", process.pid)?;
         }
         writeln!(self.out)

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::row::{Row, bytes};
 use super::totals::Totals;
-use crate::name::Shown;
+use crate::name::DisplayPath;
 use crate::selection;
 use crate::size::Size;
 
@@ -192,7 +192,7 @@ impl Columns {
 
     /// The line for one file.
     pub fn row(&self, row: &Row) -> String {
-        let name = Shown(&row.path).to_string();
+        let name = DisplayPath(&row.path).to_string();
         // In raw output a blank would begin the next column; util-linux writes it like this.
         let name = if self.raw {
             name.replace(' ', "\\x20")

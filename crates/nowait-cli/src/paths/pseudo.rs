@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nowait::walk;
 
 use crate::messages::Messages;
-use crate::name::{Shown, plural};
+use crate::name::{DisplayPath, plural};
 use crate::proc;
 
 /// The types of filesystems that are not entered; see filesystems(5) and /proc/filesystems.
@@ -95,7 +95,7 @@ impl PseudoMounts {
         for (at, kind) in skipped.iter() {
             let comma = if list.is_empty() { "" } else { ", " };
             // Writing to a string does not fail.
-            let _ = write!(list, "{comma}{} ({kind})", Shown(at));
+            let _ = write!(list, "{comma}{} ({kind})", DisplayPath(at));
         }
         let filesystems = plural(skipped.len() as u64, "pseudo filesystem");
         messages.note(&self.0.root, format_args!("skipped {filesystems}: {list}"));

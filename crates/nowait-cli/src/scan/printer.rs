@@ -15,7 +15,7 @@ use super::mode;
 use super::owner::Owners;
 use crate::file_time::TimeFormat;
 use crate::messages::Messages;
-use crate::name::{Shown, serialize_bytes};
+use crate::name::{DisplayPath, serialize_bytes};
 use crate::output::Output;
 use crate::problem::Problem;
 use crate::terminal::Terminal;
@@ -177,8 +177,8 @@ fn write(value: &Value<'_>, quoted: bool, to: &mut Vec<u8>) {
     };
 }
 
-fn shown(bytes: &[u8]) -> Shown<'_> {
-    Shown(Path::new(OsStr::from_bytes(bytes)))
+fn shown(bytes: &[u8]) -> DisplayPath<'_> {
+    DisplayPath(Path::new(OsStr::from_bytes(bytes)))
 }
 
 /// One JSON object.

@@ -3,7 +3,7 @@
 
 use std::any::Any;
 
-use crate::space::Space;
+use crate::sys::uninit_slice::UninitSlice;
 
 /// An owned buffer that can be written. [`File::write_at`](crate::File::write_at) takes it, and
 /// returns it with the result.
@@ -40,7 +40,7 @@ pub trait IoBufMut: Any + Send {
     ///
     /// Called once, when the operation is made. A future that first tries the read in the calling
     /// thread calls it before that as well.
-    fn space(&mut self) -> Space<'_>;
+    fn as_uninit(&mut self) -> UninitSlice<'_>;
 
     /// Called at most once, after a read, when the buffer is returned. The first `n` bytes of
     /// [`space`](IoBufMut::space) are now file data.
@@ -61,9 +61,9 @@ impl IoBuf for Vec<u8> {
 /// Filled from its start up to its capacity. Its length becomes the number of bytes read.
 /// `Vec::with_capacity(n)` and `vec![0; n]` both have room for `n` bytes.
 impl IoBufMut for Vec<u8> {
-    fn space(&mut self) -> Space<'_> {
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
         self.clear();
-        Space::Uninit(self.spare_capacity_mut())
+        UninitSlice::Uninit(self.spare_capacity_mut())
     }
 
     unsafe fn set_filled(&mut self, n: usize) {
@@ -80,8 +80,8 @@ impl IoBuf for Box<[u8]> {
 }
 
 impl IoBufMut for Box<[u8]> {
-    fn space(&mut self) -> Space<'_> {
-        Space::Init(self)
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
+        UninitSlice::Init(self)
     }
 
     unsafe fn set_filled(&mut self, _: usize) {}
@@ -100,8 +100,8 @@ impl<const N: usize> IoBuf for Box<[u8; N]> {
 }
 
 impl<const N: usize> IoBufMut for Box<[u8; N]> {
-    fn space(&mut self) -> Space<'_> {
-        Space::Init(&mut **self)
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
+        UninitSlice::Init(&mut **self)
     }
 
     unsafe fn set_filled(&mut self, _: usize) {}
@@ -141,9 +141,9 @@ impl IoBuf for bytes::BytesMut {
 
 #[cfg(feature = "bytes")]
 impl IoBufMut for bytes::BytesMut {
-    fn space(&mut self) -> Space<'_> {
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
         self.clear();
-        Space::Uninit(self.spare_capacity_mut())
+        UninitSlice::Uninit(self.spare_capacity_mut())
     }
 
     unsafe fn set_filled(&mut self, n: usize) {
@@ -174,8 +174,8 @@ impl<B: IoBuf> IoBuf for Limit<B> {
 }
 
 impl<B: IoBufMut> IoBufMut for Limit<B> {
-    fn space(&mut self) -> Space<'_> {
-        self.buffer.space().first(self.limit)
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
+        self.buffer.as_uninit().first(self.limit)
     }
 
     unsafe fn set_filled(&mut self, n: usize) {
@@ -248,10 +248,10 @@ mod tests {
     #[test]
     fn a_vector_is_room_for_its_capacity() {
         let mut v = vec![7u8; 100];
-        assert!(v.space().len() >= 100);
+        assert!(v.as_uninit().len() >= 100);
         assert!(v.is_empty(), "its old contents are discarded");
         let mut limited = Vec::with_capacity(100).limit(10);
-        assert_eq!(limited.space().len(), 10);
+        assert_eq!(limited.as_uninit().len(), 10);
     }
 
     #[test]

@@ -16,8 +16,8 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
 
 use super::io_buf::{Buffer, IoBuf, IoBufMut, Source};
-use crate::foreign;
-use crate::space::Space;
+use crate::sys::uninit_slice::UninitSlice;
+use crate::user_code;
 
 /// A buffer to be filled.
 pub(crate) struct ReadMemory {
@@ -46,7 +46,7 @@ impl ReadMemory {
             filled: None,
         };
         // SAFETY: the pointer came from a box, and there is no other pointer to the buffer.
-        let mut space = unsafe { memory.buffer.as_mut() }.space();
+        let mut space = unsafe { memory.buffer.as_mut() }.as_uninit();
         memory.len = space.len();
         memory.start = space.start();
         memory
@@ -73,12 +73,12 @@ impl ReadMemory {
 
     /// The memory, for a read in the calling thread.
     #[inline]
-    pub(crate) fn space(&mut self) -> Space<'_> {
+    pub(crate) fn as_uninit(&mut self) -> UninitSlice<'_> {
         let start = self.start.cast::<MaybeUninit<u8>>().as_ptr();
         // SAFETY: the buffer returned this memory and was not touched since. No operation on it is
         // in flight, because it could not be borrowed mutably then. Reads write only initialised
         // bytes.
-        Space::Uninit(unsafe { std::slice::from_raw_parts_mut(start, self.len) })
+        UninitSlice::Uninit(unsafe { std::slice::from_raw_parts_mut(start, self.len) })
     }
 
     /// Records that the first `n` bytes are file data, for `set_filled`.
@@ -109,7 +109,7 @@ impl Drop for ReadMemory {
     fn drop(&mut self) {
         // This runs on a thread of the engine if nothing waits for the operation any more.
         // SAFETY: the pointer came from a box, and is not used after this.
-        foreign::discard(unsafe { Box::from_raw(self.buffer.as_ptr()) });
+        user_code::discard(unsafe { Box::from_raw(self.buffer.as_ptr()) });
     }
 }
 
@@ -173,7 +173,7 @@ impl WriteMemory {
 impl Drop for WriteMemory {
     fn drop(&mut self) {
         // SAFETY: the same as for `ReadMemory`.
-        foreign::discard(unsafe { Box::from_raw(self.source.as_ptr()) });
+        user_code::discard(unsafe { Box::from_raw(self.source.as_ptr()) });
     }
 }
 
@@ -218,7 +218,7 @@ mod tests {
     fn filled(buffer: Buffer, short: usize) -> Buffer {
         let mut memory = ReadMemory::new(buffer);
         let n = memory.len() - short;
-        if let Space::Uninit(space) = memory.space() {
+        if let UninitSlice::Uninit(space) = memory.as_uninit() {
             space[0].write(1);
         }
         let (start, room) = memory.skip(1);
@@ -272,8 +272,8 @@ mod tests {
     }
 
     impl IoBufMut for Within {
-        fn space(&mut self) -> Space<'_> {
-            Space::Uninit(&mut self.bytes)
+        fn as_uninit(&mut self) -> UninitSlice<'_> {
+            UninitSlice::Uninit(&mut self.bytes)
         }
 
         unsafe fn set_filled(&mut self, n: usize) {
@@ -301,9 +301,9 @@ mod tests {
     struct Fickle(Vec<u8>);
 
     impl IoBufMut for Fickle {
-        fn space(&mut self) -> Space<'_> {
+        fn as_uninit(&mut self) -> UninitSlice<'_> {
             self.0 = Vec::with_capacity(24);
-            Space::Uninit(&mut self.0.spare_capacity_mut()[..24])
+            UninitSlice::Uninit(&mut self.0.spare_capacity_mut()[..24])
         }
 
         unsafe fn set_filled(&mut self, n: usize) {

@@ -17,9 +17,9 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::io_buf::{IoBuf, IoBufMut};
 use crate::error::{Error, ErrorKind, Result};
-use crate::space::Space;
 use crate::sys::Errno;
 use crate::sys::process::{Owner, page_size};
+use crate::sys::uninit_slice::UninitSlice;
 
 /// The largest registered buffer that a ring accepts.
 const MAX_REGISTERED: usize = 1 << 30;
@@ -290,8 +290,8 @@ impl IoBuf for PoolBuffer {
 }
 
 impl IoBufMut for PoolBuffer {
-    fn space(&mut self) -> Space<'_> {
-        Space::Init(self)
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
+        UninitSlice::Init(self)
     }
 
     unsafe fn set_filled(&mut self, _: usize) {}

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::io_buf::{IoBuf, IoBufMut};
-use crate::space::Space;
+use crate::sys::uninit_slice::UninitSlice;
 
 /// Memory that the program lends to operations: an address and a length. It is for interfaces of other
 /// languages, whose callers keep their memory. Rust programs use a buffer that owns its memory.
@@ -78,10 +78,10 @@ impl RawMemory {
 }
 
 impl IoBufMut for RawMemory {
-    fn space(&mut self) -> Space<'_> {
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
         // SAFETY: Assumption: the obligation of `RawMemory::new`. The bytes may be uninitialised, and only the
         // kernel accesses them through this.
-        Space::Uninit(unsafe {
+        UninitSlice::Uninit(unsafe {
             std::slice::from_raw_parts_mut(self.slice_start().cast(), self.len)
         })
     }

@@ -4,8 +4,8 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-use crate::alignment::Alignment;
-use crate::cast::to_usize;
+use crate::kernel::alignment::Alignment;
+use crate::sys::cast::to_usize;
 
 /// The maximum size of a window in bytes. It may be one block, if blocks are larger.
 const MAX_WINDOW: usize = 1 << 20;

@@ -13,11 +13,11 @@ use rustix::event::EventfdFlags;
 
 use super::class::Class;
 use super::wait::Waiting;
-use crate::completion::Completion;
+use crate::engine::completion::Completion;
 use crate::error::Error;
-use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait, wait_timeout};
 use crate::sys::Errno;
 use crate::sys::eventfd::{eventfd, notify};
+use crate::sys::sync::{Condvar, Mutex, MutexGuard, lock, wait, wait_timeout};
 
 /// Completions that are not yet reaped.
 ///

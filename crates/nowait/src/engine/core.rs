@@ -11,15 +11,15 @@ use super::features::{Availability, Feature, Features};
 use super::file_set::FileSet;
 use super::options::Options;
 use super::semaphore::Semaphore;
-use crate::congestion::Congestion;
-use crate::cost::Observed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
 use crate::op::Kind;
 use crate::policy::Policy;
-use crate::stats::Counters;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::policy::congestion::Congestion;
+use crate::policy::cost::Observed;
+use crate::policy::stats::Counters;
 use crate::sys::process::Owner;
+use crate::sys::sync::atomic::{AtomicBool, Ordering};
 
 /// The state that all parts of one engine share.
 #[derive(Debug)]

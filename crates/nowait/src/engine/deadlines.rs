@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::completion::Ticket;
-use crate::sync::{Condvar, Mutex, lock, spawn, wait, wait_timeout};
+use crate::engine::completion::Ticket;
+use crate::sys::sync::{Condvar, Mutex, lock, spawn, wait, wait_timeout};
 
 /// The deadlines of one engine.
 #[derive(Debug, Default)]
@@ -166,7 +166,7 @@ mod model {
         let threads = [1, 10].map(submit);
         threads.into_iter().for_each(|t| t.join().unwrap());
         while lock(&deadlines.state).watched {
-            crate::sync::yield_now();
+            crate::sys::sync::yield_now();
         }
         let sum = fired.load(SeqCst);
         assert!(sum == 11 || (removes && sum == 10), "{sum}");

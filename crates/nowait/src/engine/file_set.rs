@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use crate::error::Result;
 use crate::handle::Handle;
-use crate::registered::{Notified, Table};
+use crate::handle::registered::{Notified, Table};
 
 /// Files that are registered with an engine's ring. The kernel does not have to look up the file,
 /// and take and release a reference to it, for each operation. Made by

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use super::op_state::OpState;
-use crate::completion::{Completion, Ticket};
+use crate::engine::completion::{Completion, Ticket};
 use crate::error::ErrorKind;
 
 /// An engine on which operations can be cancelled.

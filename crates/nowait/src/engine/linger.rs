@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::sync::yield_now;
+use crate::sys::sync::yield_now;
 
 /// A yield that takes this long waited for the time slice of another thread.
 const SLICE: Duration = Duration::from_millis(1);

@@ -21,12 +21,12 @@ use super::ring::out::Out;
 use super::ring::until::Until;
 use super::submit::{Begun, Submit, begin};
 use super::wait::{Wait, Waiting};
-use crate::completion::{Completion, Ticket};
-use crate::cost::Costs;
+use crate::engine::completion::{Completion, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Op, Route};
+use crate::policy::cost::Costs;
+use crate::policy::stats::{Count, Stats};
 use crate::read::ReadPath;
-use crate::stats::{Count, Stats};
 use crate::sys::eventfd::notify;
 
 /// An engine that its own thread drives, for thread-per-core servers, batches and benchmarks.
@@ -231,11 +231,11 @@ impl LocalEngine {
     /// use nowait::op::{Nop, Op};
     /// let mut engine = LocalEngine::new()?;
     /// let (mut ops, mut done) = (vec![Op::from(Nop), Op::from(Nop)], Vec::new());
-    /// assert_eq!(engine.submit_and_reap(&mut ops, &mut done, Wait::For(2))?, 2);
+    /// assert_eq!(engine.submit_and_wait(&mut ops, &mut done, Wait::For(2))?, 2);
     /// assert!(ops.is_empty());
     /// # Ok::<(), nowait::Error>(())
     /// ```
-    pub fn submit_and_reap(
+    pub fn submit_and_wait(
         &mut self,
         ops: &mut Vec<Op>,
         out: &mut Vec<Completion>,

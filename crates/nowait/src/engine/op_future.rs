@@ -6,10 +6,10 @@ use std::time::Instant;
 use super::in_flight::InFlight;
 use super::semaphore::Waiter;
 use super::shared::Engine;
-use crate::completion::Completion;
+use crate::engine::completion::Completion;
 use crate::error::Error;
 use crate::op::Op;
-use crate::stats::{ns_since, sometimes_now};
+use crate::policy::stats::{ns_since, sometimes_now};
 
 /// An operation of a future, from its submission to its completion.
 #[derive(Debug)]

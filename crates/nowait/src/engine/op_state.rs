@@ -3,9 +3,9 @@
 
 use std::task::{Context, Poll, Waker};
 
-use crate::completion::Completion;
-use crate::sync::{Mutex, lock};
-use crate::waker::WakerSlot;
+use crate::engine::completion::Completion;
+use crate::sys::sync::{Mutex, lock};
+use crate::user_code::waker::WakerSlot;
 
 /// The place where a future waits for its completion.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use super::backend::Backend;
 use super::ring::options::{Polled, RingOptions};
 use crate::buffer::BufferPool;
 use crate::error::{Error, ErrorKind, Result};
-use crate::history::NowaitPolicy;
-use crate::mode::Mode;
+use crate::policy::history::NowaitPolicy;
+use crate::policy::mode::Mode;
 
 /// The options of an engine. The caller sets all limits. An engine does not exceed them.
 ///

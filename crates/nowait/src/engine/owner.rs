@@ -19,11 +19,11 @@ use super::ring::out::Out;
 use super::ring::supported::Supported;
 use super::ring::until::Until;
 use super::sleep::Sleep;
-use crate::completion::Ticket;
+use crate::engine::completion::Ticket;
 use crate::error::ErrorKind;
-use crate::registered::{Notified, Table};
-use crate::sync::spawn;
+use crate::handle::registered::{Notified, Table};
 use crate::sys::eventfd::notify;
+use crate::sys::sync::spawn;
 
 /// The messages to the owner thread.
 #[derive(Debug)]

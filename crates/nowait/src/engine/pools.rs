@@ -8,7 +8,7 @@ use super::options::Options;
 use super::reply::Unwanted;
 use super::request::Request;
 use super::workers::{Pool, Task};
-use crate::completion::Ticket;
+use crate::engine::completion::Ticket;
 use crate::error::{ErrorKind, Result};
 
 /// All workers of one engine.

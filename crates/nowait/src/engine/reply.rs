@@ -6,9 +6,9 @@ use super::class::Class;
 use super::completion_queue::CompletionQueue;
 use super::core::Core;
 use super::op_state::OpState;
-use crate::completion::Completion;
-use crate::foreign;
+use crate::engine::completion::Completion;
 use crate::handle::Handle;
+use crate::user_code;
 
 /// The destination of a completion, and the class whose place it gives back.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Unwanted {
 
     /// Drops the completion, and gives its place back.
     pub(crate) fn discard(self, core: &Core) {
-        foreign::discard(self.completion);
+        user_code::discard(self.completion);
         if let Some(class) = self.place {
             core.places(class).release(1);
         }

@@ -2,14 +2,14 @@
 
 use super::core::Core;
 use super::reply::Reply;
-use crate::cast::to_u32;
-use crate::completion::{Completion, Ticket};
+use crate::engine::completion::{Completion, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::handle::Handle;
 use crate::op::{Kind, Op, Step};
-use crate::provenance::{Arrival, Origin, Provenance, Read, ServedBy, origin};
-use crate::stats::{Count, ns_since, sometimes_now};
+use crate::policy::provenance::{Arrival, Origin, Provenance, Read, ServedBy, origin};
+use crate::policy::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
+use crate::sys::cast::to_u32;
 use crate::sys::process::page_size;
 
 /// One operation inside an engine.

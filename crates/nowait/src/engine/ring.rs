@@ -39,15 +39,15 @@ use until::Until;
 use super::core::Core;
 use super::features::{Feature, Features};
 use super::request::{Outcome, Request};
-use crate::cast::to_u32;
-use crate::completion::Ticket;
+use crate::engine::completion::Ticket;
 use crate::error::ErrorKind;
+use crate::handle::registered::Table;
 use crate::op::{Kind, Step};
-use crate::provenance::{Arrival, ServedBy};
-use crate::registered::Table;
-use crate::retry;
-use crate::stats::Count;
+use crate::policy::provenance::{Arrival, ServedBy};
+use crate::policy::stats::Count;
+use crate::sys::cast::to_u32;
 use crate::sys::eventfd::eventfd;
+use crate::sys::retry;
 use crate::sys::{self, Errno};
 
 /// User data of the eventfd read that wakes the ring's thread.

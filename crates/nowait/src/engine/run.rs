@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::op_future::OpFuture;
 use super::shared::Engine;
 use super::submit::Begun;
-use crate::completion::Completion;
+use crate::engine::completion::Completion;
 use crate::op::{Op, OpType};
 
 /// The future of [`Engine::run`].

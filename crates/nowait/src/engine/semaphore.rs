@@ -13,9 +13,9 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
-use crate::foreign;
-use crate::paused_clock::Hold;
 use crate::sys::process::Owner;
+use crate::user_code;
+use crate::user_code::paused_clock::Hold;
 
 /// Limits the operations in flight. Futures that find no place wait for one, in order.
 #[derive(Debug)]
@@ -196,7 +196,7 @@ impl Wake for Forward {
         match Arc::try_unwrap(self) {
             Ok(mut last) => {
                 let waker = last.0.take();
-                foreign::call(|| waker.map(Waker::wake));
+                user_code::call(|| waker.map(Waker::wake));
             }
             // The poll that registered it has not returned yet.
             Err(shared) => shared.wake_by_ref(),
@@ -204,13 +204,13 @@ impl Wake for Forward {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        foreign::call(|| self.0.as_ref().map(Waker::wake_by_ref));
+        user_code::call(|| self.0.as_ref().map(Waker::wake_by_ref));
     }
 }
 
 impl Drop for Forward {
     fn drop(&mut self) {
-        foreign::discard(self.0.take());
+        user_code::discard(self.0.take());
     }
 }
 
@@ -267,7 +267,7 @@ mod model {
                 let places = places.clone();
                 shuttle::thread::spawn(move || {
                     shuttle::future::block_on(take(&places, &mut None));
-                    crate::sync::yield_now();
+                    crate::sys::sync::yield_now();
                     places.release(1);
                 })
             })
@@ -276,7 +276,7 @@ mod model {
         let waker = Waker::noop();
         let taken = places.poll_acquire(waker, &mut waiter);
         places.release(1);
-        crate::sync::yield_now();
+        crate::sys::sync::yield_now();
         drop(waiter);
         assert!(!taken, "the place was taken all the time");
         waiting.into_iter().for_each(|t| t.join().unwrap());

@@ -27,16 +27,16 @@ use super::submit::{Begun, Submit, begin};
 use super::thread_rings::ThreadRings;
 use super::wait::{Wait, Waiting};
 use super::workers::Task;
-use crate::completion::{Completion, Ticket};
-use crate::cost::Costs;
+use crate::engine::completion::{Completion, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "tokio")]
 use crate::handle::Handle;
+use crate::handle::registered::Notified;
 use crate::op::{Op, Route};
 use crate::policy::Policy;
+use crate::policy::cost::Costs;
+use crate::policy::stats::{Count, Stats};
 use crate::read::ReadPath;
-use crate::registered::Notified;
-use crate::stats::{Count, Stats};
 use crate::sys::process::PerProcess;
 
 /// An engine that any thread may submit to. Clones refer to the same engine.

@@ -10,7 +10,7 @@
 //!
 //! With both fences, either the owner sees the message or the sender sees `asleep`.
 
-use crate::sync::ordered::{AtomicBool, Ordering, fence};
+use crate::sys::sync::ordered::{AtomicBool, Ordering, fence};
 
 /// True while the owner sleeps, or is about to.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use super::shared::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
 use crate::op::{Call, Op};
-use crate::sync::{Mutex, lock};
+use crate::sys::sync::{Mutex, lock};
 
 impl Engine {
     /// Makes a blocking call on a worker, and returns a future of its result.

@@ -11,9 +11,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};
 use crate::error::ErrorKind;
 use crate::handle::Handle;
 use crate::op::Kind;
-use crate::sync::{Mutex, lock};
 use crate::sys::Errno;
 use crate::sys::eventfd::{eventfd, notify};
+use crate::sys::sync::{Mutex, lock};
 
 /// The means to stop a read that a worker carries out.
 #[derive(Debug, Default)]

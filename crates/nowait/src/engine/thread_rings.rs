@@ -33,10 +33,10 @@ use super::ring::Ring;
 use super::ring::options::RingOptions;
 use super::ring::out::Out;
 use super::ring::until::Until;
-use crate::mode::Mode;
 use crate::op::Kind;
-use crate::stats::Count;
-use crate::sync::{Mutex, lock, spawn};
+use crate::policy::mode::Mode;
+use crate::policy::stats::Count;
+use crate::sys::sync::{Mutex, lock, spawn};
 
 /// The number of reads that one ring may hold. Further reads go to the owner.
 const DEPTH: usize = 64;

@@ -21,16 +21,16 @@ use super::linger::Linger;
 use super::reply::Unwanted;
 use super::request::{Outcome, Request};
 use super::stop::Stop;
-use crate::completion::Ticket;
+use crate::engine::completion::Ticket;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
 use crate::op::Step;
-use crate::provenance::{Arrival, ServedBy};
-use crate::retry;
-use crate::stats::Count;
-use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use crate::sync::{Condvar, Mutex, MutexGuard, lock, spawn, wait_timeout};
+use crate::policy::provenance::{Arrival, ServedBy};
+use crate::policy::stats::Count;
 use crate::sys::Errno;
+use crate::sys::retry;
+use crate::sys::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::sys::sync::{Condvar, Mutex, MutexGuard, lock, spawn, wait_timeout};
 
 /// Work that workers take turns at.
 pub(crate) trait Task: Send + Sync {
@@ -481,13 +481,13 @@ fn run(mut request: Request, stop: Option<&Stop>) -> (Request, std::result::Resu
 #[cfg(all(test, shuttle))]
 mod model {
     use super::*;
-    use crate::completion::Completion;
+    use crate::engine::completion::Completion;
     use crate::engine::completion_queue::CompletionQueue;
     use crate::engine::reply::Reply;
     use crate::engine::wait::Waiting;
     use crate::engine::{Options, Wait};
     use crate::op::{Nop, Op};
-    use crate::sync::yield_now;
+    use crate::sys::sync::yield_now;
 
     const SCHEDULES: usize = 5_000;
 

@@ -14,15 +14,15 @@ use rustix::fs::OFlags;
 use super::File;
 use super::open_cached::open_cached;
 use super::open_regular::open_regular;
-use crate::completion::Completion;
+use crate::engine::completion::Completion;
 use crate::engine::{Engine, OpFuture, SpawnBlocking};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
-use crate::mode::Mode;
 use crate::op::{Kind, Op, Openat2};
-use crate::retry;
+use crate::policy::mode::Mode;
 use crate::sys::Errno;
 use crate::sys::reopen::Descriptors;
+use crate::sys::retry;
 
 /// Options for opening a file: those of [`std::fs::OpenOptions`], with its rules and errors, and further
 /// ones.

@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
 
 use super::reopen::open_held;
-use crate::filesystem::Filesystem;
+use crate::kernel::filesystem::Filesystem;
 use crate::metadata::Metadata;
 use crate::sys::Errno;
 use crate::sys::reopen::Descriptors;

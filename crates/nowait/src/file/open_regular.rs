@@ -17,9 +17,9 @@ use rustix::fs::{Mode, OFlags};
 use super::reopen::open_held;
 use crate::error::{Error, ErrorKind, Result};
 use crate::metadata::{Metadata, StatxMask};
-use crate::retry;
 use crate::sys::Errno;
 use crate::sys::reopen::Descriptors;
+use crate::sys::retry;
 
 /// The time between two attempts to open a file with a lease.
 const LEASE: Duration = Duration::from_millis(5);

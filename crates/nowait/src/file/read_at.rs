@@ -6,12 +6,12 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use crate::buffer::{IoBufMut, downcast};
-use crate::completion::{BufResult, Completion};
 use crate::engine::Engine;
 use crate::engine::OpFuture;
+use crate::engine::completion::{BufResult, Completion};
 use crate::error::{Error, ErrorKind};
-use crate::flags::RwFlags;
 use crate::handle::Handle;
+use crate::kernel::flags::RwFlags;
 use crate::op::{Op, Read};
 use crate::read::start::start_into;
 use crate::read::{Rest, Start};

@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::OFlags;
 
 use crate::error::{Error, Result};
-use crate::retry;
 use crate::sys::Errno;
 use crate::sys::reopen::Descriptors;
+use crate::sys::retry;
 
 /// Opens the file of a descriptor again, with these flags of open(2) and with its own position. No path is resolved.
 ///

@@ -6,11 +6,11 @@ use std::task::Poll;
 
 use super::{File, ReadAt};
 use crate::buffer::{IoBuf, IoBufMut, Source, downcast_source};
-use crate::completion::BufResult;
 use crate::engine::OpFuture;
+use crate::engine::completion::BufResult;
 use crate::error::{Error, ErrorKind};
 use crate::op::{Kind, Op, Writev};
-use crate::provenance::Provenance;
+use crate::policy::provenance::Provenance;
 
 impl File {
     /// Fills the buffers in order, from `offset` on. The count is less than their total capacity only at
@@ -35,7 +35,7 @@ impl File {
         let rooms: Vec<(u64, usize)> = buffers
             .iter_mut()
             .map_while(|buffer| {
-                let (from, room) = (at?, buffer.space().len());
+                let (from, room) = (at?, buffer.as_uninit().len());
                 at = from.checked_add(room as u64);
                 Some((from, room))
             })

@@ -7,14 +7,14 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use crate::buffer::{IoBuf, downcast_source};
-use crate::completion::{BufResult, Completion};
 use crate::engine::Engine;
 use crate::engine::OpFuture;
+use crate::engine::completion::{BufResult, Completion};
 use crate::error::{Error, ErrorKind};
-use crate::flags::RwFlags;
 use crate::handle::Handle;
+use crate::kernel::flags::RwFlags;
 use crate::op::{Op, Write};
-use crate::provenance::Provenance;
+use crate::policy::provenance::Provenance;
 use crate::{sys, write};
 
 /// The future of [`File::write_at`](crate::File::write_at) and [`File::write_all_at`](crate::File::write_all_at).

@@ -23,7 +23,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering, compiler_fence, fence};
 
-use crate::sync::{Mutex, lock};
+use crate::sys::sync::{Mutex, lock};
 use crate::sys::wiped::{Wipe, Wiped};
 use crate::sys::{Errno, membarrier};
 

@@ -12,10 +12,10 @@ use std::sync::atomic::Ordering;
 
 use super::borrows::Borrows;
 use super::windows::{ABSENT, LOADING, Windows};
-use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::sys::Errno;
 use crate::sys::mapping::NotReplaced;
 use crate::sys::process::Owner;
+use crate::sys::sync::{Condvar, Mutex, lock, wait};
 
 /// The frames of a budget. A frame is the place of one resident window.
 #[derive(Debug)]

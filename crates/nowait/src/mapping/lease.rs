@@ -17,9 +17,9 @@ use rustix::thread::Pid;
 use super::frames::Frames;
 use super::protection::{self, Unavailable};
 use super::windows::Windows;
-use crate::sync::{Condvar, Mutex, lock, spawn, wait};
 use crate::sys::lease::{self, Event};
 use crate::sys::process::{Owner, PerProcess};
+use crate::sys::sync::{Condvar, Mutex, lock, spawn, wait};
 
 /// The time after which memory for copies is asked for again, or copies are looked at.
 const AGAIN: Duration = Duration::from_millis(20);

@@ -13,12 +13,12 @@ use super::lease::{self, Leased};
 use super::protection::{self, Protection, Unavailable};
 use super::resident::{Held, Resident, SendResident};
 use super::windows::Windows;
-use crate::cast::to_usize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::File;
-use crate::space::Space;
 use crate::sys::Errno;
+use crate::sys::cast::to_usize;
 use crate::sys::reopen::reopen;
+use crate::sys::uninit_slice::UninitSlice;
 
 /// The windows of a protected file.
 #[derive(Clone, Debug)]
@@ -173,7 +173,7 @@ impl Mapped {
 
     /// Copies the bytes of a resident range, up to the end of the file.
     #[inline]
-    pub(super) fn copy(&self, space: &mut Space<'_>, offset: u64) -> Option<usize> {
+    pub(super) fn copy(&self, space: &mut UninitSlice<'_>, offset: u64) -> Option<usize> {
         let end = offset.checked_add(space.len() as u64)?;
         let end = match self.may_grow {
             true => end,

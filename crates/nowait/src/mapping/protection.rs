@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::{FileType, SealFlags};
 
-use crate::filesystem::magic;
+use crate::kernel::filesystem::magic;
 use crate::sys::{Errno, stat};
 
 /// Filesystems on which the kernel asks the holder of a lease before a file changes. FUSE and overlayfs

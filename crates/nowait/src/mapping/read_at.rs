@@ -6,9 +6,9 @@ use std::task::{Context, Poll};
 
 use super::mapped::Mapped;
 use crate::buffer::IoBufMut;
-use crate::completion::BufResult;
+use crate::engine::completion::BufResult;
 use crate::file::{self, File};
-use crate::provenance::{Origin, Provenance};
+use crate::policy::provenance::{Origin, Provenance};
 use crate::read::start::fill;
 
 /// The future of [`Mapping::read_at`](crate::Mapping::read_at).

@@ -6,9 +6,9 @@ use std::io;
 use io_uring::{opcode, squeue};
 
 use super::operation::{Known, Operation};
-use crate::foreign;
 use crate::handle::Handle;
 use crate::sys::Errno;
+use crate::user_code;
 
 /// Makes a call on one of the engine's workers. It is for calls that may block and have no
 /// operation here, such as rename(2). For a future of the result see
@@ -71,7 +71,7 @@ impl Drop for Call {
     fn drop(&mut self) {
         // A call that was never made is dropped on a thread of the engine, with everything that it
         // holds.
-        foreign::discard(self.call.take());
+        user_code::discard(self.call.take());
     }
 }
 
@@ -99,7 +99,7 @@ impl Operation for Call {
 
     fn run(&mut self) -> Result<usize, Errno> {
         let call = self.call.take().ok_or(Errno::INVAL)?;
-        let result = foreign::call(call).ok_or(Errno::IO)?;
+        let result = user_code::call(call).ok_or(Errno::IO)?;
         result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 }

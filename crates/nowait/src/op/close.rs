@@ -7,7 +7,7 @@ use io_uring::{opcode, squeue, types};
 use rustix::fs::FileType;
 
 use super::operation::{Known, Operation, Step};
-use crate::filesystem::Filesystem;
+use crate::kernel::filesystem::Filesystem;
 use crate::sys::{self, Errno};
 
 /// Closes a descriptor: close(2). Some filesystems report write errors only here.

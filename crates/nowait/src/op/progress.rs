@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::error::ErrorKind;
-use crate::provenance::Provenance;
+use crate::policy::provenance::Provenance;
 
 /// The state of an operation on its way through an engine.
 #[derive(Debug, Default)]

@@ -8,10 +8,10 @@ use io_uring::{opcode, squeue};
 use super::operation::{Known, Operation, Step, is_end, ring_offset};
 use crate::buffer::memory::ReadMemory;
 use crate::buffer::window::Window;
-use crate::buffer::{Buffer, Space};
-use crate::cast::to_u32;
-use crate::flags::RwFlags;
+use crate::buffer::{Buffer, UninitSlice};
 use crate::handle::Handle;
+use crate::kernel::flags::RwFlags;
+use crate::sys::cast::to_u32;
 use crate::sys::rw::{self, MAX_RW, Offset};
 use crate::sys::{self, Errno};
 
@@ -99,8 +99,11 @@ impl Read {
 
     /// Lends the buffer's memory to a read in the calling thread.
     #[inline]
-    pub(crate) fn with_space<T>(&mut self, read: impl FnOnce(&Handle, &mut Space<'_>) -> T) -> T {
-        read(&self.handle, &mut self.memory.space())
+    pub(crate) fn with_space<T>(
+        &mut self,
+        read: impl FnOnce(&Handle, &mut UninitSlice<'_>) -> T,
+    ) -> T {
+        read(&self.handle, &mut self.memory.as_uninit())
     }
 
     /// Records that the first `done` bytes were read, of a read that continues.

@@ -8,10 +8,10 @@ use io_uring::{opcode, squeue};
 use super::operation::{Known, Operation, Step, is_end, ring_offset};
 use crate::buffer::Buffer;
 use crate::buffer::memory::ReadMemory;
-use crate::cast::to_u32;
-use crate::flags::RwFlags;
 use crate::handle::Handle;
+use crate::kernel::flags::RwFlags;
 use crate::sys::Errno;
+use crate::sys::cast::to_u32;
 use crate::sys::rw::{self, MAX_RW, Offset};
 
 /// Reads into several buffers: preadv(2), or readv(2) without an offset. Short kernel reads are

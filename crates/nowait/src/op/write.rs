@@ -8,10 +8,10 @@ use io_uring::{opcode, squeue};
 use super::operation::{Known, Operation, Step, ring_offset};
 use crate::buffer::Source;
 use crate::buffer::memory::WriteMemory;
-use crate::cast::to_u32;
-use crate::flags::RwFlags;
 use crate::handle::Handle;
+use crate::kernel::flags::RwFlags;
 use crate::sys::Errno;
+use crate::sys::cast::to_u32;
 use crate::sys::rw::{self, MAX_RW, Offset};
 
 /// Writes one buffer: pwrite(2), or write(2) without an offset. It makes one kernel write, whose

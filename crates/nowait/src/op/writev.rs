@@ -9,10 +9,10 @@ use super::operation::{Known, Operation, Step, ring_offset};
 use super::readv::Iovecs;
 use crate::buffer::Source;
 use crate::buffer::memory::WriteMemory;
-use crate::cast::to_u32;
-use crate::flags::RwFlags;
 use crate::handle::Handle;
+use crate::kernel::flags::RwFlags;
 use crate::sys::Errno;
+use crate::sys::cast::to_u32;
 use crate::sys::rw::{self, Offset};
 
 /// Writes several buffers: pwritev(2), or writev(2) without an offset. It makes one kernel write,

@@ -3,18 +3,22 @@
 
 use std::os::fd::AsFd;
 
-use crate::alignment::Alignment;
 use crate::buffer::window::Window;
 use crate::error::ErrorKind;
 use crate::handle::Handle;
+use crate::kernel::alignment::Alignment;
 use crate::op::is_end;
-use crate::retry;
-use crate::space::Space;
+use crate::sys::retry;
 use crate::sys::rw;
+use crate::sys::uninit_slice::UninitSlice;
 use crate::sys::{self, Errno};
 
 /// The reason to refuse a blocking read into borrowed memory before the system call.
-pub(crate) fn refused(handle: &Handle, space: &mut Space<'_>, offset: u64) -> Option<ErrorKind> {
+pub(crate) fn refused(
+    handle: &Handle,
+    space: &mut UninitSlice<'_>,
+    offset: u64,
+) -> Option<ErrorKind> {
     let needed = handle.alignment().filter(|_| handle.window().is_none())?;
     needed.refuses(true, Some(offset), piece(space))
 }
@@ -22,7 +26,7 @@ pub(crate) fn refused(handle: &Handle, space: &mut Space<'_>, offset: u64) -> Op
 /// A blocking read into borrowed memory, until that is full or the file ends.
 pub(crate) fn fill_space(
     handle: &Handle,
-    space: &mut Space<'_>,
+    space: &mut UninitSlice<'_>,
     offset: u64,
 ) -> Result<usize, Errno> {
     let len = space.len();
@@ -62,7 +66,7 @@ pub(crate) fn fill_space(
 }
 
 /// The address and the length of a read's memory.
-fn piece(space: &mut Space<'_>) -> std::iter::Once<(usize, usize)> {
+fn piece(space: &mut UninitSlice<'_>) -> std::iter::Once<(usize, usize)> {
     std::iter::once((space.as_mut_ptr().addr(), space.len()))
 }
 
@@ -81,7 +85,7 @@ mod tests {
     fn borrowed_memory_is_filled_to_the_end_of_the_file() {
         let (handle, bytes) = this_file();
         let mut room = vec![std::mem::MaybeUninit::uninit(); bytes.len() + 10];
-        let n = fill_space(&handle, &mut Space::from(&mut room[..]), 3).unwrap();
+        let n = fill_space(&handle, &mut UninitSlice::from(&mut room[..]), 3).unwrap();
         assert_eq!(n, bytes.len() - 3);
         // SAFETY: so many were read.
         let read = room[..n].iter().map(|byte| unsafe { byte.assume_init() });

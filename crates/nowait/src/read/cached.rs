@@ -2,12 +2,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::cost::Costs;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
-use crate::history::{CacheDecision, NowaitPolicy};
-use crate::space::Space;
+use crate::policy::cost::Costs;
+use crate::policy::history::{CacheDecision, NowaitPolicy};
 use crate::sys::rw::{self, Offset};
+use crate::sys::uninit_slice::UninitSlice;
 use crate::sys::{self, Errno};
 
 /// The part of a range that the page cache had.
@@ -48,7 +48,7 @@ pub enum Cached {
 /// }
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub fn cached<'a>(fd: impl AsFd, buf: impl Into<Space<'a>>, offset: u64) -> Result<Cached> {
+pub fn cached<'a>(fd: impl AsFd, buf: impl Into<UninitSlice<'a>>, offset: u64) -> Result<Cached> {
     match attempt(fd.as_fd(), &mut buf.into(), Some(offset)) {
         Attempt::All(n) => Ok(Cached::All(n)),
         Attempt::Part(n) | Attempt::Prefix(n) => Ok(Cached::Prefix(n)),
@@ -79,7 +79,7 @@ pub fn cached<'a>(fd: impl AsFd, buf: impl Into<Space<'a>>, offset: u64) -> Resu
 /// ```
 pub fn try_cached<'a>(
     handle: &Handle,
-    buf: impl Into<Space<'a>>,
+    buf: impl Into<UninitSlice<'a>>,
     offset: u64,
 ) -> Result<Option<Cached>> {
     let history = handle.history();
@@ -110,9 +110,9 @@ pub(crate) enum Attempt {
     Failed(Errno),
 }
 
-const NOWAIT: u32 = crate::flags::RwFlags::NOWAIT.bits();
+const NOWAIT: u32 = crate::kernel::flags::RwFlags::NOWAIT.bits();
 
-pub(crate) fn attempt(fd: BorrowedFd<'_>, space: &mut Space<'_>, offset: Offset) -> Attempt {
+pub(crate) fn attempt(fd: BorrowedFd<'_>, space: &mut UninitSlice<'_>, offset: Offset) -> Attempt {
     let len = space.len();
     let got = rw::preadv2(fd, space, offset, NOWAIT);
     match got {

@@ -1,9 +1,9 @@
 //! The plan: the decision how one read is served. It is a pure function of the request, the file's facts
 //! and its history. [`super`] carries it out.
 
-use crate::flags::RwFlags;
-use crate::history::CacheDecision;
-use crate::mode::Mode;
+use crate::kernel::flags::RwFlags;
+use crate::policy::history::CacheDecision;
+use crate::policy::mode::Mode;
 
 /// The decision how one read is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(crate) struct Facts {
     pub nowait_works: bool,
     /// A residency source is correct for the file.
     pub residency: bool,
-    /// A try may wait: [`crate::congestion`].
+    /// A try may wait: [`crate::policy::congestion`].
     pub congested: bool,
 }
 

@@ -1,13 +1,12 @@
 //! The result of the part of a read that runs in the calling thread, and the buffers it fills.
 #![allow(unsafe_code)]
 
-use super::Started;
 use crate::buffer::IoBufMut;
 use crate::handle::Handle;
 use crate::op::{Op, Read, Route};
-use crate::provenance::{Origin, Provenance};
-use crate::space::Space;
+use crate::policy::provenance::{Origin, Provenance};
 use crate::sys::Errno;
+use crate::sys::uninit_slice::UninitSlice;
 
 /// The result of the part of a read that runs in the calling thread.
 #[derive(Debug)]
@@ -19,6 +18,14 @@ pub(crate) enum Start {
     Rest(Rest),
     /// The read failed.
     Failed(Errno),
+}
+
+/// The part of a read that has run in the calling thread.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) outcome: Start,
+    /// A readahead for a worker. Usually `None`.
+    pub(crate) readahead: Option<Op>,
 }
 
 /// The rest of a read, for the engine.
@@ -62,9 +69,9 @@ impl Rest {
 /// Runs the part of a read into `buffer` that belongs to the calling thread, and marks the bytes it filled.
 pub(crate) fn start_into(
     buffer: &mut dyn IoBufMut,
-    start: impl FnOnce(&mut Space<'_>) -> Started,
+    start: impl FnOnce(&mut UninitSlice<'_>) -> Started,
 ) -> Started {
-    let started = start(&mut buffer.space());
+    let started = start(&mut buffer.as_uninit());
     let filled = match &started.outcome {
         Start::Done(n, _) => *n,
         Start::Failed(_) => 0,
@@ -79,9 +86,9 @@ pub(crate) fn start_into(
 /// wrote nothing.
 pub(crate) fn fill(
     buffer: &mut dyn IoBufMut,
-    copy: impl FnOnce(&mut Space<'_>) -> Option<usize>,
+    copy: impl FnOnce(&mut UninitSlice<'_>) -> Option<usize>,
 ) -> Option<usize> {
-    let filled = copy(&mut buffer.space())?;
+    let filled = copy(&mut buffer.as_uninit())?;
     // SAFETY: `copy` wrote this number of bytes through that space.
     unsafe { buffer.set_filled(filled) };
     Some(filled)
@@ -92,7 +99,7 @@ pub(crate) fn fill(
 #[inline]
 pub(crate) fn start_operation(
     read: &mut Read,
-    start: impl FnOnce(&Handle, &mut Space<'_>) -> Started,
+    start: impl FnOnce(&Handle, &mut UninitSlice<'_>) -> Started,
 ) -> Started {
     let started = read.with_space(start);
     match &started.outcome {

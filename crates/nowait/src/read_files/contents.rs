@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use crate::cast::to_usize;
 use crate::error::{Error, Result};
 use crate::file::{hold_regular, open_cached, open_held_regular};
-use crate::filesystem::Filesystem;
+use crate::kernel::filesystem::Filesystem;
 use crate::metadata::Metadata;
 use crate::read::{self, Cached};
-use crate::retry;
+use crate::sys::cast::to_usize;
 use crate::sys::reopen::Descriptors;
+use crate::sys::retry;
 use crate::sys::{self, Errno};
 
 /// The memory for a file of unknown size, to begin with.

@@ -9,9 +9,9 @@ use super::answer::Reason;
 use super::choice::{SourceChoice, choose};
 use super::mapped::Window;
 use super::pages::{page_size, pages};
-use crate::cast::to_usize;
-use crate::support::Support;
+use crate::kernel::support::Support;
 use crate::sys::Errno;
+use crate::sys::cast::to_usize;
 use crate::sys::residency::cachestat;
 use crate::sys::stat::{self, Shape};
 

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use super::answer::{Reason, Source};
 use super::mapped::{Failed, Mapped};
-use crate::filesystem::magic;
+use crate::kernel::filesystem::magic;
 use crate::sys::Errno;
 use crate::sys::residency::cachestat;
 use crate::sys::stat::{self, Shape};

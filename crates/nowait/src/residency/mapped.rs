@@ -9,8 +9,8 @@ use rustix::fs::OFlags;
 
 use super::answer::Reason;
 use super::pages::page_size;
-use crate::cast::to_usize;
 use crate::sys::Errno;
+use crate::sys::cast::to_usize;
 use crate::sys::reopen::reopen;
 use crate::sys::residency::Mapping;
 use crate::sys::stat::{self, Shape};

@@ -7,7 +7,7 @@
 //!
 //! A hole of terabytes is one piece. A cache of single pages takes one bit for each page.
 
-use crate::cast::to_usize;
+use crate::sys::cast::to_usize;
 
 use std::iter::FusedIterator;
 use std::ops::Range;

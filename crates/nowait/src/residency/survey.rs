@@ -11,8 +11,8 @@ use std::os::fd::BorrowedFd;
 
 use super::mapped::Window;
 use super::pages::page_size;
-use crate::cast::to_usize;
 use crate::sys::Errno;
+use crate::sys::cast::to_usize;
 use crate::sys::reopen::reopen;
 use crate::sys::residency::{Cachestat, cachestat};
 use crate::sys::stat::Shape;

@@ -12,9 +12,9 @@ use rustix::fs::{Mode, OFlags, SeekFrom};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::file::{self, OpenOptions};
-use crate::filesystem::Filesystem;
-use crate::retry;
+use crate::kernel::filesystem::Filesystem;
 use crate::sys::Errno;
+use crate::sys::retry;
 use crate::sys::stat::FilesystemId;
 
 /// The flags for opening directories.

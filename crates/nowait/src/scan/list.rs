@@ -41,10 +41,10 @@ use rustix::fs::{RawDir, SeekFrom};
 
 use super::directory::Directory;
 use super::entry::Rows;
-use crate::cast::to_usize;
 use crate::error::Result;
-use crate::retry;
 use crate::sys::Errno;
+use crate::sys::cast::to_usize;
+use crate::sys::retry;
 
 /// The minimum number of entries for which a further part is worth a descriptor.
 const WORTH_A_PART: u64 = 1024;

@@ -14,8 +14,8 @@ use rustix::fs::{AtFlags, StatxFlags};
 
 use super::directory::Directory;
 use super::entry::{Attributes, Rows};
-use crate::retry;
-use crate::support::Support;
+use crate::kernel::support::Support;
+use crate::sys::retry;
 use crate::sys::{Errno, xattr};
 
 /// The extended attributes that a scan reads.

@@ -3,7 +3,7 @@
 //! `task_group.rs`.
 
 use super::order::StatOrder;
-use crate::filesystem::Filesystem;
+use crate::kernel::filesystem::Filesystem;
 use crate::task_group::processors;
 
 /// The plan of a scan.

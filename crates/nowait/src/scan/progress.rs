@@ -19,8 +19,8 @@ use super::list::{Cut, Listed, Listing, Problem, Step, Stream};
 use super::metadata::Questions;
 use super::order::{Order, StatOrder, by_name, deal, slices};
 use super::plan::Plan;
-use crate::cast::to_usize;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys::cast::to_usize;
 use crate::task_group::Job;
 
 /// Entries of a batch. With so many, the cost of handing a batch over is small beside that of its queries.

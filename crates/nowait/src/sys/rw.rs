@@ -7,7 +7,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::{Errno, check};
-use crate::space::Space;
+use crate::sys::uninit_slice::UninitSlice;
 
 /// The largest transfer of one call (`MAX_RW_COUNT` of the kernel).
 pub(crate) const MAX_RW: usize = 0x7fff_f000;
@@ -40,7 +40,7 @@ pub(crate) fn checked(offset: Offset, len: usize) -> Result<(), Errno> {
 /// preadv2(2) into borrowed memory. Fails with EINVAL for a range that [`checked`] refuses.
 pub(crate) fn preadv2(
     fd: BorrowedFd<'_>,
-    space: &mut Space<'_>,
+    space: &mut UninitSlice<'_>,
     offset: Offset,
     flags: u32,
 ) -> Result<usize, Errno> {

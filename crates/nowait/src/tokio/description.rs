@@ -28,7 +28,7 @@ use super::transfer::{Ended, Transfer};
 use crate::engine::{Engine, OpState};
 use crate::handle::Handle;
 use crate::op::{Call, Op};
-use crate::sync::lock;
+use crate::sys::sync::lock;
 
 /// The description that all clones of a file share.
 #[derive(Debug)]

@@ -21,11 +21,11 @@ use super::metadata::{self, at_once};
 use super::stream::Stream;
 use super::worker::on_worker;
 use crate::buffer::{IoBuf, IoBufMut};
-use crate::completion::BufResult;
 use crate::engine::Engine;
+use crate::engine::completion::BufResult;
 use crate::error::Result;
 use crate::handle::Handle;
-use crate::provenance::ServedBy;
+use crate::policy::provenance::ServedBy;
 use crate::read::Recent;
 use crate::sys;
 

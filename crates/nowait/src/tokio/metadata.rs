@@ -9,8 +9,8 @@ use rustix::fs::OFlags;
 
 use super::budget::in_turn;
 use crate::file::resolve_cached;
-use crate::filesystem::Filesystem;
 use crate::handle::Handle;
+use crate::kernel::filesystem::Filesystem;
 use crate::sys::Errno;
 use crate::sys::stat::{as_std, kind_and_device};
 

@@ -11,9 +11,9 @@ use super::metadata::{self, at_once};
 use super::worker::on_worker;
 use crate::engine::Engine;
 use crate::file::open_cached;
-use crate::filesystem::Filesystem;
 use crate::handle::Handle;
-use crate::provenance::{Provenance, ServedBy};
+use crate::kernel::filesystem::Filesystem;
+use crate::policy::provenance::{Provenance, ServedBy};
 use crate::sys;
 use crate::sys::reopen::Descriptors;
 

@@ -2,18 +2,18 @@
 #![allow(unsafe_code)]
 
 use crate::read::{Start, Started};
-use crate::space::Space;
+use crate::sys::uninit_slice::UninitSlice;
 
 /// Starts a read into the free part of a `ReadBuf`, at most `most` bytes of it, and marks the bytes it
 /// filled. That includes the first part of a read that the engine completes.
 pub(crate) fn start_into_read_buf(
     dst: &mut ::tokio::io::ReadBuf<'_>,
     most: usize,
-    start: impl FnOnce(&mut Space<'_>) -> Started,
+    start: impl FnOnce(&mut UninitSlice<'_>) -> Started,
 ) -> Started {
     // SAFETY: neither this function nor a read makes initialised bytes uninitialised.
     let free = unsafe { dst.unfilled_mut() };
-    let started = start(&mut Space::Uninit(free).first(most));
+    let started = start(&mut UninitSlice::Uninit(free).first(most));
     let filled = match &started.outcome {
         Start::Done(n, _) => *n,
         Start::Rest(rest) => rest.done,
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
     use crate::handle::Handle;
     use crate::op::Route;
-    use crate::provenance::Provenance;
+    use crate::policy::provenance::Provenance;
     use crate::read::Rest;
     use crate::read::blocking::fill_space;
     use crate::sys::Errno;

@@ -7,8 +7,8 @@ use rustix::fs::SeekFrom;
 use crate::buffer::{IoBufExt, Limit, downcast, downcast_source};
 use crate::handle::Handle;
 use crate::op::{Operation, Read, Step, Write};
-use crate::retry;
 use crate::sys::Errno;
+use crate::sys::retry;
 
 /// A call that uses or moves the kernel's position of a file.
 #[derive(Debug)]

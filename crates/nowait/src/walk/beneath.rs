@@ -8,9 +8,9 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::error::{Error, Result};
-use crate::retry;
-use crate::support::Support;
+use crate::kernel::support::Support;
 use crate::sys::Errno;
+use crate::sys::retry;
 
 /// Opens `path`, which is relative to `directory`, with open(2)'s `flags`. No symbolic link is followed,
 /// neither as the last component nor before it. If a directory was replaced by a link after a walk listed

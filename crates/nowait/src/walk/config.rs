@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::foreign;
 use crate::scan;
+use crate::user_code;
 
 /// The configuration of a walk.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl Filter {
 
     /// Returns true if a directory is entered. `None` if the filter panicked.
     pub(super) fn enters(&self, path: &Path, depth: usize) -> Option<bool> {
-        foreign::call(|| (self.0)(path, depth))
+        user_code::call(|| (self.0)(path, depth))
     }
 }
 

@@ -24,9 +24,9 @@ use super::entry::Found;
 use super::place::Place;
 use super::waiting::{Waiting, WaitingList};
 use crate::error::{Error, ErrorKind, Result};
-use crate::retry;
 use crate::scan::{self, Batch, Counts, Directory, FLAGS, Leave, Progress};
 use crate::sys::Errno;
+use crate::sys::retry;
 use crate::task_group::Job;
 
 /// The maximum number of entries of a directory that one worker scans alone. Fewer are not worth sharing.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use nowait::buffer::{Buffer, PoolBuffer, Space};
+use nowait::buffer::{Buffer, PoolBuffer, UninitSlice};
 use nowait::engine::Wait;
 use nowait::op::{Kind, Op};
 use nowait::{Completion, ErrorKind, IoBufMut};
@@ -19,9 +19,9 @@ pub struct Grown {
 }
 
 impl IoBufMut for Grown {
-    fn space(&mut self) -> Space<'_> {
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
         self.len = 0;
-        self.buffer.space().first(self.capacity)
+        self.buffer.as_uninit().first(self.capacity)
     }
 
     unsafe fn set_filled(&mut self, n: usize) {

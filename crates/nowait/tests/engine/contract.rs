@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
 
-use nowait::buffer::{Buffer, Space};
+use nowait::buffer::{Buffer, UninitSlice};
 use nowait::engine::{Options, Submit};
 use nowait::op::{
     Advice, Close, Fadvise, Fallocate, FallocateMode, Fsync, Getxattr, Kind, Nop, Op, Openat2,
@@ -721,9 +721,9 @@ impl IoBuf for Vast {
 }
 
 impl IoBufMut for Vast {
-    fn space(&mut self) -> Space<'_> {
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
         // SAFETY: as above, and borrowed mutably.
-        Space::Init(unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr(), VAST) })
+        UninitSlice::Init(unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr(), VAST) })
     }
 
     unsafe fn set_filled(&mut self, _: usize) {}

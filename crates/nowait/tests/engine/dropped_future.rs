@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use futures_util::task::noop_waker;
-use nowait::buffer::Space;
+use nowait::buffer::UninitSlice;
 use nowait::engine::{Backend, Engine, Options, Submit};
 use nowait::op::{Nop, Op, Read, Write};
 use nowait::{IoBuf, IoBufMut, Mode, OpenOptions};
@@ -69,9 +69,9 @@ impl IoBuf for Watched {
 }
 
 impl IoBufMut for Watched {
-    fn space(&mut self) -> Space<'_> {
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
         self.check();
-        Space::Init(&mut self.memory[self.start..self.start + PAGE])
+        UninitSlice::Init(&mut self.memory[self.start..self.start + PAGE])
     }
 
     unsafe fn set_filled(&mut self, _: usize) {

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::task::noop_waker;
-use nowait::buffer::{BufferPool, PoolBuffer, Space, downcast, downcast_source};
+use nowait::buffer::{BufferPool, PoolBuffer, UninitSlice, downcast, downcast_source};
 use nowait::engine::{Backend, Engine, Options, Submit, Wait};
 use nowait::op::{Call, Kind, Nop, Op, Read, Readv, Write, Writev};
 use nowait::read::NowaitPolicy;
@@ -128,12 +128,12 @@ impl Fickle {
 }
 
 impl IoBufMut for Fickle {
-    fn space(&mut self) -> Space<'_> {
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
         self.calls += 1;
         let before = std::mem::replace(&mut self.now, Page::new());
         let bytes = before.0.to_vec();
         self.before.push((before, bytes));
-        Space::Init(&mut self.now.0)
+        UninitSlice::Init(&mut self.now.0)
     }
 
     unsafe fn set_filled(&mut self, _: usize) {}
@@ -226,10 +226,10 @@ struct Growing {
 }
 
 impl IoBufMut for Growing {
-    fn space(&mut self) -> Space<'_> {
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
         let room = 32 * self.asked;
         self.asked += 1;
-        Space::from(&mut self.memory[..room])
+        UninitSlice::from(&mut self.memory[..room])
     }
 
     unsafe fn set_filled(&mut self, n: usize) {
@@ -268,10 +268,10 @@ struct Shrinking {
 }
 
 impl IoBufMut for Shrinking {
-    fn space(&mut self) -> Space<'_> {
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
         let room = self.memory.len() >> (8 * self.asked).min(63);
         self.asked += 1;
-        Space::from(&mut self.memory[..room])
+        UninitSlice::from(&mut self.memory[..room])
     }
 
     unsafe fn set_filled(&mut self, n: usize) {
@@ -305,8 +305,8 @@ fn a_read_that_was_begun_goes_on_in_less_room() {
 struct Inline([u8; PAGE]);
 
 impl IoBufMut for Inline {
-    fn space(&mut self) -> Space<'_> {
-        Space::Init(&mut self.0)
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
+        UninitSlice::Init(&mut self.0)
     }
 
     unsafe fn set_filled(&mut self, _: usize) {}
@@ -364,9 +364,9 @@ impl Panicking {
 }
 
 impl IoBufMut for Panicking {
-    fn space(&mut self) -> Space<'_> {
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
         self.ask();
-        Space::from(&mut self.memory)
+        UninitSlice::from(&mut self.memory)
     }
 
     unsafe fn set_filled(&mut self, _: usize) {
@@ -616,9 +616,9 @@ impl Busy {
 }
 
 impl IoBufMut for Busy {
-    fn space(&mut self) -> Space<'_> {
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
         self.use_engine();
-        Space::from(&mut self.memory)
+        UninitSlice::from(&mut self.memory)
     }
 
     unsafe fn set_filled(&mut self, _: usize) {
@@ -680,12 +680,12 @@ struct Returning {
 }
 
 impl IoBufMut for Returning {
-    fn space(&mut self) -> Space<'_> {
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
         self.now = None;
         self.now = self.pool.take();
         match &mut self.now {
-            Some(memory) => Space::Init(memory),
-            None => Space::Init(&mut []),
+            Some(memory) => UninitSlice::Init(memory),
+            None => UninitSlice::Init(&mut []),
         }
     }
 
@@ -809,8 +809,8 @@ struct Holding {
 }
 
 impl IoBufMut for Holding {
-    fn space(&mut self) -> Space<'_> {
-        Space::from(&mut self.memory)
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
+        UninitSlice::from(&mut self.memory)
     }
 
     unsafe fn set_filled(&mut self, _: usize) {}

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use nowait::buffer::{Buffer, IoBufExt, IoBufMut, Limit, Space, downcast};
+use nowait::buffer::{Buffer, IoBufExt, IoBufMut, Limit, UninitSlice, downcast};
 use nowait::engine::{Backend, Engine, LocalEngine, Options, Submit, Wait};
 use nowait::op::{Fsync, Kind, Op, Read, Readv, Write, Writev};
 use nowait::read::Cached;
@@ -942,7 +942,7 @@ impl Aligned {
 }
 
 impl IoBufMut for Aligned {
-    fn space(&mut self) -> Space<'_> {
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
         self.memory().into()
     }
 

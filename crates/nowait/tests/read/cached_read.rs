@@ -8,7 +8,7 @@ use std::fs;
 use std::mem::MaybeUninit;
 
 use nowait::read::{Cached, cached};
-use nowait::{Engine, ErrorKind, File, buffer::Space};
+use nowait::{Engine, ErrorKind, File, buffer::UninitSlice};
 use slowdisk::{Filesystem, TestMount};
 
 use crate::common::mounts::{ON_DISK, mounted};
@@ -170,7 +170,7 @@ fn uninitialised_memory(sample: &Sample) {
     }
     // A part of a larger buffer.
     let mut memory = [0xa5; 100];
-    let space = Space::from(&mut memory).first(10);
+    let space = UninitSlice::from(&mut memory).first(10);
     let said = cached(sample.open(), space, 0).expect("a cached read");
     assert!(matches!(said, Cached::All(10)), "{said:?}");
     assert!(memory[..10] == sample.content[..10] && memory[10..] == [0xa5; 90]);

@@ -3,7 +3,7 @@
 //! bring written data to the device.
 #![allow(unsafe_code, reason = "a buffer for O_DIRECT")]
 
-use nowait::buffer::Space;
+use nowait::buffer::UninitSlice;
 use nowait::engine::Options;
 use nowait::op::{Op, Read, Readv, SyncFileRange, SyncRange, Write, Writev};
 use nowait::{Alignment, AtomicWrites, ErrorKind, Handle, IoBuf, IoBufMut, OpenOptions, RwFlags};
@@ -61,7 +61,7 @@ impl IoBuf for Memory {
 }
 
 impl IoBufMut for Memory {
-    fn space(&mut self) -> Space<'_> {
+    fn as_uninit(&mut self) -> UninitSlice<'_> {
         self.bytes_mut().into()
     }
 

@@ -247,8 +247,8 @@ impl Aligned {
 
 #[allow(unsafe_code, reason = "the trait's one unsafe method")]
 impl nowait::IoBufMut for Aligned {
-    fn space(&mut self) -> nowait::buffer::Space<'_> {
-        nowait::buffer::Space::Init(&mut self.0.0)
+    fn as_uninit(&mut self) -> nowait::buffer::UninitSlice<'_> {
+        nowait::buffer::UninitSlice::Init(&mut self.0.0)
     }
     unsafe fn set_filled(&mut self, _: usize) {}
 }

@@ -165,7 +165,7 @@ fn what_was_cached_before_a_wait_for_others_is_known_to_have_been() {
         let mut ops = vec![read(direct.handle(), 3), read(direct.handle(), 4)];
         while done.len() < 5 {
             let want = Wait::For(5 - done.len());
-            engine.submit_and_reap(&mut ops, &mut done, want).unwrap();
+            engine.submit_and_wait(&mut ops, &mut done, want).unwrap();
         }
         let all: usize = done.iter().map(|c| c.provenance.cached).sum();
         assert_eq!(all, 3 * 4096, "{done:?}");
@@ -207,7 +207,7 @@ fn submitting_and_reaping_in_one_is_the_same() {
         while seen < 20 {
             let mut done = Vec::new();
             let n = engine
-                .submit_and_reap(&mut ops, &mut done, Wait::For(3))
+                .submit_and_wait(&mut ops, &mut done, Wait::For(3))
                 .unwrap();
             assert!(n >= 3.min(20 - seen) && n == done.len(), "{backend}: {n}");
             assert!(engine.in_flight() <= 8);
@@ -218,17 +218,17 @@ fn submitting_and_reaping_in_one_is_the_same() {
         // Cached reads are reported as cached, also next to others that miss or never complete.
         let mut done = Vec::new();
         engine
-            .submit_and_reap(&mut reads(&cached, 1), &mut done, Wait::For(1))
+            .submit_and_wait(&mut reads(&cached, 1), &mut done, Wait::For(1))
             .unwrap();
         let mut never = vec![Op::from(Read::stream(&idle, Box::new(vec![0; 1]))).user_data(99)];
         assert_eq!(
             engine
-                .submit_and_reap(&mut never, &mut done, Wait::No)
+                .submit_and_wait(&mut never, &mut done, Wait::No)
                 .unwrap(),
             0
         );
         engine
-            .submit_and_reap(&mut reads(&cached, 3), &mut done, Wait::For(3))
+            .submit_and_wait(&mut reads(&cached, 3), &mut done, Wait::For(3))
             .unwrap();
         assert_eq!(done.len(), 4);
         check(done, true);
@@ -236,7 +236,7 @@ fn submitting_and_reaping_in_one_is_the_same() {
         rustix::io::write(&_writer, b"x").unwrap();
         let mut done = Vec::new();
         engine
-            .submit_and_reap(&mut Vec::new(), &mut done, Wait::For(5))
+            .submit_and_wait(&mut Vec::new(), &mut done, Wait::For(5))
             .unwrap();
         assert_eq!(done.len(), 1);
     }

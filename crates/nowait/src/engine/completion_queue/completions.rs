@@ -1,10 +1,10 @@
 //! A completion queue of nops, without an engine.
 
 use super::{Class, CompletionQueue, Waiting};
-use crate::completion::Completion;
 use crate::engine::Wait;
+use crate::engine::completion::Completion;
 use crate::op::{Nop, Op};
-use crate::provenance::Provenance;
+use crate::policy::provenance::Provenance;
 
 /// A completion queue. See `engine::completion_queue`.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! The io_uring capabilities of this kernel and sandbox.
 
-use crate::capability::Capability;
+use crate::kernel::capability::Capability;
 use crate::sys;
 
 /// The io_uring capabilities of this kernel and sandbox. They are found by making rings, which are
@@ -28,7 +28,7 @@ pub struct RingCapabilities {
 
 impl RingCapabilities {
     /// Tries each capability. Returns `None` if no ring can be made.
-    /// ([`Kernel::io_uring`](crate::capability::Kernel::io_uring) has the reason.)
+    /// ([`Kernel::io_uring`](crate::kernel::capability::Kernel::io_uring) has the reason.)
     ///
     /// ```
     /// match nowait::engine::RingCapabilities::probe() {

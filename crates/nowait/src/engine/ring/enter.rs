@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::setup::descriptor;
 use super::until::Until;
 use super::{Ring, WAKE};
-use crate::cast::to_u32;
+use crate::sys::cast::to_u32;
 use crate::sys::{self, Errno};
 
 /// The number of attempts to submit while the kernel returns EAGAIN, EBUSY or ENOMEM, and the pause

@@ -9,8 +9,8 @@ use io_uring::IoUring;
 
 use crate::buffer::BufferPool;
 use crate::engine::features::{Feature, Features};
+use crate::handle::registered::Table;
 use crate::op::{Kind, Known};
-use crate::registered::Table;
 
 pub(super) struct Registered {
     files: Option<Arc<Table>>,

@@ -5,7 +5,7 @@ mod table;
 
 use once_cell::race::OnceBox;
 
-use crate::support::Support;
+use crate::kernel::support::Support;
 use crate::sys::stat::FilesystemId;
 
 /// A mounted filesystem and its learnt properties.

@@ -21,9 +21,9 @@ use std::sync::{Arc, Weak};
 use io_uring::Submitter;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Mutex, lock};
 use crate::sys::process::Owner;
+use crate::sys::sync::atomic::{AtomicBool, Ordering};
+use crate::sys::sync::{Mutex, lock};
 
 /// An open file that a slot can hold.
 pub(crate) trait OpenFile: AsFd + Debug + Send + Sync {}
@@ -251,7 +251,7 @@ mod model {
                         let Ok(slot) = set.insert(file.clone()) else {
                             continue;
                         };
-                        crate::sync::yield_now();
+                        crate::sys::sync::yield_now();
                         if slot.number(&set).is_some() {
                             assert_eq!(*lock(&ring), file.as_fd().as_raw_fd());
                         }
@@ -272,7 +272,7 @@ mod model {
                 };
                 while !over.load(Ordering::SeqCst) {
                     apply();
-                    crate::sync::yield_now();
+                    crate::sys::sync::yield_now();
                 }
                 apply();
             })

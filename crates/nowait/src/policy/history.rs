@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::cost::Costs;
+use crate::policy::cost::Costs;
 
 /// A rate of 1.
 const ONE: u32 = 1 << 16;

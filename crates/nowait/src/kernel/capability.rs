@@ -2,7 +2,7 @@
 //! number.
 //!
 //! ENOSYS and EPERM apply to the process ([`Kernel`]). EOPNOTSUPP applies to a
-//! [`Filesystem`](crate::filesystem::Filesystem), and not even to all of its files: each handle learns
+//! [`Filesystem`](crate::kernel::filesystem::Filesystem), and not even to all of its files: each handle learns
 //! separately, and only starts from what was learnt about its filesystem.
 
 use std::fmt;

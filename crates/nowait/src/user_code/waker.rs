@@ -6,9 +6,9 @@
 
 use std::task::Waker;
 
-use crate::foreign;
-use crate::paused_clock::Hold;
-use crate::sync::{Mutex, lock};
+use crate::sys::sync::{Mutex, lock};
+use crate::user_code;
+use crate::user_code::paused_clock::Hold;
 
 /// The waker of the future that was polled last. A paused clock is held until it is woken.
 #[derive(Debug, Default)]
@@ -30,13 +30,13 @@ impl WakerSlot {
         }
         let waker = (waker.clone(), Hold::current());
         let previous = lock(&self.0).replace(waker);
-        foreign::discard(previous);
+        user_code::discard(previous);
     }
 
     /// Removes the waker.
     pub(crate) fn clear(&self) {
         let previous = lock(&self.0).take();
-        foreign::discard(previous);
+        user_code::discard(previous);
     }
 
     /// Wakes the future, if it waits.
@@ -44,7 +44,7 @@ impl WakerSlot {
         let waker = lock(&self.0).take();
         // The hold ends after the wake: the runtime has something to do before its clock goes on.
         if let Some((waker, _hold)) = waker {
-            foreign::call(|| waker.wake());
+            user_code::call(|| waker.wake());
         }
     }
 
@@ -52,7 +52,7 @@ impl WakerSlot {
     /// another thread may have held at a fork.
     pub(crate) fn forget(&self) {
         let previous = self.0.try_lock().ok().and_then(|mut held| held.take());
-        foreign::discard(previous);
+        user_code::discard(previous);
     }
 }
 
@@ -60,6 +60,6 @@ impl Drop for WakerSlot {
     fn drop(&mut self) {
         // Without the lock: in a forked child, a thread of the parent may have held it at the fork.
         let held = self.0.get_mut().unwrap_or_else(|e| e.into_inner());
-        foreign::discard(held.take());
+        user_code::discard(held.take());
     }
 }

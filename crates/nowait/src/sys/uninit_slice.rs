@@ -5,19 +5,19 @@ use std::ptr::NonNull;
 
 /// Memory for a read, initialised or not.
 #[derive(Debug)]
-pub enum Space<'a> {
+pub enum UninitSlice<'a> {
     /// Initialised bytes, whose values may be overwritten.
     Init(&'a mut [u8]),
     /// Uninitialised bytes.
     Uninit(&'a mut [MaybeUninit<u8>]),
 }
 
-impl Space<'_> {
+impl UninitSlice<'_> {
     /// The length in bytes.
     pub fn len(&self) -> usize {
         match self {
-            Space::Init(s) => s.len(),
-            Space::Uninit(s) => s.len(),
+            UninitSlice::Init(s) => s.len(),
+            UninitSlice::Uninit(s) => s.len(),
         }
     }
 
@@ -31,8 +31,8 @@ impl Space<'_> {
     pub(crate) fn copy_from(&mut self, bytes: &[u8]) {
         let n = bytes.len().min(self.len());
         match self {
-            Space::Init(s) => s[..n].copy_from_slice(&bytes[..n]),
-            Space::Uninit(s) => {
+            UninitSlice::Init(s) => s[..n].copy_from_slice(&bytes[..n]),
+            UninitSlice::Uninit(s) => {
                 for (to, from) in s.iter_mut().zip(bytes) {
                     to.write(*from);
                 }
@@ -43,74 +43,74 @@ impl Space<'_> {
     /// The start address, to be stored.
     pub(crate) fn start(&mut self) -> NonNull<u8> {
         match self {
-            Space::Init(s) => NonNull::from(&mut **s).cast(),
-            Space::Uninit(s) => NonNull::from(&mut **s).cast(),
+            UninitSlice::Init(s) => NonNull::from(&mut **s).cast(),
+            UninitSlice::Uninit(s) => NonNull::from(&mut **s).cast(),
         }
     }
 
     /// The start address, for a system call.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         match self {
-            Space::Init(s) => s.as_mut_ptr(),
-            Space::Uninit(s) => s.as_mut_ptr().cast(),
+            UninitSlice::Init(s) => s.as_mut_ptr(),
+            UninitSlice::Uninit(s) => s.as_mut_ptr().cast(),
         }
     }
 }
 
-impl Space<'_> {
+impl UninitSlice<'_> {
     /// All but the first `n` bytes, reborrowed.
-    pub(crate) fn skip(&mut self, n: usize) -> Space<'_> {
+    pub(crate) fn skip(&mut self, n: usize) -> UninitSlice<'_> {
         match self {
-            Space::Init(s) => {
+            UninitSlice::Init(s) => {
                 let n = n.min(s.len());
-                Space::Init(&mut s[n..])
+                UninitSlice::Init(&mut s[n..])
             }
-            Space::Uninit(s) => {
+            UninitSlice::Uninit(s) => {
                 let n = n.min(s.len());
-                Space::Uninit(&mut s[n..])
+                UninitSlice::Uninit(&mut s[n..])
             }
         }
     }
 }
 
-impl<'a> Space<'a> {
+impl<'a> UninitSlice<'a> {
     /// At most the first `n` bytes.
     #[must_use]
-    pub fn first(self, n: usize) -> Space<'a> {
+    pub fn first(self, n: usize) -> UninitSlice<'a> {
         match self {
-            Space::Init(s) => {
+            UninitSlice::Init(s) => {
                 let n = n.min(s.len());
-                Space::Init(&mut s[..n])
+                UninitSlice::Init(&mut s[..n])
             }
-            Space::Uninit(s) => {
+            UninitSlice::Uninit(s) => {
                 let n = n.min(s.len());
-                Space::Uninit(&mut s[..n])
+                UninitSlice::Uninit(&mut s[..n])
             }
         }
     }
 }
 
-impl<'a> From<&'a mut [u8]> for Space<'a> {
-    fn from(s: &'a mut [u8]) -> Space<'a> {
-        Space::Init(s)
+impl<'a> From<&'a mut [u8]> for UninitSlice<'a> {
+    fn from(s: &'a mut [u8]) -> UninitSlice<'a> {
+        UninitSlice::Init(s)
     }
 }
 
-impl<'a> From<&'a mut [MaybeUninit<u8>]> for Space<'a> {
-    fn from(s: &'a mut [MaybeUninit<u8>]) -> Space<'a> {
-        Space::Uninit(s)
+impl<'a> From<&'a mut [MaybeUninit<u8>]> for UninitSlice<'a> {
+    fn from(s: &'a mut [MaybeUninit<u8>]) -> UninitSlice<'a> {
+        UninitSlice::Uninit(s)
     }
 }
 
-impl<'a, const N: usize> From<&'a mut [u8; N]> for Space<'a> {
-    fn from(s: &'a mut [u8; N]) -> Space<'a> {
-        Space::Init(s)
+impl<'a, const N: usize> From<&'a mut [u8; N]> for UninitSlice<'a> {
+    fn from(s: &'a mut [u8; N]) -> UninitSlice<'a> {
+        UninitSlice::Init(s)
     }
 }
 
-impl<'a> From<&'a mut Vec<u8>> for Space<'a> {
+impl<'a> From<&'a mut Vec<u8>> for UninitSlice<'a> {
     /// All initialised bytes of the vector: `vec![0; n]` provides `n` bytes.
-    fn from(v: &'a mut Vec<u8>) -> Space<'a> {
-        Space::Init(v)
+    fn from(v: &'a mut Vec<u8>) -> UninitSlice<'a> {
+        UninitSlice::Init(v)
     }
 }

@@ -32,7 +32,7 @@ mod held {
 
     use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
-    use crate::foreign;
+    use crate::user_code;
 
     /// Holds the clock of the current runtime, if that is paused.
     #[derive(Debug)]
@@ -67,7 +67,7 @@ mod held {
         }
         let (end, wait) = channel();
         // tokio panics if it cannot start a thread.
-        foreign::call(|| runtime.spawn_blocking(move || wait.recv()))?;
+        user_code::call(|| runtime.spawn_blocking(move || wait.recv()))?;
         let held = Arc::new(Held {
             runtime: runtime.id(),
             _end: end,

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::op::Op;
-use crate::provenance::Provenance;
+use crate::policy::provenance::Provenance;
 
 /// Identifies one queued operation of one engine, for [`cancel`](crate::Engine::cancel) and to
 /// match a completion with its submission.

@@ -2,7 +2,7 @@
 //!
 //! The break-even rate follows the discussion of fincore() and preadv2() on the kernel list (2015), where
 //! it was 30 %. Here it is computed from the measured times of the machine's own reads: an engine times one
-//! read in 64 ([`crate::stats`]), and starts from typical values.
+//! read in 64 ([`crate::policy::stats`]), and starts from typical values.
 //!
 //! On kernels since about 6.12 a failed try takes long because it starts the read from the device before it
 //! returns. That time is not lost: the read must be started anyway, and the sooner the better. Only the

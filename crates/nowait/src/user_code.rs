@@ -4,6 +4,9 @@
 //! only its own operation. The threads make such calls only through this module, and never while
 //! they hold a lock.
 
+pub(crate) mod paused_clock;
+pub(crate) mod waker;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Calls code of the program. Returns `None` if it panicked.

@@ -9,13 +9,13 @@ use std::path::Path;
 /// chosen by other users.
 ///
 /// ```
-/// assert_eq!(nowait::Shown("plain name".as_ref()).to_string(), "plain name");
-/// assert_eq!(nowait::Shown("a\nb".as_ref()).to_string(), r"$'a\nb'");
+/// assert_eq!(nowait::DisplayPath("plain name".as_ref()).to_string(), "plain name");
+/// assert_eq!(nowait::DisplayPath("a\nb".as_ref()).to_string(), r"$'a\nb'");
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Shown<'a>(pub &'a Path);
+pub struct DisplayPath<'a>(pub &'a Path);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for DisplayPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.0.as_os_str().as_bytes();
         match std::str::from_utf8(bytes) {
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     fn shown(bytes: &[u8]) -> String {
-        Shown(Path::new(OsStr::from_bytes(bytes))).to_string()
+        DisplayPath(Path::new(OsStr::from_bytes(bytes))).to_string()
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::os::fd::AsFd;
 
 use rustix::fs::{AtFlags, StatxFlags};
 
-use crate::cast::to_usize;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys::cast::to_usize;
 
 /// `STATX_WRITE_ATOMIC` (6.11), for which rustix has no name.
 const WRITE_ATOMIC: StatxFlags = StatxFlags::from_bits_retain(0x1_0000);
