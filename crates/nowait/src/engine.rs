@@ -23,27 +23,19 @@ mod deadlines;
 mod features;
 mod file_set;
 mod in_flight;
-mod linger;
 mod local;
-mod op_future;
-mod op_state;
 mod options;
-mod owner;
-mod pools;
 mod reply;
 mod request;
 mod ring;
 mod run;
 mod semaphore;
 mod shared;
-mod sleep;
 mod spawn_blocking;
-mod stop;
 mod submit;
-#[cfg(feature = "tokio")]
-mod thread_rings;
 mod wait;
 mod workers;
+mod yield_before_sleep;
 
 pub use backend::Backend;
 #[cfg(any(fuzzing, nowait_internals))]
@@ -60,9 +52,9 @@ pub use spawn_blocking::SpawnBlocking;
 pub use submit::Submit;
 pub use wait::Wait;
 
-pub(crate) use op_future::OpFuture;
 #[cfg(feature = "tokio")]
-pub(crate) use op_state::OpState;
+pub(crate) use in_flight::OpState;
+pub(crate) use run::OpFuture;
 #[cfg(feature = "tokio")]
 pub(crate) use semaphore::Watch;
 pub(crate) use workers::Task;

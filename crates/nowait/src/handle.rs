@@ -55,9 +55,9 @@ struct Inner {
     readahead: Readahead,
     residency: SourceCache,
     /// True if FADV_RANDOM was set on the file.
-    strict: AtomicBool,
-    /// Held for a read that must find the data that poll(2) has reported.
-    turn: Mutex<()>,
+    fadv_random: AtomicBool,
+    /// Serializes poll(2) and the read after it, so that no other reader takes the data.
+    poll_lock: Mutex<()>,
     path: Option<Arc<Path>>,
 }
 
@@ -136,8 +136,8 @@ impl Handle {
             history: History::default(),
             readahead: Readahead::default(),
             residency: SourceCache::default(),
-            strict: AtomicBool::new(false),
-            turn: Mutex::new(()),
+            fadv_random: AtomicBool::new(false),
+            poll_lock: Mutex::new(()),
             fd,
             path,
         });
@@ -153,7 +153,10 @@ impl Handle {
     /// readahead that the engine's workers start. This is done once, at the latest by the first strict read
     /// of a handle without its own mode.
     pub(crate) fn leave_readahead_to_the_engine(&self) {
-        if self.0.regular && !self.0.strict.load(Relaxed) && !self.0.strict.swap(true, Relaxed) {
+        if self.0.regular
+            && !self.0.fadv_random.load(Relaxed)
+            && !self.0.fadv_random.swap(true, Relaxed)
+        {
             let _ = rustix::fs::fadvise(&self.0.fd, 0, None, rustix::fs::Advice::Random);
         }
     }
@@ -306,8 +309,8 @@ impl Handle {
     }
 
     /// Waits until no other worker reads this file after poll(2) has reported data.
-    pub(crate) fn take_turn(&self) -> MutexGuard<'_, ()> {
-        lock(&self.0.turn)
+    pub(crate) fn lock_poll(&self) -> MutexGuard<'_, ()> {
+        lock(&self.0.poll_lock)
     }
 
     /// Support for `RWF_NOWAIT` reads on this file.

@@ -40,7 +40,7 @@ pub use getxattr::Getxattr;
 pub use nop::Nop;
 pub use openat2::Openat2;
 pub(crate) use openat2::Opens;
-pub(crate) use operation::{Known, Operation, Step, is_end};
+pub(crate) use operation::{Operation, Registered, Step, is_end};
 pub(crate) use progress::{Progress, Route};
 pub use read::Read;
 pub use readv::Readv;
@@ -190,7 +190,7 @@ macro_rules! kinds {
                 match self { $(Kind::$name(op) => op.handle()),* }
             }
 
-            pub(crate) fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
+            pub(crate) fn sqe(&mut self, known: &Registered<'_>) -> squeue::Entry {
                 match self { $(Kind::$name(op) => op.sqe(known)),* }
             }
 

@@ -12,8 +12,8 @@ use once_cell::race::OnceBox;
 use rustix::event::EventfdFlags;
 
 use super::class::Class;
+use super::completion::Completion;
 use super::wait::Waiting;
-use crate::engine::completion::Completion;
 use crate::error::Error;
 use crate::sys::Errno;
 use crate::sys::eventfd::{eventfd, notify};

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::engine::completion::Ticket;
+use super::completion::Ticket;
 use crate::sys::sync::{Condvar, Mutex, lock, spawn, wait, wait_timeout};
 
 /// The deadlines of one engine.

@@ -1,11 +1,12 @@
 //! A future's operation in the engine.
 
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
-use super::op_state::OpState;
-use crate::engine::completion::{Completion, Ticket};
+use super::completion::{Completion, Ticket};
 use crate::error::ErrorKind;
+use crate::sys::sync::{Mutex, lock};
+use crate::user_code::waker::WakerSlot;
 
 /// An engine on which operations can be cancelled.
 pub(super) trait Cancel: std::fmt::Debug + Send + Sync {
@@ -57,5 +58,91 @@ impl Drop for InFlight {
         {
             engine.cancel(ticket, ErrorKind::Cancelled);
         }
+    }
+}
+
+/// The place where a future waits for its completion.
+#[derive(Debug)]
+pub(crate) struct OpState {
+    completion: Mutex<Option<Completion>>,
+    waker: WakerSlot,
+}
+
+impl OpState {
+    /// Makes the state for a future that is waiting already.
+    pub(crate) fn new(waker: &Waker) -> OpState {
+        OpState {
+            completion: Mutex::new(None),
+            waker: WakerSlot::new(waker),
+        }
+    }
+
+    /// Delivers the completion. It is called once.
+    pub(crate) fn complete(&self, completion: Completion) {
+        *lock(&self.completion) = Some(completion);
+        self.waker.wake();
+    }
+
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Completion> {
+        if let Some(completion) = self.take() {
+            return Poll::Ready(completion);
+        }
+        self.waker.register(cx.waker());
+        // The completion may have arrived before this waker was registered.
+        self.take().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Notes that no future waits any more.
+    pub(crate) fn forget_waker(&self) {
+        self.waker.forget();
+    }
+
+    /// Returns the completion in a forked child, if it arrived before the fork. It takes no lock
+    /// that another thread may have held at the fork.
+    pub(crate) fn completed_before_fork(&self) -> Option<Completion> {
+        self.completion.try_lock().ok()?.take()
+    }
+
+    /// The completion, if it has arrived and the future has not taken it.
+    pub(crate) fn into_completion(self) -> Option<Completion> {
+        self.take()
+    }
+
+    fn take(&self) -> Option<Completion> {
+        lock(&self.completion).take()
+    }
+}
+
+#[cfg(all(test, shuttle))]
+mod model {
+    use std::future::poll_fn;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::error::{Error, ErrorKind};
+    use crate::op::{Nop, Op};
+
+    const SCHEDULES: usize = 20_000;
+
+    /// A future with a changing waker waits, while another thread delivers the completion.
+    fn handed_over() {
+        let op_state = Arc::new(OpState::new(Waker::noop()));
+        let other = op_state.clone();
+        let lands = shuttle::thread::spawn(move || {
+            let error = Error::new("nop", ErrorKind::Cancelled);
+            other.complete(Completion::failed(error, Op::from(Nop)));
+        });
+        let first = op_state.poll(&Context::from_waker(Waker::noop()));
+        if first.is_pending() {
+            let done = shuttle::future::block_on(poll_fn(|cx| op_state.poll(cx)));
+            assert!(done.result.is_err());
+        }
+        lands.join().unwrap();
+    }
+
+    #[test]
+    fn a_completion_wakes_the_waker_that_was_polled_last() {
+        shuttle::check_random(handed_over, SCHEDULES);
+        shuttle::check_pct(handed_over, SCHEDULES, 3);
     }
 }

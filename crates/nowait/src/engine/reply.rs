@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::class::Class;
+use super::completion::Completion;
 use super::completion_queue::CompletionQueue;
 use super::core::Core;
-use super::op_state::OpState;
-use crate::engine::completion::Completion;
+use super::in_flight::OpState;
 use crate::handle::Handle;
 use crate::user_code;
 

@@ -1,8 +1,8 @@
 //! A request: one operation inside an engine.
 
+use super::completion::{Completion, Ticket};
 use super::core::Core;
 use super::reply::Reply;
-use crate::engine::completion::{Completion, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::handle::Handle;
 use crate::op::{Kind, Op, Step};

@@ -7,19 +7,19 @@
 //! slot's number.
 //!
 //! A completion that is in the completion queue when the submitting call returns did not wait for
-//! the device. `flush` records how many completions were there at that moment (`mark`). A
-//! completion counts as a page cache hit only if it is before that mark and its operation was
+//! the device. `flush` records how many completions were there at that moment (`inline_end`). A
+//! completion counts as a page cache hit only if it is before that end and its operation was
 //! submitted in the same flush.
 #![allow(unsafe_code)]
 
+mod cancel;
 pub(super) mod capabilities;
 mod enter;
+pub(super) mod opcodes;
 pub(super) mod options;
-pub(super) mod out;
 mod registrations;
 pub(super) mod setup;
-pub(super) mod supported;
-pub(super) mod until;
+mod slots;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -29,17 +29,15 @@ use std::time::{Duration, Instant};
 use io_uring::{EnterFlags, IoUring, opcode, squeue};
 use rustix::event::EventfdFlags;
 
+use opcodes::Opcodes;
 use options::RingOptions;
-use out::Out;
-use registrations::Registered;
+use registrations::Registrations;
 use setup::{ENTRIES, Made, descriptor};
-use supported::Supported;
-use until::Until;
+use slots::Slots;
 
 use super::core::Core;
 use super::features::{Feature, Features};
 use super::request::{Outcome, Request};
-use crate::engine::completion::Ticket;
 use crate::error::ErrorKind;
 use crate::handle::registered::Table;
 use crate::op::{Kind, Step};
@@ -47,8 +45,7 @@ use crate::policy::provenance::{Arrival, ServedBy};
 use crate::policy::stats::Count;
 use crate::sys::cast::to_u32;
 use crate::sys::eventfd::eventfd;
-use crate::sys::retry;
-use crate::sys::{self, Errno};
+use crate::sys::{self, Errno, retry};
 
 /// User data of the eventfd read that wakes the ring's thread.
 const WAKE: u64 = u64::MAX;
@@ -59,27 +56,89 @@ const CANCEL: u64 = u64::MAX - 1;
 /// and the device is idle meanwhile. Batches of hits are submitted whole.
 const PIECE: usize = 2;
 
-/// The first and the longest pause before an operation that did not stop is cancelled again.
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LAST_PAUSE: Duration = Duration::from_secs(1);
+/// A request that leaves the ring.
+#[derive(Debug)]
+pub(crate) enum Out {
+    /// The request is done.
+    Done(Request, Outcome),
+    /// The ring cannot do the request after all. A worker gets it.
+    Worker(Request),
+}
+
+/// The condition that ends a wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Until {
+    /// The number of completions to wait for.
+    count: usize,
+    /// The time after which one completion is enough.
+    within: Option<Duration>,
+}
+
+impl Until {
+    pub(crate) fn count(count: usize) -> Until {
+        Until {
+            count,
+            within: None,
+        }
+    }
+
+    /// Waits for `count` completions, or for one after `within`. Only for a ring with
+    /// [`waits_for_batches`](Ring::waits_for_batches).
+    pub(crate) fn batch(count: usize, within: Duration) -> Until {
+        Until {
+            count,
+            within: Some(within),
+        }
+    }
+}
 
 pub(crate) struct Ring {
     ring: IoUring,
     /// The registered number of the ring, which its thread uses instead of the descriptor.
     number: Option<u32>,
-    /// True if a kernel thread takes submissions (SQPOLL).
-    sqpoll: bool,
-    /// True if completions are polled for (IOPOLL). Only reads and writes of O_DIRECT files are
-    /// accepted.
-    polled: bool,
-    /// True if one call can wait for several completions within a time, and then for one
-    /// (`IORING_FEAT_MIN_TIMEOUT`).
-    min_wait: bool,
-    registered: Registered,
-    slots: Box<[Slot]>,
-    free: Vec<u32>,
-    supported: Supported,
+    modes: Modes,
+    registrations: Registrations,
+    opcodes: Opcodes,
+    slots: Slots,
+    submission: Submission,
+    completion: Completion,
+    wake: Wake,
+    /// The time of the next attempt to cancel operations that did not stop, and the pause before
+    /// it.
+    cancel_again: Option<(Instant, Duration)>,
     core: Arc<Core>,
+}
+
+bitflags::bitflags! {
+    /// The properties and the state of a ring.
+    #[derive(Clone, Copy)]
+    struct Modes: u8 {
+        /// A kernel thread takes submissions (SQPOLL).
+        const SQPOLL = 1;
+        /// Completions are polled for (IOPOLL). Only reads and writes of O_DIRECT files are
+        /// accepted.
+        const POLLED = 1 << 1;
+        /// One call can wait for several completions within a time, and then for one
+        /// (`IORING_FEAT_MIN_TIMEOUT`).
+        const MIN_WAIT = 1 << 2;
+        /// The ring was set up with DEFER_TASKRUN. Completions are then delivered only in `wait`.
+        /// Those that are there before completed during submission, even after several
+        /// submissions.
+        const DEFERRED = 1 << 3;
+        /// The ring belongs to a thread that polls futures, and others take its completions.
+        const OF_THREAD = 1 << 4;
+        /// A thread of the program drives the ring, to which signals are delivered.
+        const TAKES_SIGNALS = 1 << 5;
+        /// The kernel refused a submission. Nothing more is submitted.
+        const BROKEN = 1 << 6;
+        /// io_uring_enter(2) is denied: the ring cannot be entered at all.
+        const DENIED = 1 << 7;
+    }
+}
+
+/// The entries that the kernel has not taken, and those that it has.
+#[derive(Default)]
+struct Submission {
     /// The number of the current flush. Each slot records the flush that submits it.
     flush: u64,
     /// The number of entries made so far. Each entry is identified by its number.
@@ -92,45 +151,26 @@ pub(crate) struct Ring {
     buffered: usize,
     /// True if the last flush contained reads that missed the page cache.
     cold: bool,
-    /// True if the ring was set up with DEFER_TASKRUN. Completions are then delivered only in
-    /// `wait`. Those that are there before completed during submission, even after several
-    /// submissions.
-    deferred: bool,
-    /// True after the kernel refused a submission. Nothing more is submitted.
-    broken: bool,
-    /// True if io_uring_enter(2) is denied: the ring cannot be entered at all.
-    denied: bool,
+}
+
+/// The completions that were consumed, and those that wait to be.
+#[derive(Default)]
+struct Completion {
     /// Completions taken from the queue and not yet consumed, by user data.
-    aside: VecDeque<(u64, i32)>,
+    overflow: VecDeque<(u64, i32)>,
     /// True if completions were delivered while a submission was retried.
-    stirred: bool,
+    delivered_in_retry: bool,
     /// The number of completions consumed so far.
     seen: u64,
     /// The number of the last completion that was in the queue when the last flush ended.
-    mark: u64,
-    wake: Arc<OwnedFd>,
-    wake_count: Box<[u8; 8]>,
-    wake_armed: bool,
-    /// True if the ring belongs to a thread that polls futures, and others take its completions.
-    is_of_thread: bool,
-    /// True if a thread of the program drives the ring, to which signals are delivered.
-    takes_signals: bool,
-    /// The time of the next attempt to cancel operations that did not stop, and the pause before
-    /// it.
-    ask_again: Option<(Instant, Duration)>,
+    inline_end: u64,
 }
 
-#[derive(Default)]
-struct Slot {
-    request: Option<Request>,
-    flush: u64,
-    /// The number of the operation's submission queue entry.
-    entry: u64,
-    /// True if the submitting call itself does not look into the page cache: with IOSQE_ASYNC and
-    /// with SQPOLL.
-    elsewhere: bool,
-    /// The number of times that the operation returned EINTR.
-    interrupted: u32,
+/// The eventfd that ends a wait of the ring's thread, and the read of it at the kernel.
+struct Wake {
+    event: Arc<OwnedFd>,
+    count: Box<[u8; 8]>,
+    is_armed: bool,
 }
 
 impl Ring {
@@ -156,37 +196,32 @@ impl Ring {
         let supported = |code| u8::try_from(code).is_ok_and(|code| probe.is_supported(code));
         let ops = Arc::new(std::array::from_fn(supported));
         let polled = features.has(Feature::Polled);
-        let registered = Registered::new(&ring, &options.pools, &mut features);
+        let registrations = Registrations::new(&ring, &options.pools, &mut features);
+        let mut modes = Modes::empty();
+        modes.set(Modes::SQPOLL, features.has(Feature::Sqpoll));
+        modes.set(Modes::POLLED, polled);
+        modes.set(Modes::MIN_WAIT, features.has(Feature::MinWait));
+        modes.set(Modes::DEFERRED, deferred);
+        modes.set(Modes::OF_THREAD, options.is_of_thread);
         let ring = Ring {
             number,
-            sqpoll: features.has(Feature::Sqpoll),
-            polled,
-            min_wait: features.has(Feature::MinWait),
-            registered,
+            modes,
+            registrations,
             ring,
-            slots: (0..depth).map(|_| Slot::default()).collect(),
-            free: (0..to_u32(depth)).rev().collect(),
-            supported: Supported { ops, polled },
+            opcodes: Opcodes { ops, polled },
+            slots: Slots::new(depth),
+            submission: Submission {
+                flush: 1,
+                ..Submission::default()
+            },
+            completion: Completion::default(),
+            wake: Wake {
+                event: Arc::new(eventfd(EventfdFlags::empty())?),
+                count: Box::new([0; 8]),
+                is_armed: false,
+            },
+            cancel_again: None,
             core: core.clone(),
-            flush: 1,
-            numbered: 0,
-            taken: 0,
-            queued: false,
-            buffered: 0,
-            cold: false,
-            deferred,
-            broken: false,
-            denied: false,
-            aside: VecDeque::new(),
-            stirred: false,
-            seen: 0,
-            mark: 0,
-            wake: Arc::new(eventfd(EventfdFlags::empty())?),
-            wake_count: Box::new([0; 8]),
-            wake_armed: false,
-            is_of_thread: options.is_of_thread,
-            takes_signals: false,
-            ask_again: None,
         };
         Ok((ring, features))
     }
@@ -194,48 +229,48 @@ impl Ring {
     /// Records that the program's own thread drives the ring. Operations that may raise a signal
     /// are then left to kernel workers, which take no signals.
     pub(crate) fn takes_signals(&mut self) {
-        self.takes_signals = true;
+        self.modes |= Modes::TAKES_SIGNALS;
     }
 
     /// The eventfd that another thread writes to in order to wake this thread from `wait`.
     pub(crate) fn waker(&self) -> &Arc<OwnedFd> {
-        &self.wake
+        &self.wake.event
     }
 
     /// Returns true if the ring supports this operation with the semantics of the system call.
     pub(crate) fn takes(&self, kind: &Kind) -> bool {
-        !self.broken && self.supported.contains(kind)
+        !self.modes.contains(Modes::BROKEN) && self.opcodes.contains(kind)
     }
 
     /// The operations that the ring supports, for use by other threads.
-    pub(crate) fn supported(&self) -> &Supported {
-        &self.supported
+    pub(crate) fn opcodes(&self) -> &Opcodes {
+        &self.opcodes
     }
 
     /// Returns true if completions arrive only when the device is polled: `wait` must then be
     /// called repeatedly.
     pub(crate) fn spins(&self) -> bool {
-        self.polled && self.held() > 0
+        self.modes.contains(Modes::POLLED) && self.held() > 0
     }
 
     /// Returns true if one call can wait for several completions within a time, and then for one.
     pub(crate) fn waits_for_batches(&self) -> bool {
-        self.min_wait && !self.polled
+        self.modes.contains(Modes::MIN_WAIT) && !self.modes.contains(Modes::POLLED)
     }
 
     /// Registers a table for the files of a set.
     pub(crate) fn register_files(&mut self, table: &Arc<Table>) -> std::io::Result<()> {
-        self.registered.files(&self.ring, table)
+        self.registrations.files(&self.ring, table)
     }
 
     /// The number of operations that the ring holds.
     pub(crate) fn held(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.held()
     }
 
     /// Returns true if entries of operations wait for a flush. `wait` does not submit them.
     pub(crate) fn has_unflushed(&self) -> bool {
-        self.queued
+        self.submission.queued
     }
 
     /// Queues an operation, which `flush` submits. Returns the operation if no slot is free or it
@@ -243,14 +278,14 @@ impl Ring {
     #[must_use]
     #[inline]
     pub(crate) fn push(&mut self, request: Request) -> Option<Request> {
-        let Some(index) = self.free.pop() else {
-            return Some(request);
+        let index = match self.slots.insert(request) {
+            Ok(index) => index,
+            Err(request) => return Some(request),
         };
-        self.slots[index as usize].request = Some(request);
         if self.prepare(index) {
             return None;
         }
-        self.release(index)
+        self.slots.remove(index)
     }
 
     /// Puts the entry of a slot's operation into the submission queue. Returns false if that is
@@ -264,8 +299,8 @@ impl Ring {
     /// Like `prepare`, for an operation that was submitted before. A worker gets it if it cannot be
     /// queued, or if another thread than the submitting one may have taken its completion.
     fn prepare_again(&mut self, index: u32, out: &mut (impl FnMut(Out) + ?Sized)) {
-        if (self.is_of_thread || !self.prepare(index))
-            && let Some(request) = self.release(index)
+        if (self.modes.contains(Modes::OF_THREAD) || !self.prepare(index))
+            && let Some(request) = self.slots.remove(index)
         {
             out(Out::Worker(request));
         }
@@ -274,18 +309,18 @@ impl Ring {
     /// The submission queue entry of a slot's operation. The next flush submits it.
     #[inline]
     fn entry(&mut self, index: u32) -> Option<squeue::Entry> {
-        self.registered.refresh(&self.ring);
-        let slot = &mut self.slots[index as usize];
-        slot.flush = self.flush;
-        slot.entry = self.numbered;
-        self.numbered += 1;
-        self.queued = true;
+        self.registrations.refresh(&self.ring);
+        let slot = self.slots.get_mut(index);
+        slot.flush = self.submission.flush;
+        slot.entry = self.submission.numbered;
+        self.submission.numbered += 1;
+        self.submission.queued = true;
         let kind = &mut slot.request.as_mut()?.op.body.kind;
-        let signals = self.takes_signals && kind.may_signal();
+        let signals = self.modes.contains(Modes::TAKES_SIGNALS) && kind.may_signal();
         let asynchronous = signals || kind.syncs_in_submission();
-        slot.elsewhere = asynchronous || self.sqpoll;
-        self.buffered += usize::from(kind.may_be_cached());
-        let known = self.registered.known(kind);
+        slot.elsewhere = asynchronous || self.modes.contains(Modes::SQPOLL);
+        self.submission.buffered += usize::from(kind.may_be_cached());
+        let known = self.registrations.of(kind);
         let mut flags = squeue::Flags::empty();
         flags.set(squeue::Flags::FIXED_FILE, known.slot.is_some());
         flags.set(squeue::Flags::ASYNC, asynchronous);
@@ -294,7 +329,7 @@ impl Ring {
 
     /// Queues an entry that belongs to no operation.
     fn enqueue_own(&mut self, entry: &squeue::Entry) -> bool {
-        self.numbered += 1;
+        self.submission.numbered += 1;
         self.enqueue(entry)
     }
 
@@ -316,19 +351,19 @@ impl Ring {
     /// Submits all queued entries, and marks those that completed immediately. `out` receives the
     /// completions that were there before.
     pub(crate) fn flush(&mut self, out: &mut (impl FnMut(Out) + ?Sized)) {
-        self.registered.refresh(&self.ring);
-        if self.queued {
+        self.registrations.refresh(&self.ring);
+        if self.submission.queued {
             self.drain(out);
-            self.queued = false;
-            let buffered = std::mem::take(&mut self.buffered);
-            if self.sqpoll {
+            self.submission.queued = false;
+            let buffered = std::mem::take(&mut self.submission.buffered);
+            if self.modes.contains(Modes::SQPOLL) {
                 // The kernel thread takes the entries from here.
-                self.rouse();
-                self.flush += 1;
+                self.wake_kernel_thread();
+                self.submission.flush += 1;
                 return;
             }
             let all = self.ring.submission().len();
-            let piece = if self.cold && buffered > 0 {
+            let piece = if self.submission.cold && buffered > 0 {
                 PIECE
             } else {
                 all
@@ -339,14 +374,14 @@ impl Ring {
                 }
             }
             let inline = self.ring.completion().len();
-            let at_once = if std::mem::take(&mut self.stirred) {
+            let at_once = if std::mem::take(&mut self.completion.delivered_in_retry) {
                 0
             } else {
                 inline as u64
             };
-            self.mark = self.seen + at_once;
-            self.flush += 1;
-            self.cold = self.deferred && inline < buffered;
+            self.completion.inline_end = self.completion.seen + at_once;
+            self.submission.flush += 1;
+            self.submission.cold = self.modes.contains(Modes::DEFERRED) && inline < buffered;
         }
     }
 
@@ -355,21 +390,23 @@ impl Ring {
     pub(crate) fn flush_and_wait(&mut self, want: usize, out: &mut (impl FnMut(Out) + ?Sized)) {
         // Completions are matched with the flush that submitted them, so those present are consumed
         // first. If a cancel request may have to be repeated, this call does not wait.
-        let seen = self.seen;
+        let seen = self.completion.seen;
         self.drain(out);
-        let came = self.seen > seen || self.ask_again.is_some();
-        let plain = self.buffered > 0 || self.sqpoll || self.broken;
-        if came || plain || !self.queued {
+        let came = self.completion.seen > seen || self.cancel_again.is_some();
+        let plain = self.submission.buffered > 0
+            || self.modes.contains(Modes::SQPOLL)
+            || self.modes.contains(Modes::BROKEN);
+        if came || plain || !self.submission.queued {
             return self.flush(out);
         }
-        self.registered.refresh(&self.ring);
+        self.registrations.refresh(&self.ring);
         let entries = self.ring.submission().len();
         let want = want.min(self.held());
         let entered = self.call(to_u32(entries), to_u32(want), EnterFlags::GETEVENTS, None);
         if entered == Ok(entries) {
-            self.queued = false;
-            self.mark = self.seen;
-            self.flush += 1;
+            self.submission.queued = false;
+            self.completion.inline_end = self.completion.seen;
+            self.submission.flush += 1;
         } else {
             // Submits the remaining entries, or handles the error.
             self.flush(out);
@@ -379,14 +416,10 @@ impl Ring {
     /// Removes the operations that the kernel has not taken. Workers do them. The ring submits
     /// nothing more.
     fn give_up(&mut self, out: &mut (impl FnMut(Out) + ?Sized)) {
-        for (index, slot) in (0..).zip(&mut self.slots) {
-            let untaken = slot.entry >= self.taken;
-            if let Some(request) = slot.request.take_if(|_| untaken) {
-                self.free.push(index);
-                out(Out::Worker(request));
-            }
+        while let Some(request) = self.slots.remove_from(self.submission.taken) {
+            out(Out::Worker(request));
         }
-        self.flush += 1;
+        self.submission.flush += 1;
     }
 
     /// Consumes the completions in the completion queue.
@@ -396,12 +429,12 @@ impl Ring {
                 let entry = self.ring.completion().next()?;
                 Some((entry.user_data(), entry.result()))
             };
-            let Some((data, result)) = self.aside.pop_front().or_else(next) else {
+            let Some((data, result)) = self.completion.overflow.pop_front().or_else(next) else {
                 break;
             };
-            self.seen += 1;
+            self.completion.seen += 1;
             match data {
-                WAKE => self.wake_armed = false,
+                WAKE => self.wake.is_armed = false,
                 CANCEL => {}
                 // The user data of an operation is the number of its slot.
                 index => {
@@ -415,10 +448,12 @@ impl Ring {
 
     #[inline]
     fn complete(&mut self, index: u32, result: i32, out: &mut (impl FnMut(Out) + ?Sized)) {
-        let slot = &mut self.slots[index as usize];
+        let slot = self.slots.get_mut(index);
         let arrival = if slot.elsewhere {
             Arrival::Indeterminate
-        } else if self.seen <= self.mark && slot.flush + 1 == self.flush {
+        } else if self.completion.seen <= self.completion.inline_end
+            && slot.flush + 1 == self.submission.flush
+        {
             Arrival::CompletedInline
         } else {
             Arrival::Later
@@ -429,7 +464,9 @@ impl Ring {
         let result = usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
         let result = match result {
             // A polled ring returns this for all reads and writes of a device without poll queues.
-            Err(Errno::OPNOTSUPP) if self.polled && request.op.body.kind.is_unflagged() => {
+            Err(Errno::OPNOTSUPP)
+                if self.modes.contains(Modes::POLLED) && request.op.body.kind.is_unflagged() =>
+            {
                 request.op.body.progress.stopped = Some(ErrorKind::NeedsPollQueues);
                 Err(Errno::CANCELED)
             }
@@ -449,9 +486,10 @@ impl Ring {
             // ended. A worker can do it.
             Err(errno)
                 if errno == Errno::AGAIN && request.op.body.kind.may_block()
-                    || self.is_of_thread && matches!(errno, Errno::FAULT | Errno::CANCELED) =>
+                    || self.modes.contains(Modes::OF_THREAD)
+                        && matches!(errno, Errno::FAULT | Errno::CANCELED) =>
             {
-                if let Some(request) = self.release(index) {
+                if let Some(request) = self.slots.remove(index) {
                     out(Out::Worker(request));
                 }
                 return;
@@ -466,7 +504,7 @@ impl Ring {
 
     /// Gives a result to the operation. An operation that is to be stopped is not continued.
     fn step(&mut self, index: u32, result: Result<usize, Errno>, arrival: Arrival) -> Step {
-        let Some(request) = &mut self.slots[index as usize].request else {
+        let Some(request) = &mut self.slots.get_mut(index).request else {
             return Step::Done(result);
         };
         if let Ok(n) = result {
@@ -490,79 +528,9 @@ impl Ring {
         result: Result<usize, Errno>,
         out: &mut (impl FnMut(Out) + ?Sized),
     ) {
-        if let Some(request) = self.release(index) {
+        if let Some(request) = self.slots.remove(index) {
             let by = ServedBy::Ring;
             out(Out::Done(request, Outcome { result, by }));
-        }
-    }
-
-    #[inline]
-    fn release(&mut self, index: u32) -> Option<Request> {
-        self.free.push(index);
-        let slot = &mut self.slots[index as usize];
-        slot.interrupted = 0;
-        slot.request.take()
-    }
-
-    /// Asks the kernel to cancel an operation. Its completion tells if that succeeded. Returns true
-    /// if the ring holds the operation.
-    pub(crate) fn cancel(&mut self, ticket: Ticket, why: ErrorKind) -> bool {
-        let held = self.slots.iter_mut().position(|slot| {
-            let request = slot.request.as_mut().filter(|p| p.ticket == ticket);
-            request
-                .map(|request| request.op.body.progress.stopped = Some(why))
-                .is_some()
-        });
-        if let Some(index) = held.filter(|_| !self.polled) {
-            self.ask_one(index);
-            self.ask_again = Some((Instant::now() + FIRST_PAUSE, FIRST_PAUSE));
-        }
-        held.is_some()
-    }
-
-    /// Asks the kernel to cancel the operation in a slot.
-    fn ask_one(&mut self, index: usize) {
-        let entry = opcode::AsyncCancel::new(index as u64);
-        self.queued |= self.enqueue_own(&entry.build().user_data(CANCEL));
-    }
-
-    fn cancel_all(&mut self) {
-        for request in self
-            .slots
-            .iter_mut()
-            .filter_map(|slot| slot.request.as_mut())
-        {
-            request.op.body.progress.stopped = Some(ErrorKind::Cancelled);
-        }
-        self.ask_to_stop();
-    }
-
-    /// Asks the kernel to cancel all operations that are to be stopped. Returns true if there was
-    /// one.
-    fn ask_to_stop(&mut self) -> bool {
-        if self.polled {
-            // A polled ring does not support cancel requests, and its operations end when the
-            // device completes them.
-            return false;
-        }
-        let mut asked = false;
-        for index in 0..self.slots.len() {
-            let request = self.slots[index].request.as_ref();
-            if request.is_some_and(|p| p.op.body.progress.stopped.is_some()) {
-                self.ask_one(index);
-                asked = true;
-            }
-        }
-        asked
-    }
-
-    /// Cancels again what did not stop, with growing pauses. A cancel request has no effect on an
-    /// operation that was just woken (kernels such as 6.1).
-    fn ask_to_stop_again(&mut self) {
-        let due = self.ask_again.take_if(|(at, _)| *at <= Instant::now());
-        if let Some((at, pause)) = due.filter(|_| self.ask_to_stop()) {
-            let pause = (pause * 2).min(LAST_PAUSE);
-            self.ask_again = Some((at + pause, pause));
         }
     }
 
@@ -587,7 +555,7 @@ impl Ring {
 
     /// The number of completions that are ready to be consumed.
     pub(crate) fn ready(&mut self) -> usize {
-        self.aside.len() + self.ring.completion().len()
+        self.completion.overflow.len() + self.ring.completion().len()
     }
 
     /// Returns true if `wait` would return immediately: there are completions, or the kernel delivers some
@@ -608,26 +576,26 @@ const GRACE: Duration = Duration::from_secs(1);
 impl Drop for Ring {
     fn drop(&mut self) {
         self.cancel_all();
-        if self.wake_armed {
+        if self.wake.is_armed {
             // The read of the eventfd would outlive the ring otherwise.
             let entry = opcode::AsyncCancel::new(WAKE).build();
             let _ = self.enqueue_own(&entry.user_data(CANCEL));
         }
         let end = Instant::now() + GRACE;
-        while (self.held() > 0 || self.wake_armed) && Instant::now() < end {
+        while (self.held() > 0 || self.wake.is_armed) && Instant::now() < end {
             self.flush(&mut |_| {});
             self.sleep(Until::count(1), Some(Duration::from_millis(10)));
             self.drain(&mut |_| {});
         }
-        self.registered.close();
+        self.registrations.close();
         if let Some(number) = self.number.take() {
             let _ = sys::ring::unregister_ring(descriptor(&self.ring), number);
         }
-        if self.held() > 0 || self.wake_armed {
+        if self.held() > 0 || self.wake.is_armed {
             // A hung device still holds operations. Memory that the kernel may still write to is
             // never freed.
-            std::mem::forget(std::mem::take(&mut self.slots));
-            std::mem::forget(std::mem::take(&mut self.wake_count));
+            self.slots.leak();
+            std::mem::forget(std::mem::take(&mut self.wake.count));
         }
     }
 }
@@ -636,6 +604,7 @@ impl Drop for Ring {
 mod tests {
     use super::*;
     use crate::engine::Options;
+    use crate::engine::completion::Ticket;
     use crate::engine::reply::Reply;
     use crate::handle::Handle;
     use crate::op::{Op, Read};
@@ -655,10 +624,10 @@ mod tests {
             assert!(ring.push(request).is_none());
         }
         ring.flush(&mut |_| {});
-        let before = ring.numbered;
+        let before = ring.submission.numbered;
         for ticket in 0..64 {
             assert!(ring.cancel(Ticket(ticket), ErrorKind::Cancelled));
         }
-        assert_eq!(ring.numbered - before, 64);
+        assert_eq!(ring.submission.numbered - before, 64);
     }
 }

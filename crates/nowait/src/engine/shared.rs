@@ -1,5 +1,9 @@
 //! The shared engine. Many threads submit, one owner drives the ring, futures and reapers wait.
 
+mod owner;
+#[cfg(feature = "tokio")]
+mod thread_rings;
+
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,22 +16,21 @@ use super::completion_queue::{CompletionQueue, Taken};
 use super::core::Core;
 use super::features::Features;
 use super::file_set::FileSet;
-use super::in_flight::{Cancel, InFlight};
-use super::op_state::OpState;
+use super::in_flight::{Cancel, InFlight, OpState};
 use super::options::Options;
-use super::owner::{Inbox, Message, start_owner};
-use super::pools::Pools;
 use super::reply::Reply;
 use super::request::Request;
 use super::semaphore::Waiter;
 #[cfg(feature = "tokio")]
 use super::semaphore::Watch;
 use super::submit::{Begun, Submit, begin};
-#[cfg(feature = "tokio")]
-use super::thread_rings::ThreadRings;
 use super::wait::{Wait, Waiting};
-use super::workers::Task;
-use crate::engine::completion::{Completion, Ticket};
+use super::workers::{Pools, Task};
+use owner::{Inbox, Message, start_owner};
+#[cfg(feature = "tokio")]
+use thread_rings::ThreadRings;
+
+use super::completion::{Completion, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "tokio")]
 use crate::handle::Handle;
@@ -240,9 +243,9 @@ impl Engine {
         );
         self.core().file_set(set, |set| {
             let inbox = inbox.as_ref().ok_or_else(no_ring)?;
-            let (told, answer) = mpsc::channel();
-            inbox.send(Message::Register(set.table().clone(), told));
-            answer.recv().unwrap_or_else(|_| Err(no_ring()))
+            let (tx, rx) = mpsc::channel();
+            inbox.send(Message::Register(set.table().clone(), tx));
+            rx.recv().unwrap_or_else(|_| Err(no_ring()))
         })
     }
 
@@ -387,7 +390,7 @@ impl Engine {
             // An operation that the ring does not support goes to a worker directly, which saves
             // waking the owner.
             (Some(inbox), Route::Ring)
-                if inbox.supported.contains(&request.op.body.kind) && !sooner_here =>
+                if inbox.opcodes.contains(&request.op.body.kind) && !sooner_here =>
             {
                 inbox.send(Message::Submit(request));
             }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::op_future::OpFuture;
+use super::run::OpFuture;
 use super::shared::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;

@@ -1,6 +1,6 @@
 //! The outcomes of a submission, and the part of it that runs in the calling thread.
 
-use crate::engine::completion::{Completion, Ticket};
+use super::completion::{Completion, Ticket};
 use crate::error::Error;
 use crate::op::Op;
 use crate::read::{ReadPath, Start};

@@ -10,6 +10,8 @@
 //! on a stalled disk does not block the others. Work beyond that share is parked until other work
 //! of the share is done.
 
+mod stop;
+
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -17,20 +19,22 @@ use std::time::Duration;
 
 use super::class::Class;
 use super::core::Core;
-use super::linger::Linger;
+use super::options::Options;
 use super::reply::Unwanted;
 use super::request::{Outcome, Request};
-use super::stop::Stop;
-use crate::engine::completion::Ticket;
+use super::yield_before_sleep::YieldBeforeSleep;
+use stop::Stop;
+
+use super::completion::Ticket;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
 use crate::op::Step;
 use crate::policy::provenance::{Arrival, ServedBy};
 use crate::policy::stats::Count;
-use crate::sys::Errno;
-use crate::sys::retry;
-use crate::sys::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::sys::sync::atomic::AtomicUsize;
+use crate::sys::sync::atomic::Ordering::Relaxed;
 use crate::sys::sync::{Condvar, Mutex, MutexGuard, lock, spawn, wait_timeout};
+use crate::sys::{Errno, retry};
 
 /// Work that workers take turns at.
 pub(crate) trait Task: Send + Sync {
@@ -80,7 +84,7 @@ struct State {
     threads: usize,
     idle: usize,
     closing: bool,
-    lingering: bool,
+    yielding: bool,
 }
 
 impl State {
@@ -194,7 +198,7 @@ impl Pool {
         let mut state = lock(&inner.state);
         state.ready.push_back(work);
         inner.waiting.store(state.ready.len(), Relaxed);
-        let awake = usize::from(state.lingering);
+        let awake = usize::from(state.yielding);
         if state.ready.len() <= awake {
             return None;
         }
@@ -311,7 +315,7 @@ impl Inner {
 
     /// The loop of a worker.
     fn work(&self) {
-        let mut linger = Linger::new(YIELDS);
+        let mut before_sleep = YieldBeforeSleep::new(YIELDS);
         let mut state = lock(&self.state);
         loop {
             if let Some(work) = self.take(&mut state) {
@@ -336,7 +340,7 @@ impl Inner {
                 state.ready.extend(again);
                 self.waiting.store(state.ready.len(), Relaxed);
                 if state.ready.is_empty() && !state.closing {
-                    state = self.linger(&mut linger, state);
+                    state = self.yield_first(&mut before_sleep, state);
                 }
                 continue;
             }
@@ -380,19 +384,19 @@ impl Inner {
     /// Yields for a moment before the worker sleeps, which only one worker does at a time. A thread
     /// that just received a completion often submits the next operation soon, and the yields cost
     /// less than a wake-up.
-    fn linger<'a>(
+    fn yield_first<'a>(
         &'a self,
-        linger: &mut Linger,
+        before_sleep: &mut YieldBeforeSleep,
         mut state: MutexGuard<'a, State>,
     ) -> MutexGuard<'a, State> {
-        if state.lingering {
+        if state.yielding {
             return state;
         }
-        state.lingering = true;
+        state.yielding = true;
         drop(state);
-        linger.until(|| self.waiting.load(Relaxed) > 0);
+        before_sleep.until(|| self.waiting.load(Relaxed) > 0);
         state = lock(&self.state);
-        state.lingering = false;
+        state.yielding = false;
         state
     }
 
@@ -475,6 +479,67 @@ fn run(mut request: Request, stop: Option<&Stop>) -> (Request, std::result::Resu
         if let Step::Done(result) = request.op.body.kind.settle(result) {
             return (request, result);
         }
+    }
+}
+
+/// All workers of one engine.
+pub(crate) struct Pools([Pool; Class::ALL.len()]);
+
+impl Pools {
+    pub(crate) fn new(core: &Arc<Core>, options: &Options) -> Pools {
+        Pools(Class::ALL.map(|class| {
+            let limit = match class {
+                Class::File => options.workers,
+                Class::Call | Class::Unbounded => options.blocking_workers,
+            };
+            Pool::new(core, class, limit)
+        }))
+    }
+
+    /// Starts the first worker, to find out if threads can be started at all.
+    pub(crate) fn start(&self) -> Result<()> {
+        self.of(Class::File).start()
+    }
+
+    fn of(&self, class: Class) -> &Pool {
+        &self.0[class as usize]
+    }
+
+    /// Has a worker carry out an operation. If no thread can be started for its class, a worker of
+    /// another class does it.
+    pub(crate) fn push(&self, request: Request) {
+        let own = Class::of(&request.op.body.kind);
+        let mut left = Some(request);
+        for class in [own, Class::File, Class::Call, Class::Unbounded] {
+            match left.take() {
+                Some(request) => left = self.of(class).push(request),
+                None => return,
+            }
+        }
+        if let Some(stranded) = left {
+            self.of(own).refuse(stranded);
+        }
+    }
+
+    /// Has one more worker take turns at a task. Returns false if there is no worker for it.
+    pub(crate) fn help(&self, task: Arc<dyn Task>) -> bool {
+        self.of(Class::File).help(task)
+    }
+
+    /// The number of workers that may take turns at one task.
+    pub(crate) fn helpers(&self) -> usize {
+        self.of(Class::File).share_of_a_file()
+    }
+
+    /// Has a worker drop a completion.
+    pub(crate) fn discard(&self, unwanted: Unwanted) {
+        self.of(Class::Call).discard(unwanted);
+    }
+
+    /// Stops an operation that no worker has begun, or that can be stopped. Returns true if it was
+    /// found.
+    pub(crate) fn cancel(&self, ticket: Ticket, why: ErrorKind) -> bool {
+        self.0.iter().any(|pool| pool.cancel(ticket, why))
     }
 }
 

@@ -83,7 +83,7 @@ impl<'a, B: IoBufMut> ReadAt<'a, B> {
     }
 
     /// Completes a read. An exact read must have filled its buffer.
-    fn land(&self, mut done: BufResult<B>) -> Poll<BufResult<B>> {
+    fn finish(&self, mut done: BufResult<B>) -> Poll<BufResult<B>> {
         let path = self.handle.shared_path();
         done.result = match done.result {
             Ok(n) if self.exact && n < self.len => {
@@ -98,7 +98,7 @@ impl<'a, B: IoBufMut> ReadAt<'a, B> {
     /// Creates an operation for the engine from the boxed buffer.
     fn rest(&self, buffer: B, rest: &Rest) -> OpFuture {
         let mut read = Read::new(self.handle, Box::new(buffer), self.offset).flags(self.flags);
-        read.have(rest.done);
+        read.advance(rest.done);
         let mut op = Op::from(read);
         if let Some(deadline) = self.deadline {
             op = op.deadline(deadline);
@@ -127,14 +127,14 @@ impl<B: IoBufMut> Future for ReadAt<'_, B> {
             engine.read_ahead(started.readahead);
             match started.outcome {
                 Start::Done(n, provenance) => {
-                    return this.land(BufResult::new(Ok(n), buffer, provenance));
+                    return this.finish(BufResult::new(Ok(n), buffer, provenance));
                 }
                 Start::Failed(errno) => {
-                    return this.land(BufResult::failed(Error::os("read_at", errno), buffer));
+                    return this.finish(BufResult::failed(Error::os("read_at", errno), buffer));
                 }
                 Start::Rest(rest) => match engine.check_process("read_at") {
                     Ok(()) => this.state = Reading::Away(this.rest(buffer, &rest)),
-                    Err(error) => return this.land(BufResult::failed(error, buffer)),
+                    Err(error) => return this.finish(BufResult::failed(error, buffer)),
                 },
             }
         }
@@ -146,7 +146,7 @@ impl<B: IoBufMut> Future for ReadAt<'_, B> {
             Poll::Ready(completion) => {
                 this.state = Reading::Over;
                 match own_buffer(completion) {
-                    Some(done) => this.land(done),
+                    Some(done) => this.finish(done),
                     None => Poll::Pending,
                 }
             }

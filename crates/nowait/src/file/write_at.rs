@@ -78,7 +78,7 @@ impl<'a, B: IoBuf> WriteAt<'a, B> {
     }
 
     /// Completes a write. `write_all_at` must have written all bytes.
-    fn land(&self, mut done: BufResult<B>) -> Poll<BufResult<B>> {
+    fn finish(&self, mut done: BufResult<B>) -> Poll<BufResult<B>> {
         let path = self.handle.shared_path();
         done.result = match done.result {
             Ok(n) if self.all && n < self.len => {
@@ -96,7 +96,7 @@ impl<'a, B: IoBuf> WriteAt<'a, B> {
         if self.all {
             write = write.all();
         }
-        write.have(done);
+        write.advance(done);
         let mut op = Op::from(write);
         if let Some(deadline) = self.deadline {
             op = op.deadline(deadline);
@@ -118,7 +118,7 @@ impl<B: IoBuf> Future for WriteAt<'_, B> {
             let bytes = buffer.bytes();
             this.len = bytes.len();
             if let Err(errno) = sys::rw::checked(Some(this.offset), bytes.len()) {
-                return this.land(BufResult::failed(Error::os("write_at", errno), buffer));
+                return this.finish(BufResult::failed(Error::os("write_at", errno), buffer));
             }
             let tries = this.flags.is_empty();
             let done = if tries {
@@ -128,15 +128,15 @@ impl<B: IoBuf> Future for WriteAt<'_, B> {
             };
             if done > 0 && done == this.len {
                 let provenance = Provenance::default();
-                return this.land(BufResult::new(Ok(done), buffer, provenance));
+                return this.finish(BufResult::new(Ok(done), buffer, provenance));
             }
             match engine.check_process("write_at") {
                 Ok(()) => this.state = Writing::Away(this.rest(buffer, done)),
                 Err(_) if done > 0 && !this.all => {
                     let provenance = Provenance::default();
-                    return this.land(BufResult::new(Ok(done), buffer, provenance));
+                    return this.finish(BufResult::new(Ok(done), buffer, provenance));
                 }
-                Err(error) => return this.land(BufResult::failed(error, buffer)),
+                Err(error) => return this.finish(BufResult::failed(error, buffer)),
             }
         }
         let Writing::Away(operation) = &mut this.state else {
@@ -147,7 +147,7 @@ impl<B: IoBuf> Future for WriteAt<'_, B> {
             Poll::Ready(completion) => {
                 this.state = Writing::Over;
                 match own_source(completion) {
-                    Some(done) => this.land(done),
+                    Some(done) => this.finish(done),
                     None => Poll::Pending,
                 }
             }

@@ -5,7 +5,7 @@ use std::io;
 
 use io_uring::{opcode, squeue};
 
-use super::operation::{Known, Operation};
+use super::operation::{Operation, Registered};
 use crate::handle::Handle;
 use crate::sys::Errno;
 use crate::user_code;
@@ -93,7 +93,7 @@ impl Operation for Call {
         self.handle.as_ref()
     }
 
-    fn sqe(&mut self, _: &Known<'_>) -> squeue::Entry {
+    fn sqe(&mut self, _: &Registered<'_>) -> squeue::Entry {
         opcode::Nop::new().build()
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use io_uring::{opcode, squeue, types};
 use rustix::fs::FileType;
 
-use super::operation::{Known, Operation, Step};
+use super::operation::{Operation, Registered, Step};
 use crate::kernel::filesystem::Filesystem;
 use crate::sys::{self, Errno};
 
@@ -48,7 +48,7 @@ impl Operation for Close {
     const OPCODE: u8 = opcode::Close::CODE;
     const NAME: &'static str = "close";
 
-    fn sqe(&mut self, _: &Known<'_>) -> squeue::Entry {
+    fn sqe(&mut self, _: &Registered<'_>) -> squeue::Entry {
         let raw = self.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         opcode::Close::new(types::Fd(raw)).build()
     }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::operation::{Known, Operation};
+use super::operation::{Operation, Registered};
 use crate::handle::Handle;
 use crate::sys::Errno;
 
@@ -71,7 +71,7 @@ impl Operation for Fadvise {
         Some(&self.handle)
     }
 
-    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
+    fn sqe(&mut self, known: &Registered<'_>) -> squeue::Entry {
         // The ring's length has 32 bits. Engines give a longer range to a worker.
         let len = i64::from(i32::try_from(self.len).unwrap_or(0));
         opcode::Fadvise::new(known.fd(&self.handle), len, self.advice.kernel() as i32)

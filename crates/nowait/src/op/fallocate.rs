@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use io_uring::{opcode, squeue};
 use rustix::fs::FallocateFlags;
 
-use super::operation::{Known, Operation};
+use super::operation::{Operation, Registered};
 use crate::handle::Handle;
 use crate::sys::Errno;
 
@@ -59,7 +59,7 @@ impl Operation for Fallocate {
         Some(&self.handle)
     }
 
-    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
+    fn sqe(&mut self, known: &Registered<'_>) -> squeue::Entry {
         opcode::Fallocate::new(known.fd(&self.handle), self.len)
             .offset(self.offset)
             .mode(self.mode.bits().cast_signed())

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue, types};
 
-use super::operation::{Known, Operation};
+use super::operation::{Operation, Registered};
 use crate::handle::Handle;
 use crate::sys::Errno;
 
@@ -46,7 +46,7 @@ impl Operation for Fsync {
         Some(&self.handle)
     }
 
-    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
+    fn sqe(&mut self, known: &Registered<'_>) -> squeue::Entry {
         let flags = if self.data_only {
             types::FsyncFlags::DATASYNC
         } else {

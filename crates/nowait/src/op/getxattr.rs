@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::operation::{Known, Operation, Step};
+use super::operation::{Operation, Registered, Step};
 use crate::handle::Handle;
 use crate::sys::Errno;
 
@@ -71,7 +71,7 @@ impl Operation for Getxattr {
         }
     }
 
-    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
+    fn sqe(&mut self, known: &Registered<'_>) -> squeue::Entry {
         let (name, room) = (self.name.as_ptr(), self.room);
         let value = self.value.as_mut_ptr().cast();
         match &self.file {

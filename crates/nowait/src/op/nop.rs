@@ -2,7 +2,7 @@
 
 use io_uring::{opcode, squeue};
 
-use super::operation::{Known, Operation};
+use super::operation::{Operation, Registered};
 use crate::sys::Errno;
 
 /// Does nothing. It measures the cost of a handoff.
@@ -13,7 +13,7 @@ impl Operation for Nop {
     const OPCODE: u8 = opcode::Nop::CODE;
     const NAME: &'static str = "nop";
 
-    fn sqe(&mut self, _: &Known<'_>) -> squeue::Entry {
+    fn sqe(&mut self, _: &Registered<'_>) -> squeue::Entry {
         opcode::Nop::new().build()
     }
 

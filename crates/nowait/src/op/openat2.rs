@@ -9,7 +9,7 @@ use io_uring::{opcode, squeue, types};
 use once_cell::race::OnceNonZeroUsize;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 
-use super::operation::{Known, Operation, Step};
+use super::operation::{Operation, Registered, Step};
 use crate::handle::Handle;
 use crate::sys::{self, Errno};
 
@@ -165,7 +165,7 @@ impl Operation for Openat2 {
         self.0.at.as_ref()
     }
 
-    fn sqe(&mut self, _: &Known<'_>) -> squeue::Entry {
+    fn sqe(&mut self, _: &Registered<'_>) -> squeue::Entry {
         let directory = types::Fd(self.directory());
         opcode::OpenAt2::new(directory, self.0.path.as_ptr(), &raw const self.0.how).build()
     }

@@ -36,7 +36,7 @@ pub(crate) trait Operation {
 
     /// The asynchronous form: the submission queue entry. The entry holds pointers to memory that
     /// `self` owns. `self` must not be moved or touched until the completion arrives.
-    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry;
+    fn sqe(&mut self, known: &Registered<'_>) -> squeue::Entry;
 
     /// The blocking form: makes the same system call once.
     fn run(&mut self) -> Result<usize, Errno>;
@@ -49,14 +49,14 @@ pub(crate) trait Operation {
 
 /// The registered file and memory that a ring has for an operation.
 #[derive(Debug)]
-pub(crate) struct Known<'a> {
+pub(crate) struct Registered<'a> {
     /// The slot of the file. The ring sets the entry's flag for it.
     pub(crate) slot: Option<u32>,
     /// The registered address ranges, with the number of each buffer.
     pub(crate) memory: &'a [(std::ops::Range<usize>, u16)],
 }
 
-impl Known<'_> {
+impl Registered<'_> {
     /// The descriptor or slot for the operation's entry.
     pub(super) fn fd(&self, handle: &Handle) -> io_uring::types::Fd {
         let plain = || handle.as_fd().as_raw_fd();

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::operation::{Known, Operation, Step, is_end, ring_offset};
+use super::operation::{Operation, Registered, Step, is_end, ring_offset};
 use crate::buffer::memory::ReadMemory;
 use crate::buffer::window::Window;
 use crate::buffer::{Buffer, UninitSlice};
@@ -107,7 +107,7 @@ impl Read {
     }
 
     /// Records that the first `done` bytes were read, of a read that continues.
-    pub(crate) fn have(&mut self, done: usize) {
+    pub(crate) fn advance(&mut self, done: usize) {
         // The buffer may have returned more memory at an earlier call.
         self.done = done.min(self.memory.len());
     }
@@ -222,7 +222,7 @@ impl Operation for Read {
         Some(&self.handle)
     }
 
-    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
+    fn sqe(&mut self, known: &Registered<'_>) -> squeue::Entry {
         let (start, len, offset) = self.next();
         let (fd, len32) = (known.fd(&self.handle), to_u32(len));
         let (offset, flags) = (ring_offset(offset), self.flags.bits().cast_signed());
@@ -334,7 +334,7 @@ mod tests {
             fill_space(handle, &mut part, 4).unwrap()
         });
         assert_eq!(done, 20);
-        read.have(done);
+        read.advance(done);
         let (n, buffer) = carried_out(read, &bytes, 7);
         let Ok(limited) = downcast::<Limit<Vec<u8>>>(buffer) else {
             panic!("another type")

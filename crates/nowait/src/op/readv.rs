@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::operation::{Known, Operation, Step, is_end, ring_offset};
+use super::operation::{Operation, Registered, Step, is_end, ring_offset};
 use crate::buffer::Buffer;
 use crate::buffer::memory::ReadMemory;
 use crate::handle::Handle;
@@ -119,7 +119,7 @@ impl Operation for Readv {
         Some(&self.handle)
     }
 
-    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
+    fn sqe(&mut self, known: &Registered<'_>) -> squeue::Entry {
         let offset = self.next();
         opcode::Readv::new(
             known.fd(&self.handle),

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use io_uring::{opcode, squeue, types};
 use rustix::fs::{AtFlags, StatxFlags};
 
-use super::operation::{Known, Operation, Step};
+use super::operation::{Operation, Registered, Step};
 use crate::handle::Handle;
 use crate::metadata::{Metadata, StatxMask};
 use crate::sys::Errno;
@@ -90,7 +90,7 @@ impl Operation for Statx {
         self.0.at.as_ref()
     }
 
-    fn sqe(&mut self, _: &Known<'_>) -> squeue::Entry {
+    fn sqe(&mut self, _: &Registered<'_>) -> squeue::Entry {
         let directory = types::Fd(self.directory());
         let inner = &mut *self.0;
         let out: *mut types::statx = inner.out.as_mut_ptr().cast();

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::operation::{Known, Operation};
+use super::operation::{Operation, Registered};
 use crate::handle::Handle;
 use crate::sys::{self, Errno};
 
@@ -60,7 +60,7 @@ impl Operation for SyncFileRange {
         Some(&self.handle)
     }
 
-    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
+    fn sqe(&mut self, known: &Registered<'_>) -> squeue::Entry {
         // A worker does longer ranges.
         let len = u32::try_from(self.len).unwrap_or(0);
         opcode::SyncFileRange::new(known.fd(&self.handle), len)

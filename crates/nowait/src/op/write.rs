@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::operation::{Known, Operation, Step, ring_offset};
+use super::operation::{Operation, Registered, Step, ring_offset};
 use crate::buffer::Source;
 use crate::buffer::memory::WriteMemory;
 use crate::handle::Handle;
@@ -80,7 +80,7 @@ impl Write {
     }
 
     /// Records that the first `done` bytes are written.
-    pub(crate) fn have(&mut self, done: usize) {
+    pub(crate) fn advance(&mut self, done: usize) {
         self.done = done;
     }
 
@@ -109,7 +109,7 @@ impl Operation for Write {
         Some(&self.handle)
     }
 
-    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
+    fn sqe(&mut self, known: &Registered<'_>) -> squeue::Entry {
         let (start, len, offset) = self.next();
         let (fd, len32) = (known.fd(&self.handle), to_u32(len));
         let (offset, flags) = (ring_offset(offset), self.flags.bits().cast_signed());
@@ -159,7 +159,7 @@ mod tests {
         let handle = Handle::new(tempfile::tempfile().unwrap()).unwrap();
         let begun = || {
             let mut write = Write::new(&handle, Box::new("bytes"), 0);
-            write.have(3);
+            write.advance(3);
             write
         };
         let ended = |mut write: Write, errno| match write.settle(Err(errno)) {

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::operation::{Known, Operation, Step, ring_offset};
+use super::operation::{Operation, Registered, Step, ring_offset};
 use super::readv::Iovecs;
 use crate::buffer::Source;
 use crate::buffer::memory::WriteMemory;
@@ -98,7 +98,7 @@ impl Operation for Writev {
         Some(&self.handle)
     }
 
-    fn sqe(&mut self, known: &Known<'_>) -> squeue::Entry {
+    fn sqe(&mut self, known: &Registered<'_>) -> squeue::Entry {
         let offset = self.next();
         opcode::Writev::new(
             known.fd(&self.handle),

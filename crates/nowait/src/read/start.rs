@@ -107,7 +107,7 @@ pub(crate) fn start_operation(
         Start::Done(n, _) => unsafe { read.fill(*n) },
         // SAFETY: no byte is claimed.
         Start::Failed(_) => unsafe { read.fill(0) },
-        Start::Rest(rest) => read.have(rest.done),
+        Start::Rest(rest) => read.advance(rest.done),
     }
     started
 }

@@ -17,9 +17,9 @@ pub(crate) use shuttle::thread::yield_now;
 /// checker loom, which tries reorderings that weaker processors allow.
 pub(crate) mod ordered {
     #[cfg(nowait_loom)]
-    pub(crate) use loom::sync::atomic::{AtomicBool, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{AtomicBool, fence};
     #[cfg(not(nowait_loom))]
-    pub(crate) use std::sync::atomic::{AtomicBool, Ordering, fence};
+    pub(crate) use std::sync::atomic::{AtomicBool, fence};
 }
 
 use std::time::Duration;

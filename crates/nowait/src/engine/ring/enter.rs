@@ -9,8 +9,7 @@ use io_uring::{EnterFlags, opcode, types};
 use rustix::event::{PollFd, PollFlags};
 
 use super::setup::descriptor;
-use super::until::Until;
-use super::{Ring, WAKE};
+use super::{Modes, Ring, Until, WAKE};
 use crate::sys::cast::to_u32;
 use crate::sys::{self, Errno};
 
@@ -20,7 +19,7 @@ const TRIES: usize = 2_000;
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// The interval at which the thread of a broken ring looks for completions and messages.
-const PATROL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Ring {
     /// Calls io_uring_enter(2), by the registered number of the ring if it has one.
@@ -38,8 +37,8 @@ impl Ring {
         // SAFETY: Assumption: the queued entries are as stated in `enqueue`. `args` and the memory
         // that it points to are valid during the call.
         let entered = unsafe { sys::ring::enter(ring, to_submit, at_least, flags.bits(), args) };
-        if !self.sqpoll {
-            self.taken += entered.unwrap_or(0) as u64;
+        if !self.modes.contains(Modes::SQPOLL) {
+            self.submission.taken += entered.unwrap_or(0) as u64;
         }
         entered
     }
@@ -49,8 +48,8 @@ impl Ring {
     /// Returns false if the ring no longer works, for example because a sandbox denies the call.
     pub(super) fn enter(&mut self, at_most: usize) -> bool {
         let mut refused = 0;
-        while !self.broken {
-            let (entries, mut flags) = if self.sqpoll {
+        while !self.modes.contains(Modes::BROKEN) {
+            let (entries, mut flags) = if self.modes.contains(Modes::SQPOLL) {
                 (0, EnterFlags::SQ_WAIT | self.waker_flag())
             } else {
                 let entries = self.ring.submission().len().min(at_most);
@@ -67,10 +66,10 @@ impl Ring {
                 // entries stay queued for the next attempt.
                 Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) if refused < TRIES => {
                     refused += 1;
-                    self.set_aside();
+                    self.move_to_overflow();
                     std::thread::sleep(PAUSE);
                 }
-                Err(errno) => self.is_refused(errno),
+                Err(errno) => self.note_refusal(errno),
             }
         }
         false
@@ -78,24 +77,27 @@ impl Ring {
 
     /// Makes room for completions that the kernel still holds. Completions from now on do not count
     /// as immediate.
-    fn set_aside(&mut self) {
-        self.stirred = true;
+    fn move_to_overflow(&mut self) {
+        self.completion.delivered_in_retry = true;
         let queue = self.ring.completion();
-        self.aside
+        self.completion
+            .overflow
             .extend(queue.map(|entry| (entry.user_data(), entry.result())));
     }
 
     /// Stops submitting. Operations that the kernel has taken still complete.
-    fn is_refused(&mut self, errno: Errno) {
-        self.broken = true;
-        self.denied |= !matches!(errno, Errno::AGAIN | Errno::BUSY | Errno::NOMEM);
+    fn note_refusal(&mut self, errno: Errno) {
+        self.modes |= Modes::BROKEN;
+        if !matches!(errno, Errno::AGAIN | Errno::BUSY | Errno::NOMEM) {
+            self.modes |= Modes::DENIED;
+        }
     }
 
     /// The flag that wakes the kernel thread, if it sleeps. The thread's flag is read after a full
     /// fence that follows the publication of the entries. The kernel has a full fence between
     /// setting its flag and its last look at the queue.
     fn waker_flag(&mut self) -> EnterFlags {
-        if self.sqpoll && self.ring.submission().need_wakeup() {
+        if self.modes.contains(Modes::SQPOLL) && self.ring.submission().need_wakeup() {
             EnterFlags::SQ_WAKEUP
         } else {
             EnterFlags::empty()
@@ -105,9 +107,9 @@ impl Ring {
     /// Wakes the kernel thread, if it sleeps. If a sandbox denies that, queued entries wait until
     /// another event wakes the thread. Workers cannot do them, because the thread may take them at
     /// any time.
-    pub(super) fn rouse(&mut self) {
+    pub(super) fn wake_kernel_thread(&mut self) {
         let mut refused = 0;
-        while !self.broken && !self.waker_flag().is_empty() {
+        while !self.modes.contains(Modes::BROKEN) && !self.waker_flag().is_empty() {
             match self.call(0, 0, EnterFlags::SQ_WAKEUP, None) {
                 Ok(_) => return,
                 Err(Errno::INTR) => {}
@@ -115,7 +117,7 @@ impl Ring {
                     refused += 1;
                     std::thread::sleep(PAUSE);
                 }
-                Err(errno) => self.is_refused(errno),
+                Err(errno) => self.note_refusal(errno),
             }
         }
     }
@@ -128,14 +130,14 @@ impl Ring {
     pub(crate) fn wait(&mut self, until: Until, timeout: Option<Duration>) {
         self.arm_wake();
         let again = self
-            .ask_again
+            .cancel_again
             .map(|(at, _)| at.saturating_duration_since(Instant::now()));
         let soonest = match (timeout, again) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
         self.sleep(until, soonest);
-        self.ask_to_stop_again();
+        self.repeat_cancels();
     }
 
     /// Delivers all deferred completions. One call delivers a limited number (20 on recent
@@ -152,10 +154,12 @@ impl Ring {
     }
 
     pub(super) fn sleep(&mut self, until: Until, timeout: Option<Duration>) {
-        if self.denied || (self.broken && !self.polled) {
+        if self.modes.contains(Modes::DENIED)
+            || (self.modes.contains(Modes::BROKEN) && !self.modes.contains(Modes::POLLED))
+        {
             return self.sleep_outside(timeout);
         }
-        if self.polled {
+        if self.modes.contains(Modes::POLLED) {
             return self.poll_device(until.count, timeout);
         }
         let want = if timeout == Some(Duration::ZERO) {
@@ -175,7 +179,7 @@ impl Ring {
         }
         // Only `flush` submits operations. The only entry submitted here is the read of the
         // eventfd.
-        let entries = if self.queued {
+        let entries = if self.submission.queued {
             0
         } else {
             to_u32(self.ring.submission().len())
@@ -184,7 +188,7 @@ impl Ring {
         let entered = self.call(entries, to_u32(want), flags, Some(&args));
         if let Err(Errno::PERM | Errno::NOSYS | Errno::ACCESS) = entered {
             // Only workers are left. They write to the eventfd.
-            (self.broken, self.denied) = (true, true);
+            self.modes |= Modes::BROKEN | Modes::DENIED;
             self.sleep_outside(timeout);
         }
         // ETIME, EINTR and EBUSY all mean that the caller should look for completions.
@@ -200,7 +204,7 @@ impl Ring {
         let flags = EnterFlags::GETEVENTS | self.waker_flag();
         let polled = self.call(0, to_u32(want.min(self.held())), flags, None);
         if let Err(Errno::PERM | Errno::NOSYS | Errno::ACCESS) = polled {
-            (self.broken, self.denied) = (true, true);
+            self.modes |= Modes::BROKEN | Modes::DENIED;
             self.sleep_outside(timeout);
         }
     }
@@ -211,38 +215,48 @@ impl Ring {
         // If the ring's own read of the eventfd is still at the kernel, it consumes what is
         // written.
         let timeout = match timeout {
-            Some(timeout) if !self.broken || timeout < PATROL => Some(timeout),
-            None if !self.broken => None,
-            _ => Some(PATROL),
+            Some(timeout) if !self.modes.contains(Modes::BROKEN) || timeout < POLL_INTERVAL => {
+                Some(timeout)
+            }
+            None if !self.modes.contains(Modes::BROKEN) => None,
+            _ => Some(POLL_INTERVAL),
         };
         let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
         let ring = descriptor(&self.ring);
         let mut both = [
-            PollFd::new(&*self.wake, PollFlags::IN),
+            PollFd::new(&*self.wake.event, PollFlags::IN),
             PollFd::from_borrowed_fd(ring, PollFlags::IN),
         ];
         // Deferred completions of a ring that cannot be entered are never delivered. The descriptor
         // would always be readable.
-        let looks = if self.denied && self.deferred { 1 } else { 2 };
+        let looks = if self.modes.contains(Modes::DENIED) && self.modes.contains(Modes::DEFERRED) {
+            1
+        } else {
+            2
+        };
         let there = rustix::event::poll(&mut both[..looks], timeout.as_ref()).unwrap_or(0) > 0;
         // The eventfd blocks, so it is read only when it is readable.
         if there && !both[0].revents().is_empty() {
-            let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
+            let _ = rustix::io::read(&*self.wake.event, &mut [0u8; 8]);
         }
-        if self.broken {
+        if self.modes.contains(Modes::BROKEN) {
             // A call that was denied before may be allowed now.
             let delivered = self.call(0, 0, EnterFlags::GETEVENTS, None);
-            self.denied = delivered.is_err_and(|errno| errno != Errno::INTR);
+            let is_denied = delivered.is_err_and(|errno| errno != Errno::INTR);
+            self.modes.set(Modes::DENIED, is_denied);
         }
     }
 
     /// Submits a read of the ring's eventfd, so that a write to it ends `wait`. A polling ring
     /// cannot do that.
     fn arm_wake(&mut self) {
-        if !self.wake_armed && !self.polled && !self.broken {
-            let fd = types::Fd(self.wake.as_raw_fd());
-            let entry = opcode::Read::new(fd, self.wake_count.as_mut_ptr(), 8).build();
-            self.wake_armed = self.enqueue_own(&entry.user_data(WAKE));
+        if !self.wake.is_armed
+            && !self.modes.contains(Modes::POLLED)
+            && !self.modes.contains(Modes::BROKEN)
+        {
+            let fd = types::Fd(self.wake.event.as_raw_fd());
+            let entry = opcode::Read::new(fd, self.wake.count.as_mut_ptr(), 8).build();
+            self.wake.is_armed = self.enqueue_own(&entry.user_data(WAKE));
         }
     }
 }

@@ -10,9 +10,9 @@ use io_uring::IoUring;
 use crate::buffer::BufferPool;
 use crate::engine::features::{Feature, Features};
 use crate::handle::registered::Table;
-use crate::op::{Kind, Known};
+use crate::op::{Kind, Registered};
 
-pub(super) struct Registered {
+pub(super) struct Registrations {
     files: Option<Arc<Table>>,
     /// The registered memory, with the number of each buffer.
     memory: Vec<(Range<usize>, u16)>,
@@ -20,15 +20,19 @@ pub(super) struct Registered {
     _pools: Vec<BufferPool>,
 }
 
-impl Registered {
+impl Registrations {
     /// Registers the memory of the pools: all of it or none.
-    pub(super) fn new(ring: &IoUring, pools: &[BufferPool], features: &mut Features) -> Registered {
+    pub(super) fn new(
+        ring: &IoUring,
+        pools: &[BufferPool],
+        features: &mut Features,
+    ) -> Registrations {
         let memory = if pools.is_empty() {
             None
         } else {
             features.tried(Feature::RegisteredBuffers, memory(ring, pools))
         };
-        Registered {
+        Registrations {
             files: None,
             memory: memory.unwrap_or_default(),
             _pools: pools.to_vec(),
@@ -50,12 +54,12 @@ impl Registered {
     }
 
     /// The registered file and memory that the ring has for an operation.
-    pub(super) fn known(&self, kind: &Kind) -> Known<'_> {
+    pub(super) fn of(&self, kind: &Kind) -> Registered<'_> {
         let slot = self.files.as_ref().and_then(|table| {
             let handle = kind.handle().filter(|_| kind.in_slot())?;
             handle.slot()?.number(table)
         });
-        Known {
+        Registered {
             slot,
             memory: &self.memory,
         }
@@ -83,7 +87,7 @@ fn memory(ring: &IoUring, pools: &[BufferPool]) -> io::Result<Vec<(Range<usize>,
             iov_len: piece.len(),
         })
         .collect();
-    // SAFETY: the memory is mapped as long as its pools exist. `Registered` holds them as long as
+    // SAFETY: the memory is mapped as long as its pools exist. `Registrations` holds them as long as
     // the ring exists. The kernel writes only to memory that operations own.
     unsafe { ring.submitter().register_buffers(&iovecs)? };
     Ok(memory)

@@ -16,16 +16,16 @@ const SLEEPS: u32 = 1_000;
 
 /// The yields of one thread.
 #[derive(Debug)]
-pub(super) struct Linger {
+pub(super) struct YieldBeforeSleep {
     yields: usize,
     /// The number of sleeps that no yields precede.
     sleeps: u32,
 }
 
-impl Linger {
+impl YieldBeforeSleep {
     /// At most `yields` yields before each sleep.
-    pub(super) fn new(yields: usize) -> Linger {
-        Linger { yields, sleeps: 0 }
+    pub(super) fn new(yields: usize) -> YieldBeforeSleep {
+        YieldBeforeSleep { yields, sleeps: 0 }
     }
 
     /// Called before each sleep. Yields until there is work.
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_thread_with_work_does_not_yield() {
-        Linger::new(4).until_by(|| true, || unreachable!("a yield"));
+        YieldBeforeSleep::new(4).until_by(|| true, || unreachable!("a yield"));
     }
 
     #[test]
@@ -69,12 +69,12 @@ mod tests {
             yields.set(yields.get() + 1);
             std::thread::sleep(SLICE);
         };
-        let mut linger = Linger::new(4);
+        let mut before_sleep = YieldBeforeSleep::new(4);
         for _ in 0..=SLEEPS {
-            linger.until_by(|| false, long);
+            before_sleep.until_by(|| false, long);
         }
         assert_eq!(yields.get(), 1);
-        linger.until_by(|| false, long);
+        before_sleep.until_by(|| false, long);
         assert_eq!(yields.get(), 2);
     }
 }

@@ -7,22 +7,20 @@ use std::time::Duration;
 
 use crossbeam_queue::SegQueue;
 
-use super::class::Class;
-use super::core::Core;
-use super::features::Features;
-use super::linger::Linger;
-use super::options::Options;
-use super::pools::Pools;
-use super::request::Request;
-use super::ring::Ring;
-use super::ring::out::Out;
-use super::ring::supported::Supported;
-use super::ring::until::Until;
-use super::sleep::Sleep;
+use crate::engine::class::Class;
 use crate::engine::completion::Ticket;
+use crate::engine::core::Core;
+use crate::engine::features::Features;
+use crate::engine::options::Options;
+use crate::engine::request::Request;
+use crate::engine::ring::opcodes::Opcodes;
+use crate::engine::ring::{Out, Ring, Until};
+use crate::engine::workers::Pools;
+use crate::engine::yield_before_sleep::YieldBeforeSleep;
 use crate::error::ErrorKind;
 use crate::handle::registered::{Notified, Table};
 use crate::sys::eventfd::notify;
+use crate::sys::sync::ordered::{self, fence};
 use crate::sys::sync::spawn;
 
 /// The messages to the owner thread.
@@ -33,7 +31,7 @@ pub(super) struct Inbox {
     closing: AtomicBool,
     wake: Arc<OwnedFd>,
     /// The operations that the ring supports.
-    pub(super) supported: Supported,
+    pub(super) opcodes: Opcodes,
 }
 
 #[derive(Debug)]
@@ -77,7 +75,7 @@ pub(super) fn start_owner(
     options: &Options,
     pools: &Arc<Pools>,
 ) -> std::io::Result<(Arc<Inbox>, Features)> {
-    let (told, answer) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     let (core, pools) = (core.clone(), pools.clone());
     // The ring has a slot for each place of each class.
     let slots = options.depth * Class::ALL.len();
@@ -90,19 +88,18 @@ pub(super) fn start_owner(
                     sleep: Sleep::new(),
                     closing: AtomicBool::new(false),
                     wake: ring.waker().clone(),
-                    supported: ring.supported().clone(),
+                    opcodes: ring.opcodes().clone(),
                 });
-                let _ = told.send(Ok((inbox.clone(), features)));
+                let _ = tx.send(Ok((inbox.clone(), features)));
                 drop(options);
-                own(ring, &core, &inbox, &pools);
+                drive(ring, &core, &inbox, &pools);
             }
             Err(e) => {
-                let _ = told.send(Err(e));
+                let _ = tx.send(Err(e));
             }
         }
     })?;
-    answer
-        .recv()
+    rx.recv()
         .unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
 }
 
@@ -111,7 +108,7 @@ pub(super) fn start_owner(
 const YIELDS: usize = 4;
 
 /// The loop of the owner: take messages, submit, reap, deliver completions, sleep.
-fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
+fn drive(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
     let mut out = |out: Out| match out {
         Out::Done(request, outcome) => {
             let (reply, completion) = request.finish(core, outcome);
@@ -121,7 +118,7 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
         }
         Out::Worker(request) => pools.push(request),
     };
-    let mut linger = Linger::new(YIELDS);
+    let mut before_sleep = YieldBeforeSleep::new(YIELDS);
     loop {
         while let Some(message) = inbox.messages.pop() {
             match message {
@@ -139,8 +136,8 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
                         pools.cancel(ticket, why);
                     }
                 }
-                Message::Register(table, told) => {
-                    let _ = told.send(ring.register_files(&table));
+                Message::Register(table, tx) => {
+                    let _ = tx.send(ring.register_files(&table));
                 }
                 // The flush applies the changes.
                 Message::Files => {}
@@ -163,12 +160,105 @@ fn own(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
             std::thread::yield_now();
             continue;
         }
-        linger.until(|| !inbox.messages.is_empty() || ring.has_news());
+        before_sleep.until(|| !inbox.messages.is_empty() || ring.has_news());
         inbox.sleep.announce();
         if inbox.messages.is_empty() && !over(&ring) {
             ring.wait(Until::count(1), None);
         }
         inbox.sleep.end();
         ring.drain(&mut out);
+    }
+}
+
+/// True while the owner sleeps, or is about to.
+#[derive(Debug)]
+pub(super) struct Sleep(ordered::AtomicBool);
+
+impl Sleep {
+    pub(super) fn new() -> Sleep {
+        Sleep(ordered::AtomicBool::new(false))
+    }
+
+    /// Announces that the owner is about to sleep. It must check its queue after this, and not
+    /// sleep if there is a message.
+    pub(super) fn announce(&self) {
+        self.0.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The owner is awake.
+    pub(super) fn end(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    /// Called after a message was queued. Returns true if the sender must wake the owner. Only one
+    /// sender gets true.
+    pub(super) fn must_be_woken(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::AcqRel)
+    }
+}
+
+#[cfg(all(test, nowait_loom))]
+mod model {
+    use loom::sync::atomic::AtomicUsize;
+    use loom::sync::{Arc, Condvar, Mutex};
+
+    use super::*;
+
+    /// The owner's eventfd: a counter. A read waits for a count above zero and resets it.
+    struct Event(Mutex<u64>, Condvar);
+
+    impl Event {
+        fn write(&self) {
+            *self.0.lock().unwrap() += 1;
+            self.1.notify_one();
+        }
+
+        fn read(&self) {
+            let mut count = self.0.lock().unwrap();
+            while *count == 0 {
+                count = self.1.wait(count).unwrap();
+            }
+            *count = 0;
+        }
+    }
+
+    /// An owner receives one message from each sender, and sleeps while there is none.
+    fn all_arrive(senders: usize, preemptions: usize) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(preemptions);
+        model.check(move || {
+            let sleep = Arc::new(Sleep::new());
+            let messages = Arc::new(AtomicUsize::new(0));
+            let event = Arc::new(Event(Mutex::new(0), Condvar::new()));
+            for _ in 0..senders {
+                let (sleep, messages, event) = (sleep.clone(), messages.clone(), event.clone());
+                loom::thread::spawn(move || {
+                    messages.fetch_add(1, Ordering::Release);
+                    if sleep.must_be_woken() {
+                        event.write();
+                    }
+                });
+            }
+            while messages.load(Ordering::Acquire) < senders {
+                let seen = messages.load(Ordering::Acquire);
+                sleep.announce();
+                if messages.load(Ordering::Acquire) == seen && seen < senders {
+                    event.read();
+                }
+                sleep.end();
+            }
+        });
+    }
+
+    #[test]
+    fn a_message_wakes_the_owner() {
+        all_arrive(1, 3);
+    }
+
+    #[test]
+    fn messages_of_two_senders_wake_the_owner() {
+        all_arrive(2, 1);
     }
 }

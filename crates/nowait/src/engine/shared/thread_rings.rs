@@ -26,13 +26,11 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Handle, Id};
 
-use super::core::Core;
-use super::pools::Pools;
-use super::request::Request;
-use super::ring::Ring;
-use super::ring::options::RingOptions;
-use super::ring::out::Out;
-use super::ring::until::Until;
+use crate::engine::core::Core;
+use crate::engine::request::Request;
+use crate::engine::ring::options::RingOptions;
+use crate::engine::ring::{Out, Ring, Until};
+use crate::engine::workers::Pools;
 use crate::op::Kind;
 use crate::policy::mode::Mode;
 use crate::policy::stats::Count;

@@ -76,7 +76,7 @@ impl Stop {
         };
         loop {
             self.wait(Some(&file))?;
-            let _turn = file.take_turn();
+            let _alone = file.lock_poll();
             let now = rustix::time::Timespec::default();
             if poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&now)) != Ok(0) {
                 return kind.run();
