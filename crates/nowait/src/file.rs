@@ -10,6 +10,7 @@ mod open_regular;
 mod read_at;
 mod reopen;
 mod sync;
+mod transfer;
 mod vectored_at;
 mod write_at;
 

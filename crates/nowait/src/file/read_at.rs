@@ -5,40 +5,23 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use super::transfer::{Begun, Transfer};
 use crate::buffer::{IoBufMut, downcast};
 use crate::engine::Engine;
-use crate::engine::OpFuture;
-use crate::engine::completion::{BufResult, Completion};
+use crate::engine::completion::BufResult;
 use crate::error::{Error, ErrorKind};
 use crate::handle::Handle;
 use crate::kernel::flags::RwFlags;
 use crate::op::{Op, Read};
+use crate::read::Start;
 use crate::read::start::start_into;
-use crate::read::{Rest, Start};
 
 /// The future of [`File::read_at`](crate::File::read_at) and [`File::read_exact_at`](crate::File::read_exact_at).
 ///
 /// If it is polled after completion, it stays pending.
 #[derive(Debug)]
 #[must_use = "a future does nothing until it is polled"]
-pub struct ReadAt<'a, B> {
-    handle: &'a Handle,
-    engine: &'a Engine,
-    state: Reading<B>,
-    offset: u64,
-    flags: RwFlags,
-    deadline: Option<Instant>,
-    exact: bool,
-    /// The buffer's capacity, set by the first poll.
-    len: usize,
-}
-
-#[derive(Debug)]
-enum Reading<B> {
-    New(B),
-    Away(OpFuture),
-    Over,
-}
+pub struct ReadAt<'a, B>(Transfer<'a, B>);
 
 impl<B> Unpin for ReadAt<'_, B> {}
 
@@ -50,61 +33,23 @@ impl<'a, B: IoBufMut> ReadAt<'a, B> {
         offset: u64,
         exact: bool,
     ) -> ReadAt<'a, B> {
-        ReadAt {
-            handle,
-            engine,
-            state: Reading::New(buffer),
-            offset,
-            flags: RwFlags::empty(),
-            deadline: None,
-            exact,
-            len: 0,
-        }
+        let (name, short) = match exact {
+            true => ("read_exact_at", Some(ErrorKind::UnexpectedEof)),
+            false => ("read_at", None),
+        };
+        ReadAt(Transfer::new(handle, engine, name, short, buffer, offset))
     }
 
     /// Sets the `RWF_*` flags.
     pub fn flags(mut self, flags: RwFlags) -> Self {
-        self.flags = flags;
+        self.0.flags = flags;
         self
     }
 
     /// Sets the deadline: see [`Op::deadline`].
     pub fn deadline(mut self, deadline: Instant) -> Self {
-        self.deadline = Some(deadline);
+        self.0.deadline = Some(deadline);
         self
-    }
-
-    fn name(&self) -> &'static str {
-        if self.exact {
-            "read_exact_at"
-        } else {
-            "read_at"
-        }
-    }
-
-    /// Completes a read. An exact read must have filled its buffer.
-    fn finish(&self, mut done: BufResult<B>) -> Poll<BufResult<B>> {
-        let path = self.handle.shared_path();
-        done.result = match done.result {
-            Ok(n) if self.exact && n < self.len => {
-                Err(Error::new("read_exact_at", ErrorKind::UnexpectedEof).on(path))
-            }
-            Ok(n) => Ok(n),
-            Err(error) => Err(error.named(self.name()).on(path)),
-        };
-        Poll::Ready(done)
-    }
-
-    /// Creates an operation for the engine from the boxed buffer.
-    fn rest(&self, buffer: B, rest: &Rest) -> OpFuture {
-        let mut read = Read::new(self.handle, Box::new(buffer), self.offset).flags(self.flags);
-        read.advance(rest.done);
-        let mut op = Op::from(read);
-        if let Some(deadline) = self.deadline {
-            op = op.deadline(deadline);
-        }
-        rest.record(&mut op);
-        OpFuture::new(op)
     }
 }
 
@@ -112,58 +57,30 @@ impl<B: IoBufMut> Future for ReadAt<'_, B> {
     type Output = BufResult<B>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<BufResult<B>> {
-        let this = self.get_mut();
-        let (handle, engine) = (this.handle, this.engine);
-        if let Reading::New(buffer) = &mut this.state {
-            let started = start_into(buffer, |space| {
-                this.len = space.len();
-                let (offset, flags) = (this.offset, this.flags);
-                let path = engine.read_path();
-                path.start(handle, space, Some(offset), flags)
-            });
-            let Reading::New(buffer) = std::mem::replace(&mut this.state, Reading::Over) else {
-                return Poll::Pending;
-            };
-            engine.read_ahead(started.readahead);
-            match started.outcome {
-                Start::Done(n, provenance) => {
-                    return this.finish(BufResult::new(Ok(n), buffer, provenance));
-                }
-                Start::Failed(errno) => {
-                    return this.finish(BufResult::failed(Error::os("read_at", errno), buffer));
-                }
-                Start::Rest(rest) => match engine.check_process("read_at") {
-                    Ok(()) => this.state = Reading::Away(this.rest(buffer, &rest)),
-                    Err(error) => return this.finish(BufResult::failed(error, buffer)),
-                },
-            }
-        }
-        let Reading::Away(operation) = &mut this.state else {
-            return Poll::Pending;
-        };
-        match operation.poll(engine, cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(completion) => {
-                this.state = Reading::Over;
-                match own_buffer(completion) {
-                    Some(done) => this.finish(done),
-                    None => Poll::Pending,
-                }
-            }
-        }
+        let own = |op: Op| downcast(op.into_buffer()?).ok();
+        self.get_mut().0.poll(cx, begin, own)
     }
 }
 
-/// The result of a read's operation, with the buffer in its own type. The buffer always has that type.
-fn own_buffer<B: IoBufMut>(completion: Completion) -> Option<BufResult<B>> {
-    let Completion {
-        result,
-        op,
-        provenance,
-        ..
-    } = completion;
-    let buf = downcast(op.into_buffer()?).ok()?;
-    Some(BufResult::new(result, buf, provenance))
+fn begin<B: IoBufMut>(read: &mut Transfer<'_, B>, mut buffer: B) -> Begun<B> {
+    let (handle, engine) = (read.handle, read.engine);
+    let started = start_into(&mut buffer, |space| {
+        read.len = space.len();
+        let path = engine.read_path();
+        path.start(handle, space, Some(read.offset), read.flags)
+    });
+    engine.read_ahead(started.readahead);
+    match started.outcome {
+        Start::Done(n, provenance) => Begun::Done(BufResult::new(Ok(n), buffer, provenance)),
+        Start::Failed(errno) => Begun::Done(BufResult::failed(Error::os(read.name, errno), buffer)),
+        Start::Rest(rest) => match engine.check_process(read.name) {
+            Ok(()) => {
+                let op = Read::new(handle, Box::new(buffer), read.offset).flags(read.flags);
+                Begun::Rest(rest.into_op(op))
+            }
+            Err(error) => Begun::Done(BufResult::failed(error, buffer)),
+        },
+    }
 }
 
 #[cfg(test)]

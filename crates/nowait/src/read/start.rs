@@ -55,6 +55,14 @@ impl Rest {
         }
     }
 
+    /// The operation of the engine that reads the rest.
+    pub(crate) fn into_op(self, mut read: Read) -> Op {
+        read.advance(self.done);
+        let mut op = Op::from(read);
+        self.record(&mut op);
+        op
+    }
+
     /// Records the rest in the operation that reads it.
     #[inline]
     pub(crate) fn record(&self, op: &mut Op) {

@@ -1,0 +1,115 @@
+//! The common part of the futures of positional reads and writes.
+
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use crate::engine::completion::{BufResult, Completion};
+use crate::engine::{Engine, OpFuture};
+use crate::error::{Error, ErrorKind};
+use crate::handle::Handle;
+use crate::kernel::flags::RwFlags;
+use crate::op::Op;
+
+/// A positional read or write, as a future.
+#[derive(Debug)]
+pub(super) struct Transfer<'a, B> {
+    pub(super) handle: &'a Handle,
+    pub(super) engine: &'a Engine,
+    /// The name of the operation, for errors.
+    pub(super) name: &'static str,
+    /// The error of a short transfer, if it has to be complete.
+    short: Option<ErrorKind>,
+    state: State<B>,
+    pub(super) offset: u64,
+    pub(super) flags: RwFlags,
+    pub(super) deadline: Option<Instant>,
+    /// The number of bytes of the buffer, set by the first poll.
+    pub(super) len: usize,
+}
+
+#[derive(Debug)]
+enum State<B> {
+    New(B),
+    InFlight(OpFuture),
+    Done,
+}
+
+/// The result of the calling thread's part.
+pub(super) enum Begun<B> {
+    Done(BufResult<B>),
+    /// The engine makes the rest.
+    Rest(Op),
+}
+
+impl<'a, B> Transfer<'a, B> {
+    pub(super) fn new(
+        handle: &'a Handle,
+        engine: &'a Engine,
+        name: &'static str,
+        short: Option<ErrorKind>,
+        buffer: B,
+        offset: u64,
+    ) -> Transfer<'a, B> {
+        Transfer {
+            handle,
+            engine,
+            name,
+            short,
+            state: State::New(buffer),
+            offset,
+            flags: RwFlags::empty(),
+            deadline: None,
+            len: 0,
+        }
+    }
+
+    /// Returns true if a short transfer is an error.
+    pub(super) fn is_exact(&self) -> bool {
+        self.short.is_some()
+    }
+
+    /// Polls the transfer. `begin` makes the calling thread's part. `own` returns the buffer of a completed
+    /// operation in its own type, which it always has.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        begin: impl FnOnce(&mut Self, B) -> Begun<B>,
+        own: impl FnOnce(Op) -> Option<B>,
+    ) -> Poll<BufResult<B>> {
+        self.state = match std::mem::replace(&mut self.state, State::Done) {
+            State::New(buffer) => match begin(self, buffer) {
+                Begun::Done(done) => return Poll::Ready(self.finish(done)),
+                Begun::Rest(op) => State::InFlight(OpFuture::new(match self.deadline {
+                    Some(deadline) => op.deadline(deadline),
+                    None => op,
+                })),
+            },
+            state => state,
+        };
+        let State::InFlight(operation) = &mut self.state else {
+            return Poll::Pending;
+        };
+        let Completion {
+            result,
+            op,
+            provenance,
+            ..
+        } = ready!(operation.poll(self.engine, cx));
+        self.state = State::Done;
+        match own(op) {
+            Some(buf) => Poll::Ready(self.finish(BufResult::new(result, buf, provenance))),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Names the operation and the file in the error.
+    fn finish(&self, mut done: BufResult<B>) -> BufResult<B> {
+        let path = self.handle.shared_path();
+        done.result = match (done.result, self.short) {
+            (Ok(n), Some(short)) if n < self.len => Err(Error::new(self.name, short).on(path)),
+            (Ok(n), _) => Ok(n),
+            (Err(error), _) => Err(error.named(self.name).on(path)),
+        };
+        done
+    }
+}
