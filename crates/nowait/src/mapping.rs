@@ -35,11 +35,14 @@
 //!
 //! # Limits of the promise
 //! - A process that is stopped for longer than `/proc/sys/fs/lease-break-time` (45 seconds) loses the lease.
-//! - If there is no memory for the copies, or if the file cannot be read for them, the lease is kept until the borrowed
-//!   bytes are returned, at most for that time.
+//! - If there is no memory for the copies, if the process has too many mappings for them (`vm.max_map_count`), or if
+//!   the file cannot be read for them, the lease is kept until the borrowed bytes are returned, at most for that time. The
+//!   library keeps 32 mappings of one page, which it gives up for the copies.
 //! - A copy takes the place of a window by one call of mremap(2). The kernel may run out of memory for its own structures
-//!   in the middle of that call. It then leaves no bytes at these addresses: an access raises SIGSEGV, or sees memory
-//!   that another thread mapped there. The library never uses the addresses again.
+//!   in the middle of that call. Other threads may also use up all mappings of the process at that moment, including
+//!   those that the library has just given up. The call may then leave no bytes at these addresses: an access
+//!   raises SIGSEGV, or sees memory that another thread mapped there. The library never uses the addresses again, and
+//!   keeps the lease as above.
 //! - If a sandbox denies membarrier(2) after the first use of a budget, no window is released for others any more, and
 //!   copies stay until their mapping is dropped.
 //! - A program that opens the file for writing with `O_NONBLOCK`, as truncate(1) does, gets EAGAIN while the

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use super::borrows::Borrows;
 use super::windows::{ABSENT, LOADING, Windows};
 use crate::sys::Errno;
-use crate::sys::mapping::NotReplaced;
+use crate::sys::mapping::{NotReplaced, Spare};
 use crate::sys::process::Owner;
 use crate::sys::sync::{Condvar, Mutex, lock, wait};
 
@@ -244,8 +244,14 @@ impl Frames {
 
     /// Ends the use of a file that may change from now on: no window can be borrowed any more. Windows that
     /// are borrowed are replaced by private copies. Returns the number of borrowed windows that are still part of the
-    /// file: it must not change until another call returns 0.
-    pub(super) fn close(&self, fd: BorrowedFd<'_>, windows: &Arc<Windows>) -> usize {
+    /// file: it must not change until another call returns 0. A copy uses up the spare mappings, and makes some if there are
+    /// none.
+    pub(super) fn close(
+        &self,
+        fd: BorrowedFd<'_>,
+        windows: &Arc<Windows>,
+        spare: &mut Option<Spare>,
+    ) -> usize {
         let mut table = lock(&self.table);
         windows.close();
         let own: Vec<_> = table
@@ -259,8 +265,12 @@ impl Frames {
         for (number, mut place) in own {
             if !settled || self.borrows.of(number).borrowed {
                 let bytes = windows.bytes(place.window);
-                // SAFETY: the window is open. The file does not change before this function returns 0.
-                match unsafe { windows.region().replace_by_copy(fd, bytes) } {
+                let spare = spare.take().map_or_else(Spare::new, Ok);
+                let replaced = spare.map_err(NotReplaced::from).and_then(|spare| {
+                    // SAFETY: the window is open. The file does not change before this function returns 0.
+                    unsafe { windows.region().replace_by_copy(fd, bytes, spare) }
+                });
+                match replaced {
                     Ok(()) => {
                         windows.copied.fetch_add(1, Ordering::Relaxed);
                     }

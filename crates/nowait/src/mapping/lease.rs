@@ -18,6 +18,7 @@ use super::frames::Frames;
 use super::protection::{self, Unavailable};
 use super::windows::Windows;
 use crate::sys::lease::{self, Event};
+use crate::sys::mapping::Spare;
 use crate::sys::process::{Owner, PerProcess};
 use crate::sys::sync::{Condvar, Mutex, lock, spawn, wait};
 
@@ -130,10 +131,14 @@ impl Leases {
 
     /// Waits for lease breaks, and gives leases back, without end.
     fn give_back(&self) {
-        let mut breaking: Vec<Arc<Leased>> = Vec::new();
+        // malloc(3) maps memory when a thread first calls it, which may not be possible later.
+        let mut breaking: Vec<Arc<Leased>> = Vec::with_capacity(4);
         let mut copied: Vec<Arc<Frames>> = Vec::new();
         let mut again = AGAIN;
+        let mut spare = None;
         loop {
+            // The process may have too many mappings at the next break.
+            spare = spare.or_else(|| Spare::new().ok());
             let busy = !breaking.is_empty() || !copied.is_empty();
             let event = lease::wait(busy.then_some(again));
             again = match event {
@@ -148,7 +153,10 @@ impl Leases {
                 Event::Denied => std::thread::sleep(AGAIN),
             }
             breaking.retain(|leased| {
-                let waits = leased.frames.close(leased.as_fd(), &leased.windows) > 0;
+                let left = leased
+                    .frames
+                    .close(leased.as_fd(), &leased.windows, &mut spare);
+                let waits = left > 0;
                 if !waits {
                     lease::give_back(leased.as_fd());
                     copied.retain(|frames| !Arc::ptr_eq(frames, &leased.frames));

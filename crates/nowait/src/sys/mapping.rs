@@ -17,6 +17,7 @@ use rustix::mm::{
 };
 
 use super::Errno;
+use super::process::page_size;
 
 /// A mapped file. No page of it can be accessed until a window is opened.
 #[derive(Debug)]
@@ -44,6 +45,57 @@ pub(crate) enum NotReplaced {
 impl From<Errno> for NotReplaced {
     fn from(_: Errno) -> NotReplaced {
         NotReplaced::Kept
+    }
+}
+
+/// Mappings that the library can give up at once. The number of mappings of a process is limited
+/// (`vm.max_map_count`). mremap(2) with `MREMAP_FIXED` fails if there is not room for six more.
+#[derive(Debug)]
+pub(crate) struct Spare {
+    start: NonNull<libc::c_void>,
+    pages: usize,
+}
+
+impl Spare {
+    /// More than are needed: other threads may make mappings after these are given up.
+    const COUNT: usize = 32;
+
+    /// Maps pages. Each is a mapping, because its neighbours have another protection.
+    ///
+    /// # Errors
+    /// ENOMEM if the process may not have half of them.
+    pub(crate) fn new() -> Result<Spare, Errno> {
+        let (pages, page) = (Spare::COUNT, page_size());
+        let access = ProtFlags::empty();
+        // SAFETY: a new mapping at an address that the kernel chooses aliases no other memory.
+        let start = unsafe { mmap_anonymous(null_mut(), pages * page, access, MapFlags::PRIVATE)? };
+        let start = NonNull::new(start).ok_or(Errno::NOMEM)?;
+        let spare = Spare { start, pages };
+        for n in (1..pages).step_by(2) {
+            // SAFETY: a page of the mapping that was just made. Nothing accesses it.
+            let divided =
+                unsafe { mprotect(start.as_ptr().byte_add(n * page), page, MprotectFlags::READ) };
+            if n < pages / 2 {
+                divided?;
+            }
+        }
+        Ok(spare)
+    }
+
+    /// Gives up one mapping.
+    fn give_up_one(&mut self) {
+        let page = page_size();
+        let last = (self.pages - 1) * page;
+        // SAFETY: the last page that remains. Nothing accesses it.
+        let given_up = unsafe { munmap(self.start.as_ptr().byte_add(last), page) };
+        self.pages -= usize::from(given_up.is_ok());
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        // SAFETY: the pages are mapped, and unmapped once. Nothing accesses them.
+        let _ = unsafe { munmap(self.start.as_ptr(), self.pages * page_size()) };
     }
 }
 
@@ -120,8 +172,9 @@ impl Region {
     /// truncated all the same raises no SIGBUS here. References into the range stay valid: mremap(2) with
     /// `MREMAP_FIXED` exchanges the pages while no thread can access them.
     ///
-    /// That call removes the range before it moves the copy there. After the checks that it makes first, it can fail only
-    /// if the kernel has no memory for its own structures. No other call exchanges the pages.
+    /// That call removes the range before it moves the copy there. It may fail before or after that, and does not tell.
+    /// It fails if the kernel has no memory for its own structures, or if the process has too many mappings: so the spare
+    /// ones are given up just before. No other call exchanges the pages.
     ///
     /// # Safety
     /// The range of this file is open and not torn, and nothing changes the file meanwhile.
@@ -129,10 +182,13 @@ impl Region {
         &self,
         fd: BorrowedFd<'_>,
         range: Range<usize>,
+        mut spare: Spare,
     ) -> Result<(), NotReplaced> {
         let len = range.len();
         let at = self.at(&range)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
+        // For the copy.
+        spare.give_up_one();
         // SAFETY: the copy is a new mapping of this length, which only this function knows. It is zeroed
         // memory until its bytes are read. It then replaces the range with the same bytes.
         unsafe {
@@ -145,6 +201,7 @@ impl Region {
                 mremap(copy, len, len, MremapFlags::MAYMOVE)
             });
             let replaced = made.map_err(NotReplaced::from).and_then(|copy| {
+                drop(spare);
                 mremap_fixed(copy, len, len, MremapFlags::MAYMOVE, at).map_err(|_| {
                     self.torn.store(true, Ordering::Release);
                     NotReplaced::Torn

@@ -432,15 +432,15 @@ fn a_sandbox_denies_locks_or_advice_or_signals() {
     }
 }
 
-/// Memory that is divided into as many mappings as the process may have (`vm.max_map_count`).
+/// Memory that is divided into nearly as many mappings as the process may have (`vm.max_map_count`).
 struct Divided(*mut libc::c_void);
 
 const PAGE: usize = 4096;
 const DIVIDED: usize = PAGE << 20;
 
 impl Divided {
-    /// Leaves room for a few mappings.
-    fn new() -> Divided {
+    /// Leaves room for this many mappings.
+    fn but_for(room: usize) -> Divided {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping at an address that the kernel chooses. Nothing accesses it.
         let start =
@@ -453,9 +453,19 @@ impl Divided {
         let mut pages = (1..DIVIDED / PAGE).step_by(2);
         let full = pages.find(|page| protect(*page, libc::PROT_READ) != 0);
         let full = full.expect("more than half a million mappings are allowed");
-        assert_eq!(protect(full - 2, libc::PROT_NONE), 0);
+        for page in (0..room / 2).map(|n| full - 2 - 2 * n) {
+            assert_eq!(protect(page, libc::PROT_NONE), 0);
+        }
         Divided(start)
     }
+}
+
+/// Makes a mapping when there are as many as `vm.max_map_count`: mmap(2) leaves one more than the other calls.
+fn one_more() -> bool {
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping at an address that the kernel chooses. Nothing accesses it.
+    let mapped = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, libc::PROT_NONE, flags, -1, 0) };
+    mapped != libc::MAP_FAILED
 }
 
 impl Drop for Divided {
@@ -476,7 +486,7 @@ fn a_window_is_released_for_another_if_there_are_no_more_mappings() {
             drop(mapping.blocking_load(window * WINDOW..window * WINDOW + 5));
         }
         assert_eq!(mapping.stats().loaded, 2);
-        let divided = Divided::new();
+        let divided = Divided::but_for(2);
         for window in [5, 7, 3] {
             let at = window * WINDOW;
             let loaded = mapping.blocking_load(at..at + 5).map(|held| held.to_vec());
@@ -484,5 +494,71 @@ fn a_window_is_released_for_another_if_there_are_no_more_mappings() {
         }
         assert_ne!(mapping.stats().evicted, 0);
         drop(divided);
+    });
+}
+
+#[test]
+fn a_lease_is_given_back_if_there_are_no_more_mappings() {
+    alone(|| {
+        let _limit = Limit::new("vm.max_map_count".into());
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", 3 * WINDOW as usize);
+        let budget = budget(4);
+        let mapping = mapping(&path, &budget);
+        let held = [0, 2].map(|n| {
+            let at = n * WINDOW;
+            mapping.blocking_load(at..at + WINDOW).unwrap()
+        });
+        let (start, truncated) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                wait_until("the memory is divided", || start.load(Ordering::Acquire));
+                truncate(&path);
+                truncated.store(true, Ordering::Release);
+            });
+            let divided = Divided::but_for(0);
+            assert!(one_more() && !one_more());
+            start.store(true, Ordering::Release);
+            wait_until("the file changes", || truncated.load(Ordering::Acquire));
+            drop(divided);
+        });
+        for (held, n) in held.iter().zip([0, 2]) {
+            assert!(**held == *pattern(n * WINDOW, WINDOW as usize));
+        }
+        assert_eq!(mapping.stats().copied, 2);
+        drop(held);
+        wait_until("the copies are freed", || budget.locked() == 0);
+    });
+}
+
+#[test]
+fn a_lease_is_given_back_when_there_are_mappings_again() {
+    alone(|| {
+        let _limit = Limit::new("vm.max_map_count".into());
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", 2 * WINDOW as usize);
+        let budget = budget(4);
+        let (start, truncated) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                wait_until("the memory is divided", || start.load(Ordering::Acquire));
+                truncate(&path);
+                truncated.store(true, Ordering::Release);
+            });
+            // The library starts a thread and maps the file, and has a few mappings left.
+            let divided = Divided::but_for(20);
+            let mapping = mapping(&path, &budget);
+            let held = mapping.blocking_load(0..WINDOW).unwrap();
+            let more = Divided::but_for(2);
+            start.store(true, Ordering::Release);
+            wait_until("the lease is being broken", || mapping.why().is_some());
+            std::thread::sleep(Duration::from_millis(300));
+            assert!(!truncated.load(Ordering::Acquire));
+            assert!(*held == *pattern(0, WINDOW as usize));
+            drop((divided, more));
+            wait_until("the file changes", || truncated.load(Ordering::Acquire));
+            assert!(*held == *pattern(0, WINDOW as usize));
+            assert_eq!(mapping.stats().copied, 1);
+        });
     });
 }
