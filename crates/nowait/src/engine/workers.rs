@@ -174,14 +174,13 @@ impl Pool {
         }
     }
 
-    /// Completes an operation with EAGAIN, because no thread can be started for it.
-    pub(crate) fn refuse(&self, mut request: Request) {
+    /// Completes an operation with EAGAIN, because no thread can be started for it. Data that the calling thread
+    /// has transferred counts.
+    pub(crate) fn refuse(&self, request: Request) {
         let core = &self.0.core;
-        // The operation never began: a close keeps its descriptor, and closes it when it is
-        // dropped.
-        let _ = request.op.body.kind.settle(Err(Errno::CANCELED));
-        let (result, by) = (Err(Errno::AGAIN), ServedBy::Caller);
-        let (reply, completion) = request.finish(core, Outcome { result, by });
+        let (request, outcome) = request.stop(ErrorKind::Cancelled);
+        let result = outcome.result.map_err(|_| Errno::AGAIN);
+        let (reply, completion) = request.finish(core, Outcome { result, ..outcome });
         if let Some(unwanted) = reply.deliver(core, completion) {
             unwanted.discard(core);
         }
@@ -617,5 +616,34 @@ mod model {
     #[test]
     fn one_worker_is_enough() {
         shuttle::check_random(|| all_complete(1), SCHEDULES);
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::engine::completion_queue::CompletionQueue;
+    use crate::engine::reply::Reply;
+    use crate::engine::wait::Waiting;
+    use crate::engine::{Options, Wait};
+    use crate::op::{Op, Write};
+
+    #[test]
+    fn what_the_caller_has_written_counts_if_there_is_no_thread() {
+        let core = Arc::new(Core::new(&Options::new()));
+        let pool = Pool::new(&core, Class::File, 1);
+        let queue = Arc::new(CompletionQueue::default());
+        let handle = Handle::new(tempfile::tempfile().unwrap()).unwrap();
+        for (written, expected) in [(3, Ok(3)), (0, Err(Some(libc::EAGAIN)))] {
+            let mut write = Write::new(&handle, Box::new("bytes"), 0);
+            write.have(written);
+            let reply = Reply::queue(queue.clone(), Class::File);
+            queue.expect(1);
+            pool.refuse(Request::new(Op::from(write), Ticket(1), reply));
+            let mut done = Vec::new();
+            queue.reap(&mut done, 1, &Waiting::begin(Wait::For(1)), |_| ());
+            let result = done.pop().unwrap().result;
+            assert_eq!(result.map_err(|error| error.errno()), expected);
+        }
     }
 }
