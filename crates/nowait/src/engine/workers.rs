@@ -636,7 +636,7 @@ mod tests {
         let handle = Handle::new(tempfile::tempfile().unwrap()).unwrap();
         for (written, expected) in [(3, Ok(3)), (0, Err(Some(libc::EAGAIN)))] {
             let mut write = Write::new(&handle, Box::new("bytes"), 0);
-            write.have(written);
+            write.advance(written);
             let reply = Reply::queue(queue.clone(), Class::File);
             queue.expect(1);
             pool.refuse(Request::new(Op::from(write), Ticket(1), reply));
