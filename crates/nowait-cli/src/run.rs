@@ -1,23 +1,11 @@
 //! `nowait run` runs a program, and reads ahead of it.
 
-mod cached;
 mod child;
 mod command;
-mod comparison;
-mod directories;
-mod disk;
-mod files;
-mod follow;
 mod helper;
-mod id;
 mod inherited;
 mod libraries;
-mod process;
 mod report;
-mod speed;
-mod trees;
-mod waits;
-mod watches;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -26,15 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nowait_ahead_channel::{Listening, Moment};
+use nowait_ahead_policy::Readahead;
 
 use crate::messages::say;
+use crate::prefetch::{Allowed, Budget};
 use crate::problem::Problem;
 
 use child::{Child, Signals};
-use files::Files;
-use follow::{Activity, Follower};
 use helper::{Helper, Work};
-use trees::Trees;
 
 /// Runs a program, and reads directories and files into the kernel's caches ahead of it.
 #[derive(Debug, clap::Args)]
@@ -128,23 +115,18 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         false => Listening::Directories,
     };
     // The descriptor of the memory stays open as long as this process runs.
-    let channel = ahead.then(|| follow::channel(&mut command, to));
+    let channel = ahead.then(|| libraries::channel(&mut command, to));
     // The program runs as it would without readahead if there is no memory.
     let channel = channel.and_then(|made| {
         made.inspect_err(|problem| say(format_args!("nowait: {problem}: nothing is read ahead")))
             .ok()
     });
     let channel = channel.map(|(channel, memory)| (Arc::new(channel), memory));
-    let files = args.data.then(Files::new);
-    let trees = Trees::new(files.clone());
-    let follower = channel
-        .as_ref()
-        .map(|(channel, _)| Follower::new(channel.clone(), trees.clone(), files.clone()));
+    let available = || Budget::new(Allowed::Percent(100)).max();
+    let events = channel.as_ref().map(|(channel, _)| channel.clone());
     let mut work = Work {
         walk: args.walk.clone(),
-        trees,
-        files,
-        follower,
+        readahead: Readahead::new(events, args.data, available),
     };
     let mut helper = None;
     if !args.walk.is_empty() {
@@ -166,10 +148,7 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
     let end = child.wait();
     let report = match helper {
         Some(helper) => helper.stop(args.stats),
-        None => {
-            let activity = channel.as_ref().map(|(channel, _)| Activity::of(channel));
-            Some(work.report(activity).to_string())
-        }
+        None => Some(work.report()),
     };
     if args.stats {
         let missing = "nowait: the report is missing: the process that reads ahead does not answer";

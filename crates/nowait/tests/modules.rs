@@ -256,6 +256,7 @@ fn files_import_downwards_only() {
         "nowait",
         "nowait-ahead",
         "nowait-ahead-channel",
+        "nowait-ahead-policy",
         "nowait-aio",
         "nowait-capi",
         "nowait-cli",

@@ -152,6 +152,7 @@ fn texts() -> Vec<(PathBuf, String)> {
         "man",
         "scripts",
         "crates/nowait",
+        "crates/nowait-ahead-policy",
         "crates/nowait-aio",
         "crates/nowait-capi",
         "crates/nowait-cli",

@@ -11,7 +11,7 @@
 //! ```
 #![allow(unsafe_code)]
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -20,27 +20,21 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::{ForkResult, close, fork};
+use nowait_ahead_policy::Readahead;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
-use super::files::Files;
-use super::follow::{Activity, Follower, Following};
-use super::report::Report;
-use super::trees::Trees;
+use super::report;
 use crate::problem::Problem;
 
 /// The work of a helper.
 pub struct Work {
     /// The trees that are walked beside the program.
     pub walk: Vec<PathBuf>,
-    /// The walks.
-    pub trees: Trees,
-    /// The reads of files.
-    pub files: Option<Files>,
-    /// Follows the program, if that is wanted.
-    pub follower: Option<Follower>,
+    /// Reads ahead.
+    pub readahead: Readahead,
 }
 
 /// A helper that runs.
@@ -114,18 +108,22 @@ impl Helper {
 }
 
 impl Work {
-    /// The sums so far.
-    pub fn report(&self, activity: Option<Activity>) -> Report {
-        Report {
-            inodes: self.trees.summary(),
-            data: self.files.as_ref().map(Files::summary),
-            activity,
-        }
+    /// The text of the sums so far.
+    pub fn report(&mut self) -> String {
+        report::text(&self.readahead.report())
     }
 
     fn begin_walks(&self) -> Result<(), Problem> {
-        let mut paths = self.walk.iter();
-        paths.try_for_each(|path| self.trees.walk_watched(path))
+        self.walk.iter().try_for_each(|path| {
+            let shown = path.display();
+            let walked = self.readahead.walk(path);
+            walked.map_err(|e| match e.kind() {
+                ErrorKind::NotADirectory => {
+                    Problem::Usage(format!("{shown}: --walk takes directories"))
+                }
+                _ => Problem::of(shown, e),
+            })
+        })
     }
 
     /// The helper.
@@ -151,11 +149,10 @@ impl Work {
         }
         // A working directory is in use, and could not be unmounted.
         let _ = rustix::process::chdir("/");
-        let following = self.follower.take().map(Follower::start);
+        self.readahead.follow();
         // `nowait run` sends nothing, and closes its end when the program has ended.
         let _ = socket.read(&mut [0]);
-        let activity = following.map(Following::stop);
-        let _ = socket.write_all(self.report(activity).to_string().as_bytes());
+        let _ = socket.write_all(self.report().as_bytes());
         // The descriptor stays open as long as a thread of this process waits.
         let _ = socket.shutdown(Shutdown::Write);
         end()

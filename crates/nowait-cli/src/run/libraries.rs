@@ -1,8 +1,12 @@
-//! The preload libraries: where they are, and the environment that loads them.
+//! The preload libraries: where they are, and the environment that loads them and names the channel.
 
 use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use nowait_ahead_channel::{Channel, Listening, VARIABLE};
 
 use crate::problem::Problem;
 
@@ -24,6 +28,17 @@ pub fn preload<'a>(
         command.env(PRELOAD, value);
     }
     Ok(())
+}
+
+/// Creates a channel, and names it in the environment of a command. The programs open it by the descriptor.
+pub fn channel(command: &mut Command, to: Listening) -> Result<(Channel, OwnedFd), Problem> {
+    let key = RandomState::new().build_hasher().finish();
+    let (channel, memory) =
+        Channel::create(key).map_err(|e| Problem::of("cannot make shared memory", e))?;
+    channel.listen(to);
+    let (pid, fd) = (std::process::id(), memory.as_raw_fd());
+    command.env(VARIABLE, format!("/proc/{pid}/fd/{fd}:{key:x}"));
+    Ok((channel, memory))
 }
 
 fn add(list: &mut OsString, library: &OsStr) {

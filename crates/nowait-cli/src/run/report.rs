@@ -1,82 +1,75 @@
 //! The report of --stats.
 
-use std::fmt::{self, Display, Formatter};
+use std::fmt::Write;
 
-use super::directories;
-use super::files;
-use super::follow::Activity;
+use nowait_ahead_policy::{Activity, Report};
+
 use crate::name::plural;
 use crate::size::Size;
 
-/// The sums of all that was read ahead.
-#[derive(Debug)]
-pub struct Report {
-    /// The walks.
-    pub inodes: directories::Summary,
-    /// The files, if their data was to be read.
-    pub data: Option<files::Summary>,
-    /// The program, if it was to be followed.
-    pub activity: Option<Activity>,
+/// The lines of the report.
+pub fn text(report: &Report) -> String {
+    let mut lines = String::new();
+    // A string takes all that is written.
+    let _ = write(&mut lines, report);
+    lines
 }
 
-impl Display for Report {
-    /// The lines of the report.
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let inodes = &self.inodes;
-        let wasted = inodes.inodes - inodes.used;
+fn write(f: &mut String, report: &Report) -> std::fmt::Result {
+    let inodes = &report.inodes;
+    let wasted = inodes.inodes - inodes.used;
+    writeln!(
+        f,
+        "nowait: read ahead {} in {}: {} used, {wasted} wasted",
+        plural(inodes.inodes, "inode"),
+        plural(inodes.directories, "directory"),
+        inodes.used,
+    )?;
+    if let Some(data) = &report.data {
         writeln!(
             f,
-            "nowait: read ahead {} in {}: {} used, {wasted} wasted",
-            plural(inodes.inodes, "inode"),
-            plural(inodes.directories, "directory"),
-            inodes.used,
+            "nowait: read ahead {} of {}: {} used, {} wasted",
+            Size(data.bytes),
+            plural(data.files, "file"),
+            Size(data.used),
+            Size(data.bytes - data.used),
         )?;
-        if let Some(data) = &self.data {
-            writeln!(
-                f,
-                "nowait: read ahead {} of {}: {} used, {} wasted",
-                Size(data.bytes),
-                plural(data.files, "file"),
-                Size(data.used),
-                Size(data.bytes - data.used),
-            )?;
-        }
-        if let Some(Activity {
-            counts,
-            lost,
-            comparison,
-        }) = &self.activity
-        {
-            let seconds = counts.nanoseconds as f64 / 1e9;
-            // Calls within the C library are counted, and not timed.
-            let took = match counts.nanoseconds {
-                0 => String::new(),
-                _ => format!(", which took {seconds:.2} s"),
-            };
-            writeln!(
-                f,
-                "nowait: the program called stat(2) {}{took}",
-                plural(counts.stats, "time"),
-            )?;
-            let (read_ahead, control) = comparison.sums();
-            if let (Some(ahead), Some(alone)) = (read_ahead.per_stat(), control.per_stat()) {
-                writeln!(
-                    f,
-                    "nowait: one call in {:.1} µs in directories that were read ahead, in {:.1} µs in {} left alone{}",
-                    ahead.as_secs_f64() * 1e6,
-                    alone.as_secs_f64() * 1e6,
-                    plural(control.directories.into(), "directory"),
-                    if comparison.is_useless() {
-                        ": readahead ended"
-                    } else {
-                        ""
-                    },
-                )?;
-            }
-            if *lost > 0 {
-                writeln!(f, "nowait: {} lost", plural(*lost, "event"))?;
-            }
-        }
-        Ok(())
     }
+    if let Some(Activity {
+        counts,
+        lost,
+        comparison,
+    }) = &report.activity
+    {
+        let seconds = counts.nanoseconds as f64 / 1e9;
+        // Calls within the C library are counted, and not timed.
+        let took = match counts.nanoseconds {
+            0 => String::new(),
+            _ => format!(", which took {seconds:.2} s"),
+        };
+        writeln!(
+            f,
+            "nowait: the program called stat(2) {}{took}",
+            plural(counts.stats, "time"),
+        )?;
+        let (read_ahead, control) = comparison.sums();
+        if let (Some(ahead), Some(alone)) = (read_ahead.per_stat(), control.per_stat()) {
+            writeln!(
+                f,
+                "nowait: one call in {:.1} µs in directories that were read ahead, in {:.1} µs in {} left alone{}",
+                ahead.as_secs_f64() * 1e6,
+                alone.as_secs_f64() * 1e6,
+                plural(control.directories.into(), "directory"),
+                if comparison.is_useless() {
+                    ": readahead ended"
+                } else {
+                    ""
+                },
+            )?;
+        }
+        if *lost > 0 {
+            writeln!(f, "nowait: {} lost", plural(*lost, "event"))?;
+        }
+    }
+    Ok(())
 }

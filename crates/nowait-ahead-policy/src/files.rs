@@ -15,8 +15,7 @@ use nowait::residency::residency;
 use nowait::walk::{Found, open_beneath};
 use rustix::fs::{Advice, OFlags, fadvise, fstat};
 
-use super::id::Id;
-use crate::prefetch::{Allowed, Budget};
+use crate::id::Id;
 
 /// The files. Clones share them.
 #[derive(Clone)]
@@ -113,8 +112,8 @@ const KNOWN: usize = 1_000_000;
 
 impl Files {
     /// Reads nothing yet. The budget is a tenth of the available memory.
-    pub fn new() -> Files {
-        Files::within(Budget::new(Allowed::Percent(10)).max().min(4 << 30))
+    pub fn new(available: u64) -> Files {
+        Files::within((available / 10).min(4 << 30))
     }
 
     fn within(budget: u64) -> Files {

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use nowait::FileType;
 use nowait::walk::Found;
 
-use super::comparison::Treatment;
-use super::id::Id;
-use super::speed::Alone;
+use crate::comparison::Treatment;
+use crate::id::Id;
+use crate::speed::Alone;
 
 /// How far below its root a tree is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,27 +1,24 @@
 //! Follows a program by the events of libnowait_ahead.so, and decides which directories are read ahead.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::process::Command;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use nowait_ahead_channel::{Channel, Counts, Event, Kind, LARGE, Listening, Reader, VARIABLE};
+use nowait_ahead_channel::{Channel, Counts, Event, Kind, LARGE, Listening, Reader};
 use rustix::fs::{FileType, Mode, OFlags, fstat, fstatfs, openat};
 
-use super::cached::is_cached;
-use super::comparison::Comparison;
-use super::directories::{Depth, Standing};
-use super::disk::Disks;
-use super::files::Files;
-use super::id::Id;
-use super::process::Process;
-use super::trees::{PAUSE, Trees};
-use super::waits::Waits;
-use crate::problem::Problem;
+use crate::cached::is_cached;
+use crate::comparison::Comparison;
+use crate::directories::{Depth, Standing};
+use crate::disk::Disks;
+use crate::files::Files;
+use crate::id::Id;
+use crate::process::Process;
+use crate::trees::{PAUSE, Trees};
+use crate::waits::Waits;
 
 /// Follows a program.
 pub struct Follower {
@@ -91,17 +88,6 @@ const FLAGS: OFlags = OFlags::RDONLY
 const LOOK: Duration = Duration::from_millis(10);
 /// The time within which a thread stops that does not wait for a directory.
 const STOPPED: Duration = Duration::from_millis(50);
-
-/// Creates a channel, and tells the command of it. The programs open it by the descriptor.
-pub fn channel(command: &mut Command, to: Listening) -> Result<(Channel, OwnedFd), Problem> {
-    let key = RandomState::new().build_hasher().finish();
-    let (channel, memory) =
-        Channel::create(key).map_err(|e| Problem::of("cannot make shared memory", e))?;
-    channel.listen(to);
-    let (pid, fd) = (std::process::id(), memory.as_raw_fd());
-    command.env(VARIABLE, format!("/proc/{pid}/fd/{fd}:{key:x}"));
-    Ok((channel, memory))
-}
 
 impl Follower {
     /// Follows the programs that have this channel.
@@ -469,9 +455,10 @@ fn is_on_disk(fd: &OwnedFd) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use rustix::fs::{CWD, Dir};
-
     use super::*;
+    use std::hash::{BuildHasher, RandomState};
+
+    use rustix::fs::{CWD, Dir};
 
     /// A duplicate of the descriptor would share the position: each would get a part of the names.
     #[test]
@@ -492,8 +479,8 @@ mod tests {
     fn any_events_can_be_taken() {
         const NUMBERS: [u64; 6] = [0, 1, 7, 1 << 33, u64::MAX - 1, u64::MAX];
         let channel = Arc::new(Channel::create(7).unwrap().0);
-        let trees = Trees::new(None);
-        let mut follower = Follower::new(channel, trees.clone(), Some(Files::new()));
+        let trees = Trees::new(None, || 1 << 30);
+        let mut follower = Follower::new(channel, trees.clone(), Some(Files::new(1 << 30)));
         let random = RandomState::new();
         for n in 0..50_000_u64 {
             let any = |which: u8| random.hash_one((n, which));

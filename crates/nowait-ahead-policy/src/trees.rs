@@ -1,6 +1,7 @@
 //! The walks that read inodes ahead of the program.
 
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,18 +12,15 @@ use std::time::{Duration, Instant};
 use nowait::scan::{self, Canceller};
 use nowait::{StatxMask, walk};
 use nowait_ahead_channel::LARGE;
-use rustix::fs::{AtFlags, Mode, OFlags, open, statat};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, open, statat};
 
-use super::cached::Cached;
-use super::directories::{Depth, Directories, Standing, Summary};
-use super::disk::Disks;
-use super::files::Files;
-use super::id::Id;
-use super::speed::Together;
-use super::watches::Watches;
-use crate::prefetch::{Allowed, Budget};
-use crate::problem::Problem;
+use crate::cached::Cached;
+use crate::directories::{Depth, Directories, Standing, Summary};
+use crate::disk::Disks;
+use crate::files::Files;
+use crate::id::Id;
+use crate::speed::Together;
+use crate::watches::Watches;
 
 /// The walks. Clones share them.
 #[derive(Clone)]
@@ -43,6 +41,8 @@ struct Shared {
     considered: AtomicU64,
     /// Reads the data of files.
     files: Option<Files>,
+    /// The available memory in bytes.
+    available: fn() -> u64,
 }
 
 #[derive(Default)]
@@ -90,15 +90,9 @@ pub const PAUSE: Duration = Duration::from_secs(1);
 /// The memory of an inode and its name in the kernel, in bytes.
 const INODE: u64 = 1536;
 
-/// The number of inodes that a walk is ahead at most: 3 % of the available memory.
-fn most_ahead() -> u64 {
-    let budget = Budget::new(Allowed::Percent(3));
-    (budget.max() / INODE).clamp(10_000, 200_000)
-}
-
 impl Trees {
-    /// No walks yet. They report files to `files`.
-    pub fn new(files: Option<Files>) -> Trees {
+    /// No walks yet. They report files to `files`. `available` returns the bytes of memory that are available.
+    pub fn new(files: Option<Files>, available: fn() -> u64) -> Trees {
         Trees(Arc::new(Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -108,6 +102,7 @@ impl Trees {
             slower: AtomicBool::new(false),
             considered: AtomicU64::new(0),
             files,
+            available,
         }))
     }
 
@@ -205,23 +200,12 @@ impl Trees {
     }
 
     /// Walks a tree ahead of a program that inotify(7) watches.
-    pub fn walk_watched(&self, root: &Path) -> Result<(), Problem> {
-        let failed = |e: &dyn std::fmt::Display| Problem::of(root.display(), e);
+    pub fn walk_watched(&self, root: &Path) -> io::Result<()> {
         // A FIFO or a device is not opened.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = match open(root, flags, Mode::empty()) {
-            Err(Errno::NOTDIR) => {
-                return Err(Problem::Usage(format!(
-                    "{}: --walk takes directories",
-                    root.display()
-                )));
-            }
-            opened => opened.map_err(|e| failed(&std::io::Error::from(e)))?,
-        };
-        let stat = rustix::fs::fstat(&directory).map_err(|e| failed(&e))?;
-        let root = root.canonicalize().map_err(|e| failed(&e))?;
-        let watches =
-            Watches::new(root, self.0.files.is_some()).map_err(|e| Problem::of("inotify", e))?;
+        let directory = open(root, flags, Mode::empty())?;
+        let stat = fstat(&directory)?;
+        let watches = Watches::new(root.canonicalize()?, self.0.files.is_some())?;
         // Requests of several workers are out of order, and each costs a seek.
         let seeks = Disks::default().seeks_below(&directory, stat.st_dev) == Some(true);
         let start = Start {
@@ -236,11 +220,11 @@ impl Trees {
         if let Some(files) = &self.0.files {
             files.entered(start.id);
         }
-        self.start(start).map_err(|e| Problem::of("cannot walk", e))
+        self.start(start)
     }
 
     /// Starts the thread of a walk. The state is locked after all calls that may wait.
-    fn start(&self, start: Start) -> std::io::Result<()> {
+    fn start(&self, start: Start) -> io::Result<()> {
         let is_watched = start.watches.is_some();
         let mut options = walk::Options::new()
             .metadata(StatxMask::BASIC_STATS)
@@ -318,7 +302,7 @@ impl Trees {
         mut watches: Option<Watches>,
         may_end: bool,
     ) {
-        let most = most_ahead();
+        let most = self.most_ahead();
         let (mut cached, mut together) = (Cached::none(), Together::default());
         while let Some(found) = walk.blocking_batch() {
             if self.is_stopped() {
@@ -357,6 +341,11 @@ impl Trees {
             self.take_watched(watches);
             drop(self.wait_for_change(self.state()));
         }
+    }
+
+    /// The maximum number of inodes that a walk is ahead of the program: 3 % of the available memory.
+    fn most_ahead(&self) -> u64 {
+        ((self.0.available)() * 3 / 100 / INODE).clamp(10_000, 200_000)
     }
 
     /// Lets the walks of trees pause before their next directory. Returns false if they pause already.
@@ -473,7 +462,7 @@ mod tests {
     fn one_directory_in_sixteen_is_left_alone_but_not_the_first_ones() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("d")).unwrap();
-        let trees = Trees::new(None);
+        let trees = Trees::new(None, || 1 << 30);
         let fd = Arc::new(OwnedFd::from(File::open(root.path()).unwrap()));
         let enters = trees.controls(&fd);
         let left_alone = |enters: &dyn Fn(&Path, usize) -> bool| -> Vec<usize> {
@@ -497,7 +486,7 @@ mod tests {
             return; // The size of a directory has another meaning here.
         }
         let fd = Arc::new(OwnedFd::from(File::open(root.path()).unwrap()));
-        let enters = Trees::new(None).controls(&fd);
+        let enters = Trees::new(None, || 1 << 30).controls(&fd);
         assert!((0..CONTROL).all(|_| enters(Path::new("d"), 1)));
     }
     #[test]
@@ -507,7 +496,7 @@ mod tests {
         let served = slowdisk::ServedTree::new(root.path(), Duration::from_millis(100)).unwrap();
         let open = |_| OwnedFd::from(File::open(served.path()).unwrap());
         let directories: Vec<OwnedFd> = (0..2 * AT_ONCE).map(open).collect();
-        let trees = Trees::new(None);
+        let trees = Trees::new(None, || 1 << 30);
         directories.into_iter().for_each(|it| trees.list(it));
         let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
         let names = threads.filter_map(|it| fs::read_to_string(it.path().join("comm")).ok());

@@ -7,7 +7,7 @@ use nowait::Handle;
 use nowait_ahead_channel::SEEK;
 use rustix::fs::{Dir, FileType, Mode, OFlags, fstat, openat};
 
-use super::cached::waits;
+use crate::cached::waits;
 
 /// The disks of a program, by `st_dev`.
 #[derive(Debug, Default)]

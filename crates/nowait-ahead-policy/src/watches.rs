@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use nowait::walk::Found;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
-use super::id::Id;
+use crate::id::Id;
 
 /// Watches of the directories of one tree.
 pub struct Watches {

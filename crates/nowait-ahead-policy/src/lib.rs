@@ -1,0 +1,47 @@
+//! Reads directories and files into the kernel's caches ahead of a program. `nowait run` uses this crate; see nowait-run(1).
+//!
+//! ```text
+//!  the program ── events ──► channel ──► follow ──► trees ──► walks read inodes
+//!       │                                  │          └─────► files: threads read data
+//!       └────────── inotify(7) ────────────┼──► watches ──► trees
+//!                                          └──► comparison, speed, disk: does readahead help?
+//! ```
+//!
+//! # Files
+//!
+//! A file imports only from files below it.
+//!
+//! ```text
+//!  readahead    all of it together
+//!  follow       which directories are read
+//!  process      opens the directories that an event names
+//!  trees        the walks, and how long they wait for the program
+//!  watches      the directories and files that the program opens, by inotify(7)
+//!  directories  the directories that the walks have found, and how far the program is
+//!  files        reads the data of files
+//!  comparison   the program's speed with readahead and without
+//!  speed        the speed of a walk, and of the program alone
+//!  disk         the disks that seek
+//!  cached       if a directory or a tree is cached already
+//!  waits        the threads that have slept or read
+//! ```
+
+mod cached;
+mod comparison;
+mod directories;
+mod disk;
+mod files;
+mod follow;
+mod id;
+mod process;
+mod readahead;
+mod speed;
+mod trees;
+mod waits;
+mod watches;
+
+pub use comparison::{Comparison, Sum};
+pub use directories::Summary as Inodes;
+pub use files::Summary as Data;
+pub use follow::Activity;
+pub use readahead::{Readahead, Report};

@@ -1,0 +1,79 @@
+//! Readahead for one program.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use nowait_ahead_channel::Channel;
+
+use crate::directories;
+use crate::files::{self, Files};
+use crate::follow::{Activity, Follower, Following};
+use crate::trees::Trees;
+
+/// Reads ahead of a program.
+///
+/// Calls on the program's paths may wait without end, and the threads that make them then do not end. So this is to be used in
+/// a process of its own.
+pub struct Readahead {
+    channel: Option<Arc<Channel>>,
+    trees: Trees,
+    files: Option<Files>,
+    following: Option<Following>,
+}
+
+/// The sums of all that was read ahead.
+#[derive(Debug)]
+pub struct Report {
+    /// The inodes.
+    pub inodes: directories::Summary,
+    /// The files, if their data was to be read.
+    pub data: Option<files::Summary>,
+    /// The program, if it has a channel.
+    pub activity: Option<Activity>,
+}
+
+impl Readahead {
+    /// Reads nothing yet, and starts no thread. The program sends its events to `channel`. With `data`, the data of files is
+    /// read, too. `available` returns the bytes of memory that are available.
+    pub fn new(channel: Option<Arc<Channel>>, data: bool, available: fn() -> u64) -> Readahead {
+        let files = data.then(|| Files::new(available()));
+        Readahead {
+            channel,
+            trees: Trees::new(files.clone(), available),
+            files,
+            following: None,
+        }
+    }
+
+    /// Walks the tree below `root` ahead of the program, which inotify(7) watches there.
+    ///
+    /// # Errors
+    /// ENOTDIR if it is no directory; the errors of open(2), inotify_init1(2) and pthread_create(3).
+    pub fn walk(&self, root: &Path) -> io::Result<()> {
+        self.trees.walk_watched(root)
+    }
+
+    /// Follows the program by its events, if there is a channel. Does nothing if it is followed already.
+    pub fn follow(&mut self) {
+        if self.following.is_none()
+            && let Some(channel) = &self.channel
+        {
+            let (trees, files) = (self.trees.clone(), self.files.clone());
+            self.following = Some(Follower::new(channel.clone(), trees, files).start());
+        }
+    }
+
+    /// Stops following the program, and returns the sums so far. Waits for no disk.
+    pub fn report(&mut self) -> Report {
+        let activity = match self.following.take() {
+            Some(following) => Some(following.stop()),
+            None => self.channel.as_deref().map(Activity::of),
+        };
+        Report {
+            inodes: self.trees.summary(),
+            data: self.files.as_ref().map(Files::summary),
+            activity,
+        }
+    }
+}
