@@ -1,5 +1,6 @@
-//! Links libgcc_eh.a, which unwinds the stack after a panic. The compiler links libgcc_s.so.1 for that otherwise, which ld.so(8) then
-//! loads at each start. libnowait_ahead.so is loaded into every process of a program.
+//! Links libgcc_eh.a, which unwinds the stack after a panic. The compiler links libgcc_s.so.1 for
+//! that otherwise, which ld.so(8) then loads at each start. libnowait_ahead.so is loaded into every
+//! process of a program.
 
 use std::path::Path;
 use std::process::Command;
@@ -23,7 +24,8 @@ fn main() {
     }
 }
 
-/// The paths of libgcc_eh.a and libgcc.a. `None` for a compiler without them: then libgcc_s.so.1 is linked.
+/// The paths of libgcc_eh.a and libgcc.a. `None` for a compiler without them: then libgcc_s.so.1 is
+/// linked.
 fn archives() -> Option<[String; 2]> {
     let output = Command::new("cc")
         .arg("-print-libgcc-file-name")

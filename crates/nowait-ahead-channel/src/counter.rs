@@ -1,5 +1,6 @@
-//! A counter of the processor that a program reads without a system call: the time-stamp counter of x86-64, and the virtual counter of
-//! AArch64. clock_gettime(2) is a system call where the kernel's clock is another one.
+//! A counter of the processor that a program reads without a system call: the time-stamp counter of
+//! x86-64, and the virtual counter of AArch64. clock_gettime(2) is a system call where the kernel's
+//! clock is another one.
 
 use std::time::Instant;
 
@@ -15,7 +16,8 @@ const TRIES: usize = 4;
 const BITS: u32 = 32;
 
 impl Moment {
-    /// This moment. The thread may lose the processor between the two clocks: the closest of some tries counts.
+    /// This moment. The thread may lose the processor between the two clocks: the closest of some
+    /// tries counts.
     pub fn now() -> Moment {
         let once = || {
             let (ticks, time) = (ticks(), Instant::now());

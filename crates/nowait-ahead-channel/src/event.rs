@@ -20,9 +20,11 @@ pub enum Kind {
     Walking,
     /// A directory of such a walk was entered.
     Entered,
-    /// A call of stat(2) or open(2) took long, but less than [`SEEK`](crate::SEEK). The directory is that of the file.
+    /// A call of stat(2) or open(2) took long, but less than [`SEEK`](crate::SEEK). The directory
+    /// is that of the file.
     Slow,
-    /// A call of stat(2) or open(2) took [`SEEK`](crate::SEEK) or longer. The directory is that of the file.
+    /// A call of stat(2) or open(2) took [`SEEK`](crate::SEEK) or longer. The directory is that of
+    /// the file.
     VerySlow,
     /// A file was opened for reading. `path` is the file, of any type.
     File,
@@ -37,7 +39,8 @@ pub struct Event {
     pub tid: u32,
     /// The descriptor of a directory in that process, or −1 for its working directory.
     pub fd: i32,
-    /// The device and inode number (`st_dev`, `st_ino`) of the directory. Each is 0 if it is not known.
+    /// The device and inode number (`st_dev`, `st_ino`) of the directory. Each is 0 if it is not
+    /// known.
     pub id: (u64, u64),
     /// The time in nanoseconds; see [`Channel::now`](crate::Channel::now).
     pub time: u64,
@@ -47,7 +50,8 @@ pub struct Event {
     pub path: Vec<u8>,
 }
 
-/// The place of a directory, as the program's system call names it: a descriptor or −1, and a path that may be empty.
+/// The place of a directory, as the program's system call names it: a descriptor or −1, and a path
+/// that may be empty.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// The descriptor, or −1 for the working directory.
@@ -99,7 +103,8 @@ pub(crate) fn encode(
     Some(words)
 }
 
-/// Decodes an event. `None` if the words are those of no event: any program may write into the memory.
+/// Decodes an event. `None` if the words are those of no event: any program may write into the
+/// memory.
 pub(crate) fn decode(words: &[u64; WORDS]) -> Option<Event> {
     let len = (words[0] >> 8) as usize & 0xff_ffff;
     let kind = *Kind::ALL.get((words[0] & 0xff) as usize)?;

@@ -1,9 +1,10 @@
 //! The shared memory through which programs tell `nowait run` of the directories that they open.
 //!
-//! `nowait run` creates a [`Channel`] and reads [`Event`]s from it. The preload library libnowait_ahead.so attaches to it in
-//! each program and [tells](Channel::tell) of directories and calls of stat(2). A program makes no system call for that and never
-//! waits: it takes no lock, and an event that finds no place overwrites the oldest one. A program that is killed at any instruction leaves the channel
-//! usable.
+//! `nowait run` creates a [`Channel`] and reads [`Event`]s from it. The preload library
+//! libnowait_ahead.so attaches to it in each program and [tells](Channel::tell) of directories and
+//! calls of stat(2). A program makes no system call for that and never waits: it takes no lock, and
+//! an event that finds no place overwrites the oldest one. A program that is killed at any
+//! instruction leaves the channel usable.
 #![allow(unsafe_code)]
 
 use std::time::Duration;
@@ -21,9 +22,11 @@ pub use ring::{Channel, Counts, Listening, Reader};
 pub const VARIABLE: &str = "NOWAIT_AHEAD_CHANNEL";
 /// The environment variable that turns the library off, with the value `off`.
 pub const SWITCH: &str = "NOWAIT_AHEAD";
-/// The bytes of a directory (`st_size`) that is large. The names of some thousand files take as much.
+/// The bytes of a directory (`st_size`) that is large. The names of some thousand files take as
+/// much.
 pub const LARGE: i64 = 128 << 10;
-/// The number of names that a program lists in a row, after which the directory is told of as [`Kind::Large`].
+/// The number of names that a program lists in a row, after which the directory is told of as
+/// [`Kind::Large`].
 pub const MANY: usize = 512;
 /// A call that takes this long may have waited for the head of a rotating disk to move.
 pub const SEEK: Duration = Duration::from_millis(2);

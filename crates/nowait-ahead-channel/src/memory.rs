@@ -23,9 +23,11 @@ unsafe impl<T: Sync> Send for Shared<T> {}
 unsafe impl<T: Sync> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
-    /// Creates the memory, with all bytes zero, and a descriptor for it. Its size cannot be changed.
+    /// Creates the memory, with all bytes zero, and a descriptor for it. Its size cannot be
+    /// changed.
     ///
-    /// Beyond the limit of file sizes (RLIMIT_FSIZE), ftruncate(2) would send a signal that ends this process.
+    /// Beyond the limit of file sizes (RLIMIT_FSIZE), ftruncate(2) would send a signal that ends
+    /// this process.
     pub(crate) fn create() -> Result<(Shared<T>, OwnedFd)> {
         let limit = getrlimit(Resource::Fsize).current;
         if limit.is_some_and(|limit| limit < size_of::<T>() as u64) {
@@ -40,12 +42,14 @@ impl<T> Shared<T> {
 
     /// Maps the memory that another process has created, and that begins with `key`.
     ///
-    /// The path is `/proc/PID/fd/N`. If that process has ended, it may be that of another process, and any file. So the path is
-    /// opened with O_PATH, which has no effect on a device or a FIFO. Only a file that has been found to be the memory is
-    /// opened for writing. The key is known to this memory alone, which was sealed: it cannot shrink, which would kill the program
-    /// with SIGBUS.
+    /// The path is `/proc/PID/fd/N`. If that process has ended, it may be that of another process,
+    /// and any file. So the path is opened with O_PATH, which has no effect on a device or a FIFO.
+    /// Only a file that has been found to be the memory is opened for writing. The key is known to
+    /// this memory alone, which was sealed: it cannot shrink, which would kill the program with
+    /// SIGBUS.
     ///
-    /// All calls are of those by which ld.so(8) loads a library: a program may be started with a filter of its calls.
+    /// All calls are of those by which ld.so(8) loads a library: a program may be started with a
+    /// filter of its calls.
     pub(crate) fn attach(path: &Path, key: u64) -> Result<Shared<T>> {
         let found = Opened::at(CWD, path, OFlags::PATH)?;
         let stat = fstat(&found)?;
@@ -76,8 +80,8 @@ impl<T> Shared<T> {
     }
 }
 
-/// A file that is open for a moment. It is opened by openat(2), and closed by close(2) alone: in debug builds, the standard library also
-/// asks for the flags of a descriptor that it closes.
+/// A file that is open for a moment. It is opened by openat(2), and closed by close(2) alone: in
+/// debug builds, the standard library also asks for the flags of a descriptor that it closes.
 struct Opened(ManuallyDrop<OwnedFd>);
 
 impl Opened {
@@ -120,7 +124,8 @@ impl<T> std::ops::Deref for Shared<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the mapping lives as long as this value, is aligned to a page, and every content is valid.
+        // SAFETY: the mapping lives as long as this value, is aligned to a page, and every content
+        // is valid.
         unsafe { self.0.as_ref() }
     }
 }

@@ -1,8 +1,9 @@
 //! The channel: counters, and a ring of the latest events.
 //!
-//! A writer takes the next number of an event, marks the slot as being written (`2 * number + 1`), stores the words, and marks
-//! it as complete (`2 * number + 2`). The reader takes the words of the slot between two loads of that mark. A mark of a
-//! higher number means that the reader was overtaken; one that stays incomplete belongs to a writer that was killed.
+//! A writer takes the next number of an event, marks the slot as being written (`2 * number + 1`),
+//! stores the words, and marks it as complete (`2 * number + 2`). The reader takes the words of the
+//! slot between two loads of that mark. A mark of a higher number means that the reader was
+//! overtaken; one that stays incomplete belongs to a writer that was killed.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -24,8 +25,8 @@ const NAP: Duration = Duration::from_micros(200);
 /// The number of slots that a call of the reader passes over before it looks at its deadline.
 const PASSED: u32 = 64;
 
-/// The times between two looks of the reader at the events. They become longer while there are none. A program does not wake the
-/// reader: that would be a system call.
+/// The times between two looks of the reader at the events. They become longer while there are
+/// none. A program does not wake the reader: that would be a system call.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(4);
 
@@ -34,7 +35,8 @@ const LONGEST: Duration = Duration::from_millis(4);
 struct Memory {
     /// Random, so that a program that attaches knows the memory. It is at the beginning.
     key: AtomicU64,
-    /// The nanoseconds of a tick of the processor's counter; see [`Moment::scale`]. 0 while they are not known.
+    /// The nanoseconds of a tick of the processor's counter; see [`Moment::scale`]. 0 while they
+    /// are not known.
     scale: AtomicU64,
     /// The events that are wanted; see [`Listening`].
     listening: AtomicU32,
@@ -71,7 +73,8 @@ pub enum Listening {
 #[derive(Debug)]
 pub struct Channel(
     Shared<Memory>,
-    /// 1 if the reader shall not sleep, or 0. It is not in the shared memory, where any program could write.
+    /// 1 if the reader shall not sleep, or 0. It is not in the shared memory, where any program
+    /// could write.
     AtomicU32,
 );
 
@@ -121,7 +124,8 @@ impl Channel {
         self.0.scale.store(since.scale(), Ordering::Relaxed);
     }
 
-    /// The time in nanoseconds, of a clock of its own. `None` until its speed was learnt. Makes no system call.
+    /// The time in nanoseconds, of a clock of its own. `None` until its speed was learnt. Makes no
+    /// system call.
     pub fn now(&self) -> Option<u64> {
         match self.0.scale.load(Ordering::Relaxed) {
             0 => None,
@@ -129,8 +133,8 @@ impl Channel {
         }
     }
 
-    /// Tells of an event at `time`, in nanoseconds. Async-signal-safe, makes no system call, and leaves errno alone. The event
-    /// of a path that is too long is dropped.
+    /// Tells of an event at `time`, in nanoseconds. Async-signal-safe, makes no system call, and
+    /// leaves errno alone. The event of a path that is too long is dropped.
     pub fn tell(&self, kind: Kind, tid: u32, place: Place<'_>, id: (u64, u64), time: u64) {
         let stats = self.0.counts.0[0].load(Ordering::Relaxed);
         let Some(words) = encode(kind, tid, place, id, time, stats) else {
@@ -147,7 +151,8 @@ impl Channel {
         slot.mark.store(mark, Ordering::Release);
     }
 
-    /// Makes the reader return, now or when it is about to wait for an event. For the process of the reader.
+    /// Makes the reader return, now or when it is about to wait for an event. For the process of
+    /// the reader.
     pub fn wake(&self) {
         self.1.store(1, Ordering::Release);
         let _ = futex::wake(&self.1, futex::Flags::PRIVATE, 1);
@@ -212,7 +217,8 @@ impl<'a> Reader<'a> {
         self.lost
     }
 
-    /// Returns the next event. Waits for it at most until `deadline`, or until [`Channel::wake`] is called.
+    /// Returns the next event. Waits for it at most until `deadline`, or until [`Channel::wake`] is
+    /// called.
     pub fn next_until(&mut self, deadline: Instant) -> Option<Event> {
         let mut passed = 0;
         loop {

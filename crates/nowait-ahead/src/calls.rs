@@ -5,7 +5,8 @@ mod open;
 mod stat;
 mod tree;
 
-/// Finds all functions of the C library. ld.so(8) may wait for a lock in dlsym(3), and a program may forbid that call at any time.
+/// Finds all functions of the C library. ld.so(8) may wait for a lock in dlsym(3), and a program
+/// may forbid that call at any time.
 pub fn find() {
     directory::find();
     open::find();

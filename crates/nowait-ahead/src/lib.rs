@@ -1,5 +1,5 @@
-//! libnowait_ahead.so: tells `nowait run` which directories and files an unmodified program opens, and where its calls of
-//! stat(2) wait for the disk. `nowait run` reads ahead; see nowait-run(1).
+//! libnowait_ahead.so: tells `nowait run` which directories and files an unmodified program opens,
+//! and where its calls of stat(2) wait for the disk. `nowait run` reads ahead; see nowait-run(1).
 //!
 //! ```text
 //!  program ─► opendir, stat, open … (calls) ─► the C library's function (next)
@@ -9,17 +9,20 @@
 //!
 //! # Decisions
 //!
-//! - **The library only watches.** It returns what the C library's function has returned. It has no thread, no descriptor and no
-//!   memory of its own, calls no malloc(3) and takes no lock. So nothing in it can deadlock with signals, fork(2) or
-//!   dlopen(3), and a program that counts its descriptors or closes all of them notices nothing.
-//! - **The library makes no system call.** A program may have installed a filter that kills it for one (seccomp(2)). Only at the start the
-//!   library opens and maps the channel, with the calls by which ld.so(8) loads libraries. The time is the processor's counter, the ID of
-//!   the thread is the C library's, and the inode of a directory is that of its entry `.`. All else is asked by `nowait run`, which
-//!   also looks if a thread has slept or read (proc(5)).
+//! - **The library only watches.** It returns what the C library's function has returned. It has no
+//!   thread, no descriptor and no memory of its own, calls no malloc(3) and takes no lock. So
+//!   nothing in it can deadlock with signals, fork(2) or dlopen(3), and a program that counts its
+//!   descriptors or closes all of them notices nothing.
+//! - **The library makes no system call.** A program may have installed a filter that kills it for
+//!   one (seccomp(2)). Only at the start the library opens and maps the channel, with the calls by
+//!   which ld.so(8) loads libraries. The time is the processor's counter, the ID of the thread is
+//!   the C library's, and the inode of a directory is that of its entry `.`. All else is asked by
+//!   `nowait run`, which also looks if a thread has slept or read (proc(5)).
 //! - **errno stays as the C library left it.**
-//! - **Forked children share the channel.** The mapping is inherited, and a child that runs another program attaches by the
-//!   environment.
-//! - **Calls of stat(2) are timed, and counted together.** A slow one is told of.
+//! - **Forked children share the channel.** The mapping is inherited, and a child that runs another
+//!   program attaches by the environment.
+//! - **Each call of stat(2) is timed.** A slow one is an event. The counts of the channel are
+//!   changed once for `watch::CALLS_PER_COUNT` calls, and before each event.
 //! - **Opened files are told of only if `nowait run` reads data ahead** (`--data`).
 //!
 //! # Files

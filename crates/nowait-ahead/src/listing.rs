@@ -1,7 +1,7 @@
 //! The directories that the program lists.
 //!
-//! An event needs the inode number of the directory. The library does not ask for it, since the program may not have asked: it is that of
-//! the entry `.`, which the program reads.
+//! An event needs the inode number of the directory. The library does not ask for it, since the
+//! program may not have asked: it is that of the entry `.`, which the program reads.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,11 +10,12 @@ use nowait_ahead_channel::{Kind, MANY};
 
 use crate::watch;
 
-/// The stream that was last opened or read, and the time of its opening. Threads may mix them up: then an event has another time, or is
-/// not sent.
+/// The stream that was last opened or read, and the time of its opening. Threads may mix them up:
+/// then an event has another time, or is not sent.
 static STREAM: AtomicUsize = AtomicUsize::new(0);
 static OPENED: AtomicU64 = AtomicU64::new(0);
-/// The inode number and the descriptor of that stream's directory, and the number of names that were read.
+/// The inode number and the descriptor of that stream's directory, and the number of names that
+/// were read.
 static INODE: AtomicU64 = AtomicU64::new(0);
 static DESCRIPTOR: AtomicU64 = AtomicU64::new(0);
 static NAMES: AtomicUsize = AtomicUsize::new(0);

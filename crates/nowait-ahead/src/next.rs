@@ -4,7 +4,8 @@ use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The versions of the functions `__xstat` and its like, which newer C libraries have only for old programs.
+/// The versions of the functions `__xstat` and its like, which newer C libraries have only for old
+/// programs.
 const XSTAT: &CStr = if cfg!(target_arch = "x86_64") {
     c"GLIBC_2.2.5"
 } else {
@@ -62,11 +63,12 @@ impl Next {
     }
 }
 
-/// Defines functions of C. The block after `call =>` returns the result: it calls `call` for that of the C library's function,
-/// and may use the arguments. `else` is the result if the C library has no such function.
+/// Defines functions of C. The block after `call =>` returns the result: it calls `call` for that
+/// of the C library's function, and may use the arguments. `else` is the result if the C library
+/// has no such function.
 ///
-/// C++ exceptions and pthread_cancel(3) unwind these functions with another unwinder than that of this library (build.rs). So they
-/// keep no value that is dropped after the call.
+/// C++ exceptions and pthread_cancel(3) unwind these functions with another unwinder than that of
+/// this library (build.rs). So they keep no value that is dropped after the call.
 macro_rules! interpose {
     ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty, else $none:expr, $call:ident => $body:expr;)*) => {
         $crate::next::functions!(find $($name)*);

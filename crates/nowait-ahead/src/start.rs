@@ -1,4 +1,5 @@
-//! Runs when ld.so(8) has loaded the library, before main() and before threads, and when the process ends.
+//! Runs when ld.so(8) has loaded the library, before main() and before threads, and when the
+//! process ends.
 
 use crate::{calls, watch};
 

@@ -38,7 +38,8 @@ fn variable(name: &str) -> Option<&'static [u8]> {
     bytes
         .get_mut(..name.len())?
         .copy_from_slice(name.as_bytes());
-    // SAFETY: the name ends with a zero. The library is being loaded, and no other thread changes the environment.
+    // SAFETY: the name ends with a zero. The library is being loaded, and no other thread changes
+    // the environment.
     let value = unsafe { libc::getenv(bytes.as_ptr().cast()) };
     // SAFETY: a value of the environment is a C string, which stays while the program starts.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_bytes())
@@ -54,8 +55,8 @@ fn tell(channel: &Channel, kind: Kind, place: Place<'_>, id: (u64, u64), time: u
     channel.tell(kind, thread(), place, id, time);
 }
 
-/// The ID of this thread. The C library knows it without a system call, also in a forked child, and writes it into a mutex. 0 in
-/// a C library before 2.34 whose threads are not linked.
+/// The ID of this thread. The C library knows it without a system call, also in a forked child, and
+/// writes it into a mutex. 0 in a C library before 2.34 whose threads are not linked.
 fn thread() -> u32 {
     /// The beginning of glibc's pthread_mutex_t, which compiled programs initialise.
     #[repr(C)]
@@ -64,10 +65,12 @@ fn thread() -> u32 {
         count: u32,
         owner: u32,
     }
-    // With the other kind, the C library may use a transaction of the processor, which has no owner.
+    // With the other kind, the C library may use a transaction of the processor, which has no
+    // owner.
     let mut mutex = libc::PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
     let mutex = &raw mut mutex;
-    // SAFETY: the mutex was initialised, and no other thread has its address. So the calls do not wait, and leave errno alone.
+    // SAFETY: the mutex was initialised, and no other thread has its address. So the calls do not
+    // wait, and leave errno alone.
     unsafe {
         libc::pthread_mutex_lock(mutex);
         let owner = (&raw const (*mutex.cast::<Mutex>()).owner).read_volatile();
@@ -82,13 +85,14 @@ pub fn now() -> u64 {
     channel.and_then(Channel::now).unwrap_or_default()
 }
 
-/// Calls are counted together.
-const TOGETHER: u32 = 32;
-/// A call that took longer may have waited for the disk. A cached one takes 1 or 2 µs, and longer if another program had the
-/// processor meanwhile: `nowait run` looks if the thread has slept.
+/// The number of calls that are added to the counts of the channel together.
+const CALLS_PER_COUNT: u32 = 32;
+/// A call that took longer may have waited for the disk. A cached one takes 1 or 2 µs, and longer
+/// if another program had the processor meanwhile: `nowait run` looks if the thread has slept.
 const SLOW: u64 = 12_000;
 
-/// The calls that were not counted yet, and their nanoseconds. Threads may lose some of each other's.
+/// The calls that are not in the counts of the channel yet, and their nanoseconds. Threads may lose
+/// some of each other's calls.
 static CALLS: AtomicU32 = AtomicU32::new(0);
 static TOOK: AtomicU64 = AtomicU64::new(0);
 
@@ -148,7 +152,7 @@ pub fn stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> R 
     CALLS.store(calls, Ordering::Relaxed);
     TOOK.store(TOOK.load(Ordering::Relaxed) + took, Ordering::Relaxed);
     let is_slow = took >= SLOW;
-    if is_slow || calls >= TOGETHER {
+    if is_slow || calls >= CALLS_PER_COUNT {
         count(channel);
     }
     if is_slow && result.into() == 0 {
@@ -158,7 +162,7 @@ pub fn stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> R 
     result
 }
 
-/// Counts the calls that were not counted yet.
+/// Adds the calls to the counts of the channel.
 fn count(channel: &Channel) {
     let calls = CALLS.swap(0, Ordering::Relaxed);
     let took = TOOK.swap(0, Ordering::Relaxed);
@@ -167,7 +171,7 @@ fn count(channel: &Channel) {
     }
 }
 
-/// The process ends.
+/// Counts the last calls of the process.
 pub fn end() {
     if let Some(channel) = listening(Listening::Directories) {
         count(channel);
@@ -197,7 +201,8 @@ unsafe fn slow(channel: &Channel, file: Named, took: u64) {
     }
 }
 
-/// Carries out a call that opens a file, and tells of one that is read if `nowait run` reads data ahead.
+/// Carries out a call that opens a file, and tells of one that is read if `nowait run` reads data
+/// ahead.
 pub fn open(call: impl FnOnce() -> c_int, file: Named, flags: c_int) -> c_int {
     const OTHER: c_int = libc::O_WRONLY | libc::O_DIRECTORY | libc::O_PATH;
     let Some(channel) = listening(Listening::Files).filter(|_| flags & OTHER == 0) else {

@@ -31,7 +31,8 @@ pub struct Args {
     #[arg(long)]
     ahead: bool,
 
-    /// Also read the first 512 KiB of each file of a directory whose files the program opens in turn
+    /// Also read the first 512 KiB of each file of a directory whose files the program opens in
+    /// turn
     #[arg(long)]
     data: bool,
 
@@ -52,9 +53,9 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// A program that ends within this time needs no helper, unless trees are walked. If it runs longer, the helper reads its events
-/// from the first on.
-const SHORT: Duration = Duration::from_millis(3);
+/// No helper is started for a program that ends within this time, unless trees are walked. A helper
+/// that starts later reads all events since the start of the program.
+const HELPER_DELAY: Duration = Duration::from_millis(3);
 
 const DETAILS: &str = "\
 The program itself does the same as without `nowait run`. A library that is preloaded (ld.so(8)) watches which
@@ -116,7 +117,7 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
     };
     // The descriptor of the memory stays open as long as this process runs.
     let channel = ahead.then(|| libraries::channel(&mut command, to));
-    // The program runs as it would without readahead if there is no memory.
+    // Nothing is read ahead if there is no memory.
     let channel = channel.and_then(|made| {
         made.inspect_err(|problem| say(format_args!("nowait: {problem}: nothing is read ahead")))
             .ok()
@@ -138,11 +139,11 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
     let begun = Moment::now();
     let mut child = Child::spawn(&command, Signals::block()?)?;
     if let Some((channel, _)) = &channel {
-        // The library can take the time from now on.
+        // From now on the library measures the time of calls.
         channel.learn_speed(&begun);
     }
-    if helper.is_none() && channel.is_some() && !child.ends_within(SHORT) {
-        // The program runs as it would without readahead if there is no helper.
+    if helper.is_none() && channel.is_some() && !child.ends_within(HELPER_DELAY) {
+        // Nothing is read ahead if the helper cannot be started.
         helper = Helper::start(&mut work).ok();
     }
     let end = child.wait();

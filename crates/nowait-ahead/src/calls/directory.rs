@@ -78,11 +78,12 @@ pub fn listed(result: c_long, fd: c_int, buf: *const c_void) -> c_long {
     result
 }
 
-/// Returns the inode number of a directory if an entry is its own, `.`. Most filesystems list it first. 0 if a FUSE server has not
-/// said it.
+/// Returns the inode number of a directory if an entry is its own, `.`. Most filesystems list it
+/// first. 0 if a FUSE server has not said it.
 ///
 /// # Safety
-/// The pointer is null or that of a `struct linux_dirent64` with at least two bytes of a name. It need not be aligned.
+/// The pointer is null or that of a `struct linux_dirent64` with at least two bytes of a name. It
+/// need not be aligned.
 unsafe fn own_inode(entry: *const u8) -> Option<u64> {
     if entry.is_null() {
         return None;

@@ -8,8 +8,8 @@ use libc::{FILE, mode_t};
 use crate::next::interpose;
 use crate::watch::{self, Named};
 
-// open(2) takes a mode only with O_CREAT. In the C calling conventions of x86-64 and AArch64 a variadic function finds its
-// arguments where a function of three or four finds its own.
+// open(2) takes a mode only with O_CREAT. In the C calling conventions of x86-64 and AArch64 a
+// variadic function finds its arguments where a function of three or four finds its own.
 interpose! {
     fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int, else -1, call => watch::open(call, Named::here(path), flags);
     fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int, else -1, call => watch::open(call, Named::here(path), flags);

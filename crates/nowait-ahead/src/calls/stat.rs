@@ -20,8 +20,8 @@ interpose! {
     fn __lxstat64(version: c_int, path: *const c_char, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call, Named::here(path));
     fn __fxstatat(version: c_int, dir: c_int, path: *const c_char, buf: *mut c_void, flags: c_int) -> c_int, else -1, call => watch::stat(call, Named { dir, path });
     fn __fxstatat64(version: c_int, dir: c_int, path: *const c_char, buf: *mut c_void, flags: c_int) -> c_int, else -1, call => watch::stat(call, Named { dir, path });
-    // syscall(2) takes up to six arguments. In the C calling conventions of x86-64 and AArch64 a variadic function finds
-    // them where a function of seven finds its own.
+    // syscall(2) takes up to six arguments. In the C calling conventions of x86-64 and AArch64 a
+    // variadic function finds them where a function of seven finds its own.
     fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long, else -1,
         call => match number {
             libc::SYS_statx | libc::SYS_newfstatat => {

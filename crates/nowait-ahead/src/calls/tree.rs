@@ -1,5 +1,5 @@
-//! The functions of the C library that walk a tree: nftw(3), ftw(3) and fts(3). They call neither opendir(3) nor stat(2)
-//! through the linker.
+//! The functions of the C library that walk a tree: nftw(3), ftw(3) and fts(3). They call neither
+//! opendir(3) nor stat(2) through the linker.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_long, c_short, c_ushort, c_void};
@@ -10,8 +10,8 @@ use nowait_ahead_channel::Kind;
 use crate::next::interpose;
 use crate::watch;
 
-/// A callback of nftw(3) or ftw(3). On 64-bit machines `struct stat` and `struct stat64` are the same. That of ftw(3) ignores
-/// the last argument.
+/// A callback of nftw(3) or ftw(3). On 64-bit machines `struct stat` and `struct stat64` are the
+/// same. That of ftw(3) ignores the last argument.
 type Callback =
     unsafe extern "C-unwind" fn(*const c_char, *const libc::stat, c_int, *mut c_void) -> c_int;
 

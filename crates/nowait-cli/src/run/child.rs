@@ -1,4 +1,5 @@
-//! The program as a child process: it gets the signals that are sent to `nowait run`, and its end is that of `nowait run`.
+//! The program as a child process. It gets the signals that are sent to `nowait run`, and `nowait
+//! run` ends as it does.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, NulError, OsStr, OsString};
@@ -49,8 +50,8 @@ pub struct Child {
 pub struct End(WaitStatus);
 
 impl Signals {
-    /// Blocks the signals in this thread and in those that it starts: they are passed to the program. It comes before the first
-    /// thread.
+    /// Blocks the signals that are passed to the program, in this thread and in those that it
+    /// starts. To be called before the first thread is started.
     pub fn block() -> Result<Signals, Problem> {
         // If SIGCHLD is ignored, the exit status of the program is lost (wait(2)).
         // SAFETY: the default action calls no function.
@@ -68,11 +69,11 @@ impl Signals {
 }
 
 impl Child {
-    /// Starts a program with the signal mask, the ignored signals and the open descriptors that this process was started with.
-    /// SIGCHLD is not ignored, even if it was.
+    /// Starts a program with the signal mask, the ignored signals and the open descriptors that
+    /// this process was started with. SIGCHLD is not ignored, even if it was.
     ///
-    /// `Command::spawn` would need a function in the child for that. It then calls fork(2), which copies page tables.
-    /// posix_spawn(3) does not.
+    /// `Command::spawn` would need a function in the child for that. It then calls fork(2), which
+    /// copies page tables. posix_spawn(3) does not.
     pub fn spawn(command: &Command, signals: Signals) -> Result<Child, Problem> {
         let name = command.get_program();
         let started = match start(command, &[name], signals.before) {
@@ -92,10 +93,11 @@ impl Child {
         })
     }
 
-    /// Waits for the end of the program or for a signal, at most for some time. Returns true if the program has ended.
+    /// Waits for the end of the program or for a signal, at most for some time. Returns true if the
+    /// program has ended.
     pub fn ends_within(&mut self, time: Duration) -> bool {
         let time = Timespec::try_from(time).ok();
-        // After an error or a signal, `wait` does the rest.
+        // `wait` handles errors and signals.
         let _ = poll(
             &mut [PollFd::new(&self.signals.fd, PollFlags::IN)],
             time.as_ref(),
@@ -103,14 +105,15 @@ impl Child {
         matches!(self.look(), Ok(Some(_)))
     }
 
-    /// Waits for the end of the program, and passes signals to it. Afterwards signals have the effect on this process that they
-    /// had before.
+    /// Waits for the end of the program, and passes signals to it. Afterwards signals have the
+    /// effect on this process that they had before.
     pub fn wait(mut self) -> Result<End, Problem> {
         let failed = |e: &dyn std::fmt::Display| Problem::of("cannot wait for the program", e);
         loop {
             self.take_signals().map_err(|e| failed(&e))?;
             if let Some(end) = self.look().map_err(|e| failed(&e))? {
-                // A terminal has sent its signals to both processes before the program can have ended by them.
+                // A terminal has sent its signals to both processes before the program can have
+                // ended by them.
                 self.take_signals().map_err(|e| failed(&e))?;
                 let _ = self.signals.before.thread_set_mask();
                 return Ok(end);

@@ -1,4 +1,4 @@
-//! Tells from the file of a program if a preloaded library can watch it.
+//! Reads the file of a program to find out if a preloaded library can watch it.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::read::{ReadCache, ReadRef, SectionIndex};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-/// A reason why a preloaded library does not see what a program does.
+/// A reason why a preloaded library cannot watch a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
     Static,

@@ -1,8 +1,9 @@
 //! The helper: a process of its own that reads ahead.
 //!
-//! A call on one of the program's paths may wait without end, for a server or a disk that does not answer. The kernel ends a
-//! process only when all calls of its threads have returned, and some of them return for no signal. So `nowait run` itself makes
-//! no such call while the program runs. It ends with its program, even if the helper cannot end.
+//! A call on one of the program's paths may wait without end, for a server or a disk that does not
+//! answer. The kernel ends a process only when all calls of its threads have returned, and a signal
+//! does not interrupt some of them. So `nowait run` itself makes no such call while the program
+//! runs. It ends with its program, even if the helper cannot end.
 //!
 //! ```text
 //!  nowait run ── fork ──► helper: walks, reads files, follows the program
@@ -43,9 +44,10 @@ pub struct Helper {
     socket: UnixStream,
 }
 
-/// The time that `nowait run` waits for the report of the helper, whose thread that writes it makes no call that waits, and for
-/// its end. Then the program's files are no longer in use.
-const END: Duration = Duration::from_millis(150);
+/// The time that `nowait run` waits for the report of the helper and for its end. When the helper
+/// has ended, the program's files are no longer in use. The thread that writes the report makes no
+/// call that waits.
+const STOP_TIMEOUT: Duration = Duration::from_millis(150);
 /// The message of a helper whose walks have begun.
 const READY: u8 = 0;
 /// Messages before the text of a problem.
@@ -86,9 +88,9 @@ impl Helper {
         })
     }
 
-    /// Ends the helper. Returns its report if that is wanted, and if the helper makes it in time.
+    /// Ends the helper. Returns its report if it is wanted and comes in time.
     pub fn stop(mut self, wants_report: bool) -> Option<String> {
-        let end = Instant::now() + END;
+        let end = Instant::now() + STOP_TIMEOUT;
         let comes = |fd: BorrowedFd<'_>, flags| {
             let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
             poll(&mut [PollFd::from_borrowed_fd(fd, flags)], left.as_ref()) == Ok(1)
@@ -96,7 +98,7 @@ impl Helper {
         let process = rustix::process::pidfd_open(self.pid, PidfdFlags::empty());
         let _ = self.socket.shutdown(Shutdown::Write);
         let mut report = String::new();
-        // The helper shuts its end down after the report, or ends without one.
+        // The helper shuts the socket down after the report, or ends without a report.
         if wants_report && comes(self.socket.as_fd(), PollFlags::RDHUP) {
             let _ = self.socket.read_to_string(&mut report);
         }
@@ -128,7 +130,7 @@ impl Work {
 
     /// The helper.
     fn run(&mut self, mut socket: &UnixStream, parent: Pid) -> ! {
-        // SAFETY: exit_group(2). Nothing is left to be done, and destructors would touch what the parent has.
+        // SAFETY: exit_group(2). Destructors would change files and memory that the parent uses.
         let end = || unsafe { libc::_exit(0) };
         if prepare(socket.as_raw_fd(), parent).is_none() {
             end();
@@ -147,10 +149,10 @@ impl Work {
                 end();
             }
         }
-        // A working directory is in use, and could not be unmounted.
+        // The program could not unmount the filesystem of the working directory.
         let _ = rustix::process::chdir("/");
         self.readahead.follow();
-        // `nowait run` sends nothing, and closes its end when the program has ended.
+        // `nowait run` sends nothing, and shuts the socket down when the program has ended.
         let _ = socket.read(&mut [0]);
         let _ = socket.write_all(self.report().as_bytes());
         // The descriptor stays open as long as a thread of this process waits.
@@ -159,7 +161,7 @@ impl Work {
     }
 }
 
-/// Makes this process independent of what it has inherited, but for a descriptor. `None` if that fails.
+/// Gives up all that this process has inherited, except a descriptor. `None` if that fails.
 fn prepare(kept: RawFd, parent: Pid) -> Option<()> {
     let killed = Some(rustix::process::Signal::KILL);
     rustix::process::set_parent_process_death_signal(killed).ok()?;
@@ -170,7 +172,8 @@ fn prepare(kept: RawFd, parent: Pid) -> Option<()> {
     let mut signals = SigSet::all();
     signals.remove(Signal::SIGTSTP);
     signals.thread_swap_mask(SigmaskHow::SIG_SETMASK).ok()?;
-    // A pipe ends when no process has it open for writing. A descriptor of O_PATH can be neither read nor written.
+    // A pipe ends when no process has it open for writing. A descriptor of O_PATH can be neither
+    // read nor written.
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let none = rustix::fs::open("/", flags, Mode::empty()).ok()?;
     let directory = std::fs::read_dir("/proc/self/fd").ok()?;

@@ -1,4 +1,5 @@
-//! The state that a process inherits and that Rust's runtime changes before main(): the program gets it as `nowait run` got it.
+//! The state that Rust's runtime changes before main(). The program inherits it as `nowait run` has
+//! inherited it.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -11,8 +12,9 @@ static CLOSED: AtomicU8 = AtomicU8::new(0);
 /// A bit for each signal number less one, of [`CHANGED`], that was ignored.
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 
-/// Signals that become ignored. Rust's runtime ignores SIGPIPE. The C library uses 32 and 33 for threads: posix_spawn(3) makes the
-/// program ignore them unless it is told of them, and the functions for signals refuse them.
+/// Signals that become ignored. Rust's runtime ignores SIGPIPE. The C library uses 32 and 33 for
+/// threads. posix_spawn(3) makes the program ignore these two unless its attributes name them, and
+/// the functions for sets of signals refuse them.
 const CHANGED: [c_int; 3] = [libc::SIGPIPE, 32, 33];
 
 /// Runs before Rust's runtime, which opens these descriptors and ignores SIGPIPE.
@@ -31,7 +33,8 @@ extern "C" fn record() {
         // The kernel's struct sigaction begins with the handler.
         let mut action = [libc::SIG_DFL; 8];
         let (none, size) = (std::ptr::null::<usize>(), size_of::<u64>());
-        // SAFETY: rt_sigaction(2) changes nothing, and fills a struct that is shorter than this one.
+        // SAFETY: rt_sigaction(2) changes nothing, and fills a struct that is shorter than this
+        // one.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_rt_sigaction,
@@ -62,7 +65,8 @@ pub fn default_signals() -> SigSet {
     let ignored = IGNORED.load(Ordering::Relaxed);
     let changed = CHANGED.map(bit).into_iter().fold(0, |all, bit| all | bit);
     let mut set: libc::sigset_t = *SigSet::empty().as_ref();
-    // SAFETY: the set begins with a bit for each of 64 signals, as the kernel has them. sigaddset(3) refuses some.
+    // SAFETY: the set begins with a bit for each of 64 signals, as the kernel has them.
+    // sigaddset(3) refuses some.
     unsafe { (&raw mut set).cast::<u64>().write(changed & !ignored) };
     // SAFETY: the set was initialized by sigemptyset(3).
     unsafe { SigSet::from_sigset_t_unchecked(set) }

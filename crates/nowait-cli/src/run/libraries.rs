@@ -1,4 +1,5 @@
-//! The preload libraries: where they are, and the environment that loads them and names the channel.
+//! The preload libraries: where they are, and the environment that loads them and names the
+//! channel.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -30,7 +31,8 @@ pub fn preload<'a>(
     Ok(())
 }
 
-/// Creates a channel, and names it in the environment of a command. The programs open it by the descriptor.
+/// Creates a channel, and names it in the environment of a command. The programs open it by the
+/// descriptor.
 pub fn channel(command: &mut Command, to: Listening) -> Result<(Channel, OwnedFd), Problem> {
     let key = RandomState::new().build_hasher().finish();
     let (channel, memory) =
@@ -48,9 +50,9 @@ fn add(list: &mut OsString, library: &OsStr) {
     list.push(library);
 }
 
-/// Finds a library: in the directory of the environment, beside the program, or where `make install` and the Debian packages
-/// put libraries. Returns a path that ld.so(8) expands, so that a program which cannot load the library does not try to; see
-/// scripts/preload-directory.sh.
+/// Finds a library: in the directory of the environment, beside the program, or where `make
+/// install` and the Debian packages put libraries. Returns a path that ld.so(8) expands, so that a
+/// program which cannot load the library does not try to; see scripts/preload-directory.sh.
 fn find(name: &str) -> Result<PathBuf, Problem> {
     let program = std::env::current_exe().unwrap_or_default();
     let beside = program.parent().unwrap_or(Path::new("/"));
