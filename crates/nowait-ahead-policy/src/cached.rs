@@ -4,30 +4,33 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir, openat, statat};
+use rustix::fs::{AtFlags, RawDir, statat};
 
-/// The inodes that a walk has read in a row, as far as they may have been cached.
+use crate::directory::reopen;
+
+/// Counts the inodes that a walk has read since the last one that was not cached.
 pub struct Cached {
     inodes: u32,
     at: Moment,
 }
 
-/// A time, and the blocks that this process has read from disks until then: `ru_inblock` of getrusage(2). A network filesystem
-/// counts none.
+/// A time, and the blocks that this process has read from disks until then (`ru_inblock` of
+/// getrusage(2)). A network filesystem does not count its reads there.
 #[derive(Clone, Copy)]
 struct Moment {
     time: Instant,
     reads: i64,
 }
 
-/// The mean time of an inode below which the kernel had it cached.
-const LONGEST: Duration = Duration::from_micros(3);
-/// The number of cached inodes in a row after which a tree is taken to be cached.
-const ENOUGH: u32 = 16_384;
-/// The number of names that decide if a directory is cached, and of names of which the inode of one is looked at.
-const NAMES: usize = 1024;
-const EVERY: usize = 16;
-/// The bytes of names that one getdents64(2) returns. They are in one or two blocks.
+/// Inodes that take longer, on average, were not cached.
+const MAX_TIME: Duration = Duration::from_micros(3);
+/// The number of cached inodes in a row after which the whole tree is taken to be cached.
+const MIN_INODES: u32 = 16_384;
+/// The number of names that are read to decide if a directory is cached.
+const MAX_NAMES: usize = 1024;
+/// The inode of one name in so many is read.
+const NAMES_PER_INODE: usize = 16;
+/// The size of the buffer of getdents64(2) in bytes. Its names are in one or two blocks.
 const BUFFER: usize = 4 << 10;
 
 impl Cached {
@@ -42,14 +45,15 @@ impl Cached {
         self.add_at(inodes, Moment::now())
     }
 
-    /// Several workers may bring at the same moment what each has waited for. So the time alone would be misleading.
+    /// The time alone does not decide: several workers wait for different requests, and may return
+    /// their inodes at the same moment.
     fn add_at(&mut self, inodes: usize, now: Moment) -> bool {
         self.inodes = self.inodes.saturating_add(inodes as u32);
         let took = now.time.saturating_duration_since(self.at.time);
-        if now.reads != self.at.reads || took > LONGEST.saturating_mul(self.inodes) {
+        if now.reads != self.at.reads || took > MAX_TIME.saturating_mul(self.inodes) {
             *self = Cached { inodes: 0, at: now };
         }
-        self.inodes >= ENOUGH
+        self.inodes >= MIN_INODES
     }
 }
 
@@ -65,15 +69,15 @@ impl Moment {
 
 /// Returns true if the first names of a directory and their inodes are cached.
 pub fn is_cached(directory: impl AsFd) -> bool {
-    waits(directory, 1).is_empty()
+    first_waits(directory, 1).is_empty()
 }
 
-/// The times of the first calls that wait, at most `most`, of those that read the first names of a directory and their inodes.
-/// Empty if these are cached, or if the directory cannot be opened.
-pub fn waits(directory: impl AsFd, most: usize) -> Vec<Duration> {
+/// Reads the first names of a directory and some of their inodes, and returns the times of the
+/// calls that waited, at most `max`. Returns none if all are cached, or if the directory cannot be
+/// opened.
+pub fn first_waits(directory: impl AsFd, max: usize) -> Vec<Duration> {
     let mut waits = Vec::new();
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(directory) = openat(directory, ".", flags, Mode::empty()) else {
+    let Some(directory) = reopen(directory) else {
         return waits;
     };
     let mut slept = sleeps();
@@ -86,16 +90,16 @@ pub fn waits(directory: impl AsFd, most: usize) -> Vec<Duration> {
             waits.push(began.elapsed());
         }
         (slept, began) = (now, Instant::now());
-        waits.len() >= most
+        waits.len() >= max
     };
-    for number in 0..NAMES {
+    for number in 0..MAX_NAMES {
         let entry = names.next();
         if has_enough() {
             break;
         }
         let Some(Ok(entry)) = entry else { break };
-        if number % EVERY == 0 {
-            // A file may be removed meanwhile.
+        if number % NAMES_PER_INODE == 0 {
+            // The file may have been removed.
             let _ = statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
             if has_enough() {
                 break;
@@ -143,7 +147,7 @@ mod tests {
             std::fs::write(root.path().join(n.to_string()), "").unwrap();
         }
         let directory = std::fs::File::open(root.path()).unwrap();
-        // Another program's lock may make one attempt wait.
+        // The thread may wait for a lock of another program.
         assert!((0..100).any(|_| is_cached(&directory)));
     }
 }

@@ -1,4 +1,5 @@
-//! Compares the program's speed in directories that were read ahead with its speed in those that were left alone.
+//! Compares the program's speed in directories that were read ahead with its speed in those that
+//! were left alone.
 
 use std::time::Duration;
 
@@ -22,12 +23,13 @@ pub struct Comparison {
     current: Option<(Treatment, u64, u64)>,
     read_ahead: Sum,
     control: Sum,
-    /// While the walks pause: the directories that were read ahead and that the program has passed since.
-    paused: Option<Sum>,
+    /// While the walks pause: the directories that were read ahead and that the program has left
+    /// since.
+    pause: Option<Sum>,
     /// The number of control directories at the last pause.
     checked: u32,
-    /// The verdict of the last pause in which the program passed enough directories.
-    useless: bool,
+    /// The program was no slower in control directories during the last pause that decided.
+    is_useless: bool,
 }
 
 /// The program's time and calls of stat(2) in some directories.
@@ -37,16 +39,15 @@ pub struct Sum {
     pub directories: u32,
     nanoseconds: u64,
     stats: u64,
-    /// The nanoseconds of a call in the last directories, by the number of the directory.
-    recent: [u64; RECENT],
+    /// The mean nanoseconds of a call in each of the last directories.
+    recent: [u64; RECENT as usize],
 }
 
-/// The number of directories whose times are kept.
-const RECENT: usize = 32;
-/// The number of control directories, and of calls in them, after which there may be a doubt.
-const ENOUGH: (u32, u64) = (4, 64);
-/// The number of directories that the program passes in a pause, after which the pause decides.
-const PASSED: u32 = 16;
+/// The number of directories whose median decides. A pause ends when the program has left so many.
+const RECENT: u32 = 16;
+/// The number of control directories, and of calls in them, before the comparison may be in doubt.
+const MIN_CONTROLS: u32 = 4;
+const MIN_CONTROL_STATS: u64 = 64;
 
 impl Comparison {
     /// Notes that the program has entered a directory.
@@ -59,8 +60,8 @@ impl Comparison {
             match before {
                 Treatment::ReadAhead => {
                     self.read_ahead.add(time, stats);
-                    if let Some(paused) = &mut self.paused {
-                        paused.add(time, stats);
+                    if let Some(pause) = &mut self.pause {
+                        pause.add(time, stats);
                     }
                 }
                 Treatment::Control => self.control.add(time, stats),
@@ -70,39 +71,39 @@ impl Comparison {
         self.current = Some((treatment, event.time, event.stats));
     }
 
-    /// Returns true if the program was no slower in the control directories. The walks themselves may have slowed it down in
-    /// the others. This is to be checked while they pause.
+    /// Returns true if the program was no slower in the control directories. The walks themselves
+    /// may have slowed it down in the others, so a pause decides.
     pub fn is_doubtful(&self) -> bool {
         let (control, read_ahead) = (&self.control, &self.read_ahead);
-        control.directories >= ENOUGH.0.max(self.checked * 2)
-            && control.stats >= ENOUGH.1
+        control.directories >= MIN_CONTROLS.max(self.checked * 2)
+            && control.stats >= MIN_CONTROL_STATS
             && read_ahead.directories > 0
             && control.per_stat() <= read_ahead.per_stat()
     }
 
     /// The walks pause from now on.
     pub fn pause(&mut self) {
-        self.paused = Some(Sum::default());
+        self.pause = Some(Sum::default());
         self.checked = self.control.directories;
     }
 
-    /// Returns true if the program has passed enough directories in the pause.
-    pub fn has_passed_enough(&self) -> bool {
-        let passed = self.paused.map_or(0, |paused| paused.directories);
-        passed >= PASSED
+    /// Returns true if the program has left enough directories during the pause.
+    pub fn can_decide(&self) -> bool {
+        self.pause.is_some_and(|pause| pause.directories >= RECENT)
     }
 
-    /// The walks go on. Decides if the program has passed enough.
+    /// The walks go on. Decides if the program has left enough directories.
     pub fn resume(&mut self) {
-        let is_enough = self.has_passed_enough();
-        if let Some(paused) = self.paused.take().filter(|_| is_enough) {
-            self.useless = self.control.median() <= paused.median();
+        let can_decide = self.can_decide();
+        if let Some(pause) = self.pause.take().filter(|_| can_decide) {
+            self.is_useless = self.control.median() <= pause.median();
         }
     }
 
-    /// Returns true if the program was no slower in the control directories than in those that it has passed in a pause.
+    /// Returns true if the program was no slower in the control directories than in those that it
+    /// has left during a pause.
     pub fn is_useless(&self) -> bool {
-        self.useless
+        self.is_useless
     }
 
     /// The sums of the directories that were read ahead, and of the control directories.
@@ -117,16 +118,16 @@ impl Sum {
         let Some(per_stat) = nanoseconds.checked_div(stats) else {
             return;
         };
-        self.recent[self.directories as usize % RECENT] = per_stat;
+        self.recent[(self.directories % RECENT) as usize] = per_stat;
         self.directories += 1;
         self.nanoseconds = self.nanoseconds.saturating_add(nanoseconds);
         self.stats = self.stats.saturating_add(stats);
     }
 
-    /// The median over the last directories of the nanoseconds of a call. `None` without any.
+    /// The median of the nanoseconds of a call over the last directories. `None` without any.
     fn median(&self) -> Option<u64> {
         let mut recent = self.recent;
-        let recent = &mut recent[..RECENT.min(self.directories as usize)];
+        let recent = &mut recent[..RECENT.min(self.directories) as usize];
         recent.sort_unstable();
         recent.get(recent.len() / 2).copied()
     }
@@ -155,7 +156,8 @@ mod tests {
         }
     }
 
-    /// A program that goes through directories of 50 files, with these times for each of their calls.
+    /// A program that goes through directories of 50 files. Each call of stat(2) takes the given
+    /// time.
     fn comparison(read_ahead: u64, control: u64, directories: u64) -> Comparison {
         let mut comparison = Comparison::default();
         let (mut time, mut stats) = (0, 0);
@@ -193,14 +195,14 @@ mod tests {
             let mut comparison = comparison(2000, 1900, 64);
             comparison.pause();
             let (mut time, mut stats) = (1 << 40, 1 << 20);
-            for n in 0..=u64::from(PASSED) {
-                assert!(!comparison.has_passed_enough());
+            for n in 0..=u64::from(RECENT) {
+                assert!(!comparison.can_decide());
                 comparison.entered(&event(time, stats), Treatment::ReadAhead);
-                // The walks have not stopped yet.
+                // The walks stop after their current directory.
                 time += 50 * if n < 4 { 1 << 30 } else { per_stat };
                 stats += 50;
             }
-            assert!(comparison.has_passed_enough());
+            assert!(comparison.can_decide());
             comparison.resume();
             assert_eq!(comparison.is_useless(), is_useless);
             // It is not doubted again at once.

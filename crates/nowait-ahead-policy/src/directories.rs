@@ -7,7 +7,7 @@ use nowait::FileType;
 use nowait::walk::Found;
 
 use crate::comparison::Treatment;
-use crate::id::Id;
+use crate::directory::Id;
 use crate::speed::Alone;
 
 /// How far below its root a tree is read.
@@ -19,22 +19,22 @@ pub enum Depth {
     All,
 }
 
-/// The state of a directory, as far as it is known.
+/// The state of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum DirectoryState {
     /// No walk has found it.
     Unknown,
-    /// It was left alone for comparison.
+    /// It is left alone for comparison.
     Control,
-    /// A walk has found it and will come to it.
-    Coming,
-    /// A walk begins with it, and has read nothing of it yet.
-    Beginning,
-    /// A walk that will come to it waits for the program.
+    /// A walk has found it, and will read it.
+    Queued,
+    /// It is the root of a walk that has read nothing yet.
+    Starting,
+    /// A walk has found it, and waits for the program.
     Waiting,
     /// A walk has read entries of it, and has not ended.
     Read,
-    /// A walk that has ended has read it.
+    /// A walk has read it, and has ended.
     Complete,
 }
 
@@ -50,7 +50,8 @@ pub struct Directories {
     trees: Vec<Tree>,
     /// The number of walks that have not ended.
     running: usize,
-    /// The tree that the program is in, and its calls of stat(2) before.
+    /// The tree that the program is in, and the number of its calls of stat(2) when it entered the
+    /// tree.
     here: Option<(usize, u64)>,
     /// The program's speed in directories that no walk has read.
     alone: Alone,
@@ -71,15 +72,17 @@ struct Directory {
 struct Tree {
     root: Id,
     depth: Depth,
-    /// The program's calls of stat(2) in the tree, until it left. `None` if they are not counted.
+    /// The number of the program's calls of stat(2) in the tree before it left. `None` if they are
+    /// not counted.
     stats: Option<u64>,
-    /// The inodes that were read.
+    /// The number of inodes that were read.
     read: u64,
-    /// The inodes in directories that the program has left.
+    /// The number of those in directories that the program has left.
     passed: u64,
     /// The number of directories that the program has opened since the walk began.
     opened: u64,
-    /// The directory that the program has opened last, and the number of its calls of stat(2) before.
+    /// The directory that the program has opened last, and the number of its calls of stat(2) at
+    /// that time.
     current: Option<(Id, u64)>,
     is_running: bool,
     is_waiting: bool,
@@ -96,13 +99,15 @@ pub struct Summary {
     pub used: u64,
 }
 
-/// The maximum number of directories that are kept track of, and of trees.
-const KNOWN: usize = 2_000_000;
-const TREES: usize = 100_000;
-/// The number of inodes that the walk of a tree is ahead for each call of stat(2) that the program has made since. A program
-/// that soon goes elsewhere wastes no more.
+/// The maximum number of directories.
+const MAX_DIRECTORIES: usize = 2_000_000;
+/// The maximum number of trees.
+const MAX_TREES: usize = 100_000;
+/// A walk may be so many inodes ahead for each call of stat(2) that the program has made in the
+/// tree. So little is wasted if the program goes elsewhere.
 const AHEAD_PER_STAT: u64 = 64;
-/// The number that it may be ahead in any case, and again for each directory that the program has opened in the tree since.
+/// A walk may be so many inodes ahead from its start, and so many more for each directory that the
+/// program has opened in the tree.
 const AHEAD_PER_DIRECTORY: u64 = 4096;
 
 impl Directory {
@@ -116,8 +121,8 @@ impl Directory {
 }
 
 impl Directories {
-    /// Adds a tree that is about to be walked, and returns its number. `stats` is the number of the program's calls of stat(2)
-    /// so far, if they are counted.
+    /// Adds a tree that is about to be walked, and returns its number. `stats` is the number of the
+    /// program's calls of stat(2) so far, if they are counted.
     pub fn add_tree(&mut self, root: Id, depth: Depth, stats: Option<u64>) -> usize {
         let tree = self.trees.len();
         self.running += 1;
@@ -136,13 +141,13 @@ impl Directories {
             is_waiting: false,
         });
         if let Some(stats) = stats {
-            self.go_to(Some(tree), stats);
+            self.enter_tree(Some(tree), stats);
         }
         tree
     }
 
-    /// Notes that the program is in another tree.
-    fn go_to(&mut self, tree: Option<usize>, stats: u64) {
+    /// The program has entered a tree, or a directory that is in none.
+    fn enter_tree(&mut self, tree: Option<usize>, stats: u64) {
         if let Some((before, since)) = self.here.take()
             && let Some(here) = &mut self.trees[before].stats
         {
@@ -159,14 +164,14 @@ impl Directories {
         Some(before.saturating_add(more))
     }
 
-    /// Notes that a walk has ended.
+    /// A walk has ended.
     pub fn end(&mut self, tree: usize) {
         self.running -= 1;
         self.trees[tree].is_running = false;
         self.trees[tree].is_waiting = false;
     }
 
-    /// Notes that a walk waits for the program, or goes on.
+    /// A walk waits for the program, or goes on.
     pub fn set_waiting(&mut self, tree: usize, yes: bool) {
         self.trees[tree].is_waiting = yes;
     }
@@ -178,10 +183,10 @@ impl Directories {
 
     /// Returns true if no tree can be added.
     pub fn is_full(&self) -> bool {
-        self.trees.len() >= TREES
+        self.trees.len() >= MAX_TREES
     }
 
-    /// Notes that a directory is left alone.
+    /// Leaves a directory alone, unless entries of it were read.
     pub fn leave_alone(&mut self, id: Id) {
         if self.known.get(&id).is_none_or(|known| known.entries == 0) {
             self.controls.insert(id);
@@ -198,8 +203,8 @@ impl Directories {
         self.before_pause.is_some()
     }
 
-    /// The mean time between two calls of stat(2) since the pause began, in directories that no walk has read. `None` if it is
-    /// not known yet.
+    /// The mean time between two calls of stat(2) since the pause began, in directories that no
+    /// walk has read. `None` if it is not known yet.
     pub fn per_stat(&self, stats: u64) -> Option<Duration> {
         let before = self.before_pause.as_ref()?;
         self.alone.per_stat(before, Instant::now(), stats)
@@ -210,7 +215,7 @@ impl Directories {
         self.alone.stats(Instant::now(), stats)
     }
 
-    /// Notes that the program has left the directory that it has opened last in a tree, unless it is this one.
+    /// The program has left the directory that it has opened last in a tree, unless that is `id`.
     fn leave(&mut self, tree: usize, id: Id) {
         if let Some((before, _)) = self.trees[tree].current
             && before != id
@@ -222,41 +227,42 @@ impl Directories {
         }
     }
 
-    /// Notes that the program works in a directory, or has opened it, and if it waited for a disk in the last one.
-    pub fn enter(&mut self, id: Id, stats: u64, has_waited: bool) -> Standing {
-        let is_first = self.opened.len() < KNOWN && self.opened.insert(id);
+    /// The program works in a directory, or has opened it. `has_waited` says that it waited for a
+    /// disk in the one before.
+    pub fn enter(&mut self, id: Id, stats: u64, has_waited: bool) -> DirectoryState {
+        let is_first = self.opened.len() < MAX_DIRECTORIES && self.opened.insert(id);
         let tree = self.known.get(&id).map(|directory| directory.tree);
         if let Some((before, _)) = self.here {
             self.leave(before, id);
         }
-        self.go_to(tree, stats);
+        self.enter_tree(tree, stats);
         if let Some(tree) = tree {
             self.leave(tree, id);
             self.trees[tree].current = Some((id, stats));
             self.trees[tree].opened += u64::from(is_first);
         }
-        let standing = self.standing(id);
-        let is_read = matches!(standing, Standing::Read | Standing::Complete);
+        let state = self.state_of(id);
+        let is_read = matches!(state, DirectoryState::Read | DirectoryState::Complete);
         self.alone
             .entered(is_read, has_waited, Instant::now(), stats);
-        standing
+        state
     }
 
-    /// Returns what is known of a directory.
-    pub fn standing(&self, id: Id) -> Standing {
+    /// Returns the state of a directory.
+    pub fn state_of(&self, id: Id) -> DirectoryState {
         if self.controls.contains(&id) {
-            return Standing::Control;
+            return DirectoryState::Control;
         }
         let Some(directory) = self.known.get(&id) else {
-            return Standing::Unknown;
+            return DirectoryState::Unknown;
         };
         match &self.trees[directory.tree] {
-            tree if directory.entries > 0 && tree.is_running => Standing::Read,
-            _ if directory.entries > 0 => Standing::Complete,
-            tree if tree.is_running && tree.root == id => Standing::Beginning,
-            tree if tree.is_waiting => Standing::Waiting,
-            tree if tree.is_running => Standing::Coming,
-            _ => Standing::Unknown,
+            tree if directory.entries > 0 && tree.is_running => DirectoryState::Read,
+            _ if directory.entries > 0 => DirectoryState::Complete,
+            tree if tree.is_running && tree.root == id => DirectoryState::Starting,
+            tree if tree.is_waiting => DirectoryState::Waiting,
+            tree if tree.is_running => DirectoryState::Queued,
+            _ => DirectoryState::Unknown,
         }
     }
 
@@ -265,11 +271,11 @@ impl Directories {
         self.opened.contains(&id)
     }
 
-    /// Takes in what a walk has read of a directory.
-    pub fn take_in(&mut self, tree: usize, found: &Found) {
+    /// Adds entries of a directory that a walk has read.
+    pub fn add(&mut self, tree: usize, found: &Found) {
         let (id, entries) = (found.place().id(), found.batch().len() as u64);
         let owner = self.known.get(&id).map_or(tree, |known| known.tree);
-        // Two walks may read a directory. The entries are counted once.
+        // Two walks may read the same directory. Its entries are counted once.
         if owner == tree || !self.trees[owner].is_running {
             let directory = self.known.entry(id).or_insert(Directory::of(tree));
             if directory.tree != tree {
@@ -278,7 +284,7 @@ impl Directories {
             directory.entries += entries;
             let tree = &mut self.trees[tree];
             tree.read += entries;
-            // The program may come before the walk.
+            // The program may have left the directory before the walk read it.
             if directory.is_passed {
                 tree.passed += entries;
             }
@@ -290,7 +296,7 @@ impl Directories {
             let Some(Ok(metadata)) = entry.metadata() else {
                 continue;
             };
-            if metadata.file_type() != FileType::Dir || self.known.len() >= KNOWN {
+            if metadata.file_type() != FileType::Dir || self.known.len() >= MAX_DIRECTORIES {
                 continue;
             }
             let id = (metadata.dev(), metadata.ino());
@@ -298,25 +304,25 @@ impl Directories {
         }
     }
 
-    /// Returns true if a walk is far enough ahead of the program: `most` inodes, or fewer if the program has not been in the
-    /// tree for long.
-    pub fn is_far_ahead(&self, number: usize, most: u64, stats: u64) -> bool {
+    /// Returns true if a walk is far enough ahead of the program: by `max` inodes, or by fewer if
+    /// the program has done little in the tree.
+    pub fn is_far_ahead(&self, number: usize, max: u64, stats: u64) -> bool {
         let tree = &self.trees[number];
         let current = tree.current.map_or(0, |(id, before)| {
             let here = self.known.get(&id).filter(|directory| !directory.is_passed);
             here.map_or(0, |here| here.entries.min(stats.saturating_sub(before)))
         });
-        let most = match (tree.depth, self.stats_in(number, stats)) {
+        let max = match (tree.depth, self.stats_in(number, stats)) {
             (Depth::All, Some(here)) => here
                 .saturating_mul(AHEAD_PER_STAT)
                 .max((1 + tree.opened).saturating_mul(AHEAD_PER_DIRECTORY))
-                .min(most),
-            // Before the first stat(2) the walk reads what its window holds.
+                .min(max),
+            // Before the first stat(2) the walk reads as many entries as its window holds.
             (Depth::One, Some(0)) => 0,
-            _ => most,
+            _ => max,
         };
         let passed = tree.passed.saturating_add(current);
-        tree.read.saturating_sub(passed) > most
+        tree.read.saturating_sub(passed) > max
     }
 
     /// The sums.
@@ -337,15 +343,16 @@ impl Directories {
     }
 }
 
-impl Standing {
-    /// The treatment of a directory that the program enters now.
+impl DirectoryState {
+    /// The treatment of a directory that the program enters.
     pub fn treatment(self) -> Treatment {
         match self {
-            Standing::Read | Standing::Complete => Treatment::ReadAhead,
-            Standing::Control => Treatment::Control,
-            Standing::Unknown | Standing::Coming | Standing::Beginning | Standing::Waiting => {
-                Treatment::None
-            }
+            DirectoryState::Read | DirectoryState::Complete => Treatment::ReadAhead,
+            DirectoryState::Control => Treatment::Control,
+            DirectoryState::Unknown
+            | DirectoryState::Queued
+            | DirectoryState::Starting
+            | DirectoryState::Waiting => Treatment::None,
         }
     }
 }
@@ -378,7 +385,7 @@ mod tests {
     fn walk_into(directories: &mut Directories, tree: usize, options: &walk::Options, path: &Path) {
         let mut walk = options.blocking_open(path).unwrap();
         while let Some(found) = walk.blocking_batch() {
-            directories.take_in(tree, &found.unwrap());
+            directories.add(tree, &found.unwrap());
         }
     }
 
@@ -387,23 +394,32 @@ mod tests {
         let root = three_directories();
         let path = |n: u32| root.path().join(format!("d{n}"));
         let mut directories = Directories::default();
-        assert_eq!(directories.standing(id(root.path())), Standing::Unknown);
+        assert_eq!(
+            directories.state_of(id(root.path())),
+            DirectoryState::Unknown
+        );
         let tree = directories.add_tree(id(root.path()), Depth::All, Some(0));
-        assert_eq!(directories.standing(id(root.path())), Standing::Beginning);
+        assert_eq!(
+            directories.state_of(id(root.path())),
+            DirectoryState::Starting
+        );
         directories.leave_alone(id(&path(2)));
         let options = walk::Options::new().metadata(StatxMask::BASIC_STATS);
         let options = options.filter_dirs(|path, _| !path.ends_with("d2"));
         walk_into(&mut directories, tree, &options, root.path());
-        assert_eq!(directories.standing(id(&path(0))), Standing::Read);
-        assert_eq!(directories.standing(id(&path(2))), Standing::Control);
+        assert_eq!(directories.state_of(id(&path(0))), DirectoryState::Read);
+        assert_eq!(directories.state_of(id(&path(2))), DirectoryState::Control);
         assert_eq!(directories.trees[tree].read, 23);
-        assert_eq!(directories.enter(id(&path(0)), 3, false), Standing::Read);
+        assert_eq!(
+            directories.enter(id(&path(0)), 3, false),
+            DirectoryState::Read
+        );
         assert!(directories.is_far_ahead(tree, 21, 4));
         assert!(!directories.is_far_ahead(tree, 22, 4));
         directories.enter(id(&path(1)), 13, false);
         assert_eq!(directories.trees[tree].passed, 10);
         directories.end(tree);
-        assert_eq!(directories.standing(id(&path(1))), Standing::Complete);
+        assert_eq!(directories.state_of(id(&path(1))), DirectoryState::Complete);
         let expected = Summary {
             directories: 3,
             inodes: 23,
@@ -447,7 +463,7 @@ mod tests {
         // A second walk reads the directory of the program, and the first one comes there, too.
         directories.enter(id(&path(0)), 3, false);
         let one = directories.add_tree(id(&path(0)), Depth::One, Some(3));
-        assert_eq!(directories.standing(id(&path(0))), Standing::Beginning);
+        assert_eq!(directories.state_of(id(&path(0))), DirectoryState::Starting);
         walk_into(&mut directories, one, &options, &path(0));
         walk_into(&mut directories, all, &options, &path(0));
         let counts = |directories: &Directories, tree: usize| {

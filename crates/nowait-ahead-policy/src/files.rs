@@ -1,8 +1,10 @@
-//! Reads the first bytes of files into the page cache, ahead of a program that opens the files of a directory in turn.
+//! Reads the first bytes of files into the page cache, ahead of a program that opens the files of a
+//! directory in turn.
 //!
-//! The walks report the files of each directory. When the program opens some of them, threads read the others, those of the
-//! directory that the program is in first. The bytes that were read and whose files the program has not opened are within
-//! a budget, so that nothing is evicted before it is used.
+//! The walks report the files of each directory. When the program opens some of them, threads read
+//! the others. They begin with the directory that the program is in. The bytes of files that were
+//! read and that the program has not opened are within a budget, so that nothing is evicted before
+//! it is used.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -15,7 +17,7 @@ use nowait::residency::residency;
 use nowait::walk::{Found, open_beneath};
 use rustix::fs::{Advice, OFlags, fadvise, fstat};
 
-use crate::id::Id;
+use crate::directory::Id;
 
 /// The files. Clones share them.
 #[derive(Clone)]
@@ -25,16 +27,17 @@ struct Shared {
     /// The maximum number of bytes that were read and not yet used.
     budget: u64,
     state: Mutex<State>,
-    /// The program went on, files were found, or nothing is gained.
+    /// Signalled when the program opens files, when files are found, and when readahead ends.
     changed: Condvar,
-    /// All files were cached already, or those that were read were not used.
+    /// Readahead has ended: all files were cached already, or the program did not open those that
+    /// were read.
     useless: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     directories: HashMap<Id, Directory>,
-    /// The directories with files to be read, in that order.
+    /// The directories with files to be read, in the order of reading.
     queue: VecDeque<Id>,
     /// The files that were found and not yet opened by the program.
     files: HashMap<Id, File>,
@@ -46,8 +49,10 @@ struct State {
     cached: u32,
     /// The last file that the program has opened: its directory, inode number and name.
     last: Option<(Id, u64, Arc<Path>)>,
-    /// The balance of files that came after the last one by inode number, and by name.
+    /// The number of files that came after the last one by inode number, minus the number of those
+    /// that came before it.
     by_inode: i32,
+    /// The same by name.
     by_name: i32,
     threads: usize,
     /// The number of threads that wait.
@@ -57,20 +62,22 @@ struct State {
 
 /// The files of a directory that were found.
 struct Directory {
-    /// The root of the walk. `None` if no file is left to be read: the program may unmount the filesystem.
+    /// The root of the walk. `None` if no file is left to be read, so that the program can unmount
+    /// the filesystem.
     root: Option<Arc<OwnedFd>>,
     path: Arc<Path>,
     unread: Vec<(Arc<Path>, Id)>,
     is_queued: bool,
     is_sorted: bool,
-    /// The ids of the files that were read, in that order, without those that were given up or are known to be used.
+    /// The files that were read, in order. Those that were given up or that the program has opened
+    /// are removed.
     read: Vec<Id>,
     /// The number of files that were read.
     taken: u64,
-    /// The number of files that were opened, as [`Files::opened_in`] was told.
+    /// The number of files that were opened, by the calls of [`Files::opened_in`].
     opened: u64,
-    /// The number of files that the program had opened when it opened the last one of this directory.
-    touched: u64,
+    /// The value of [`State::opened`] when the program opened the last file of this directory.
+    last_opened: u64,
 }
 
 struct File {
@@ -92,23 +99,26 @@ pub struct Summary {
     pub used: u64,
 }
 
-/// The number of bytes at the beginning of a file that are read. The kernel reads the rest ahead as the program reads.
-const FIRST: u64 = 512 << 10;
+/// The number of bytes that are read from the beginning of a file. The kernel reads the rest ahead
+/// while the program reads.
+const MAX_BYTES: u64 = 512 << 10;
 /// The number of files that the program opens before others are read.
-const ENOUGH: u64 = 2;
-/// The number of bytes that are ahead for each file that the program has opened. A program that soon goes elsewhere wastes
-/// no more.
+const MIN_OPENED: u64 = 2;
+/// So many bytes may be read ahead for each file that the program has opened. So little is wasted
+/// if the program goes elsewhere.
 const AHEAD_PER_OPEN: u64 = 4 << 20;
-/// The number of files in a row after which all are taken to be cached.
-const CACHED: u32 = 1024;
-/// The number of files of other directories that the program opens before the files of a directory are given up.
-const GIVEN_UP: u64 = 1024;
-/// The number of threads. None waits for data: a thread begins the read of a file and goes on to the next.
-const THREADS: usize = 8;
+/// The number of cached files in a row after which all are taken to be cached.
+const MIN_CACHED: u32 = 1024;
+/// The number of files of other directories that the program opens before the files of a directory
+/// are given up.
+const GIVE_UP_AFTER: u64 = 1024;
+/// The maximum number of threads. A thread begins to read a file, and goes on to the next one
+/// without waiting for the data.
+const MAX_THREADS: usize = 8;
 /// The number of files that a thread takes at a time.
-const TAKEN: usize = 16;
-/// The number of files that are kept track of, and of directories.
-const KNOWN: usize = 1_000_000;
+const BATCH: usize = 16;
+/// The maximum number of files, and of directories.
+const MAX_FILES: usize = 1_000_000;
 
 impl Files {
     /// Reads nothing yet. The budget is a tenth of the available memory.
@@ -129,20 +139,20 @@ impl Files {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if nothing is gained: the files are cached, or the program opens others.
+    /// Returns true if readahead has ended: the files are cached, or the program opens others.
     pub fn is_useless(&self) -> bool {
         self.0.useless.load(Ordering::Relaxed)
     }
 
-    /// Takes in the files that a walk has found in a directory. `root` is the root of the walk.
-    pub fn found(&self, root: &Arc<OwnedFd>, found: &Found) {
+    /// Adds the files that a walk has found in a directory. `root` is the root of the walk.
+    pub fn add(&self, root: &Arc<OwnedFd>, found: &Found) {
         if self.is_useless() {
             return;
         }
         let mut guard = self.state();
         let state = &mut *guard;
         let place = found.place();
-        if state.directories.len() >= KNOWN && !state.directories.contains_key(&place.id()) {
+        if state.directories.len() >= MAX_FILES && !state.directories.contains_key(&place.id()) {
             return;
         }
         let directory = state
@@ -162,7 +172,7 @@ impl Files {
             };
             let is_read = metadata.file_type() == FileType::File && metadata.len() > 0;
             let id = (metadata.dev(), metadata.ino());
-            if !is_read || state.files.len() >= KNOWN || state.files.contains_key(&id) {
+            if !is_read || state.files.len() >= MAX_FILES || state.files.contains_key(&id) {
                 continue;
             }
             let name: Arc<Path> = Path::new(entry.file_name()).into();
@@ -179,7 +189,7 @@ impl Files {
         self.wake(state);
     }
 
-    /// Notes that the program has opened a file. Returns false if no walk has found it.
+    /// The program has opened a file. Returns false if no walk has found the file.
     pub fn opened(&self, id: Id) -> bool {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -198,23 +208,24 @@ impl Files {
         state.last = Some((file.directory, id.1, file.name));
         let opened = state.opened;
         if let Some(directory) = state.directories.get_mut(&file.directory) {
-            directory.touched = opened;
+            directory.last_opened = opened;
         }
-        state.come_first(file.directory);
+        state.move_to_front(file.directory);
         self.wake(state);
         true
     }
 
-    /// Notes that a program whose files are not told of by name has opened a directory, and will open its files.
+    /// The program has opened a directory, and will open its files. This is for programs without
+    /// events of files.
     pub fn entered(&self, directory: Id) {
         let mut guard = self.state();
         let state = &mut *guard;
-        state.opened += ENOUGH;
-        state.come_first(directory);
+        state.opened += MIN_OPENED;
+        state.move_to_front(directory);
         self.wake(state);
     }
 
-    /// Notes that so many files were opened in a directory, by the program or by this process.
+    /// `count` files were opened in a directory, by the program or by this process.
     pub fn opened_in(&self, directory: Id, count: u64) {
         let used = {
             let mut guard = self.state();
@@ -232,22 +243,22 @@ impl Files {
         }
     }
 
-    /// Starts or wakes a thread if there is something to read. That one wakes the next.
+    /// Starts or wakes a thread if there is something to read. That thread wakes the next one.
     fn wake(&self, state: &mut State) {
         if !state.has_room(self.0.budget) || self.is_useless() {
             return;
         }
         if state.idle > 0 {
             self.0.changed.notify_one();
-        } else if state.threads < THREADS {
+        } else if state.threads < MAX_THREADS {
             let files = self.clone();
             let thread = std::thread::Builder::new().name("data".to_owned());
-            // The program runs as it would without readahead if there is no thread.
+            // Nothing is read if the thread cannot be started.
             state.threads += usize::from(thread.spawn(move || files.read()).is_ok());
         }
     }
 
-    /// A thread: reads files until nothing is gained.
+    /// The loop of a thread: reads files until readahead ends.
     fn read(&self) {
         let mut state = self.state();
         while !self.is_useless() {
@@ -275,7 +286,7 @@ impl Files {
             } else {
                 cached
             };
-            if state.cached >= CACHED {
+            if state.cached >= MIN_CACHED {
                 self.0.useless.store(true, Ordering::Relaxed);
             }
         }
@@ -302,17 +313,18 @@ impl Directory {
             read: Vec::new(),
             taken: 0,
             opened: 0,
-            touched: 0,
+            last_opened: 0,
         }
     }
 }
 
-/// The files that a thread has taken: the root and the path of their directory, their names, and the bytes to be read.
+/// The files that a thread has taken: the root and the path of their directory, and for each its
+/// name and the bytes to be read.
 type Taken = ((Arc<OwnedFd>, Arc<Path>), Vec<(Arc<Path>, u64)>);
 
 impl State {
-    /// Puts a directory with unread files first.
-    fn come_first(&mut self, directory: Id) {
+    /// Moves a directory with unread files to the front of the queue.
+    fn move_to_front(&mut self, directory: Id) {
         let queued = self
             .directories
             .get(&directory)
@@ -327,30 +339,31 @@ impl State {
     }
 
     /// The maximum number of bytes that were read and not yet used.
-    fn most(&self, budget: u64) -> u64 {
+    fn limit(&self, budget: u64) -> u64 {
         budget.min(self.opened.saturating_mul(AHEAD_PER_OPEN))
     }
 
-    /// Returns true if there are files to be read, and an eighth of the maximum may be read. A thread is woken for that.
+    /// Returns true if there are files to be read, and at least an eighth of the limit may be read.
+    /// No thread is woken for less.
     fn has_room(&self, budget: u64) -> bool {
-        let most = self.most(budget);
-        self.opened >= ENOUGH && !self.queue.is_empty() && self.outstanding <= most - most / 8
+        let limit = self.limit(budget);
+        self.opened >= MIN_OPENED && !self.queue.is_empty() && self.outstanding <= limit - limit / 8
     }
 
-    /// The next files to be read. `None` if there are none, or enough were read.
+    /// Takes the next files to be read. `None` if there are none, or if the limit is reached.
     fn take(&mut self, budget: u64) -> Option<Taken> {
-        let most = self.most(budget);
-        if self.outstanding >= most {
+        let limit = self.limit(budget);
+        if self.outstanding >= limit {
             self.give_up();
         }
-        if self.opened < ENOUGH || self.outstanding >= most {
+        if self.opened < MIN_OPENED || self.outstanding >= limit {
             return None;
         }
         loop {
             let id = *self.queue.front()?;
             let directory = self.directories.get_mut(&id)?;
             if !directory.is_sorted {
-                // The next file is the last one of the vector.
+                // Files are taken from the end of the vector.
                 if self.by_name > self.by_inode {
                     directory.unread.sort_unstable_by(|a, b| b.0.cmp(&a.0));
                 } else {
@@ -361,15 +374,15 @@ impl State {
                 directory.is_sorted = true;
             }
             let mut taken = Vec::new();
-            while taken.len() < TAKEN
-                && self.outstanding < most
+            while taken.len() < BATCH
+                && self.outstanding < limit
                 && let Some((name, id)) = directory.unread.pop()
             {
-                // The program may have opened the file.
+                // The program may have opened the file already.
                 let Some(file) = self.files.get_mut(&id) else {
                     continue;
                 };
-                file.read = file.size.min(FIRST);
+                file.read = file.size.min(MAX_BYTES);
                 self.outstanding += file.read;
                 self.summary.files += 1;
                 self.summary.bytes += file.read;
@@ -389,11 +402,11 @@ impl State {
         }
     }
 
-    /// Gives up files that were read and that the program has passed over.
+    /// Gives up the files of directories that the program has left.
     fn give_up(&mut self) {
         let opened = self.opened;
         for directory in self.directories.values_mut() {
-            if directory.touched > 0 && opened - directory.touched > GIVEN_UP {
+            if directory.last_opened > 0 && opened - directory.last_opened > GIVE_UP_AFTER {
                 for id in directory.read.drain(..) {
                     let file = self.files.remove(&id);
                     self.outstanding -= file.map_or(0, |file| file.read);
@@ -402,11 +415,12 @@ impl State {
         }
     }
 
-    /// Returns true if the budget is full of files that the program does not open, while it opens others.
+    /// Returns true if the budget is full of files that the program does not open, while it opens
+    /// others.
     fn is_stuck(&self, budget: u64) -> bool {
         self.outstanding >= budget
             && self.summary.used < self.summary.bytes / 4
-            && self.opened > 4 * GIVEN_UP
+            && self.opened > 4 * GIVE_UP_AFTER
     }
 }
 
@@ -465,7 +479,7 @@ mod tests {
         ids.collect()
     }
 
-    /// True for a file on a filesystem that does not tell, too.
+    /// Also true if the filesystem does not report residency.
     fn is_cached(directory: &Path, n: usize) -> bool {
         let file = std::fs::File::open(directory.join(format!("f{n}"))).unwrap();
         let known = residency(&file, 0..4096).unwrap().known();
@@ -482,7 +496,7 @@ mod tests {
         let mut walk = options.on(root.try_clone().unwrap()).unwrap();
         let root = Arc::new(root);
         while let Some(found) = walk.blocking_batch() {
-            files.found(&root, &found.unwrap());
+            files.add(&root, &found.unwrap());
         }
     }
 
@@ -571,7 +585,7 @@ mod tests {
             let files = Files::within(1 << 30);
             find(&files, &directory);
             let mut state = files.state();
-            (state.opened, state.by_name, state.by_inode) = (ENOUGH, by_name, by_inode);
+            (state.opened, state.by_name, state.by_inode) = (MIN_OPENED, by_name, by_inode);
             let mut taken = Vec::new();
             while let Some((_, names)) = state.take(1 << 30) {
                 taken.extend(names.into_iter().map(|(name, _)| name));
@@ -615,7 +629,7 @@ mod tests {
         let id = *files.state().directories.keys().next().unwrap();
         files.entered(id);
         wait_for("20 files", || files.state().summary.files == 20);
-        // The opens by this process.
+        // This process has opened them.
         files.opened_in(id, 20);
         assert_eq!(files.state().summary.used, 0);
         files.opened_in(id, 5);

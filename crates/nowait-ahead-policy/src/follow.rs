@@ -1,4 +1,5 @@
-//! Follows a program by the events of libnowait_ahead.so, and decides which directories are read ahead.
+//! Follows a program by the events of libnowait_ahead.so, and decides which directories are read
+//! ahead.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -7,18 +8,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use nowait_ahead_channel::{Channel, Counts, Event, Kind, LARGE, Listening, Reader};
-use rustix::fs::{FileType, Mode, OFlags, fstat, fstatfs, openat};
+use nowait_ahead_channel::{Channel, Counts, Event, Kind, Listening, Reader};
+use rustix::fs::{FileType, fstatfs};
 
 use crate::cached::is_cached;
 use crate::comparison::Comparison;
-use crate::directories::{Depth, Standing};
+use crate::directories::{Depth, DirectoryState};
+use crate::directory::{Directory, Id, reopen};
 use crate::disk::Disks;
 use crate::files::Files;
-use crate::id::Id;
 use crate::process::Process;
-use crate::trees::{PAUSE, Trees};
-use crate::waits::Waits;
+use crate::threads::Threads;
+use crate::trees::{MAX_PAUSE, POLL_INTERVAL, Trees};
 
 /// Follows a program.
 pub struct Follower {
@@ -30,37 +31,38 @@ pub struct Follower {
     comparison: Comparison,
     /// The time since which the walks pause to check the comparison.
     paused: Option<Instant>,
-    slow: Slow,
-    waits: Waits,
+    slow: SlowCalls,
+    threads: Threads,
     disks: Disks,
-    /// The device of the directory that was looked at last. 0 at first.
+    /// The device of the directory that was opened last. 0 at first.
     device: u64,
-    /// The program's calls of stat(2) when the last large directory was read early.
-    early: Option<u64>,
+    /// The program's calls of stat(2) when it opened the last large directory whose inodes were
+    /// read before a call was slow.
+    stats_at_large: Option<u64>,
 }
 
-/// A program that is followed.
+/// A thread that follows a program.
 pub struct Following {
     stop: Arc<AtomicBool>,
-    /// The events that were lost, and the comparison, when the thread has ended.
+    /// The result of the thread: the number of lost events, and the comparison.
     end: Receiver<(u64, Comparison)>,
     channel: Arc<Channel>,
 }
 
-/// The sums of the program's events.
+/// The sums over the program's events.
 #[derive(Debug, Default)]
 pub struct Activity {
     /// The calls of stat(2).
     pub counts: Counts,
-    /// The events that were not read in time.
+    /// The number of events that were overwritten before they were read.
     pub lost: u64,
     /// The program's speed with readahead and without.
     pub comparison: Comparison,
 }
 
-/// The calls that waited for the disk.
+/// The calls of stat(2) and open(2) that waited for the disk, until directories are read ahead.
 #[derive(Debug, Default)]
-struct Slow {
+struct SlowCalls {
     calls: u32,
     /// By directory.
     directories: HashMap<Id, u32>,
@@ -70,24 +72,21 @@ struct Slow {
     in_vain: u32,
 }
 
-/// The number of slow calls after which directories are read ahead.
-const SLOW: u32 = 4;
-/// The number of slow calls in one directory, or of directories with such calls in one above.
-const AGAIN: u32 = 2;
-/// The number of slow calls in directories that had been read, after which readahead is given up if they are a quarter of
-/// all calls.
+/// The number of slow calls before a directory is read ahead.
+const MIN_SLOW: u32 = 4;
+/// The number of slow calls in one directory before it is read ahead. Also the number of
+/// directories with slow calls before the directory above them is read ahead.
+const MIN_REPEATED: u32 = 2;
+/// The number of slow calls in directories that had been read, after which readahead is given up if
+/// they are a quarter of all calls.
 const IN_VAIN: u32 = 64;
-/// The number of directories whose slow calls are remembered.
-const REMEMBERED: usize = 100_000;
-/// The number of calls of stat(2) since a large directory was opened, after which the program is taken to ask for its inodes.
-const USED: u64 = 64;
-const FLAGS: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::CLOEXEC);
-/// The interval at which the program's counts are looked at.
-const LOOK: Duration = Duration::from_millis(10);
-/// The time within which a thread stops that does not wait for a directory.
-const STOPPED: Duration = Duration::from_millis(50);
+/// The maximum number of directories whose slow calls are counted.
+const MAX_DIRECTORIES: usize = 100_000;
+/// The number of calls of stat(2) since the last large directory. A program with fewer lists names
+/// only.
+const MIN_STATS: u64 = 64;
+/// The time that the thread has to stop. It takes longer if it waits for a directory.
+const STOP_TIMEOUT: Duration = Duration::from_millis(50);
 
 impl Follower {
     /// Follows the programs that have this channel.
@@ -99,15 +98,15 @@ impl Follower {
             opened: 0,
             comparison: Comparison::default(),
             paused: None,
-            slow: Slow::default(),
-            waits: Waits::default(),
+            slow: SlowCalls::default(),
+            threads: Threads::default(),
             disks: Disks::default(),
             device: 0,
-            early: None,
+            stats_at_large: None,
         }
     }
 
-    /// Begins to follow. The program runs as it would without readahead if there is no thread for that.
+    /// Begins to follow. If the thread cannot be started, nothing is read ahead.
     pub fn start(self) -> Following {
         let stop = Arc::new(AtomicBool::new(false));
         let (channel, stopped) = (self.channel.clone(), stop.clone());
@@ -121,15 +120,15 @@ impl Follower {
         let channel = self.channel.clone();
         let mut reader = Reader::new(&channel);
         while !stopped.load(Ordering::Relaxed) {
-            let event = reader.next_until(Instant::now() + LOOK);
+            let event = reader.next_until(Instant::now() + POLL_INTERVAL);
             let stats = channel.counts().stats;
             // A program that opens files need not ask for their metadata.
             self.trees.set_stats(stats.max(self.opened));
             if self.trees.found_cached() {
-                self.slow = Slow::default();
+                self.slow = SlowCalls::default();
             }
             if let Some(event) = event {
-                self.take(&event);
+                self.handle(&event);
             }
             self.check();
             let gave_up = self.comparison.is_useless()
@@ -146,7 +145,8 @@ impl Follower {
         (reader.lost(), self.comparison)
     }
 
-    /// Checks the comparison if it is in doubt: the walks pause, and the program's speed meanwhile decides.
+    /// Begins and ends pauses. If the comparison is in doubt, the walks pause, and the program's
+    /// speed during the pause decides.
     fn check(&mut self) {
         let Some(since) = self.paused else {
             if self.comparison.is_doubtful() && self.trees.pause() {
@@ -155,46 +155,47 @@ impl Follower {
             }
             return;
         };
-        if self.comparison.has_passed_enough() || since.elapsed() >= PAUSE {
+        if self.comparison.can_decide() || since.elapsed() >= MAX_PAUSE {
             self.trees.resume();
             self.comparison.resume();
             self.paused = None;
         }
     }
 
-    /// Decides what an event means for the walks.
-    fn take(&mut self, event: &Event) {
+    /// Handles an event.
+    fn handle(&mut self, event: &Event) {
         match event.kind {
             Kind::Opened => self.opened(event),
             Kind::Large => {
-                if let Some(directory) = self.find(event).filter(|it| it.is_large)
-                    && self.trees.standing(directory.id) == Standing::Unknown
+                if let Some(directory) = self.open(event).filter(|it| it.is_large)
+                    && self.trees.state_of(directory.id) == DirectoryState::Unknown
                 {
                     self.opened_large(event, directory);
                 }
             }
             Kind::Listing => {
-                if let Some(directory) = self.find(event).filter(|it| it.is_large)
-                    && self.can_gain(&directory)
+                if let Some(directory) = self.open(event).filter(|it| it.is_large)
+                    && self.may_read_ahead(&directory)
+                    && !is_cached(&directory.fd)
                 {
                     self.trees.list(directory.fd);
                 }
             }
             Kind::Walking => {
-                if let Some(directory) = self.find(event) {
+                if let Some(directory) = self.open(event) {
                     self.trees.entered(directory.id, false);
-                    if self.can_gain(&directory) {
+                    if self.may_read_ahead(&directory) {
                         self.trees.begin(directory.fd, directory.id, Depth::All);
                     }
                 }
             }
             Kind::Entered => self.entered(event, event.id, false),
             Kind::Slow | Kind::VerySlow => {
-                if self.waits.has_slept(event.tid)
-                    && let Some(directory) = self.find(event)
+                if self.threads.has_slept(event.tid)
+                    && let Some(directory) = self.open(event)
                 {
                     let is_long = event.kind == Kind::VerySlow;
-                    self.disks.waited(directory.id.0, is_long);
+                    self.disks.add_wait(directory.id.0, is_long);
                     self.waited(directory, true);
                 }
             }
@@ -205,7 +206,7 @@ impl Follower {
                     self.opened += 1;
                     if !files.opened(file)
                         && !self.disks.is_known_to_seek(file.0)
-                        && let Some(directory) = self.find(&directory_of(event))
+                        && let Some(directory) = self.open(&directory_of(event))
                     {
                         self.waited(directory, false);
                     }
@@ -214,21 +215,22 @@ impl Follower {
         }
     }
 
-    /// The program lists a directory, of which its library knows the inode alone. The device is that of the last one that was looked
-    /// at, unless more than that is to be known.
+    /// The program lists a directory. The event has its inode number without the device. If the
+    /// directory need not be opened, it is taken to be on the device of the last one that was
+    /// opened.
     fn opened(&mut self, event: &Event) {
-        let has_waited = self.waits.has_read(event.tid);
+        let has_waited = self.threads.has_read(event.tid);
         let id = (self.device, event.id.1);
         let is_known = id.0 != 0 && id.1 != 0;
-        let standing = self.trees.standing(id);
-        if is_known && (standing != Standing::Unknown || !has_waited) {
+        let state = self.trees.state_of(id);
+        if is_known && (state != DirectoryState::Unknown || !has_waited) {
             self.entered(event, id, has_waited);
-            if standing == Standing::Waiting
-                && let Some(directory) = self.find(event)
+            if state == DirectoryState::Waiting
+                && let Some(directory) = self.open(event)
             {
                 self.read_now(directory);
             }
-        } else if let Some(directory) = self.find(event) {
+        } else if let Some(directory) = self.open(event) {
             self.entered(event, directory.id, has_waited);
             if has_waited {
                 self.waited(directory, false);
@@ -238,51 +240,53 @@ impl Follower {
 
     /// The program has entered a directory.
     fn entered(&mut self, event: &Event, id: Id, has_waited: bool) {
-        let standing = self.trees.entered(id, has_waited);
+        let state = self.trees.entered(id, has_waited);
         if event.time > 0 {
-            self.comparison.entered(event, standing.treatment());
+            self.comparison.entered(event, state.treatment());
         }
     }
 
-    /// Opens the directory of an event. `None` if the program has left it, or its files are not on a disk.
-    fn find(&mut self, event: &Event) -> Option<Directory> {
-        let directory = Directory::of(event)?;
+    /// Opens the directory of an event. `None` if the program has left it, or if its files are not
+    /// on a disk.
+    fn open(&mut self, event: &Event) -> Option<Directory> {
+        let directory = open(event)?;
         self.device = directory.id.0;
         is_on_disk(&directory.fd).then_some(directory)
     }
 
-    /// A large directory was opened that no walk has found. The program will list it for some time: its names are listed with
-    /// it, and its inodes are read meanwhile, unless they are cached or the disk may seek. The first time this is a guess, for a
-    /// bounded number of inodes. Afterwards it depends on the program's calls of stat(2).
+    /// The program has opened a large directory that no walk has found. Unless it is cached or the
+    /// disk may seek, its names are listed at the same time, and its inodes are read. The first
+    /// time, it is not known if the program needs the inodes, and a bounded number is read.
+    /// Afterwards the program's calls of stat(2) since the last time decide.
     fn opened_large(&mut self, event: &Event, directory: Directory) {
-        if !self.can_gain(&directory) || is_cached(&directory.fd) {
+        if !self.may_read_ahead(&directory) || is_cached(&directory.fd) {
             return;
         }
-        let Some(names) = directory.again() else {
+        let Some(names) = reopen(&directory.fd) else {
             return;
         };
-        match self.early {
+        match self.stats_at_large {
             None => self.trees.begin(directory.fd, directory.id, Depth::One),
-            Some(before) if event.stats >= before.saturating_add(USED) => {
+            Some(before) if event.stats >= before.saturating_add(MIN_STATS) => {
                 self.read_ahead(directory)
             }
             Some(_) => return self.trees.list(names),
         }
-        self.early = Some(event.stats);
+        self.stats_at_large = Some(event.stats);
         self.trees.list(names);
     }
 
-    /// The program waits for the disk in a directory. The second time, the directory is read.
+    /// The program waits for the disk in a directory. The directory is read if that happens again.
     fn waited(&mut self, directory: Directory, is_slow: bool) {
         if self.disks.is_known_to_seek(directory.id.0) {
             return;
         }
-        match self.trees.standing(directory.id) {
-            Standing::Coming | Standing::Waiting => self.read_now(directory),
-            Standing::Complete if is_slow => self.slow.in_vain += 1,
-            Standing::Unknown => {
+        match self.trees.state_of(directory.id) {
+            DirectoryState::Queued | DirectoryState::Waiting => self.read_now(directory),
+            DirectoryState::Complete if is_slow => self.slow.in_vain += 1,
+            DirectoryState::Unknown => {
                 let parent = directory.parent().map(|parent| parent.id);
-                if self.slow.note(directory.id, parent) {
+                if self.slow.add(directory.id, parent) {
                     self.read_ahead(directory);
                 }
             }
@@ -290,33 +294,38 @@ impl Follower {
         }
     }
 
-    /// Reads a directory that a walk would read later. A walk by `--walk` is not overtaken on a disk that seeks.
+    /// Reads a directory that a walk would read later. On a disk that seeks, only walks by `--walk`
+    /// read, and in their own order.
     fn read_now(&self, directory: Directory) {
         if !self.disks.is_known_to_seek(directory.id.0) {
             self.trees.begin(directory.fd, directory.id, Depth::One);
         }
     }
 
-    /// Returns true if it is decided that a directory's disk does not seek. On one that does, readahead may make the program slower.
-    fn can_gain(&mut self, directory: &Directory) -> bool {
+    /// Returns true if it is decided that the disk of a directory does not seek. On one that seeks,
+    /// readahead may make the program slower.
+    fn may_read_ahead(&mut self, directory: &Directory) -> bool {
         self.disks.seeks(&directory.fd, directory.id.0) == Some(false)
     }
 
-    /// Reads a directory that the program is in, if that can gain. If the program came there from another one, or goes
-    /// through several, it goes through a tree: then the tree is read.
+    /// Reads the directory that the program is in. If the program has opened the directory above,
+    /// or waits in several directories there, it goes through a tree, and the tree is read.
     fn read_ahead(&mut self, directory: Directory) {
-        if !self.can_gain(&directory) {
+        if !self.may_read_ahead(&directory) {
             return;
         }
         let mut top = (directory, Depth::One);
         while let Some(parent) = top.0.parent()
             && (self.trees.has_entered(parent.id) || self.slow.has_several(parent.id))
         {
-            match self.trees.standing(parent.id) {
-                Standing::Control => break,
-                Standing::Unknown | Standing::Complete => top = (parent, Depth::All),
+            match self.trees.state_of(parent.id) {
+                DirectoryState::Control => break,
+                DirectoryState::Unknown | DirectoryState::Complete => top = (parent, Depth::All),
                 // The walk will come to the directory.
-                Standing::Coming | Standing::Beginning | Standing::Waiting | Standing::Read => {
+                DirectoryState::Queued
+                | DirectoryState::Starting
+                | DirectoryState::Waiting
+                | DirectoryState::Read => {
                     return;
                 }
             }
@@ -325,42 +334,45 @@ impl Follower {
     }
 }
 
-impl Slow {
-    /// Counts a slow call. Returns true if the directory is to be read.
-    fn note(&mut self, directory: Id, parent: Option<Id>) -> bool {
-        if self.directories.len() >= REMEMBERED {
-            *self = Slow::default();
+impl SlowCalls {
+    /// Adds a slow call. Returns true if the directory is to be read ahead.
+    fn add(&mut self, directory: Id, parent: Option<Id>) -> bool {
+        if self.directories.len() >= MAX_DIRECTORIES {
+            *self = SlowCalls::default();
         }
         self.calls += 1;
         let here = self.directories.entry(directory).or_default();
         *here += 1;
         let is_first = *here == 1;
-        let again = *here >= AGAIN;
+        let again = *here >= MIN_REPEATED;
         if let Some(parent) = parent.filter(|_| is_first) {
             *self.children.entry(parent).or_default() += 1;
         }
         let several = parent.is_some_and(|parent| self.has_several(parent));
-        self.calls >= SLOW && (again || several)
+        self.calls >= MIN_SLOW && (again || several)
     }
 
-    /// Returns true if calls were slow in several directories in this one.
+    /// Returns true if calls were slow in several directories of this one.
     fn has_several(&self, parent: Id) -> bool {
-        self.children.get(&parent).is_some_and(|&n| n >= AGAIN)
+        self.children
+            .get(&parent)
+            .is_some_and(|&n| n >= MIN_REPEATED)
     }
 
-    /// Returns true if calls are slow in directories that were read completely: the filesystem does not cache inodes, or has
-    /// no memory for them. `stats` is the number of all calls.
+    /// Returns true if calls are slow in directories that were read completely: the filesystem does
+    /// not cache inodes, or has no memory for them. `stats` is the number of all calls.
     fn is_useless(&self, stats: u64) -> bool {
         self.in_vain >= IN_VAIN && u64::from(self.in_vain) * 4 > stats
     }
 }
 
 impl Following {
-    /// Ends it, and returns the sums. They are incomplete if the thread waits for a directory.
+    /// Stops the thread, and returns the sums. They are incomplete if the thread waits for a
+    /// directory.
     pub fn stop(self) -> Activity {
         self.stop.store(true, Ordering::Relaxed);
         self.channel.wake();
-        let (lost, comparison) = self.end.recv_timeout(STOPPED).unwrap_or_default();
+        let (lost, comparison) = self.end.recv_timeout(STOP_TIMEOUT).unwrap_or_default();
         Activity {
             lost,
             comparison,
@@ -379,44 +391,15 @@ impl Activity {
     }
 }
 
-/// A directory of the program, opened again.
-struct Directory {
-    fd: OwnedFd,
-    id: Id,
-    /// Its listing takes many requests of the disk.
-    is_large: bool,
-}
-
-impl Directory {
-    /// `None` if the program has left it or cannot be followed there.
-    fn of(event: &Event) -> Option<Directory> {
-        let process = Process::of(event.tid)?;
-        let directory = Directory::opened(process.open(event.fd, &event.path)?)?;
-        let (device, inode) = event.id;
-        let is_it =
-            (device == 0 || device == directory.id.0) && (inode == 0 || inode == directory.id.1);
-        is_it.then_some(directory)
-    }
-
-    fn opened(fd: OwnedFd) -> Option<Directory> {
-        let stat = fstat(&fd).ok()?;
-        Some(Directory {
-            fd,
-            id: (stat.st_dev, stat.st_ino),
-            is_large: stat.st_size >= LARGE,
-        })
-    }
-
-    /// The same directory with a position of its own, so that it can be listed beside this one.
-    fn again(&self) -> Option<OwnedFd> {
-        openat(&self.fd, ".", FLAGS, Mode::empty()).ok()
-    }
-
-    /// The directory above, if there is one on the same filesystem.
-    fn parent(&self) -> Option<Directory> {
-        let parent = Directory::opened(openat(&self.fd, "..", FLAGS, Mode::empty()).ok()?)?;
-        (parent.id.0 == self.id.0 && parent.id != self.id).then_some(parent)
-    }
+/// Opens the directory of an event. `None` if the program has left it or must not be followed
+/// there.
+fn open(event: &Event) -> Option<Directory> {
+    let process = Process::of(event.tid)?;
+    let directory = Directory::new(process.open(event.fd, &event.path)?)?;
+    let (device, inode) = event.id;
+    let is_it =
+        (device == 0 || device == directory.id.0) && (inode == 0 || inode == directory.id.1);
+    is_it.then_some(directory)
 }
 
 /// The event with the directory of its file.
@@ -434,7 +417,7 @@ fn regular_file(event: &Event) -> Option<Id> {
     (is_regular && stat.st_size > 0).then_some((stat.st_dev, stat.st_ino))
 }
 
-/// False for filesystems whose files are made when they are looked at; see statfs(2).
+/// Returns false for filesystems without a disk, such as proc(5) and tmpfs(5); see statfs(2).
 fn is_on_disk(fd: &OwnedFd) -> bool {
     const PSEUDO: [u32; 12] = [
         0x0000_9fa0, // proc
@@ -457,23 +440,6 @@ fn is_on_disk(fd: &OwnedFd) -> bool {
 mod tests {
     use super::*;
     use std::hash::{BuildHasher, RandomState};
-
-    use rustix::fs::{CWD, Dir};
-
-    /// A duplicate of the descriptor would share the position: each would get a part of the names.
-    #[test]
-    fn a_directory_is_listed_twice_at_the_same_time() {
-        let dir = tempfile::tempdir().unwrap();
-        for name in 0..100 {
-            std::fs::write(dir.path().join(name.to_string()), "").unwrap();
-        }
-        let fd = openat(CWD, dir.path(), FLAGS, Mode::empty()).unwrap();
-        let directory = Directory::opened(fd).unwrap();
-        let names = directory.again().unwrap();
-        for fd in [directory.fd, names] {
-            assert_eq!(Dir::new(fd).unwrap().count(), 102);
-        }
-    }
 
     #[test]
     fn any_events_can_be_taken() {
@@ -499,7 +465,7 @@ mod tests {
                 path: Vec::new(),
             };
             trees.set_stats(number(6));
-            follower.take(&event);
+            follower.handle(&event);
             follower.check();
             follower.slow.is_useless(number(7));
         }

@@ -1,4 +1,5 @@
-//! Reads directories and files into the kernel's caches ahead of a program. `nowait run` uses this crate; see nowait-run(1).
+//! Reads directories and files into the kernel's caches ahead of a program. `nowait run` uses this
+//! crate; see nowait-run(1).
 //!
 //! ```text
 //!  the program ── events ──► channel ──► follow ──► trees ──► walks read inodes
@@ -23,21 +24,22 @@
 //!  speed        the speed of a walk, and of the program alone
 //!  disk         the disks that seek
 //!  cached       if a directory or a tree is cached already
-//!  waits        the threads that have slept or read
+//!  directory    the identity of a directory, and how it is opened
+//!  threads      if a thread has slept or read
 //! ```
 
 mod cached;
 mod comparison;
 mod directories;
+mod directory;
 mod disk;
 mod files;
 mod follow;
-mod id;
 mod process;
 mod readahead;
 mod speed;
+mod threads;
 mod trees;
-mod waits;
 mod watches;
 
 pub use comparison::{Comparison, Sum};

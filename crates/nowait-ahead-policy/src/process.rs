@@ -1,7 +1,8 @@
 //! A process that sends events, and the directories that it names in them.
 //!
-//! A program may write any event into the channel. So a process is found by its number, and nothing is opened for it that it
-//! could not open itself. The event may name another process than the one that has written it.
+//! A program may write any event into the channel. So a process is found by its number, and nothing
+//! is opened for it that it could not open itself. An event may name another process than the one
+//! that has written it.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -14,9 +15,11 @@ use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, StatxFlags, fstat, open, openat, openat2, statx,
 };
 
+use crate::directory::FLAGS;
+
 /// A process that has the rights and the root directory of this one.
 pub struct Process {
-    /// Its directory in /proc. After its end no other process is behind this descriptor.
+    /// Its directory in /proc. The descriptor names this process also after its end.
     directory: OwnedFd,
 }
 
@@ -25,7 +28,7 @@ pub struct Process {
 struct Rights {
     /// The lines of /proc/PID/status that begin with a name of [`LINES`].
     lines: Vec<String>,
-    /// The user namespace, if the kernel has them. In another one, the same capabilities allow less.
+    /// The user namespace, if the kernel has them. The same capabilities allow less in another one.
     users: Option<Inode>,
     /// The root directory.
     root: Inode,
@@ -34,7 +37,8 @@ struct Rights {
 /// The mount, the device and the number of an inode. A mount belongs to one mount namespace.
 type Inode = (u64, (u32, u32), u64);
 
-/// A process with a seccomp filter, and an unprivileged one with Landlock rules (which needs no_new_privs), may open less.
+/// The lines of /proc/PID/status that decide what a process may open. A process may open less with
+/// a seccomp filter, and an unprivileged one with Landlock rules, which needs no_new_privs.
 const LINES: [&str; 7] = [
     "Uid:",
     "Gid:",
@@ -44,11 +48,6 @@ const LINES: [&str; 7] = [
     "Seccomp:",
     "Seccomp_filters:",
 ];
-
-/// With O_DIRECTORY no FIFO and no device is opened.
-const FLAGS: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::CLOEXEC);
 
 impl Process {
     /// `None` if it has ended, or has other rights or another root directory.
@@ -60,8 +59,8 @@ impl Process {
         has_ours.then_some(Process { directory })
     }
 
-    /// Opens the directory `path` as the process does, relative to its descriptor `fd`, or to its working directory if that is
-    /// negative.
+    /// Opens the directory `path` as the process does, relative to its descriptor `fd`, or to its
+    /// working directory if that is negative.
     pub fn open(&self, fd: i32, path: &[u8]) -> Option<OwnedFd> {
         self.resolve(fd, path, FLAGS)
     }

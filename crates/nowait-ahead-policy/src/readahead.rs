@@ -13,8 +13,8 @@ use crate::trees::Trees;
 
 /// Reads ahead of a program.
 ///
-/// Calls on the program's paths may wait without end, and the threads that make them then do not end. So this is to be used in
-/// a process of its own.
+/// Calls on the program's paths may wait without end, and the threads that make them then do not
+/// end. So this is to be used in a process of its own.
 pub struct Readahead {
     channel: Option<Arc<Channel>>,
     trees: Trees,
@@ -34,8 +34,9 @@ pub struct Report {
 }
 
 impl Readahead {
-    /// Reads nothing yet, and starts no thread. The program sends its events to `channel`. With `data`, the data of files is
-    /// read, too. `available` returns the bytes of memory that are available.
+    /// Reads nothing yet, and starts no thread. The program sends its events to `channel`. With
+    /// `data`, the data of files is read, too. `available` returns the bytes of memory that are
+    /// available.
     pub fn new(channel: Option<Arc<Channel>>, data: bool, available: fn() -> u64) -> Readahead {
         let files = data.then(|| Files::new(available()));
         Readahead {
@@ -49,12 +50,14 @@ impl Readahead {
     /// Walks the tree below `root` ahead of the program, which inotify(7) watches there.
     ///
     /// # Errors
-    /// ENOTDIR if it is no directory; the errors of open(2), inotify_init1(2) and pthread_create(3).
+    /// ENOTDIR if it is no directory; the errors of open(2), inotify_init1(2) and
+    /// pthread_create(3).
     pub fn walk(&self, root: &Path) -> io::Result<()> {
         self.trees.walk_watched(root)
     }
 
-    /// Follows the program by its events, if there is a channel. Does nothing if it is followed already.
+    /// Follows the program by its events, if there is a channel. Does nothing if it is followed
+    /// already.
     pub fn follow(&mut self) {
         if self.following.is_none()
             && let Some(channel) = &self.channel

@@ -1,13 +1,14 @@
-//! The speed of a walk beside that of the program alone. On a disk that moves a head, two that read in different orders can be
-//! slower than one.
+//! The speed of a walk, and of the program alone. On a rotating disk, two that read in different
+//! orders can be slower than one.
 
 use std::time::{Duration, Instant};
 
-/// The speed at which a walk and the program together read inodes.
+/// The speed at which a walk and the program read inodes at the same time.
 #[derive(Debug, Default)]
 pub struct Together {
     inodes: u64,
-    /// The time when [`FIRST`] inodes were read, and the calls of the program alone until then.
+    /// The time when the walk had read [`FIRST`] inodes, and the number of the program's calls
+    /// until then in directories that no walk has read.
     since: Option<(Instant, u64)>,
     is_known: bool,
 }
@@ -15,7 +16,8 @@ pub struct Together {
 /// The program's time and calls of stat(2) in directories that no walk has read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Alone {
-    /// The time and the calls when the program entered the directory that it is in. `None` if a walk has read it.
+    /// The time and the number of calls when the program entered its directory. `None` if a walk
+    /// has read that directory.
     since: Option<(Instant, u64)>,
     time: Duration,
     stats: u64,
@@ -23,17 +25,19 @@ pub struct Alone {
     waits: u32,
 }
 
-/// The inodes that a walk reads while its workers begin one after another, and those whose time is taken afterwards.
+/// The number of inodes that a walk reads before it is measured, while its workers begin one after
+/// another, and the number of inodes that are measured.
 const FIRST: u64 = 1024;
 const MEASURED: u64 = 4096;
-/// The program's time, calls of stat(2) and waits after which its speed is known.
+/// The speed of the program alone is known after this time, with at least these calls of stat(2)
+/// and these waits.
 const TIME: Duration = Duration::from_millis(200);
 const STATS: u64 = 16;
 const WAITS: u32 = 4;
 
 impl Together {
-    /// Adds inodes that the walk has read. `alone` is the number of calls of the program in directories that no walk has read.
-    /// Returns the mean time of an inode when it is known, once.
+    /// Adds inodes that the walk has read. `alone` is the number of the program's calls in
+    /// directories that no walk has read. Returns the mean time of an inode once, when it is known.
     pub fn add(&mut self, inodes: usize, alone: u64, now: Instant) -> Option<Duration> {
         self.inodes += inodes as u64;
         if self.is_known || self.inodes < FIRST {
@@ -52,7 +56,8 @@ fn mean(time: Duration, count: u64) -> Duration {
 }
 
 impl Alone {
-    /// Notes that the program has entered a directory, and if it waited for a disk in the last one.
+    /// The program has entered a directory. `is_read` says that a walk has read it, and
+    /// `has_waited` that the program waited for a disk in the one before.
     pub fn entered(&mut self, is_read: bool, has_waited: bool, now: Instant, stats: u64) {
         if self.since.is_some() {
             (self.time, self.stats) = self.sum(now, stats);

@@ -15,10 +15,10 @@ use nowait_ahead_channel::LARGE;
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, open, statat};
 
 use crate::cached::Cached;
-use crate::directories::{Depth, Directories, Standing, Summary};
+use crate::directories::{Depth, Directories, DirectoryState, Summary};
+use crate::directory::Id;
 use crate::disk::Disks;
 use crate::files::Files;
-use crate::id::Id;
 use crate::speed::Together;
 use crate::watches::Watches;
 
@@ -28,20 +28,20 @@ pub struct Trees(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// The program went on, or the walks end.
+    /// Signalled when the program goes on, or the walks end.
     changed: Condvar,
     stopped: AtomicBool,
-    /// The calls of stat(2) that the program has made.
+    /// The number of the program's calls of stat(2).
     stats: AtomicU64,
     /// A walk has ended because everything was cached.
     cached: AtomicBool,
     /// A walk has ended because it was slower than the program alone.
     slower: AtomicBool,
-    /// The directories that were considered as control directories.
+    /// The number of directories that could have been control directories.
     considered: AtomicU64,
     /// Reads the data of files.
     files: Option<Files>,
-    /// The available memory in bytes.
+    /// Returns the available memory in bytes.
     available: fn() -> u64,
 }
 
@@ -65,33 +65,34 @@ struct Start {
     id: Id,
     depth: Depth,
     watches: Option<Watches>,
-    /// The number of workers, if it is not the walk's own.
+    /// The number of workers, if the walk does not choose it.
     workers: Option<usize>,
 }
 
-/// The maximum number of trees that are walked at the same time, and of directories that are listed.
-const AT_ONCE: usize = 8;
-/// The time of a name below which the kernel had the directory cached, and the number of names after which that is decided.
-const LISTED: Duration = Duration::from_nanos(400);
-const LISTED_ENOUGH: u32 = 8192;
-/// The interval at which a walk that waits for the program looks at its calls of stat(2).
-const LOOK: Duration = Duration::from_millis(10);
-/// One directory in so many is left alone for comparison: first often, so that it is soon known if readahead is of use, and
-/// then seldom, since the program is slow there.
-const CONTROL: u64 = 16;
-const CONTROL_LATER: u64 = 512;
-const CONTROLS_AT_FIRST: u64 = 6;
+/// The maximum number of walks at the same time, and of directories that are listed at the same
+/// time.
+const MAX_WALKS: usize = 8;
+/// The interval at which the program's calls of stat(2) are looked at.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// One directory in so many is left alone for comparison, until [`FIRST_CONTROLS`] were.
+const CONTROL_PERIOD: u64 = 16;
+const FIRST_CONTROLS: u64 = 6;
+/// One directory in so many is left alone after that. The program is slow in these.
+const LATER_CONTROL_PERIOD: u64 = 512;
 
-/// The time of an inode below which a walk is faster than any program.
+/// A walk that takes less time for an inode is not compared with the program alone.
 const FAST: Duration = Duration::from_micros(25);
-/// The time for which walks pause at most, to learn how fast the program is alone.
-pub const PAUSE: Duration = Duration::from_secs(1);
+/// The maximum time of a pause of the walks.
+pub const MAX_PAUSE: Duration = Duration::from_secs(1);
 
+/// The memory of an entry in the window of a walk, in bytes.
+const ENTRY_SIZE: usize = 512;
 /// The memory of an inode and its name in the kernel, in bytes.
-const INODE: u64 = 1536;
+const INODE_SIZE: u64 = 1536;
 
 impl Trees {
-    /// No walks yet. They report files to `files`. `available` returns the bytes of memory that are available.
+    /// No walks yet. They report files to `files`. `available` returns the bytes of memory that are
+    /// available.
     pub fn new(files: Option<Files>, available: fn() -> u64) -> Trees {
         Trees(Arc::new(Shared {
             state: Mutex::default(),
@@ -123,7 +124,8 @@ impl Trees {
         self.0.stats.store(stats, Ordering::Relaxed);
     }
 
-    /// Returns true if a walk has ended since the last call because the kernel had everything cached.
+    /// Returns true if a walk has ended since the last call because the kernel had everything
+    /// cached.
     pub fn found_cached(&self) -> bool {
         self.0.cached.swap(false, Ordering::Relaxed)
     }
@@ -133,17 +135,18 @@ impl Trees {
         self.0.slower.load(Ordering::Relaxed)
     }
 
-    /// Notes that the program has entered a directory, and if it waited for a disk in the last one.
-    pub fn entered(&self, id: Id, has_waited: bool) -> Standing {
+    /// The program has entered a directory. `has_waited` says that it waited for a disk in the one
+    /// before.
+    pub fn entered(&self, id: Id, has_waited: bool) -> DirectoryState {
         let stats = self.stats();
-        let standing = self.state().directories.enter(id, stats, has_waited);
+        let state = self.state().directories.enter(id, stats, has_waited);
         self.0.changed.notify_all();
-        standing
+        state
     }
 
-    /// Returns what is known of a directory.
-    pub fn standing(&self, id: Id) -> Standing {
-        self.state().directories.standing(id)
+    /// Returns the state of a directory.
+    pub fn state_of(&self, id: Id) -> DirectoryState {
+        self.state().directories.state_of(id)
     }
 
     /// Returns true if the program has entered this directory.
@@ -151,14 +154,14 @@ impl Trees {
         self.state().directories.has_entered(id)
     }
 
-    /// Begins to read a directory, or the tree below it.
+    /// Begins to read a directory, or the tree below it, unless there are enough walks.
     pub fn begin(&self, directory: OwnedFd, id: Id, depth: Depth) {
-        let has_place = {
+        let has_room = {
             let directories = &self.state().directories;
-            directories.running() < AT_ONCE && !directories.is_full()
+            directories.running() < MAX_WALKS && !directories.is_full()
         };
-        if has_place && !self.is_stopped() {
-            // The program runs as it would without readahead.
+        if has_room && !self.is_stopped() {
+            // Nothing is read ahead if the walk cannot begin.
             let _ = self.start(Start {
                 directory,
                 id,
@@ -169,9 +172,10 @@ impl Trees {
         }
     }
 
-    /// Lists a directory that the program is about to list. Its inodes are not read: the program may not ask for them.
+    /// Lists a directory that the program is about to list. Its inodes are not read: the program
+    /// may not ask for them.
     pub fn list(&self, directory: OwnedFd) {
-        if self.is_stopped() || self.state().lists >= AT_ONCE {
+        if self.is_stopped() || self.state().lists >= MAX_WALKS {
             return;
         }
         let Ok(mut names) = scan::Options::new().on(directory) else {
@@ -182,15 +186,7 @@ impl Trees {
         let thread = std::thread::Builder::new().name("list".to_owned());
         let mut state = self.state();
         let spawned = thread.spawn(move || {
-            let began = Instant::now();
-            let mut listed = 0;
-            while let Some(Ok(batch)) = names.blocking_batch() {
-                listed += batch.len() as u32;
-                let is_cached = listed >= LISTED_ENOUGH && began.elapsed() < LISTED * listed;
-                if is_cached || trees.is_stopped() {
-                    break;
-                }
-            }
+            while !trees.is_stopped() && matches!(names.blocking_batch(), Some(Ok(_))) {}
             trees.state().lists -= 1;
         });
         if let Ok(thread) = spawned {
@@ -230,12 +226,16 @@ impl Trees {
             .metadata(StatxMask::BASIC_STATS)
             .dont_sync(true)
             .one_filesystem(true);
-        options = match start.depth {
-            // Programs list ten thousand names or more before the first stat(2).
-            Depth::One => options.max_depth(1).window(32_768, 16 << 20),
-            Depth::All if is_watched => options.window(16_384, 8 << 20),
-            Depth::All => options.window(8192, 4 << 20),
+        let window = match start.depth {
+            // find(1) and du(1) list ten thousand names before their first stat(2).
+            Depth::One => 32_768,
+            Depth::All if is_watched => 16_384,
+            Depth::All => 8192,
         };
+        options = options.window(window, window * ENTRY_SIZE);
+        if start.depth == Depth::One {
+            options = options.max_depth(1);
+        }
         if let Some(workers) = start.workers {
             options = options.workers(workers);
         }
@@ -261,26 +261,27 @@ impl Trees {
         Ok(())
     }
 
-    /// Chooses the directories that are left alone: a filter that returns false for those.
+    /// Returns a filter that returns false for the directories that are left alone.
     fn controls(
         &self,
         root: &Arc<OwnedFd>,
     ) -> impl Fn(&Path, usize) -> bool + Send + Sync + 'static {
         let (trees, root) = (self.clone(), root.clone());
-        // The order in which directories are found may have the same period. The first ones may be all that there are.
-        let offset = CONTROL / 2 + RandomState::new().hash_one(0) % (CONTROL / 2);
+        // A random offset: the directories may have an order with the same period. The first half
+        // of the period is not left alone, since there may be no more directories.
+        let offset = CONTROL_PERIOD / 2 + RandomState::new().hash_one(0) % (CONTROL_PERIOD / 2);
         move |path, _| {
             trees.wait_for_pause();
             let number = trees.0.considered.fetch_add(1, Ordering::Relaxed);
-            let period = match number < CONTROL * CONTROLS_AT_FIRST {
-                true => CONTROL,
-                false => CONTROL_LATER,
+            let period = match number < CONTROL_PERIOD * FIRST_CONTROLS {
+                true => CONTROL_PERIOD,
+                false => LATER_CONTROL_PERIOD,
             };
             if number % period != offset {
                 return true;
             }
             match statat(root.as_fd(), path, AtFlags::SYMLINK_NOFOLLOW) {
-                // The program would be slow in it for long.
+                // The program would be slow in a large directory for a long time.
                 Ok(stat) if stat.st_size >= LARGE => true,
                 Ok(stat) => {
                     let id = (stat.st_dev, stat.st_ino);
@@ -292,8 +293,8 @@ impl Trees {
         }
     }
 
-    /// Walks a tree, and waits for the program when it is far enough ahead. It may end if the tree is cached, or
-    /// if the program alone is faster.
+    /// Walks a tree, and waits while it is far enough ahead of the program. With `may_end` it ends
+    /// if the tree is cached, or if the program alone is faster.
     fn walk(
         &self,
         tree: usize,
@@ -302,21 +303,21 @@ impl Trees {
         mut watches: Option<Watches>,
         may_end: bool,
     ) {
-        let most = self.most_ahead();
+        let max = self.max_ahead();
         let (mut cached, mut together) = (Cached::none(), Together::default());
         while let Some(found) = walk.blocking_batch() {
             if self.is_stopped() {
                 break;
             }
-            // The program reports a directory that cannot be read.
+            // The program itself reports directories that cannot be read.
             let Ok(found) = found else { continue };
             if let Some(watches) = &mut watches {
                 watches.add(&found);
-                self.take_watched(watches);
+                self.handle_watched(watches);
             }
-            self.state().directories.take_in(tree, &found);
+            self.state().directories.add(tree, &found);
             if let Some(files) = &self.0.files {
-                files.found(root, &found);
+                files.add(root, &found);
             }
             let inodes = found.batch().len();
             if may_end && cached.add(inodes) {
@@ -329,26 +330,27 @@ impl Trees {
                 self.0.slower.store(true, Ordering::Relaxed);
                 break;
             }
-            if self.wait_for_program(tree, most, watches.as_mut()) {
+            if self.wait_for_program(tree, max, watches.as_mut()) {
                 cached = Cached::none();
             }
         }
-        // The program's progress is of use for the data, also after all names are known.
+        // The readahead of data needs the program's progress, also after the walk.
         while let Some(watches) = &mut watches
             && self.0.files.is_some()
             && !self.is_stopped()
         {
-            self.take_watched(watches);
+            self.handle_watched(watches);
             drop(self.wait_for_change(self.state()));
         }
     }
 
-    /// The maximum number of inodes that a walk is ahead of the program: 3 % of the available memory.
-    fn most_ahead(&self) -> u64 {
-        ((self.0.available)() * 3 / 100 / INODE).clamp(10_000, 200_000)
+    /// The maximum number of inodes that a walk is ahead of the program: 3 % of the available
+    /// memory.
+    fn max_ahead(&self) -> u64 {
+        ((self.0.available)() * 3 / 100 / INODE_SIZE).clamp(10_000, 200_000)
     }
 
-    /// Lets the walks of trees pause before their next directory. Returns false if they pause already.
+    /// The walks of trees pause before their next directory. Returns false if they pause already.
     pub fn pause(&self) -> bool {
         let mut state = self.state();
         let begins = !state.directories.is_paused();
@@ -358,7 +360,7 @@ impl Trees {
         begins
     }
 
-    /// Lets the walks go on.
+    /// The walks go on after a pause.
     pub fn resume(&self) {
         self.state().directories.pause(false);
         self.0.changed.notify_all();
@@ -373,17 +375,18 @@ impl Trees {
     }
 
     fn wait_for_change<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let woken = self.0.changed.wait_timeout(state, LOOK);
+        let woken = self.0.changed.wait_timeout(state, POLL_INTERVAL);
         woken.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Returns true if the program alone takes less than this time for an inode. The walks pause meanwhile.
+    /// Returns true if the program alone takes less than this time for an inode. The walks pause
+    /// meanwhile.
     fn is_slower(&self, per_inode: Duration) -> bool {
         if per_inode < FAST || !self.pause() {
             return false;
         }
         let mut state = self.state();
-        let end = Instant::now() + PAUSE;
+        let end = Instant::now() + MAX_PAUSE;
         let mut alone = None;
         while alone.is_none() && !self.is_stopped() && Instant::now() < end {
             state = self.wait_for_change(state);
@@ -394,8 +397,8 @@ impl Trees {
         alone.is_some_and(|per_stat| per_stat < per_inode)
     }
 
-    /// Takes the directories and files that the program has opened.
-    fn take_watched(&self, watches: &mut Watches) {
+    /// Handles the directories and files that the program has opened.
+    fn handle_watched(&self, watches: &mut Watches) {
         let opened = watches.opened();
         for id in opened.directories {
             self.entered(id, false);
@@ -411,16 +414,16 @@ impl Trees {
     }
 
     /// Waits while a walk is far ahead of the program. Returns true if it had to wait.
-    fn wait_for_program(&self, tree: usize, most: u64, mut watches: Option<&mut Watches>) -> bool {
+    fn wait_for_program(&self, tree: usize, max: u64, mut watches: Option<&mut Watches>) -> bool {
         let mut waited = false;
         let mut state = self.state();
-        while !self.is_stopped() && state.directories.is_far_ahead(tree, most, self.stats()) {
+        while !self.is_stopped() && state.directories.is_far_ahead(tree, max, self.stats()) {
             waited = true;
             state.directories.set_waiting(tree, true);
             state = self.wait_for_change(state);
             if let Some(watches) = &mut watches {
                 drop(state);
-                self.take_watched(watches);
+                self.handle_watched(watches);
                 state = self.state();
             }
         }
@@ -430,7 +433,7 @@ impl Trees {
         waited
     }
 
-    /// Ends all walks; none begins after this.
+    /// Ends all walks. No walk begins after this.
     pub fn cancel(&self) {
         self.0.stopped.store(true, Ordering::Relaxed);
         for walker in &self.state().walkers {
@@ -446,7 +449,7 @@ impl Trees {
 }
 
 impl State {
-    /// Adds a walker, and forgets those that have ended.
+    /// Adds a walker, and removes those that have ended.
     fn add(&mut self, walker: Walker) {
         self.walkers.retain(|walker| !walker.thread.is_finished());
         self.walkers.push(walker);
@@ -466,7 +469,7 @@ mod tests {
         let fd = Arc::new(OwnedFd::from(File::open(root.path()).unwrap()));
         let enters = trees.controls(&fd);
         let left_alone = |enters: &dyn Fn(&Path, usize) -> bool| -> Vec<usize> {
-            let numbers = 0..CONTROL as usize;
+            let numbers = 0..CONTROL_PERIOD as usize;
             numbers.filter(|_| !enters(Path::new("d"), 1)).collect()
         };
         let number = left_alone(&enters);
@@ -487,7 +490,7 @@ mod tests {
         }
         let fd = Arc::new(OwnedFd::from(File::open(root.path()).unwrap()));
         let enters = Trees::new(None, || 1 << 30).controls(&fd);
-        assert!((0..CONTROL).all(|_| enters(Path::new("d"), 1)));
+        assert!((0..CONTROL_PERIOD).all(|_| enters(Path::new("d"), 1)));
     }
     #[test]
     fn few_directories_are_listed_at_the_same_time() {
@@ -495,15 +498,15 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let served = slowdisk::ServedTree::new(root.path(), Duration::from_millis(100)).unwrap();
         let open = |_| OwnedFd::from(File::open(served.path()).unwrap());
-        let directories: Vec<OwnedFd> = (0..2 * AT_ONCE).map(open).collect();
+        let directories: Vec<OwnedFd> = (0..2 * MAX_WALKS).map(open).collect();
         let trees = Trees::new(None, || 1 << 30);
         directories.into_iter().for_each(|it| trees.list(it));
         let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
         let names = threads.filter_map(|it| fs::read_to_string(it.path().join("comm")).ok());
         let listing = names.filter(|name| name == "list\n").count();
-        assert!((1..=AT_ONCE).contains(&listing), "{listing}");
+        assert!((1..=MAX_WALKS).contains(&listing), "{listing}");
         while trees.state().lists > 0 {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

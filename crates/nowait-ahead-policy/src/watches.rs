@@ -9,19 +9,20 @@ use std::path::PathBuf;
 use nowait::walk::Found;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
-use crate::id::Id;
+use crate::directory::Id;
 
 /// Watches of the directories of one tree.
 pub struct Watches {
     root: PathBuf,
     inotify: OwnedFd,
-    /// True if files are of interest, too.
+    /// Files are reported, too.
     files: bool,
     ids: HashMap<i32, Id>,
     seen: HashSet<Id>,
 }
 
-/// The directories and files that were opened since the last query, by the program or by this process.
+/// The directories and files that were opened since the last query, by the program or by this
+/// process.
 #[derive(Debug, Default)]
 pub struct Opened {
     /// The directories.
@@ -31,7 +32,8 @@ pub struct Opened {
 }
 
 impl Watches {
-    /// Watches nothing yet. `root` is the absolute path of the tree.
+    /// Watches nothing yet. `root` is the absolute path of the tree. With `files`, the opening of
+    /// files is reported, too.
     pub fn new(root: PathBuf, files: bool) -> io::Result<Watches> {
         Ok(Watches {
             root,
@@ -42,7 +44,8 @@ impl Watches {
         })
     }
 
-    /// Watches a directory that the walk has read. The walk itself has opened it before, so the next to open it is the program.
+    /// Watches a directory that the walk has read. The walk has opened it before, so the program
+    /// opens it next.
     pub fn add(&mut self, found: &Found) {
         let id = found.place().id();
         if !self.seen.insert(id) {
@@ -50,14 +53,15 @@ impl Watches {
         }
         let path = self.root.join(&**found.place().path());
         let flags = WatchFlags::OPEN | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
-        // Beyond the limit of watches (fs.inotify.max_user_watches) the walk sees less of the program, and waits earlier.
+        // Beyond the limit of watches (fs.inotify.max_user_watches) fewer directories are reported,
+        // and the walk waits earlier.
         if let Ok(watch) = inotify::add_watch(&self.inotify, path, flags) {
             self.ids.insert(watch, id);
         }
     }
 
-    /// The directories and files that were opened since the last call. If files are not of interest, a directory is reported
-    /// once.
+    /// The directories and files that were opened since the last call. Without files, a directory
+    /// is reported once.
     pub fn opened(&mut self) -> Opened {
         let mut buf = [const { MaybeUninit::uninit() }; 16 << 10];
         let mut events = inotify::Reader::new(&self.inotify, &mut buf);
@@ -69,7 +73,7 @@ impl Watches {
             if !event.events().contains(ReadFlags::OPEN) {
                 continue;
             }
-            // An event with a name is that of a file in the directory.
+            // An event with a name is about a file in the directory.
             if event.file_name().is_some() {
                 if self.files && !event.events().contains(ReadFlags::ISDIR) {
                     *opened.files.entry(id).or_default() += 1;

@@ -1,12 +1,12 @@
-//! The kernel's account of a program's threads: if they have slept, and if they have read from a disk. See proc(5).
+//! The threads of a program: if they have slept, and if they have read from a disk. See proc(5).
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The threads of a program.
+/// The threads of a program, by thread ID.
 #[derive(Debug, Default)]
-pub struct Waits(HashMap<u32, Thread>);
+pub struct Threads(HashMap<u32, Thread>);
 
 #[derive(Debug)]
 struct Thread {
@@ -14,7 +14,7 @@ struct Thread {
     reads: Count,
 }
 
-/// A number in a file of proc(5), and its value at the last look.
+/// A number in a file of proc(5), and its last value.
 #[derive(Debug)]
 struct Count {
     file: Option<File>,
@@ -22,22 +22,24 @@ struct Count {
     before: Option<u64>,
 }
 
-/// The number of threads whose files are kept open.
-const KEPT: usize = 8;
+/// The maximum number of threads. Two files of each are open.
+const MAX_THREADS: usize = 8;
 
-impl Waits {
-    /// Returns true if a thread has slept since the last call: for the disk, for a server, or elsewhere in the program.
+impl Threads {
+    /// Returns true if a thread has slept since the last call: for the disk, for a server, or
+    /// elsewhere in the program.
     pub fn has_slept(&mut self, thread: u32) -> bool {
         self.thread(thread).sleeps.has_changed()
     }
 
-    /// Returns true if the process of a thread has read names, inodes or data from a disk since the last call.
+    /// Returns true if the process of a thread has read names, inodes or data from a disk since the
+    /// last call.
     pub fn has_read(&mut self, thread: u32) -> bool {
         self.thread(thread).reads.has_changed()
     }
 
     fn thread(&mut self, thread: u32) -> &mut Thread {
-        if self.0.len() >= KEPT && !self.0.contains_key(&thread) {
+        if self.0.len() >= MAX_THREADS && !self.0.contains_key(&thread) {
             self.0.clear();
         }
         self.0.entry(thread).or_insert_with(|| Thread {
@@ -54,16 +56,16 @@ impl Count {
         Count { file, name, before }
     }
 
-    /// Returns true if the number is another one than at the last look, of which the first finds any number but 0. False if it
-    /// cannot be read: the thread has ended, or the user may not look at it.
+    /// Returns true if the number has changed since the last call, or is not 0 at the first one.
+    /// Returns false if it cannot be read: the thread has ended, or the user may not read it.
     fn has_changed(&mut self) -> bool {
-        let Some(now) = self.look() else {
+        let Some(now) = self.read() else {
             return false;
         };
         self.before.replace(now).unwrap_or_default() != now
     }
 
-    fn look(&self) -> Option<u64> {
+    fn read(&self) -> Option<u64> {
         let mut bytes = [0; 4096];
         let len = self.file.as_ref()?.read_at(&mut bytes, 0).ok()?;
         let text = std::str::from_utf8(&bytes[..len]).ok()?;
@@ -79,40 +81,40 @@ mod tests {
 
     #[test]
     fn a_thread_that_has_slept_is_known() {
-        let mut waits = Waits::default();
+        let mut threads = Threads::default();
         let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         for _ in 0..3 {
             std::thread::sleep(Duration::from_millis(1));
-            assert!(waits.has_slept(thread));
+            assert!(threads.has_slept(thread));
         }
         // The thread may wait for a lock of the kernel meanwhile.
-        assert!((0..100).any(|_| !waits.has_slept(thread)));
+        assert!((0..100).any(|_| !threads.has_slept(thread)));
     }
 
     #[test]
     fn a_process_that_has_read_is_known() {
         let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = directory.path().join("file");
-        let mut waits = Waits::default();
+        let mut threads = Threads::default();
         let process = std::process::id();
         for n in 0..2 {
             std::fs::write(&path, vec![n; 1 << 20]).unwrap();
             let file = File::open(&path).unwrap();
             slowdisk::evict(&file).unwrap();
-            waits.has_read(process);
+            threads.has_read(process);
             file.read_at(&mut [0; 4096], 0).unwrap();
-            assert!(waits.has_read(process));
+            assert!(threads.has_read(process));
         }
     }
 
     #[test]
     fn nothing_is_known_of_a_thread_that_is_not_there() {
-        let mut waits = Waits::default();
-        assert!(!waits.has_slept(u32::MAX));
-        assert!(!waits.has_read(0));
+        let mut threads = Threads::default();
+        assert!(!threads.has_slept(u32::MAX));
+        assert!(!threads.has_read(0));
         for thread in 1..100 {
-            waits.has_read(thread);
-            assert!(waits.0.len() <= KEPT);
+            threads.has_read(thread);
+            assert!(threads.0.len() <= MAX_THREADS);
         }
     }
 }
