@@ -81,7 +81,6 @@ fn json_has_the_documented_format() {
             "io_uring_registered_buffers",
             "io_uring_min_wait",
             "io_uring_iowq_limits",
-            "io_uring_links",
         ]);
     }
     for call in asked {
