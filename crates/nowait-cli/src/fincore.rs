@@ -110,7 +110,7 @@ changing the version.
 Examples:
   nowait fincore --top 10 /srv       the ten files with the most cached memory
   nowait fincore --map db/data       which parts of a file are cached
-  nowait fincore --watch db          what happens now
+  nowait fincore --watch db          repeats the table until Ctrl-C
   nowait fincore -nbo RES FILE       for a script: cached bytes
 
 Exit status:

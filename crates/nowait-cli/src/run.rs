@@ -58,23 +58,23 @@ pub struct Args {
 const HELPER_DELAY: Duration = Duration::from_millis(3);
 
 const DETAILS: &str = "\
-The program itself does the same as without `nowait run`. A library that is preloaded (ld.so(8)) watches which
-directories it lists, and how long its calls of stat(2) take. The library makes no system call in the program, so that a
-sandbox (seccomp(2)) does not notice it. When the program opens a large directory that is not
-cached, `nowait run` lists it with many requests at a time, and loads some thousand of its inodes. If calls of stat(2) wait
-for the disk, it loads the inodes of the directory, and of the directories below it that the program goes on to. It stays
-a bounded number of inodes ahead. With --data, and if the program opens files of these directories, it also reads the
-beginning of the other files, within a tenth of the available memory. It leaves a few directories alone for comparison, and
-pauses once if it reads slowly. If the program is no slower then, readahead ends. On a disk that says that it rotates, and
-whose requests take 2 ms or longer, nothing is loaded, except with --walk.
+The program does the same as without `nowait run`. A library that is preloaded (ld.so(8)) reports which directories the program
+lists, and how long its calls of stat(2) take. The library makes no system call, so a sandbox (seccomp(2)) does not notice
+it. If the program opens a large directory that is not cached, `nowait run` lists it with many requests in flight, and loads
+some thousands of its inodes. If calls of stat(2) wait for the disk, it loads the inodes of the directory, and of the directories
+below it that the program enters. It stays a bounded number of inodes ahead. With --data, and if the program opens files of
+these directories, it also reads the beginning of the other files, within a tenth of the available memory. A few directories are
+not read ahead, for comparison, and readahead pauses once if it is slow. If the program is no slower then, readahead ends. On a
+disk that reports that it rotates, and whose requests take 2 ms or longer, nothing is loaded, except with --walk.
 
-A program that is static or setuid, of 32 bits, or with another C library than glibc runs as without `nowait run`, and is not
-watched. For a program in Go, such as restic or rclone, use --walk with the directories that it reads: inotify(7) tells how
-far it is. ld.so(8) prints an error in a program that is started in another root directory (chroot(1)), where the library
-is not. The library of --aio makes system calls, as the C library does; see nowait-aio(7) for programs with a sandbox.
+A program that is static or setuid, of 32 bits, or with another C library than glibc runs as without `nowait run`, and nothing
+is read ahead of it. For a program in Go, such as restic or rclone, use --walk with the directories that it reads: inotify(7)
+reports its progress. ld.so(8) prints an error in a program that is started in another root directory (chroot(1)), where the
+library does not exist. The library of --aio makes system calls, as the C library does; see nowait-aio(7) for programs with a
+sandbox.
 
 Environment:
-  NOWAIT_AHEAD=off     the library does not watch
+  NOWAIT_AHEAD=off     the library reports nothing
   NOWAIT_LIBRARY_DIR   the directory of libnowait_ahead.so and libnowait_aio.so";
 
 const EXAMPLES: &str = "\

@@ -43,7 +43,7 @@ end it counts the cached bytes. The access times of your own files are not chang
 const EXIT_STATUS: &str = "\
 Examples:
   nowait warm data                   before the first requests come
-  nowait warm --rate 50M data        beside other work
+  nowait warm --rate 50M data        at most 50 MiB per second
   nowait warm --dry-run data         how much is missing
   nowait warm --metadata /srv        inodes, no data
 
