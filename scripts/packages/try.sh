@@ -35,7 +35,7 @@ try "a program with readahead" says "usr" nowait run --stats -- ls /
 echo some bytes >/tmp/file
 try "fincore" says /tmp/file nowait fincore /tmp/file
 try "scan" says /etc/passwd nowait scan -r /etc
-for page in nowait nowait-doctor nowait-fincore nowait-warm nowait-evict nowait-cache nowait-scan nowait-du nowait-run; do
+for page in nowait nowait-doctor nowait-demo nowait-fincore nowait-warm nowait-evict nowait-cache nowait-scan nowait-du nowait-run; do
     try "man $page" says NAME man "$page"
 done
 for page in nowait nowait-aio; do

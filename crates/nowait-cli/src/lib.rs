@@ -6,6 +6,7 @@
 mod batches;
 mod cache;
 pub mod deferred;
+mod demo;
 pub mod doctor;
 mod du;
 mod evict;
@@ -52,6 +53,7 @@ use deferred::Deferred;
 
 Examples:
   nowait doctor .                what the kernel and this filesystem allow
+  nowait demo .                  reads here, compared with pread and threads
   nowait fincore --top 10 /srv   the files with the most cached memory
   nowait warm data               reads the missing parts into the cache
   nowait scan -r --json /srv     every file, with its metadata
@@ -73,6 +75,8 @@ struct Cli {
 enum Verb {
     /// Reports what the kernel, the sandbox and a filesystem support, and what calls cost.
     Doctor(Deferred<doctor::Args>),
+    /// Reads a file with pread(2), through threads and with nowait, and compares them.
+    Demo(Deferred<demo::Args>),
     /// Shows how much of each file is in the page cache, without reading the files.
     Fincore(Deferred<fincore::Args>),
     /// Removes files from the page cache, and reports what stayed and why.
@@ -96,6 +100,7 @@ enum Verb {
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().verb {
         Verb::Doctor(args) => doctor::run(&args),
+        Verb::Demo(args) => demo::run(&args),
         Verb::Fincore(args) => fincore::run(&args),
         Verb::Evict(args) => evict::run(&args),
         Verb::Warm(args) => warm::run(&args),
@@ -123,7 +128,7 @@ mod tests {
         let listed = Cli::command();
         let mut whole = Cli::command();
         whole.build();
-        assert_eq!(compare(&listed, &whole), 8);
+        assert_eq!(compare(&listed, &whole), 9);
     }
 
     #[test]
@@ -149,7 +154,7 @@ mod tests {
                 }
             }
         });
-        assert_eq!(verbs, 1 + 8 + 2);
+        assert_eq!(verbs, 1 + 9 + 2);
     }
 
     const NARROW: usize = crate::help::LIST_WIDTH;

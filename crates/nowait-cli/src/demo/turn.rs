@@ -1,0 +1,202 @@
+//! One measurement: a contender reads blocks until its time is over.
+
+use std::time::{Duration, Instant};
+
+use super::file::DemoFile;
+use crate::problem::Problem;
+use crate::stop::Stop;
+
+/// The bytes of one read.
+pub const BLOCK: u64 = 4096;
+/// The time of one turn.
+const TIME: Duration = Duration::from_millis(250);
+/// The number of cold reads in flight, for contenders that can have several.
+const IN_FLIGHT: usize = 32;
+
+/// The state of the page cache, and how reads follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// All blocks are cached. They are read one at a time.
+    Cached,
+    /// No block is cached. Each is read at most once.
+    Cold,
+}
+
+impl Way {
+    /// The number of reads at a time, for contenders that can have several.
+    pub fn in_flight(self) -> usize {
+        match self {
+            Way::Cached => 1,
+            Way::Cold => IN_FLIGHT,
+        }
+    }
+
+    /// One read in this many is timed. The clock would take a part of the time of a cached read.
+    fn timed(self) -> u64 {
+        match self {
+            Way::Cached => 16,
+            Way::Cold => 1,
+        }
+    }
+}
+
+/// The places that a contender reads in its turn, and the times of its reads.
+pub struct Turn<'a> {
+    pub file: &'a DemoFile,
+    pub way: Way,
+    places: Places,
+    stop: &'a Stop,
+    begin: Instant,
+    reads: u64,
+    latencies: Vec<u32>,
+    blocked: Vec<u32>,
+}
+
+impl Turn<'_> {
+    /// A turn. Those with the same seed read the same places.
+    pub fn new<'a>(file: &'a DemoFile, way: Way, seed: u64, stop: &'a Stop) -> Turn<'a> {
+        Turn {
+            file,
+            way,
+            places: Places::new(file.blocks(way), seed),
+            stop,
+            begin: Instant::now(),
+            reads: 0,
+            latencies: Vec::new(),
+            blocked: Vec::new(),
+        }
+    }
+
+    /// Starts the clock. A contender calls it when it has its threads.
+    pub fn begin(&mut self) {
+        self.begin = Instant::now();
+    }
+
+    /// The offset of the next read, and its beginning if it is timed. `None` if the turn is over.
+    pub fn next(&mut self) -> Option<(u64, Option<Instant>)> {
+        if self.way == Way::Cold && self.places.is_through() || self.stop.asked() {
+            return None;
+        }
+        let timed = self.places.count.is_multiple_of(self.way.timed());
+        let now = timed.then(Instant::now);
+        if now.is_some_and(|now| now - self.begin > TIME) {
+            return None;
+        }
+        Some((self.places.next() * BLOCK, now))
+    }
+
+    /// Takes the result of a read, and the time for which it has blocked the calling thread. `None` if that is the
+    /// time of the whole read.
+    pub fn done(
+        &mut self,
+        read: usize,
+        begun: Option<Instant>,
+        blocked: Option<Duration>,
+    ) -> Result<(), Problem> {
+        if read as u64 != BLOCK {
+            let message = "the file has become shorter; name one that no other program changes";
+            return Err(Problem::Failed(message.into()));
+        }
+        self.reads += 1;
+        if let Some(begun) = begun {
+            let latency = begun.elapsed();
+            let nanos = |time: Duration| u32::try_from(time.as_nanos()).unwrap_or(u32::MAX);
+            self.latencies.push(nanos(latency));
+            self.blocked.push(nanos(blocked.unwrap_or(latency)));
+        }
+        Ok(())
+    }
+
+    /// The figures of the turn.
+    pub fn end(mut self) -> Figures {
+        Figures {
+            reads_per_s: self.reads as f64 / self.begin.elapsed().as_secs_f64(),
+            latency_p50_ns: percentile(&mut self.latencies, 50),
+            latency_p99_ns: percentile(&mut self.latencies, 99),
+            blocked_p99_ns: percentile(&mut self.blocked, 99),
+        }
+    }
+}
+
+/// The figures of one turn.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figures {
+    pub reads_per_s: f64,
+    pub latency_p50_ns: u32,
+    pub latency_p99_ns: u32,
+    pub blocked_p99_ns: u32,
+}
+
+fn percentile(samples: &mut [u32], percent: usize) -> u32 {
+    if samples.is_empty() {
+        return 0;
+    }
+    let index = (samples.len() - 1) * percent / 100;
+    *samples.select_nth_unstable(index).1
+}
+
+/// The numbers below `blocks` in a mixed order, each once, and then again from the first.
+struct Places {
+    blocks: u64,
+    mask: u64,
+    state: u64,
+    count: u64,
+}
+
+impl Places {
+    fn new(blocks: u64, seed: u64) -> Places {
+        Places {
+            blocks,
+            mask: blocks.next_power_of_two() - 1,
+            state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            count: 0,
+        }
+    }
+
+    /// Returns true if each block has been returned once.
+    fn is_through(&self) -> bool {
+        self.count >= self.blocks
+    }
+
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        loop {
+            // A linear congruential generator with the period of its modulus, which is the power of two.
+            let next = self.state.wrapping_mul(0x5851_f42d_4c95_7f2d);
+            self.state = next.wrapping_add(0x1405_7b7e_f767_814f);
+            let place = self.state & self.mask;
+            if place < self.blocks {
+                return place;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_block_comes_once_and_then_again() {
+        for (blocks, seed) in [(1, 0), (2, 1), (1000, 7), (1024, 8)] {
+            let mut places = Places::new(blocks, seed);
+            let round =
+                |places: &mut Places| (0..blocks).map(|_| places.next()).collect::<Vec<_>>();
+            let first = round(&mut places);
+            assert!(places.is_through());
+            let mut sorted = first.clone();
+            sorted.sort_unstable();
+            assert!(sorted.into_iter().eq(0..blocks));
+            assert_eq!(round(&mut places), first);
+        }
+    }
+
+    #[test]
+    fn percentiles_are_samples() {
+        let mut samples: Vec<u32> = (1..=100).rev().collect();
+        assert_eq!(percentile(&mut samples, 50), 50);
+        assert_eq!(percentile(&mut samples, 99), 99);
+        assert_eq!(percentile(&mut [7], 99), 7);
+        assert_eq!(percentile(&mut [], 99), 0);
+    }
+}
