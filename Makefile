@@ -10,11 +10,10 @@ arm64 := aarch64-unknown-linux-gnu
 help: ## this list
 	@awk -F ' *## *' '/^[a-z0-9-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
 
-demo: ## the main job on a real file: what this machine allows, then random reads beside what else one could use
-	cargo build --release -p nowait-cli
-	$(target)/release/nowait doctor .
-	cargo build --release --manifest-path bench/Cargo.toml --target-dir bench/target
-	bench/target/release/nowait-bench randread --file $(target)/nowait-demo.dat --size 256M --ops 20000 --rounds 3
+demo: ## what this machine allows, then reads of a real file compared with pread and threads: 2 minutes
+	cargo build --profile demo -p nowait-cli
+	$(target)/demo/nowait doctor .
+	$(target)/demo/nowait demo .
 
 demo-serve: ## a file server that shows its latencies in a browser, beside those of tokio::fs (LISTEN=127.0.0.1:8080)
 	cargo build --release -p nowait-examples --bin serve
