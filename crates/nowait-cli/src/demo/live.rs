@@ -20,7 +20,11 @@ impl Live {
         let lines = MultiProgress::new();
         let bars = Contender::ALL.map(|contender| {
             let bar = lines.add(ProgressBar::new(rounds.into()).with_style(style.clone()));
-            bar.set_prefix(label(contender, way));
+            let state = match way {
+                Way::Cached => "cached",
+                Way::Cold => "not cached",
+            };
+            bar.set_prefix(format!("{state}: {}", label(contender, way)));
             bar.tick();
             bar
         });
