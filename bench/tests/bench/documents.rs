@@ -1,5 +1,5 @@
-//! The figures of the documents: `bench/figures.txt` has the key of each one. The key names a part, a cell,
-//! contenders and a figure of bench/runs/*/report.json.
+//! The figures of the documents: `bench/figures.txt` has the key of each one. The key names a part, a
+//! cell, contenders and a figure of bench/runs/*/report.json.
 
 use std::fs;
 use std::path::{Path, PathBuf};

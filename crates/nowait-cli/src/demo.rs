@@ -1,8 +1,10 @@
-//! `nowait demo` reads random blocks of a file in three ways: with pread(2), through a pool of threads, and with
-//! nowait. It shows the rates, the latencies and the time for which a read blocks the calling thread.
+//! `nowait demo` reads random blocks of a file in three ways: with pread(2), through a pool of
+//! threads, and with nowait. It shows the rates, the latencies and the time for which a read blocks
+//! the calling thread.
 //!
-//! The order of work: [`file`] makes or opens the file, [`contender`] has the three ways to read, [`turn`] is one
-//! measurement of one of them, [`live`] shows the results so far, and [`report`] makes the output.
+//! The order of work: [`file`] makes or opens the file, [`contender`] has the three ways to read,
+//! [`turn`] is one measurement of one of them, [`live`] shows the results so far, and [`report`]
+//! makes the output.
 
 mod contender;
 mod file;
@@ -29,9 +31,9 @@ use crate::terminal::Terminal;
 
 /// Reads a file with pread(2), through threads and with nowait, and compares them.
 ///
-/// Reads blocks of 4 KiB at random places of one file. Cached blocks are read one at a time. Blocks that are not
-/// cached are read with 32 reads in flight by nowait and by a pool of 32 threads, and one at a time by pread(2). The
-/// contenders take turns of 0.25 s.
+/// Reads blocks of 4 KiB at random places of one file. Cached blocks are read one at a time. Blocks
+/// that are not cached are read with 32 reads in flight by nowait and by a pool of 32 threads, and
+/// one at a time by pread(2). The contenders take turns of 0.15 s.
 #[derive(clap::Args)]
 #[command(
     after_long_help = r#"In a directory, the file is a temporary one without a name. The kernel removes it when the program ends. A
@@ -44,7 +46,8 @@ Columns:
   blocked       the time for which a read keeps the calling thread from other
                 work: p99 of its longest part
   nowait makes  the rate of nowait divided by that of the row: the median of
-                the rounds, the lowest and the highest
+                the rounds, and its 95 % confidence interval. If the interval
+                contains 1, there is no difference
 
 JSON (--json): one object.
   {
@@ -69,9 +72,11 @@ JSON (--json): one object.
     "reads_per_s": SPREAD,
     "latency_p50_ns", "latency_p99_ns", "blocked_p99_ns"
                            medians of the rounds
-    "nowait_makes": SPREAD
+    "nowait_makes": {"median", "low", "high"}
                            reads per second of nowait divided by those of the
-                           row, in each round; not in "nowait"
+                           row: the median of the rounds, and its 95 %
+                           confidence interval (with less than 6 rounds: the
+                           lowest and the highest); not in "nowait"
   }
   SPREAD is {"median", "min", "max"} of the rounds.
 Later programs may add keys without changing the version.
@@ -100,7 +105,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = file::size)]
     size: Size,
     /// The number of rounds
-    #[arg(long, value_name = "N", default_value_t = 5,
+    #[arg(long, value_name = "N", default_value_t = 9,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Print JSON instead of text
@@ -140,7 +145,8 @@ fn demo(args: &Args) -> Result<ExitCode, Problem> {
     }))
 }
 
-/// Measures all contenders in turn. Each round begins with another one. `None` if no round was completed.
+/// Measures all contenders in turn. Each round begins with another one. `None` if no round was
+/// completed.
 fn measure(file: &DemoFile, way: Way, rounds: u32, stop: &Stop) -> Result<Option<Rows>, Problem> {
     let live = Live::new(way, rounds);
     let mut complete = Vec::new();

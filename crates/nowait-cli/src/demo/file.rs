@@ -138,7 +138,8 @@ impl DemoFile {
             Way::Cached => self.warm(stop),
             Way::Cold => {
                 self.evict();
-                // A hypervisor takes back memory that is free for a while. Each turn finds some that it has not.
+                // A hypervisor takes back memory that is free for a while. Each turn finds memory that was
+                // just used.
                 let memory = available_memory().unwrap_or(0) / 4;
                 let bytes = usize::try_from(self.bytes.min(memory)).unwrap_or(0);
                 drop(std::hint::black_box(vec![1_u8; bytes]));

@@ -6,7 +6,8 @@ use super::contender::Contender;
 use super::report::{Thousands, label};
 use super::turn::Way;
 
-/// Lines on standard error, if it is a terminal. They are drawn between the turns, and dropping them clears them.
+/// Lines on standard error, if it is a terminal. They are drawn between the turns, and dropping them
+/// clears them.
 pub struct Live {
     lines: MultiProgress,
     bars: [ProgressBar; Contender::ALL.len()],

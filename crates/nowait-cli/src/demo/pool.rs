@@ -1,4 +1,4 @@
-//! A pool of threads that read, as executors have one for blocking calls (`spawn_blocking` of tokio).
+//! A pool of threads that read, as executors have one for blocking calls (tokio's `spawn_blocking`).
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -69,7 +69,7 @@ struct Row {
     latency_p99_ns: f64,
     blocked_p99_ns: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    nowait_makes: Option<Spread>,
+    nowait_makes: Option<Ratio>,
 }
 
 /// A figure of several rounds.
@@ -83,16 +83,56 @@ struct Spread {
 impl Spread {
     /// The spread of at least one value.
     fn of(values: impl Iterator<Item = f64>) -> Spread {
-        let mut values: Vec<f64> = values.collect();
-        values.sort_by(f64::total_cmp);
-        let middle = values.len() / 2;
-        let even = values.len().is_multiple_of(2);
+        let values = sorted(values);
         Spread {
-            median: (values[middle] + values[middle - usize::from(even)]) / 2.0,
+            median: median(&values),
             min: values[0],
             max: values[values.len() - 1],
         }
     }
+}
+
+/// The median of the ratios of several rounds, and its 95 % confidence interval (sign test).
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Ratio {
+    median: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Ratio {
+    /// The ratio of at least one round. Below six rounds, the interval is that of all values.
+    fn of(values: impl Iterator<Item = f64>) -> Ratio {
+        let values = sorted(values);
+        let number = values.len() as f64;
+        // The probability that the median is below the value at this index, or above its counterpart.
+        let mut index = 0_usize;
+        let mut term = 2.0 * 0.5_f64.powf(number);
+        let mut outside = term;
+        while outside < 0.05 {
+            index += 1;
+            term *= (number + 1.0 - index as f64) / index as f64;
+            outside += term;
+        }
+        let index = index.saturating_sub(1);
+        Ratio {
+            median: median(&values),
+            low: values[index],
+            high: values[values.len() - 1 - index],
+        }
+    }
+}
+
+fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+fn median(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    let even = sorted.len().is_multiple_of(2);
+    (sorted[middle] + sorted[middle - usize::from(even)]) / 2.0
 }
 
 impl Rows {
@@ -113,7 +153,7 @@ impl Rows {
                 latency_p50_ns: spread(|figures| figures.latency_p50_ns.into()).median,
                 latency_p99_ns: spread(|figures| figures.latency_p99_ns.into()).median,
                 blocked_p99_ns: spread(|figures| figures.blocked_p99_ns.into()).median,
-                nowait_makes: (index != NOWAIT).then(|| Spread::of(ratios)),
+                nowait_makes: (index != NOWAIT).then(|| Ratio::of(ratios)),
             }
         };
         Some(Rows {
@@ -188,7 +228,8 @@ impl Report {
         }
         page.paragraph(&format!(
             "\nblocked: the time for which a read keeps the calling thread from other work (p99). nowait \
-             makes: its reads per second, divided by those of the row; median and range of {rounds} rounds."
+             makes: its reads per second, divided by those of the row; median of {rounds} rounds, and its 95 % confidence \
+             interval."
         ));
         page.paragraph(match self.cold {
             Some(_) => {
@@ -302,9 +343,9 @@ fn time(ns: f64, unicode: bool) -> String {
     }
 }
 
-/// A ratio and its range. A range that contains 1 shows no difference.
-fn times(ratio: Spread) -> String {
-    if ratio.min <= 1.0 && 1.0 <= ratio.max {
+/// A ratio and its interval. An interval that contains 1 shows no difference.
+fn times(ratio: Ratio) -> String {
+    if ratio.low <= 1.0 && 1.0 <= ratio.high {
         return "no difference".into();
     }
     let digits = |ratio: f64| match ratio {
@@ -312,8 +353,8 @@ fn times(ratio: Spread) -> String {
         ..99.95 => format!("{ratio:.1}"),
         _ => format!("{ratio:.0}"),
     };
-    let [median, min, max] = [ratio.median, ratio.min, ratio.max].map(digits);
-    format!("{median} x ({min}-{max})")
+    let [median, low, high] = [ratio.median, ratio.low, ratio.high].map(digits);
+    format!("{median} x ({low}-{high})")
 }
 
 #[cfg(test)]
@@ -333,10 +374,14 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_contains_1_shows_no_difference() {
-        let ratio = |values: &[f64]| times(Spread::of(values.iter().copied()));
+    fn an_interval_that_contains_1_shows_no_difference() {
+        let ratio = |values: &[f64]| times(Ratio::of(values.iter().copied()));
         assert_eq!(ratio(&[1.33, 0.86, 1.35]), "no difference");
         assert_eq!(ratio(&[0.7, 0.8]), "0.75 x (0.70-0.80)");
         assert_eq!(ratio(&[26.04, 24.0, 130.0]), "26.0 x (24.0-130)");
+        // The lowest and the highest of nine are outside of the interval.
+        let nine = [0.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
+        assert_eq!(ratio(&nine), "5.00 x (2.00-8.00)");
+        assert_eq!(ratio(&nine[..8]), "no difference");
     }
 }

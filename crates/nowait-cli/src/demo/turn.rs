@@ -9,7 +9,7 @@ use crate::stop::Stop;
 /// The bytes of one read.
 pub const BLOCK: u64 = 4096;
 /// The time of one turn.
-const TIME: Duration = Duration::from_millis(250);
+const TIME: Duration = Duration::from_millis(150);
 /// The number of cold reads in flight, for contenders that can have several.
 const IN_FLIGHT: usize = 32;
 
@@ -85,8 +85,8 @@ impl Turn<'_> {
         Some((self.places.next() * BLOCK, now))
     }
 
-    /// Takes the result of a read, and the time for which it has blocked the calling thread. `None` if that is the
-    /// time of the whole read.
+    /// Takes the result of a read, and the time for which it has blocked the calling thread. `None` if
+    /// that is the time of the whole read.
     pub fn done(
         &mut self,
         read: usize,
@@ -161,7 +161,7 @@ impl Places {
     fn next(&mut self) -> u64 {
         self.count += 1;
         loop {
-            // A linear congruential generator with the period of its modulus, which is the power of two.
+            // A linear congruential generator. Its period is its modulus, the power of two.
             let next = self.state.wrapping_mul(0x5851_f42d_4c95_7f2d);
             self.state = next.wrapping_add(0x1405_7b7e_f767_814f);
             let place = self.state & self.mask;
