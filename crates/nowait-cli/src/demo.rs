@@ -123,9 +123,11 @@ fn demo(args: &Args) -> Result<ExitCode, Problem> {
     let file = DemoFile::find(&args.path, args.size, &stop)?;
     let mut report = Report::new(args.path.display(), &file, Backend::tried()?);
     report.cached = measure(&file, Way::Cached, args.rounds, &stop)?;
-    report.why_not_cold = file.why_not_cold();
-    if report.why_not_cold.is_none() && !stop.asked() {
-        report.cold = measure(&file, Way::Cold, args.rounds, &stop)?;
+    if !stop.asked() {
+        report.why_not_cold = file.why_not_cold();
+        if report.why_not_cold.is_none() {
+            report.cold = measure(&file, Way::Cold, args.rounds, &stop)?;
+        }
     }
     report.interrupted = stop.asked();
     if report.interrupted && report.cached.is_none() {

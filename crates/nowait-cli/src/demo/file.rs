@@ -26,6 +26,8 @@ const SMALLEST: u64 = 1 << 20;
 const CACHED: u64 = 64 << 20;
 /// The bytes that are written to the disk, or read, between two looks at Ctrl-C.
 const CHUNK: usize = 8 << 20;
+/// The memory that is used and freed before a turn of cold reads, about as much as the turn needs.
+const TOUCHED: u64 = 64 << 20;
 /// The number of times that pages are evicted. Pages under I/O stay the first time.
 const EVICTIONS: u32 = 20;
 
@@ -141,7 +143,7 @@ impl DemoFile {
                 // A hypervisor takes back memory that is free for a while. Each turn finds memory that was
                 // just used.
                 let memory = available_memory().unwrap_or(0) / 4;
-                let bytes = usize::try_from(self.bytes.min(memory)).unwrap_or(0);
+                let bytes = usize::try_from(TOUCHED.min(memory)).unwrap_or(0);
                 drop(std::hint::black_box(vec![1_u8; bytes]));
                 Ok(())
             }
