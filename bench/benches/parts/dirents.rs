@@ -22,7 +22,7 @@ pub fn bench(criterion: &mut Criterion) {
 
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = open(dir.path(), flags, Mode::empty()).unwrap();
-    let mut buffer = [MaybeUninit::<u8>::uninit(); Dirents::ROOM];
+    let mut buffer = [MaybeUninit::<u8>::uninit(); Dirents::BUFFER_SIZE];
     // The call, and the first entry of its buffer.
     let mut call = || {
         seek(&fd, SeekFrom::Start(0)).unwrap();

@@ -1,6 +1,7 @@
 //! The directories that the walks have found, and how far the program is in each tree.
 
 use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use nowait::FileType;
@@ -361,7 +362,6 @@ impl DirectoryState {
 mod tests {
     use super::*;
     use std::fs;
-    use std::os::unix::fs::MetadataExt;
     use std::path::Path;
 
     use nowait::{StatxMask, walk};

@@ -1,6 +1,7 @@
 //! Times of files, printed as find(1) and du(1) print them.
 
 use std::fmt::Write;
+use std::os::unix::fs::MetadataExt;
 use std::time::UNIX_EPOCH;
 
 use chrono::{DateTime, Local, TimeZone};
@@ -32,7 +33,7 @@ pub enum TimeFormat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time {
     pub seconds: i64,
-    pub nanoseconds: u32,
+    pub nanoseconds: i64,
 }
 
 impl Which {
@@ -56,7 +57,7 @@ impl Which {
                 let created = metadata.created().ok()?.duration_since(UNIX_EPOCH).ok()?;
                 (
                     i64::try_from(created.as_secs()).ok()?,
-                    created.subsec_nanos(),
+                    created.subsec_nanos().into(),
                 )
             }
         };

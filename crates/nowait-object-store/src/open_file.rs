@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::Poll;
@@ -51,8 +52,8 @@ pub(crate) struct OpenFile {
 struct Identity {
     dev: u64,
     ino: u64,
-    mtime: (i64, u32),
-    ctime: (i64, u32),
+    mtime: (i64, i64),
+    ctime: (i64, i64),
     len: u64,
 }
 

@@ -192,7 +192,7 @@ impl Handle {
     }
 
     /// The alignment of the buffer for unaligned reads, if such reads are permitted.
-    pub(crate) fn window(&self) -> Option<Alignment> {
+    pub(crate) fn bounce_alignment(&self) -> Option<Alignment> {
         let needed = || self.alignment().unwrap_or(Alignment::SAFE);
         self.0.unaligned.then(needed)
     }

@@ -4,7 +4,8 @@ use std::hint::black_box;
 
 use crate::kernel::flags::RwFlags;
 use crate::policy::mode::Mode;
-use crate::read::{CacheDecision, Facts, Plan, Request};
+use crate::read::CacheDecision;
+use crate::read::plan::{self, Facts, Plan, Request};
 
 pub use crate::engine::Completions;
 pub use crate::scan::{Dirents, exactly_once};
@@ -19,7 +20,6 @@ pub fn plan(len: usize, mode: Mode, decision: CacheDecision) -> Plan {
     let request = Request {
         len,
         flags: RwFlags::empty(),
-        positional: true,
         batch: false,
         alone: false,
     };
@@ -32,7 +32,7 @@ pub fn plan(len: usize, mode: Mode, decision: CacheDecision) -> Plan {
         congested: false,
     };
     let most = 256 << 10;
-    crate::read::plan(
+    plan::plan(
         black_box(request),
         black_box(facts),
         black_box(mode),

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -12,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::sys::retry;
 
 bitflags::bitflags! {
-    /// The fields of a file's [`Metadata`] to ask for: `STATX_*` of statx(2). A filesystem may fill in more
-    /// than it was asked for, or less.
+    /// The fields of a file's [`Metadata`] to ask for: `STATX_*` of statx(2). A filesystem may fill
+    /// in more than it was asked for, or less.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct StatxMask: u32 {
         /// The type of the file.
@@ -49,6 +50,8 @@ bitflags::bitflags! {
 }
 
 /// The type of a file.
+///
+/// The standard library's [`FileTypeExt`] has the tests for FIFOs, sockets and devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileType {
     /// A regular file.
@@ -84,25 +87,23 @@ impl FileType {
     pub fn is_symlink(self) -> bool {
         self == FileType::Symlink
     }
+}
 
-    /// True for a FIFO.
-    pub fn is_fifo(self) -> bool {
-        self == FileType::Fifo
+impl FileTypeExt for FileType {
+    fn is_block_device(&self) -> bool {
+        *self == FileType::BlockDevice
     }
 
-    /// True for a socket.
-    pub fn is_socket(self) -> bool {
-        self == FileType::Socket
+    fn is_char_device(&self) -> bool {
+        *self == FileType::CharDevice
     }
 
-    /// True for a character device.
-    pub fn is_char_device(self) -> bool {
-        self == FileType::CharDevice
+    fn is_fifo(&self) -> bool {
+        *self == FileType::Fifo
     }
 
-    /// True for a block device.
-    pub fn is_block_device(self) -> bool {
-        self == FileType::BlockDevice
+    fn is_socket(&self) -> bool {
+        *self == FileType::Socket
     }
 }
 
@@ -123,9 +124,12 @@ impl From<rustix::fs::FileType> for FileType {
 
 /// The metadata of a file: the answer of statx(2) (4.11).
 ///
-/// Only the fields in [`mask`](Metadata::mask) are filled in. The others are 0.
+/// Only the fields in [`mask`](Metadata::mask) are filled in. The others are 0. The standard
+/// library's [`MetadataExt`] has the fields of stat(2), such as [`ino`](MetadataExt::ino).
 ///
 /// ```
+/// use std::os::unix::fs::MetadataExt;
+///
 /// use nowait::StatxMask;
 /// let scan = nowait::scan::Options::new()
 ///     .metadata(StatxMask::BASIC_STATS)
@@ -133,7 +137,8 @@ impl From<rustix::fs::FileType> for FileType {
 /// for entry in scan {
 ///     let entry = entry?;
 ///     if let Some(metadata) = entry.metadata() {
-///         println!("{} bytes: {}", metadata?.len(), entry.file_name().display());
+///         let metadata = metadata?;
+///         println!("{} bytes, inode {}", metadata.len(), metadata.ino());
 ///     }
 /// }
 /// # Ok::<(), nowait::Error>(())
@@ -150,9 +155,9 @@ impl Metadata {
 
     /// Calls statx(2) for the file at `path`, relative to `directory`. Blocks.
     ///
-    /// `int statx(int dirfd, const char *path, int flags, unsigned int mask, struct statx *buf)`. The flags
-    /// are `AT_SYMLINK_NOFOLLOW` and so on. With `AT_EMPTY_PATH` and an empty path it is the metadata of
-    /// `directory` itself, which may be any open file.
+    /// `int statx(int dirfd, const char *path, int flags, unsigned int mask, struct statx *buf)`.
+    /// The flags are `AT_SYMLINK_NOFOLLOW` and so on. With `AT_EMPTY_PATH` and an empty path it is
+    /// the metadata of `directory` itself, which may be any open file.
     ///
     /// # Errors
     /// The errors of statx(2), with the path.
@@ -181,8 +186,8 @@ impl Metadata {
     /// The bytes of the kernel's `struct statx`, for interfaces of other languages.
     pub fn as_bytes(&self) -> &[u8] {
         let start = (&raw const self.0).cast::<u8>();
-        // SAFETY: `struct statx` consists of integers without padding between them, and the kernel fills all
-        // of it.
+        // SAFETY: `struct statx` consists of integers without padding between them, and the kernel
+        // fills all of it.
         unsafe { std::slice::from_raw_parts(start, size_of_val(&self.0)) }
     }
 
@@ -225,86 +230,6 @@ impl Metadata {
         self.0.stx_size
     }
 
-    /// The number of allocated blocks of 512 bytes.
-    pub fn blocks(&self) -> u64 {
-        self.0.stx_blocks
-    }
-
-    /// The preferred block size for I/O, in bytes.
-    pub fn blksize(&self) -> u32 {
-        self.0.stx_blksize
-    }
-
-    /// Type and permission bits: `st_mode` of stat(2).
-    pub fn mode(&self) -> u32 {
-        u32::from(self.0.stx_mode)
-    }
-
-    /// The inode number.
-    pub fn ino(&self) -> u64 {
-        self.0.stx_ino
-    }
-
-    /// The device number of the filesystem: `st_dev` of stat(2). Always filled in.
-    pub fn dev(&self) -> u64 {
-        rustix::fs::makedev(self.0.stx_dev_major, self.0.stx_dev_minor)
-    }
-
-    /// The device number of a device file: `st_rdev` of stat(2). Always filled in.
-    pub fn rdev(&self) -> u64 {
-        rustix::fs::makedev(self.0.stx_rdev_major, self.0.stx_rdev_minor)
-    }
-
-    /// The number of hard links.
-    pub fn nlink(&self) -> u32 {
-        self.0.stx_nlink
-    }
-
-    /// The user ID of the owner.
-    pub fn uid(&self) -> u32 {
-        self.0.stx_uid
-    }
-
-    /// The group ID of the owner.
-    pub fn gid(&self) -> u32 {
-        self.0.stx_gid
-    }
-
-    /// The time of the last change of the contents: seconds since 1970.
-    pub fn mtime(&self) -> i64 {
-        self.0.stx_mtime.tv_sec
-    }
-
-    /// The nanoseconds of [`mtime`](Metadata::mtime).
-    pub fn mtime_nsec(&self) -> u32 {
-        self.0.stx_mtime.tv_nsec
-    }
-
-    /// The time of the last access: seconds since 1970.
-    pub fn atime(&self) -> i64 {
-        self.0.stx_atime.tv_sec
-    }
-
-    /// The nanoseconds of [`atime`](Metadata::atime).
-    pub fn atime_nsec(&self) -> u32 {
-        self.0.stx_atime.tv_nsec
-    }
-
-    /// The time of the last change of the inode: seconds since 1970.
-    pub fn ctime(&self) -> i64 {
-        self.0.stx_ctime.tv_sec
-    }
-
-    /// The nanoseconds of [`ctime`](Metadata::ctime).
-    pub fn ctime_nsec(&self) -> u32 {
-        self.0.stx_ctime.tv_nsec
-    }
-
-    /// The ID of the mount, as in /proc/self/mountinfo, if it is filled in.
-    pub fn mnt_id(&self) -> Option<u64> {
-        self.has(StatxMask::MNT_ID).then_some(self.0.stx_mnt_id)
-    }
-
     /// The time of the last change of the contents.
     ///
     /// # Errors
@@ -345,10 +270,75 @@ impl Metadata {
     }
 }
 
+/// `dev`, `rdev` and `blksize` are filled in whatever the [`mask`](Metadata::mask).
+impl MetadataExt for Metadata {
+    fn dev(&self) -> u64 {
+        rustix::fs::makedev(self.0.stx_dev_major, self.0.stx_dev_minor)
+    }
+
+    fn ino(&self) -> u64 {
+        self.0.stx_ino
+    }
+
+    fn mode(&self) -> u32 {
+        u32::from(self.0.stx_mode)
+    }
+
+    fn nlink(&self) -> u64 {
+        self.0.stx_nlink.into()
+    }
+
+    fn uid(&self) -> u32 {
+        self.0.stx_uid
+    }
+
+    fn gid(&self) -> u32 {
+        self.0.stx_gid
+    }
+
+    fn rdev(&self) -> u64 {
+        rustix::fs::makedev(self.0.stx_rdev_major, self.0.stx_rdev_minor)
+    }
+
+    fn size(&self) -> u64 {
+        self.0.stx_size
+    }
+
+    fn atime(&self) -> i64 {
+        self.0.stx_atime.tv_sec
+    }
+
+    fn atime_nsec(&self) -> i64 {
+        self.0.stx_atime.tv_nsec.into()
+    }
+
+    fn mtime(&self) -> i64 {
+        self.0.stx_mtime.tv_sec
+    }
+
+    fn mtime_nsec(&self) -> i64 {
+        self.0.stx_mtime.tv_nsec.into()
+    }
+
+    fn ctime(&self) -> i64 {
+        self.0.stx_ctime.tv_sec
+    }
+
+    fn ctime_nsec(&self) -> i64 {
+        self.0.stx_ctime.tv_nsec.into()
+    }
+
+    fn blksize(&self) -> u64 {
+        self.0.stx_blksize.into()
+    }
+
+    fn blocks(&self) -> u64 {
+        self.0.stx_blocks
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-
     use super::*;
     use crate::test_file::TestFile;
 

@@ -1,10 +1,11 @@
 //! Many small files: their contents, as a stream.
 //!
-//! If one thread opens, reads and closes file after file, it waits for the device several times for each
-//! file that is not cached. [`read_files()`] opens and reads many files at the same time, in batches, on the
-//! engine's workers. Files in the page cache are read without waiting for the device, also while others wait
-//! for it: as long as the window has room, on filesystems whose files open without waiting (ext4, xfs,
-//! f2fs). On other filesystems all files are read in the same way.
+//! If one thread opens, reads and closes file after file, it waits for the device several times for
+//! each file that is not cached. [`read_files()`] opens and reads many files at the same time, in
+//! batches, on the engine's workers. Files in the page cache are read without waiting for the
+//! device, also while others wait for it: as long as the window has room, on filesystems whose
+//! files open without waiting (ext4, xfs, f2fs). On other filesystems all files are read in the
+//! same way.
 //!
 //! ```
 //! let mut lines = 0;
@@ -19,46 +20,47 @@
 //! ```
 //!
 //! # Order
-//! Files are read in the order of the paths. They are returned in the order in which they are complete, or
-//! in the order of the paths with [`Options::in_order`]. Each file has its path. Files are not sorted by
-//! inode number: the number of an uncached file is known only after its inode was read from the device.
-//! Asking for all inodes first took longer than the sorted reads saved, on ext4 on the disk of a virtual machine.
+//! Files are read in the order of the paths. They are returned in the order in which they are
+//! complete, or in the order of the paths with [`Options::in_order`]. Each file has its path. Files
+//! are not sorted by inode number: the number of an uncached file is known only after its inode was
+//! read from the device. Asking for all inodes first took longer than the sorted reads saved, on
+//! ext4 on the disk of a virtual machine.
 //!
 //! # Paths
-//! The paths are taken from the iterator when a file is asked for, in the calling thread, a window at most.
-//! A relative path is resolved when its file is opened. Symbolic links are followed. A path that is given
-//! twice is read twice.
+//! The paths are taken from the iterator when a file is asked for, in the calling thread, a window
+//! at most. A relative path is resolved when its file is opened. Symbolic links are followed. A
+//! path that is given twice is read twice.
 //!
 //! # Errors
 //! A file that cannot be read is returned as an error with its path, and the others follow:
 //! - the errors of open(2), statx(2) and read(2);
 //! - EISDIR for a directory;
-//! - [`NotRegular`](crate::ErrorKind::NotRegular) for a FIFO, a socket, or a device. It is not opened:
-//!   that would wake the other end of a FIFO, or have an effect on the device. This also holds if another
-//!   process replaces a file by a FIFO at the same time;
-//! - EFBIG for a file that is larger than [`Options::max_file_size`];
-//! - EMFILE, ENFILE or ENOMEM if there is no descriptor or no memory even while no other file is read;
+//! - [`NotRegular`](crate::ErrorKind::NotRegular) for a FIFO, a socket, or a device. It is not
+//!   opened: that would wake the other end of a FIFO, or have an effect on the device. This also
+//!   holds if another process replaces a file by a FIFO at the same time;
+//! - EMFILE, ENFILE or ENOMEM if there is no descriptor or no memory even while no other file is
+//!   read;
 //! - EAGAIN for a regular file of procfs or the like whose read would wait without end.
 //!
-//! A file whose size changes is read until its end, as by [`std::fs::read`]. So are the files of procfs and
-//! sysfs, whose size says nothing.
+//! A file whose size changes is read until its end, as by [`std::fs::read`]. So are the files of
+//! procfs and sysfs, whose size says nothing.
 //!
-//! To find the type of a file before it is opened, its path is opened with O_PATH first, and then the same
-//! file by way of /proc/thread-self/fd, as by [`reopen`](crate::reopen()). That costs an open and a close more
-//! than [`std::fs::read`]: one or two microseconds. Where /proc is not mounted, the path is opened a second
-//! time, with O_NONBLOCK. Another process can then replace the file between the two calls, and a FIFO in its
-//! place is opened and closed.
+//! To find the type of a file before it is opened, its path is opened with O_PATH first, and then
+//! the same file by way of /proc/thread-self/fd, as by [`reopen`](crate::reopen()). That costs an
+//! open and a close more than [`std::fs::read`]: one or two microseconds. Where /proc is not
+//! mounted, the path is opened a second time, with O_NONBLOCK. Another process can then replace the
+//! file between the two calls, and a FIFO in its place is opened and closed.
 //!
 //! # Memory
-//! [`Options::window`] limits the number of files, and the bytes of their contents, from the time when a
-//! file is taken from the paths until it is returned. Memory is reserved before a file is read. A file that
-//! needs more than three quarters of the window is read alone.
+//! [`Options::window`] limits the number of files, and the bytes of their contents, from the time
+//! when a file is taken from the paths until it is returned. Memory is reserved before a file is
+//! read. A file that needs more than three quarters of the window is read alone.
 //!
 //! # Stalled devices
-//! [`ReadFiles::cancel`], [`Canceller::cancel`] and dropping the stream return immediately. Workers that wait
-//! for the device continue to wait, and then close their files. There is one exception: a blocking iterator
-//! works in the calling thread for its first millisecond (three milliseconds while everything is cached) and
-//! until its current system call returns. [`Options::caller`] turns that off.
+//! [`ReadFiles::cancel`], [`Canceller::cancel`] and dropping the stream return immediately. Workers
+//! that wait for the device continue to wait, and then close their files. There is one exception: a
+//! blocking iterator works in the calling thread for its first millisecond (three milliseconds
+//! while everything is cached) and until its current system call returns. The futures never do.
 
 mod contents;
 mod options;
@@ -82,8 +84,9 @@ use crate::task_group::TaskGroup;
 /// The number of paths that are taken at once.
 const CHUNK: usize = 64;
 
-/// Reads the files at these paths, with the default options. See the [module](mod@crate::read_files) for the
-/// order, the errors and the limits, and [`Options`] for others.
+/// Reads the files at these paths, with the default options. See the
+/// [module](mod@crate::read_files) for the order, the errors and the limits, and [`Options`] for
+/// others.
 ///
 /// ```
 /// for file in nowait::read_files(["Cargo.toml", "/no such file"]) {
@@ -133,7 +136,7 @@ impl Options {
 impl<I> ReadFiles<I> {
     /// The work done so far. All values are zero in a forked child.
     pub fn stats(&self) -> Stats {
-        let stats = self.group.look(|window, group| {
+        let stats = self.group.inspect(|window, work| {
             let counts = window.counts();
             Stats {
                 files: counts.files,
@@ -141,24 +144,25 @@ impl<I> ReadFiles<I> {
                 bytes: counts.bytes,
                 cached: counts.cached,
                 max_held: counts.most_bytes,
-                by_caller: group.by_caller,
-                by_workers: group.by_workers,
-                waited: group.slept,
-                workers: group.most_workers,
+                by_caller: work.by_caller,
+                by_workers: work.by_workers,
+                waited: work.slept,
+                workers: work.most_workers,
             }
         });
         stats.unwrap_or_default()
     }
 
-    /// Ends the reads. Calls that wait for a file fail with [`Cancelled`](crate::ErrorKind::Cancelled), and
-    /// no more files are returned. Returns immediately; a worker that waits for a device continues to wait.
+    /// Ends the reads. Calls that wait for a file fail with
+    /// [`Cancelled`](crate::ErrorKind::Cancelled), and no more files are returned. Returns
+    /// immediately; a worker that waits for a device continues to wait.
     pub fn cancel(&self) {
         self.group.cancel();
     }
 
     /// A handle that can cancel the reads while another thread waits for the next file.
     pub fn canceller(&self) -> Canceller {
-        Canceller::new(&self.group)
+        Canceller::new(self.group.clone())
     }
 
     fn returned<T>(&mut self, answer: Option<T>) -> Option<T> {
@@ -172,8 +176,8 @@ where
     I: Iterator,
     I::Item: AsRef<Path>,
 {
-    /// Returns the next file as a future, or `None` at the end. The future can be dropped without losing
-    /// files.
+    /// Returns the next file as a future, or `None` at the end. The future can be dropped without
+    /// losing files.
     ///
     /// ```
     /// # pollster::block_on(async {
@@ -209,7 +213,8 @@ where
         loop {
             let took = self.take_paths();
             match self.group.poll(cx) {
-                // Workers have begun with the first paths. The window is filled while none is ready.
+                // Workers have begun with the first paths. The window is filled while none is
+                // ready.
                 Poll::Pending if took => {}
                 polled => return polled.map(|answer| self.returned(answer)),
             }
@@ -234,7 +239,7 @@ where
             return false;
         }
         self.outstanding += taken.len();
-        self.group.change(|window| window.add(taken));
+        self.group.update(|window| window.add(taken));
         true
     }
 }

@@ -1,9 +1,9 @@
 //! Residency: which pages of a file are in the page cache, without reading the file.
 //!
-//! The answers come from cachestat(2). If cachestat is missing, denied or wrong for the file, they come
-//! from mincore(2) on a mapping of the file. If mincore is wrong as well, the answer is "unknown", with the
-//! [`Reason`]. A query reads no data, starts no I/O, and marks no page as used. The functions follow the
-//! `fincore(2)` that was proposed on the kernel list in 2015.
+//! The answers come from cachestat(2). If cachestat is missing, denied or wrong for the file, they
+//! come from mincore(2) on a mapping of the file. If mincore is wrong as well, the answer is
+//! "unknown", with the [`Reason`]. A query reads no data, starts no I/O, and marks no page as used.
+//! The functions follow the `fincore(2)` that was proposed on the kernel list in 2015.
 //!
 //! ```
 //! use nowait::residency::{Answer, resident_prefix};
@@ -17,31 +17,33 @@
 //! ```
 //!
 //! # Sources
-//! - cachestat(2) (Linux 6.5), for regular files and block devices. Since 6.14, and in stable kernels of
-//!   that time, it fails with EPERM if the caller neither owns the file, nor may write it, nor has it open
-//!   for writing.
-//! - mincore(2), if cachestat is missing, is denied, or answers 0 whatever is cached. That is the case on
-//!   overlayfs, and on FUSE, whose files may be served from the pages of other files. On overlayfs the file
-//!   is opened again by way of /proc to be mapped, because an older descriptor may map another file than it
-//!   reads. Without /proc the answer is "unknown". If the caller neither owns the file nor may write it,
-//!   mincore reports every page as resident (since Linux 5.2). A probe therefore asks first about a page far
-//!   beyond the end of the file, which cannot be resident. If mincore reports that page as resident, it is
-//!   not used.
+//! - cachestat(2) (Linux 6.5), for regular files and block devices. Since 6.14, and in stable
+//!   kernels of that time, it fails with EPERM if the caller neither owns the file, nor may write
+//!   it, nor has it open for writing.
+//! - mincore(2), if cachestat is missing, is denied, or answers 0 whatever is cached. That is the
+//!   case on overlayfs, and on FUSE, whose files may be served from the pages of other files. On
+//!   overlayfs the file is opened again by way of /proc to be mapped, because an older descriptor
+//!   may map another file than it reads. Without /proc the answer is "unknown". If the caller
+//!   neither owns the file nor may write it, mincore reports every page as resident (since Linux
+//!   5.2). A probe therefore asks first about a page far beyond the end of the file, which cannot
+//!   be resident. If mincore reports that page as resident, it is not used.
 //! - Neither is correct for hugetlbfs.
 //!
 //! An answer describes a moment: pages come and go while it is returned. Beyond that,
-//! - cachestat counts a page as soon as the read of the page *begins*. A read of such a page waits, and a
-//!   NOWAIT read fails with EAGAIN. mincore counts the page when its data has arrived.
-//! - A page is counted even if only its first byte lies within the file, and even if the range begins after the
-//!   end of the file, in the file's last page. [`resident_prefix`] counts bytes, and those of the file alone.
+//! - cachestat counts a page as soon as the read of the page *begins*. A read of such a page waits,
+//!   and a NOWAIT read fails with EAGAIN. mincore counts the page when its data has arrived.
+//! - A page is counted even if only its first byte lies within the file, and even if the range
+//!   begins after the end of the file, in the file's last page. [`resident_prefix`] counts bytes,
+//!   and those of the file alone.
 //! - On tmpfs, pages in swap are not cached. cachestat counts them as evicted.
-//! - A hole that was read is cached like data. mincore is not asked about contiguous holes of more than 64
-//!   MiB. Their pages count as not cached, and [`Residency::unasked`] and [`PageMap::unasked`] return their
-//!   number.
+//! - A hole that was read is cached like data. mincore is not asked about contiguous holes of more
+//!   than 64 MiB. Their pages count as not cached, and [`Residency::unasked`] and
+//!   [`PageMap::unasked`] return their number.
 //! - Files with DAX have no page cache. None of their pages is reported as cached.
 //!
 //! # Cost
-//! Microseconds on one machine with Linux 6.18. `nowait doctor` measures the machine that it runs on.
+//! Microseconds on one machine with Linux 6.18. `nowait doctor` measures the machine that it runs
+//! on.
 //!
 //! | | cachestat | mincore |
 //! |---|---|---|
@@ -70,7 +72,7 @@ pub use page_map::{PageMap, Run, Runs};
 pub use pages::page_size;
 
 use choice::{SourceChoice, choose, only};
-use mapped::Window;
+use mapped::MappedRange;
 use page_map::Builder;
 use pages::pages_of;
 use survey::{PageState, Survey};
@@ -80,10 +82,11 @@ use crate::sys::stat;
 
 /// The number of bytes from `offset` on that are in the page cache without a gap.
 ///
-/// This is `ssize_t fincore(int fd, NULL, off_t offset, size_t len)` of the kernel list, 2015. The count is
-/// clipped to the range and to the file's size. It is `len` exactly if a read of `len` bytes would find all
-/// of them cached. It is 0 if the first byte is not cached or not in the file. A range that is completely
-/// cached or not cached at all takes one query. Any other range takes about 2 × log₂(pages) queries.
+/// This is `ssize_t fincore(int fd, NULL, off_t offset, size_t len)` of the kernel list, 2015. The
+/// count is clipped to the range and to the file's size. It is `len` exactly if a read of `len`
+/// bytes would find all of them cached. It is 0 if the first byte is not cached or not in the file.
+/// A range that is completely cached or not cached at all takes one query. Any other range takes
+/// about 2 × log₂(pages) queries.
 ///
 /// # Errors
 /// [`InvalidInput`](ErrorKind::InvalidInput) if the range ends beyond `u64`; EBADF for a descriptor
@@ -103,10 +106,10 @@ pub fn resident_prefix(fd: impl AsFd, offset: u64, len: u64) -> Result<Answer<u6
 
 /// The pages of a byte range that are in the page cache.
 ///
-/// This is `fincore(2)` with its `page_map`. The map covers the pages of the range that lie within the
-/// file; `0..u64::MAX` is the whole file. The cost is little more than that of the cheaper source: ranges
-/// are split and counted by cachestat until that has cost half of what mincore would, and mincore then
-/// looks at the rest.
+/// This is `fincore(2)` with its `page_map`. The map covers the pages of the range that lie within
+/// the file; `0..u64::MAX` is the whole file. The cost is little more than that of the cheaper
+/// source: ranges are split and counted by cachestat until that has cost half of what mincore
+/// would, and mincore then looks at the rest.
 ///
 /// # Errors
 /// [`InvalidInput`](ErrorKind::InvalidInput) if the range ends before it begins; EBADF for a
@@ -128,8 +131,8 @@ pub fn page_map(fd: impl AsFd, range: Range<u64>) -> Result<Answer<PageMap>> {
 
 /// The number of pages of a byte range that are in the page cache, and their state.
 ///
-/// cachestat(2) answers with one query, whatever is cached. The range is clipped to the file's pages.
-/// mincore(2) answers only how many pages are cached.
+/// cachestat(2) answers with one query, whatever is cached. The range is clipped to the file's
+/// pages. mincore(2) answers only how many pages are cached.
 ///
 /// # Errors
 /// As [`page_map`].
@@ -158,8 +161,9 @@ pub struct Residency {
     pub pages: u64,
     /// Pages that are cached.
     pub cached: u64,
-    /// Cached pages that are changed and not yet being written to the device. A large folio with one
-    /// changed byte counts as dirty as a whole. Only cachestat(2) reports this field and the next three.
+    /// Cached pages that are changed and not yet being written to the device. A large folio with
+    /// one changed byte counts as dirty as a whole. Only cachestat(2) reports this field and the
+    /// next three.
     pub dirty: Option<u64>,
     /// Cached pages that are being written to the device.
     pub writeback: Option<u64>,
@@ -167,15 +171,15 @@ pub struct Residency {
     pub evicted: Option<u64>,
     /// Pages that were evicted so recently that they would be kept if they were read again.
     pub recently_evicted: Option<u64>,
-    /// Pages of large holes that were not asked about. They count as not cached. Only mincore leaves pages
-    /// unasked.
+    /// Pages of large holes that were not asked about. They count as not cached. Only mincore
+    /// leaves pages unasked.
     pub unasked: u64,
 }
 
 /// Queries the residency of one file, any number of times.
 ///
-/// The source is chosen once. If it is mincore(2), a mapping of the file is kept (address space of the
-/// file's size, up to 64 GiB).
+/// The source is chosen once. If it is mincore(2), a mapping of the file is kept (address space of
+/// the file's size, up to 64 GiB).
 ///
 /// ```
 /// use nowait::residency::{Probe, Source};
@@ -210,8 +214,8 @@ impl<'fd> Probe<'fd> {
         })
     }
 
-    /// Uses only this source, even if it is wrong for the file. Use it to compare the two sources, or to
-    /// count pages only when their data has arrived (mincore).
+    /// Uses only this source, even if it is wrong for the file. Use it to compare the two sources,
+    /// or to count pages only when their data has arrived (mincore).
     ///
     /// # Errors
     /// The errors of cachestat(2) or mmap(2).
@@ -228,9 +232,9 @@ impl<'fd> Probe<'fd> {
         })
     }
 
-    /// Returns true if the source reports pages as resident that cannot be, as mincore(2) does for every
-    /// page of a file that the caller neither owns nor may write. [`new`](Probe::new) never chooses such a
-    /// source.
+    /// Returns true if the source reports pages as resident that cannot be, as mincore(2) does for
+    /// every page of a file that the caller neither owns nor may write. [`new`](Probe::new) never
+    /// chooses such a source.
     ///
     /// # Errors
     /// The errors of mincore(2).
@@ -252,8 +256,9 @@ impl<'fd> Probe<'fd> {
         self.view().source()
     }
 
-    /// Returns true if the whole part of the range that lies within the file is in the page cache. Strict
-    /// reads use this query. It is the fastest one: cachestat(2) confirms residency with one system call.
+    /// Returns true if the whole part of the range that lies within the file is in the page cache.
+    /// Strict reads use this query. It is the fastest one: cachestat(2) confirms residency with one
+    /// system call.
     ///
     /// # Errors
     /// As [`resident_prefix`].
@@ -369,7 +374,7 @@ impl<'a> View<'a> {
                 pages: pages.end - pages.start,
                 ..Residency::default()
             };
-            if survey.window.is_none() {
+            if survey.mapping.is_none() {
                 let stat = survey.count(&pages)?;
                 sum.cached = stat.cached;
                 sum.dirty = Some(stat.dirty);
@@ -403,10 +408,10 @@ impl<'a> View<'a> {
         };
         let failed = |errno| Error::os(operation, errno);
         let shape = stat::shape(self.fd).map_err(failed)?;
-        let look = |window: Option<&Window>| {
+        let look = |mapping: Option<&MappedRange>| {
             let survey = Survey {
                 fd: self.fd,
-                window,
+                mapping,
                 alone: self.alone,
                 shape,
             };
@@ -430,13 +435,14 @@ fn end(operation: &'static str, offset: u64, len: u64) -> Result<u64> {
     end.ok_or(Error::new(operation, ErrorKind::InvalidInput))
 }
 
-/// The part of a range that lies within a file of this size. It is empty, and begins where the range begins,
-/// if no part does.
+/// The part of a range that lies within a file of this size. It is empty, and begins where the
+/// range begins, if no part does.
 fn within(range: Range<u64>, size: u64) -> Range<u64> {
     range.start..range.end.min(size).max(range.start)
 }
 
-/// Like `within`, for pages: a range that begins after the end of the file keeps its part of the last page.
+/// Like `within`, for pages: a range that begins after the end of the file keeps its part of the
+/// last page.
 fn within_pages(range: Range<u64>, size: u64) -> Range<u64> {
     if range.start < size {
         within(range, size)

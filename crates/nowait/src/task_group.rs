@@ -1,23 +1,23 @@
-//! The group of a scan or a walk: the workers that take turns at it, and the threads and tasks that
-//! wait for its results.
+//! A task group: the threads that work on a scan, a walk or many files, and the threads and tasks
+//! that wait for results.
 //!
 //! ```text
-//!   caller ── next ──► anything ready? ─ yes ─► out
+//!   caller ── next ──► anything ready? ─ yes ─► returned
 //!                          │ no
-//!                          ├─ job short and fast so far: carries out a piece
-//!                          └─ else waits;  workers: pick ─► carry out ─► take in, one piece per turn
+//!                          ├─ job short and fast so far: runs a piece
+//!                          └─ else waits;  workers: pick ─► run ─► finish, one piece per turn
 //! ```
 //!
-//! A [`Job`] is the work, cut into pieces. Its state is behind one lock, and a piece is carried out
-//! without the lock. The calling thread begins alone, so that a small cached directory needs no
-//! handoff and no thread. If the job proves long or slow, workers are called in and the calling
-//! thread only waits. A stalled device then holds up workers, but not the calling thread.
+//! A [`Job`] is work in pieces. A lock protects its state. A piece runs without the lock. The
+//! calling thread begins alone, so that a small cached directory needs no other thread. If the job
+//! is long or slow, workers take it over and the calling thread waits. A stalled device then blocks
+//! workers, but not the calling thread.
 //!
-//! **Number of workers.** A worker that slept while it carried out a piece waited for the device
-//! (or a lock). More workers then put more requests into the device's queue. If no worker sleeps,
-//! everything is cached, and more workers than processors only slow each other down. The group
-//! therefore grows to the limit of the job while pieces sleep, and shrinks to the number of
-//! processors when they no longer do. One turn is one piece. The pool serves other work between
+//! **Number of workers.** A worker that slept while it ran a piece waited for the device (or a
+//! lock). More workers then put more requests into the device's queue. If no worker sleeps,
+//! everything is cached, and more workers than processors slow each other down. A job adds workers,
+//! up to its limit, while pieces that sleep take more than a fifth of the time. Otherwise it has as
+//! many workers as there are processors. A turn is one piece. The pool serves other work between
 //! turns.
 
 use std::num::NonZero;
@@ -35,53 +35,52 @@ use crate::sys::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::sys::thread::sleeps;
 use crate::user_code::waker::WakerSlot;
 
-/// The work of a group, done piece by piece.
+/// The work of a group, in pieces.
 pub(crate) trait Job: Send + 'static {
     /// A bounded piece of work.
     type Piece: Send;
     /// The result of a piece.
     type Done: Send;
-    /// An item that is handed out.
+    /// A result that the caller gets.
     type Out: Send;
 
     /// Returns a piece that can begin now. `slow` is true if workers wait for the device.
     fn pick(&mut self, slow: bool) -> Option<Self::Piece>;
 
-    /// Carries out a piece, without any lock. A calling thread leaves the rest undone after
+    /// Runs a piece, without any lock. A calling thread leaves the rest undone after
     /// `until`. All threads do so once `over` returns true.
-    fn carry_out(piece: Self::Piece, until: Option<Instant>, over: &dyn Fn() -> bool)
-    -> Self::Done;
+    fn run(piece: Self::Piece, until: Option<Instant>, over: &dyn Fn() -> bool) -> Self::Done;
 
     /// Returns true if this piece counts for the time that workers sleep (`State::slow`).
-    fn tells(piece: &Self::Piece) -> bool;
+    fn is_timed(piece: &Self::Piece) -> bool;
 
-    /// Takes the result of a piece.
-    fn take_in(&mut self, done: Self::Done);
+    /// Stores the result of a piece.
+    fn finish_piece(&mut self, done: Self::Done);
 
     /// The approximate number of pieces that could begin now. It is 0 if and only if there are
     /// none.
-    fn waiting(&self) -> usize;
+    fn runnable(&self) -> usize;
 
-    /// Returns an item to hand out.
-    fn hand_out(&mut self) -> Option<Result<Self::Out>>;
+    /// Removes and returns the next item that is ready.
+    fn pop_ready(&mut self) -> Option<Result<Self::Out>>;
 
-    /// Returns true if there is an item to hand out.
-    fn has_out(&self) -> bool;
+    /// Returns true if an item is ready.
+    fn has_ready(&self) -> bool;
 
-    /// Closes the descriptors if only items to hand out are left.
+    /// Closes the descriptors if nothing remains except returning items.
     fn close(&mut self);
 
-    /// Gives up everything that the job holds. The rest of the job is not needed.
-    fn give_up(&mut self);
+    /// Drops everything that the job holds. Called on cancellation.
+    fn clear(&mut self);
 
     /// The maximum number of workers.
-    fn most(&self) -> usize;
+    fn max_workers(&self) -> usize;
 
     /// Takes the number of workers that the engine grants.
     fn grant(&mut self, _workers: usize) {}
 
-    /// Returns true if a piece that does not wait could begin, and pieces that may wait have. One more
-    /// worker is then called in, since the others may all wait.
+    /// Returns true if a piece that does not wait could begin, and pieces that may wait have. One
+    /// more worker is then added, since the others may all wait.
     fn is_held_up(&self) -> bool {
         false
     }
@@ -104,7 +103,7 @@ pub(crate) struct TaskGroup<J: Job> {
     over: AtomicBool,
     state: Mutex<State<J>>,
     /// Notifies threads that wait for an item.
-    news: Condvar,
+    ready: Condvar,
     /// The waker of the future that waits for an item.
     waker: WakerSlot,
 }
@@ -116,21 +115,21 @@ struct State<J> {
     /// The time for which the calling thread has worked alone.
     alone: Duration,
     /// The number of workers that take turns, or are about to.
-    helpers: usize,
-    /// The number of pieces that are being carried out.
-    under_way: usize,
-    most: usize,
-    few: usize,
-    /// The time of a piece, and the time of pieces that slept, as moving averages in seconds. The second one counts 0 for
-    /// a piece that did not sleep.
+    workers: usize,
+    /// The number of pieces that are running.
+    running: usize,
+    max_workers: usize,
+    fast_workers: usize,
+    /// The time of a piece, and the time of pieces that slept, as moving averages in seconds. The
+    /// second one counts 0 for a piece that did not sleep.
     time: f32,
     time_asleep: f32,
     waiting: usize,
     cancelled: Cancelled,
-    tally: Tally,
+    counts: Counts,
 }
 
-/// The threads that carry out pieces.
+/// The threads that run pieces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// The calling thread, so far. The job may be small.
@@ -151,10 +150,10 @@ enum Cancelled {
 
 /// The counters of a group.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
-    /// Pieces that the calling thread carried out.
+pub(crate) struct Counts {
+    /// Pieces that the calling thread ran.
     pub(crate) by_caller: u64,
-    /// Pieces that workers carried out.
+    /// Pieces that workers ran.
     pub(crate) by_workers: u64,
     /// Pieces that slept.
     pub(crate) slept: u64,
@@ -171,7 +170,8 @@ impl<J: Job> std::fmt::Debug for TaskGroup<J> {
 }
 
 impl<J: Job> State<J> {
-    /// Returns true if workers wait for the device: pieces that slept took more than a fifth of the recent time.
+    /// Returns true if workers wait for the device: pieces that slept took more than a fifth of the
+    /// recent time.
     fn slow(&self) -> bool {
         self.time_asleep > self.time / 5.0
     }
@@ -179,15 +179,15 @@ impl<J: Job> State<J> {
     fn wanted(&self) -> usize {
         let more = usize::from(self.job.is_held_up());
         if self.slow() {
-            self.most
+            self.max_workers
         } else {
-            self.most.min(self.few + more)
+            self.max_workers.min(self.fast_workers + more)
         }
     }
 
     /// The time for which the calling thread continues to work alone.
     fn patience(&self) -> Duration {
-        let alone = if self.tally.slept > 0 { SLEPT } else { AWAKE };
+        let alone = if self.counts.slept > 0 { SLEPT } else { AWAKE };
         alone.saturating_sub(self.alone)
     }
 
@@ -196,17 +196,17 @@ impl<J: Job> State<J> {
         if self.stage != Stage::Workers || self.cancelled != Cancelled::No {
             return 0;
         }
-        let busy = self.under_way + self.job.waiting();
-        self.wanted().min(busy).saturating_sub(self.helpers)
+        let busy = self.running + self.job.runnable();
+        self.wanted().min(busy).saturating_sub(self.workers)
     }
 
     fn is_over(&self) -> bool {
-        self.under_way == 0 && self.job.waiting() == 0 && !self.job.has_out()
+        self.running == 0 && self.job.runnable() == 0 && !self.job.has_ready()
     }
 
     /// Returns true if waiting threads and tasks have to be woken.
-    fn has_news(&self) -> bool {
-        self.cancelled != Cancelled::No || self.job.has_out() || self.is_over()
+    fn should_wake(&self) -> bool {
+        self.cancelled != Cancelled::No || self.job.has_ready() || self.is_over()
     }
 
     /// The immediate answer to a request for the next item. `None` means wait.
@@ -214,7 +214,7 @@ impl<J: Job> State<J> {
         clippy::option_option,
         reason = "an answer, which may be the end, or none yet"
     )]
-    fn answer(&mut self, operation: &'static str) -> Option<Option<Result<J::Out>>> {
+    fn try_answer(&mut self, operation: &'static str) -> Option<Option<Result<J::Out>>> {
         match self.cancelled {
             Cancelled::Pending => {
                 self.cancelled = Cancelled::Delivered;
@@ -222,7 +222,7 @@ impl<J: Job> State<J> {
                 Some(Some(Err(error)))
             }
             Cancelled::Delivered => Some(None),
-            Cancelled::No => match self.job.hand_out() {
+            Cancelled::No => match self.job.pop_ready() {
                 Some(out) => Some(Some(out)),
                 None if self.is_over() => Some(None),
                 None => None,
@@ -240,7 +240,6 @@ impl<J: Job> TaskGroup<J> {
         job: J,
         subject: (i32, u64),
         engine: Option<Engine>,
-        caller: bool,
     ) -> Arc<TaskGroup<J>> {
         Arc::new_cyclic(|me| TaskGroup {
             me: me.clone(),
@@ -251,47 +250,43 @@ impl<J: Job> TaskGroup<J> {
             state: Mutex::new(State {
                 job,
                 engine,
-                stage: if caller {
-                    Stage::Caller
-                } else {
-                    Stage::Workers
-                },
+                stage: Stage::Caller,
                 alone: Duration::ZERO,
-                helpers: 0,
-                under_way: 0,
-                most: 0,
-                few: 0,
+                workers: 0,
+                running: 0,
+                max_workers: 0,
+                fast_workers: 0,
                 time: 0.0,
                 time_asleep: 0.0,
                 waiting: 0,
                 cancelled: Cancelled::No,
-                tally: Tally::default(),
+                counts: Counts::default(),
             }),
-            news: Condvar::new(),
+            ready: Condvar::new(),
             waker: WakerSlot::default(),
         })
     }
 
-    /// Runs `look` on the job and the counters. Returns `None` in a forked child, where a thread
+    /// Runs `inspect` on the job and the counters. Returns `None` in a forked child, where a thread
     /// that no longer exists may have held the lock.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&J, Tally) -> T) -> Option<T> {
+    pub(crate) fn inspect<T>(&self, inspect: impl FnOnce(&J, Counts) -> T) -> Option<T> {
         self.process.is_here().then(|| {
             let state = lock(&self.state);
-            look(&state.job, state.tally)
+            inspect(&state.job, state.counts)
         })
     }
 
     /// Changes the job, so that it has more pieces. Has no effect in a forked child.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut J)) {
+    pub(crate) fn update(&self, update: impl FnOnce(&mut J)) {
         if self.process.is_here() {
             let mut state = lock(&self.state);
             if state.cancelled == Cancelled::No {
-                change(&mut state.job);
+                update(&mut state.job);
             }
         }
     }
 
-    /// The next item, or `None` at the end. The calling thread carries out pieces at first, and
+    /// The next item, or `None` at the end. The calling thread runs pieces at first, and
     /// waits later.
     pub(crate) fn next(&self) -> Option<Result<J::Out>> {
         if let Err(error) = self.check_process() {
@@ -299,29 +294,29 @@ impl<J: Job> TaskGroup<J> {
         }
         let mut state = lock(&self.state);
         loop {
-            if let Some(answer) = state.answer(self.operation) {
-                drop(self.call_in(state));
+            if let Some(answer) = state.try_answer(self.operation) {
+                drop(self.call_workers(state));
                 return answer;
             }
             if state.stage != Stage::Workers {
                 let slow = state.slow();
                 if let Some(piece) = state.job.pick(slow) {
-                    state = self.by_caller(state, piece);
+                    state = self.run_in_caller(state, piece);
                     continue;
                 }
             }
-            state = self.call_in(state);
-            // Calling in workers releases the lock for a moment.
-            let others = state.stage == Stage::Workers || state.under_way > 0;
-            if others && !state.has_news() {
+            state = self.call_workers(state);
+            // Calling workers releases the lock for a moment.
+            let others = state.stage == Stage::Workers || state.running > 0;
+            if others && !state.should_wake() {
                 state.waiting += 1;
-                state = self.news.wait(state).unwrap_or_else(|e| e.into_inner());
+                state = self.ready.wait(state).unwrap_or_else(|e| e.into_inner());
                 state.waiting -= 1;
             }
         }
     }
 
-    /// Like `next`, for a future. It carries out no pieces in the calling thread.
+    /// Like `next`, for a future. It runs no pieces in the calling thread.
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Option<Result<J::Out>>> {
         if let Err(error) = self.check_process() {
             return Poll::Ready(Some(Err(error)));
@@ -338,7 +333,7 @@ impl<J: Job> TaskGroup<J> {
         Poll::Ready(answer)
     }
 
-    /// Returns true if the calling thread carries out no pieces any more. False in a forked child.
+    /// Returns true if the calling thread runs no more pieces. False in a forked child.
     pub(crate) fn is_left_to_workers(&self) -> bool {
         self.process.is_here() && lock(&self.state).stage == Stage::Workers
     }
@@ -353,8 +348,8 @@ impl<J: Job> TaskGroup<J> {
         if state.stage == Stage::Caller {
             state.stage = Stage::Workers;
         }
-        let answer = state.answer(self.operation);
-        let state = self.call_in(state);
+        let answer = state.try_answer(self.operation);
+        let state = self.call_workers(state);
         if answer.is_none() && state.stage == Stage::NoWorkers {
             let error = Error::os("start a worker thread", crate::sys::Errno::AGAIN);
             return Some(Some(Err(error)));
@@ -362,12 +357,12 @@ impl<J: Job> TaskGroup<J> {
         answer
     }
 
-    /// Has workers begin, before anything waits for items.
-    pub(crate) fn begin(&self) -> Result<()> {
+    /// Starts workers, before anything waits for items.
+    pub(crate) fn start(&self) -> Result<()> {
         self.check_process()?;
         let mut state = lock(&self.state);
         state.stage = Stage::Workers;
-        let state = self.call_in(state);
+        let state = self.call_workers(state);
         if state.stage == Stage::NoWorkers {
             return Err(Error::os("start a worker thread", crate::sys::Errno::AGAIN));
         }
@@ -389,9 +384,9 @@ impl<J: Job> TaskGroup<J> {
                 } else {
                     Cancelled::Pending
                 };
-                state.job.give_up();
+                state.job.clear();
             }
-            self.news.notify_all();
+            self.ready.notify_all();
         }
         self.waker.wake();
     }
@@ -412,42 +407,41 @@ impl<J: Job> TaskGroup<J> {
         }
     }
 
-    /// Carries out one piece in the calling thread. A job that proves long or slow is left to
-    /// workers from then on.
-    fn by_caller<'a>(
+    /// Runs one piece in the calling thread. Workers take over a job that is long or slow.
+    fn run_in_caller<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<J>>,
         piece: J::Piece,
     ) -> MutexGuard<'a, State<J>> {
-        state.under_way += 1;
+        state.running += 1;
         let start = Instant::now();
         // A sleep is noticed only after the piece.
         let left = state.patience().min(SLEPT);
         let until = (state.stage == Stage::Caller).then_some(start + left);
         drop(state);
-        let (mut state, done) = self.carry_out(piece, until);
+        let (mut state, done) = self.run_piece(piece, until);
         state.alone += start.elapsed();
-        state.tally.by_caller += 1;
+        state.counts.by_caller += 1;
         if state.stage == Stage::Caller && state.patience().is_zero() {
             state.stage = Stage::Workers;
         }
         self.finish(state, done)
     }
 
-    /// Carries out a piece, and records if it slept.
-    fn carry_out(
+    /// Runs a piece, and records if it slept.
+    fn run_piece(
         &self,
         piece: J::Piece,
         until: Option<Instant>,
     ) -> (MutexGuard<'_, State<J>>, J::Done) {
-        let tells = J::tells(&piece);
+        let is_timed = J::is_timed(&piece);
         let (before, began) = (sleeps(), Instant::now());
-        let done = J::carry_out(piece, until, &|| self.is_cancelled());
+        let done = J::run(piece, until, &|| self.is_cancelled());
         let slept = sleeps() > before;
         let time = began.elapsed().as_secs_f32();
         let mut state = lock(&self.state);
-        state.tally.slept += u64::from(slept);
-        if tells {
+        state.counts.slept += u64::from(slept);
+        if is_timed {
             let asleep = if slept { time } else { 0.0 };
             state.time += (time - state.time) / 8.0;
             state.time_asleep += (asleep - state.time_asleep) / 8.0;
@@ -464,20 +458,20 @@ impl<J: Job> TaskGroup<J> {
         mut state: MutexGuard<'a, State<J>>,
         done: J::Done,
     ) -> MutexGuard<'a, State<J>> {
-        state.under_way -= 1;
+        state.running -= 1;
         if state.cancelled == Cancelled::No {
-            state.job.take_in(done);
+            state.job.finish_piece(done);
             state.job.close();
         }
-        if state.waiting > 0 && state.has_news() {
-            self.news.notify_all();
+        if state.waiting > 0 && state.should_wake() {
+            self.ready.notify_all();
         }
         state
     }
 
-    /// Calls in workers if there are pieces for more of them.
-    fn call_in<'a>(&'a self, mut state: MutexGuard<'a, State<J>>) -> MutexGuard<'a, State<J>> {
-        if state.stage != Stage::Workers || (state.most > 0 && state.missing() == 0) {
+    /// Adds workers if there are pieces for more of them.
+    fn call_workers<'a>(&'a self, mut state: MutexGuard<'a, State<J>>) -> MutexGuard<'a, State<J>> {
+        if state.stage != Stage::Workers || (state.max_workers > 0 && state.missing() == 0) {
             return state;
         }
         let engine = match &state.engine {
@@ -488,16 +482,16 @@ impl<J: Job> TaskGroup<J> {
             state.stage = Stage::NoWorkers;
             return state;
         };
-        if state.most == 0 {
-            state.most = state.job.most().min(engine.helpers()).max(1);
-            state.few = processors().min(state.most);
-            let most = state.most;
+        if state.max_workers == 0 {
+            state.max_workers = state.job.max_workers().min(engine.helpers()).max(1);
+            state.fast_workers = processors().min(state.max_workers);
+            let most = state.max_workers;
             state.job.grant(most);
             state.engine = Some(engine.clone());
         }
         let missing = state.missing();
-        state.helpers += missing;
-        state.tally.most_workers = state.tally.most_workers.max(state.helpers);
+        state.workers += missing;
+        state.counts.most_workers = state.counts.most_workers.max(state.workers);
         drop(state);
         let mut called = 0;
         while called < missing
@@ -507,10 +501,10 @@ impl<J: Job> TaskGroup<J> {
             called += 1;
         }
         let mut state = lock(&self.state);
-        state.helpers -= missing - called;
-        if state.helpers == 0 && missing > 0 && called == 0 {
+        state.workers -= missing - called;
+        if state.workers == 0 && missing > 0 && called == 0 {
             state.stage = Stage::NoWorkers;
-            self.news.notify_all();
+            self.ready.notify_all();
         }
         state
     }
@@ -525,29 +519,29 @@ impl<J: Job> Task for TaskGroup<J> {
         let mut state = lock(&self.state);
         let slow = state.slow();
         let piece = match state.cancelled {
-            Cancelled::No if state.helpers <= state.wanted() => state.job.pick(slow),
+            Cancelled::No if state.workers <= state.wanted() => state.job.pick(slow),
             _ => None,
         };
         let Some(piece) = piece else {
-            state.helpers -= 1;
+            state.workers -= 1;
             return false;
         };
-        state.under_way += 1;
-        drop(self.call_in(state));
+        state.running += 1;
+        drop(self.call_workers(state));
 
-        let (mut state, done) = self.carry_out(piece, None);
-        state.tally.by_workers += 1;
+        let (mut state, done) = self.run_piece(piece, None);
+        state.counts.by_workers += 1;
         let state = self.finish(state, done);
-        let news = state.has_news();
-        let mut state = self.call_in(state);
+        let ready = state.should_wake();
+        let mut state = self.call_workers(state);
         let again = state.cancelled == Cancelled::No
-            && state.helpers <= state.wanted()
-            && state.job.waiting() > 0;
+            && state.workers <= state.wanted()
+            && state.job.runnable() > 0;
         if !again {
-            state.helpers -= 1;
+            state.workers -= 1;
         }
         drop(state);
-        if news {
+        if ready {
             self.waker.wake();
         }
         again
@@ -587,39 +581,39 @@ mod model {
             Some(self.left)
         }
 
-        fn carry_out(piece: usize, _: Option<Instant>, _: &dyn Fn() -> bool) -> usize {
+        fn run(piece: usize, _: Option<Instant>, _: &dyn Fn() -> bool) -> usize {
             crate::sys::sync::yield_now();
             piece
         }
 
-        fn tells(_: &usize) -> bool {
+        fn is_timed(_: &usize) -> bool {
             false
         }
 
-        fn take_in(&mut self, done: usize) {
+        fn finish_piece(&mut self, done: usize) {
             self.done.push(done);
         }
 
-        fn waiting(&self) -> usize {
+        fn runnable(&self) -> usize {
             self.left
         }
 
-        fn hand_out(&mut self) -> Option<Result<usize>> {
+        fn pop_ready(&mut self) -> Option<Result<usize>> {
             self.done.pop().map(Ok)
         }
 
-        fn has_out(&self) -> bool {
+        fn has_ready(&self) -> bool {
             !self.done.is_empty()
         }
 
         fn close(&mut self) {}
 
-        fn give_up(&mut self) {
+        fn clear(&mut self) {
             self.left = 0;
             self.done.clear();
         }
 
-        fn most(&self) -> usize {
+        fn max_workers(&self) -> usize {
             2
         }
     }
@@ -630,10 +624,11 @@ mod model {
             left: pieces,
             done: Vec::new(),
         };
-        let group = TaskGroup::new("model", job, (0, 0), None, false);
+        let group = TaskGroup::new("model", job, (0, 0), None);
         {
             let mut state = lock(&group.state);
-            (state.most, state.few, state.helpers) = (2, 2, 2);
+            state.stage = Stage::Workers;
+            (state.max_workers, state.fast_workers, state.workers) = (2, 2, 2);
         }
         let worker = || {
             let group = group.clone();

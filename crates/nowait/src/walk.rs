@@ -1,8 +1,8 @@
 //! Walk: a tree of directories, each scanned as by [`scan`], many at the same time.
 //!
-//! Directories are opened as they are found, those of the last batch first. A worker that finds no work in the open
-//! directories opens another one. All directories together share one budget of descriptors, one window of
-//! entries, and one share of the engine's workers.
+//! Directories are opened as they are found, those of the last batch first. A worker that finds no
+//! work in the open directories opens another one. All directories together share one budget of
+//! descriptors, one window of entries, and one share of the engine's workers.
 //!
 //! ```
 //! let mut lines = 0;
@@ -17,28 +17,29 @@
 //! ```
 //!
 //! # Order
-//! A directory's own entry is returned before the entries in it. [`Order::Inode`] and [`Order::Name`] hold
-//! within each directory. Nothing else is guaranteed: batches of different directories are interleaved. The
-//! root itself has no entry.
+//! A directory's own entry is returned before the entries in it. [`Order::Inode`] and
+//! [`Order::Name`] hold within each directory. Nothing else is guaranteed: batches of different
+//! directories are interleaved. The root itself has no entry.
 //!
 //! # Directories that are not entered
 //! - Symbolic links, unless [`follow_links`](Options::follow_links) is set.
 //! - Directories on other filesystems, if [`one_filesystem`](Options::one_filesystem) is set.
 //! - Directories for which [`filter_dirs`](Options::filter_dirs) returns false.
 //! - Directories at the depth [`max_depth`](Options::max_depth).
-//! - A directory that is one of its own ancestors (by a bind mount or a followed link). It is returned as
-//!   an error of the kind [`Cycle`](crate::ErrorKind::Cycle).
+//! - A directory that is one of its own ancestors (by a bind mount or a followed link). It is
+//!   returned as an error of the kind [`Cycle`](crate::ErrorKind::Cycle).
 //!
-//! The entry of such a directory or link itself is returned. A file with several names is returned once for
-//! each name.
+//! The entry of such a directory or link itself is returned. A file with several names is returned
+//! once for each name.
 //!
 //! # Errors
 //! A directory that cannot be opened or listed is returned as an error with its path, and the walk
-//! continues. A directory that was removed before it could be opened is only counted ([`Stats::vanished`]).
+//! continues. A directory that was removed before it could be opened is only counted
+//! ([`Stats::vanished`]).
 //!
 //! # Memory
-//! The window limits the number of entries. A directory that waits to be opened is kept as its path: a
-//! directory with a million subdirectories takes the memory of a million paths.
+//! The window limits the number of entries. A directory that waits to be opened is kept as its
+//! path: a directory with a million subdirectories takes the memory of a million paths.
 
 mod beneath;
 mod config;
@@ -64,8 +65,8 @@ use tree::Tree;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::metadata::StatxMask;
-use crate::scan::{self, Canceller, Directory, OpenDirectory, Order, StatOrder, Xattrs};
-use crate::task_group::TaskGroup;
+use crate::scan::{self, Batched, Directory, Entries, Open, Order, Source, Xattrs};
+use crate::task_group;
 
 /// Options for a walk.
 ///
@@ -107,8 +108,8 @@ macro_rules! as_for_a_scan {
 }
 
 impl Options {
-    /// Names and types only, the whole tree, a window of 65,536 entries, and at most 64 descriptors or a
-    /// quarter of the process's limit, whichever is less.
+    /// Names and types only, the whole tree, a window of 65,536 entries, and at most 64 descriptors
+    /// or a quarter of the process's limit, whichever is less.
     pub fn new() -> Options {
         let quarter =
             crate::sys::limit::descriptors().map_or(64, |n| usize::try_from(n / 4).unwrap_or(64));
@@ -134,14 +135,10 @@ impl Options {
         order(order: Order);
         /// Sets the limits for entries, and their bytes, that are listed and not yet returned.
         window(entries: usize, bytes: usize);
-        /// Sets the order in which metadata is asked for, instead of the plan's choice.
-        stat_order(stat_order: StatOrder);
         /// Sets the maximum number of workers. It is never more than half of the engine's.
         workers(workers: usize);
         /// Uses this engine's workers instead of those of the process's engine.
         engine(engine: &Engine);
-        /// If true, a blocking walk begins in the calling thread; see [`scan::Options::caller`].
-        caller(yes: bool);
     }
 
     /// Enters no directory on a filesystem other than the root's.
@@ -151,8 +148,8 @@ impl Options {
         self
     }
 
-    /// Follows symbolic links: returns the metadata of their targets, and enters the directories they lead
-    /// to.
+    /// Follows symbolic links: returns the metadata of their targets, and enters the directories
+    /// they lead to.
     #[must_use]
     pub fn follow_links(mut self, yes: bool) -> Options {
         self.config.scan = self.config.scan.follow(yes);
@@ -167,11 +164,12 @@ impl Options {
         self
     }
 
-    /// Enters only the directories that `filter` returns true for. It takes the path of the directory and
-    /// its depth, which is 1 for a directory in the root. The entry of a directory is returned in any case.
+    /// Enters only the directories that `filter` returns true for. It takes the path of the
+    /// directory and its depth, which is 1 for a directory in the root. The entry of a directory is
+    /// returned in any case.
     ///
-    /// The filter runs in the calling thread and in the engine's workers, in several of them at the same
-    /// time. If it panics, the directory is returned as an error with EIO.
+    /// The filter runs in the calling thread and in the engine's workers, in several of them at the
+    /// same time. If it panics, the directory is returned as an error with EIO.
     ///
     /// ```
     /// let walk = nowait::walk::Options::new()
@@ -189,8 +187,8 @@ impl Options {
         self
     }
 
-    /// Sets the maximum number of open descriptors, at least 2. If the process has no more descriptors, the
-    /// walk continues with those it has.
+    /// Sets the maximum number of open descriptors, at least 2. If the process has no more
+    /// descriptors, the walk continues with those it has.
     #[must_use]
     pub fn descriptors(mut self, descriptors: usize) -> Options {
         self.config.descriptors = descriptors.max(2);
@@ -206,17 +204,18 @@ impl Options {
     }
 
     /// Opens the root on the engine and begins the walk.
-    pub fn open(&self, root: impl AsRef<Path>) -> Open {
+    pub fn open(&self, root: impl AsRef<Path>) -> Open<Options> {
         Open {
             options: self.clone(),
-            open: self.config.scan.open_directory(root.as_ref()),
+            directory: self.config.scan.open_directory(root.as_ref()),
         }
     }
 
     /// Begins a walk of an open directory. Paths are relative to it.
     ///
     /// # Errors
-    /// ENOTDIR if the descriptor is not a directory; the errors of fstat(2), fstatfs(2) and lseek(2).
+    /// ENOTDIR if the descriptor is not a directory; the errors of fstat(2), fstatfs(2) and
+    /// lseek(2).
     pub fn on(&self, root: impl Into<OwnedFd>) -> Result<Walk> {
         Ok(self.start(Directory::rewound(root.into())?))
     }
@@ -224,24 +223,14 @@ impl Options {
     fn start(&self, root: Directory) -> Walk {
         let root = Arc::new(root);
         let tree = Tree::new(&root, self.config.clone());
-        Walk {
-            group: self.config.scan.group_for("walk", tree, &root),
-            found: None,
-        }
+        Entries::new(self.config.scan.group_for("walk", tree, &root))
     }
 }
 
-/// A walk in progress. Dropping it cancels it.
-///
-/// It is a blocking iterator of entries. For futures see [`batch`](Walk::batch).
-#[derive(Debug)]
-pub struct Walk {
-    group: Arc<TaskGroup<Tree>>,
-    /// The current batch of the iterator, and the index of its next entry.
-    found: Option<(Found, usize)>,
-}
+/// A walk in progress: the entries of a tree. Dropping it cancels the walk.
+pub type Walk = Entries<Found>;
 
-impl Walk {
+impl Entries<Found> {
     /// Walks a tree and returns names only. Blocks.
     ///
     /// # Errors
@@ -251,87 +240,27 @@ impl Walk {
     }
 
     /// Walks a tree and returns names only.
-    pub fn open(root: impl AsRef<Path>) -> Open {
+    pub fn open(root: impl AsRef<Path>) -> Open<Options> {
         Options::new().open(root)
     }
+}
 
-    /// Returns the next entries of one directory, or `None` at the end. Blocks.
-    ///
-    /// # Errors
-    /// The reason why a directory is missing (more batches may follow), or that the walk was cancelled.
-    pub fn blocking_batch(&mut self) -> Option<Result<Found>> {
-        self.group.next()
-    }
+impl Batched for Found {
+    type Entry = DirEntry;
+    type Stats = Stats;
 
-    /// Returns the next entries of one directory as a future, or `None` at the end.
-    ///
-    /// ```
-    /// # pollster::block_on(async {
-    /// let mut walk = nowait::Walk::open("src").await?;
-    /// let mut deepest = 0;
-    /// while let Some(found) = walk.batch().await {
-    ///     deepest = deepest.max(found?.place().depth());
-    /// }
-    /// assert!(deepest > 0);
-    /// # Ok::<(), nowait::Error>(())
-    /// # })?;
-    /// # Ok::<(), nowait::Error>(())
-    /// ```
-    pub fn batch(&mut self) -> NextFound<'_> {
-        NextFound { walk: self }
-    }
-
-    /// Polls for the next entries, in the form of a stream's `poll_next`.
-    pub fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Found>>> {
-        self.group.poll(cx)
-    }
-
-    /// The work done so far. All values are zero in a forked child.
-    pub fn stats(&self) -> Stats {
-        let stats = self.group.look(|tree, group| {
-            let tally = tree.tally();
-            Stats {
-                directories: tally.directories,
-                vanished: tally.vanished,
-                scan: scan::Stats::new(tally.counts, group),
-            }
-        });
-        stats.unwrap_or_default()
-    }
-
-    /// Ends the walk; see [`Scan::cancel`](crate::Scan::cancel).
-    pub fn cancel(&self) {
-        self.group.cancel();
-    }
-
-    /// A handle that can cancel the walk from another thread.
-    pub fn canceller(&self) -> Canceller {
-        Canceller::new(&self.group)
+    fn get(&self, at: usize) -> Option<DirEntry> {
+        self.get(at)
     }
 }
 
-impl Drop for Walk {
-    fn drop(&mut self) {
-        self.group.cancel();
-    }
-}
-
-impl Iterator for Walk {
-    type Item = Result<DirEntry>;
-
-    fn next(&mut self) -> Option<Result<DirEntry>> {
-        loop {
-            if let Some((found, at)) = &mut self.found {
-                if let Some(entry) = found.get(*at) {
-                    *at += 1;
-                    return Some(Ok(entry));
-                }
-                self.found = None;
-            }
-            match self.group.next()? {
-                Ok(found) => self.found = Some((found, 0)),
-                Err(error) => return Some(Err(error)),
-            }
+impl Source for Tree {
+    fn stats(&self, work: task_group::Counts) -> Stats {
+        let counts = self.counts();
+        Stats {
+            directories: counts.directories,
+            vanished: counts.vanished,
+            scan: scan::Stats::new(counts.scan, work),
         }
     }
 }
@@ -348,34 +277,11 @@ pub struct Stats {
     pub scan: scan::Stats,
 }
 
-/// The future of [`Walk::open`] and [`Options::open`].
-#[derive(Debug)]
-#[must_use = "a future does nothing until it is polled"]
-pub struct Open {
-    options: Options,
-    open: OpenDirectory,
-}
-
-impl Future for Open {
+impl Future for Open<Options> {
     type Output = Result<Walk>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Walk>> {
-        let opened = Pin::new(&mut self.open).poll(cx);
+        let opened = Pin::new(&mut self.directory).poll(cx);
         opened.map(|root| Ok(self.options.start(root?)))
-    }
-}
-
-/// The future of [`Walk::batch`].
-#[derive(Debug)]
-#[must_use = "a future does nothing until it is polled"]
-pub struct NextFound<'a> {
-    walk: &'a mut Walk,
-}
-
-impl Future for NextFound<'_> {
-    type Output = Option<Result<Found>>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.walk.poll_batch(cx)
     }
 }

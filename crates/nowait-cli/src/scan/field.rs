@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::str::FromStr;
@@ -176,7 +177,7 @@ impl Field {
             Field::SymbolicMode => metadata.map_or(Value::Unknown, |metadata| {
                 Value::Text(mode::symbolic(entry.kind, metadata.mode()).into())
             }),
-            Field::Links => number(metadata.map(|metadata| metadata.nlink().into())),
+            Field::Links => number(metadata.map(|metadata| metadata.nlink())),
             Field::User => owner(&owners.users, metadata.map(|metadata| metadata.uid())),
             Field::Group => owner(&owners.groups, metadata.map(|metadata| metadata.gid())),
             Field::Uid => number(metadata.map(|metadata| metadata.uid().into())),

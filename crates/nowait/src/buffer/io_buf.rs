@@ -43,7 +43,7 @@ pub trait IoBufMut: Any + Send {
     fn as_uninit(&mut self) -> UninitSlice<'_>;
 
     /// Called at most once, after a read, when the buffer is returned. The first `n` bytes of
-    /// [`space`](IoBufMut::space) are now file data.
+    /// [`as_uninit`](IoBufMut::as_uninit) are now file data.
     ///
     /// # Safety
     /// Each of those bytes was initialised through memory that `space` returned since the last

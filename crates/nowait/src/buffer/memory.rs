@@ -213,8 +213,9 @@ mod tests {
         }
     }
 
-    /// Fills the buffer as a read does: a first byte in the caller, the others by the kernel, in two parts,
-    /// while the operation is moved, shared and shown. The last `short` bytes are left as they are.
+    /// Fills the buffer as a read does: a first byte in the caller, the others by the kernel, in
+    /// two parts, while the operation is moved, shared and shown. The last `short` bytes are left
+    /// as they are.
     fn filled(buffer: Buffer, short: usize) -> Buffer {
         let mut memory = ReadMemory::new(buffer);
         let n = memory.len() - short;

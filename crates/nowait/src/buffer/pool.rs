@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use super::io_buf::{IoBuf, IoBufMut};
 use crate::error::{Error, ErrorKind, Result};
@@ -23,8 +23,6 @@ use crate::sys::uninit_slice::UninitSlice;
 
 /// The largest registered buffer that a ring accepts.
 const MAX_REGISTERED: usize = 1 << 30;
-/// The size of the huge pages that are requested.
-const HUGE: usize = 2 << 20;
 
 /// Page-aligned buffers of one size, for O_DIRECT and for registration with a ring
 /// ([`Options::buffers`](crate::engine::Options::buffers)). Clones refer to the same pool.
@@ -44,17 +42,6 @@ const HUGE: usize = 2 << 20;
 #[derive(Clone)]
 pub struct BufferPool(Arc<Inner>);
 
-/// The kind of pages that a pool has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Pages {
-    /// Ordinary pages.
-    Plain,
-    /// Ordinary pages, which the kernel may replace by huge ones: madvise(2), `MADV_HUGEPAGE`.
-    Transparent,
-    /// Huge pages of 2 MiB from the system's reserve: mmap(2), `MAP_HUGETLB`.
-    Huge,
-}
-
 struct Inner {
     memory: Memory,
     size: usize,
@@ -72,12 +59,10 @@ impl Inner {
     }
 }
 
-/// A mapping, and the part of it that is used.
+/// A mapping.
 struct Memory {
-    mapped: NonNull<u8>,
-    len: usize,
     start: NonNull<u8>,
-    pages: Pages,
+    len: usize,
 }
 
 // SAFETY: only this value owns the mapping. Access to its memory is controlled by the buffers, each
@@ -87,40 +72,14 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Maps `len` zeroed bytes of these pages. `Transparent` pages are aligned like huge ones.
-    fn map(len: usize, pages: Pages) -> std::result::Result<Memory, Errno> {
-        let (flags, spare) = match pages {
-            Pages::Huge => (
-                MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB,
-                0,
-            ),
-            Pages::Transparent => (MapFlags::PRIVATE, HUGE),
-            Pages::Plain => (MapFlags::PRIVATE, 0),
-        };
-        let whole = match pages {
-            Pages::Huge => len.next_multiple_of(HUGE),
-            _ => len.checked_add(spare).ok_or(Errno::NOMEM)?,
-        };
+    /// Maps `len` zeroed bytes.
+    fn map(len: usize) -> std::result::Result<Memory, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses overlaps no other memory.
-        let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), whole, access, flags)? };
-        let mapped = NonNull::new(mapped.cast::<u8>()).ok_or(Errno::NOMEM)?;
-        let skip = match pages {
-            Pages::Transparent => mapped.align_offset(HUGE),
-            _ => 0,
-        };
-        let memory = Memory {
-            mapped,
-            len: whole,
-            // SAFETY: `skip` is less than the spare size of the mapping.
-            start: unsafe { mapped.add(skip) },
-            pages,
-        };
-        if pages == Pages::Transparent {
-            // SAFETY: the range is within the new mapping, and the advice changes no contents.
-            unsafe { madvise(memory.start.as_ptr().cast(), len, Advice::LinuxHugepage)? };
-        }
-        Ok(memory)
+        let start =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::PRIVATE)? };
+        let start = NonNull::new(start.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        Ok(Memory { start, len })
     }
 }
 
@@ -128,43 +87,17 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: `map` made the mapping. Buffers and rings hold the pool, so the memory is no
         // longer used.
-        let _ = unsafe { munmap(self.mapped.as_ptr().cast(), self.len) };
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
 impl BufferPool {
-    /// Makes a pool of `count` buffers of `size` bytes each (at most 1 GiB), of ordinary pages.
+    /// Makes a pool of `count` buffers of `size` bytes each (at most 1 GiB).
     ///
     /// # Errors
     /// `InvalidInput` if `count` or `size` is 0 or too large; ENOMEM if the memory cannot be
     /// mapped.
     pub fn new(count: usize, size: usize) -> Result<BufferPool> {
-        BufferPool::of(count, size, &[Pages::Plain])
-    }
-
-    /// Like [`new`](BufferPool::new), but with huge pages if there are any, otherwise with pages
-    /// that the kernel may replace by huge ones, otherwise with ordinary pages.
-    /// [`pages`](BufferPool::pages) returns the kind.
-    ///
-    /// # Errors
-    /// The same errors as [`new`](BufferPool::new).
-    ///
-    /// ```
-    /// use nowait::buffer::BufferPool;
-    /// let pool = BufferPool::huge(64, 64 << 10)?;
-    /// println!("{:?}", pool.pages());
-    /// # Ok::<(), nowait::Error>(())
-    /// ```
-    pub fn huge(count: usize, size: usize) -> Result<BufferPool> {
-        BufferPool::of(
-            count,
-            size,
-            &[Pages::Huge, Pages::Transparent, Pages::Plain],
-        )
-    }
-
-    /// Makes a pool of the first kind of pages that can be mapped.
-    fn of(count: usize, size: usize, wished: &[Pages]) -> Result<BufferPool> {
         let stride = size.checked_next_multiple_of(page_size());
         let len = stride.and_then(|stride| stride.checked_mul(count));
         let (Some(stride), Some(len), Ok(last)) = (stride, len, u32::try_from(count)) else {
@@ -173,11 +106,7 @@ impl BufferPool {
         if len == 0 || stride > MAX_REGISTERED {
             return Err(Error::new("buffer pool", ErrorKind::InvalidInput));
         }
-        let mut memory = Err(Errno::NOMEM);
-        for pages in wished {
-            memory = memory.or_else(|_| Memory::map(len, *pages));
-        }
-        let memory = memory.map_err(|errno| Error::os("buffer pool", errno))?;
+        let memory = Memory::map(len).map_err(|errno| Error::os("buffer pool", errno))?;
         let free = ArrayQueue::new(count);
         for index in 0..last {
             let _ = free.push(index);
@@ -217,11 +146,6 @@ impl BufferPool {
         self.0.size
     }
 
-    /// The kind of pages that the pool has.
-    pub fn pages(&self) -> Pages {
-        self.0.memory.pages
-    }
-
     /// The pool's memory for registration with a ring: pieces of at most 1 GiB, none of which ends
     /// within a buffer.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Range<usize>> {
@@ -246,7 +170,6 @@ impl fmt::Debug for BufferPool {
             .field("count", &self.count())
             .field("size", &self.size())
             .field("free", &self.free())
-            .field("pages", &self.pages())
             .finish()
     }
 }
@@ -356,14 +279,5 @@ mod tests {
             let refused = BufferPool::new(count, size).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{count} of {size}");
         }
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "Miri has no huge pages")]
-    fn huge_pages_or_others_hold_the_same_bytes() {
-        let pool = BufferPool::huge(4, 1 << 20).unwrap();
-        let mut buffer = pool.take().unwrap();
-        buffer.fill(7);
-        assert!(buffer.iter().all(|b| *b == 7));
     }
 }

@@ -4,8 +4,9 @@
 use super::io_buf::{IoBuf, IoBufMut};
 use crate::sys::uninit_slice::UninitSlice;
 
-/// Memory that the program lends to operations: an address and a length. It is for interfaces of other
-/// languages, whose callers keep their memory. Rust programs use a buffer that owns its memory.
+/// Memory that the program lends to operations: an address and a length. It is for interfaces of
+/// other languages, whose callers keep their memory. Rust programs use a buffer that owns its
+/// memory.
 ///
 /// ```
 /// use nowait::buffer::RawMemory;
@@ -23,16 +24,18 @@ pub struct RawMemory {
     len: usize,
 }
 
-// SAFETY: Assumption: the obligation of `RawMemory::new`. Only the kernel reads or writes the memory.
+// SAFETY: Assumption: the obligation of `RawMemory::new`. Only the kernel reads or writes the
+// memory.
 unsafe impl Send for RawMemory {}
 
 impl RawMemory {
-    /// Lends `len` bytes from `start` on. The kernel alone accesses them: if they are not mapped, an operation
-    /// fails with EFAULT.
+    /// Lends `len` bytes from `start` on. The kernel alone accesses them: if they are not mapped,
+    /// an operation fails with EFAULT.
     ///
     /// # Safety
-    /// Until every operation with this value or a copy of it is complete, the memory is valid or not mapped at
-    /// all, and the program neither writes it nor, if the operation reads into it, reads it.
+    /// Until every operation with this value or a copy of it is complete, the memory is valid or
+    /// not mapped at all, and the program neither writes it nor, if the operation reads into it,
+    /// reads it.
     pub unsafe fn new(start: *mut u8, len: usize) -> RawMemory {
         RawMemory { start, len }
     }
@@ -79,8 +82,8 @@ impl RawMemory {
 
 impl IoBufMut for RawMemory {
     fn as_uninit(&mut self) -> UninitSlice<'_> {
-        // SAFETY: Assumption: the obligation of `RawMemory::new`. The bytes may be uninitialised, and only the
-        // kernel accesses them through this.
+        // SAFETY: Assumption: the obligation of `RawMemory::new`. The bytes may be uninitialised,
+        // and only the kernel accesses them through this.
         UninitSlice::Uninit(unsafe {
             std::slice::from_raw_parts_mut(self.slice_start().cast(), self.len)
         })

@@ -1,6 +1,7 @@
 //! Opening a file in the calling thread, if that does not block.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, OFlags, ResolveFlags, StatxAttributes, StatxFlags};

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use io_uring::{opcode, squeue};
 
 use super::operation::{Operation, Registered, Step, is_end, ring_offset};
+use crate::buffer::bounce::BounceBuffer;
 use crate::buffer::memory::ReadMemory;
-use crate::buffer::window::Window;
 use crate::buffer::{Buffer, UninitSlice};
 use crate::handle::Handle;
 use crate::kernel::flags::RwFlags;
@@ -28,13 +28,13 @@ pub struct Read {
     done: usize,
     /// True if an error after some bytes ends the read successfully with those bytes.
     part: bool,
-    /// The window for a misaligned read of an O_DIRECT file. It is made for the first part.
-    window: Option<Box<Window>>,
+    /// The buffer for a misaligned read of an O_DIRECT file. It is made for the first part.
+    bounce: Option<Box<BounceBuffer>>,
 }
 
 impl Read {
     /// Reads from `offset` on until the buffer is full or the file ends. It calls
-    /// [`IoBufMut::space`](crate::IoBufMut::space) once.
+    /// [`IoBufMut::as_uninit`](crate::IoBufMut::as_uninit) once.
     #[inline]
     pub fn new(handle: &Handle, buffer: Buffer, offset: u64) -> Read {
         Read {
@@ -44,7 +44,7 @@ impl Read {
             flags: RwFlags::empty(),
             done: 0,
             part: false,
-            window: None,
+            bounce: None,
         }
     }
 
@@ -134,9 +134,9 @@ impl Read {
         std::iter::once(self.memory.piece())
     }
 
-    /// Returns true if misaligned reads of its file use a window.
+    /// Returns true if misaligned reads of its file use a bounce buffer.
     pub(crate) fn goes_through_window(&self) -> bool {
-        self.handle.window().is_some()
+        self.handle.bounce_alignment().is_some()
     }
 
     /// The memory, length and offset of the remaining part.
@@ -150,34 +150,34 @@ impl Read {
     fn next(&mut self) -> (*mut u8, usize, Offset) {
         let (start, left, at) = self.left();
         self.open_window();
-        match (&self.window, at) {
-            (Some(window), Some(at)) => {
-                let (start, len, from) = window.over(at, at.saturating_add(left as u64));
+        match (&self.bounce, at) {
+            (Some(bounce), Some(at)) => {
+                let (start, len, from) = bounce.over(at, at.saturating_add(left as u64));
                 (start, len, Some(from))
             }
             _ => (start, left.min(MAX_RW), at),
         }
     }
 
-    /// Makes the window for a misaligned read, if the file uses one.
+    /// Makes the bounce buffer for a misaligned read, if the file uses one.
     fn open_window(&mut self) {
-        let Some((needed, offset)) = self.handle.window().zip(self.offset) else {
+        let Some((needed, offset)) = self.handle.bounce_alignment().zip(self.offset) else {
             return;
         };
-        if self.window.is_none() && needed.refuses(true, Some(offset), self.pieces()).is_some() {
+        if self.bounce.is_none() && needed.refuses(true, Some(offset), self.pieces()).is_some() {
             let len = self.memory.len();
-            self.window = Window::new(needed, len).map(Box::new);
+            self.bounce = BounceBuffer::new(needed, len).map(Box::new);
         }
     }
 
-    /// The number of the `n` bytes read by the kernel that were requested. A window may cover more.
+    /// The number of the `n` bytes read by the kernel that were requested. A bounce buffer may cover more.
     pub(crate) fn brings(&self, n: usize) -> usize {
-        if self.window.is_none() {
+        if self.bounce.is_none() {
             return n;
         }
         let (_, left, at) = self.left();
-        match (&self.window, at) {
-            (Some(window), Some(at)) => window.wanted(n, at, left),
+        match (&self.bounce, at) {
+            (Some(bounce), Some(at)) => bounce.wanted(n, at, left),
             _ => n,
         }
     }
@@ -190,14 +190,14 @@ impl Read {
         done
     }
 
-    /// Copies the requested part of `n` bytes out of the window. Returns true if the file ends
+    /// Copies the requested part of `n` bytes out of the bounce buffer. Returns true if the file ends
     /// there.
-    fn settle_window(&mut self, window: &Window, n: usize) -> bool {
+    fn settle_bounce(&mut self, bounce: &BounceBuffer, n: usize) -> bool {
         let (start, left, at) = self.left();
         let at = at.unwrap_or_default();
-        let (_, len, from) = window.over(at, at.saturating_add(left as u64));
+        let (_, len, from) = bounce.over(at, at.saturating_add(left as u64));
         // SAFETY: `start` and `left` are within the buffer that this operation owns.
-        self.done += unsafe { window.hand_out(n.min(len), at, start, left) };
+        self.done += unsafe { bounce.copy_to(n.min(len), at, start, left) };
         n == 0 || (n < len && sys::stat::ends_by(self.handle.as_fd(), from + n as u64))
     }
 }
@@ -250,9 +250,9 @@ impl Operation for Read {
         match result {
             Ok(n) => {
                 let once = self.offset.is_none() || self.flags.contains(RwFlags::NOWAIT);
-                let ended = if let Some(window) = self.window.take() {
-                    let ended = self.settle_window(&window, n);
-                    self.window = Some(window);
+                let ended = if let Some(bounce) = self.bounce.take() {
+                    let ended = self.settle_bounce(&bounce, n);
+                    self.bounce = Some(bounce);
                     ended
                 } else {
                     let asked = (len - self.done).min(MAX_RW);

@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 
-use crate::buffer::window::Window;
+use crate::buffer::bounce::BounceBuffer;
 use crate::error::ErrorKind;
 use crate::handle::Handle;
 use crate::kernel::alignment::Alignment;
@@ -19,7 +19,9 @@ pub(crate) fn refused(
     space: &mut UninitSlice<'_>,
     offset: u64,
 ) -> Option<ErrorKind> {
-    let needed = handle.alignment().filter(|_| handle.window().is_none())?;
+    let needed = handle
+        .alignment()
+        .filter(|_| handle.bounce_alignment().is_none())?;
     needed.refuses(true, Some(offset), piece(space))
 }
 
@@ -33,24 +35,24 @@ pub(crate) fn fill_space(
     rw::checked(Some(offset), len)?;
     let misaligned =
         |needed: &Alignment| needed.refuses(true, Some(offset), piece(space)).is_some();
-    let window = handle.window().filter(misaligned);
-    let window = window.and_then(|needed| Window::new(needed, len));
+    let bounce = handle.bounce_alignment().filter(misaligned);
+    let bounce = bounce.and_then(|needed| BounceBuffer::new(needed, len));
     let end = offset.saturating_add(len as u64);
     let mut done = 0;
     while done < len {
         let at = offset + done as u64;
         let mut rest = space.skip(done);
-        let (start, asked, from) = match &window {
-            Some(window) => window.over(at, end),
+        let (start, asked, from) = match &bounce {
+            Some(bounce) => bounce.over(at, end),
             None => (rest.as_mut_ptr(), len - done, at),
         };
-        // SAFETY: the memory belongs to the window or is borrowed mutably, during the call.
+        // SAFETY: the memory belongs to the bounce buffer or is borrowed mutably, during the call.
         let read = || unsafe { rw::preadv2_raw(handle.as_fd(), start, asked, Some(from), 0) };
         let n = retry::interrupted(read)?;
-        let ended = match &window {
-            Some(window) => {
+        let ended = match &bounce {
+            Some(bounce) => {
                 // SAFETY: the rest of the space is borrowed mutably.
-                done += unsafe { window.hand_out(n, at, rest.as_mut_ptr(), len - done) };
+                done += unsafe { bounce.copy_to(n, at, rest.as_mut_ptr(), len - done) };
                 n == 0 || (n < asked && sys::stat::ends_by(handle.as_fd(), from + n as u64))
             }
             None => {

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!  cached: path and pages are cached ─► the contents, without waiting for the device
-//!  read:   O_PATH: opens nothing ─► statx: a regular file? ─► the same file for reading ─► to its end
+//!  read:   O_PATH: opens nothing ─► statx: a regular file? ─► opened for reading ─► to its end
 //! ```
 //!
-//! A file that is not regular is never opened: opening a FIFO wakes its writer, and opening a device may
-//! have an effect.
+//! A file that is not regular is never opened: opening a FIFO wakes its writer, and opening a
+//! device may have an effect.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -47,14 +48,14 @@ impl FileContents {
         &self.bytes
     }
 
-    /// The metadata before the file was read. Its size differs from the number of bytes if the file was
-    /// changed in the meantime, and on filesystems such as procfs, which report a size of 0.
+    /// The metadata before the file was read. Its size differs from the number of bytes if the file
+    /// was changed in the meantime, and on filesystems such as procfs, which report a size of 0.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// True if all bytes came from the page cache. If false, the origin of the bytes is not known: the file
-    /// was read without asking.
+    /// True if all bytes came from the page cache. If false, the origin of the bytes is not known:
+    /// the file was read without asking.
     pub fn is_cached(&self) -> bool {
         self.cached
     }
@@ -74,25 +75,13 @@ pub(super) enum Outcome {
     Not(PathBuf, Option<u64>),
 }
 
-/// The limits for one file.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    /// The memory that is reserved for the file.
-    pub(super) reserved: u64,
-    /// The size above which a file is not read.
-    pub(super) file_size: u64,
-}
-
-/// Reads a file if that does not wait for the device.
-pub(super) fn cached(path: PathBuf, limits: Limits, descriptors: &Descriptors) -> Outcome {
+/// Reads a file if that does not wait for the device. `reserved` is the memory for its contents.
+pub(super) fn cached(path: PathBuf, reserved: u64, descriptors: &Descriptors) -> Outcome {
     let Some(Ok((fd, metadata))) = open_cached(&path, descriptors) else {
         return Outcome::Not(path, None);
     };
     let size = metadata.len();
-    if size > limits.file_size {
-        return Outcome::Read(Err(failed(&path, Errno::FBIG)));
-    }
-    if size > limits.reserved {
+    if size > reserved {
         return Outcome::Not(path, Some(size));
     }
     let Ok(mut bytes) = room(to_usize(size)) else {
@@ -115,8 +104,8 @@ pub(super) fn cached(path: PathBuf, limits: Limits, descriptors: &Descriptors) -
 }
 
 /// Opens and reads a file.
-pub(super) fn read(path: PathBuf, limits: Limits, descriptors: &Descriptors) -> Outcome {
-    match whole(&path, limits, descriptors) {
+pub(super) fn read(path: PathBuf, reserved: u64, descriptors: &Descriptors) -> Outcome {
+    match whole(&path, reserved, descriptors) {
         Ok(Ok((bytes, metadata))) => Outcome::Read(Ok(FileContents {
             path,
             bytes,
@@ -137,28 +126,25 @@ fn is_shortage(error: &Error) -> bool {
 /// The contents and the metadata, or else the memory that the file needs.
 fn whole(
     path: &Path,
-    limits: Limits,
+    reserved: u64,
     descriptors: &Descriptors,
 ) -> Result<Result<(Vec<u8>, Metadata), u64>> {
     let failed = |errno| failed(path, errno);
     let held = hold_regular(path, OFlags::empty());
     let (held, metadata) = held.map_err(|e| e.named(NAME).on(Some(&path.into())))?;
     let size = metadata.len();
-    if size > limits.file_size {
-        return Err(failed(Errno::FBIG));
-    }
-    if size > limits.reserved {
+    if size > reserved {
         return Ok(Err(size));
     }
     let fd = open(path, &held, descriptors).map_err(failed)?;
     drop(held);
     remember(&fd, &metadata);
-    let bytes = to_end(&fd, size, limits).map_err(failed)?;
+    let bytes = to_end(&fd, size, reserved).map_err(failed)?;
     Ok(bytes.map(|bytes| (bytes, metadata)))
 }
 
-/// Opens a file for reading that [`hold_regular`] holds. With O_NONBLOCK, a read of a file of procfs does not wait without
-/// end.
+/// Opens a file for reading that [`hold_regular`] holds. With O_NONBLOCK, a read of a file of
+/// procfs does not wait without end.
 fn open(path: &Path, held: &OwnedFd, descriptors: &Descriptors) -> Result<OwnedFd, Errno> {
     let open = |flags| open_held_regular(path, held, flags, descriptors);
     match open(OFlags::RDONLY | OFlags::NONBLOCK) {
@@ -179,17 +165,14 @@ fn remember(fd: &OwnedFd, metadata: &Metadata) {
     }
 }
 
-/// Reads to the end of the file, or returns the memory that the file needs: it has grown, or its size was
-/// not known.
-fn to_end(fd: &OwnedFd, size: u64, limits: Limits) -> Result<Result<Vec<u8>, u64>, Errno> {
+/// Reads to the end of the file, or returns the memory that the file needs: it has grown, or its
+/// size was not known.
+fn to_end(fd: &OwnedFd, size: u64, reserved: u64) -> Result<Result<Vec<u8>, u64>, Errno> {
     // One more byte, so that the last read is short.
     let mut bytes = room(if size == 0 { FIRST } else { to_usize(size) })?;
     loop {
         let so_far = bytes.len() as u64;
-        if so_far > limits.file_size {
-            return Err(Errno::FBIG);
-        }
-        if so_far > limits.reserved {
+        if so_far > reserved {
             return Ok(Err(so_far.saturating_mul(2)));
         }
         if bytes.len() == bytes.capacity() {

@@ -11,7 +11,7 @@ use crate::task_group::TaskGroup;
 ///
 /// ```
 /// let files = nowait::read_files::Options::new()
-///     .max_file_size(1 << 20)
+///     .window(64, 1 << 20)
 ///     .in_order(true)
 ///     .read(["Cargo.toml", "src/lib.rs"]);
 /// let first = files.into_iter().next().expect("two paths")?;
@@ -22,7 +22,6 @@ use crate::task_group::TaskGroup;
 pub struct Options {
     config: Config,
     engine: Option<Engine>,
-    caller: bool,
 }
 
 impl Default for Options {
@@ -32,26 +31,24 @@ impl Default for Options {
 }
 
 impl Options {
-    /// A window of 1,024 files and 32 MiB, files of any size, in the order in which they are read, by at
-    /// most 32 workers of the process's engine.
+    /// A window of 1,024 files and 32 MiB, in the order in which they are read, by at most 32
+    /// workers of the process's engine.
     pub fn new() -> Options {
         Options {
             config: Config {
                 files: 1024,
                 bytes: 32 << 20,
-                file_size: u64::MAX,
                 in_order: false,
                 workers: 32,
             },
             engine: None,
-            caller: true,
         }
     }
 
-    /// Sets the limits for files that are taken from the paths, and for bytes of their contents that are
-    /// held or about to be read, and that are not yet returned. A quarter of the bytes is for files in the
-    /// page cache. A file that is larger than the other three quarters is read alone, while no other file
-    /// of theirs is held.
+    /// Sets the limits for files that are taken from the paths, and for bytes of their contents
+    /// that are held or about to be read, and that are not yet returned. A quarter of the bytes is
+    /// for files in the page cache. A file that is larger than the other three quarters is read
+    /// alone, while no other file of theirs is held.
     #[must_use]
     pub fn window(mut self, files: usize, bytes: u64) -> Options {
         self.config.files = files.max(1);
@@ -59,24 +56,17 @@ impl Options {
         self
     }
 
-    /// Reads no file with more than `bytes` bytes. It is returned as an error with EFBIG. A file that grows
-    /// beyond the limit while it is read is such an error as well.
-    #[must_use]
-    pub fn max_file_size(mut self, bytes: u64) -> Options {
-        self.config.file_size = bytes;
-        self
-    }
-
-    /// Returns the files in the order of the paths. A file that is slow delays all files after it. The
-    /// limit for bytes may be exceeded by the file that is to be returned next.
+    /// Returns the files in the order of the paths. A file that is slow delays all files after it.
+    /// The limit for bytes may be exceeded by the file that is to be returned next.
     #[must_use]
     pub fn in_order(mut self, yes: bool) -> Options {
         self.config.in_order = yes;
         self
     }
 
-    /// Sets the maximum number of workers. It is never more than half of the engine's. A worker has at most
-    /// two descriptors open. One of the workers does not wait for the device, if there are several.
+    /// Sets the maximum number of workers. It is never more than half of the engine's. A worker has
+    /// at most two descriptors open. One of the workers does not wait for the device, if there are
+    /// several.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Options {
         self.config.workers = workers.max(1);
@@ -90,18 +80,10 @@ impl Options {
         self
     }
 
-    /// If true, the blocking iterator begins in the calling thread; see
-    /// [`scan::Options::caller`](crate::scan::Options::caller). This is the default.
-    #[must_use]
-    pub fn caller(mut self, yes: bool) -> Options {
-        self.caller = yes;
-        self
-    }
-
     pub(super) fn group(&self) -> Arc<TaskGroup<Window>> {
         let window = Window::new(self.config);
         let engine = self.engine.clone();
-        TaskGroup::new("read_files", window, subject(), engine, self.caller)
+        TaskGroup::new("read_files", window, subject(), engine)
     }
 
     /// The maximum number of files in the window.
@@ -110,8 +92,8 @@ impl Options {
     }
 }
 
-/// The file and device whose shares of an engine's workers the reads count against. The files may be on
-/// any device: all streams of files together count as one.
+/// The file and device whose shares of an engine's workers the reads count against. The files may
+/// be on any device: all streams of files together count as one.
 fn subject() -> (i32, u64) {
     static NEXT: AtomicI32 = AtomicI32::new(0);
     // No descriptor is negative.

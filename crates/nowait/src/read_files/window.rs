@@ -1,29 +1,31 @@
 //! The files that are taken from the paths and not yet returned.
 //!
 //! ```text
-//!  untried ─► cached: in the page cache ───────────────────────────────► ready ─► handed out
+//!  untried ─► cached: in the page cache ───────────────────────────────► ready ─► returned
 //!                 └─► deferred (by number) ─► read: waits for the device ──┘
 //!                         └◄── needs more memory than was reserved ──┘
 //!  └──────────────── at most a window of files and of bytes of contents ─────────────────┘
 //! ```
 //!
-//! All files of the window are tried in the page cache first. Files that are not cached do not delay a
-//! file that is: one of the workers, and a quarter of the memory, are left to files that were not tried.
-//! Memory is reserved before a file is read. If a file needs more, it is read again later, with more.
+//! All files of the window are tried in the page cache first. Files that are not cached do not
+//! delay cached files: one of the workers and a quarter of the memory are reserved for files that
+//! were not tried. Memory is reserved before a file is read. If a file needs more, it is read again
+//! later, with more.
 //!
-//! If the process has no descriptor or no memory for a file, the file is read again while fewer others are, and in
-//! the end alone. Only then the error is final.
+//! If the process has no descriptor or no memory for a file, the file is read again later, while
+//! fewer others are read, and at last alone. The error is final if that read fails too.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::contents::{self, FileContents, Limits, Outcome};
+use super::contents::{self, FileContents, Outcome};
 use crate::error::Result;
 use crate::sys::reopen::Descriptors;
 use crate::task_group::Job;
 
-/// Files of a piece. With so many, the cost of handing a piece over is small beside that of its files.
+/// Files of a piece. The cost of passing a piece to a worker is then small compared with that of
+/// its files.
 const BATCH: usize = 32;
 /// Files of a piece if each file may wait for the device.
 const SLOW_BATCH: usize = 4;
@@ -37,7 +39,6 @@ const GUESS: u64 = 64 << 10;
 pub(super) struct Config {
     pub(super) files: usize,
     pub(super) bytes: u64,
-    pub(super) file_size: u64,
     pub(super) in_order: bool,
     pub(super) workers: usize,
 }
@@ -55,7 +56,7 @@ pub(super) struct Counts {
 /// A file that has not been read.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    /// The place of the path among all paths.
+    /// The index of the path among all paths.
     number: u64,
     path: PathBuf,
     /// The memory that the file needs, if it is known.
@@ -71,14 +72,14 @@ pub(super) struct Window {
     reading: usize,
     /// The number of pieces in progress, of both kinds.
     busy: usize,
-    /// The maximum number of pieces in progress. It is halved if the process has no descriptors or no memory for a
-    /// file, and raised again with each piece that has.
+    /// The maximum number of pieces in progress. It is halved if the process has no descriptors or
+    /// no memory for a file, and raised again with each piece that has.
     most_busy: usize,
-    /// Files to hand out, by their number, or else in the order in which they were read.
+    /// Files that were read, by their number, or else in the order in which they were read.
     ready: BTreeMap<u64, Result<FileContents>>,
     /// The number of paths so far.
     added: u64,
-    handed: u64,
+    returned: u64,
     /// The bytes that are reserved or ready, of files from the page cache and of others.
     cached: u64,
     uncached: u64,
@@ -88,7 +89,8 @@ pub(super) struct Window {
 /// Files for one worker.
 #[derive(Debug)]
 pub(super) struct Piece {
-    files: Vec<(Waiting, Limits)>,
+    /// Each file, and the memory that it may take.
+    files: Vec<(Waiting, u64)>,
     how: How,
     /// The memory that is reserved for all of them.
     reserved: u64,
@@ -125,7 +127,7 @@ impl Window {
             most_busy: usize::MAX,
             ready: BTreeMap::new(),
             added: 0,
-            handed: 0,
+            returned: 0,
             cached: 0,
             uncached: 0,
             counts: Counts::default(),
@@ -163,11 +165,12 @@ impl Window {
         file.needs.unwrap_or(GUESS.min(self.uncached_limit()))
     }
 
-    /// Returns true if a file may be read now. A file that exceeds the limit alone is read when no other
-    /// file is. The file that is to be handed out next must not wait for those that come after it.
+    /// Returns true if a file may be read now. A file that exceeds the limit alone is read when no
+    /// other file is. The file that is to be returned next must not wait for those that come
+    /// after it.
     fn fits(&self, file: &Waiting) -> bool {
         let with = self.uncached.saturating_add(self.need(file));
-        let next = self.config.in_order && file.number == self.handed;
+        let next = self.config.in_order && file.number == self.returned;
         with <= self.uncached_limit() || self.uncached == 0 || next
     }
 
@@ -176,8 +179,8 @@ impl Window {
         !self.untried.is_empty() && room
     }
 
-    /// If the first deferred file waits for memory, no other file is read until it has begun. It would wait
-    /// without end.
+    /// If the first deferred file waits for memory, no other file is read until it has begun. It
+    /// would wait without end.
     fn may_read(&self) -> bool {
         let workers = self.config.workers.saturating_sub(1).max(1);
         let first = self.deferred.first_key_value();
@@ -202,13 +205,9 @@ impl Window {
     fn piece_to_try(&mut self) -> Piece {
         let reserved = TRY_BYTES.min(self.cached_limit() - self.cached);
         self.reserve(How::Try, reserved);
-        let limits = Limits {
-            reserved,
-            file_size: self.config.file_size,
-        };
         let files = self.untried.drain(..BATCH.min(self.untried.len()));
         Piece {
-            files: files.map(|file| (file, limits)).collect(),
+            files: files.map(|file| (file, reserved)).collect(),
             how: How::Try,
             reserved,
             alone: self.begins_alone(),
@@ -230,12 +229,8 @@ impl Window {
             let alone = need > self.uncached_limit();
             self.reserve(How::Read, need);
             reserved = reserved.saturating_add(need);
-            let limits = Limits {
-                // A file that is read alone may grow.
-                reserved: if alone { u64::MAX } else { need },
-                file_size: self.config.file_size,
-            };
-            files.push((file, limits));
+            // A file that is read alone may grow.
+            files.push((file, if alone { u64::MAX } else { need }));
         }
         self.reading += 1;
         Piece {
@@ -246,7 +241,8 @@ impl Window {
         }
     }
 
-    /// Counts a piece that begins. Returns true if no other piece is in progress until it has ended.
+    /// Counts a piece that begins. Returns true if no other piece is in progress until it has
+    /// ended.
     fn begins_alone(&mut self) -> bool {
         self.busy += 1;
         self.most_busy == 1
@@ -263,7 +259,7 @@ impl Window {
 
     fn is_ready(&self) -> bool {
         match self.ready.first_key_value() {
-            Some((number, _)) => !self.config.in_order || *number == self.handed,
+            Some((number, _)) => !self.config.in_order || *number == self.returned,
             None => false,
         }
     }
@@ -284,7 +280,7 @@ impl Job for Window {
         }
     }
 
-    fn carry_out(piece: Piece, until: Option<Instant>, over: &dyn Fn() -> bool) -> Done {
+    fn run(piece: Piece, until: Option<Instant>, over: &dyn Fn() -> bool) -> Done {
         let Piece {
             files,
             how,
@@ -302,18 +298,15 @@ impl Job for Window {
         let descriptors = Descriptors::open();
         // The files of a piece to try share its memory.
         let mut used = 0;
-        for (file, mut limits) in files {
+        for (file, room) in files {
             let attempted = done.read.len() + done.not_read.len() > 0;
             if over() || (attempted && until.is_some_and(|until| Instant::now() >= until)) {
                 done.left.push(file);
                 continue;
             }
             let outcome = match how {
-                How::Try => {
-                    limits.reserved -= used;
-                    contents::cached(file.path, limits, &descriptors)
-                }
-                How::Read => contents::read(file.path, limits, &descriptors),
+                How::Try => contents::cached(file.path, room - used, &descriptors),
+                How::Read => contents::read(file.path, room, &descriptors),
             };
             match outcome {
                 Outcome::Read(result) => {
@@ -337,11 +330,11 @@ impl Job for Window {
     }
 
     /// Files that are tried do not reach the device.
-    fn tells(piece: &Piece) -> bool {
+    fn is_timed(piece: &Piece) -> bool {
         piece.how == How::Read
     }
 
-    fn take_in(&mut self, done: Done) {
+    fn finish_piece(&mut self, done: Done) {
         self.ends(done.is_short);
         *self.held(done.how) -= done.reserved;
         match done.how {
@@ -367,17 +360,17 @@ impl Job for Window {
                 }
                 Err(_) => self.counts.failed += 1,
             }
-            let place = if self.config.in_order {
+            let key = if self.config.in_order {
                 number
             } else {
                 self.counts.files
             };
             self.counts.files += 1;
-            self.ready.insert(place, result);
+            self.ready.insert(key, result);
         }
     }
 
-    fn waiting(&self) -> usize {
+    fn runnable(&self) -> usize {
         let to_try = if self.may_try() {
             self.untried.len().div_ceil(BATCH)
         } else {
@@ -391,12 +384,12 @@ impl Job for Window {
         to_try + to_read
     }
 
-    fn hand_out(&mut self) -> Option<Result<FileContents>> {
+    fn pop_ready(&mut self) -> Option<Result<FileContents>> {
         if !self.is_ready() {
             return None;
         }
         let (_, result) = self.ready.pop_first()?;
-        self.handed += 1;
+        self.returned += 1;
         if let Ok(file) = &result {
             let how = if file.is_cached() {
                 How::Try
@@ -408,20 +401,20 @@ impl Job for Window {
         Some(result)
     }
 
-    fn has_out(&self) -> bool {
+    fn has_ready(&self) -> bool {
         self.is_ready()
     }
 
     /// Files hold no descriptors while they wait.
     fn close(&mut self) {}
 
-    fn give_up(&mut self) {
+    fn clear(&mut self) {
         self.untried.clear();
         self.deferred.clear();
         self.ready.clear();
     }
 
-    fn most(&self) -> usize {
+    fn max_workers(&self) -> usize {
         self.config.workers
     }
 

@@ -50,11 +50,11 @@ impl<T> Answer<T> {
 /// The source of an answer about residency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// cachestat(2) (Linux 6.5). It counts a page as soon as the read of the page begins. If a page map is
-    /// fragmented, mincore(2) answers for the parts that would take too many calls.
+    /// cachestat(2) (Linux 6.5). It counts a page as soon as the read of the page begins. If a page
+    /// map is fragmented, mincore(2) answers for the parts that would take too many calls.
     Cachestat,
-    /// mincore(2) on a mapping of the file, whose memory is never accessed. It counts a page when its data
-    /// has arrived.
+    /// mincore(2) on a mapping of the file, whose memory is never accessed. It counts a page when
+    /// its data has arrived.
     Mincore,
 }
 
@@ -73,20 +73,20 @@ impl fmt::Display for Source {
 pub enum Reason {
     /// The descriptor refers to a directory, a pipe, a socket or a terminal. These have no pages.
     NotAFile,
-    /// The caller neither owns the file nor may write it. For such a file cachestat fails with EPERM, and
-    /// mincore reports every page as resident.
+    /// The caller neither owns the file nor may write it. For such a file cachestat fails with
+    /// EPERM, and mincore reports every page as resident.
     NotOurs,
-    /// cachestat is unavailable or wrong for this file, and the file is open for writing only and cannot be
-    /// mapped.
+    /// cachestat is unavailable or wrong for this file, and the file is open for writing only and
+    /// cannot be mapped.
     NotReadable,
     /// The file is on hugetlbfs. Its pages are always in memory, and neither call counts them.
     HugePages,
-    /// cachestat is unavailable or wrong for this file, and mapping the file fails with this errno: ENODEV
-    /// if its filesystem has no mappings, ENOMEM under a limit of address space.
+    /// cachestat is unavailable or wrong for this file, and mapping the file fails with this errno:
+    /// ENODEV if its filesystem has no mappings, ENOMEM under a limit of address space.
     NoMapping(i32),
-    /// The file is on overlayfs and is not open for writing, and opening it again fails with this errno: ENOENT
-    /// if /proc is not mounted, EACCES if the caller may not read the file any more. An older descriptor may
-    /// map another file than reads use.
+    /// The file is on overlayfs and is not open for writing, and opening it again fails with this
+    /// errno: ENOENT if /proc is not mounted, EACCES if the caller may not read the file any more.
+    /// An older descriptor may map another file than reads use.
     NotReopened(i32),
     /// Neither call is available: a sandbox or the kernel refuses mincore with this errno.
     NoCall(i32),

@@ -7,7 +7,7 @@ use once_cell::race::OnceBox;
 
 use super::answer::Reason;
 use super::choice::{SourceChoice, choose};
-use super::mapped::Window;
+use super::mapped::MappedRange;
 use super::pages::{page_size, pages};
 use crate::kernel::support::Support;
 use crate::sys::Errno;
@@ -28,8 +28,8 @@ pub(crate) enum Coverage {
     Unknown(Reason),
 }
 
-/// The residency source of one open file, chosen at the first query. It is boxed, so that files without
-/// queries stay small.
+/// The residency source of one open file, chosen at the first query. It is boxed, so that files
+/// without queries stay small.
 #[derive(Debug, Default)]
 pub(crate) struct SourceCache {
     choice: OnceBox<SourceChoice>,
@@ -56,15 +56,15 @@ impl SourceCache {
             .unwrap_or_else(|errno| Coverage::Unknown(refused(errno)))
     }
 
-    /// The bytes of `offset..offset + len` that are in the page cache: those of resident pages, as far as
-    /// they lie within the file. `None` if mincore(2) is wrong for the file. `layered` is true if it lies on
-    /// overlayfs.
+    /// The bytes of `offset..offset + len` that are in the page cache: those of resident pages, as
+    /// far as they lie within the file. `None` if mincore(2) is wrong for the file. `layered` is
+    /// true if it lies on overlayfs.
     ///
     /// mincore does not count pages that are being read. cachestat(2) does, and so would count the
     /// readahead that a failed `RWF_NOWAIT` read has started.
     ///
-    /// The range is mapped for this call alone: a process may have few mappings (`vm.max_map_count`), and
-    /// many files.
+    /// The range is mapped for this call alone: a process may have few mappings
+    /// (`vm.max_map_count`), and many files.
     pub(crate) fn count(
         &self,
         fd: BorrowedFd<'_>,
@@ -80,7 +80,8 @@ impl SourceCache {
         match choice {
             Some(SourceChoice::Mincore(mapped)) => {
                 let shape = stat::shape(fd).ok()?;
-                let count = |window: &Window| resident_bytes(fd, &shape, window, offset, len);
+                let count =
+                    |mapping: &MappedRange| resident_bytes(fd, &shape, mapping, offset, len);
                 mapped.with(fd, &shape, count).ok()?.ok()
             }
             Some(SourceChoice::Unavailable(_)) => None,
@@ -89,9 +90,9 @@ impl SourceCache {
                     return None;
                 }
                 let first = offset / page_size();
-                let window = Window::of_pages(fd, first..first + pages(offset, len)).ok()?;
+                let mapping = MappedRange::of_pages(fd, first..first + pages(offset, len)).ok()?;
                 let shape = stat::shape(fd).ok()?;
-                resident_bytes(fd, &shape, &window, offset, len).ok()
+                resident_bytes(fd, &shape, &mapping, offset, len).ok()
             }
         }
     }
@@ -99,7 +100,7 @@ impl SourceCache {
     fn mincore_is_correct(&self, fd: BorrowedFd<'_>) -> bool {
         if !self.mincore.works() && !self.mincore.is_refused() {
             let size = stat::size(fd).ok();
-            match size.and_then(|size| Window::checked(fd, size)) {
+            match size.and_then(|size| MappedRange::checked(fd, size)) {
                 Some(_) => self.mincore.worked(),
                 None => self.mincore.refused(),
             }
@@ -128,9 +129,9 @@ pub(super) fn coverage(
         SourceChoice::Cachestat => counted(fd, offset, len),
         SourceChoice::Mincore(mapped) => {
             let shape = stat::shape(fd)?;
-            let looked = mapped.with(fd, &shape, |window| {
+            let looked = mapped.with(fd, &shape, |mapping| {
                 let mut all = true;
-                looked_up(fd, &shape, window, offset, len, |_, resident| {
+                looked_up(fd, &shape, mapping, offset, len, |_, resident| {
                     all &= resident;
                     all
                 })?;
@@ -164,12 +165,12 @@ fn counted(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Coverage, Errno>
 fn resident_bytes(
     fd: BorrowedFd<'_>,
     shape: &Shape,
-    window: &Window,
+    mapping: &MappedRange,
     offset: u64,
     len: u64,
 ) -> Result<usize, Errno> {
     let mut bytes = 0;
-    looked_up(fd, shape, window, offset, len, |range, resident| {
+    looked_up(fd, shape, mapping, offset, len, |range, resident| {
         if resident {
             bytes += range.end - range.start;
         }
@@ -178,12 +179,12 @@ fn resident_bytes(
     Ok(to_usize(bytes))
 }
 
-/// Calls `page` for each page of a range that lies within the file, with its bytes in the range, and true
-/// if it is resident. Ends early if `page` returns false.
+/// Calls `page` for each page of a range that lies within the file, with its bytes in the range,
+/// and true if it is resident. Ends early if `page` returns false.
 fn looked_up(
     fd: BorrowedFd<'_>,
     shape: &Shape,
-    window: &Window,
+    mapping: &MappedRange,
     offset: u64,
     len: u64,
     mut page: impl FnMut(Range<u64>, bool) -> bool,
@@ -195,7 +196,7 @@ fn looked_up(
     while next < end {
         let some = &mut resident[..(end - next).min(64) as usize];
         let after = next + some.len() as u64;
-        window.look(fd, next..after, some)?;
+        mapping.look(fd, next..after, some)?;
         for (number, state) in (next..).zip(some) {
             let start = (number * page_size()).max(offset);
             let end = ((number + 1) * page_size()).min(offset + rest);

@@ -45,7 +45,8 @@ pub(super) fn choose(fd: BorrowedFd<'_>) -> Result<SourceChoice, Errno> {
     if filesystem == magic::HUGETLBFS {
         return Ok(SourceChoice::Unavailable(Reason::HugePages));
     }
-    // Reads of these files may be served from the pages of another file. Their own pages are not counted.
+    // Reads of these files may be served from the pages of another file. Their own pages are not
+    // counted.
     if filesystem != magic::OVERLAYFS && filesystem != magic::FUSE {
         match cachestat(fd, 0, 1) {
             Ok(_) => return Ok(SourceChoice::Cachestat),

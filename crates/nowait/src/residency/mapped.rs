@@ -15,16 +15,16 @@ use crate::sys::reopen::reopen;
 use crate::sys::residency::Mapping;
 use crate::sys::stat::{self, Shape};
 
-/// Address space that is mapped beyond the end of a file. A file that grows less than this needs no further
-/// mapping. The last page of it shows if mincore is wrong. It must therefore lie beyond the folio at the
-/// end of the file.
+/// Address space that is mapped beyond the end of a file. A file that grows less than this needs no
+/// further mapping. The last page of it shows if mincore is wrong. It must therefore lie beyond the
+/// folio at the end of the file.
 const GROWTH: u64 = 16 << 20;
 /// The maximum address space that is kept for one file.
 const MAX_MAPPED: u64 = 64 << 30;
 
 /// A mapped part of a file, from `start` on, for queries by mincore(2).
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct MappedRange {
     start: u64,
     mapping: Mapping,
     /// True if mappings are made with the file opened again.
@@ -40,24 +40,28 @@ impl std::fmt::Debug for Mapping {
 /// The mapping of a file, if mincore(2) is correct for it.
 ///
 /// # Files of overlayfs
-/// Such a file is in a lower layer until it is changed. The change copies it up, and all reads use the copy from then
-/// on, also those of descriptors that were opened before. A mapping is different: it is of the layer that the file was
-/// in when its descriptor was opened. mincore on it then answers for a file that is not read any more.
+/// Such a file is in a lower layer until it is changed. The change copies it up, and all reads use
+/// the copy from then on, also those of descriptors that were opened before. A mapping is
+/// different: it is of the layer that the file was in when its descriptor was opened. mincore on it
+/// then answers for a file that is not read any more.
 ///
-/// Therefore a file is opened again to be mapped, and a mapping is used only as long as it is of the file that is read:
+/// Therefore a file is opened again to be mapped, and a mapping is used only as long as it is of
+/// the file that is read:
 /// - A file that is open for writing was copied up when it was opened, and is not copied up again.
-/// - Other mappings are used while the change time (`st_ctime`) is as it was before the mapping was made. A copy-up
-///   makes a file and gives it the time of that moment as its change time, which no call can set. That also holds if
-///   an attribute is copied up first, and the bytes later (mount option `metacopy=on`).
-/// - Change times have the resolution of a clock tick, or of a second. A mapping that is made so soon after the change
-///   time that a copy-up could have the same one is used for one query.
-///   A copy-up is missed only if the clock was set back to the very tick of the change time meanwhile.
+/// - Other mappings are used while the change time (`st_ctime`) is as it was before the mapping was
+///   made. A copy-up makes a file and gives it the time of that moment as its change time, which no
+///   call can set. That also holds if an attribute is copied up first, and the bytes later (mount
+///   option `metacopy=on`).
+/// - Change times have the resolution of a clock tick, or of a second. A mapping that is made so
+///   soon after the change time that a copy-up could have the same one is used for one query. A
+///   copy-up is missed only if the clock was set back to the very tick of the change time
+///   meanwhile.
 ///
 /// The change time is queried with the size, so that this needs no further system call.
 #[derive(Debug)]
 pub(crate) struct Mapped {
-    /// Queries do not wait for the lock: in a forked child, the thread that holds it may not exist. They map the
-    /// file once more instead.
+    /// Queries do not wait for the lock: in a forked child, the thread that holds it may not exist.
+    /// They map the file once more instead.
     kept: RwLock<Kept>,
     /// True if mincore was found to be correct, and must be found so again for a new mapping.
     checked: bool,
@@ -66,7 +70,7 @@ pub(crate) struct Mapped {
 /// A mapping, and how long it may be used.
 #[derive(Debug)]
 struct Kept {
-    window: Window,
+    mapping: MappedRange,
     valid: Valid,
 }
 
@@ -108,7 +112,7 @@ impl Mapped {
     /// Returns this mapping if mincore is correct for it.
     pub(super) fn checked(mut self) -> Result<Mapped, Reason> {
         let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);
-        kept.window.check()?;
+        kept.mapping.check()?;
         self.checked = true;
         Ok(self)
     }
@@ -116,10 +120,11 @@ impl Mapped {
     /// True if mincore reports every page as resident.
     pub(super) fn is_untrustworthy(&self) -> Result<bool, Errno> {
         let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
-        kept.window.is_untrustworthy()
+        kept.mapping.is_untrustworthy()
     }
 
-    /// Calls `look` with a mapping of the file that is read now. `shape` is the current shape of the file.
+    /// Calls `look` with a mapping of the file that is read now. `shape` is the current shape of
+    /// the file.
     ///
     /// # Errors
     /// The reason why the file cannot be mapped again, or mincore is wrong for the new mapping.
@@ -127,18 +132,18 @@ impl Mapped {
         &self,
         fd: BorrowedFd<'_>,
         shape: &Shape,
-        look: impl FnOnce(&Window) -> T,
+        look: impl FnOnce(&MappedRange) -> T,
     ) -> Result<T, Reason> {
         if let Ok(kept) = self.kept.try_read()
             && kept.is_valid(shape)
         {
-            return Ok(look(&kept.window));
+            return Ok(look(&kept.mapping));
         }
         let kept = Kept::new(fd, shape, true)?;
         if self.checked {
-            kept.window.check()?;
+            kept.mapping.check()?;
         }
-        let looked = look(&kept.window);
+        let looked = look(&kept.mapping);
         if let Ok(mut place) = self.kept.try_write() {
             *place = kept;
         }
@@ -149,9 +154,9 @@ impl Mapped {
 impl Kept {
     fn new(fd: BorrowedFd<'_>, shape: &Shape, layered: bool) -> Result<Kept, Failed> {
         if !layered {
-            let window = Window::at_end(fd, shape.size, false)?;
+            let mapping = MappedRange::at_end(fd, shape.size, false)?;
             let valid = Valid::Always;
-            return Ok(Kept { window, valid });
+            return Ok(Kept { mapping, valid });
         }
         let access = stat::flags(fd).map_err(Failed::Map)? & OFlags::RWMODE;
         let valid = if access != OFlags::RDONLY {
@@ -162,8 +167,8 @@ impl Kept {
             Valid::Once
         };
         // A file that is open for reading and writing is mapped as it is.
-        let window = Window::at_end(fd, shape.size, access != OFlags::RDWR)?;
-        Ok(Kept { window, valid })
+        let mapping = MappedRange::at_end(fd, shape.size, access != OFlags::RDWR)?;
+        Ok(Kept { mapping, valid })
     }
 
     fn is_valid(&self, shape: &Shape) -> bool {
@@ -175,11 +180,11 @@ impl Kept {
     }
 }
 
-/// Returns true if a file that is changed from now on gets another change time than this one, in seconds and
-/// nanoseconds.
+/// Returns true if a file that is changed from now on gets another change time than this one, in
+/// seconds and nanoseconds.
 ///
-/// The kernel's clock for change times advances with each tick, which is 10 ms at most. Filesystems that store whole
-/// seconds, or every second one, report 0 nanoseconds.
+/// The kernel's clock for change times advances with each tick, which is 10 ms at most. Filesystems
+/// that store whole seconds, or every second one, report 0 nanoseconds.
 fn is_past((seconds, nanoseconds): (i64, i64)) -> bool {
     let resolution = if nanoseconds == 0 {
         Duration::from_secs(2)
@@ -197,36 +202,36 @@ fn is_past((seconds, nanoseconds): (i64, i64)) -> bool {
     age.is_some_and(|age| age > resolution * 2)
 }
 
-impl Window {
+impl MappedRange {
     /// Maps the whole file of `size` bytes, or its last `MAX_MAPPED` bytes, and room for growth.
-    fn at_end(fd: BorrowedFd<'_>, size: u64, reopens: bool) -> Result<Window, Failed> {
+    fn at_end(fd: BorrowedFd<'_>, size: u64, reopens: bool) -> Result<MappedRange, Failed> {
         let end = size
             .checked_next_multiple_of(page_size())
             .and_then(|end| end.checked_add(GROWTH))
             .ok_or(Failed::Map(Errno::OVERFLOW))?;
-        Window::new(fd, &(end.saturating_sub(MAX_MAPPED)..end), reopens)
+        MappedRange::new(fd, &(end.saturating_sub(MAX_MAPPED)..end), reopens)
     }
 
     /// Maps a file of `size` bytes that does not lie on overlayfs, if mincore(2) is correct for it.
-    pub(super) fn checked(fd: BorrowedFd<'_>, size: u64) -> Option<Window> {
-        let window = Window::at_end(fd, size, false).ok()?;
-        window.check().is_ok().then_some(window)
+    pub(super) fn checked(fd: BorrowedFd<'_>, size: u64) -> Option<MappedRange> {
+        let mapping = MappedRange::at_end(fd, size, false).ok()?;
+        mapping.check().is_ok().then_some(mapping)
     }
 
     /// Maps some pages of a file that does not lie on overlayfs.
-    pub(super) fn of_pages(fd: BorrowedFd<'_>, pages: Range<u64>) -> Result<Window, Failed> {
+    pub(super) fn of_pages(fd: BorrowedFd<'_>, pages: Range<u64>) -> Result<MappedRange, Failed> {
         let bytes = pages.start * page_size()..pages.end * page_size();
-        Window::new(fd, &bytes, false)
+        MappedRange::new(fd, &bytes, false)
     }
 
     /// Maps these bytes, which are whole pages.
-    fn new(fd: BorrowedFd<'_>, bytes: &Range<u64>, reopens: bool) -> Result<Window, Failed> {
+    fn new(fd: BorrowedFd<'_>, bytes: &Range<u64>, reopens: bool) -> Result<MappedRange, Failed> {
         let len = usize::try_from(bytes.end - bytes.start);
         let len = len.map_err(|_| Failed::Map(Errno::NOMEM))?;
         let fresh = reopens.then(|| reopen(fd)).transpose();
         let fresh = fresh.map_err(Failed::Open)?;
         let fd = fresh.as_ref().map_or(fd, |fresh| fresh.as_fd());
-        Ok(Window {
+        Ok(MappedRange {
             start: bytes.start,
             mapping: Mapping::new(fd, bytes.start, len).map_err(Failed::Map)?,
             reopens,
@@ -242,9 +247,9 @@ impl Window {
         }
     }
 
-    /// Returns true if mincore(2) reports every page as resident, as it does for files that the caller
-    /// neither owns nor may write. It then also does so for a page far beyond the end of the file, which
-    /// cannot be resident.
+    /// Returns true if mincore(2) reports every page as resident, as it does for files that the
+    /// caller neither owns nor may write. It then also does so for a page far beyond the end of the
+    /// file, which cannot be resident.
     fn is_untrustworthy(&self) -> Result<bool, Errno> {
         let mut beyond = [0];
         let page = to_usize(page_size());
@@ -264,8 +269,8 @@ impl Window {
         if self.covers(&bytes) {
             return self.mincore(&bytes, resident);
         }
-        match Window::new(fd, &bytes, self.reopens) {
-            Ok(window) => window.mincore(&bytes, resident),
+        match MappedRange::new(fd, &bytes, self.reopens) {
+            Ok(mapping) => mapping.mincore(&bytes, resident),
             Err(Failed::Open(errno) | Failed::Map(errno)) => Err(errno),
         }
     }

@@ -14,8 +14,8 @@ use std::ops::Range;
 
 /// The pages of a byte range that were cached when they were queried.
 ///
-/// The range is clipped to the file's pages. The map takes a few bytes for each run of pages, and at most little
-/// more than one bit for each page.
+/// The range is clipped to the file's pages. The map takes a few bytes for each run of pages, and
+/// at most little more than one bit for each page.
 #[derive(Clone, Debug)]
 pub struct PageMap {
     range: Range<u64>,
@@ -52,8 +52,8 @@ pub struct Run {
 }
 
 impl PageMap {
-    /// The byte range of the map. It is empty if the queried range has no page of the file. It is a part of the
-    /// file, or of its last page after the end of the file.
+    /// The byte range of the map. It is empty if the queried range has no page of the file. It is a
+    /// part of the file, or of its last page after the end of the file.
     pub fn range(&self) -> Range<u64> {
         self.range.clone()
     }
@@ -79,23 +79,23 @@ impl PageMap {
         self.unasked
     }
 
-    /// The number of bytes of the file from the begin of the range on that are cached without a gap. See
-    /// [`resident_prefix`](super::resident_prefix).
+    /// The number of bytes of the file from the begin of the range on that are cached without a
+    /// gap. See [`resident_prefix`](super::resident_prefix).
     pub fn resident_prefix(&self) -> u64 {
         let first = self.runs().next().filter(|run| run.resident);
         let end = first.map_or(0, |run| run.range.end.min(self.size));
         end.saturating_sub(self.range.start)
     }
 
-    /// Returns true if the page that contains byte `offset` of the file is cached. Returns false beyond the
-    /// range.
+    /// Returns true if the page that contains byte `offset` of the file is cached. Returns false
+    /// beyond the range.
     pub fn is_resident(&self, offset: u64) -> bool {
         let page = offset / self.page;
         (self.first()..self.end()).contains(&page) && self.stretch(self.piece_of(page), page).1
     }
 
-    /// The range as alternating runs, in order and without gaps. The first run begins and the last run ends
-    /// where the range does, even within a page.
+    /// The range as alternating runs, in order and without gaps. The first run begins and the last
+    /// run ends where the range does, even within a page.
     pub fn runs(&self) -> Runs<'_> {
         Runs {
             map: self,
@@ -109,8 +109,9 @@ impl PageMap {
         self.runs().filter(|run| run.resident).map(|run| run.range)
     }
 
-    /// Fills `bits` with one bit for each page, beginning with the page that contains byte `offset` of the
-    /// file. The first page has the lowest bit of the first byte. Bits of pages outside the range are 0.
+    /// Fills `bits` with one bit for each page, beginning with the page that contains byte `offset`
+    /// of the file. The first page has the lowest bit of the first byte. Bits of pages outside the
+    /// range are 0.
     ///
     /// ```
     /// use nowait::residency::page_map;
@@ -168,7 +169,8 @@ impl PageMap {
         self.pieces.partition_point(|piece| piece.first <= page) - 1
     }
 
-    /// The end of the run of equal pages within the piece, from `page` on, and true if they are cached.
+    /// The end of the run of equal pages within the piece, from `page` on, and true if they are
+    /// cached.
     fn stretch(&self, piece: usize, page: u64) -> (u64, bool) {
         let end = self.end_of(piece);
         let Piece { first, pages } = &self.pieces[piece];

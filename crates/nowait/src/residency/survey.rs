@@ -1,15 +1,15 @@
 //! Finds the cached pages of a range, at little more than the cost of the cheaper source.
 //!
-//! cachestat(2) counts pages and does not tell which ones are cached. A count of none or all is an answer;
-//! any other range is split. That is cheap if the cache has long runs. If every other page is cached, it
-//! takes two calls for each page. mincore(2) costs the same for each page, cached or not. Ranges are
-//! therefore split until that has cost about half of what mincore would.
+//! cachestat(2) counts pages and does not tell which ones are cached. A count of none or all is an
+//! answer; any other range is split. That is cheap if the cache has long runs. If every other page
+//! is cached, it takes two calls for each page. mincore(2) costs the same for each page, cached or
+//! not. Ranges are therefore split until that has cost about half of what mincore would.
 
 use std::cell::OnceCell;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use super::mapped::Window;
+use super::mapped::MappedRange;
 use super::pages::page_size;
 use crate::sys::Errno;
 use crate::sys::cast::to_usize;
@@ -17,11 +17,13 @@ use crate::sys::reopen::reopen;
 use crate::sys::residency::{Cachestat, cachestat};
 use crate::sys::stat::Shape;
 
-/// Bytes queried by one call of mincore(2), and the size from which splitting has a limit on its cost.
+/// Bytes queried by one call of mincore(2), and the size from which splitting has a limit on its
+/// cost.
 const CHUNK: u64 = 64 << 20;
 /// The number of parts into which a larger range is split.
 const PARTS: u64 = 16;
-/// The cost of a cachestat(2) call without its counting, in units of one counted cached page (28 ns).
+/// The cost of a cachestat(2) call without its counting, in units of one counted cached page (28
+/// ns).
 const CALL: u64 = 15;
 /// The cost of a mapping, in the same unit.
 const MAPPING: u64 = 400;
@@ -30,7 +32,7 @@ const MAPPING: u64 = 400;
 pub(super) struct Survey<'a> {
     pub(super) fd: BorrowedFd<'a>,
     /// The mapping for mincore(2); `None` if cachestat(2) is asked.
-    pub(super) window: Option<&'a Window>,
+    pub(super) mapping: Option<&'a MappedRange>,
     /// True if cachestat must not be assisted by mincore.
     pub(super) alone: bool,
     /// The current shape of the file.
@@ -59,9 +61,9 @@ impl PageState {
 impl Survey<'_> {
     /// The number of resident pages before the first page that is not resident.
     pub(super) fn prefix(&self, pages: Range<u64>) -> Result<u64, Errno> {
-        match self.window {
+        match self.mapping {
             None => self.prefix_counted(pages),
-            Some(window) => self.prefix_looked_up(window, pages),
+            Some(mapping) => self.prefix_looked_up(mapping, pages),
         }
     }
 
@@ -71,9 +73,9 @@ impl Survey<'_> {
         pages: Range<u64>,
         tell: &mut dyn FnMut(u64, PageState),
     ) -> Result<(), Errno> {
-        match self.window {
+        match self.mapping {
             None => self.split(pages, tell),
-            Some(window) => self.look_up(window, pages, tell),
+            Some(mapping) => self.look_up(mapping, pages, tell),
         }
     }
 
@@ -106,7 +108,7 @@ impl Survey<'_> {
         Ok(rest.start - first)
     }
 
-    fn prefix_looked_up(&self, window: &Window, pages: Range<u64>) -> Result<u64, Errno> {
+    fn prefix_looked_up(&self, mapping: &MappedRange, pages: Range<u64>) -> Result<u64, Errno> {
         // Most ranges are short, and most prefixes too.
         let mut step = 64;
         let mut resident = Vec::new();
@@ -114,7 +116,7 @@ impl Survey<'_> {
         while next < pages.end {
             let end = pages.end.min(next + step);
             resident.resize(to_usize(end - next), 0);
-            window.look(self.fd, next..end, &mut resident)?;
+            mapping.look(self.fd, next..end, &mut resident)?;
             if let Some(gap) = resident.iter().position(|p| p & 1 == 0) {
                 return Ok(next - pages.start + gap as u64);
             }
@@ -151,7 +153,7 @@ impl Survey<'_> {
     fn chunk(
         &self,
         chunk: Range<u64>,
-        help: &OnceCell<Option<Window>>,
+        help: &OnceCell<Option<MappedRange>>,
         tell: &mut dyn FnMut(u64, PageState),
     ) -> Result<(), Errno> {
         let half = middle(&chunk);
@@ -159,9 +161,9 @@ impl Survey<'_> {
         let mut spent = 0;
         while let Some(pages) = rest.pop() {
             if spent > MAPPING + len(&chunk) / 2 && !self.alone {
-                let help = help.get_or_init(|| Window::checked(self.fd, self.shape.size));
-                if let Some(window) = help {
-                    return self.look_up(window, pages.start..chunk.end, tell);
+                let help = help.get_or_init(|| MappedRange::checked(self.fd, self.shape.size));
+                if let Some(mapping) = help {
+                    return self.look_up(mapping, pages.start..chunk.end, tell);
                 }
             }
             let cached = self.count(&pages)?.cached;
@@ -178,7 +180,7 @@ impl Survey<'_> {
 
     fn look_up(
         &self,
-        window: &Window,
+        mapping: &MappedRange,
         pages: Range<u64>,
         tell: &mut dyn FnMut(u64, PageState),
     ) -> Result<(), Errno> {
@@ -193,7 +195,7 @@ impl Survey<'_> {
                 tell(end - next, PageState::Unasked);
             } else {
                 resident.resize(to_usize(end - next), 0);
-                window.look(self.fd, next..end, &mut resident)?;
+                mapping.look(self.fd, next..end, &mut resident)?;
                 for run in resident.chunk_by(|a, b| a & 1 == b & 1) {
                     tell(run.len() as u64, PageState::all(run[0] & 1 == 1));
                 }
@@ -208,8 +210,8 @@ impl Survey<'_> {
 struct Holes(std::os::fd::OwnedFd);
 
 impl Holes {
-    /// Returns `None` if there is no large hole, or the file cannot be reopened. Seeking for data moves the
-    /// file position, and the caller's position must not move.
+    /// Returns `None` if there is no large hole, or the file cannot be reopened. Seeking for data
+    /// moves the file position, and the caller's position must not move.
     fn of(fd: BorrowedFd<'_>, shape: &Shape, pages: &Range<u64>) -> Option<Holes> {
         let large = len(pages) * page_size() > CHUNK
             && shape.size - shape.allocated.min(shape.size) > CHUNK;
@@ -234,8 +236,8 @@ fn len(pages: &Range<u64>) -> u64 {
     pages.end - pages.start
 }
 
-/// The page number at which to halve a range: the one with the most trailing zeros, because reads and
-/// folios begin and end at such numbers.
+/// The page number at which to halve a range: the one with the most trailing zeros, because reads
+/// and folios begin and end at such numbers.
 fn middle(pages: &Range<u64>) -> u64 {
     let last = pages.end - 1;
     let bit = (pages.start ^ last).ilog2();

@@ -20,13 +20,12 @@ impl<J: Job> Cancel for TaskGroup<J> {
 }
 
 impl Canceller {
-    pub(crate) fn new<J: Job>(group: &Arc<TaskGroup<J>>) -> Canceller {
-        let group: Arc<dyn Cancel> = group.clone();
+    pub(crate) fn new(group: Arc<dyn Cancel>) -> Canceller {
         Canceller(Arc::downgrade(&group))
     }
 
-    /// Cancels the scan or walk; see [`Scan::cancel`](crate::Scan::cancel). Has no effect if it has ended
-    /// or was dropped.
+    /// Cancels the scan or walk; see [`Entries::cancel`](crate::scan::Entries::cancel). Has no
+    /// effect if it has ended or was dropped.
     pub fn cancel(&self) {
         if let Some(group) = self.0.upgrade() {
             group.cancel();

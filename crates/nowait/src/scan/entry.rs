@@ -1,10 +1,11 @@
 //! Entries, in batches that own names and metadata.
 //!
-//! A batch takes three or four allocations, for any number of entries: one arena of names, one table of
-//! records, one of metadata. A [`DirEntry`] is a batch and an index.
+//! A batch takes three or four allocations, for any number of entries: one arena of names, one
+//! table of records, one of metadata. A [`DirEntry`] is a batch and an index.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,21 +28,21 @@ pub(super) struct Record {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Found {
     /// No query was made (yet).
-    Unasked,
+    NotQueried,
     /// The index in the table of metadata.
     At(u32),
     Failed(Errno),
 }
 
-/// Entries under construction: names first, metadata when a worker has asked for it.
+/// Entries under construction: names first, metadata when a worker has queried it.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     names: Vec<u8>,
     pub(super) records: Vec<Record>,
     stats: Vec<Metadata>,
     attributes: Attributes,
-    /// The number of entries, from the first on, that have been asked about.
-    pub(super) asked: usize,
+    /// The number of entries, from the first on, that have been queried.
+    pub(super) queried: usize,
 }
 
 /// The extended attributes of many entries.
@@ -74,7 +75,7 @@ impl Rows {
         self.records.push(Record {
             ino,
             name: self.names.len() as u32,
-            found: Found::Unasked,
+            found: Found::NotQueried,
             kind,
         });
         self.names.extend_from_slice(name.to_bytes_with_nul());
@@ -140,13 +141,13 @@ impl Rows {
             .for_each(|record| record.name -= start);
     }
 
-    /// Removes and returns the entries that have not been asked about.
+    /// Removes and returns the entries that have not been queried.
     pub(super) fn split_off(&mut self) -> Rows {
-        let mut rest = Rows::with_capacity(self.len() - self.asked, self.names.len());
-        for at in self.asked..self.len() {
+        let mut rest = Rows::with_capacity(self.len() - self.queried, self.names.len());
+        for at in self.queried..self.len() {
             rest.copy(self, at);
         }
-        self.truncate(self.asked);
+        self.truncate(self.queried);
         rest
     }
 
@@ -161,8 +162,8 @@ impl Rows {
         clippy::cast_possible_truncation,
         reason = "a buffer or a batch of names has far fewer bytes"
     )]
-    pub(super) fn answer(&mut self, answer: Result<Metadata, Errno>) {
-        let found = match answer {
+    pub(super) fn add_metadata(&mut self, metadata: Result<Metadata, Errno>) {
+        let found = match metadata {
             Ok(stat) => {
                 if self.stats.capacity() == 0 {
                     self.stats.reserve_exact(self.len());
@@ -172,8 +173,8 @@ impl Rows {
             }
             Err(errno) => Found::Failed(errno),
         };
-        self.records[self.asked].found = found;
-        self.asked += 1;
+        self.records[self.queried].found = found;
+        self.queried += 1;
     }
 
     /// The attributes, to which those of the current entry are appended.
@@ -183,7 +184,7 @@ impl Rows {
 
     pub(super) fn stat(&self, at: usize) -> Option<Result<&Metadata, Errno>> {
         match self.records[at].found {
-            Found::Unasked => None,
+            Found::NotQueried => None,
             Found::At(at) => Some(Ok(&self.stats[at as usize])),
             Found::Failed(errno) => Some(Err(errno)),
         }
@@ -222,7 +223,7 @@ impl Rows {
             }
             self.attributes.close(start, span.map(|_| ()));
         }
-        self.asked += usize::from(!matches!(record.found, Found::Unasked));
+        self.queried += usize::from(!matches!(record.found, Found::NotQueried));
     }
 }
 
@@ -363,8 +364,8 @@ impl DirEntry {
         }
     }
 
-    /// The file type: that of statx(2) if it was asked for, otherwise the directory's, which may be
-    /// `Unknown`.
+    /// The file type: that of statx(2) if it was asked for, otherwise the directory's, which may
+    /// be `Unknown`.
     pub fn file_type(&self) -> FileType {
         self.rows().kind(self.at as usize).0
     }
@@ -374,8 +375,8 @@ impl DirEntry {
     /// Only the fields in [`Metadata::mask`] are filled in.
     ///
     /// # Errors
-    /// The errors of statx(2) for this entry: ENOENT if it was removed since, EIO if its inode cannot be
-    /// read.
+    /// The errors of statx(2) for this entry: ENOENT if it was removed since, EIO if its inode
+    /// cannot be read.
     pub fn metadata(&self) -> Option<Result<&Metadata>> {
         self.stat()
             .map(|stat| stat.map_err(|e| self.failed("statx", e)))
@@ -384,8 +385,8 @@ impl DirEntry {
     /// The extended attributes; `None` if the scan was not set to ask for them.
     ///
     /// # Errors
-    /// The errors of listxattr(2) and getxattr(2) for this entry: EOPNOTSUPP if the filesystem has no
-    /// attributes.
+    /// The errors of listxattr(2) and getxattr(2) for this entry: EOPNOTSUPP if the filesystem has
+    /// no attributes.
     pub fn xattrs(&self) -> Option<Result<Xattrs<'_>>> {
         let attributes = &self.rows().attributes;
         let span = *attributes.spans.get(self.at as usize)?;

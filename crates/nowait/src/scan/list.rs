@@ -1,36 +1,41 @@
-//! Listing: getdents64(2), in one stream or, if the filesystem permits it, in several parallel ones.
+//! Listing: getdents64(2), in one stream or, if the filesystem permits it, in several parallel
+//! ones.
 //!
 //! ```text
 //!  positions  0 ────────────────────┬───────────────────┬─────────────────── end
 //!             part, next ─► … end = p   part from p …    part from q …
 //! ```
 //!
-//! A directory position (`d_off`, the argument of lseek(2)) is a hash on ext4, a byte offset divided by
-//! eight on xfs, and a running index on btrfs. On these filesystems a further descriptor can seek to any
-//! position and list from there, so parts of the range of positions can be listed in parallel.
+//! A directory position (`d_off`, the argument of lseek(2)) is a hash on ext4, a byte offset
+//! divided by eight on xfs, and a running index on btrfs. On these filesystems a further descriptor
+//! can seek to any position and list from there, so parts of the range of positions can be listed
+//! in parallel.
 //!
-//! **Each name exactly once.** The `d_off` of an entry is the position of the *next* entry. A call thus gives the
-//! positions of all its entries but the first. Of the first it gives a lower bound: the stream was sought, or the
-//! entry at its position was removed meanwhile. A part does not begin at the position that was sought. It begins at
-//! the first known position `p` that is greater than the one before it. The entries before `p` are discarded, because
-//! the part that they belong to lists them. From then on, numbers decide: an entry belongs to the part that contains
-//! its position. Entries keep their positions, so names that are created or removed meanwhile do not move others
-//! between parts. (ext4 gives names of equal hash equal positions. `p` is greater than the position before it, so that
-//! they are not separated.)
+//! **Each name exactly once.** The `d_off` of an entry is the position of the *next* entry. A call
+//! thus gives the positions of all its entries but the first. The position of the first is at least
+//! that of the stream: an lseek(2) may have moved the stream between two entries, or the entry at
+//! its position was removed. A part does not begin at the position that was sought. It begins at
+//! the first known position `p` that is greater than the one before it. The entries before `p` are
+//! discarded, because the part that they belong to lists them. From then on, numbers decide: an
+//! entry belongs to the part that contains its position. Entries keep their positions, so names
+//! that are created or removed meanwhile do not move others between parts. (ext4 gives names of
+//! equal hash equal positions. `p` is greater than the position before it, so that they are not
+//! separated.)
 //!
-//! If the end of a part lies between the lower bound of a first entry and the position after it, the entry may belong
-//! to either part. The directory is then read again from the end of the part on. An entry whose name is found there
-//! belongs to the next part.
+//! If the end of a part lies between the lower bound of a first entry and the position after it,
+//! the entry may belong to either part. The directory is then read again from the end of the part
+//! on. An entry whose name is found there belongs to the next part.
 //!
-//! A part that is being listed can be split further, in the range that has not been listed. Its worker
-//! learns of the new end when it returns its entries, and those beyond the end are discarded.
+//! A part that is being listed can be split further, in the range that has not been listed. Its
+//! worker learns of the new end when it returns its entries, and those beyond the end are
+//! discarded.
 //!
 //! On other filesystems the meaning of positions is unknown, and one stream lists the directory.
 
 #[cfg(any(fuzzing, nowait_internals))]
 pub(super) mod dirents;
 #[cfg(any(test, fuzzing, nowait_internals))]
-pub(super) mod fuzzing;
+pub(super) mod simulated;
 
 use std::ffi::CStr;
 use std::ops::RangeInclusive;
@@ -48,12 +53,12 @@ use crate::sys::retry;
 
 /// The minimum number of entries for which a further part is worth a descriptor.
 const WORTH_A_PART: u64 = 1024;
-/// The buffer size of a getdents64(2) call. The first call has a smaller one, because a single thread waits
-/// for it if the directory is not cached.
-const FIRST_ROOM: usize = 8 << 10;
-const ROOM: usize = 16 << 10;
+/// The buffer size of a getdents64(2) call. The first call has a smaller one, because a single
+/// thread waits for it if the directory is not cached.
+const FIRST_BUFFER_SIZE: usize = 8 << 10;
+const BUFFER_SIZE: usize = 16 << 10;
 /// The buffer size that any dirent fits: a name is at most as long as a path.
-const ROOM_FOR_ANY: usize = 8 << 10;
+const MAX_BUFFER_SIZE: usize = 8 << 10;
 /// The size of the smallest dirent, for estimates of how many fit.
 const SMALLEST: usize = 24;
 
@@ -87,22 +92,22 @@ pub(super) struct Listing {
     positions: Positions,
     parts: Vec<Part>,
     /// The maximum number of parts. It is 1 if splitting is impossible or has failed.
-    most: usize,
-    may_cut: bool,
+    max_parts: usize,
+    may_split: bool,
     /// The buffer size of one call.
-    room: usize,
+    buffer_size: usize,
     /// The directory's `st_size`.
     size: u64,
     /// The number of attempted splits in progress.
-    cutting: usize,
+    splitting: usize,
     /// The number of the next of the first, evenly spaced splits.
     even: u64,
     /// The end of the range of positions, as far as it is known.
-    space: u64,
+    range_end: u64,
     /// Positions per entry.
-    spread: f64,
+    positions_per_entry: f64,
     /// The number of parts created by splitting.
-    cuts: u64,
+    splits: u64,
 }
 
 /// A part of the range of positions.
@@ -117,7 +122,7 @@ struct Part {
     /// The number by which the part is found when the worker returns.
     id: u64,
     /// True while a worker tries to split the part.
-    cutting: bool,
+    splitting: bool,
 }
 
 /// A descriptor that lists, and its position.
@@ -125,17 +130,18 @@ struct Part {
 pub(super) struct Stream {
     fd: Lister,
     part: u64,
-    /// A lower bound of the position of the next entry. It is exact unless the stream was sought or an entry removed.
+    /// A lower bound of the position of the next entry. It is exact unless lseek(2) moved the
+    /// stream or an entry was removed.
     at: u64,
-    room: usize,
-    circle: Circle,
+    buffer_size: usize,
+    cycle: CycleDetector,
     /// The last row of the part, if it may belong to the next one.
-    doubt: Option<Box<Doubt>>,
+    boundary: Option<Box<Boundary>>,
 }
 
 /// The first row of a call, if it may belong to the part that was listed or to the next one.
 #[derive(Debug)]
-struct Doubt {
+struct Boundary {
     row: Rows,
     /// The lower and the upper bound of the row's position.
     from: u64,
@@ -165,7 +171,8 @@ impl AsFd for Lister {
 pub(super) struct Listed {
     stream: Stream,
     rows: Rows,
-    /// The position of each row. That of the first row is a lower bound unless `first_is_exact` is set.
+    /// The position of each row. That of the first row is a lower bound unless `first_is_exact` is
+    /// set.
     positions: Vec<u64>,
     first_is_exact: bool,
     /// Set if the stream has ended or the call has failed.
@@ -174,7 +181,7 @@ pub(super) struct Listed {
 
 /// A stream that was opened at a guessed position to begin a part there, and its first entries.
 #[derive(Debug)]
-pub(super) struct Cut {
+pub(super) struct Split {
     guess: u64,
     listed: Result<Listed, Errno>,
 }
@@ -193,16 +200,20 @@ pub(super) enum Step {
     /// Continue a stream.
     List(Stream),
     /// Open a further stream at this position.
-    Cut(u64),
+    Split(u64),
 }
 
 impl Listing {
-    /// A listing from the directory's beginning, in at most `most` parts. A call lists at most as many
-    /// entries as the window can hold.
+    /// A listing from the directory's beginning, in at most `most` parts. A call lists at most as
+    /// many entries as the window can hold.
     pub(super) fn new(directory: &Arc<Directory>, most: usize, window: usize) -> Listing {
         let positions = Positions::of(directory.filesystem().magic());
-        let room = window.saturating_mul(2 * SMALLEST).clamp(512, ROOM);
-        let stream = Stream::new(Lister::First(directory.clone()), 0, room.min(FIRST_ROOM));
+        let buffer_size = window.saturating_mul(2 * SMALLEST).clamp(512, BUFFER_SIZE);
+        let stream = Stream::new(
+            Lister::First(directory.clone()),
+            0,
+            buffer_size.min(FIRST_BUFFER_SIZE),
+        );
         Listing {
             positions,
             parts: vec![Part {
@@ -210,105 +221,105 @@ impl Listing {
                 end: u64::MAX,
                 stream: Some(stream),
                 id: 0,
-                cutting: false,
+                splitting: false,
             }],
-            most: if positions == Positions::Opaque {
+            max_parts: if positions == Positions::Opaque {
                 1
             } else {
                 most.max(1)
             },
-            may_cut: true,
-            room,
+            may_split: true,
+            buffer_size,
             size: directory.size(),
-            cutting: 0,
+            splitting: 0,
             even: 1,
-            space: 0,
-            spread: 0.0,
-            cuts: 0,
+            range_end: 0,
+            positions_per_entry: 0.0,
+            splits: 0,
         }
     }
 
     /// The buffer size of one step.
-    pub(super) fn room(&self) -> usize {
-        self.room
+    pub(super) fn buffer_size(&self) -> usize {
+        self.buffer_size
     }
 
     /// The maximum number of entries of one step.
     pub(super) fn step(&self) -> usize {
-        self.room / SMALLEST
+        self.buffer_size / SMALLEST
     }
 
     /// The number of parts created by splitting.
-    pub(super) fn cuts(&self) -> u64 {
-        self.cuts
+    pub(super) fn splits(&self) -> u64 {
+        self.splits
     }
 
     /// Sets whether descriptors are available for more parts.
-    pub(super) fn may_cut(&mut self, yes: bool) {
-        self.may_cut = yes;
+    pub(super) fn allow_splits(&mut self, yes: bool) {
+        self.may_split = yes;
     }
 
     /// The number of parts, including attempted ones.
     pub(super) fn parts(&self) -> usize {
-        self.parts.len() + self.cutting
+        self.parts.len() + self.splitting
     }
 
     /// Stops listing.
     pub(super) fn stop(&mut self) {
         self.parts.clear();
-        self.most = 1;
-        self.space = 0;
+        self.max_parts = 1;
+        self.range_end = 0;
     }
 
     /// Returns true if everything is listed.
     pub(super) fn is_over(&self) -> bool {
-        self.parts.is_empty() && self.cutting == 0
+        self.parts.is_empty() && self.splitting == 0
     }
 
     /// Returns true if a step can start.
     pub(super) fn has_step(&self) -> bool {
-        self.where_to_cut().is_some() || self.parts.iter().any(|part| part.stream.is_some())
+        self.where_to_split().is_some() || self.parts.iter().any(|part| part.stream.is_some())
     }
 
     /// Takes the next step. Splits come first, because they create further work.
     pub(super) fn pick(&mut self) -> Option<Step> {
-        if let Some((at, guess)) = self.where_to_cut() {
-            self.cutting += 1;
+        if let Some((at, guess)) = self.where_to_split() {
+            self.splitting += 1;
             match self.next_even() {
                 Some((even, _, _)) => self.even = even + 1,
-                None => self.parts[at].cutting = true,
+                None => self.parts[at].splitting = true,
             }
-            return Some(Step::Cut(guess));
+            return Some(Step::Split(guess));
         }
         let stream = self.parts.iter_mut().find_map(|part| part.stream.take());
         stream.map(Step::List)
     }
 
-    /// The position at which to split, and the part it is in, if a further part is worth it. The first
-    /// splits are spaced evenly. Later ones halve the part with the most positions left.
-    fn where_to_cut(&self) -> Option<(usize, u64)> {
-        if !self.may_cut || self.parts() >= self.most || self.space == 0 {
+    /// The position at which to split, and the part it is in, if a further part is worth it. The
+    /// first splits are spaced evenly. Later ones halve the part with the most positions left.
+    fn where_to_split(&self) -> Option<(usize, u64)> {
+        if !self.may_split || self.parts() >= self.max_parts || self.range_end == 0 {
             return None;
         }
         if let Some((_, at, guess)) = self.next_even() {
             return Some((at, guess));
         }
-        let left = |part: &Part| part.end.min(self.space).saturating_sub(part.next);
-        let uncut = self
+        let left = |part: &Part| part.end.min(self.range_end).saturating_sub(part.next);
+        let unsplit = self
             .parts
             .iter()
             .enumerate()
-            .filter(|(_, part)| !part.cutting);
-        let (at, part) = uncut.max_by_key(|(_, part)| left(part))?;
-        let worth = 2.0 * self.spread * WORTH_A_PART as f64;
+            .filter(|(_, part)| !part.splitting);
+        let (at, part) = unsplit.max_by_key(|(_, part)| left(part))?;
+        let worth = 2.0 * self.positions_per_entry * WORTH_A_PART as f64;
         (left(part) as f64 > worth).then(|| (at, part.next + left(part) / 2))
     }
 
-    /// The next even split in a range that is not yet listed: its number, the index of the part, and the
-    /// position.
+    /// The next even split in a range that is not yet listed: its number, the index of the part,
+    /// and the position.
     fn next_even(&self) -> Option<(u64, usize, u64)> {
-        (self.even..self.most as u64).find_map(|even| {
-            let guess = u128::from(self.space) * u128::from(even) / self.most as u128;
+        (self.even..self.max_parts as u64).find_map(|even| {
+            let guess = u128::from(self.range_end) * u128::from(even) / self.max_parts as u128;
             let guess = u64::try_from(guess).ok()?;
             let at = self.part_with(guess)?;
             Some((even, at, guess))
@@ -320,9 +331,9 @@ impl Listing {
         self.parts.iter().position(has)
     }
 
-    /// Stores the entries of a stream. Returns the rows that belong to its part, and the problem if there
-    /// was one.
-    pub(super) fn take_in(&mut self, listed: Listed) -> (Rows, Option<Problem>) {
+    /// Stores the entries of a stream. Returns the rows that belong to its part, and the problem if
+    /// there was one.
+    pub(super) fn add(&mut self, listed: Listed) -> (Rows, Option<Problem>) {
         let Some(at) = self
             .parts
             .iter()
@@ -331,16 +342,16 @@ impl Listing {
             return (Rows::default(), None);
         };
         let part = self.parts.swap_remove(at);
-        let survey = part.id == 0 && part.next == 0;
-        let (rows, problem) = self.go_on(part, listed);
-        if survey {
-            self.survey(&rows);
+        let estimate = part.id == 0 && part.next == 0;
+        let (rows, problem) = self.continue_part(part, listed);
+        if estimate {
+            self.estimate(&rows);
         }
         (rows, problem)
     }
 
     /// Keeps a part for further listing, unless it is complete.
-    fn go_on(&mut self, mut part: Part, listed: Listed) -> (Rows, Option<Problem>) {
+    fn continue_part(&mut self, mut part: Part, listed: Listed) -> (Rows, Option<Problem>) {
         let in_doubt = listed.first_may_lie_beyond(part.end);
         let Listed {
             mut stream,
@@ -351,7 +362,7 @@ impl Listing {
         } = listed;
         if in_doubt {
             rows.truncate(1);
-            stream.doubt = Some(Box::new(Doubt {
+            stream.boundary = Some(Box::new(Boundary {
                 row: rows,
                 from: positions[0],
                 to: *positions.get(1).unwrap_or(&stream.at),
@@ -374,51 +385,52 @@ impl Listing {
         }
         part.next = part.next.max(stream.at);
         if over.is_none() && rows.len() == read && part.next < part.end {
-            stream.room = self.room;
+            stream.buffer_size = self.buffer_size;
             part.stream = Some(stream);
             self.parts.push(part);
         }
         (rows, over.and_then(Result::err))
     }
 
-    /// Estimates, after the first call, the end of the positions and the number of parts that the directory
-    /// is worth.
-    fn survey(&mut self, rows: &Rows) {
+    /// Estimates, after the first call, the end of the positions and the number of parts that the
+    /// directory is worth.
+    fn estimate(&mut self, rows: &Rows) {
         let (Some(part), true) = (self.parts.first(), rows.len() > 0) else {
             return;
         };
         let entries = rows.len() as f64;
-        self.spread = part.next as f64 / entries;
-        self.space = match self.positions {
+        self.positions_per_entry = part.next as f64 / entries;
+        self.range_end = match self.positions {
             Positions::Opaque => 0,
             Positions::Hash => 1 << 63,
             Positions::Offset => self.size / 8,
             // On btrfs `st_size` is twice the length of all names.
             Positions::Index => {
                 let name = rows.name_bytes() as f64 / entries;
-                whole(self.size as f64 / 2.0 / name * self.spread)
+                whole(self.size as f64 / 2.0 / name * self.positions_per_entry)
             }
         };
-        let all = whole(self.space as f64 / self.spread);
-        self.most = self.most.min((all / WORTH_A_PART).max(1) as usize);
+        let all = whole(self.range_end as f64 / self.positions_per_entry);
+        self.max_parts = self.max_parts.min((all / WORTH_A_PART).max(1) as usize);
     }
 
     /// Stores the result of a split: a new part and its first rows, if it succeeded.
-    pub(super) fn take_in_cut(&mut self, cut: Cut) -> (Rows, Option<Problem>) {
-        self.cutting -= 1;
+    pub(super) fn add_part(&mut self, split: Split) -> (Rows, Option<Problem>) {
+        self.splitting -= 1;
         let nothing = (Rows::default(), None);
-        let mut listed = match cut.listed {
+        let mut listed = match split.listed {
             Ok(listed) => listed,
             Err(_) => {
-                // No descriptor is available, or permission was withdrawn. The open streams continue.
-                self.most = self.parts.len().max(1);
+                // No descriptor is available, or permission was withdrawn. The open streams
+                // continue.
+                self.max_parts = self.parts.len().max(1);
                 return nothing;
             }
         };
         let Some(first) = listed.first_known() else {
             // Fewer than two positions are known: the guess was near or beyond the end.
             if listed.over == Some(Ok(())) {
-                self.space = self.space.min(cut.guess);
+                self.range_end = self.range_end.min(split.guess);
             }
             return nothing;
         };
@@ -431,33 +443,33 @@ impl Listing {
         listed.first_is_exact = true;
         let old = &mut self.parts[at];
         let end = std::mem::replace(&mut old.end, begin);
-        old.cutting = false;
-        self.cuts += 1;
-        listed.stream.part = self.cuts;
+        old.splitting = false;
+        self.splits += 1;
+        listed.stream.part = self.splits;
         let part = Part {
             next: begin,
             end,
             stream: None,
-            id: self.cuts,
-            cutting: false,
+            id: self.splits,
+            splitting: false,
         };
-        self.go_on(part, listed)
+        self.continue_part(part, listed)
     }
 }
 
-/// Lists entries from the directory's current position on, which is `start`, in the calling thread. Returns at
-/// most `most` entries, and the position after them.
+/// Lists entries from the directory's current position on, which is `start`, in the calling thread.
+/// Returns at most `most` entries, and the position after them.
 pub(super) fn first(directory: &Arc<Directory>, start: u64, most: u64) -> Result<(Vec<Rows>, u64)> {
-    let mut stream = Stream::new(Lister::First(directory.clone()), start, ROOM);
+    let mut stream = Stream::new(Lister::First(directory.clone()), start, BUFFER_SIZE);
     let (mut all, mut left, mut next) = (Vec::new(), most, start);
     while left > 0 {
         let mut listed = stream.read();
-        let room = to_usize(left);
-        next = match listed.positions.get(room) {
+        let take = to_usize(left);
+        next = match listed.positions.get(take) {
             Some(position) => *position,
             None => listed.stream.at,
         };
-        listed.rows.truncate(room);
+        listed.rows.truncate(take);
         left -= listed.rows.len() as u64;
         all.push(listed.rows);
         match listed.over {
@@ -474,35 +486,35 @@ pub(super) fn first(directory: &Arc<Directory>, start: u64, most: u64) -> Result
 
 impl Stream {
     /// A stream of the first part, at a position of its descriptor.
-    fn new(fd: Lister, at: u64, room: usize) -> Stream {
+    fn new(fd: Lister, at: u64, buffer_size: usize) -> Stream {
         Stream {
             fd,
             part: 0,
             at,
-            room,
-            circle: Circle::default(),
-            doubt: None,
+            buffer_size,
+            cycle: CycleDetector::default(),
+            boundary: None,
         }
     }
 
     /// Lists the next entries, or decides whether the last row belongs to the part.
     pub(super) fn read(mut self) -> Listed {
-        match self.doubt.take() {
+        match self.boundary.take() {
             None => self.getdents(),
-            Some(doubt) => self.settle(*doubt),
+            Some(boundary) => self.find_owner(*boundary),
         }
     }
 
     /// Looks for the row in the next part, and then in both.
-    fn settle(self, doubt: Doubt) -> Listed {
-        let name = doubt.row.name(0);
-        let (stream, beyond) = self.look_for(name, doubt.end..=doubt.to);
-        let (stream, anywhere) = stream.look_for(name, doubt.from..=doubt.to);
-        doubt.settled(stream, beyond, anywhere)
+    fn find_owner(self, boundary: Boundary) -> Listed {
+        let name = boundary.row.name(0);
+        let (stream, beyond) = self.find(name, boundary.end..=boundary.to);
+        let (stream, anywhere) = stream.find(name, boundary.from..=boundary.to);
+        boundary.decided(stream, beyond, anywhere)
     }
 
     /// Returns true if a name is found at these positions.
-    fn look_for(self, name: &CStr, at: RangeInclusive<u64>) -> (Stream, Result<bool, Problem>) {
+    fn find(self, name: &CStr, at: RangeInclusive<u64>) -> (Stream, Result<bool, Problem>) {
         let mut listed = self.seek_and_read(*at.start());
         loop {
             if listed.rows.has(name) {
@@ -518,7 +530,7 @@ impl Stream {
     fn seek_and_read(self, at: u64) -> Listed {
         let stream = Stream {
             at,
-            circle: Circle::default(),
+            cycle: CycleDetector::default(),
             ..self
         };
         match rustix::fs::seek(&stream.fd, SeekFrom::Start(at)) {
@@ -535,9 +547,9 @@ impl Stream {
 
     /// Calls getdents64(2) once.
     fn getdents(mut self) -> Listed {
-        let mut buffer: Vec<u8> = Vec::with_capacity(self.room);
-        let mut rows = Rows::with_capacity(self.room / 48, self.room / 3);
-        let mut positions = Vec::with_capacity(self.room / 48);
+        let mut buffer: Vec<u8> = Vec::with_capacity(self.buffer_size);
+        let mut rows = Rows::with_capacity(self.buffer_size / 48, self.buffer_size / 3);
+        let mut positions = Vec::with_capacity(self.buffer_size / 48);
         let start = self.at;
         let mut over = None;
         let mut called = false;
@@ -551,9 +563,9 @@ impl Stream {
                         break 'call;
                     }
                     Some(Err(Errno::INTR)) if left > 0 => left -= 1,
-                    Some(Err(Errno::INVAL)) if self.room < ROOM_FOR_ANY => {
-                        self.room = ROOM_FOR_ANY;
-                        buffer = Vec::with_capacity(self.room);
+                    Some(Err(Errno::INVAL)) if self.buffer_size < MAX_BUFFER_SIZE => {
+                        self.buffer_size = MAX_BUFFER_SIZE;
+                        buffer = Vec::with_capacity(self.buffer_size);
                         continue 'call;
                     }
                     // A directory that was removed has no entries, as in readdir(3).
@@ -579,7 +591,7 @@ impl Stream {
             }
             break;
         }
-        if self.circle.closes(start, &rows) {
+        if self.cycle.repeats(start, &rows) {
             over = Some(Err(Problem::Repeats));
         }
         Listed {
@@ -592,11 +604,11 @@ impl Stream {
     }
 }
 
-impl Doubt {
-    /// The row if it belongs to the part, or no row. `beyond` is true if it was found in the next part, `anywhere` if
-    /// it was found in either after that. A row that has been removed meanwhile is not returned, since the next part
-    /// may have returned it.
-    fn settled(
+impl Boundary {
+    /// The row if it belongs to the part, or no row. `beyond` is true if it was found in the next
+    /// part, `anywhere` if it was found in either after that. A row that has been removed meanwhile
+    /// is not returned, since the next part may have returned it.
+    fn decided(
         mut self,
         stream: Stream,
         beyond: Result<bool, Problem>,
@@ -616,19 +628,19 @@ impl Doubt {
     }
 }
 
-impl Cut {
+impl Split {
     /// Opens the directory again, seeks to a guessed position, and reads there.
-    pub(super) fn at(directory: &Directory, guess: u64, room: usize) -> Cut {
+    pub(super) fn at(directory: &Directory, guess: u64, buffer_size: usize) -> Split {
         let listed = directory
             .again()
-            .map(|fd| Stream::new(Lister::Own(fd), guess, room).seek_and_read(guess));
-        Cut { guess, listed }
+            .map(|fd| Stream::new(Lister::Own(fd), guess, buffer_size).seek_and_read(guess));
+        Split { guess, listed }
     }
 }
 
 impl Listed {
-    /// The first row whose position is known and greater than the one before it. The position of the first
-    /// dirent after a seek is only a lower bound.
+    /// The first row whose position is known and greater than the one before it. The position of
+    /// the first dirent after a seek is only a lower bound.
     fn first_known(&self) -> Option<usize> {
         (2..self.positions.len()).find(|&i| self.positions[i] > self.positions[i - 1])
     }
@@ -641,31 +653,31 @@ impl Listed {
     }
 }
 
-/// Detects a stream that repeats itself (Brent's algorithm). A broken or hostile filesystem that leads from
-/// a position to an earlier one would otherwise be listed endlessly.
+/// Detects a stream that repeats itself (Brent's algorithm). A broken or hostile filesystem that
+/// leads from a position to an earlier one would otherwise be listed endlessly.
 #[derive(Debug, Default)]
-struct Circle {
+struct CycleDetector {
     /// A remembered position, with the first inode number and the length of the names there.
-    been: Option<(u64, u64, usize)>,
+    remembered: Option<(u64, u64, usize)>,
     /// The calls since then, and the number of calls after which another position is remembered.
     calls: u64,
-    patience: u64,
+    limit: u64,
 }
 
-impl Circle {
+impl CycleDetector {
     /// Returns true if a call with this position and these rows was made before.
-    fn closes(&mut self, start: u64, rows: &Rows) -> bool {
+    fn repeats(&mut self, start: u64, rows: &Rows) -> bool {
         let Some(first) = rows.records.first() else {
             return false;
         };
         let here = (start, first.ino, rows.name_bytes());
-        if self.been == Some(here) {
+        if self.remembered == Some(here) {
             return true;
         }
         self.calls += 1;
-        if self.calls > self.patience {
-            self.been = Some(here);
-            self.patience = (2 * self.patience).max(1);
+        if self.calls > self.limit {
+            self.remembered = Some(here);
+            self.limit = (2 * self.limit).max(1);
             self.calls = 0;
         }
         false
@@ -725,7 +737,7 @@ mod tests {
             names in proptest::collection::vec(0u8..80, 10..200),
             choices in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..2_000),
         ) {
-            fuzzing::exactly_once(kind, parts, size, &names, &choices);
+            simulated::exactly_once(kind, parts, size, &names, &choices);
         }
     }
 
@@ -748,13 +760,13 @@ mod tests {
             listed.positions[at + 1],
         );
         let name = listed.rows.name(at).to_str().unwrap();
-        let settled = |end: u64| {
+        let decided = |end: u64| {
             let mut row = Rows::default();
             row.copy(&listed.rows, at);
-            stream().settle(Doubt { row, from, to, end })
+            stream().find_owner(Boundary { row, from, to, end })
         };
         let returned = |end: u64| {
-            let listed = settled(end);
+            let listed = decided(end);
             assert_eq!(listed.over, Some(Ok(())));
             listed.rows.len()
         };
@@ -779,24 +791,26 @@ mod tests {
             rows
         };
         for (tail, length) in [(0, 1), (0, 5), (3, 1), (100, 7)] {
-            let mut circle = Circle::default();
-            let place = |call: u64| {
+            let mut cycle = CycleDetector::default();
+            let position = |call: u64| {
                 if call < tail {
                     call
                 } else {
                     tail + (call - tail) % length
                 }
             };
-            let calls = (0..most).find(|&call| circle.closes(place(call), &rows(place(call))));
+            let calls =
+                (0..most).find(|&call| cycle.repeats(position(call), &rows(position(call))));
             assert!(
                 calls.is_some_and(|calls| calls <= 4 * (tail + length)),
                 "{calls:?}"
             );
         }
-        let mut circle = Circle::default();
-        assert!(!(0..most).any(|call| circle.closes(call, &rows(call))));
-        // The same position with other entries is no repetition: some filesystems keep their own count.
-        let mut circle = Circle::default();
-        assert!(!(0..most).any(|call| circle.closes(0, &rows(call))));
+        let mut cycle = CycleDetector::default();
+        assert!(!(0..most).any(|call| cycle.repeats(call, &rows(call))));
+        // The same position with other entries is no repetition: some filesystems keep their own
+        // count.
+        let mut cycle = CycleDetector::default();
+        assert!(!(0..most).any(|call| cycle.repeats(0, &rows(call))));
     }
 }

@@ -1,9 +1,10 @@
 //! Metadata: statx(2) and extended attributes of the entries of one batch.
 //!
-//! All queries are relative to the open directory, by name. No path is built, and renaming the directory
-//! has no effect. For extended attributes this needs listxattrat(2) (Linux 6.13). On older kernels the name
-//! is appended to `/proc/thread-self/fd/N`. This needs no privilege, but a mounted /proc. (Opening each file for
-//! the query would need permission to read it, and does not work for symbolic links and devices.)
+//! All queries are relative to the open directory, by name. No path is built, and renaming the
+//! directory has no effect. For extended attributes this needs listxattrat(2) (Linux 6.13). On
+//! older kernels the name is appended to `/proc/thread-self/fd/N`. This needs no privilege, but a
+//! mounted /proc. (Opening each file for the query would need permission to read it, and does not
+//! work for symbolic links and devices.)
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -32,14 +33,14 @@ pub enum Xattrs {
 
 /// The metadata that a scan asks for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Questions {
+pub(crate) struct Query {
     pub(crate) fields: Option<StatxMask>,
     pub(crate) follow: bool,
     pub(crate) dont_sync: bool,
     pub(crate) xattrs: Xattrs,
 }
 
-impl Questions {
+impl Query {
     /// Returns true if only names are needed.
     pub(crate) fn is_none(&self) -> bool {
         self.fields.is_none() && self.xattrs == Xattrs::None
@@ -54,9 +55,9 @@ impl Questions {
         flags
     }
 
-    /// Asks about the rows that have not been asked about. Stops early at the time `until`, or if the scan
+    /// Queries the rows that have not been queried. Stops early at the time `until`, or if the scan
     /// was cancelled.
-    pub(super) fn ask(
+    pub(super) fn run(
         &self,
         directory: &Directory,
         rows: &mut Rows,
@@ -64,14 +65,14 @@ impl Questions {
         over: impl Fn() -> bool,
     ) {
         let flags = self.flags();
-        let mut room = Vec::new();
-        while rows.asked < rows.len() && !over() {
+        let mut buffer = Vec::new();
+        while rows.queried < rows.len() && !over() {
             if self.xattrs != Xattrs::None {
-                self.ask_xattrs(directory, rows, &mut room);
+                self.query_xattrs(directory, rows, &mut buffer);
             }
             match self.fields {
                 Some(fields) => {
-                    let name = rows.name(rows.asked);
+                    let name = rows.name(rows.queried);
                     let ask = || {
                         rustix::fs::statx(
                             directory,
@@ -81,9 +82,9 @@ impl Questions {
                         )
                     };
                     let stat = retry::interrupted(ask);
-                    rows.answer(stat.map(Metadata::new));
+                    rows.add_metadata(stat.map(Metadata::new));
                 }
-                None => rows.asked += 1,
+                None => rows.queried += 1,
             }
             if until.is_some_and(|until| Instant::now() >= until) {
                 break;
@@ -91,11 +92,11 @@ impl Questions {
         }
     }
 
-    fn ask_xattrs(&self, directory: &Directory, rows: &mut Rows, room: &mut Vec<u8>) {
-        let name = rows.name(rows.asked).to_owned();
+    fn query_xattrs(&self, directory: &Directory, rows: &mut Rows, buffer: &mut Vec<u8>) {
+        let name = rows.name(rows.queried).to_owned();
         let found = rows.attributes();
         let start = found.open();
-        let outcome = self.xattrs_of(directory, &name, found, room);
+        let outcome = self.xattrs_of(directory, &name, found, buffer);
         found.close(start, outcome);
     }
 
@@ -104,29 +105,30 @@ impl Questions {
         directory: &Directory,
         name: &CStr,
         found: &mut Attributes,
-        room: &mut Vec<u8>,
+        buffer: &mut Vec<u8>,
     ) -> Result<(), Errno> {
         let directory = directory.as_fd();
-        whole(room, |room| {
-            ask_either(|way| list(way, directory, name, self.follow, room))
+        grow_until_it_fits(buffer, |buffer| {
+            with_fallback(|way| list(way, directory, name, self.follow, buffer))
         })?;
         if self.xattrs == Xattrs::Names {
-            for attribute in room.split_inclusive(|b| *b == 0) {
+            for attribute in buffer.split_inclusive(|b| *b == 0) {
                 found.push(attribute.strip_suffix(b"\0").unwrap_or(attribute), None);
             }
             return Ok(());
         }
-        let names = std::mem::take(room);
+        let names = std::mem::take(buffer);
         for attribute in names.split_inclusive(|b| *b == 0) {
             let Ok(attribute) = CStr::from_bytes_with_nul(attribute) else {
                 continue;
             };
-            let value = whole(room, |room| {
-                ask_either(|way| get(way, directory, name, attribute, self.follow, room))
+            let value = grow_until_it_fits(buffer, |buffer| {
+                with_fallback(|way| get(way, directory, name, attribute, self.follow, buffer))
             });
             match value {
-                Ok(()) => found.push(attribute.to_bytes(), Some(room)),
-                // The attribute was removed, or may not be read (`trusted.*`, ACLs). Its name is known.
+                Ok(()) => found.push(attribute.to_bytes(), Some(buffer)),
+                // The attribute was removed, or may not be read (`trusted.*`, ACLs). Its name is
+                // known.
                 Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {
                     found.push(attribute.to_bytes(), None);
                 }
@@ -138,23 +140,27 @@ impl Questions {
 }
 
 /// The buffer size that most results fit.
-const ROOM: usize = 256;
-/// The buffer size that every result fits: a value and a list of names are at most 64 KiB (xattr(7)). It
-/// limits the memory that a broken filesystem can demand.
-const ROOM_FOR_ANY: usize = 128 << 10;
+const BUFFER_SIZE: usize = 256;
+/// The buffer size that every result fits: a value and a list of names are at most 64 KiB
+/// (xattr(7)). It limits the memory that a broken filesystem can demand.
+const MAX_BUFFER_SIZE: usize = 128 << 10;
 
-/// Repeats a query until the whole result fits. The size can change between two queries.
-fn whole(room: &mut Vec<u8>, ask: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<(), Errno> {
-    room.resize(room.capacity().max(ROOM), 0);
+/// Repeats a query with a larger buffer until the result fits. The size can change between two
+/// queries.
+fn grow_until_it_fits(
+    buffer: &mut Vec<u8>,
+    ask: impl Fn(&mut [u8]) -> Result<usize, Errno>,
+) -> Result<(), Errno> {
+    buffer.resize(buffer.capacity().max(BUFFER_SIZE), 0);
     loop {
-        match retry::interrupted(|| ask(room)) {
+        match retry::interrupted(|| ask(buffer)) {
             Ok(n) => {
-                room.truncate(n);
+                buffer.truncate(n);
                 return Ok(());
             }
-            Err(Errno::RANGE) if room.len() < ROOM_FOR_ANY => {
+            Err(Errno::RANGE) if buffer.len() < MAX_BUFFER_SIZE => {
                 let n = ask(&mut [])?;
-                room.resize(n.max(2 * room.len()), 0);
+                buffer.resize(n.max(2 * buffer.len()), 0);
             }
             Err(errno) => return Err(errno),
         }
@@ -164,11 +170,12 @@ fn whole(room: &mut Vec<u8>, ask: impl Fn(&mut [u8]) -> Result<usize, Errno>) ->
 /// True if the calls relative to a directory work.
 static RELATIVE: Support = Support::untried();
 
-/// Asks relative to a directory if that works, otherwise by a path through /proc.
-fn ask_either(mut ask: impl FnMut(Way) -> Result<usize, Errno>) -> Result<usize, Errno> {
+/// Queries relative to a directory if that works, otherwise by a path through /proc.
+fn with_fallback(mut ask: impl FnMut(Way) -> Result<usize, Errno>) -> Result<usize, Errno> {
     if !RELATIVE.is_refused() {
         match ask(Way::Relative) {
-            // A sandbox may return EPERM for an unknown call, and so may a file. The call by path decides.
+            // A sandbox may return EPERM for an unknown call, and so may a file. The call by path
+            // decides.
             Err(Errno::NOSYS) => RELATIVE.refused(),
             Err(Errno::PERM) if !RELATIVE.works() => RELATIVE.refused(),
             answer => {
@@ -194,13 +201,13 @@ fn list(
     directory: BorrowedFd<'_>,
     name: &CStr,
     follow: bool,
-    room: &mut [u8],
+    buffer: &mut [u8],
 ) -> Result<usize, Errno> {
     let path = || through_proc(directory, name);
     match way {
-        Way::Relative => xattr::listxattrat(directory, name, follow, room),
-        Way::ThroughProc if follow => rustix::fs::listxattr(path(), room),
-        Way::ThroughProc => rustix::fs::llistxattr(path(), room),
+        Way::Relative => xattr::listxattrat(directory, name, follow, buffer),
+        Way::ThroughProc if follow => rustix::fs::listxattr(path(), buffer),
+        Way::ThroughProc => rustix::fs::llistxattr(path(), buffer),
     }
 }
 
@@ -210,13 +217,13 @@ fn get(
     name: &CStr,
     attribute: &CStr,
     follow: bool,
-    room: &mut [u8],
+    buffer: &mut [u8],
 ) -> Result<usize, Errno> {
     let path = || through_proc(directory, name);
     match way {
-        Way::Relative => xattr::getxattrat(directory, name, attribute, follow, room),
-        Way::ThroughProc if follow => rustix::fs::getxattr(path(), attribute, room),
-        Way::ThroughProc => rustix::fs::lgetxattr(path(), attribute, room),
+        Way::Relative => xattr::getxattrat(directory, name, attribute, follow, buffer),
+        Way::ThroughProc if follow => rustix::fs::getxattr(path(), attribute, buffer),
+        Way::ThroughProc => rustix::fs::lgetxattr(path(), attribute, buffer),
     }
 }
 
@@ -251,11 +258,11 @@ mod tests {
         std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
         let open = Directory::blocking_open(dir.path()).unwrap();
         let ask = |way, name: &CStr, follow| {
-            let mut room = vec![0; 100];
-            let names = list(way, open.as_fd(), name, follow, &mut room);
-            let names = names.map(|n| room[..n].to_vec());
-            let value = get(way, open.as_fd(), name, c"user.key", follow, &mut room);
-            (names, value.map(|n| room[..n].to_vec()))
+            let mut buffer = vec![0; 100];
+            let names = list(way, open.as_fd(), name, follow, &mut buffer);
+            let names = names.map(|n| buffer[..n].to_vec());
+            let value = get(way, open.as_fd(), name, c"user.key", follow, &mut buffer);
+            (names, value.map(|n| buffer[..n].to_vec()))
         };
         let through_proc = ask(Way::ThroughProc, c"file", false);
         assert_eq!(through_proc.1.as_deref(), Ok(&b"value"[..]));

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::directory::{Directory, OpenDirectory};
-use super::metadata::{Questions, Xattrs};
-use super::order::{Order, StatOrder};
-use super::plan::{self, Insisted, Plan};
+use super::metadata::{Query, Xattrs};
+use super::order::Order;
+use super::plan::Plan;
 use super::progress::{Config, Progress};
 use crate::engine::Engine;
 use crate::metadata::StatxMask;
@@ -29,9 +29,8 @@ use crate::task_group::{Job, TaskGroup};
 #[derive(Clone, Debug)]
 pub struct Options {
     config: Arc<Config>,
-    insisted: Insisted,
+    workers: Option<usize>,
     engine: Option<Engine>,
-    caller: bool,
 }
 
 impl Default for Options {
@@ -45,7 +44,7 @@ impl Options {
     pub fn new() -> Options {
         Options {
             config: Arc::new(Config {
-                questions: Questions {
+                query: Query {
                     fields: None,
                     follow: false,
                     dont_sync: false,
@@ -57,9 +56,8 @@ impl Options {
                 at_most: u64::MAX,
                 drop: false,
             }),
-            insisted: Insisted::default(),
+            workers: None,
             engine: None,
-            caller: true,
         }
     }
 
@@ -70,30 +68,32 @@ impl Options {
     /// Asks for these fields of each entry: statx(2). Symbolic links are not followed.
     #[must_use]
     pub fn metadata(mut self, fields: StatxMask) -> Options {
-        self.config().questions.fields = Some(fields);
+        self.config().query.fields = Some(fields);
         self
     }
 
     /// Follows symbolic links: asks for the metadata of their targets. The entry's
-    /// [`ino`](crate::scan::DirEntry::ino) and [`file_type`](crate::scan::DirEntry::file_type) are then those of
-    /// the target, if they are among the [`metadata`](Options::metadata) and the target exists.
+    /// [`ino`](crate::scan::DirEntry::ino) and [`file_type`](crate::scan::DirEntry::file_type) are
+    /// then those of the target, if they are among the [`metadata`](Options::metadata) and the
+    /// target exists.
     #[must_use]
     pub fn follow(mut self, yes: bool) -> Options {
-        self.config().questions.follow = yes;
+        self.config().query.follow = yes;
         self
     }
 
-    /// Accepts the cached attributes of a network filesystem, however old they are (`AT_STATX_DONT_SYNC`).
+    /// Accepts the cached attributes of a network filesystem, however old they are
+    /// (`AT_STATX_DONT_SYNC`).
     #[must_use]
     pub fn dont_sync(mut self, yes: bool) -> Options {
-        self.config().questions.dont_sync = yes;
+        self.config().query.dont_sync = yes;
         self
     }
 
     /// Reads extended attributes.
     #[must_use]
     pub fn xattrs(mut self, which: Xattrs) -> Options {
-        self.config().questions.xattrs = which;
+        self.config().query.xattrs = which;
         self
     }
 
@@ -104,9 +104,9 @@ impl Options {
         self
     }
 
-    /// Sets the limits for entries, and for bytes of names, metadata and attributes, that are listed and
-    /// not yet returned. Listing waits when a limit is reached. The window holds at least the entries of
-    /// one system call. A scan by name ignores the limits.
+    /// Sets the limits for entries, and for bytes of names, metadata and attributes, that are
+    /// listed and not yet returned. Listing waits when a limit is reached. The window holds at
+    /// least the entries of one system call. A scan by name ignores the limits.
     #[must_use]
     pub fn window(mut self, entries: usize, bytes: usize) -> Options {
         self.config().entries = entries.max(1);
@@ -115,31 +115,15 @@ impl Options {
     }
 
     /// Ends the scan after `entries` entries.
-    #[must_use]
-    pub fn at_most(mut self, entries: u64) -> Options {
+    pub(super) fn at_most(mut self, entries: u64) -> Options {
         self.config().at_most = entries;
-        self
-    }
-
-    /// Sets the number of parts that are listed in parallel, instead of the plan's choice. It has no effect
-    /// on filesystems whose directory positions cannot be split.
-    #[must_use]
-    pub fn parts(mut self, parts: usize) -> Options {
-        self.insisted.parts = Some(parts);
-        self
-    }
-
-    /// Sets the order in which metadata is asked for, instead of the plan's choice.
-    #[must_use]
-    pub fn stat_order(mut self, stat_order: StatOrder) -> Options {
-        self.insisted.stat_order = Some(stat_order);
         self
     }
 
     /// Sets the maximum number of workers. It is never more than half of the engine's.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Options {
-        self.insisted.workers = Some(workers);
+        self.workers = Some(workers);
         self
     }
 
@@ -150,23 +134,12 @@ impl Options {
         self
     }
 
-    /// If true, a blocking scan begins in the calling thread. This is the default: a small cached directory
-    /// is scanned there before a worker could start. If false, the calling thread only opens the directory,
-    /// and never waits for a device after that.
-    #[must_use]
-    pub fn caller(mut self, yes: bool) -> Options {
-        self.caller = yes;
-        self
-    }
-
     pub(crate) fn open_directory(&self, path: &Path) -> OpenDirectory {
         OpenDirectory::new(path, self.engine.as_ref())
     }
 
-    pub(super) fn group(&self, directory: Arc<Directory>) -> (Arc<TaskGroup<Progress>>, Plan) {
-        let progress = self.progress(&directory);
-        let plan = *progress.plan();
-        (self.group_for("scan", progress, &directory), plan)
+    pub(super) fn group(&self, directory: Arc<Directory>) -> Arc<TaskGroup<Progress>> {
+        self.group_for("scan", self.progress(&directory), &directory)
     }
 
     /// A task group for another job.
@@ -176,7 +149,7 @@ impl Options {
         job: J,
         of: &Directory,
     ) -> Arc<TaskGroup<J>> {
-        TaskGroup::new(name, job, of.subject(), self.engine.clone(), self.caller)
+        TaskGroup::new(name, job, of.subject(), self.engine.clone())
     }
 
     /// The number of entries after which the listing ends.
@@ -191,17 +164,18 @@ impl Options {
 
     /// Returns true if symbolic links are followed.
     pub(crate) fn follows(&self) -> bool {
-        self.config.questions.follow
+        self.config.query.follow
     }
 
     /// The decision how this directory is scanned.
     pub(crate) fn progress(&self, directory: &Arc<Directory>) -> Progress {
-        let mut plan = plan::choose(directory.filesystem(), self.insisted);
-        if self.config.order == Order::Inode {
-            plan.stat_order = StatOrder::Inode;
-        } else if self.config.questions.is_none() {
-            plan.stat_order = StatOrder::Listed;
-        }
+        let Config { order, query, .. } = &*self.config;
+        let plan = Plan::new(
+            directory.filesystem(),
+            *order,
+            query.is_none(),
+            self.workers,
+        );
         Progress::new(directory.clone(), self.config.clone(), plan)
     }
 }

@@ -1,8 +1,9 @@
 //! The order in which metadata is asked for, and the order in which entries are returned.
 //!
-//! Listed entries are gathered until there are enough to be worth sorting. They are then divided into
-//! batches, which workers ask about. Inodes lie on the device roughly in the order of their numbers, and
-//! many share a block. In that order each block is read once, and the device reads forwards.
+//! A scan collects listed entries until there are enough to be worth sorting. It then divides them
+//! into batches, whose metadata workers query. Inodes are stored on the device roughly in the order
+//! of their numbers, and many share a block. In that order each block is read once, and the device
+//! reads forwards.
 
 use std::collections::VecDeque;
 
@@ -14,17 +15,17 @@ pub enum Order {
     /// Entries are returned as soon as they are ready.
     #[default]
     Unordered,
-    /// By inode number within each run: half a window is listed, sorted and returned, while the next half
-    /// is listed.
+    /// By inode number within each run: half a window is listed, sorted and returned, while the
+    /// next half is listed.
     Inode,
-    /// By name, compared byte by byte. The whole directory is held in memory first. The window does not
-    /// limit it.
+    /// By name, compared byte by byte. The whole directory is held in memory first. The window does
+    /// not limit it.
     Name,
 }
 
 /// The order in which a scan asks for metadata.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StatOrder {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StatOrder {
     /// The order of the directory's listing.
     Listed,
     /// By inode number within each run.
@@ -36,20 +37,20 @@ pub enum StatOrder {
     clippy::cast_possible_truncation,
     reason = "there are far fewer buffers, and entries in each"
 )]
-pub(super) fn deal(gathered: Vec<Rows>, stat_order: StatOrder, size: usize) -> VecDeque<Rows> {
+pub(super) fn sorted(listed: Vec<Rows>, stat_order: StatOrder, size: usize) -> VecDeque<Rows> {
     match stat_order {
-        StatOrder::Listed => gathered
+        StatOrder::Listed => listed
             .into_iter()
             .flat_map(|rows| slices(rows, size))
             .collect(),
         StatOrder::Inode => {
             let mut keys: Vec<(u64, u32, u32)> = Vec::new();
-            for (i, rows) in gathered.iter().enumerate() {
+            for (i, rows) in listed.iter().enumerate() {
                 let inos = rows.records.iter().enumerate();
                 keys.extend(inos.map(|(j, record)| (record.ino, i as u32, j as u32)));
             }
             keys.sort_unstable();
-            collect(&gathered, &keys, size, |key| (key.1, key.2))
+            collect(&listed, &keys, size, |key| (key.1, key.2))
         }
     }
 }
@@ -74,12 +75,12 @@ fn collect<K>(
     from: &[Rows],
     keys: &[K],
     size: usize,
-    place: impl Fn(&K) -> (u32, u32),
+    index: impl Fn(&K) -> (u32, u32),
 ) -> VecDeque<Rows> {
     let batch = |keys: &[K]| {
         let mut rows = Rows::with_capacity(keys.len(), keys.len() * 24);
         for key in keys {
-            let (i, j) = place(key);
+            let (i, j) = index(key);
             rows.copy(&from[i as usize], j as usize);
         }
         rows
@@ -96,7 +97,7 @@ pub(super) fn slices(rows: Rows, size: usize) -> Vec<Rows> {
     if rows.len() <= size {
         return Vec::from_iter((rows.len() > 0).then_some(rows));
     }
-    let places: Vec<u32> = (0..rows.len() as u32).collect();
+    let all: Vec<u32> = (0..rows.len() as u32).collect();
     let from = [rows];
-    collect(&from, &places, size, |at| (0, *at)).into()
+    collect(&from, &all, size, |at| (0, *at)).into()
 }

@@ -1,12 +1,12 @@
-//! The state of the scan of one directory: entries that are listed, gathered, asked about, and ready.
+//! The state of the scan of one directory.
 //!
 //! ```text
-//!  listing ─► gathered ─► deal (sort) ─► to ask ─► asking ─► ready ─► handed out
-//!  │                                         └► scouted ─┘            │
-//!  └──────────────── at most a window of entries and bytes ───────────┘
+//!  Listing ─► Unsorted ─► sort ─► Queries ─► Output ─► returned
+//!  └──── at most a window of entries and bytes ────┘
 //! ```
 //!
-//! `pick` decides the next piece of work for a worker. `take_in` applies its result.
+//! `pick` chooses the next piece of work for a worker. `finish_piece` stores its result. A scan by
+//! name collects all entries in `ByName` before it returns the first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -15,15 +15,16 @@ use std::time::Instant;
 
 use super::directory::Directory;
 use super::entry::{Batch, Rows};
-use super::list::{Cut, Listed, Listing, Problem, Step, Stream};
-use super::metadata::Questions;
-use super::order::{Order, StatOrder, by_name, deal, slices};
+use super::list::{Listed, Listing, Problem, Split, Step, Stream};
+use super::metadata::Query;
+use super::order::{Order, StatOrder, by_name, slices, sorted};
 use super::plan::Plan;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::cast::to_usize;
 use crate::task_group::Job;
 
-/// Entries of a batch. With so many, the cost of handing a batch over is small beside that of its queries.
+/// Entries of a batch. The cost of passing a batch on is then small compared with that of its
+/// queries.
 const BATCH: usize = 128;
 /// Entries of a batch if each query may wait for the device, so that many workers share a run.
 const SLOW_BATCH: usize = 32;
@@ -31,7 +32,7 @@ const SLOW_BATCH: usize = 32;
 /// The options of a scan.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    pub(crate) questions: Questions,
+    pub(crate) query: Query,
     pub(crate) order: Order,
     /// The limits for entries and bytes that are listed and not yet returned.
     pub(crate) entries: usize,
@@ -48,7 +49,7 @@ pub(crate) struct Counts {
     pub(crate) listed: u64,
     pub(crate) done: u64,
     pub(crate) failed: u64,
-    pub(crate) cuts: u64,
+    pub(crate) splits: u64,
 }
 
 impl Counts {
@@ -57,7 +58,7 @@ impl Counts {
             listed: self.listed + other.listed,
             done: self.done + other.done,
             failed: self.failed + other.failed,
-            cuts: self.cuts + other.cuts,
+            splits: self.splits + other.splits,
         }
     }
 }
@@ -72,41 +73,134 @@ pub(crate) struct Progress {
     listing: Listing,
     /// The number of workers that are listing.
     listers: usize,
-    /// Entries that are listed and not yet divided into batches.
-    gathered: Vec<Rows>,
-    gathered_entries: usize,
-    /// True while a worker divides entries into batches.
-    dealing: bool,
-    to_ask: VecDeque<Numbered>,
-    asking: usize,
-    /// Batches whose first entry has been asked about, so that the block of the others is cached.
-    scouted: VecDeque<Numbered>,
-    /// True while a worker asks about the rest of such a batch.
+    unsorted: Unsorted,
+    queries: Queries,
+    /// `Some` for a scan by name.
+    by_name: Option<ByName>,
+    output: Output,
+    window: Window,
+    counts: Counts,
+    /// The permissions of the walk that the directory belongs to.
+    allowed: Allowed,
+}
+
+/// Entries that are listed and not yet sorted into batches.
+#[derive(Debug, Default)]
+struct Unsorted {
+    rows: Vec<Rows>,
+    entries: usize,
+    /// True while a worker sorts.
+    sorting: bool,
+}
+
+/// Batches whose metadata is being queried.
+#[derive(Debug, Default)]
+struct Queries {
+    waiting: VecDeque<Numbered>,
+    /// Batches whose first entry has been queried, so that the block of the others is cached.
+    prefetched: VecDeque<Numbered>,
+    /// The number of workers that query.
+    running: usize,
+    /// True while a worker queries the rest of a prefetched batch.
     following: bool,
+    /// The number of the next entry to be put into a batch.
+    next: u64,
+}
+
+impl Queries {
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.prefetched.is_empty() && self.running == 0
+    }
+
+    /// Returns true if a worker may query the rest of a prefetched batch.
+    fn may_follow(&self) -> bool {
+        !self.following && !self.prefetched.is_empty()
+    }
+
+    /// The next batch to query, and the part of it.
+    fn pop(&mut self, prefetch: bool) -> Option<(Numbered, Share)> {
+        let (batch, share) = if self.may_follow() {
+            (self.prefetched.pop_front()?, Share::Rest)
+        } else if prefetch {
+            (self.waiting.pop_front()?, Share::First)
+        } else {
+            (self.waiting.pop_front()?, Share::Whole)
+        };
+        self.running += 1;
+        self.following |= share == Share::Rest;
+        Some((batch, share))
+    }
+}
+
+/// The entries of a scan by name.
+#[derive(Debug, Default)]
+struct ByName {
+    rows: Vec<Rows>,
+    sorting: bool,
+    sorted: bool,
+}
+
+/// Results that have not been returned.
+#[derive(Debug, Default)]
+struct Output {
     /// Complete batches, by the number of their first entry.
     ready: BTreeMap<u64, Rows>,
-    /// For a scan by name: all entries, before they are sorted.
-    whole: Option<Vec<Rows>>,
-    sorting: bool,
-    /// The number of the next entry to be put into a batch, and of the next one to be returned.
-    dealt: u64,
-    handed: u64,
-    /// Entries and bytes in the window.
+    errors: VecDeque<Error>,
+    /// True if batches are returned in the order of their numbers.
+    in_order: bool,
+    /// The number of the next entry to be returned.
+    next: u64,
+}
+
+impl Output {
+    fn has_batch(&self) -> bool {
+        let first = self.ready.first_key_value();
+        first.is_some_and(|(number, _)| !self.in_order || *number == self.next)
+    }
+
+    fn pop_batch(&mut self) -> Option<Rows> {
+        if !self.has_batch() {
+            return None;
+        }
+        let (_, rows) = self.ready.pop_first()?;
+        self.next += rows.len() as u64;
+        Some(rows)
+    }
+}
+
+/// Entries and bytes that are listed and not yet returned.
+#[derive(Debug)]
+struct Window {
     entries: usize,
     bytes: usize,
-    errors: VecDeque<Error>,
-    counts: Counts,
-    /// The permissions given by a walk, which has other directories as well.
-    leave: Leave,
+    has_metadata: bool,
+}
+
+impl Window {
+    fn add(&mut self, rows: &Rows) {
+        self.entries += rows.len();
+        self.bytes += rows.bytes(self.has_metadata);
+    }
+
+    fn remove(&mut self, rows: &Rows) {
+        self.entries = self.entries.saturating_sub(rows.len());
+        self.bytes = self.bytes.saturating_sub(rows.bytes(self.has_metadata));
+    }
+
+    /// Returns true if so many entries with names of ordinary length are within the limits.
+    fn has_room(&self, entries: usize, config: &Config) -> bool {
+        let bytes = entries * Rows::bytes_of_an_entry(self.has_metadata);
+        self.entries + entries <= config.entries && self.bytes + bytes <= config.bytes
+    }
 }
 
 /// The permissions that a walk gives to each of its directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Leave {
+pub(crate) struct Allowed {
     /// The window has room for more entries.
     pub(crate) list: bool,
     /// Descriptors are available for more parts.
-    pub(crate) cut: bool,
+    pub(crate) split: bool,
 }
 
 /// A batch and the number of its first entry, in the order of return.
@@ -121,28 +215,26 @@ pub(crate) struct Numbered {
 pub(crate) struct Piece {
     directory: Arc<Directory>,
     config: Arc<Config>,
-    what: What,
+    work: Work,
 }
 
 #[derive(Debug)]
-enum What {
+enum Work {
     List(Stream),
-    Cut {
-        guess: u64,
-        room: usize,
+    Split {
+        position: u64,
+        buffer_size: usize,
     },
-    Deal {
-        gathered: Vec<Rows>,
+    Sort {
+        rows: Vec<Rows>,
         stat_order: StatOrder,
         size: usize,
     },
-    Ask(Numbered, Share),
-    Sort {
-        whole: Vec<Rows>,
-    },
+    Query(Numbered, Share),
+    SortByName(Vec<Rows>),
 }
 
-/// The part of a batch that is asked about.
+/// The part of a batch that is queried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Share {
     Whole,
@@ -159,10 +251,10 @@ pub(crate) struct Done(Outcome);
 #[derive(Debug)]
 enum Outcome {
     Listed(Listed),
-    Cut(Cut),
-    Dealt(VecDeque<Rows>),
-    Asked(Numbered, Share),
+    Split(Split),
     Sorted(VecDeque<Rows>),
+    Queried(Numbered, Share),
+    SortedByName(VecDeque<Rows>),
 }
 
 impl Progress {
@@ -177,35 +269,32 @@ impl Progress {
             listing: Listing::new(&directory, plan.parts, window),
             path: directory.path().cloned(),
             directory: Some(directory),
-            config,
             plan,
             listers: 0,
-            gathered: Vec::new(),
-            gathered_entries: 0,
-            dealing: false,
-            to_ask: VecDeque::new(),
-            asking: 0,
-            scouted: VecDeque::new(),
-            following: false,
-            ready: BTreeMap::new(),
-            whole: by_name.then(Vec::new),
-            sorting: false,
-            dealt: 0,
-            handed: 0,
-            entries: 0,
-            bytes: 0,
-            errors: VecDeque::new(),
-            counts: Counts::default(),
-            leave: Leave {
-                list: true,
-                cut: true,
+            unsorted: Unsorted::default(),
+            queries: Queries::default(),
+            by_name: by_name.then(ByName::default),
+            output: Output {
+                in_order: config.order == Order::Inode,
+                ..Output::default()
             },
+            window: Window {
+                entries: 0,
+                bytes: 0,
+                has_metadata: config.query.fields.is_some(),
+            },
+            counts: Counts::default(),
+            allowed: Allowed {
+                list: true,
+                split: true,
+            },
+            config,
         }
     }
 
-    pub(crate) fn give_leave(&mut self, leave: Leave) {
-        self.leave = leave;
-        self.listing.may_cut(leave.cut);
+    pub(crate) fn allow(&mut self, allowed: Allowed) {
+        self.allowed = allowed;
+        self.listing.allow_splits(allowed.split);
     }
 
     /// The number of open descriptors.
@@ -215,269 +304,142 @@ impl Progress {
 
     /// The number of entries that are listed and not yet returned.
     pub(crate) fn entries(&self) -> usize {
-        self.entries
+        self.window.entries
     }
 
     /// Returns true if everything has been returned.
     pub(crate) fn is_over(&self) -> bool {
-        self.all_done() && !self.has_out()
-    }
-
-    pub(crate) fn plan(&self) -> &Plan {
-        &self.plan
+        self.is_complete() && !self.has_ready()
     }
 
     pub(crate) fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Chooses the next piece. Listing comes first while there is room: it creates work for others, and
-    /// longer runs sort better. After that, listed entries are asked about.
-    pub(crate) fn pick(&mut self, slow: bool) -> Option<Piece> {
-        let directory = self.directory.clone()?;
-        let what = if self.may_list() {
-            let step = self.listing.pick()?;
-            self.listers += 1;
-            match step {
-                Step::List(stream) => What::List(stream),
-                Step::Cut(guess) => What::Cut {
-                    guess,
-                    room: self.listing.room(),
-                },
-            }
-        } else if let Some((batch, share)) = self.next_to_ask(slow) {
-            self.asking += 1;
-            self.following |= share == Share::Rest;
-            What::Ask(batch, share)
-        } else if self.may_deal() {
-            self.dealing = true;
-            let size = self.batch_size(slow);
-            self.gathered_entries = 0;
-            What::Deal {
-                gathered: std::mem::take(&mut self.gathered),
-                stat_order: self.plan.stat_order,
-                size,
-            }
-        } else if self.may_sort() {
-            self.sorting = true;
-            What::Sort {
-                whole: self.whole.take()?,
-            }
-        } else {
+    /// The next step of the listing, if there is room for its entries.
+    fn pick_listing(&mut self) -> Option<Work> {
+        if !self.may_list() {
             return None;
-        };
-        Some(Piece {
-            directory,
-            config: self.config.clone(),
-            what,
+        }
+        let step = self.listing.pick()?;
+        self.listers += 1;
+        Some(match step {
+            Step::List(stream) => Work::List(stream),
+            Step::Split(position) => Work::Split {
+                position,
+                buffer_size: self.listing.buffer_size(),
+            },
         })
     }
 
-    /// The approximate number of pieces that could start now. It is 0 if and only if there is none.
-    pub(crate) fn waiting(&self) -> usize {
-        let list = if self.may_list() {
-            self.plan.parts.saturating_sub(self.listers).max(1)
-        } else {
-            0
-        };
-        list + self.to_ask.len()
-            + usize::from(self.may_follow())
-            + usize::from(self.may_deal())
-            + usize::from(self.may_sort())
+    fn pick_query(&mut self, slow: bool) -> Option<Work> {
+        let (batch, share) = self.queries.pop(self.plan.prefetch_first && slow)?;
+        Some(Work::Query(batch, share))
     }
 
-    /// The next batch to ask about, and the part of it.
-    fn next_to_ask(&mut self, slow: bool) -> Option<(Numbered, Share)> {
-        if self.may_follow() {
-            return Some((self.scouted.pop_front()?, Share::Rest));
+    fn pick_sort(&mut self, slow: bool) -> Option<Work> {
+        if !self.may_sort() {
+            return None;
         }
-        let share = if self.plan.prefetch_first && slow {
-            Share::First
-        } else {
-            Share::Whole
-        };
-        Some((self.to_ask.pop_front()?, share))
+        let size = self.batch_size(slow);
+        let unsorted = &mut self.unsorted;
+        unsorted.sorting = true;
+        unsorted.entries = 0;
+        Some(Work::Sort {
+            rows: std::mem::take(&mut unsorted.rows),
+            stat_order: self.plan.stat_order,
+            size,
+        })
     }
 
-    /// Returns true if a worker may ask about the rest of a batch.
-    fn may_follow(&self) -> bool {
-        !self.following && !self.scouted.is_empty()
+    fn pick_sort_by_name(&mut self) -> Option<Work> {
+        if !self.may_sort_by_name() {
+            return None;
+        }
+        let by_name = self.by_name.as_mut()?;
+        by_name.sorting = true;
+        Some(Work::SortByName(std::mem::take(&mut by_name.rows)))
     }
 
-    /// Returns true if a piece shows that the device is slow or fast. The rest of a batch whose first entry
-    /// was asked about does not reach the device.
-    pub(crate) fn tells(piece: &Piece) -> bool {
-        !matches!(piece.what, What::Ask(_, Share::Rest))
-    }
-
-    /// Returns true if there is something to list and room for it. The entries that listing workers may
-    /// return are counted. If the window is smaller than one step, one step runs at a time.
+    /// Returns true if there is something to list and room for it. The entries that listing workers
+    /// may return are counted. If the window is smaller than one step, one step runs at a time.
     fn may_list(&self) -> bool {
-        if !self.leave.list || !self.listing.has_step() || self.gathered_entries >= self.run() {
+        if !self.allowed.list || !self.listing.has_step() || self.unsorted.entries >= self.run() {
             return false;
         }
-        if self.whole.is_some() {
-            return true;
-        }
-        let coming = (self.listers + 1) * self.listing.step();
-        let fits = self.entries + coming <= self.config.entries
-            && self.bytes + coming * self.entry_bytes() <= self.config.bytes;
-        fits || (self.listers == 0 && self.entries == 0)
+        let expected = (self.listers + 1) * self.listing.step();
+        self.by_name.is_some()
+            || self.window.has_room(expected, &self.config)
+            || (self.listers == 0 && self.window.entries == 0)
     }
 
-    /// The bytes that an entry with a name of ordinary length takes.
-    fn entry_bytes(&self) -> usize {
-        Rows::bytes_of_an_entry(self.has_metadata())
-    }
-
-    fn has_metadata(&self) -> bool {
-        self.config.questions.fields.is_some()
-    }
-
-    /// The number of entries that are sorted together: half a window, so that the other half can be listed
-    /// meanwhile.
+    /// The number of entries that are sorted together: half a window, so that the other half can be
+    /// listed meanwhile.
     fn run(&self) -> usize {
-        if self.whole.is_some() {
+        if self.by_name.is_some() {
             usize::MAX
         } else {
             (self.config.entries / 2).max(1)
         }
     }
 
-    /// Returns true if gathered entries are to be sorted now: they are a whole run, or no more can be
+    /// Returns true if listed entries are to be sorted now: they are a whole run, or no more can be
     /// listed.
-    fn may_deal(&self) -> bool {
-        if self.dealing || self.gathered.is_empty() {
+    fn may_sort(&self) -> bool {
+        if self.unsorted.sorting || self.unsorted.rows.is_empty() {
             return false;
         }
         let no_more = self.listers == 0 && !self.may_list();
-        self.plan.stat_order == StatOrder::Listed || self.gathered_entries >= self.run() || no_more
+        self.plan.stat_order == StatOrder::Listed || self.unsorted.entries >= self.run() || no_more
     }
 
-    /// The number of entries of a batch. The device may prove slow later, so that a small directory has a batch for each of
-    /// many workers, too.
+    /// The number of entries of a batch. The device may prove slow later, so a small directory has
+    /// a batch for each of many workers, too.
     fn batch_size(&self, slow: bool) -> usize {
         match slow {
             true => SLOW_BATCH,
-            false => (self.gathered_entries / self.plan.workers).clamp(SLOW_BATCH, BATCH),
+            false => (self.unsorted.entries / self.plan.workers).clamp(SLOW_BATCH, BATCH),
         }
     }
 
-    /// Returns true if everything that is to be sorted by name is complete.
-    fn may_sort(&self) -> bool {
-        self.whole.is_some() && self.all_asked()
+    /// Returns true if all entries are complete, and are to be sorted by name.
+    fn may_sort_by_name(&self) -> bool {
+        let waits = |by_name: &ByName| !by_name.sorting && !by_name.sorted;
+        self.by_name.as_ref().is_some_and(waits) && self.all_queried()
     }
 
-    fn all_asked(&self) -> bool {
+    fn all_queried(&self) -> bool {
         self.listing.is_over()
             && self.listers == 0
-            && self.gathered.is_empty()
-            && !self.dealing
-            && self.none_to_ask()
+            && self.unsorted.rows.is_empty()
+            && !self.unsorted.sorting
+            && self.queries.is_empty()
     }
 
-    /// Carries out a piece.
-    pub(crate) fn carry_out(piece: Piece, until: Option<Instant>, over: &dyn Fn() -> bool) -> Done {
-        let Piece {
-            directory,
-            config,
-            what,
-        } = piece;
-        Done(match what {
-            What::List(stream) => Outcome::Listed(stream.read()),
-            What::Cut { guess, room } => Outcome::Cut(Cut::at(&directory, guess, room)),
-            What::Deal {
-                gathered,
-                stat_order,
-                size,
-            } => Outcome::Dealt(deal(gathered, stat_order, size)),
-            What::Ask(mut batch, share) => {
-                let until = match share {
-                    // Stop after the first entry.
-                    Share::First => Some(Instant::now()),
-                    Share::Whole | Share::Rest => until,
-                };
-                config
-                    .questions
-                    .ask(&directory, &mut batch.rows, until, over);
-                Outcome::Asked(batch, share)
-            }
-            What::Sort { whole } => Outcome::Sorted(by_name(&whole, BATCH)),
-        })
-    }
-
-    /// Applies the result of a piece.
-    pub(crate) fn take_in(&mut self, done: Done) {
-        match done.0 {
-            Outcome::Listed(listed) => {
-                let (rows, problem) = self.listing.take_in(listed);
-                self.listed(rows, problem);
-            }
-            Outcome::Cut(cut) => {
-                let (rows, problem) = self.listing.take_in_cut(cut);
-                self.listed(rows, problem);
-            }
-            Outcome::Dealt(batches) => {
-                self.dealing = false;
-                for rows in batches {
-                    let number = self.dealt;
-                    self.dealt += rows.len() as u64;
-                    let batch = Numbered { number, rows };
-                    if self.config.questions.is_none() {
-                        self.asked(batch);
-                    } else {
-                        self.to_ask.push_back(batch);
-                    }
-                }
-            }
-            Outcome::Asked(mut batch, share) => {
-                self.asking -= 1;
-                self.following &= share != Share::Rest;
-                if batch.rows.asked < batch.rows.len() {
-                    if share == Share::First {
-                        self.scouted.push_back(batch);
-                        return;
-                    }
-                    // The time of the calling thread was used up. Workers share the rest.
-                    let rest = batch.rows.split_off();
-                    let mut number = batch.number + batch.rows.len() as u64;
-                    for rows in slices(rest, SLOW_BATCH / 2) {
-                        let next = number + rows.len() as u64;
-                        self.to_ask.push_back(Numbered { number, rows });
-                        number = next;
-                    }
-                }
-                self.asked(batch);
-            }
-            Outcome::Sorted(batches) => {
-                self.sorting = false;
-                for rows in batches {
-                    self.ready.insert(self.dealt, rows);
-                    self.dealt += 1;
-                }
-            }
-        }
+    /// Returns true if nothing remains except returning results.
+    fn is_complete(&self) -> bool {
+        self.all_queried() && self.by_name.as_ref().is_none_or(|by_name| by_name.sorted)
     }
 
     /// Takes these entries as the whole listing.
-    pub(super) fn list(&mut self, rows: Vec<Rows>) {
+    pub(super) fn set_listing(&mut self, rows: Vec<Rows>) {
         for rows in rows {
             self.listers += 1;
-            self.listed(rows, None);
+            self.add_listed(rows, None);
         }
         self.listing.stop();
     }
 
     /// Stores listed names.
-    fn listed(&mut self, mut rows: Rows, problem: Option<Problem>) {
+    fn add_listed(&mut self, mut rows: Rows, problem: Option<Problem>) {
         self.listers -= 1;
-        self.counts.cuts = self.listing.cuts();
+        self.counts.splits = self.listing.splits();
         if let Some(problem) = problem.filter(|_| !self.config.drop) {
             let error = match problem {
                 Problem::Os(errno) => Error::os("getdents64", errno),
                 Problem::Repeats => Error::new("getdents64", ErrorKind::Repeats),
             };
-            self.errors.push_back(error.on(self.path.as_ref()));
+            self.output.errors.push_back(error.on(self.path.as_ref()));
         }
         let room = self.config.at_most.saturating_sub(self.counts.listed);
         if rows.len() as u64 >= room {
@@ -486,85 +448,69 @@ impl Progress {
         }
         if rows.len() > 0 {
             self.counts.listed += rows.len() as u64;
-            self.entries += rows.len();
-            self.bytes += rows.bytes(self.has_metadata());
-            self.gathered_entries += rows.len();
-            self.gathered.push(rows);
+            self.window.add(&rows);
+            self.unsorted.entries += rows.len();
+            self.unsorted.rows.push(rows);
         }
+    }
+
+    /// Stores sorted batches, to be queried if metadata was asked for.
+    fn add_sorted(&mut self, batches: VecDeque<Rows>) {
+        self.unsorted.sorting = false;
+        for rows in batches {
+            let number = self.queries.next;
+            self.queries.next += rows.len() as u64;
+            let batch = Numbered { number, rows };
+            if self.config.query.is_none() {
+                self.add_complete(batch);
+            } else {
+                self.queries.waiting.push_back(batch);
+            }
+        }
+    }
+
+    /// Stores a batch whose metadata was queried, or a part of it.
+    fn add_queried(&mut self, mut batch: Numbered, share: Share) {
+        self.queries.running -= 1;
+        self.queries.following &= share != Share::Rest;
+        if batch.rows.queried < batch.rows.len() {
+            if share == Share::First {
+                self.queries.prefetched.push_back(batch);
+                return;
+            }
+            // The time of the calling thread was used up. Workers share the rest.
+            let rest = batch.rows.split_off();
+            let mut number = batch.number + batch.rows.len() as u64;
+            for rows in slices(rest, SLOW_BATCH / 2) {
+                let next = number + rows.len() as u64;
+                self.queries.waiting.push_back(Numbered { number, rows });
+                number = next;
+            }
+        }
+        self.add_complete(batch);
     }
 
     /// Stores a complete batch.
-    fn asked(&mut self, batch: Numbered) {
+    fn add_complete(&mut self, batch: Numbered) {
         let Numbered { number, rows } = batch;
         self.counts.done += rows.len() as u64;
         self.counts.failed += rows.failures();
-        self.bytes += rows.attribute_bytes();
+        self.window.bytes += rows.attribute_bytes();
         if self.config.drop {
-            self.entries -= rows.len();
-            self.bytes = self.bytes.saturating_sub(rows.bytes(self.has_metadata()));
-        } else if let Some(whole) = &mut self.whole {
-            whole.push(rows);
+            self.window.remove(&rows);
+        } else if let Some(by_name) = &mut self.by_name {
+            by_name.rows.push(rows);
         } else if rows.len() > 0 {
-            self.ready.insert(number, rows);
+            self.output.ready.insert(number, rows);
         }
     }
 
-    /// Returns the next result: a batch, or the reason why the listing is incomplete.
-    pub(crate) fn hand_out(&mut self) -> Option<Result<Batch>> {
-        if let Some(rows) = self.next_ready() {
-            self.handed += rows.len() as u64;
-            self.entries = self.entries.saturating_sub(rows.len());
-            self.bytes = self.bytes.saturating_sub(rows.bytes(self.has_metadata()));
-            return Some(Ok(Batch::new(self.path.clone(), rows)));
+    fn add_sorted_by_name(&mut self, batches: VecDeque<Rows>) {
+        if let Some(by_name) = &mut self.by_name {
+            by_name.sorting = false;
+            by_name.sorted = true;
         }
-        // Errors come after all entries that were listed before.
-        if self.ready.is_empty() && self.none_to_ask() {
-            return self.errors.pop_front().map(Err);
-        }
-        None
-    }
-
-    /// Returns true if every batch has been asked about.
-    fn none_to_ask(&self) -> bool {
-        self.to_ask.is_empty() && self.scouted.is_empty() && self.asking == 0
-    }
-
-    fn next_ready(&mut self) -> Option<Rows> {
-        let first = self.ready.first_entry()?;
-        if self.config.order == Order::Inode && *first.key() != self.handed {
-            return None;
-        }
-        Some(first.remove())
-    }
-
-    pub(crate) fn has_out(&self) -> bool {
-        match self.ready.first_key_value() {
-            Some((number, _)) => self.config.order != Order::Inode || *number == self.handed,
-            None => !self.errors.is_empty() && self.none_to_ask(),
-        }
-    }
-
-    /// Closes the directory if no work remains except returning results.
-    pub(crate) fn close(&mut self) {
-        if self.all_done() {
-            self.directory = None;
-        }
-    }
-
-    fn all_done(&self) -> bool {
-        self.all_asked() && !self.may_sort() && !self.sorting
-    }
-
-    /// Drops all work and results. Called on cancellation.
-    pub(crate) fn give_up(&mut self) {
-        self.directory = None;
-        self.listing.stop();
-        self.gathered.clear();
-        self.to_ask.clear();
-        self.scouted.clear();
-        self.ready.clear();
-        self.whole = None;
-        self.errors.clear();
+        self.output.ready = (0..).zip(batches).collect();
     }
 }
 
@@ -573,43 +519,122 @@ impl Job for Progress {
     type Done = Done;
     type Out = Batch;
 
+    /// Chooses the next piece. Listing comes first while there is room: it creates work for others,
+    /// and longer runs sort better. After that, listed entries are queried.
     fn pick(&mut self, slow: bool) -> Option<Piece> {
-        self.pick(slow)
+        let directory = self.directory.clone()?;
+        let work = self
+            .pick_listing()
+            .or_else(|| self.pick_query(slow))
+            .or_else(|| self.pick_sort(slow))
+            .or_else(|| self.pick_sort_by_name())?;
+        Some(Piece {
+            directory,
+            config: self.config.clone(),
+            work,
+        })
     }
 
-    fn carry_out(piece: Piece, until: Option<Instant>, over: &dyn Fn() -> bool) -> Done {
-        Progress::carry_out(piece, until, over)
+    fn run(piece: Piece, until: Option<Instant>, over: &dyn Fn() -> bool) -> Done {
+        let Piece {
+            directory,
+            config,
+            work,
+        } = piece;
+        Done(match work {
+            Work::List(stream) => Outcome::Listed(stream.read()),
+            Work::Split {
+                position,
+                buffer_size,
+            } => Outcome::Split(Split::at(&directory, position, buffer_size)),
+            Work::Sort {
+                rows,
+                stat_order,
+                size,
+            } => Outcome::Sorted(sorted(rows, stat_order, size)),
+            Work::Query(mut batch, share) => {
+                let until = match share {
+                    // Stop after the first entry.
+                    Share::First => Some(Instant::now()),
+                    Share::Whole | Share::Rest => until,
+                };
+                config.query.run(&directory, &mut batch.rows, until, over);
+                Outcome::Queried(batch, share)
+            }
+            Work::SortByName(rows) => Outcome::SortedByName(by_name(&rows, BATCH)),
+        })
     }
 
-    fn tells(piece: &Piece) -> bool {
-        Progress::tells(piece)
+    /// The rest of a batch whose first entry was queried does not reach the device.
+    fn is_timed(piece: &Piece) -> bool {
+        !matches!(piece.work, Work::Query(_, Share::Rest))
     }
 
-    fn take_in(&mut self, done: Done) {
-        self.take_in(done);
+    fn finish_piece(&mut self, done: Done) {
+        match done.0 {
+            Outcome::Listed(listed) => {
+                let (rows, problem) = self.listing.add(listed);
+                self.add_listed(rows, problem);
+            }
+            Outcome::Split(split) => {
+                let (rows, problem) = self.listing.add_part(split);
+                self.add_listed(rows, problem);
+            }
+            Outcome::Sorted(batches) => self.add_sorted(batches),
+            Outcome::Queried(batch, share) => self.add_queried(batch, share),
+            Outcome::SortedByName(batches) => self.add_sorted_by_name(batches),
+        }
     }
 
-    fn waiting(&self) -> usize {
-        self.waiting()
+    fn runnable(&self) -> usize {
+        let list = if self.may_list() {
+            self.plan.parts.saturating_sub(self.listers).max(1)
+        } else {
+            0
+        };
+        list + self.queries.waiting.len()
+            + usize::from(self.queries.may_follow())
+            + usize::from(self.may_sort())
+            + usize::from(self.may_sort_by_name())
     }
 
-    fn hand_out(&mut self) -> Option<Result<Batch>> {
-        self.hand_out()
+    /// Returns the next batch, or the reason why the listing is incomplete. Errors come after all
+    /// entries that were listed before.
+    fn pop_ready(&mut self) -> Option<Result<Batch>> {
+        if let Some(rows) = self.output.pop_batch() {
+            self.window.remove(&rows);
+            return Some(Ok(Batch::new(self.path.clone(), rows)));
+        }
+        if self.has_ready() {
+            return self.output.errors.pop_front().map(Err);
+        }
+        None
     }
 
-    fn has_out(&self) -> bool {
-        self.has_out()
+    fn has_ready(&self) -> bool {
+        let Output { ready, errors, .. } = &self.output;
+        let has_error = ready.is_empty() && !errors.is_empty() && self.queries.is_empty();
+        self.output.has_batch() || has_error
     }
 
     fn close(&mut self) {
-        self.close();
+        if self.is_complete() {
+            self.directory = None;
+        }
     }
 
-    fn give_up(&mut self) {
-        self.give_up();
+    fn clear(&mut self) {
+        self.directory = None;
+        self.listing.stop();
+        self.unsorted.rows.clear();
+        self.queries.waiting.clear();
+        self.queries.prefetched.clear();
+        self.by_name = None;
+        self.output.ready.clear();
+        self.output.errors.clear();
     }
 
-    fn most(&self) -> usize {
-        self.plan().workers
+    fn max_workers(&self) -> usize {
+        self.plan.workers
     }
 }

@@ -1,14 +1,15 @@
-//! Readahead of a directory: loads its inodes into the kernel's caches in the background, in the order in
-//! which they lie on the device, before a program asks for them one by one.
+//! Readahead of a directory: loads its inodes into the kernel's caches in the background, in the
+//! order in which they lie on the device, before a program asks for them one by one.
 //!
-//! It is a scan whose results are dropped. It corresponds to `dirreadahead()`, as proposed on linux-fsdevel
-//! by Abhijith Das in 2014.
+//! It is a scan whose results are dropped. It corresponds to `dirreadahead()`, as proposed on
+//! linux-fsdevel by Abhijith Das in 2014.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::directory::Directory;
+use super::entries::Source;
 use super::list;
 use super::metadata::Xattrs;
 use super::options::Options;
@@ -75,8 +76,8 @@ impl Limits {
 #[derive(Clone, Debug)]
 pub struct Readahead(Arc<TaskGroup<Progress>>);
 
-/// Begins to load the inodes of a directory into the kernel's caches. The calling thread only opens the
-/// directory.
+/// Begins to load the inodes of a directory into the kernel's caches. The calling thread only opens
+/// the directory.
 ///
 /// ```
 /// use nowait::scan::{Limits, readahead};
@@ -90,28 +91,23 @@ pub struct Readahead(Arc<TaskGroup<Progress>>);
 /// # Errors
 /// The errors of open(2), with the path; EAGAIN if there is no worker and none can be started.
 pub fn readahead(directory: impl AsRef<Path>, limits: &Limits) -> Result<Readahead> {
-    begin(limits, Directory::blocking_open(directory.as_ref())?)
+    let directory = Directory::blocking_open(directory.as_ref())?;
+    let group = limits.options.group(directory.into());
+    group.start()?;
+    Ok(Readahead(group))
 }
 
-/// As [`readahead`], for an open directory. The readahead moves the position of the open file, which
-/// duplicates of the descriptor share. Open the directory separately for it (openat(2) of `.`) if the position
-/// matters.
+/// As [`readahead`], of an open directory, from a position of it on. Returns the position after the
+/// last entry, at which the next call continues. The calling thread lists the entries, up to the
+/// limit of [`entries`](Limits::entries), and workers load their inodes. It moves the position of
+/// the open file, which duplicates of the descriptor share.
+///
+/// Position 0 is the beginning. The others are those of getdents64(2), `d_off`. At the end of the
+/// directory no entry is listed: [`Stats::listed`] of the progress is 0.
 ///
 /// # Errors
-/// ENOTDIR if the descriptor is not a directory; otherwise as [`readahead`].
-pub fn readahead_of(directory: impl Into<OwnedFd>, limits: &Limits) -> Result<Readahead> {
-    begin(limits, Directory::rewound(directory.into())?)
-}
-
-/// As [`readahead_of`], from a position of the directory on. Returns the position after the last entry, at which
-/// the next call continues. The calling thread lists the entries, up to the limit of
-/// [`entries`](Limits::entries), and workers load their inodes.
-///
-/// Position 0 is the beginning. The others are those of getdents64(2), `d_off`. At the end of the directory
-/// no entry is listed: [`Stats::listed`] of the progress is 0.
-///
-/// # Errors
-/// The errors of lseek(2) and getdents64(2); otherwise as [`readahead_of`].
+/// ENOTDIR if the descriptor is not a directory; the errors of lseek(2) and getdents64(2);
+/// otherwise as [`readahead`].
 ///
 /// ```
 /// use nowait::scan::{Limits, readahead_from};
@@ -135,22 +131,16 @@ pub fn readahead_from(
     let directory = Arc::new(Directory::at(directory.into(), position)?);
     let (rows, next) = list::first(&directory, position, limits.options.most())?;
     let mut progress = limits.options.progress(&directory);
-    progress.list(rows);
+    progress.set_listing(rows);
     let group = limits.options.group_for("readahead", progress, &directory);
-    group.begin()?;
+    group.start()?;
     Ok((Readahead(group), next))
-}
-
-fn begin(limits: &Limits, directory: Directory) -> Result<Readahead> {
-    let (group, _) = limits.options.group(directory.into());
-    group.begin()?;
-    Ok(Readahead(group))
 }
 
 impl Readahead {
     /// The work done so far. `done` counts the inodes that are in the cache.
     pub fn progress(&self) -> Stats {
-        Stats::of(&self.0)
+        self.0.inspect(Progress::stats).unwrap_or_default()
     }
 
     /// Returns true if the readahead has ended or was cancelled.

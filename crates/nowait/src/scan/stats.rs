@@ -1,7 +1,7 @@
 //! Counters of a scan.
 
-use super::progress::{Counts, Progress};
-use crate::task_group::{Tally, TaskGroup};
+use super::progress::Counts;
+use crate::task_group;
 
 /// The work that a scan has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,7 +15,8 @@ pub struct Stats {
     pub failed: u64,
     /// Parts in which the directory was listed.
     pub parts: u64,
-    /// Pieces of work (the names of one system call, the metadata of one batch) done by the calling thread.
+    /// Pieces of work (the names of one system call, the metadata of one batch) done by the calling
+    /// thread.
     pub by_caller: u64,
     /// Pieces done by workers.
     pub by_workers: u64,
@@ -26,21 +27,16 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(super) fn of(group: &TaskGroup<Progress>) -> Stats {
-        let stats = group.look(|progress, tally| Stats::new(progress.counts(), tally));
-        stats.unwrap_or_default()
-    }
-
-    pub(crate) fn new(counts: Counts, tally: Tally) -> Stats {
+    pub(crate) fn new(counts: Counts, work: task_group::Counts) -> Stats {
         Stats {
             listed: counts.listed,
             done: counts.done,
             failed: counts.failed,
-            parts: counts.cuts + 1,
-            by_caller: tally.by_caller,
-            by_workers: tally.by_workers,
-            waited: tally.slept,
-            workers: tally.most_workers,
+            parts: counts.splits + 1,
+            by_caller: work.by_caller,
+            by_workers: work.by_workers,
+            waited: work.slept,
+            workers: work.most_workers,
         }
     }
 }

@@ -93,7 +93,7 @@ impl Description {
             Arc::strong_count(self) == HOLDERS && !self.is_given_out.load(Ordering::Relaxed);
         let fits = self.handle.is_regular()
             && self.handle.nowait_read().works()
-            && self.handle.window().is_none();
+            && self.handle.bounce_alignment().is_none();
         if !is_private || !fits {
             return None;
         }

@@ -150,7 +150,7 @@ pub(super) fn write(handle: &Handle, bytes: Vec<u8>) -> Write {
 /// read(2). For an O_DIRECT file that permits unaligned reads: pread(2) and lseek(2), because only a read
 /// at an offset can use an aligned buffer.
 fn at_position(handle: &Handle, op: &mut Read) -> Result<usize, Errno> {
-    if handle.window().is_none() {
+    if handle.bounce_alignment().is_none() {
         return to_its_end(op);
     }
     let from = rustix::fs::tell(handle)?;

@@ -12,12 +12,12 @@ use crate::kernel::support::Support;
 use crate::sys::Errno;
 use crate::sys::retry;
 
-/// Opens `path`, which is relative to `directory`, with open(2)'s `flags`. No symbolic link is followed,
-/// neither as the last component nor before it. If a directory was replaced by a link after a walk listed
-/// it, opening fails. The path may be longer than `PATH_MAX`.
+/// Opens `path`, which is relative to `directory`, with open(2)'s `flags`. No symbolic link is
+/// followed, neither as the last component nor before it. If a directory was replaced by a link
+/// after a walk listed it, opening fails. The path may be longer than `PATH_MAX`.
 ///
-/// It uses openat2(2) with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`. If that call is missing (before
-/// Linux 5.6) or denied, each component is opened separately with `O_NOFOLLOW`.
+/// It uses openat2(2) with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`. If that call is missing
+/// (before Linux 5.6) or denied, each component is opened separately with `O_NOFOLLOW`.
 ///
 /// ```
 /// use nowait::walk;
@@ -30,8 +30,8 @@ use crate::sys::retry;
 /// ```
 ///
 /// # Errors
-/// The errors of open(2): ELOOP or ENOTDIR if a component is a link. EXDEV if the path is absolute or has a
-/// component `..`.
+/// The errors of open(2): ELOOP or ENOTDIR if a component is a link. EXDEV if the path is absolute
+/// or has a component `..`.
 pub fn open_beneath(
     directory: impl AsFd,
     path: impl AsRef<Path>,

@@ -1,16 +1,17 @@
 //! The tree of a walk: open directories, directories that wait to be opened, and results.
 //!
 //! ```text
-//!  waiting (paths) ─► open ─► small: listed and asked about by that worker, in one piece
+//!  waiting (paths) ─► open ─► small: listed and queried by that worker, in one piece
 //!                             large: one of the open directories, whose pieces all workers share
 //! ```
 //!
-//! The subdirectories of a directory are opened in the order of its batches, before those of other directories. In
-//! inode order they lead forwards on the device, and programs often go the same way.
+//! The subdirectories of a directory are opened in the order of its batches, before those of other
+//! directories. Directories created in sequence usually have ascending disk addresses, and programs
+//! often read them in that order.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,15 +25,19 @@ use super::entry::Found;
 use super::place::Place;
 use super::waiting::{Waiting, WaitingList};
 use crate::error::{Error, ErrorKind, Result};
-use crate::scan::{self, Batch, Counts, Directory, FLAGS, Leave, Progress};
+use crate::scan::{self, Allowed, Batch, Directory, FLAGS, Progress};
 use crate::sys::Errno;
 use crate::sys::retry;
 use crate::task_group::Job;
 
-/// The maximum number of entries of a directory that one worker scans alone. Fewer are not worth sharing.
+/// The maximum number of entries of a directory that one worker scans alone. Fewer are not worth
+/// sharing.
 const SMALL: usize = 512;
-/// The maximum time for which it does so. If each entry waits for the device, few are worth sharing.
+/// The maximum time for which it does so. If each entry waits for the device, few are worth
+/// sharing.
 const ALONE: Duration = Duration::from_millis(1);
+/// The time for which a worker waits for a descriptor that the rest of the process gives back.
+const SHORTAGE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Tree {
@@ -47,18 +52,20 @@ pub(super) struct Tree {
     opening: usize,
     /// The id of the next open directory.
     next: u64,
-    /// The maximum number of open descriptors. It is lowered if the process has no more, and raised again with each
-    /// directory that is opened.
+    /// The maximum number of open descriptors. It is lowered if the process has no more, and raised
+    /// again with each directory that is opened.
     descriptors: usize,
+    /// False since a worker has waited for a descriptor in vain, until another directory is opened.
+    may_wait: bool,
     ready: VecDeque<Result<Found>>,
     ready_entries: usize,
-    tally: Tally,
+    counts: Counts,
 }
 
 /// The work that a walk has done so far, including finished directories.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
-    pub(super) counts: Counts,
+pub(super) struct Counts {
+    pub(super) scan: scan::Counts,
     pub(super) directories: u64,
     pub(super) vanished: u64,
 }
@@ -79,6 +86,8 @@ pub(super) enum Piece {
         config: Arc<Config>,
         /// No other directory of the walk is open meanwhile.
         alone: bool,
+        /// If there is no descriptor, the worker waits for one.
+        may_wait: bool,
     },
     Of(u64, scan::Piece),
 }
@@ -118,8 +127,9 @@ impl Tree {
             progress: config.scan.progress(root),
         };
         Tree {
-            workers: branch.progress.plan().workers,
+            workers: branch.progress.max_workers(),
             descriptors: config.descriptors,
+            may_wait: true,
             config: Arc::new(config),
             root: Some(root.clone()),
             waiting: WaitingList::default(),
@@ -128,19 +138,19 @@ impl Tree {
             next: 1,
             ready: VecDeque::new(),
             ready_entries: 0,
-            tally: Tally {
+            counts: Counts {
                 directories: 1,
-                ..Tally::default()
+                ..Counts::default()
             },
         }
     }
 
     /// The work done so far.
-    pub(super) fn tally(&self) -> Tally {
+    pub(super) fn counts(&self) -> Counts {
         let open = self.open.iter().map(|branch| branch.progress.counts());
-        Tally {
-            counts: open.fold(self.tally.counts, Counts::plus),
-            ..self.tally
+        Counts {
+            scan: open.fold(self.counts.scan, scan::Counts::plus),
+            ..self.counts
         }
     }
 
@@ -156,52 +166,52 @@ impl Tree {
     }
 
     /// The permissions that follow from the walk's window and descriptors.
-    fn leave(&self) -> Leave {
+    fn allowed(&self) -> Allowed {
         let entries = self.entries();
-        Leave {
+        Allowed {
             list: entries == 0
                 || entries + SMALL * (1 + self.opening) <= self.config.scan.entries(),
-            cut: self.descriptors() < self.descriptors,
+            split: self.descriptors() < self.descriptors,
         }
     }
 
     /// Passes the current permissions to every open directory.
-    fn give_leave(&mut self) {
-        let leave = self.leave();
+    fn update_allowed(&mut self) {
+        let allowed = self.allowed();
         for branch in &mut self.open {
-            branch.progress.give_leave(leave);
+            branch.progress.allow(allowed);
         }
     }
 
     fn may_open(&self) -> bool {
-        let leave = self.leave();
-        let room = leave.list && leave.cut;
+        let allowed = self.allowed();
+        let room = allowed.list && allowed.split;
         !self.waiting.is_empty()
-            && (room || (self.open.is_empty() && self.opening == 0 && leave.list))
+            && (room || (self.open.is_empty() && self.opening == 0 && allowed.list))
     }
 
     /// Takes the results of a directory, and closes it if those were the last.
-    fn harvest(&mut self, at: usize) {
+    fn collect_results(&mut self, at: usize) {
         let branch = &mut self.open[at];
         let place = branch.place.clone();
         let mut ready = Vec::new();
-        while let Some(batch) = branch.progress.hand_out() {
+        while let Some(batch) = branch.progress.pop_ready() {
             ready.push(batch);
         }
         if branch.progress.is_over() {
             let counts = self.open.swap_remove(at).progress.counts();
-            self.tally.counts = self.tally.counts.plus(counts);
+            self.counts.scan = self.counts.scan.plus(counts);
         }
-        self.bring(&place, ready);
+        self.add_results(&place, ready);
     }
 
     /// Stores the results of a directory. Its subdirectories are added to the waiting ones.
-    fn bring(&mut self, place: &Arc<Place>, batches: Vec<Result<Batch>>) {
+    fn add_results(&mut self, place: &Arc<Place>, batches: Vec<Result<Batch>>) {
         for batch in batches {
             let found = batch.map(|batch| {
                 self.ready_entries += batch.len();
                 if place.depth() < self.config.depth {
-                    self.note_directories(place, &batch);
+                    self.add_subdirectories(place, &batch);
                 }
                 Found::new(place.clone(), batch)
             });
@@ -209,9 +219,9 @@ impl Tree {
         }
     }
 
-    fn note_directories(&mut self, place: &Arc<Place>, batch: &Batch) {
+    fn add_subdirectories(&mut self, place: &Arc<Place>, batch: &Batch) {
         for (name, kind, sure) in batch.kinds() {
-            let perhaps = match kind {
+            let is_uncertain = match kind {
                 FileType::Dir => !sure,
                 FileType::Unknown => true,
                 FileType::Symlink if self.config.scan.follows() => true,
@@ -220,12 +230,12 @@ impl Tree {
             self.waiting.push(Waiting {
                 parent: place.clone(),
                 path: place.path().join(OsStr::from_bytes(name)).into(),
-                perhaps,
+                is_uncertain,
             });
         }
     }
 
-    fn take_opened(&mut self, waiting: Waiting, alone: bool, opened: Result<Box<Opened>, Refused>) {
+    fn add_opened(&mut self, waiting: Waiting, alone: bool, opened: Result<Box<Opened>, Refused>) {
         self.opening -= 1;
         let error = match opened {
             Ok(opened) => {
@@ -234,9 +244,10 @@ impl Tree {
                     progress,
                     ready,
                 } = *opened;
-                self.tally.directories += 1;
+                self.counts.directories += 1;
                 self.descriptors = self.config.descriptors.min(self.descriptors + 1);
-                self.bring(&place, ready);
+                self.may_wait = true;
+                self.add_results(&place, ready);
                 let (id, at) = (self.next, self.open.len());
                 self.next += 1;
                 self.open.push(Branch {
@@ -244,27 +255,30 @@ impl Tree {
                     place,
                     progress,
                 });
-                return self.harvest(at);
+                return self.collect_results(at);
             }
             Err(Refused::OtherFilesystem | Refused::Filtered) => return,
             Err(Refused::Os(Errno::NOENT)) => {
-                self.tally.vanished += 1;
+                self.counts.vanished += 1;
                 return;
             }
-            Err(Refused::Os(Errno::NOTDIR | Errno::LOOP)) if waiting.perhaps => return,
+            Err(Refused::Os(Errno::NOTDIR | Errno::LOOP)) if waiting.is_uncertain => return,
             // The directory was replaced by another file.
             Err(Refused::Os(Errno::NOTDIR)) => {
-                self.tally.vanished += 1;
+                self.counts.vanished += 1;
                 return;
             }
             Err(Refused::Os(errno)) if retry::is_shortage(errno) && !alone => {
-                // Continue with fewer descriptors. This directory waits until some are closed. Others may have been
-                // closed since it failed.
+                // Continue with fewer descriptors. This directory waits until some are closed.
+                // Others may have been closed since it failed.
                 self.descriptors = self.descriptors();
                 self.waiting.put_back(waiting);
                 return;
             }
-            Err(Refused::Os(errno)) => Error::os("open", errno).on(Some(&waiting.path)),
+            Err(Refused::Os(errno)) => {
+                self.may_wait &= !retry::is_shortage(errno);
+                Error::os("open", errno).on(Some(&waiting.path))
+            }
             Err(Refused::Cycle) => Error::new("walk", ErrorKind::Cycle).on(Some(&waiting.path)),
             Err(Refused::Error(error)) => error,
         };
@@ -272,12 +286,12 @@ impl Tree {
     }
 }
 
-/// Opens a directory, and scans it completely if it is small.
-fn open(
+/// Opens a directory, unless it is not to be entered.
+fn enter(
     waiting: &Waiting,
     root: &Directory,
     config: &Config,
-    until: Option<Instant>,
+    may_wait: bool,
     over: &dyn Fn() -> bool,
 ) -> Result<Opened, Refused> {
     let parent = &waiting.parent;
@@ -292,10 +306,13 @@ fn open(
         }
     }
     let relative = parent.relative(&waiting.path);
-    let fd = if config.scan.follows() {
-        following(root.as_fd(), relative, FLAGS)
-    } else {
-        beneath(root.as_fd(), relative, FLAGS)
+    let open = || match config.scan.follows() {
+        true => following(root.as_fd(), relative, FLAGS),
+        false => beneath(root.as_fd(), relative, FLAGS),
+    };
+    let fd = match open() {
+        Err(errno) if retry::is_shortage(errno) && may_wait => open_later(open, over),
+        opened => opened,
     };
     let fd = fd.map_err(Refused::Os)?;
     let path = Some(waiting.path.clone());
@@ -308,28 +325,48 @@ fn open(
     }
     let place = Arc::new(Place::below(parent, waiting.path.clone(), &directory));
     let mut progress = config.scan.progress(&Arc::new(directory));
-    progress.give_leave(Leave {
+    progress.allow(Allowed {
         list: true,
-        cut: false,
+        split: false,
     });
-    let (mut ready, mut entries) = (Vec::new(), 0);
-    let until = until.unwrap_or_else(|| Instant::now() + ALONE);
-    while entries < SMALL
-        && Instant::now() < until
-        && let Some(piece) = progress.pick(false)
-    {
-        let done = Progress::carry_out(piece, Some(until), over);
-        progress.take_in(done);
-        while let Some(batch) = progress.hand_out() {
-            entries += batch.as_ref().map_or(0, Batch::len);
-            ready.push(batch);
-        }
-    }
     Ok(Opened {
         place,
         progress,
-        ready,
+        ready: Vec::new(),
     })
+}
+
+/// Repeats an open that found no descriptor or no memory, until it succeeds or a time has passed.
+fn open_later(
+    open: impl Fn() -> Result<OwnedFd, Errno>,
+    over: &dyn Fn() -> bool,
+) -> Result<OwnedFd, Errno> {
+    let end = Instant::now() + SHORTAGE;
+    loop {
+        std::thread::sleep(Duration::from_millis(1));
+        match open() {
+            Err(errno) if retry::is_shortage(errno) && Instant::now() < end && !over() => {}
+            opened => return opened,
+        }
+    }
+}
+
+/// Scans a directory completely if it is small.
+fn scan_small(mut opened: Opened, until: Option<Instant>, over: &dyn Fn() -> bool) -> Opened {
+    let mut entries = 0;
+    let until = until.unwrap_or_else(|| Instant::now() + ALONE);
+    while entries < SMALL
+        && Instant::now() < until
+        && let Some(piece) = opened.progress.pick(false)
+    {
+        let done = Progress::run(piece, Some(until), over);
+        opened.progress.finish_piece(done);
+        while let Some(batch) = opened.progress.pop_ready() {
+            entries += batch.as_ref().map_or(0, Batch::len);
+            opened.ready.push(batch);
+        }
+    }
+    opened
 }
 
 impl Job for Tree {
@@ -344,32 +381,36 @@ impl Job for Tree {
             Some(Piece::Of(branch.id, piece))
         });
         if of_open.is_some() || !self.may_open() {
-            self.give_leave();
+            self.update_allowed();
             return of_open;
         }
         let root = self.root.clone()?;
         let waiting = self.waiting.pop()?;
-        let alone = !self.leave().cut;
+        let alone = !self.allowed().split;
+        let may_wait = alone && self.may_wait;
         self.opening += 1;
-        self.give_leave();
+        self.update_allowed();
         Some(Piece::Open {
             waiting,
             root,
             config: self.config.clone(),
             alone,
+            may_wait,
         })
     }
 
-    fn carry_out(piece: Piece, until: Option<Instant>, over: &dyn Fn() -> bool) -> Done {
+    fn run(piece: Piece, until: Option<Instant>, over: &dyn Fn() -> bool) -> Done {
         match piece {
-            Piece::Of(id, piece) => Done::Of(id, Box::new(Progress::carry_out(piece, until, over))),
+            Piece::Of(id, piece) => Done::Of(id, Box::new(Progress::run(piece, until, over))),
             Piece::Open {
                 waiting,
                 root,
                 config,
                 alone,
+                may_wait,
             } => {
-                let opened = open(&waiting, &root, &config, until, over);
+                let opened = enter(&waiting, &root, &config, may_wait, over);
+                let opened = opened.map(|opened| scan_small(opened, until, over));
                 Done::Opened {
                     waiting,
                     alone,
@@ -379,32 +420,32 @@ impl Job for Tree {
         }
     }
 
-    fn tells(piece: &Piece) -> bool {
+    fn is_timed(piece: &Piece) -> bool {
         match piece {
-            Piece::Of(_, piece) => Progress::tells(piece),
+            Piece::Of(_, piece) => Progress::is_timed(piece),
             Piece::Open { .. } => true,
         }
     }
 
-    fn take_in(&mut self, done: Done) {
+    fn finish_piece(&mut self, done: Done) {
         match done {
             Done::Opened {
                 waiting,
                 alone,
                 opened,
-            } => self.take_opened(waiting, alone, opened),
+            } => self.add_opened(waiting, alone, opened),
             Done::Of(id, done) => {
                 if let Some(at) = self.open.iter().position(|branch| branch.id == id) {
-                    self.open[at].progress.take_in(*done);
-                    self.harvest(at);
+                    self.open[at].progress.finish_piece(*done);
+                    self.collect_results(at);
                 }
             }
         }
-        self.give_leave();
+        self.update_allowed();
     }
 
-    fn waiting(&self) -> usize {
-        let open = self.open.iter().map(|branch| branch.progress.waiting());
+    fn runnable(&self) -> usize {
+        let open = self.open.iter().map(|branch| branch.progress.runnable());
         let more = if self.may_open() {
             self.waiting.len()
         } else {
@@ -413,16 +454,16 @@ impl Job for Tree {
         open.sum::<usize>() + more
     }
 
-    fn hand_out(&mut self) -> Option<Result<Found>> {
+    fn pop_ready(&mut self) -> Option<Result<Found>> {
         let found = self.ready.pop_front()?;
         if let Ok(found) = &found {
             self.ready_entries -= found.batch().len();
         }
-        self.give_leave();
+        self.update_allowed();
         Some(found)
     }
 
-    fn has_out(&self) -> bool {
+    fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
@@ -432,7 +473,7 @@ impl Job for Tree {
         }
     }
 
-    fn give_up(&mut self) {
+    fn clear(&mut self) {
         self.root = None;
         self.waiting.clear();
         self.open.clear();
@@ -440,7 +481,7 @@ impl Job for Tree {
         self.ready_entries = 0;
     }
 
-    fn most(&self) -> usize {
+    fn max_workers(&self) -> usize {
         self.workers
     }
 }

@@ -12,11 +12,12 @@ pub(super) struct Waiting {
     pub(super) parent: Arc<Place>,
     pub(super) path: Arc<Path>,
     /// True if only the directory listing reports it as a directory, or it may be a link to one.
-    pub(super) perhaps: bool,
+    pub(super) is_uncertain: bool,
 }
 
-/// The directories that wait. The subdirectories of one directory are opened in the order in which they were found, before
-/// those of directories that were found earlier. The walk is thus depth-first, and few directories wait.
+/// The directories that wait. The subdirectories of one directory are opened in the order in which
+/// they were found, before those of directories that were found earlier. The walk is thus
+/// depth-first, and few directories wait.
 #[derive(Debug, Default)]
 pub(super) struct WaitingList {
     siblings: Vec<VecDeque<Waiting>>,

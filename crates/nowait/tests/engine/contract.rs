@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -581,12 +582,16 @@ fn statx_says_what_the_call_says() {
                             plain.stx_ino,
                             plain.stx_size,
                             u32::from(plain.stx_mode),
-                            plain.stx_nlink,
+                            u64::from(plain.stx_nlink),
                             plain.stx_mask
                         ),
                         "{what}"
                     );
-                    assert_eq!(got.mtime_nsec(), plain.stx_mtime.tv_nsec, "{what}");
+                    assert_eq!(
+                        got.mtime_nsec(),
+                        i64::from(plain.stx_mtime.tv_nsec),
+                        "{what}"
+                    );
                 }
                 Err(e) => {
                     assert_eq!(told, Err(e.raw_os_error()), "{what}");

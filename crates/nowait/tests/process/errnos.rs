@@ -22,6 +22,7 @@ use nowait::scan::Xattrs;
 use nowait::{Completion, File, Handle, Mode, RwFlags};
 use rustix::fs::OFlags;
 
+use crate::common::by_workers::found;
 use crate::common::children::alone;
 use crate::common::drive::Drive;
 use crate::common::errnos::OF_FILES;
@@ -67,7 +68,7 @@ impl Ground {
         let before = descriptors();
         for options in [Options::new(), Options::new().backend(Backend::Threads)] {
             let mut options = options.depth(32).workers(3);
-            let pool = BufferPool::huge(2, LEN).ok();
+            let pool = BufferPool::new(2, LEN).ok();
             if let Some(pool) = &pool {
                 options = options.buffers(pool);
             }
@@ -223,16 +224,16 @@ impl Ground {
         page.stage.fetch_add(100, Ordering::SeqCst);
         let dir = self.dir.path().join("dir");
         for caller in [true, false] {
-            let options = nowait::scan::Options::new().caller(caller).engine(engine);
+            let options = nowait::scan::Options::new().engine(engine);
             let options = options
                 .metadata(StatxMask::BASIC_STATS)
                 .xattrs(Xattrs::Values);
-            let Ok(scan) = options.blocking_open(&dir) else {
+            let Ok(mut scan) = options.blocking_open(&dir) else {
                 continue;
             };
             let mut names = BTreeSet::new();
             let mut whole = true;
-            for entry in scan {
+            for entry in found(&mut scan, caller) {
                 match entry {
                     Ok(entry) => assert!(names.insert(entry.file_name().to_owned()), "twice"),
                     Err(_) => whole = false,

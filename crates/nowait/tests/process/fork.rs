@@ -84,18 +84,18 @@ fn a_scan_refuses_in_the_child_and_goes_on_in_the_parent() {
         }
         for backend in backends() {
             let engine = Options::new().backend(backend).build().unwrap();
-            let options = nowait::scan::Options::new().caller(false).engine(&engine);
+            let options = nowait::scan::Options::new().engine(&engine);
             let mut scan = options
                 .clone()
                 .window(1_000, 1 << 20)
                 .blocking_open(dir.path())
                 .unwrap();
-            let mut seen = scan.blocking_batch().unwrap().unwrap().len();
+            let mut seen = pollster::block_on(scan.batch()).unwrap().unwrap().len();
             forked("a scan", || {
                 let refused = scan.blocking_batch().unwrap().unwrap_err();
                 assert_eq!(refused.kind(), ErrorKind::Forked);
                 scan.cancel();
-                let _ = (scan.stats(), scan.plan());
+                let _ = scan.stats();
                 drop(scan.canceller());
                 // The parent's engine has no workers in the child: the caller does all work.
                 let here = options.blocking_open(dir.path()).unwrap();

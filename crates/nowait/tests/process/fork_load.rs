@@ -13,6 +13,7 @@ use nowait::op::{Nop, Op, Read};
 use nowait::{File, Handle, Mode, RwFlags};
 
 use crate::common::backends::backends;
+use crate::common::by_workers::by_workers;
 use crate::common::cache::evict;
 use crate::common::children::alone;
 use crate::common::completions::one;
@@ -63,8 +64,8 @@ impl Ground {
     }
 
     fn scan(&self, options: &nowait::scan::Options) {
-        let scan = options.blocking_open(self.dir.path()).unwrap();
-        assert_eq!(scan.map(Result::unwrap).count(), 201);
+        let mut scan = options.blocking_open(self.dir.path()).unwrap();
+        assert_eq!(by_workers(&mut scan).map(Result::unwrap).count(), 201);
     }
 
     fn make_engines(&self) {
@@ -88,7 +89,7 @@ impl Ground {
         self.open();
         self.make_engines();
         self.read(&pollster::block_on(File::open(&self.file)).unwrap());
-        self.scan(&nowait::scan::Options::new().caller(false));
+        self.scan(&nowait::scan::Options::new());
     }
 }
 
@@ -110,7 +111,7 @@ fn drive(engine: &Engine, ground: &Ground) {
 fn under_load(engine: &Engine, ground: &Ground, forks: impl FnOnce()) {
     let pool = BufferPool::new(2, 100).unwrap();
     let opened = || std::fs::File::open(&ground.file).unwrap();
-    let scans = nowait::scan::Options::new().caller(false).engine(engine);
+    let scans = nowait::scan::Options::new().engine(engine);
     let loads: [&(dyn Fn() + Sync); 9] = [
         &|| drop(handle(&ground.file)),
         &|| drop(handle(&ground.file)),

@@ -5,6 +5,7 @@
 #[path = "../common"]
 mod common {
     pub mod backends;
+    pub mod by_workers;
     pub mod cache;
     pub mod children;
     pub mod completions;

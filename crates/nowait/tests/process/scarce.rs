@@ -12,6 +12,7 @@ use nowait::{StatxMask, read_files, scan, walk};
 use rustix::process::Resource;
 
 use crate::common::backends::backends;
+use crate::common::by_workers::{by_workers, found};
 use crate::common::cache::evict;
 use crate::common::children::{in_child, role};
 use crate::common::files::{pattern, scratch};
@@ -39,20 +40,31 @@ fn tree(root: &Path) -> Vec<PathBuf> {
     paths
 }
 
-fn walked(options: &walk::Options, root: &Path) -> usize {
-    let found = options.blocking_open(root).unwrap();
-    found.map(Result::unwrap).count()
+fn walked(options: &walk::Options, root: &Path, caller: bool) -> usize {
+    let mut walk = options.blocking_open(root).unwrap();
+    found(&mut walk, caller).map(Result::unwrap).count()
+}
+
+/// The files: read by workers alone, or first by the calling thread.
+fn read<'a>(
+    options: &read_files::Options,
+    paths: impl IntoIterator<Item = &'a PathBuf>,
+    caller: bool,
+) -> impl Iterator<Item = nowait::Result<nowait::FileContents>> {
+    let mut files = options.read(paths);
+    let mut first = None;
+    if !caller {
+        first = pollster::block_on(files.next_file());
+    }
+    first.into_iter().chain(files)
 }
 
 /// Every call that opens files in parallel opens all of them.
 fn everything_is_there(engine: &Engine, root: &Path, paths: &[PathBuf]) {
     for (caller, in_order) in [(true, false), (false, false), (false, true)] {
-        let files = read_files::Options::new()
-            .engine(engine)
-            .caller(caller)
-            .in_order(in_order);
+        let files = read_files::Options::new().engine(engine).in_order(in_order);
         let mut seen = 0;
-        for file in files.read(paths) {
+        for file in read(&files, paths, caller) {
             let file = file.unwrap();
             let name = file.path().file_name().unwrap().to_str().unwrap();
             assert!(file.bytes() == pattern(name.parse().unwrap(), 1000));
@@ -62,15 +74,13 @@ fn everything_is_there(engine: &Engine, root: &Path, paths: &[PathBuf]) {
         paths.iter().for_each(|path| evict(path));
         let walk = walk::Options::new()
             .engine(engine)
-            .caller(caller)
             .metadata(StatxMask::BASIC_STATS);
-        assert_eq!(walked(&walk, root), ENTRIES);
+        assert_eq!(walked(&walk, root, caller), ENTRIES);
     }
     for i in 0..DIRECTORIES {
         let dir = root.join(format!("d{i}/e"));
         let scan = scan::Options::new()
             .engine(engine)
-            .parts(16)
             .metadata(StatxMask::BASIC_STATS);
         let found = scan.blocking_open(&dir).unwrap();
         assert_eq!(found.map(Result::unwrap).count(), FILES);
@@ -101,8 +111,8 @@ fn without_a_descriptor_every_file_has_an_error() {
         let dir = scratch();
         let paths = tree(dir.path());
         let engine = Options::new().build().unwrap();
-        let options = walk::Options::new().engine(&engine).caller(false);
-        let walk = options.blocking_open(dir.path()).unwrap();
+        let options = walk::Options::new().engine(&engine);
+        let mut walk = options.blocking_open(dir.path()).unwrap();
         limit(Resource::Nofile, 64);
         let mut hoard = Vec::new();
         // The engine closes descriptors with which it tried calls.
@@ -112,12 +122,12 @@ fn without_a_descriptor_every_file_has_an_error() {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        let files = read_files::Options::new().engine(&engine).caller(false);
-        for file in files.read(&paths) {
+        let files = read_files::Options::new().engine(&engine);
+        for file in read(&files, &paths, false) {
             assert_eq!(file.unwrap_err().errno(), Some(libc::EMFILE));
         }
         // The root is open. The directories below it are not.
-        let failed = walk.filter_map(Result::err);
+        let failed = by_workers(&mut walk).filter_map(Result::err);
         let failed = failed.map(|error| assert_eq!(error.errno(), Some(libc::EMFILE)));
         assert_eq!(failed.count(), DIRECTORIES);
         drop(hoard);
@@ -145,8 +155,7 @@ fn without_threads_the_caller_does_the_work() {
     limit(Resource::Nproc, 0);
     // The process's engine cannot be made.
     let walk = walk::Options::new();
-    assert_eq!(walked(&walk, dir), ENTRIES);
-    assert_eq!(walked(&walk.clone().caller(false), dir), ENTRIES);
+    assert_eq!(walked(&walk, dir, true), ENTRIES);
     let read = nowait::read_files(&paths).map(Result::unwrap);
     assert_eq!(read.count(), paths.len());
     let mut files = nowait::read_files(&paths);
@@ -196,13 +205,13 @@ fn little_address_space_is_an_error_and_no_crash() {
         assert!(BufferPool::new(1 << 10, 1 << 20).is_err());
         let engine = Options::new().workers(4).build().unwrap();
         let walk = walk::Options::new().engine(&engine);
-        assert_eq!(walked(&walk, dir.path()), 1 + ENTRIES);
-        let files = read_files::Options::new().engine(&engine).caller(false);
-        let read = files.read(&paths).map(Result::unwrap);
-        assert_eq!(read.count(), paths.len());
+        assert_eq!(walked(&walk, dir.path(), true), 1 + ENTRIES);
+        let files = read_files::Options::new().engine(&engine);
+        let all = read(&files, &paths, false);
+        assert_eq!(all.map(Result::unwrap).count(), paths.len());
         // The others are read while this one fails.
         let mut failed = 0;
-        for file in files.read(paths.iter().chain([&large]).chain(&paths)) {
+        for file in read(&files, paths.iter().chain([&large]).chain(&paths), false) {
             if let Err(error) = file {
                 assert_eq!(error.errno(), Some(libc::ENOMEM), "{error}");
                 failed += 1;
@@ -259,7 +268,7 @@ fn a_cgroup_of_64_mib_is_enough() {
         for backend in backends() {
             let engine = Options::new().backend(backend).build().unwrap();
             let walk = walk::Options::new().engine(&engine);
-            assert_eq!(walked(&walk, dir.path()), 1 + ENTRIES);
+            assert_eq!(walked(&walk, dir.path(), true), 1 + ENTRIES);
             let files = read_files::Options::new().engine(&engine);
             let read = files.read(&paths).map(Result::unwrap);
             assert_eq!(read.count(), paths.len());

@@ -58,13 +58,11 @@ fn bytes_stay_within_the_window() {
                 let _limit = Limit::new(format!("{} {face:?} {bytes}", engine.backend()));
                 small.iter().step_by(2).for_each(|path| evict(path));
                 let options = Options::new().window(1000, bytes).engine(&engine);
-                let mut files = options
-                    .caller(matches!(face, crate::Face::Caller))
-                    .read(&small);
+                let mut files = options.read(&small);
                 let mut nothing = Context::from_waker(Waker::noop());
                 let mut count = 0;
                 // The window fills while no file is returned.
-                if matches!(face, crate::Face::Future) {
+                if !matches!(face, crate::Face::Caller) {
                     count += usize::from(files.poll_next_file(&mut nothing).is_ready());
                 }
                 for file in files.by_ref() {
@@ -90,9 +88,7 @@ fn a_file_larger_than_the_window_is_read_alone() {
             for in_order in [false, true] {
                 let _limit = Limit::new(format!("{} {face:?}", engine.backend()));
                 let options = Options::new().window(64, 100_000).engine(&engine);
-                let options = options
-                    .in_order(in_order)
-                    .caller(!matches!(face, crate::Face::Workers));
+                let options = options.in_order(in_order);
                 let endless = std::iter::once(&large).chain(std::iter::repeat(&small));
                 let mut files = options.read(endless);
                 let mut before = 0;

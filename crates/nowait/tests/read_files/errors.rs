@@ -133,19 +133,9 @@ fn what_is_not_regular_is_not_opened() {
 }
 
 #[test]
-fn a_file_beyond_the_limit_is_not_read() {
+fn a_file_larger_than_memory_is_an_error() {
     let dir = scratch();
-    let large = patterned(dir.path(), "large", 3001);
     let huge = dir.path().join("huge");
     fs::File::create(&huge).unwrap().set_len(1 << 43).unwrap();
-    let too_large = ErrorKind::Io(Std::FileTooLarge);
-    let bad = [
-        (large, too_large),
-        (huge.clone(), too_large),
-        // Its size is 0.
-        ("/proc/self/smaps".into(), too_large),
-    ];
-    each(&bad, &Options::new().max_file_size(3000));
-    // Without a limit there is no memory for it.
     each(&[(huge, ErrorKind::Io(Std::OutOfMemory))], &Options::new());
 }

@@ -41,8 +41,9 @@ fn waits_for_the_lease(len: fn(&Path) -> u64) {
 
 fn all_calls_wait() {
     waits_for_the_lease(|path| {
-        let read = Options::new().caller(false).read([path]).next().unwrap();
-        read.unwrap().bytes().len() as u64
+        let mut files = Options::new().read([path]);
+        let read = pollster::block_on(files.next_file());
+        read.unwrap().unwrap().bytes().len() as u64
     });
     waits_for_the_lease(|path| {
         let opened = OpenOptions::new()

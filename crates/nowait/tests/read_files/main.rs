@@ -50,7 +50,7 @@ fn without_proc() {
 enum Face {
     /// The blocking iterator, which begins in the calling thread.
     Caller,
-    /// The blocking iterator, by workers alone.
+    /// The blocking iterator after a future, by workers alone.
     Workers,
     Future,
 }
@@ -63,10 +63,13 @@ fn results<P: AsRef<Path>>(
     face: Face,
     paths: impl IntoIterator<Item = P>,
 ) -> Vec<Result<FileContents>> {
-    let options = options.clone().caller(matches!(face, Face::Caller));
     let mut files = options.read(paths);
     match face {
-        Face::Caller | Face::Workers => files.collect(),
+        Face::Caller => files.collect(),
+        Face::Workers => {
+            let first = pollster::block_on(files.next_file());
+            first.into_iter().chain(files).collect()
+        }
         Face::Future => pollster::block_on(async {
             let mut all = Vec::new();
             while let Some(file) = files.next_file().await {

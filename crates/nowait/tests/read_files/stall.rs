@@ -37,7 +37,7 @@ fn cached_files_pass_those_that_wait() {
         paths.extend(warm);
         // The stalled reads do not fill the queue of the device: a page that the kernel has taken back
         // meanwhile can be read again.
-        let options = Options::new().engine(&engine).caller(false).workers(8);
+        let options = Options::new().engine(&engine).workers(8);
         let mut files = options.read(&paths);
         let mut nothing = Context::from_waker(Waker::noop());
         for _ in 0..300 {
@@ -62,7 +62,7 @@ fn a_stream_on_a_stalled_disk_is_dropped_or_cancelled_at_once() {
             let fault = rig
                 .disk
                 .inject(Fault::stall(0..rig.disk.size()).reads_only());
-            let mut files = Options::new().engine(&engine).caller(false).read(paths);
+            let mut files = Options::new().engine(&engine).read(paths);
             let mut nothing = Context::from_waker(Waker::noop());
             assert!(files.poll_next_file(&mut nothing).is_pending());
             wait_until("no request reaches the device", || rig.disk.stalled() > 0);

@@ -173,7 +173,7 @@ fn buffers_come_back_with_engines_and_futures_that_are_dropped() {
 #[test]
 fn memory_outlives_pool_and_engine_as_long_as_a_buffer_is_there() {
     each(options(), |_| ());
-    let pool = BufferPool::huge(2, PAGE).unwrap();
+    let pool = BufferPool::new(2, PAGE).unwrap();
     eprintln!("{pool:?}");
     let engine = options().buffers(&pool).build().unwrap();
     let mut buffer = pool.take().unwrap();

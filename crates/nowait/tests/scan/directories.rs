@@ -7,10 +7,11 @@ use std::path::Path;
 
 use nowait::StatxMask;
 use nowait::engine::{Engine, Options as EngineOptions};
-use nowait::scan::{Options, Scan};
+use nowait::scan::{DirEntry, Options, Scan};
 use rustix::fs::OFlags;
 
 use crate::common::backends::backends;
+use crate::common::by_workers::by_workers;
 
 /// An engine on each backend.
 pub fn engines() -> Vec<Engine> {
@@ -43,8 +44,17 @@ pub fn listed(dir: &Path) -> BTreeMap<OsString, u64> {
 /// # Panics
 /// If the scan returns a name twice, or an error.
 pub fn scanned(scan: Scan) -> BTreeMap<OsString, u64> {
+    names_of(scan)
+}
+
+/// The same of a scan that is left to workers.
+pub fn scanned_by_workers(mut scan: Scan) -> BTreeMap<OsString, u64> {
+    names_of(by_workers(&mut scan))
+}
+
+fn names_of(entries: impl Iterator<Item = nowait::Result<DirEntry>>) -> BTreeMap<OsString, u64> {
     let mut seen = BTreeMap::new();
-    for entry in scan {
+    for entry in entries {
         let entry = entry.unwrap();
         let twice = seen.insert(entry.file_name().to_owned(), entry.ino());
         assert_eq!(twice, None, "{} came twice", entry.file_name().display());

@@ -9,9 +9,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use nowait::scan::{Options, StatOrder};
+use nowait::scan::Options;
 use slowdisk::{Filesystem, TestMount};
 
+use crate::common::by_workers::found;
 use crate::directories::{fill, with_metadata};
 
 const STANDING: usize = 10_000;
@@ -64,21 +65,18 @@ fn hammer(filesystem: Filesystem) {
         }
         // Also if an assertion fails: else the other threads never end.
         let _stop = Stop(&over);
-        let names = Options::new().caller(false);
         let ways = [
-            names.clone().parts(16),
-            names.parts(3),
-            with_metadata().caller(false),
-            with_metadata()
-                .stat_order(StatOrder::Listed)
-                .window(1_000, 1 << 20),
+            (Options::new(), false),
+            (Options::new().workers(3), false),
+            (with_metadata(), false),
+            (with_metadata().window(1_000, 1 << 20), true),
         ];
         let mut round = 0;
         while rounds.map_or(Instant::now() < end, |rounds| round < rounds) {
-            let options = &ways[round as usize % ways.len()];
+            let (options, caller) = &ways[round as usize % ways.len()];
             let mut seen = HashSet::new();
             let mut standing = 0;
-            for entry in options.blocking_open(&dir).unwrap() {
+            for entry in found(&mut options.blocking_open(&dir).unwrap(), *caller) {
                 let entry = entry.unwrap();
                 let name = entry.file_name().to_owned();
                 standing += usize::from(name.to_str().unwrap().starts_with("standing"));

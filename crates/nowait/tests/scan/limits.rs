@@ -3,9 +3,12 @@
 use nowait::walk;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::common::by_workers::by_workers;
 use crate::common::children::{in_child, role};
 use crate::common::mounts::{ON_DISK, mounted};
-use crate::directories::{assert_same, engines, fill, listed, scanned, with_metadata};
+use crate::directories::{
+    assert_same, engines, fill, listed, scanned, scanned_by_workers, with_metadata,
+};
 
 /// Limits the number of descriptors of this process.
 fn limit(descriptors: u64) {
@@ -29,14 +32,8 @@ fn thirty_two_descriptors_are_enough() {
         let directories = std::fs::read_dir(dir.join("tree")).unwrap().count();
         limit(32);
         for engine in engines() {
-            for parts in [16, 100] {
-                let scan = with_metadata()
-                    .engine(&engine)
-                    .parts(parts)
-                    .blocking_open(&large)
-                    .unwrap();
-                assert_same(&scanned(scan), &expected, "32 descriptors");
-            }
+            let scan = with_metadata().engine(&engine).blocking_open(&large);
+            assert_same(&scanned(scan.unwrap()), &expected, "32 descriptors");
             for descriptors in [2, 20, 64] {
                 let options = walk::Options::new()
                     .engine(&engine)
@@ -50,23 +47,19 @@ fn thirty_two_descriptors_are_enough() {
         let engine = &engines()[0];
         let scan = with_metadata()
             .engine(engine)
-            .caller(false)
-            .parts(16)
             .blocking_open(&large)
             .unwrap();
         while let Ok(file) = std::fs::File::open("/dev/null") {
             hoard.push(file);
         }
-        assert_same(&scanned(scan), &expected, "no descriptor left");
+        assert_same(&scanned_by_workers(scan), &expected, "no descriptor left");
         // Two are enough for a walk, although its workers open more at once.
         hoard.truncate(hoard.len() - 2);
         for _ in 0..5 {
-            let options = walk::Options::new()
-                .engine(engine)
-                .descriptors(64)
-                .caller(false);
-            let walk = options.blocking_open(dir.join("tree")).unwrap();
-            assert_eq!(walk.map(Result::unwrap).count(), 21 * directories);
+            let options = walk::Options::new().engine(engine).descriptors(64);
+            let mut walk = options.blocking_open(dir.join("tree")).unwrap();
+            let all = by_workers(&mut walk).map(Result::unwrap);
+            assert_eq!(all.count(), 21 * directories);
         }
         return;
     }

@@ -3,6 +3,7 @@
 #[path = "../common"]
 mod common {
     pub mod backends;
+    pub mod by_workers;
     pub mod children;
     pub mod files;
     pub mod hooked;

@@ -3,18 +3,20 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nowait::Scan;
-use nowait::scan::{Options, Order, StatOrder};
+use nowait::scan::{Options, Order};
 use slowdisk::{Filesystem, TestMount};
 
+use crate::common::by_workers::{by_workers, found};
 use crate::common::files::{patterned, scratch};
 use crate::common::limit::Limit;
 use crate::common::mounts::{ON_DISK, mounted};
-use crate::directories::{assert_same, engines, fill, listed, scanned, with_metadata};
+use crate::directories::{
+    assert_same, engines, fill, listed, scanned, scanned_by_workers, with_metadata,
+};
 
 /// Sizes around the number of names that one call returns, and sizes that are listed in parts.
 const SIZES: [usize; 7] = [0, 1, 2, 300, 1_000, 3_000, 20_000];
@@ -22,19 +24,16 @@ const SIZES: [usize; 7] = [0, 1, 2, 300, 1_000, 3_000, 20_000];
 /// The same scan with different options.
 fn ways(options: &Options, dir: &Path) -> Vec<(&'static str, BTreeMap<std::ffi::OsString, u64>)> {
     let as_entries = scanned(options.blocking_open(dir).unwrap());
+    let of_workers = scanned_by_workers(options.blocking_open(dir).unwrap());
 
-    let mut by_callback = BTreeMap::new();
-    let mut twice = 0;
-    let scan = options.blocking_open(dir).unwrap();
-    scan.blocking_each(|batch| {
-        for entry in batch.iter() {
-            let before = by_callback.insert(entry.file_name().to_owned(), entry.ino());
-            twice += usize::from(before.is_some());
+    let mut as_batches = BTreeMap::new();
+    let mut scan = options.blocking_open(dir).unwrap();
+    while let Some(batch) = scan.blocking_batch() {
+        for entry in batch.unwrap().iter() {
+            let before = as_batches.insert(entry.file_name().to_owned(), entry.ino());
+            assert_eq!(before, None, "{} came twice", entry.file_name().display());
         }
-        ControlFlow::Continue(())
-    })
-    .unwrap();
-    assert_eq!(twice, 0);
+    }
 
     let as_futures = pollster::block_on(async {
         let mut scan = options.open(dir).await.unwrap();
@@ -49,7 +48,8 @@ fn ways(options: &Options, dir: &Path) -> Vec<(&'static str, BTreeMap<std::ffi::
     });
     vec![
         ("entries", as_entries),
-        ("callback", by_callback),
+        ("entries, by workers", of_workers),
+        ("batches", as_batches),
         ("futures", as_futures),
     ]
 }
@@ -73,18 +73,13 @@ fn every_name_once(filesystem: Filesystem) {
                 (names.clone(), "names"),
                 (names.clone().order(Order::Name), "names by name"),
                 (all.clone(), "all"),
-                (all.clone().caller(false), "all, by workers"),
-                (all.clone().stat_order(StatOrder::Listed), "all, as listed"),
-                (
-                    all.clone().order(Order::Inode).parts(64),
-                    "all, by inode, in 64 parts",
-                ),
+                (all.clone().order(Order::Inode), "all, by inode"),
                 (all.clone().order(Order::Name), "all, by name"),
                 (
                     all.clone().window(100, 1 << 20),
                     "all, through a small window",
                 ),
-                (all.clone().workers(1).parts(1), "all, by one worker"),
+                (all.clone().workers(1), "all, by one worker"),
             ] {
                 for (way, seen) in ways(&options, &dir) {
                     let what = format!(
@@ -133,17 +128,9 @@ fn a_large_directory_is_listed_in_parts_where_positions_can_be_cut() {
             .unwrap();
         let dir = mount.path().join("d");
         fill(&dir, "f", 20_000);
-        let mut scan = Options::new().caller(false).blocking_open(&dir).unwrap();
-        while let Some(batch) = scan.blocking_batch() {
-            batch.unwrap();
-        }
+        let mut scan = Options::new().blocking_open(&dir).unwrap();
+        by_workers(&mut scan).for_each(|entry| drop(entry.unwrap()));
         let can_be_cut = ON_DISK.contains(&filesystem);
-        assert_eq!(
-            scan.plan().parts > 1,
-            can_be_cut,
-            "{filesystem}: {:?}",
-            scan.plan()
-        );
         assert_eq!(
             scan.stats().parts > 1,
             can_be_cut,
@@ -172,9 +159,14 @@ fn a_directory_with_large_gaps_in_its_positions() {
             5_000,
         );
         let expected = listed(&dir);
-        for parts in [1, 2, 16, 200] {
-            let seen = scanned(with_metadata().parts(parts).blocking_open(&dir).unwrap());
-            assert_same(&seen, &expected, &format!("{filesystem}, {parts} parts"));
+        for workers in [1, 2, 16] {
+            let options = with_metadata().workers(workers);
+            let seen = scanned_by_workers(options.blocking_open(&dir).unwrap());
+            assert_same(
+                &seen,
+                &expected,
+                &format!("{filesystem}, {workers} workers"),
+            );
         }
     }
 }
@@ -215,15 +207,10 @@ fn names_of_equal_hash_on_ext4() {
     assert!(met > 0, "no two names have the same hash here");
 
     let expected = listed(&dir);
-    for parts in [1, 16, 146] {
-        let seen = scanned(
-            Options::new()
-                .parts(parts)
-                .caller(false)
-                .blocking_open(&dir)
-                .unwrap(),
-        );
-        assert_same(&seen, &expected, &format!("{parts} parts"));
+    for workers in [1, 2, 16] {
+        let options = Options::new().workers(workers);
+        let seen = scanned_by_workers(options.blocking_open(&dir).unwrap());
+        assert_same(&seen, &expected, &format!("{workers} workers"));
     }
 }
 
@@ -248,14 +235,14 @@ fn metadata_is_what_lstat_says() {
         .unwrap();
         for caller in [true, false] {
             let mut n = 0;
-            for entry in with_metadata().caller(caller).blocking_open(&dir).unwrap() {
+            for entry in found(&mut with_metadata().blocking_open(&dir).unwrap(), caller) {
                 let entry = entry.unwrap();
                 let stat = entry.metadata().unwrap().unwrap();
                 let expected = fs::symlink_metadata(dir.join(entry.file_name())).unwrap();
-                let times = (expected.mtime(), expected.mtime_nsec() as u32);
+                let times = (expected.mtime(), expected.mtime_nsec());
                 assert_eq!(stat.len(), expected.size());
                 assert_eq!(stat.mode(), expected.mode());
-                assert_eq!(u64::from(stat.nlink()), expected.nlink());
+                assert_eq!(stat.nlink(), expected.nlink());
                 assert_eq!((stat.uid(), stat.gid()), (expected.uid(), expected.gid()));
                 assert_eq!((stat.mtime(), stat.mtime_nsec()), times);
                 assert_eq!(entry.ino(), expected.ino());
@@ -346,19 +333,4 @@ fn what_is_no_directory_is_an_error() {
     );
     let error = Scan::blocking_open(&file).map(drop).unwrap_err();
     assert_eq!(error.path(), Some(file.as_path()));
-}
-
-#[test]
-fn no_more_than_asked_for() {
-    let dir = scratch();
-    fill(dir.path(), "f", 5_000);
-    for n in [0, 1, 100, 4_999, 5_000, 6_000] {
-        for options in [
-            with_metadata(),
-            with_metadata().caller(false).order(Order::Name),
-        ] {
-            let seen = scanned(options.at_most(n).blocking_open(dir.path()).unwrap());
-            assert_eq!(seen.len() as u64, n.min(5_000));
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! A readahead brings the inodes of a directory into the caches, in the background.
 
-use nowait::scan::{Limits, readahead, readahead_of};
+use nowait::scan::{Limits, readahead};
 use slowdisk::{Filesystem, SlowDisk, TestMount};
 
 use crate::common::files::scratch;
@@ -64,11 +64,7 @@ fn it_goes_on_when_its_handle_is_dropped() {
     let dir = scratch();
     fill(dir.path(), "f", 5_000);
     let engine = &engines()[0];
-    let ahead = readahead_of(
-        std::fs::File::open(dir.path()).unwrap(),
-        &Limits::new().engine(engine),
-    )
-    .unwrap();
+    let ahead = readahead(dir.path(), &Limits::new().engine(engine)).unwrap();
     let watched = ahead.clone();
     drop(ahead);
     wait_until("it has ended", || watched.is_over());

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use nowait::scan::{Order, Scan};
+use nowait::scan::{DirEntry, Options, Order, Scan};
 use slowdisk::{Filesystem, TestMount};
 
+use crate::common::by_workers::found;
 use crate::common::children::{alone, in_child, role};
 use crate::common::files::scratch;
 use crate::common::open_paths::open_below;
 use crate::common::wait::wait_until;
-use crate::directories::{engines, fill, listed, scanned, threads, with_metadata};
+use crate::directories::{engines, fill, listed, scanned_by_workers, threads, with_metadata};
 
 /// In a child: it counts the threads of the process.
 #[test]
@@ -91,11 +92,10 @@ fn workers_end_after_a_scan() {
         let before = threads();
         for engine in engines() {
             let scan = with_metadata()
-                .caller(false)
                 .engine(&engine)
                 .blocking_open(dir.path())
                 .unwrap();
-            assert_eq!(scanned(scan).len(), 5_000);
+            assert_eq!(scanned_by_workers(scan).len(), 5_000);
             assert!(threads() > before);
         }
         wait_until("threads stay", || threads() == before);
@@ -127,14 +127,14 @@ fn a_window_bounds_what_is_held() {
                 (1 << 30, 600_000, 2_200),
                 (1, 1, 30),
             ] {
-                let options = with_metadata().engine(&engine).caller(false).order(order);
+                let options = with_metadata().engine(&engine).order(order);
                 let mut scan = options
                     .window(entries, bytes)
                     .blocking_open(dir.path())
                     .unwrap();
                 let (mut handed, mut rounds) = (0, 0);
                 let mut names = std::collections::HashSet::new();
-                while let Some(batch) = scan.blocking_batch() {
+                while let Some(batch) = pollster::block_on(scan.batch()) {
                     let batch = batch.unwrap();
                     handed += batch.len() as u64;
                     names.extend(batch.iter().map(|e| e.file_name().to_owned()));
@@ -167,31 +167,26 @@ fn orders_are_kept() {
     }
     for engine in engines() {
         for caller in [true, false] {
-            let options = with_metadata().engine(&engine).caller(caller);
-            let scan = options
-                .clone()
-                .order(Order::Name)
-                .blocking_open(dir.path())
-                .unwrap();
-            let seen: Vec<_> = scan.map(|e| e.unwrap().file_name().to_owned()).collect();
-            assert!(seen.is_sorted() && seen.len() == names.len());
+            let options = with_metadata().engine(&engine);
+            let seen = |options: Options| -> Vec<DirEntry> {
+                let mut scan = options.blocking_open(dir.path()).unwrap();
+                found(&mut scan, caller).map(Result::unwrap).collect()
+            };
+            let seen_inos = |window: usize| -> Vec<u64> {
+                let options = options.clone().order(Order::Inode).window(window, 1 << 30);
+                seen(options).iter().map(DirEntry::ino).collect()
+            };
+            let seen = seen(options.clone().order(Order::Name));
+            assert!(seen.is_sorted_by_key(|entry| entry.file_name().to_owned()));
+            assert_eq!(seen.len(), names.len());
 
-            let scan = options
-                .clone()
-                .order(Order::Inode)
-                .window(1 << 20, 1 << 30)
-                .blocking_open(dir.path());
-            let seen: Vec<_> = scan.unwrap().map(|e| e.unwrap().ino()).collect();
+            let seen = seen_inos(1 << 20);
             assert!(
                 seen.is_sorted() && seen.len() == names.len(),
                 "one window holds all"
             );
 
-            let scan = options
-                .order(Order::Inode)
-                .window(5_000, 1 << 30)
-                .blocking_open(dir.path());
-            let seen: Vec<_> = scan.unwrap().map(|e| e.unwrap().ino()).collect();
+            let seen = seen_inos(5_000);
             let runs = 1 + seen.windows(2).filter(|pair| pair[0] > pair[1]).count();
             assert_eq!(seen.len(), names.len());
             assert!((4..=60).contains(&runs), "{runs} runs of inode numbers");
@@ -246,8 +241,8 @@ fn has_memory(mib: usize) -> Result<(), String> {
 
 /// Checks the memory of a scan whose workers had time to run ahead.
 fn assert_memory(dir: &str, entries: usize, most: usize) {
-    let mut scan = with_metadata().caller(false).blocking_open(dir).unwrap();
-    let mut handed = scan.blocking_batch().unwrap().unwrap().len();
+    let mut scan = with_metadata().blocking_open(dir).unwrap();
+    let mut handed = pollster::block_on(scan.batch()).unwrap().unwrap().len();
     held(&scan, handed as u64);
     handed += scan.map(Result::unwrap).count();
     assert!(

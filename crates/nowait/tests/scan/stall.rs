@@ -12,7 +12,7 @@ use crate::common::files::{patterned, scratch};
 use crate::common::limit::Limit;
 use crate::common::open_paths::open_below;
 use crate::common::wait::wait_until;
-use crate::directories::{engines, fill, scanned, with_metadata};
+use crate::directories::{engines, fill, scanned_by_workers, with_metadata};
 
 /// A cold directory on a disk that answers no read.
 struct Stalled {
@@ -35,7 +35,7 @@ impl Stalled {
     }
 
     fn scan(&self, engine: &Engine) -> Scan {
-        let options = with_metadata().caller(false).engine(engine);
+        let options = with_metadata().engine(engine);
         options.blocking_open(self.cold.path().join("d")).unwrap()
     }
 
@@ -68,7 +68,7 @@ fn who_waits_for_a_stalled_device_is_back_when_the_scan_is_cancelled() {
         let mut scan = stalled.scan(&engine);
         let canceller = scan.canceller();
         let waiting = std::thread::spawn(move || {
-            let answer = scan.blocking_batch();
+            let answer = pollster::block_on(scan.batch());
             let back = Instant::now();
             assert_cancelled(answer);
             assert!(scan.blocking_batch().is_none());
@@ -200,11 +200,7 @@ fn a_scan_that_is_held_leaves_workers_to_others() {
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 20_000);
     let fault = disk
         .inject(Fault::stall(bad.start.saturating_sub(8 << 20)..bad.end + (8 << 20)).reads_only());
-    let mut scan = with_metadata()
-        .caller(false)
-        .engine(&engine)
-        .blocking_open(&dir)
-        .unwrap();
+    let mut scan = with_metadata().engine(&engine).blocking_open(&dir).unwrap();
     let mut nothing = Context::from_waker(Waker::noop());
     while scan.poll_batch(&mut nothing).is_ready() {}
     wait_until("no request reaches the device", || disk.stalled() > 0);
@@ -221,9 +217,8 @@ fn a_scan_that_is_held_leaves_workers_to_others() {
     assert_eq!(read.result.unwrap(), 10_000);
     let other = elsewhere.path().join("d");
     fill(&other, "f", 3_000);
-    let scanned = scanned(
+    let scanned = scanned_by_workers(
         with_metadata()
-            .caller(false)
             .engine(&engine)
             .blocking_open(other)
             .unwrap(),

@@ -10,6 +10,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use slowdisk::{Filesystem, TestMount};
 
+use crate::common::by_workers::by_workers;
 use crate::common::files::scratch;
 use crate::common::limit::Limit;
 use crate::common::mounts::mounted;
@@ -216,11 +217,8 @@ fn no_link_in_a_directorys_place_is_followed() {
         });
         let mut leaked = None;
         for _ in 0..100 {
-            let walk = walk::Options::new()
-                .caller(false)
-                .blocking_open(root.path())
-                .unwrap();
-            leaked = leaked.or(walk
+            let walk = walk::Options::new().blocking_open(root.path());
+            leaked = leaked.or(by_workers(&mut walk.unwrap())
                 .filter_map(Result::ok)
                 .map(|e| e.path())
                 .find(|p| p.ends_with("secret0")));

@@ -13,6 +13,7 @@ use nowait::scan::Order;
 use nowait::{ErrorKind, Walk, walk};
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
 
+use crate::common::by_workers::{by_workers, found};
 use crate::common::children::role;
 use crate::common::files::scratch;
 use crate::common::limit::Limit;
@@ -63,9 +64,9 @@ fn options(engine: &Engine) -> walk::Options {
 }
 
 /// The same by a walk. The entry of a directory must come before the names in it.
-fn walked(mut walk: Walk, root: &Path) -> BTreeMap<PathBuf, (u64, u64)> {
+fn walked(mut walk: Walk, root: &Path, caller: bool) -> BTreeMap<PathBuf, (u64, u64)> {
     let mut all = BTreeMap::new();
-    for found in walk.by_ref() {
+    for found in found(&mut walk, caller) {
         let found = found.unwrap();
         let stat = found.entry().metadata().unwrap().unwrap();
         let path = found.path();
@@ -79,7 +80,7 @@ fn walked(mut walk: Walk, root: &Path) -> BTreeMap<PathBuf, (u64, u64)> {
             found.depth(),
             path.components().count() - root.components().count()
         );
-        let twice = all.insert(path.clone(), (stat.ino(), u64::from(stat.nlink())));
+        let twice = all.insert(path.clone(), (stat.ino(), stat.nlink()));
         assert_eq!(twice, None, "{} came twice", path.display());
     }
     let dirs = all
@@ -103,7 +104,6 @@ fn every_name_of_a_tree_comes_once() {
             let _limit = Limit::new(format!("{filesystem} {}", engine.backend()));
             for (options, what) in [
                 (options(&engine), "plain"),
-                (options(&engine).caller(false), "by workers"),
                 (options(&engine).order(Order::Name), "by name"),
                 (
                     options(&engine).window(50, 1 << 20),
@@ -114,13 +114,15 @@ fn every_name_of_a_tree_comes_once() {
                     "with two descriptors and a worker",
                 ),
             ] {
-                let seen = walked(options.blocking_open(&root).unwrap(), &root);
-                assert!(
-                    seen == all,
-                    "{filesystem}, {what}: {} of {}",
-                    seen.len(),
-                    all.len()
-                );
+                for caller in [true, false] {
+                    let seen = walked(options.blocking_open(&root).unwrap(), &root, caller);
+                    assert!(
+                        seen == all,
+                        "{filesystem}, {what}: {} of {}",
+                        seen.len(),
+                        all.len()
+                    );
+                }
             }
             let seen = pollster::block_on(async {
                 let mut walk = options(&engine).open(&root).await.unwrap();
@@ -312,11 +314,10 @@ fn a_tree_that_changes_meanwhile() {
         for round in 0..60 {
             let engines = engines();
             let mut walk = options(&engines[round % engines.len()])
-                .caller(false)
                 .blocking_open(root.path())
                 .unwrap();
             let mut seen = HashSet::new();
-            for found in walk.by_ref() {
+            for found in by_workers(&mut walk) {
                 // A directory that vanishes is not an error.
                 let found = found.map(|found| found.path());
                 match found {
@@ -468,13 +469,10 @@ fn a_stalled_device_does_not_hold_who_has_cancelled() {
     .unwrap();
     for engine in engines() {
         let fault = disk.inject(Fault::stall(0..disk.size()).reads_only());
-        let mut walk = options(&engine)
-            .caller(false)
-            .blocking_open(cold.path())
-            .unwrap();
+        let mut walk = options(&engine).blocking_open(cold.path()).unwrap();
         let canceller = walk.canceller();
         let waiting = std::thread::spawn(move || {
-            while let Some(found) = walk.blocking_batch() {
+            while let Some(found) = pollster::block_on(walk.batch()) {
                 if let Err(error) = found {
                     assert_eq!(error.kind(), ErrorKind::Cancelled);
                     return;

@@ -8,6 +8,7 @@ use nowait::scan::{Limits, Options, Order, Xattrs, readahead};
 use rustix::fs::XattrFlags;
 use slowdisk::Filesystem;
 
+use crate::common::by_workers::found;
 use crate::common::mounts::mounted;
 use crate::directories::{engines, with_metadata};
 
@@ -45,7 +46,7 @@ fn sample(dir: &Path) -> BTreeMap<OsString, Attributes> {
     all
 }
 
-fn scanned(options: &Options, dir: &Path) -> BTreeMap<OsString, Attributes> {
+fn scanned(options: &Options, dir: &Path, caller: bool) -> BTreeMap<OsString, Attributes> {
     let entry = |entry: nowait::Result<nowait::scan::DirEntry>| {
         let entry = entry.unwrap();
         let attributes = entry.xattrs().expect("they were asked for").unwrap();
@@ -55,7 +56,8 @@ fn scanned(options: &Options, dir: &Path) -> BTreeMap<OsString, Attributes> {
             .collect();
         (entry.file_name().to_owned(), owned)
     };
-    options.blocking_open(dir).unwrap().map(entry).collect()
+    let mut scan = options.blocking_open(dir).unwrap();
+    found(&mut scan, caller).map(entry).collect()
 }
 
 #[test]
@@ -73,12 +75,12 @@ fn names_and_values_are_what_the_files_have() {
         for engine in engines() {
             for order in [Order::Unordered, Order::Name] {
                 for caller in [true, false] {
-                    let only = Options::new().engine(&engine).order(order).caller(caller);
-                    let both = with_metadata().engine(&engine).order(order).caller(caller);
+                    let only = Options::new().engine(&engine).order(order);
+                    let both = with_metadata().engine(&engine).order(order);
                     for options in [only, both] {
-                        let found = scanned(&options.clone().xattrs(Xattrs::Values), &dir);
+                        let found = scanned(&options.clone().xattrs(Xattrs::Values), &dir, caller);
                         assert_eq!(found, expected, "{filesystem} {order:?}");
-                        let found = scanned(&options.clone().xattrs(Xattrs::Names), &dir);
+                        let found = scanned(&options.clone().xattrs(Xattrs::Names), &dir, caller);
                         assert_eq!(found, names, "{filesystem} {order:?}");
                         let none = options.blocking_open(&dir).unwrap();
                         assert!(none.map(Result::unwrap).all(|e| e.xattrs().is_none()));
@@ -87,7 +89,7 @@ fn names_and_values_are_what_the_files_have() {
             }
         }
         let follow = Options::new().xattrs(Xattrs::Values).follow(true);
-        let found = scanned(&follow, &dir);
+        let found = scanned(&follow, &dir, true);
         assert_eq!(
             found["link".as_ref() as &std::ffi::OsStr],
             found["many".as_ref() as &std::ffi::OsStr]

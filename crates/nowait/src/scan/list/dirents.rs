@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::SeekFrom;
 
-use super::{Directory, Lister, ROOM, Stream};
+use super::{BUFFER_SIZE, Directory, Lister, Stream};
 use crate::error::{Error, Result};
 
 /// An open directory. See `scan::list`.
@@ -14,7 +14,7 @@ pub struct Dirents(Arc<Directory>);
 
 impl Dirents {
     /// The buffer size of the call.
-    pub const ROOM: usize = ROOM;
+    pub const BUFFER_SIZE: usize = BUFFER_SIZE;
 
     /// Opens a directory.
     ///
@@ -24,14 +24,14 @@ impl Dirents {
         Directory::blocking_open(path).map(|directory| Dirents(Arc::new(directory)))
     }
 
-    /// Makes one call at the beginning of the directory. Returns the number of entries, without `.` and
-    /// `..`, and the length of their names.
+    /// Makes one call at the beginning of the directory. Returns the number of entries, without `.`
+    /// and `..`, and the length of their names.
     ///
     /// # Errors
     /// Those of lseek(2).
     pub fn list(&self) -> Result<(usize, usize)> {
         rustix::fs::seek(&*self.0, SeekFrom::Start(0)).map_err(|e| Error::os("lseek", e))?;
-        let stream = Stream::new(Lister::First(self.0.clone()), 0, ROOM);
+        let stream = Stream::new(Lister::First(self.0.clone()), 0, BUFFER_SIZE);
         let rows = stream.read().rows;
         Ok((rows.len(), rows.name_bytes()))
     }

@@ -1,4 +1,4 @@
-//! A window: aligned memory for misaligned reads of an O_DIRECT file.
+//! A bounce buffer: aligned memory for misaligned reads of an O_DIRECT file.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -7,27 +7,27 @@ use std::ptr::NonNull;
 use crate::kernel::alignment::Alignment;
 use crate::sys::cast::to_usize;
 
-/// The maximum size of a window in bytes. It may be one block, if blocks are larger.
-const MAX_WINDOW: usize = 1 << 20;
+/// The maximum size of a buffer in bytes. It may be one block, if blocks are larger.
+const MAX_SIZE: usize = 1 << 20;
 
 /// Aligned memory that covers a read block by block, and moves over the file.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(crate) struct BounceBuffer {
     memory: NonNull<u8>,
     layout: Layout,
     block: u64,
 }
 
-// SAFETY: the window owns the memory. Only operations that own the window point to it.
-unsafe impl Send for Window {}
+// SAFETY: the buffer owns the memory. Only operations that own the buffer point to it.
+unsafe impl Send for BounceBuffer {}
 // SAFETY: a shared reference only allows reading it.
-unsafe impl Sync for Window {}
+unsafe impl Sync for BounceBuffer {}
 
-impl Window {
-    /// Makes a window for a read of `len` bytes. `None` if no memory can have that alignment.
-    pub(crate) fn new(needed: Alignment, len: usize) -> Option<Window> {
+impl BounceBuffer {
+    /// Makes a buffer for a read of `len` bytes. `None` if no memory can have that alignment.
+    pub(crate) fn new(needed: Alignment, len: usize) -> Option<BounceBuffer> {
         let block = needed.read_offset as usize;
-        let most = MAX_WINDOW.next_multiple_of(block);
+        let most = MAX_SIZE.next_multiple_of(block);
         // The requested range may begin and end within a block.
         let room = len.min(most).next_multiple_of(block).saturating_add(block);
         let size = room.min(most);
@@ -35,7 +35,7 @@ impl Window {
         // SAFETY: the size is at least one block, so it is not zero.
         let memory = NonNull::new(unsafe { alloc(layout) });
         let memory = memory.unwrap_or_else(|| handle_alloc_error(layout));
-        Some(Window {
+        Some(BounceBuffer {
             memory,
             layout,
             block: block as u64,
@@ -51,23 +51,23 @@ impl Window {
         (self.memory.as_ptr(), len, from)
     }
 
-    /// The number of requested bytes that a read of `n` bytes into the window over `at` returned,
+    /// The number of requested bytes that a read of `n` bytes into the buffer over `at` returned,
     /// at most `left`.
     pub(crate) fn wanted(&self, n: usize, at: u64, left: usize) -> usize {
         n.saturating_sub(to_usize(at % self.block)).min(left)
     }
 
-    /// Copies the requested bytes of a read of `n` bytes into the window over `at`, at most `left`
+    /// Copies the requested bytes of a read of `n` bytes into the buffer over `at`, at most `left`
     /// bytes. Returns the number of bytes copied.
     ///
     /// # Safety
     /// `into` must be valid for writes of `left` bytes, and the kernel must have filled the first
-    /// `n` bytes of the window.
-    pub(crate) unsafe fn hand_out(&self, n: usize, at: u64, into: *mut u8, left: usize) -> usize {
+    /// `n` bytes of the buffer.
+    pub(crate) unsafe fn copy_to(&self, n: usize, at: u64, into: *mut u8, left: usize) -> usize {
         let skip = to_usize(at % self.block);
         let got = self.wanted(n, at, left);
         if got > 0 {
-            // SAFETY: `skip + got` is at most `n`, which is within the window. The caller
+            // SAFETY: `skip + got` is at most `n`, which is within the buffer. The caller
             // guarantees the rest.
             unsafe { into.copy_from_nonoverlapping(self.memory.as_ptr().add(skip), got) };
         }
@@ -75,7 +75,7 @@ impl Window {
     }
 }
 
-impl Drop for Window {
+impl Drop for BounceBuffer {
     fn drop(&mut self) {
         // SAFETY: the memory was allocated with this layout, and is freed only here.
         unsafe { dealloc(self.memory.as_ptr(), self.layout) };
@@ -86,27 +86,27 @@ impl Drop for Window {
 mod tests {
     use super::*;
 
-    /// Reads a file of `size` bytes through a window, as an operation does.
+    /// Reads a file of `size` bytes through a buffer, as an operation does.
     fn through(needed: Alignment, size: u64, offset: u64, len: usize) -> Vec<u8> {
         let byte_at = |at: u64| (at % 251) as u8;
-        let window = Window::new(needed, len).unwrap();
+        let buffer = BounceBuffer::new(needed, len).unwrap();
         let mut bytes = vec![0xee; len];
         let mut done = 0;
         while done < len {
             let at = offset + done as u64;
-            let (memory, room, from) = window.over(at, offset + len as u64);
+            let (memory, room, from) = buffer.over(at, offset + len as u64);
             assert!(memory.addr().is_multiple_of(needed.memory as usize));
             assert!(from.is_multiple_of(u64::from(needed.read_offset)));
             assert!(room.is_multiple_of(needed.read_offset as usize));
             let n = to_usize(size.saturating_sub(from)).min(room);
             for i in 0..n {
-                // SAFETY: within the room that the window named.
+                // SAFETY: within the room that the buffer named.
                 unsafe { memory.add(i).write(byte_at(from + i as u64)) };
             }
             let left = len - done;
             // SAFETY: the rest of the vector is so long, and `n` bytes were written.
-            let got = unsafe { window.hand_out(n, at, bytes.as_mut_ptr().add(done), left) };
-            assert_eq!(got, window.wanted(n, at, left));
+            let got = unsafe { buffer.copy_to(n, at, bytes.as_mut_ptr().add(done), left) };
+            assert_eq!(got, buffer.wanted(n, at, left));
             done += got;
             if got == 0 {
                 break;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_brings_what_is_wanted_and_nothing_that_was_not_read() {
+    fn a_read_returns_what_is_wanted_and_nothing_that_was_not_read() {
         let needed = Alignment {
             memory: 512,
             read_offset: 512,
@@ -134,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_moved_over_what_is_larger() {
+    fn a_larger_read_is_made_in_several() {
         let needed = Alignment {
             memory: 4096,
             read_offset: 4096,
             ..Alignment::SAFE
         };
         // Every byte is looked at, which takes Miri its time.
-        let most = if cfg!(miri) { 1 << 10 } else { MAX_WINDOW };
+        let most = if cfg!(miri) { 1 << 10 } else { MAX_SIZE };
         let size = 2 * most + 5000;
         let read = through(needed, size as u64, 5, size);
         assert_eq!(read.len(), size - 5);

@@ -1,0 +1,30 @@
+//! Scans and walks whose entries are found by workers alone.
+
+use std::task::{Context, Poll, Waker};
+
+use nowait::Result;
+use nowait::scan::{Batched, Entries};
+
+/// All entries. A future is polled first: the calling thread then does no work.
+pub fn by_workers<B: Batched>(
+    entries: &mut Entries<B>,
+) -> impl Iterator<Item = Result<B::Entry>> + '_ {
+    let mut first = Vec::new();
+    match entries.poll_batch(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Some(Ok(batch))) => first.extend((0..).map_while(|at| batch.get(at)).map(Ok)),
+        Poll::Ready(Some(Err(error))) => first.push(Err(error)),
+        Poll::Ready(None) | Poll::Pending => {}
+    }
+    first.into_iter().chain(entries)
+}
+
+/// All entries: found by workers alone, or first by the calling thread.
+pub fn found<B: Batched>(
+    entries: &mut Entries<B>,
+    caller: bool,
+) -> Box<dyn Iterator<Item = Result<B::Entry>> + '_> {
+    match caller {
+        true => Box::new(entries),
+        false => Box::new(by_workers(entries)),
+    }
+}
