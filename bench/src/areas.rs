@@ -20,7 +20,6 @@ use nowait_cli::deferred::Deferred;
 use nowait_cli::problem::Problem;
 use nowait_cli::stop::Stop;
 
-use crate::harness::plan::conduct;
 use page_cache::{cached, hitrate, mapped, randread, syscalls};
 
 /// The verbs of `nowait-bench`.
@@ -107,9 +106,9 @@ impl Area {
         let measure: &dyn Fn(Stop) -> Result<ExitCode, Problem> = match self {
             Area::Ahead(args) => &|stop| ahead::run(args, stop),
             Area::Aio(args) => &|stop| aio::run(args, stop),
-            Area::Randread(args) => &|stop| conduct(args.plan()?, stop),
-            Area::Cached(args) => &|stop| conduct(args.plan()?, stop),
-            Area::Mapped(args) => &|stop| conduct(args.plan()?, stop),
+            Area::Randread(args) => &|stop| randread::run(args, stop),
+            Area::Cached(args) => &|stop| cached::run(args, stop),
+            Area::Mapped(args) => &|stop| mapped::run(args, stop),
             Area::Hitrate(args) => &|stop| hitrate::run(args, stop),
             Area::Mix(args) => &|stop| mix::run(args, stop),
             Area::Syscalls(args) => &|stop| syscalls::run(args, stop),

@@ -1,6 +1,7 @@
 //! The parts that areas share: plans and rounds, the state of the page cache, statistics, charts and
 //! reports.
 
+pub mod bench;
 pub mod cache;
 pub mod child;
 pub mod class;
@@ -8,6 +9,7 @@ pub mod column;
 pub mod contender;
 pub mod cores;
 pub mod delay;
+pub mod directory;
 pub mod draws;
 pub mod files;
 pub mod interval;
@@ -22,6 +24,7 @@ pub mod place;
 pub mod plan;
 pub mod plot;
 pub mod print;
+pub mod processes;
 pub mod round;
 pub mod run;
 pub mod scramble;

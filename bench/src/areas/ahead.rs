@@ -10,29 +10,30 @@
 
 mod contender;
 mod ground;
-mod report;
 mod workload;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use clap::ValueEnum;
 use nowait_cli::problem::Problem;
-use nowait_cli::progress::Progress;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::directories::count::Count;
+use crate::harness::bench::{Bench, Group};
 use crate::harness::child::{self, Ended};
-use crate::harness::contender::once_each;
+use crate::harness::column::Column;
+use crate::harness::contender::{Word, once_each, words};
 use crate::harness::machine::Machine;
 use crate::harness::output::Output;
-use crate::harness::run::{INTERVAL, ORDER};
+use crate::harness::processes::{COMPARED, Turn, check_root};
 use crate::harness::settings::RoundCount;
 use crate::harness::slow::Slow;
 use contender::{Name, Tools};
 use ground::Ground;
-use report::Results;
 use workload::{Program, Tree};
 
 /// Programs that read trees: alone, under nowait run, and beside nowait warm --metadata
@@ -110,119 +111,131 @@ Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is pri
 
 /// Measures the programs and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    args.check()?;
-    args.output.prepare()?;
-    let mut notes = Vec::new();
-    let tools = Tools::find(
-        args.nowait.as_deref(),
-        args.libraries.as_deref(),
-        args.preload.as_deref(),
-    )?;
-    let contenders = contender::choose(&args.contenders, &tools, &mut notes)?;
-    let programs = workload::choose(&args.programs, &mut notes)?;
+    if !args.warm && args.slow.is_none() {
+        check_root("with --warm")?;
+    }
+    let bench = Bench::new("ahead", &args.output, args.rounds.count, stop)?;
+    let tools = Tools::find(args)?;
+    let default: Vec<Name> = Name::value_variants().to_vec();
+    let default: Vec<Name> = default
+        .into_iter()
+        .filter(|name| *name != Name::Preload || args.preload.is_some())
+        .collect();
+    let names = bench.choose_of(&args.contenders, &default, |name| name.fits(&tools))?;
+    let programs = bench.choose(&args.programs, Program::fits)?;
     let trees = once_each(&args.trees);
-    let pairs = programs
-        .iter()
-        .flat_map(|program| trees.iter().map(move |tree| (*program, *tree)));
-    let results =
-        pairs.map(|(program, tree)| Results::new(program, tree, args.files.0, &contenders));
-    let results = results.collect::<Result<Vec<Results>, Problem>>()?;
-    let ground = Ground::prepare(args, &trees, &stop)?;
+    let mut groups = Vec::new();
+    for program in &programs {
+        for tree in &trees {
+            groups.push(group(args, *program, *tree, &names)?);
+        }
+    }
+    let ground = Ground::prepare(args, &trees, &bench.stop)?;
     let machine = Machine::look(ground.root())?;
-    let mut bench = Bench {
+    let turns = Turns {
         args,
         tools,
         ground,
-        results,
-        stop,
+        stop: &bench.stop,
     };
-    bench.play()?;
-    let mut run = report::run(machine, bench.settings(&contenders, &trees), &bench.results);
-    run.interrupted = bench.stop.asked();
-    notes.into_iter().for_each(|note| run.note(note));
-    args.output.finish(run)
-}
-
-impl Args {
-    fn check(&self) -> Result<(), Problem> {
-        if !self.warm && self.slow.is_none() && !rustix::process::geteuid().is_root() {
-            return Err(Problem::Usage(
-                "only root can have the kernel drop its caches: run it under sudo, or with --warm"
-                    .into(),
-            ));
-        }
-        Ok(())
+    // Before the rounds, each tree has a turn that is not counted: the first one makes the kernel allocate memory,
+    // which is slow in a virtual machine.
+    let first = |tree| groups.iter().find(|group| group.work.1 == tree);
+    for Group {
+        work, contenders, ..
+    } in trees.iter().filter_map(|tree| first(*tree))
+    {
+        turns.run(*work, contenders[0])?;
     }
+    let cells = bench.play(&groups, |group, name, _| turns.run(group.work, *name))?;
+    let mut run = bench.run(machine, turns.settings(&names, &programs, &trees));
+    for cell in cells {
+        run.add(cell, &[&Name::Direct.word()], &COMPARED, &COLUMNS);
+    }
+    bench.finish(run)
 }
 
-/// A running measurement.
-struct Bench<'a> {
+/// The columns of the tables.
+const COLUMNS: [Column; 6] = [
+    Column::Median("ms", "seconds", 1e3),
+    Column::Range("seconds", 1e3),
+    Column::Median("CPU ms", "cpu_s", 1e3),
+    Column::Whole("reads", "reads"),
+    Column::Ratio("", "files_per_s"),
+    Column::Short("CPU", "cpu_s"),
+];
+
+/// The contenders with one program and tree; an error if none takes part.
+fn group(
+    args: &Args,
+    program: Program,
+    tree: Tree,
+    names: &[Name],
+) -> Result<Group<(Program, Tree), Name>, Problem> {
+    let names: Vec<Name> = names
+        .iter()
+        .copied()
+        .filter(|name| name.does(program))
+        .collect();
+    if names.is_empty() {
+        return Err(Problem::Usage(format!(
+            "no contender takes part with {}: choose direct, or leave the program out",
+            program.word()
+        )));
+    }
+    let (files, directories) = tree.counts(args.files.0);
+    let parameters = json!({"program": program.word(), "tree": tree.word(), "files": files});
+    let directories = match directories {
+        1 => "one directory".to_owned(),
+        more => format!("{more} directories"),
+    };
+    let name = format!("{}-{}", program.word(), tree.word());
+    let title = format!("{}: {files} files in {directories}", program.word());
+    Ok(Group::new(name, parameters, (program, tree), names).titled(title))
+}
+
+/// The turns of a running measurement.
+struct Turns<'a> {
     args: &'a Args,
     tools: Tools,
     ground: Ground,
-    results: Vec<Results>,
-    stop: Stop,
+    stop: &'a Stop,
 }
 
-impl Bench<'_> {
-    /// All rounds; each begins with the next contender. Before them, each tree has a turn that is not counted: the
-    /// first one makes the kernel allocate memory, which is slow in a virtual machine.
-    fn play(&mut self) -> Result<(), Problem> {
-        let rounds = self.args.rounds.count as usize;
-        let turns: usize = self.results.iter().map(|of| of.contenders.len()).sum();
-        let mut progress = Progress::of_turns((turns * rounds) as u64);
-        for tree in once_each(&self.args.trees) {
-            let first = self.results.iter().position(|of| of.tree == tree);
-            if let Some(first) = first
-                && self.turn(first, 0)?.is_none()
-            {
-                return Ok(());
-            }
-        }
-        let mut done = 0;
-        for round in 0..rounds {
-            for cell in 0..self.results.len() {
-                let n = self.results[cell].contenders.len();
-                for i in (0..n).map(|i| (i + round) % n) {
-                    let of = &self.results[cell];
-                    let (name, program) = (of.contenders[i].word(), of.program.word());
-                    let tree = of.tree.word();
-                    progress.at(
-                        done,
-                        format!("round {}: {program} {name}, {tree}", round + 1),
-                    );
-                    done += 1;
-                    match self.turn(cell, i)? {
-                        Some((ended, reads)) => self.results[cell].add(i, &ended, reads),
-                        None => return Ok(()),
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
+/// The requests of a slow disk.
+#[derive(Serialize)]
+struct Disk {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reads: Option<u64>,
+}
 
-    /// Runs one turn; `None` after Ctrl-C. Returns also the reads of a slow disk.
-    fn turn(&self, cell: usize, i: usize) -> Result<Option<(Ended, Option<u64>)>, Problem> {
-        let of = &self.results[cell];
-        let tree = self.ground.tree(of.tree);
+impl Turns<'_> {
+    /// Runs one turn; `None` after Ctrl-C.
+    fn run(
+        &self,
+        (program, tree): (Program, Tree),
+        name: Name,
+    ) -> Result<Option<Turn<Disk>>, Problem> {
+        let path = self.ground.tree(tree);
         let empty = self.ground.empty();
         let first = if self.args.warm {
-            &tree
+            &path
         } else {
             self.ground.make_cold()?;
             &empty
         };
-        if self.play_once(of, i, first)?.is_none() {
+        if self.play(program, name, first)?.is_none() {
             return Ok(None);
         }
         self.ground.take_reads();
-        let ended = self.play_once(of, i, &tree)?;
-        Ok(ended.map(|ended| (ended, self.ground.take_reads())))
+        let ended = self.play(program, name, &path)?;
+        let reads = self.ground.take_reads();
+        let files = tree.counts(self.args.files.0).0;
+        Ok(ended.map(|ended| Turn::new(files, &ended, Disk { reads })))
     }
 
-    /// Runs the program of a turn on a tree.
-    fn play_once(&self, of: &Results, i: usize, tree: &Path) -> Result<Option<Ended>, Problem> {
+    /// Runs a program on a tree.
+    fn play(&self, program: Program, name: Name, tree: &Path) -> Result<Option<Ended>, Problem> {
         self.ground.clear_out()?;
         let prepared = |mut command: Command| {
             command
@@ -232,33 +245,28 @@ impl Bench<'_> {
                 .env("LC_ALL", "C");
             command
         };
-        if let Some(before) = of.program.before() {
+        if let Some(before) = program.before() {
             let mut command = Command::new("sh");
             command.args(["-c", before]);
-            if child::run(prepared(command), false, &self.stop)?.is_none() {
+            if child::run(prepared(command), false, self.stop)?.is_none() {
                 return Ok(None);
             }
         }
-        let command = self.tools.turn(of.contenders[i], of.program, tree);
-        child::run(prepared(command), false, &self.stop)
+        let command = self.tools.turn(name, program, tree);
+        child::run(prepared(command), false, self.stop)
     }
 
-    fn settings(&self, contenders: &[Name], trees: &[Tree]) -> Value {
+    fn settings(&self, names: &[Name], programs: &[Program], trees: &[Tree]) -> Value {
         let args = self.args;
-        let names: Vec<&str> = contenders.iter().map(|name| name.word()).collect();
-        let programs: Vec<Program> = self.results.iter().map(|of| of.program).collect();
         let disk = args.slow.as_ref().map(Slow::to_string);
-        let about = [
-            disk.clone(),
-            Some(format!("files of {}", args.bytes)),
-            Some(format!("rounds: {}", args.rounds.count)),
-        ];
-        let about: Vec<String> = about.into_iter().flatten().collect();
+        let before = disk
+            .as_ref()
+            .map_or(String::new(), |disk| format!("{disk}; "));
         json!({
-            "about": about.join("; "),
+            "about": format!("{before}files of {}; rounds: {}", args.bytes, args.rounds.count),
             "disk": disk,
-            "programs": once_each(&programs),
-            "trees": trees,
+            "programs": words(programs),
+            "trees": words(trees),
             "files": args.files,
             "bytes": args.bytes.0,
             "slow_disk": args.slow,
@@ -266,10 +274,7 @@ impl Bench<'_> {
                 true => "warm: each turn is run twice, and the second run is measured",
                 false => self.ground.how(),
             },
-            "contenders": names,
-            "rounds": args.rounds.count,
-            "order": ORDER,
-            "interval": INTERVAL,
+            "contenders": words(names),
             "legend": "Medians over rounds; ms: from the start of the processes to their end; CPU: processor time \
                        of the processes; reads: requests of the slow disk; ratios: times as fast as the program \
                        alone.",

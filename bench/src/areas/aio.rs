@@ -1,7 +1,7 @@
 //! `nowait-bench aio`: fio's posixaio engine on glibc's AIO, and the same fio with
 //! `libnowait_aio.so` preloaded. The jobs are files of fio, in `aio/`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write as _;
@@ -14,17 +14,17 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::contenders::fio;
+use crate::harness::bench::{Bench, Group};
 use crate::harness::cache::{evict, read_through};
 use crate::harness::column::Column;
-use crate::harness::contender::{Fit, once_each};
+use crate::harness::contender::{Fit, Named, Word, once_each};
 use crate::harness::files::{Files, Wanted};
 use crate::harness::latencies;
 use crate::harness::machine::Machine;
-use crate::harness::run::{Cell, INTERVAL, ORDER, Run};
+use crate::harness::run::{Cell, Run};
 use crate::harness::settings::Timed;
 use crate::harness::table::Table;
 use nowait_cli::problem::Problem;
-use nowait_cli::progress::Progress;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
 
@@ -75,24 +75,19 @@ ops_per_s, lat_us {p50, p99}, fio's bw {min, max, per, avg, stdev} in KB/s, and 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
 /// The rows: a job file and a state of the page cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Row {
     /// 4K random reads of a file that is not cached, one at a time
     #[value(name = "random-cold-1")]
-    #[serde(rename = "random-cold-1")]
     RandomCold1,
     /// 4K random reads of a file that is not cached, 32 in flight
     #[value(name = "random-cold-32")]
-    #[serde(rename = "random-cold-32")]
     RandomCold32,
     /// 4K random reads of a file that is cached, one at a time
     #[value(name = "random-warm-1")]
-    #[serde(rename = "random-warm-1")]
     RandomWarm1,
     /// 4K random reads of a file that is cached, 32 in flight
     #[value(name = "random-warm-32")]
-    #[serde(rename = "random-warm-32")]
     RandomWarm32,
     /// Reads of a cached file, one at a time, beside reads of an uncached file, 32 in flight
     Mixed,
@@ -116,11 +111,6 @@ enum State {
 }
 
 impl Row {
-    fn word(self) -> String {
-        self.to_possible_value()
-            .map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-
     /// The job file, the state of the page cache, and the number of reads in flight.
     fn what(self) -> (&'static str, State, u32) {
         const RANDOM: &str = include_str!("aio/random.fio");
@@ -141,15 +131,10 @@ impl Row {
     fn pause(self) -> u32 {
         if self == Row::MixedPaced { 200 } else { 0 }
     }
-
-    fn is_seed(self) -> bool {
-        matches!(self, Row::SeedCold | Row::SeedWarm)
-    }
 }
 
 /// The contenders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Name {
     /// fio's engine posixaio with the AIO of glibc
     Glibc,
@@ -157,19 +142,16 @@ enum Name {
     Nowait,
     /// fio's engine io_uring
     #[value(name = "io_uring")]
-    #[serde(rename = "io_uring")]
     IoUring,
 }
 
-impl Name {
-    fn word(self) -> &'static str {
-        match self {
-            Name::Glibc => "glibc",
-            Name::Nowait => "nowait",
-            Name::IoUring => "io_uring",
-        }
+impl Named for Name {
+    fn is_ours(&self) -> bool {
+        *self == Name::Nowait
     }
+}
 
+impl Name {
     fn engine(self) -> &'static str {
         match self {
             Name::Glibc | Name::Nowait => "posixaio",
@@ -235,15 +217,6 @@ fn usec(job: &Value) -> Value {
     usec.into()
 }
 
-/// The figures of all rounds, by job.
-type Jobs = BTreeMap<String, Vec<Figures>>;
-
-/// One row, measured.
-struct Measured {
-    row: Row,
-    contenders: Vec<(Name, Jobs)>,
-}
-
 /// The figures whose ratios are taken.
 const COMPARED: [&str; 3] = ["ops_per_s", "lat_us/p50", "lat_us/p99"];
 
@@ -266,93 +239,92 @@ const BANDWIDTH: [Column; 5] = [
     Column::Whole("stdev", "bw/stdev"),
 ];
 
-impl Measured {
-    /// Adds a cell for each job of the row.
-    fn report(&self, run: &mut Run) {
-        let (_, state, depth) = self.row.what();
-        let row = self.row.word();
+/// Measures the rows and prints their tables.
+pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
+    let bench = Bench::timed("aio", &args.timed, stop)?;
+    if let Fit::No(why) = fio::fits("posixaio") {
+        return Err(Problem::Failed(why));
+    }
+    let names = once_each(&args.contenders);
+    let library = match names.contains(&Name::Nowait) {
+        true => Some(library(args.library.as_deref())?),
+        false => None,
+    };
+    let wanted = Wanted {
+        path: args.file.as_deref(),
+        size: args.size,
+        shares: &[1, 7],
+        block: 64 << 10,
+    };
+    let files = Files::prepare(wanted, &bench.stop)?;
+    let machine = Machine::look(&files.paths[1])?;
+    files.sync()?;
+    let group = |row: Row| {
+        let (_, state, depth) = row.what();
         let cache = match state {
             State::Cold => "cold",
             State::Warm => "warm",
             State::Half => "hot and cold",
         };
-        let jobs = self.contenders.iter().flat_map(|(_, rounds)| rounds.keys());
-        let jobs: BTreeSet<&String> = jobs.collect();
-        for job in &jobs {
-            let name = match jobs.len() {
-                1 => row.clone(),
-                _ => format!("{row} {job}"),
-            };
-            let mut cell = Cell::new(
-                &name,
-                json!({"row": self.row, "job": job, "cache": cache, "depth": depth}),
-            );
-            for (contender, rounds) in &self.contenders {
-                let rounds = rounds.get(*job).map_or(&[][..], Vec::as_slice);
-                cell.add(contender.word(), *contender == Name::Nowait, rounds);
-            }
-            let base = Name::Glibc.word();
-            cell.compare(&COMPARED, &[base.to_owned()]);
-            run.tables.push(Table::of(&name, &cell, base, "", &COLUMNS));
-            if self.row.is_seed() {
-                let bandwidth = format!("{name}, KB/s");
-                run.tables
-                    .push(Table::of(&bandwidth, &cell, base, "", &BANDWIDTH));
-                run.tables.extend(latencies::table(&name, &cell, ""));
-            }
-            run.cells.push(cell);
-        }
-    }
-}
-
-/// Measures the rows and prints their tables.
-pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    args.timed.output.prepare()?;
-    if let Fit::No(why) = fio::fits("posixaio") {
-        return Err(Problem::Failed(why));
-    }
-    let names = once_each(&args.contenders);
-    let library = if names.contains(&Name::Nowait) {
-        Some(library(args.library.as_deref())?)
-    } else {
-        None
+        let parameters = json!({"row": row.word(), "cache": cache, "depth": depth});
+        Group::new(row.word(), parameters, row, names.clone())
     };
-    let files = Files::prepare(
-        Wanted {
-            path: args.file.as_deref(),
-            size: args.size,
-            shares: &[1, 7],
-            block: 64 << 10,
-        },
-        &stop,
-    )?;
-    let machine = Machine::look(&files.paths[1])?;
-    for file in files.open()? {
-        rustix::fs::fdatasync(&file).map_err(|e| Problem::of("fdatasync", e))?;
-    }
-    let mut measured: Vec<Measured> = once_each(&args.rows)
-        .into_iter()
-        .map(|row| Measured {
-            row,
-            contenders: names.iter().map(|name| (*name, Jobs::new())).collect(),
-        })
-        .collect();
-    play(args, &files, library.as_deref(), &mut measured, &stop)?;
+    let groups: Vec<_> = once_each(&args.rows).into_iter().map(group).collect();
+    let cells = bench.play(&groups, |group, name: &Name, number| {
+        prepare(group.work.what().1, &files)?;
+        if bench.stop.asked() {
+            return Ok(None);
+        }
+        let seed = args.timed.rounds.seed_of(number) >> 1;
+        let fio = start(args, group.work, *name, &files, library.as_deref(), seed)?;
+        let said = fio::end(fio, &bench.stop)?;
+        if bench.stop.asked() {
+            return Ok(None);
+        }
+        files.check()?;
+        read(&said).map(Some)
+    })?;
     let settings = json!({
         "about": format!("{} s a run, rounds: {}", args.timed.seconds, args.timed.rounds.count()),
         "files": files,
-        "seconds": args.timed.seconds,
-        "rounds": args.timed.rounds.count(),
-        "seed": args.timed.rounds.seed,
         "library": library.as_ref().map(|path| path.to_string_lossy()),
-        "order": ORDER,
-        "interval": INTERVAL,
         "cold": "POSIX_FADV_DONTNEED on the files before each run",
     });
-    let mut run = Run::new("aio", machine, settings);
-    run.interrupted = stop.asked();
-    measured.iter().for_each(|row| row.report(&mut run));
-    args.timed.output.finish(run)
+    let mut run = bench.run(machine, settings);
+    cells.iter().for_each(|row| report(row, &mut run));
+    bench.finish(run)
+}
+
+/// Adds a cell for each job of a row.
+fn report(row: &Cell, run: &mut Run) {
+    let first = row
+        .contenders
+        .first()
+        .and_then(|contender| contender.median.as_object());
+    let jobs: Vec<&String> = first.into_iter().flat_map(Map::keys).collect();
+    for job in &jobs {
+        let name = match jobs.len() {
+            1 => row.name.clone(),
+            _ => format!("{} {job}", row.name),
+        };
+        let mut cell = Cell::new(&name, row.parameters.clone().into());
+        cell.parameters.insert("job".into(), json!(job));
+        for contender in &row.contenders {
+            let rounds = contender
+                .rounds
+                .iter()
+                .map(|jobs| jobs[job.as_str()].clone());
+            cell.add(&contender.name, contender.ours, &rounds.collect::<Vec<_>>());
+        }
+        let base = Name::Glibc.word();
+        run.add(cell, &[&base], &COMPARED, &COLUMNS);
+        if let Some(cell) = run.cells.last().filter(|_| row.name.starts_with("seed")) {
+            let bandwidth = format!("{name}, KB/s");
+            run.tables
+                .push(Table::of(&bandwidth, cell, &base, "", &BANDWIDTH));
+            run.tables.extend(latencies::table(&name, cell, ""));
+        }
+    }
 }
 
 /// The path of the drop-in library.
@@ -372,47 +344,6 @@ fn library(said: Option<&Path>) -> Result<PathBuf, Problem> {
             path.display()
         ))
     })
-}
-
-/// All rounds of all rows.
-fn play(
-    args: &Args,
-    files: &Files,
-    library: Option<&Path>,
-    measured: &mut [Measured],
-    stop: &Stop,
-) -> Result<(), Problem> {
-    let turns: usize = measured.iter().map(|row| row.contenders.len()).sum();
-    let mut progress = Progress::of_turns((turns * args.timed.rounds.count() as usize) as u64);
-    let mut done = 0;
-    for number in 0..args.timed.rounds.count() as usize {
-        for Measured { row, contenders } in measured.iter_mut() {
-            let n = contenders.len();
-            for i in (0..n).map(|i| (i + number) % n) {
-                let (name, rounds) = &mut contenders[i];
-                let round = number + 1;
-                progress.at(
-                    done,
-                    format!("round {round}: {} {}", row.word(), name.word()),
-                );
-                done += 1;
-                prepare(row.what().1, files)?;
-                if stop.asked() {
-                    return Ok(());
-                }
-                let seed = args.timed.rounds.seed_of(number) >> 1;
-                let said = fio::end(start(args, *row, *name, files, library, seed)?, stop)?;
-                if stop.asked() {
-                    return Ok(());
-                }
-                files.check()?;
-                for (part, figures) in read(&said)? {
-                    rounds.entry(part).or_default().push(figures);
-                }
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Puts the page cache into a state.
@@ -484,23 +415,15 @@ fn preloaded(library: &Path) -> OsString {
     all
 }
 
-/// Reads the figures of fio's JSON. fio may print messages before it.
+/// Reads the figures of each job from what fio has printed.
 fn read(said: &str) -> Result<BTreeMap<String, Figures>, Problem> {
-    let json: Option<Value> = said
-        .find('{')
-        .and_then(|at| serde_json::from_str(&said[at..]).ok());
-    let jobs = json.as_ref().and_then(|json| json["jobs"].as_array());
-    let figures = jobs.and_then(|jobs| {
-        jobs.iter()
-            .map(|job| Some((job["jobname"].as_str()?.to_owned(), Figures::of(job)?)))
-            .collect::<Option<BTreeMap<_, _>>>()
+    let figures = fio::jobs(said).and_then(|jobs| {
+        let figures = |job: &Value| Some((job["jobname"].as_str()?.to_owned(), Figures::of(job)?));
+        jobs.iter().map(figures).collect::<Option<BTreeMap<_, _>>>()
     });
-    figures.filter(|all| !all.is_empty()).ok_or_else(|| {
-        Problem::Failed(format!(
-            "fio printed no figures: {}",
-            said.chars().take(300).collect::<String>()
-        ))
-    })
+    figures
+        .filter(|all| !all.is_empty())
+        .ok_or_else(|| fio::no_figures(said))
 }
 
 #[cfg(test)]

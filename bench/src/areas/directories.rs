@@ -20,25 +20,26 @@ mod report;
 mod said;
 mod window;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
+use slowdisk::Entry;
 
+use crate::harness::bench::{Bench, Group};
 use crate::harness::child;
 use crate::harness::contender::once_each;
 use crate::harness::machine::Machine;
 use crate::harness::output::Output;
-use crate::harness::run::{INTERVAL, ORDER};
+use crate::harness::processes::{Turn, check_root};
 use crate::harness::settings::RoundCount;
 use crate::harness::slow::Slow;
 use contender::{Contender, Name};
 use count::Count;
 use ground::Ground;
 use nowait_cli::problem::Problem;
-use nowait_cli::progress::Progress;
 use nowait_cli::stop::Stop;
-use report::{Directory, Seeks, Turn};
+use report::{Found, Seeks};
 use window::Window;
 
 /// Listing a directory with the attributes of every entry: scan, readahead, ls, find, bfs, du
@@ -107,160 +108,131 @@ Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is pri
 
 /// Measures the directories and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    args.check()?;
-    args.output.prepare()?;
-    let ground = Ground::prepare(args, &stop)?;
-    let machine = Machine::look(&ground.directories[0].path)?;
-    let (contenders, notes) = contender::choose(
-        &args.contenders,
-        &args.windows,
-        args.xattr,
-        ground.subdirectories,
-    )?;
-    let mut bench = Bench {
-        args,
-        tables: ground
-            .directories
-            .iter()
-            .map(|directory| Directory::new(directory.files, &contenders))
-            .collect(),
-        ground,
-        contenders,
-        seeks: Vec::new(),
-        stop,
-    };
-    bench.play()?;
-    let mut run = report::run(machine, bench.settings(), &bench.tables, &bench.seeks);
-    run.interrupted = bench.stop.asked();
-    notes.into_iter().for_each(|note| run.note(note));
-    args.output.finish(run)
+    if !args.warm && args.slow.is_none() {
+        check_root("with --warm")?;
+    }
+    let bench = Bench::new("dir", &args.output, args.rounds.count, stop)?;
+    let ground = Ground::prepare(args, &bench.stop)?;
+    let machine = Machine::look(&ground.directories[0].0)?;
+    let fits = |name: Name| name.fits(args.xattr, ground.subdirectories);
+    let names = bench.choose(&args.contenders, fits)?;
+    let contenders: Vec<Contender> = names
+        .iter()
+        .flat_map(|name| name.contenders(&args.windows))
+        .collect();
+    // Lists each directory once, without measuring it: the first listing makes the kernel allocate memory for the
+    // inodes, which is slow in a virtual machine.
+    for (path, _) in &ground.directories {
+        let command = contenders[0].command(path, args.xattr)?;
+        child::run(command, false, &bench.stop)?;
+    }
+    let groups: Vec<_> = ground
+        .directories
+        .iter()
+        .map(|(path, files)| {
+            let group = Group::new(
+                files.to_string(),
+                json!({"files": files}),
+                path,
+                contenders.clone(),
+            );
+            group.titled(format!("{files} files"))
+        })
+        .collect();
+    let mut seeks: Vec<Seeks> = Vec::new();
+    let (most, _) = ground
+        .directories
+        .last()
+        .map_or((None, 0), |(path, files)| (Some(path), *files));
+    let cells = bench.play(&groups, |group, contender, _| {
+        let files = group.cell.parameters["files"].as_u64().unwrap_or_default();
+        let turn = turn(args, &ground, group.work, files, contender, &bench.stop)?;
+        let Some((turn, log)) = turn else {
+            return Ok(None);
+        };
+        let is_known = seeks.iter().any(|seeks| seeks.name == contender.name);
+        if Some(group.work) == most && contender.is_drawn() && !is_known {
+            seeks.extend(log.map(|log| Seeks::new(&contender.name, &log)));
+        }
+        Ok(Some(turn))
+    })?;
+    let disk = args.slow.as_ref().map(Slow::to_string);
+    let run = bench.run(
+        machine,
+        settings(args, &ground, &contenders, disk.as_deref()),
+    );
+    bench.finish(report::complete(
+        run,
+        cells,
+        &contenders,
+        &seeks,
+        disk.as_deref(),
+    ))
 }
 
 impl Args {
-    fn check(&self) -> Result<(), Problem> {
-        if !self.warm && self.slow.is_none() && !rustix::process::geteuid().is_root() {
-            return Err(Problem::Usage(
-                "only root can have the kernel drop its caches: run it under sudo, or with --warm"
-                    .into(),
-            ));
-        }
-        Ok(())
-    }
-
     /// The numbers of files, in rising order.
-    fn counts(&self) -> Vec<Count> {
-        let mut counts = once_each(&self.files);
+    fn counts(&self) -> Vec<u64> {
+        let mut counts: Vec<u64> = once_each(&self.files).iter().map(|count| count.0).collect();
         counts.sort_unstable();
         counts
     }
 }
 
-/// A running measurement.
-struct Bench<'a> {
-    args: &'a Args,
-    ground: Ground,
-    contenders: Vec<Contender>,
-    tables: Vec<Directory>,
-    seeks: Vec<Seeks>,
-    stop: Stop,
+/// Runs one turn; `None` after Ctrl-C. Returns also the requests of a slow disk.
+#[expect(clippy::type_complexity)]
+fn turn(
+    args: &Args,
+    ground: &Ground,
+    path: &Path,
+    files: u64,
+    contender: &Contender,
+    stop: &Stop,
+) -> Result<Option<(Turn<Found>, Option<Vec<Entry>>)>, Problem> {
+    let play = |path, keep| child::run(contender.command(path, args.xattr)?, keep, stop);
+    let before = if args.warm {
+        play(path, false)?
+    } else {
+        ground.make_cold()?;
+        play(ground.empty(), false)?
+    };
+    ground.root.take_log();
+    let ended = match before {
+        Some(_) => play(path, !contender.is_program())?,
+        None => None,
+    };
+    let Some(ended) = ended else {
+        return Ok(None);
+    };
+    let log = ground.root.take_log();
+    let found = Found::new(contender, files, &ended, log.as_deref())?;
+    Ok(Some((Turn::new(files, &ended, found), log)))
 }
 
-impl Bench<'_> {
-    /// All rounds; each begins with the next contender.
-    fn play(&mut self) -> Result<(), Problem> {
-        let (n, sizes) = (self.contenders.len(), self.tables.len());
-        let rounds = self.args.rounds.count as usize;
-        let mut progress = Progress::of_turns((n * sizes * rounds) as u64);
-        let mut done = 0;
-        if !self.settle()? {
-            return Ok(());
-        }
-        for round in 0..rounds {
-            for size in 0..sizes {
-                for i in (0..n).map(|i| (i + round) % n) {
-                    let (name, files) = (&self.contenders[i].name, self.tables[size].files);
-                    progress.at(done, format!("round {}: {name}, {files} files", round + 1));
-                    done += 1;
-                    if !self.turn(size, i)? {
-                        return Ok(());
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Lists each directory once, without measuring it: the first listing makes the kernel allocate
-    /// memory for the inodes, which is slow in a virtual machine. Returns false after Ctrl-C.
-    fn settle(&self) -> Result<bool, Problem> {
-        for directory in &self.ground.directories {
-            let command = self.contenders[0].command(&directory.path, self.args.xattr)?;
-            if child::run(command, false, &self.stop)?.is_none() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Runs one turn. Returns false after Ctrl-C.
-    fn turn(&mut self, size: usize, i: usize) -> Result<bool, Problem> {
-        let contender = &self.contenders[i];
-        let directory = &self.ground.directories[size];
-        let play =
-            |path, keep| child::run(contender.command(path, self.args.xattr)?, keep, &self.stop);
-        let before = if self.args.warm {
-            play(&directory.path, false)?
-        } else {
-            self.ground.make_cold()?;
-            play(self.ground.empty(), false)?
-        };
-        self.ground.take_log();
-        let ended = match before {
-            Some(_) => play(&directory.path, contender.says())?,
-            None => None,
-        };
-        let Some(ended) = ended else {
-            return Ok(false);
-        };
-        let log = self.ground.take_log();
-        let turn = Turn::new(contender, directory.files, &ended, log.as_deref())?;
-        let last = size + 1 == self.tables.len();
-        let first = self.tables[size].add(i, turn) == 1;
-        if let Some(log) = log.filter(|_| first && last && contender.is_drawn()) {
-            self.seeks.push(Seeks::new(&contender.name, &log));
-        }
-        Ok(true)
-    }
-
-    fn settings(&self) -> Value {
-        let args = self.args;
-        let names: Vec<&str> = self.contenders.iter().map(|c| c.name.as_str()).collect();
-        let disk = args.slow.as_ref().map(Slow::to_string);
-        let about = [
-            disk.clone(),
-            Some(format!("rounds: {}", args.rounds.count)),
-            args.xattr.then(|| "with extended attributes".into()),
-        ];
-        let about: Vec<String> = about.into_iter().flatten().collect();
-        json!({
-            "about": about.join("; "),
-            "disk": disk,
-            "dir": args.dir.as_ref().map(|path| path.display().to_string()),
-            "files": self.tables.iter().map(|table| table.files).collect::<Vec<_>>(),
-            "slow_disk": args.slow,
-            "cache": match args.warm {
-                true => "warm: each turn is run twice, and the second run is measured",
-                false => self.ground.how(),
-            },
-            "xattr": args.xattr,
-            "windows": once_each(&args.windows).iter().map(Window::to_string).collect::<Vec<_>>(),
-            "contenders": names,
-            "rounds": args.rounds.count,
-            "order": ORDER,
-            "interval": INTERVAL,
-            "legend": "Medians over rounds; ms: from the start of the process to its end; CPU: processor time \
-                       of the process; reads: requests of the slow disk; MiB: the most memory of the process; \
-                       ratios: times as fast as the fastest program.",
-        })
-    }
+fn settings(args: &Args, ground: &Ground, contenders: &[Contender], disk: Option<&str>) -> Value {
+    let names: Vec<&str> = contenders.iter().map(|c| c.name.as_str()).collect();
+    let rounds = format!("rounds: {}", args.rounds.count);
+    let about = [
+        disk,
+        Some(&rounds),
+        args.xattr.then_some("with extended attributes"),
+    ];
+    let about: Vec<&str> = about.into_iter().flatten().collect();
+    json!({
+        "about": about.join("; "),
+        "disk": disk,
+        "dir": args.dir.as_ref().map(|path| path.display().to_string()),
+        "files": ground.directories.iter().map(|(_, files)| *files).collect::<Vec<_>>(),
+        "slow_disk": args.slow,
+        "cache": match args.warm {
+            true => "warm: each turn is run twice, and the second run is measured",
+            false => ground.root.how(),
+        },
+        "xattr": args.xattr,
+        "windows": once_each(&args.windows).iter().map(Window::to_string).collect::<Vec<_>>(),
+        "contenders": names,
+        "legend": "Medians over rounds; ms: from the start of the process to its end; CPU: processor time \
+                   of the process; reads: requests of the slow disk; MiB: the most memory of the process; \
+                   ratios: times as fast as the fastest program.",
+    })
 }

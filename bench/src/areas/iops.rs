@@ -21,23 +21,24 @@ mod table;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
+use clap::ValueEnum;
+use serde_json::json;
 
-use crate::harness::contender::{Fit, once_each};
+use crate::contenders::fio::Fio;
+use crate::harness::bench::{Bench, Group};
+use crate::harness::contender::{Fit, Word, once_each, words};
 use crate::harness::cores;
 use crate::harness::files::open_direct;
 use crate::harness::machine::Machine;
 use crate::harness::memory_devices::Memory;
 use crate::harness::offsets::Order;
-use crate::harness::round::Round;
-use crate::harness::run::{INTERVAL, ORDER};
+use crate::harness::run::Absent;
 use crate::harness::settings::{Advice, Amount, Timed};
 use crate::harness::turn::Turn;
-use contender::{Contender, Name};
+use contender::Name;
 use ground::Ground;
 use load::Load;
 use nowait_cli::problem::Problem;
-use nowait_cli::progress::Progress;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
 use table::Table;
@@ -120,197 +121,139 @@ Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is pri
 /// One operation in this many is timed.
 const TIMED: u64 = 16;
 
-/// Contenders that do the same work.
-struct Cell {
+/// The operations of a group.
+#[derive(Clone, Copy)]
+struct Work {
     table: Table,
     block: u64,
     depth: usize,
-    /// Indexes into the contenders of the bench.
-    contenders: Vec<usize>,
-    /// `[contender][round]`
-    rounds: Vec<Vec<Round>>,
 }
 
 /// Measures the tables and prints them.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let tables = once_each(&args.tables);
-    args.timed.output.prepare()?;
-    let smallest = tables
-        .iter()
-        .map(|table| table.block())
-        .min()
-        .unwrap_or(4096);
-    let ground = Ground::prepare(args, smallest, &stop)?;
+    let bench = Bench::timed("iops", &args.timed, stop)?;
+    let smallest = tables.iter().map(|table| table.block()).min();
+    let ground = Ground::prepare(args, smallest.unwrap_or(4096), &bench)?;
     let machine = Machine::look(&ground.first.paths[0])?;
-    let mut bench = Bench {
-        args,
-        contenders: Vec::new(),
-        cells: Vec::new(),
-        absent: Vec::new(),
-        notes: ground.notes.clone(),
-        core: cores::last()?,
-        stop,
-        ground,
-    };
+    let core = cores::last()?;
+    let mut groups = Vec::new();
     for table in tables {
-        bench.take_in(table)?;
+        groups.extend(groups_of(args, table, &ground, &bench)?);
     }
-    bench.play()?;
-    let results = report::run(&bench, machine, bench.settings());
-    args.timed.output.finish(results)
-}
-
-/// A running measurement.
-struct Bench<'a> {
-    args: &'a Args,
-    contenders: Vec<Contender>,
-    cells: Vec<Cell>,
-    absent: Vec<(Table, (Name, String))>,
-    notes: Vec<String>,
-    core: usize,
-    stop: Stop,
-    ground: Ground,
-}
-
-impl Bench<'_> {
-    /// Finds the contenders that are available for a table, and makes its cells.
-    fn take_in(&mut self, table: Table) -> Result<(), Problem> {
-        let block = self.block(table)?;
-        let files = self.ground.files_for(block, table.per_core());
-        let asked_for = !self.args.contenders.is_empty();
-        let names = match asked_for {
-            true => once_each(&self.args.contenders),
-            false => <Name as clap::ValueEnum>::value_variants().to_vec(),
-        };
-        let mut there = Vec::new();
-        for name in names {
-            match name.fits(files, block) {
-                Fit::No(why) => {
-                    self.absent.push((table, (name, why)));
-                    continue;
-                }
-                Fit::With(note) if !self.notes.contains(&note) => self.notes.push(note),
-                Fit::With(_) | Fit::Yes => {}
-            }
-            let known = self.contenders.iter().position(|c| c.name == name);
-            there.push(known.unwrap_or_else(|| {
-                self.contenders.push(Contender::new(name));
-                self.contenders.len() - 1
-            }));
-        }
-        let wanted =
-            |depth: &&usize| self.args.depths.is_empty() || self.args.depths.contains(depth);
-        for &depth in table.depths().iter().filter(wanted) {
-            let has = |at: &usize| table.has(self.contenders[*at].name, depth);
-            let contenders: Vec<usize> = there.iter().copied().filter(has).collect();
-            self.cells.push(Cell {
-                table,
+    let fios = Name::value_variants().iter();
+    let fios: Vec<(Name, Fio)> = fios.filter_map(|name| Some((*name, name.fio()?))).collect();
+    let cells = bench.play(&groups, |group, name: &Name, number| {
+        let Work {
+            table,
+            block,
+            depth,
+        } = group.work;
+        let depth = name.depth(depth);
+        let load = Load {
+            turn: Turn {
+                files: ground.files_for(block, table.per_core()),
                 block,
                 depth,
-                rounds: vec![Vec::new(); contenders.len()],
-                contenders,
-            });
-        }
-        Ok(())
-    }
-
-    /// The bytes of one operation: those of the table, or a larger block if the device requires it.
-    fn block(&mut self, table: Table) -> Result<u64, Problem> {
-        let wanted = table.block();
-        let files = self.ground.files_for(wanted, table.per_core());
-        let handle = nowait::Handle::new(open_direct(&files.paths[0], false)?)?;
-        let least = handle
-            .alignment()
-            .map_or(wanted, |needed| u64::from(needed.read_offset));
-        if least > wanted {
-            self.notes.push(format!(
-                "{}: blocks of {}, because the device takes none of {}",
-                table.word(),
-                Size(least),
-                Size(wanted)
-            ));
-        }
-        Ok(wanted.max(least))
-    }
-
-    /// All rounds; each begins with the next contender.
-    fn play(&mut self) -> Result<(), Problem> {
-        let rounds = self.args.timed.rounds.count() as usize;
-        let turns: usize = self.cells.iter().map(|cell| cell.contenders.len()).sum();
-        let mut progress = Progress::of_turns((turns * rounds) as u64);
-        let mut done = 0;
-        for round in 0..rounds {
-            for cell in 0..self.cells.len() {
-                let n = self.cells[cell].contenders.len();
-                for i in (0..n).map(|i| (i + round) % n) {
-                    let Cell {
-                        table,
-                        depth,
-                        contenders,
-                        ..
-                    } = &self.cells[cell];
-                    let name = self.contenders[contenders[i]].name.word();
-                    let at = format!(
-                        "round {}: {} {name}, depth {depth}",
-                        round + 1,
-                        table.word()
-                    );
-                    progress.at(done, at);
-                    done += 1;
-                    let figures = self.turn(cell, i, round);
-                    self.ground.all.check()?;
-                    let figures = figures?;
-                    // The figures of a turn that was cut short cannot be compared with others.
-                    if self.stop.asked() {
-                        return Ok(());
-                    }
-                    self.cells[cell].rounds[i].push(figures);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn turn(&self, cell: usize, i: usize, round: usize) -> Result<Round, Problem> {
-        let cell = &self.cells[cell];
-        let contender = &self.contenders[cell.contenders[i]];
-        let depth = contender.name.depth(cell.depth);
-        contender.play(&Load {
-            turn: Turn {
-                files: self.ground.files_for(cell.block, cell.table.per_core()),
-                block: cell.block,
-                depth,
                 threads: 1,
-                amount: Amount::Seconds(self.args.timed.seconds),
+                amount: Amount::Seconds(args.timed.seconds),
                 advice: Advice::Normal,
                 order: Order::Any,
                 timed: TIMED,
-                seed: self.args.timed.rounds.seed_of(round),
-                stop: &self.stop,
+                seed: args.timed.rounds.seed_of(number),
+                stop: &bench.stop,
             },
-            batch: cell.table.batch(depth),
-            write: self.args.write,
-            core: self.core,
-            latencies: !cell.table.per_core(),
-        })
-    }
+            batch: table.batch(depth),
+            write: args.write,
+            core,
+            latencies: !table.per_core(),
+        };
+        let fio = fios.iter().find(|(of, _)| of == name);
+        let round = name.play(&load, fio.map(|(_, fio)| fio));
+        ground.all.check()?;
+        // The figures of a turn that was cut short cannot be compared with others.
+        Ok((!bench.stop.asked()).then_some(round?))
+    })?;
+    let mut names: Vec<Name> = groups
+        .iter()
+        .flat_map(|group| group.contenders.clone())
+        .collect();
+    names = once_each(&names);
+    let settings = json!({
+        "about": format!("{} s a turn, rounds: {}", args.timed.seconds, args.timed.rounds.count()),
+        "on": ground.what,
+        "files": ground.all,
+        "write": args.write,
+        "contenders": words(&names),
+        "timed": format!("1 operation in {TIMED}"),
+        "legend": "Medians over rounds; CPU: processor time of one operation; ratios are of operations per second.",
+    });
+    let run = bench.run(machine, settings);
+    bench.finish(report::complete(run, cells))
+}
 
-    fn settings(&self) -> Value {
-        let args = self.args;
-        let names: Vec<&str> = self.contenders.iter().map(|c| c.name.word()).collect();
-        json!({
-            "about": format!("{} s a turn, rounds: {}", args.timed.seconds, args.timed.rounds.count()),
-            "on": self.ground.what,
-            "files": self.ground.all,
-            "write": args.write,
-            "seconds": args.timed.seconds,
-            "rounds": args.timed.rounds.count(),
-            "contenders": names,
-            "seed": args.timed.rounds.seed,
-            "timed": format!("1 operation in {TIMED}"),
-            "order": ORDER,
-            "legend": "Medians over rounds; CPU: processor time of one operation; ratios are of operations per second.",
-            "interval": INTERVAL,
-        })
+/// The groups of a table. The first one has the contenders that cannot take part.
+fn groups_of(
+    args: &Args,
+    table: Table,
+    ground: &Ground,
+    bench: &Bench<'_>,
+) -> Result<Vec<Group<Work, Name>>, Problem> {
+    let block = block(table, ground, bench)?;
+    let files = ground.files_for(block, table.per_core());
+    let asked = match &args.contenders[..] {
+        [] => Name::value_variants(),
+        asked => asked,
+    };
+    let (mut names, mut absent) = (Vec::new(), Vec::new());
+    for name in once_each(asked) {
+        match name.fits(files, block) {
+            Fit::No(why) => {
+                let name = name.word();
+                absent.push(Absent { name, why });
+                continue;
+            }
+            Fit::With(note) => bench.note(note),
+            Fit::Yes => {}
+        }
+        names.push(name);
     }
+    let wanted = |depth: &&usize| args.depths.is_empty() || args.depths.contains(depth);
+    let group = |&depth: &usize| {
+        let parameters = json!({
+            "table": table.word(),
+            "block": block,
+            "devices": files.paths.len(),
+            "depth": depth,
+        });
+        let names = names.iter().copied().filter(|name| table.has(*name, depth));
+        let work = Work {
+            table,
+            block,
+            depth,
+        };
+        let name = format!("{}-{depth}", table.word());
+        let mut group = Group::new(name, parameters, work, names.collect());
+        group.cell.absent = std::mem::take(&mut absent);
+        group
+    };
+    Ok(table.depths().iter().filter(wanted).map(group).collect())
+}
+
+/// The bytes of one operation: those of the table, or a larger block if the device requires it.
+fn block(table: Table, ground: &Ground, bench: &Bench<'_>) -> Result<u64, Problem> {
+    let wanted = table.block();
+    let files = ground.files_for(wanted, table.per_core());
+    let handle = nowait::Handle::new(open_direct(&files.paths[0], false)?)?;
+    let needed = handle.alignment();
+    let least = needed.map_or(wanted, |needed| u64::from(needed.read_offset));
+    if least > wanted {
+        bench.note(format!(
+            "{}: blocks of {}, because the device takes none of {}",
+            table.word(),
+            Size(least),
+            Size(wanted)
+        ));
+    }
+    Ok(wanted.max(least))
 }

@@ -4,24 +4,21 @@
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use hdrhistogram::Histogram;
 use nowait::Mode;
 use nowait::engine::Backend;
-use serde::Serialize;
 
 use crate::contenders::future::Asked;
 use crate::contenders::local::Refill;
 use crate::contenders::{future, local, pool};
 use crate::harness::cache::Cache;
-use crate::harness::class::Class;
-use crate::harness::contender::{Cell, Contender, Fit, Label, Way, available};
+use crate::harness::contender::{Fit, Named, Word};
 use crate::harness::draws::{CLASSES, Mix};
 use crate::harness::latencies;
-use crate::harness::machine::Machine;
 use crate::harness::offsets::Order;
-use crate::harness::percentiles::histogram;
-use crate::harness::plan::{Plan, measure};
-use crate::harness::plot::{Axis, Chart, Line, Stroke};
-use crate::harness::round::Round;
+use crate::harness::plan::{Measured, Plan, Reader, Way, Work};
+use crate::harness::plot::{Axis, Chart, Line};
+use crate::harness::run::Contender;
 use crate::harness::settings::{Common, check_blocks};
 use crate::harness::view::View;
 use nowait_cli::problem::Problem;
@@ -108,14 +105,12 @@ fn exponent(text: &str) -> Result<f64, String> {
 }
 
 /// The contenders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// A pool of threads: every read is queued
     Pool,
     /// A pool of threads: the event loop tries preadv2(RWF_NOWAIT) before a read is queued
     #[value(name = "pool+nowait")]
-    #[serde(rename = "pool+nowait")]
     PoolNowait,
     /// nowait's LocalEngine: every read goes to an io_uring ring that the event loop drives
     Ring,
@@ -129,19 +124,13 @@ pub enum Name {
     StrictThreads,
 }
 
-impl Name {
-    fn word(self) -> &'static str {
-        match self {
-            Name::Pool => "pool",
-            Name::PoolNowait => "pool+nowait",
-            Name::Ring => "ring",
-            Name::EagerUring => "eager-uring",
-            Name::EagerThreads => "eager-threads",
-            Name::StrictUring => "strict-uring",
-            Name::StrictThreads => "strict-threads",
-        }
+impl Named for Name {
+    fn is_ours(&self) -> bool {
+        !matches!(self, Name::Pool | Name::PoolNowait)
     }
+}
 
+impl Name {
     /// The options of the engine, for contenders that are futures.
     fn asked(self) -> Option<Asked> {
         let asked = |mode, backend| {
@@ -170,60 +159,14 @@ impl Name {
 
     fn fits(self) -> Fit {
         match (self, self.asked()) {
-            (_, Some(asked)) => asked.fits(self.word()),
-            (Name::Ring, _) => local::fits(self.word()),
+            (_, Some(asked)) => asked.fits(&self.word()),
+            (Name::Ring, _) => local::fits(&self.word()),
             _ => Fit::Yes,
         }
     }
 }
 
 impl Args {
-    fn plan(&self) -> Result<Plan<'_>, Problem> {
-        check_blocks(&[self.block], self.common.depth)?;
-        let mix = self.mix()?;
-        let mut notes = vec![format!(
-            "pool and pool+nowait have {} threads (--pool-threads); nowait starts as many workers as it \
-             needs, up to its default of 64",
-            self.pool_threads
-        )];
-        let names = available(
-            &self.contenders,
-            Name::value_variants(),
-            Name::word,
-            Name::fits,
-            &mut notes,
-        )?;
-        let contenders = names.into_iter().map(|name| Contender {
-            name: name.word(),
-            ours: !matches!(name, Name::Pool | Name::PoolNowait),
-            way: name.way(self.pool_threads as usize),
-        });
-        Ok(Plan {
-            bench: "mix",
-            common: &self.common,
-            shares: vec![1, 8, 3],
-            blocks: vec![self.block.0],
-            cache: Cache::Mixed {
-                mix,
-                block: self.block.0,
-                drop_all: self.common.drop_caches,
-            },
-            order: Order::Mix(mix),
-            timed: 1,
-            cells: vec![Cell {
-                label: Label::default(),
-                contenders: contenders.collect(),
-                block: self.block.0,
-                threads: 1,
-                state: None,
-            }],
-            bases: &[],
-            charts: Some(charts),
-            views: &[View::TOTAL, View::F1, View::F2, View::F3],
-            notes,
-        })
-    }
-
     fn mix(&self) -> Result<Mix, Problem> {
         let Ok(weights) = <[u32; 3]>::try_from(&self.weights[..]) else {
             return Err(Problem::Usage(format!(
@@ -247,70 +190,79 @@ impl Args {
 
 /// Measures the mix and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    let mut run = measure(args.plan()?, stop)?.into_run();
-    for class in CLASSES {
+    check_blocks(&[args.block], args.common.depth)?;
+    let (mix, block) = (args.mix()?, args.block.0);
+    let mut plan = Plan {
+        shares: vec![1, 8, 3],
+        cache: Cache::Mixed {
+            mix,
+            block,
+            drop_all: args.common.drop_caches,
+        },
+        order: Order::Mix(mix),
+        views: &[View::TOTAL, View::F1, View::F2, View::F3],
+        ..Plan::new("mix", &args.common, stop)?
+    };
+    plan.bench.note(format!(
+        "pool and pool+nowait have {} threads (--pool-threads); nowait starts as many workers as it \
+         needs, up to its default of 64",
+        args.pool_threads
+    ));
+    let names = plan.bench.choose(&args.contenders, Name::fits)?;
+    let way = |name: &Name| name.way(args.pool_threads as usize);
+    plan.add(
+        Work::only(block),
+        names.iter().map(|name| Reader::new(name, way(name))),
+    );
+    let mut measured = plan.measure()?;
+    for (class, what) in CLASSES.into_iter().zip(WHATS) {
         let prefix = format!("classes/{class}/");
-        let cells = run.cells.iter();
+        let cells = measured.run.cells.iter();
         let tables = cells.filter_map(|cell| latencies::table(class, cell, &prefix));
-        run.tables.extend(tables);
+        measured.run.tables.extend(tables.collect::<Vec<_>>());
+        let chart = chart(args.block, &measured, class, what);
+        measured.run.charts.extend(chart);
     }
-    args.common.output.finish(run)
+    plan.bench.finish(measured.run)
 }
 
-/// A chart for each class: the share of its reads that took no longer than a latency.
-fn charts(cell: &Cell, rounds: &[Vec<Round>], machine: &Machine) -> Vec<Chart> {
-    let chart = |class: &'static str, what: &str| {
-        let lines = cell
-            .contenders
-            .iter()
-            .zip(rounds)
-            .map(|(contender, rounds)| Line {
-                name: contender.name.into(),
-                points: distribution(rounds.iter().filter_map(|round| round.classes.get(class))),
-                stroke: match contender.name.ends_with("threads") {
-                    true => Stroke::Dashed,
-                    false => Stroke::Solid,
-                },
-            });
-        Chart {
-            name: class.into(),
-            title: format!("{class}: {what}"),
-            subtitle: format!("reads of {} on {machine}", Size(cell.block)),
-            x: Axis {
-                label: "latency, us".into(),
-                log: true,
-            },
-            y: Axis {
-                label: "reads that took no longer, %".into(),
-                log: false,
-            },
-            lines: lines.collect(),
-            marks: Vec::new(),
-        }
+/// The classes for people.
+const WHATS: [&str; 3] = [
+    "random by popularity, mostly cached",
+    "random, mostly not cached",
+    "sequential",
+];
+
+/// The share of the reads of a class that took no longer than a latency.
+fn chart(block: Size, measured: &Measured, class: &'static str, what: &str) -> Option<Chart> {
+    let Measured { run, latencies, .. } = measured;
+    let line = |contender: &Contender| {
+        let all = latencies.get(&(contender.name.clone(), class));
+        let points = all.map_or(Vec::new(), distribution);
+        Line::new(
+            &contender.name,
+            points,
+            !contender.name.ends_with("threads"),
+        )
     };
-    let whats = [
-        "random by popularity, mostly cached",
-        "random, mostly not cached",
-        "sequential",
-    ];
-    CLASSES
-        .into_iter()
-        .zip(whats)
-        .map(|(class, what)| chart(class, what))
-        .filter(|chart| chart.lines.iter().any(|line| !line.points.is_empty()))
-        .collect()
+    let lines: Vec<Line> = run.cells[0].contenders.iter().map(line).collect();
+    let is_drawn = lines.iter().any(|line| !line.points.is_empty());
+    is_drawn.then(|| Chart {
+        name: class.into(),
+        title: format!("{class}: {what}"),
+        subtitle: format!("reads of {block} on {}", run.machine),
+        x: Axis::log("latency, us"),
+        y: Axis::linear("reads that took no longer, %"),
+        lines,
+        marks: Vec::new(),
+    })
 }
 
 /// Points of a curve for each factor of ten in latency.
 const POINTS: i32 = 40;
 
-/// The latencies of all rounds: microseconds, and per cent of the reads that took no longer.
-fn distribution<'a>(rounds: impl Iterator<Item = &'a Class>) -> Vec<(f64, f64)> {
-    let mut all = histogram();
-    for class in rounds {
-        // Both have the same bounds.
-        let _ = all.add(&class.latency);
-    }
+/// Microseconds, and per cent of the reads that took no longer.
+fn distribution(all: &Histogram<u64>) -> Vec<(f64, f64)> {
     if all.is_empty() {
         return Vec::new();
     }

@@ -9,26 +9,23 @@
 
 mod contender;
 mod ground;
-mod report;
 mod turn;
 mod work;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::ValueEnum;
 use nowait_cli::problem::Problem;
-use nowait_cli::progress::Progress;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::harness::contender::{Fit, available, once_each};
+use crate::harness::bench::{Bench, Group};
+use crate::harness::contender::{Fit, Word};
 use crate::harness::machine::Machine;
-use crate::harness::round::Round;
-use crate::harness::run::{INTERVAL, ORDER};
 use crate::harness::settings::Timed;
 use crate::harness::slow::Slow;
+use crate::harness::table::Table;
 use contender::Name;
 use ground::Ground;
 use turn::Turn;
@@ -88,100 +85,67 @@ JSON (--json): the shape of all areas (nowait-bench --help). A cell has the para
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
-/// The rounds of all contenders that do one work.
-struct Cell {
-    work: Work,
-    contenders: Vec<(Name, Vec<Round>)>,
-}
-
 /// Measures the stores and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    args.timed.output.prepare()?;
-    let all = Name::value_variants();
-    let fits = |_| Fit::Yes;
-    let names = available(&args.contenders, all, Name::word, fits, &mut Vec::new())?;
-    let works = match &args.works[..] {
-        [] => Work::value_variants().to_vec(),
-        works => once_each(works),
-    };
-    let ground = Ground::prepare(args, &works, &stop)?;
+    let bench = Bench::timed("object-store", &args.timed, stop)?;
+    let names = bench.choose(&args.contenders, |_| Fit::Yes)?;
+    let works = bench.choose(&args.works, |_| Fit::Yes)?;
+    let ground = Ground::prepare(args, &works, &bench.stop)?;
     let machine = Machine::look(ground.object())?;
-    let mut cells: Vec<Cell> = works
-        .into_iter()
-        .map(|work| Cell {
-            work,
-            contenders: names.iter().map(|name| (*name, Vec::new())).collect(),
-        })
-        .collect();
-    play(args, &ground, &mut cells, &stop)?;
-    let mut run = report::run(machine, args.settings(&ground), args, &cells);
-    run.interrupted = stop.asked();
-    args.timed.output.finish(run)
-}
-
-/// All rounds; each begins with the next contender.
-fn play(args: &Args, ground: &Ground, cells: &mut [Cell], stop: &Stop) -> Result<(), Problem> {
-    let turns: usize = cells.iter().map(|cell| cell.contenders.len()).sum();
-    let mut progress = Progress::of_turns(turns as u64 * u64::from(args.timed.rounds.count()));
-    let mut done = 0;
-    for number in 0..args.timed.rounds.count() as usize {
-        for cell in cells.iter_mut() {
-            let n = cell.contenders.len();
-            for i in (0..n).map(|i| (i + number) % n) {
-                let (name, rounds) = &mut cell.contenders[i];
-                let (round, work) = (number + 1, cell.work.word());
-                progress.at(done, format!("round {round}: {work} {}", name.word()));
-                done += 1;
-                ground.make_ready(cell.work)?;
-                if stop.asked() {
-                    return Ok(());
-                }
-                let turn = Turn {
-                    work: cell.work,
-                    ground,
-                    threads: args.threads as usize,
-                    seconds: args.timed.seconds,
-                    seed: args.timed.rounds.seed_of(number),
-                    stop,
-                };
-                let round = turn.take(*name)?;
-                // A turn that was cut short is left out, unless it is the only one.
-                if round.ops > 0 && (!stop.asked() || rounds.is_empty()) {
-                    rounds.push(round);
-                }
-                if stop.asked() {
-                    return Ok(());
-                }
-            }
+    let group = |work: Work| {
+        let parameters = json!({
+            "tasks": work.tasks(),
+            "block": work.block(),
+            "ranges": work.ranges(),
+            "cold": work.is_cold(),
+            "threads": args.threads,
+        });
+        Group::new(work.word(), parameters, work, names.clone())
+    };
+    let groups: Vec<_> = works.into_iter().map(group).collect();
+    let mut cells = bench.play(&groups, |group, name: &Name, number| {
+        ground.make_ready(group.work)?;
+        if bench.stop.asked() {
+            return Ok(None);
         }
-    }
-    Ok(())
-}
-
-impl Args {
-    fn settings(&self, ground: &Ground) -> Value {
-        let disk = self.slow.as_ref().map(|slow| format!("; {slow}"));
-        json!({
-            "about": format!(
-                "an object of {}, a list of {}; {} threads; {} s a turn, rounds: {}{}",
-                Size(ground.size()),
-                self.objects,
-                self.threads,
-                self.timed.seconds,
-                self.timed.rounds.count(),
-                disk.unwrap_or_default()
-            ),
-            "size": ground.size(),
-            "objects": self.objects,
-            "threads": self.threads,
-            "slow_disk": self.slow,
-            "seconds": self.timed.seconds,
-            "rounds": self.timed.rounds.count(),
-            "seed": self.timed.rounds.seed,
-            "cache": ground.how(),
-            "order": ORDER,
-            "interval": INTERVAL,
-            "legend": "Medians over rounds; local: LocalFileSystem; CPU: processor time of the process for one operation.",
-        })
-    }
+        let turn = Turn {
+            work: group.work,
+            ground: &ground,
+            threads: args.threads as usize,
+            seconds: args.timed.seconds,
+            seed: args.timed.rounds.seed_of(number),
+            stop: &bench.stop,
+        };
+        let round = turn.take(*name)?;
+        Ok((round.ops > 0).then_some(round))
+    })?;
+    let base = Name::Local.word();
+    cells
+        .iter_mut()
+        .for_each(|cell| cell.compare(&["ops_per_s", "cpu_us_per_op"], &[&base]));
+    let disk = args.slow.as_ref().map(|slow| format!("; {slow}"));
+    let settings = json!({
+        "about": format!(
+            "an object of {}, a list of {}; {} threads; {} s a turn, rounds: {}{}",
+            Size(ground.size()),
+            args.objects,
+            args.threads,
+            args.timed.seconds,
+            args.timed.rounds.count(),
+            disk.unwrap_or_default()
+        ),
+        "size": ground.size(),
+        "objects": args.objects,
+        "threads": args.threads,
+        "slow_disk": args.slow,
+        "cache": ground.how(),
+        "legend": "Medians over rounds; local: LocalFileSystem; CPU: processor time of the process for one operation.",
+    });
+    let mut run = bench.run(machine, settings);
+    run.tables = vec![
+        Table::of_figure("operations/s", "ops_per_s", 1.0, &cells),
+        Table::of_figure("CPU us/op", "cpu_us_per_op", 1.0, &cells),
+    ];
+    run.cells = cells;
+    bench.finish(run)
 }

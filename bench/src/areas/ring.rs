@@ -10,28 +10,26 @@ mod ground;
 #[cfg(feature = "liburing")]
 mod liburing;
 mod places;
-mod report;
 mod task;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use serde_json::json;
 
-use crate::harness::contender::available;
+use crate::harness::bench::{Bench, Group};
+use crate::harness::contender::Word;
 use crate::harness::cores;
-use crate::harness::files::{Files, open_direct};
+use crate::harness::files::open_direct;
 use crate::harness::machine::Machine;
 use crate::harness::round::Round;
-use crate::harness::run::{INTERVAL, ORDER, Run};
 use crate::harness::settings::{Timed, check_blocks};
+use crate::harness::table::Table;
 use crate::harness::usage::Usage;
 use contender::Name;
 use ground::Ground;
 use nowait_cli::problem::Problem;
-use nowait_cli::progress::Progress;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
 use task::Task;
@@ -92,111 +90,70 @@ JSON (--json): the shape of all areas (nowait-bench --help). The cells \"plain\"
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
-/// The rounds of all contenders, with or without registered files and memory.
-struct Cell {
-    registered: bool,
-    contenders: Vec<(Name, Vec<Round>)>,
-}
-
-impl Cell {
-    fn word(&self) -> &'static str {
-        if self.registered { "fixed" } else { "plain" }
-    }
-}
-
 /// Measures the loops and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    args.timed.output.prepare()?;
-    let mut notes = Vec::new();
-    let names = available(
-        &args.contenders,
-        Name::value_variants(),
-        Name::word,
-        Name::fits,
-        &mut notes,
-    )?;
+    let bench = Bench::timed("ring", &args.timed, stop)?;
+    let names = bench.choose(&args.contenders, Name::fits)?;
     check_blocks(&[args.block], args.depth)?;
-    let ground = Ground::prepare(args, &stop)?;
-    let Ground { files, note, .. } = &ground;
+    let ground = Ground::prepare(args, &bench)?;
+    let files = &ground.files;
     // Before the thread is bound to a core, for it counts the cores.
     let machine = Machine::look(&files.paths[0])?;
     let core = args.core.map_or_else(cores::last, |core| Ok(core.into()))?;
     cores::stay_on(core)?;
-    let mut cells = [false, true].map(|registered| Cell {
-        registered,
-        contenders: names.iter().map(|name| (*name, Vec::new())).collect(),
-    });
-    play(args, files, &mut cells, &stop)?;
-    let settings = json!({
-        "about": format!(
-            "reads of {}, depth {}, batches of {}, core {core}, {} s a turn, rounds: {}",
-            args.block, args.depth, args.batch(), args.timed.seconds, args.timed.rounds.count()
-        ),
-        "files": files,
-        "block": args.block.0,
-        "depth": args.depth,
-        "batch": args.batch(),
-        "core": core,
-        "seconds": args.timed.seconds,
-        "rounds": args.timed.rounds.count(),
-        "seed": args.timed.rounds.seed,
-        "order": ORDER,
-        "interval": INTERVAL,
-        "legend": "Medians over rounds; fixed: with registered files and memory; CPU: processor time of the process.",
-    });
-    let mut run = Run::new("ring", machine, settings);
-    run.interrupted = stop.asked();
-    notes.into_iter().for_each(|note| run.note(note));
-    note.iter().for_each(|note| run.note(*note));
-    report::add(&mut run, args, files.paths.len(), &cells);
-    args.timed.output.finish(run)
-}
-
-impl Args {
-    fn batch(&self) -> u32 {
-        self.batch.min(self.depth)
-    }
-}
-
-/// All rounds; each begins with the next contender.
-fn play(args: &Args, files: &Files, cells: &mut [Cell], stop: &Stop) -> Result<(), Problem> {
+    let batch = args.batch.min(args.depth);
     let open = |path: &PathBuf| open_direct(path, false);
     let mut task = Task {
         files: files.paths.iter().map(open).collect::<Result<_, _>>()?,
         blocks: files.sizes[0] / args.block.0,
         block: args.block.0 as u32,
         depth: args.depth,
-        batch: args.batch(),
+        batch,
         time: Duration::from_secs_f64(args.timed.seconds),
         seed: 0,
         registered: false,
-        stop: stop.clone(),
+        stop: bench.stop.clone(),
     };
-    let turns: usize = cells.iter().map(|cell| cell.contenders.len()).sum();
-    let mut progress = Progress::of_turns(turns as u64 * u64::from(args.timed.rounds.count()));
-    let mut turn = 0;
-    for number in 0..args.timed.rounds.count() as usize {
+    let groups = [("plain", false), ("fixed", true)].map(|(name, registered)| {
+        let parameters = json!({
+            "registered": registered,
+            "files": files.paths.len(),
+            "block": args.block.0,
+            "depth": args.depth,
+            "batch": batch,
+        });
+        Group::new(name, parameters, registered, names.clone())
+    });
+    let mut cells = bench.play(&groups, |group, name: &Name, number| {
         task.seed = args.timed.rounds.seed_of(number);
-        for cell in cells.iter_mut() {
-            task.registered = cell.registered;
-            let (word, n) = (cell.word(), cell.contenders.len());
-            for i in (0..n).map(|i| (i + number) % n) {
-                let (name, rounds) = &mut cell.contenders[i];
-                let round = number + 1;
-                progress.at(turn, format!("round {round}: {word} {}", name.word()));
-                turn += 1;
-                let before = Usage::of_self();
-                let done = name.read(&task).map_err(|e| Problem::of(name.word(), e))?;
-                let used = Usage::of_self() - before;
-                // A turn that was cut short is left out, unless it is the only one.
-                if done.reads > 0 && (!stop.asked() || rounds.is_empty()) {
-                    rounds.push(Round::new(done.reads, args.block.0, done.seconds, used));
-                }
-                if stop.asked() {
-                    return Ok(());
-                }
-            }
-        }
-    }
-    Ok(())
+        task.registered = group.work;
+        let before = Usage::of_self();
+        let done = name.read(&task).map_err(|e| Problem::of(name.word(), e))?;
+        let used = Usage::of_self() - before;
+        let round = Round::new(done.reads, args.block.0, done.seconds, used);
+        Ok((done.reads > 0).then_some(round))
+    })?;
+    let base = Name::IoUring.word();
+    cells
+        .iter_mut()
+        .for_each(|cell| cell.compare(&["ops_per_s", "cpu_us_per_op"], &[&base]));
+    let settings = json!({
+        "about": format!(
+            "reads of {}, depth {}, batches of {batch}, core {core}, {} s a turn, rounds: {}",
+            args.block, args.depth, args.timed.seconds, args.timed.rounds.count()
+        ),
+        "files": files,
+        "block": args.block.0,
+        "depth": args.depth,
+        "batch": batch,
+        "core": core,
+        "legend": "Medians over rounds; fixed: with registered files and memory; CPU: processor time of the process.",
+    });
+    let mut run = bench.run(machine, settings);
+    run.tables = vec![
+        Table::of_figure("kops/s", "ops_per_s", 1e-3, &cells),
+        Table::of_figure("CPU us/op", "cpu_us_per_op", 1.0, &cells),
+    ];
+    run.cells = cells;
+    bench.finish(run)
 }

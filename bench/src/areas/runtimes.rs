@@ -1,11 +1,9 @@
 //! `nowait-bench runtimes`: nowait for tokio beside other ways to read a file.
 //!
-//! For each cell (`cell.rs`) and each round, each peer (`peers/`) runs once in a separate process
+//! For each round and each cell (`cell.rs`) each peer (`peers/`) runs once in a separate process
 //! (`turn.rs` and `inside.rs`), after the page cache was put into the state of the cell (`cache.rs`). `report.rs` has the
 //! results.
 
-mod args;
-mod bench;
 mod cache;
 mod cell;
 mod file;
@@ -15,23 +13,225 @@ mod peer;
 mod peers;
 mod places;
 mod report;
-mod round;
 mod turn;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nowait_cli::problem::Problem;
+use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
+use serde_json::json;
 
-pub use args::{AFTER, Run as Args};
+use crate::harness::bench::{Bench, Group};
+use crate::harness::contender::{Fit, Word};
+use crate::harness::files::check;
+use crate::harness::machine::Machine;
+use crate::harness::output::Output;
+use crate::harness::settings::Rounds;
+use cell::Cell;
+use file::Scratch;
+use peer::Peer;
+use turn::{Turn, WORKERS};
 
-/// Measures all cells and prints the results.
-pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    bench::run(args, stop)
+/// nowait for tokio beside tokio::fs, tokio-uring, compio and spawn_blocking
+///
+/// Each cell is one kind of work. In each round of a cell every contender does it once, in a separate
+/// process, on the same file, at the same places, with the same advice (POSIX_FADV_RANDOM) and with the
+/// page cache in the same state. Another task of the same runtime waits for a timer that fires every
+/// millisecond. Its lateness shows how long the event loop was blocked.
+#[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("rounds", |a| a.default_value("9")))]
+pub struct Args {
+    /// The file to read. A missing file is made and kept. Writes go to FILE.write, which is removed at
+    /// the end
+    #[arg(long, value_name = "FILE", default_value = "target/bench.dat")]
+    file: PathBuf,
+
+    /// The size of a file that is made, and the part that is read of an existing one
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size)]
+    size: Size,
+
+    #[command(flatten)]
+    rounds: Rounds,
+
+    /// How long each contender runs in each round, but for cells of mixed hit rates, which make a fixed
+    /// number of reads
+    #[arg(long, value_name = "S", default_value_t = 0.2, value_parser = seconds)]
+    seconds: f64,
+
+    /// The cells to measure: names, or the beginnings of names. An unknown name prints all names
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_values = ["cached", "cold", "mixed", "write"])]
+    cells: Vec<String>,
+
+    /// The contenders [default: all that are available]
+    #[arg(long, value_enum, value_name = "NAME,…", value_delimiter = ',')]
+    peers: Vec<Peer>,
+
+    #[command(flatten)]
+    output: Output,
+
+    /// A build of this program with RUSTFLAGS="--cfg tokio_unstable" and --features tokio-ring, which
+    /// tokio-fs-ring needs [default: the one that `make bench-tokio` makes]
+    #[arg(long, value_name = "PROGRAM")]
+    ring_build: Option<PathBuf>,
+}
+
+/// The text after the help.
+pub const AFTER: &str = "\
+Contenders take turns within each round. Ratios are taken within rounds. `tick` is the lateness of the event
+loop for its timer. Ctrl-C prints what was measured; a second one ends the program at once.
+
+JSON (--json): the shape of all areas (nowait-bench --help). A cell has the parameters \"work\", \"block\" and
+\"tasks\". A round has lat_us and tick_us {p50 … max}; tick_us is null without an event loop.
+
+Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
+
+/// A size with room for the cells of large blocks.
+fn size(text: &str) -> Result<Size, String> {
+    match text.parse()? {
+        Size(..LEAST) => Err(format!("give at least {}", Size(LEAST))),
+        size => Ok(size),
+    }
+}
+
+/// The least size of the file.
+const LEAST: u64 = 4 << 20;
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: Result<f64, _> = text.parse();
+    seconds
+        .ok()
+        .filter(|s| (0.001..=60.0).contains(s))
+        .ok_or_else(|| "give 0.001 to 60 seconds".into())
 }
 
 /// Runs the turn that standard input describes.
 pub fn run_turn() -> Result<ExitCode, Problem> {
     inside::run().map_err(Problem::Failed)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Measures all cells and prints the results.
+pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
+    let cells = chosen(args).map_err(Problem::Failed)?;
+    let bench = Bench::new("runtimes", &args.output, args.rounds.count(), stop)?;
+    let this = std::env::current_exe().map_err(|e| Problem::of("cannot find this program", e))?;
+    let ring = args.ring_build.clone().unwrap_or_else(|| ring_build(&this));
+    let fits = |peer| match peer {
+        Peer::TokioFsRing if !ring.is_file() => {
+            Fit::No("it needs another build of this program, which `make bench-tokio` makes".into())
+        }
+        _ => Fit::Yes,
+    };
+    let peers = bench.choose(&args.peers, fits)?;
+    file::make_missing(&args.file, args.size.0, &bench.stop)?;
+    let machine = Machine::look(&args.file)?;
+    let written = cells.iter().find(|cell| cell.is_write());
+    let written = written.map(|cell| cell.span(args.size.0));
+    let scratch = written.map(|size| Scratch::beside(&args.file, size, &bench.stop));
+    let scratch = scratch.transpose()?;
+    let group = |cell: Cell| {
+        let parameters = json!({"work": cell.work, "block": cell.block, "tasks": cell.tasks});
+        let peers = peers.iter().copied().filter(|peer| peer.takes_part(&cell));
+        Group::new(&*cell.name, parameters, cell.clone(), peers.collect())
+    };
+    let groups: Vec<_> = cells.into_iter().map(group).collect();
+    let mut failed = Vec::new();
+    let cells = bench.play(&groups, |group, peer: &Peer, number| {
+        let cell = &group.work;
+        if failed.contains(&(cell.name.clone(), *peer)) {
+            return Ok(None);
+        }
+        let (file, size) = match &scratch {
+            Some(scratch) if cell.is_write() => (&scratch.path, cell.span(args.size.0)),
+            _ => (&args.file, args.size.0),
+        };
+        let turn = Turn {
+            peer: *peer,
+            cell: cell.clone(),
+            file: file.clone(),
+            size: args.size.0,
+            seconds: args.seconds,
+            seed: args.rounds.seed_of(number),
+        };
+        cache::prepare(&turn).map_err(|e| Problem::of(file.display(), e))?;
+        if bench.stop.asked() {
+            return Ok(None);
+        }
+        let program = if *peer == Peer::TokioFsRing {
+            &ring
+        } else {
+            &this
+        };
+        let outcome = turn.run(program, &bench.stop);
+        check(file, size)?;
+        outcome.or_else(|why| {
+            // A peer that fails in a cell is left out of it.
+            bench.note(format!("{} in {}: {why}", peer.word(), cell.name));
+            failed.push((cell.name.clone(), *peer));
+            Ok(None)
+        })
+    })?;
+    let settings = json!({
+        "about": format!(
+            "{} of file, {} s a turn, rounds: {}, {WORKERS} worker threads",
+            args.size, args.seconds, args.rounds.count()
+        ),
+        "size": args.size.0,
+        "seconds": args.seconds,
+        "seed": args.rounds.seed,
+        "workers": WORKERS,
+        "advice": "POSIX_FADV_RANDOM on every descriptor",
+        "cache": cache::HOW,
+        "legend": "Medians over rounds; us: microseconds; CPU: processor time of one operation; tick: how \
+                   late the event loop came to a timer; the last column: operations per second of nowait \
+                   divided by those of the peer.",
+    });
+    let run = bench.run(machine, settings);
+    bench.finish(report::complete(run, cells))
+}
+
+/// The cells whose names begin with one of --cells, in the order of all cells.
+fn chosen(args: &Args) -> Result<Vec<Cell>, String> {
+    let mut all = Cell::all();
+    for prefix in &args.cells {
+        if !all.iter().any(|cell| cell.name.starts_with(prefix)) {
+            let names: Vec<&str> = all.iter().map(|cell| cell.name.as_str()).collect();
+            let names = names.join(" ");
+            return Err(format!("no cell is called {prefix}; there are: {names}"));
+        }
+    }
+    all.retain(|cell| {
+        args.cells
+            .iter()
+            .any(|prefix| cell.name.starts_with(prefix))
+    });
+    Ok(all)
+}
+
+/// The place of the other build: target/ring/release/nowait-bench if this program is
+/// target/release/nowait-bench.
+fn ring_build(this: &Path) -> PathBuf {
+    let target = this.ancestors().nth(2).unwrap_or(this);
+    let below = this.strip_prefix(target).unwrap_or(this);
+    target.join("ring").join(below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_below_the_least_is_refused() {
+        assert_eq!(size("4M"), Ok(Size(LEAST)));
+        assert!(size("3M").is_err());
+    }
+
+    #[test]
+    fn the_other_build_is_in_the_folder_ring() {
+        let this = Path::new("/target/release/nowait-bench");
+        let other = Path::new("/target/ring/release/nowait-bench");
+        assert_eq!(ring_build(this), other);
+    }
 }

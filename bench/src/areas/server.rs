@@ -20,21 +20,18 @@ mod round;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::ValueEnum;
 use nowait_cli::problem::Problem;
-use nowait_cli::progress::Progress;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
 use serde_json::{Value, json};
 
-use crate::harness::contender::{available, once_each};
+use crate::harness::bench::{Bench, Group};
+use crate::harness::contender::once_each;
 use crate::harness::machine::Machine;
-use crate::harness::run::{INTERVAL, ORDER};
 use crate::harness::settings::Timed;
 use crate::harness::slow::Slow;
 use contender::Name;
 use ground::Ground;
-use report::Cell;
 use round::Turn;
 
 /// HTTP file servers: cached files beside files that come from the disk, over loopback TCP
@@ -137,78 +134,47 @@ fn size(text: &str) -> Result<Size, String> {
 
 /// Measures the servers and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    args.timed.output.prepare()?;
-    let mut notes = Vec::new();
-    let names = available(
-        &args.contenders,
-        Name::value_variants(),
-        Name::word,
-        Name::fits,
-        &mut notes,
-    )?;
-    let ground = Ground::prepare(args, &stop)?;
+    let bench = Bench::timed("server", &args.timed, stop)?;
+    let names = bench.choose(&args.contenders, Name::fits)?;
+    let ground = Ground::prepare(args, &bench.stop)?;
     let machine = Machine::look(&ground.root)?;
-    let cell = |cold: &u32| Cell {
-        cold: *cold,
-        contenders: names.iter().map(|name| (*name, Vec::new())).collect(),
+    let group = |cold: &u32| {
+        let parameters = json!({
+            "hot_connections": args.hot,
+            "cold_connections": cold,
+            "threads": args.threads,
+            "block": args.size.0,
+        });
+        let name = format!("hot-{}-cold-{cold}", args.hot);
+        let title = format!("({} + {cold})", args.hot);
+        Group::new(name, parameters, *cold, names.clone()).titled(title)
     };
-    let mut cells: Vec<Cell> = once_each(&args.cold).iter().map(cell).collect();
-    play(args, &ground, &mut cells, &mut notes, &stop)?;
-    let mut run = report::run(machine, args.settings(), args, &cells);
-    run.interrupted = stop.asked();
-    notes.into_iter().for_each(|note| run.note(note));
-    args.timed.output.finish(run)
-}
-
-/// All rounds; each begins with the next contender.
-fn play(
-    args: &Args,
-    ground: &Ground,
-    cells: &mut [Cell],
-    notes: &mut Vec<String>,
-    stop: &Stop,
-) -> Result<(), Problem> {
-    let turns: usize = cells.iter().map(|cell| cell.contenders.len()).sum();
-    let mut progress = Progress::of_turns(turns as u64 * u64::from(args.timed.rounds.count()));
-    let mut done = 0;
-    for number in 0..args.timed.rounds.count() as usize {
-        for cell in cells.iter_mut() {
-            let (title, n) = (cell.name(args), cell.contenders.len());
-            for i in (0..n).map(|i| (i + number) % n) {
-                let (name, rounds) = &mut cell.contenders[i];
-                let round = number + 1;
-                progress.at(done, format!("round {round}: {} {title}", name.word()));
-                done += 1;
-                notes.extend(ground.make_ready()?);
-                if stop.asked() {
-                    return Ok(());
-                }
-                let turn = Turn {
-                    args,
-                    ground,
-                    connections: [args.hot, cell.cold, args.api],
-                    seed: args.timed.rounds.seed_of(number),
-                    stop,
-                };
-                let round = turn.take(*name)?;
-                if round.is_early {
-                    notes.push(
-                        "a turn ended early, when each cold file was read once: more --cold-files make \
-                         it longer"
-                            .into(),
-                    );
-                }
-                // A turn that was cut short is left out, unless it is the only one.
-                if round.ops > 0 && (!round.cut_short || rounds.is_empty()) {
-                    rounds.push(round);
-                }
-                if stop.asked() {
-                    return Ok(());
-                }
-            }
+    let groups: Vec<_> = once_each(&args.cold).iter().map(group).collect();
+    let cells = bench.play(&groups, |group, name: &Name, number| {
+        ground.make_ready()?.into_iter().for_each(|note| bench.note(note));
+        if bench.stop.asked() {
+            return Ok(None);
         }
-    }
-    Ok(())
+        let turn = Turn {
+            args,
+            ground: &ground,
+            connections: [args.hot, group.work, args.api],
+            seed: args.timed.rounds.seed_of(number),
+            stop: &bench.stop,
+        };
+        let round = turn.take(*name)?;
+        if round.is_early {
+            bench.note(
+                "a turn ended early, when each cold file was read once: more --cold-files make it longer",
+            );
+        }
+        Ok((round.ops > 0).then_some(round))
+    })?;
+    let mut run = bench.run(machine, args.settings());
+    cells
+        .into_iter()
+        .for_each(|cell| report::add(&mut run, cell));
+    bench.finish(run)
 }
 
 impl Args {
@@ -235,12 +201,7 @@ impl Args {
             "threads": self.threads,
             "pool_threads": self.pool_threads,
             "slow_disk": self.slow,
-            "seconds": self.timed.seconds,
-            "rounds": self.timed.rounds.count(),
-            "seed": self.timed.rounds.seed,
             "cache": ground::HOW,
-            "order": ORDER,
-            "interval": INTERVAL,
             "legend": "Medians over rounds; hot: cached files; cold: files that are not cached; in parentheses: hot \
                        and cold connections; req/s: responses per second; CPU: processor time of the \
                        server for one request; tick: how late the server's runtime came to a timer; \

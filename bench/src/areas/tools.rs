@@ -11,27 +11,28 @@
 
 mod contender;
 mod ground;
-mod report;
 mod tree;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
+use crate::harness::bench::{Bench, Group};
 use crate::harness::cache::FORGET;
 use crate::harness::child;
-use crate::harness::contender::once_each;
+use crate::harness::column::Column;
+use crate::harness::contender::{once_each, words};
 use crate::harness::machine::Machine;
 use crate::harness::output::Output;
-use crate::harness::run::{INTERVAL, ORDER};
+use crate::harness::processes::{COMPARED, Turn, check_root, find_nowait};
 use crate::harness::settings::RoundCount;
 use contender::Name;
 use ground::{CACHED, Ground};
 use nowait_cli::problem::Problem;
-use nowait_cli::progress::Progress;
+use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
-use report::{Results, Turn};
 use tree::{Scale, Table, Tree, Work};
 
 /// The tools for the page cache beside others: nowait, vmtouch, util-linux fincore, cat
@@ -87,129 +88,111 @@ Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is pri
 
 /// Measures the tables and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    args.check()?;
-    args.output.prepare()?;
+    if args.tables.iter().any(|table| table.work() == Work::Read) {
+        check_root(CACHED)?;
+    }
+    let bench = Bench::new("tools", &args.output, args.rounds.count, stop)?;
     let tables = once_each(&args.tables);
-    let mut notes = Vec::new();
-    let mut contenders = Vec::new();
-    let programs = contender::choose(&args.contenders, args.nowait.as_deref(), &mut notes)?;
-    for table in &tables {
-        contenders.push(contender::of_table(*table, &programs)?);
-    }
-    let ground = Ground::prepare(args.dir.as_deref(), &tables, args.scale, &stop)?;
+    let nowait = find_nowait(args.nowait.as_deref())?;
+    let names = bench.choose(&args.contenders, |name| name.fits(&nowait))?;
+    let names = tables
+        .iter()
+        .map(|table| contender::of_table(*table, &names));
+    let names: Vec<Vec<Name>> = names.collect::<Result<_, Problem>>()?;
+    let ground = Ground::prepare(args.dir.as_deref(), &tables, args.scale, &bench.stop)?;
     let machine = Machine::look(ground.root())?;
-    let trees = ground.trees.iter().zip(&tables).zip(contenders);
-    let results = trees.map(|((tree, table), all)| Results::new(tree, table.work(), all));
-    let mut bench = Bench {
-        args,
-        results: results.collect(),
-        ground,
-        stop,
+    let group = |((tree, table), names): ((_, &Table), _)| {
+        let tree: &Tree = tree;
+        let (files, bytes) = (tree.files.len(), tree.bytes());
+        let (cache, state) = match table.work() {
+            Work::Count => ("warm", "cached"),
+            Work::Read => ("cold", "not cached"),
+        };
+        let parameters = json!({"files": files, "bytes": bytes, "cache": cache});
+        let title = format!("{}: {files} files, {}, {state}", tree.name, Size(bytes));
+        Group::new(&*tree.name, parameters, (table.work(), tree), names).titled(title)
     };
-    bench.play()?;
-    let mut run = report::run(machine, bench.settings(), &bench.results);
-    run.interrupted = bench.stop.asked();
-    notes.into_iter().for_each(|note| run.note(note));
-    args.output.finish(run)
+    let groups: Vec<_> = ground
+        .trees
+        .iter()
+        .zip(&tables)
+        .zip(names)
+        .map(group)
+        .collect();
+    let turn = |group: &Group<(Work, &Tree), Name>, name: &Name, _| {
+        turn(&ground, &nowait, group.work, *name, &bench.stop)
+    };
+    // Before the rounds, each table has a turn that is not counted: the first one makes the kernel allocate memory,
+    // which is slow in a virtual machine.
+    for group in &groups {
+        if !bench.stop.asked() {
+            turn(group, &group.contenders[0], 0)?;
+        }
+    }
+    let cells = bench.play(&groups, turn)?;
+    let settings = json!({
+        "about": format!("scale {}, rounds: {}", args.scale, args.rounds.count),
+        "tables": words(&tables),
+        "scale": args.scale,
+        "nowait": nowait.to_string_lossy(),
+        "cache": format!("fincore and tiny: all files are cached; warm and small: {FORGET}"),
+        "legend": "Medians over rounds; ms: from the start of the process to its end; CPU: processor time \
+                   of the process and its children; cached: of the files, after the turn; ratios: times \
+                   as fast as the fastest program that is not nowait.",
+    });
+    let mut run = bench.run(machine, settings);
+    for mut cell in cells {
+        let best = cell.name_best("files_per_s", |contender| !contender.ours);
+        run.add(cell, &[&best], &COMPARED, &COLUMNS);
+    }
+    bench.finish(run)
 }
 
-impl Args {
-    fn check(&self) -> Result<(), Problem> {
-        let cold = self.tables.iter().any(|table| table.work() == Work::Read);
-        match cold && !rustix::process::geteuid().is_root() {
-            true => Err(Problem::Usage(format!(
-                "only root can make the kernel drop its caches: run it under sudo, or {CACHED}"
-            ))),
-            false => Ok(()),
-        }
-    }
+/// The columns of the tables.
+const COLUMNS: [Column; 6] = [
+    Column::Median("ms", "seconds", 1e3),
+    Column::Range("seconds", 1e3),
+    Column::Median("CPU ms", "cpu_s", 1e3),
+    Column::Median("cached %", "cached_percent", 1.0),
+    Column::Ratio("", "files_per_s"),
+    Column::Short("CPU", "cpu_s"),
+];
+
+/// The share of the bytes that are cached after a turn.
+#[derive(Serialize)]
+struct Cached {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cached_percent: Option<f64>,
 }
 
-/// A running measurement.
-struct Bench<'a> {
-    args: &'a Args,
-    ground: Ground,
-    results: Vec<Results>,
-    stop: Stop,
-}
-
-impl Bench<'_> {
-    /// All rounds; each begins with the next contender. Before them, each table has a turn that is not
-    /// counted: the first one makes the kernel allocate memory, which is slow in a virtual machine.
-    fn play(&mut self) -> Result<(), Problem> {
-        let rounds = self.args.rounds.count as usize;
-        let turns: usize = self.results.iter().map(|of| of.contenders.len()).sum();
-        let mut progress = Progress::of_turns((turns * rounds) as u64);
-        for table in 0..self.results.len() {
-            if self.turn(table, 0)?.is_none() {
-                return Ok(());
-            }
-        }
-        let mut done = 0;
-        for round in 0..rounds {
-            for table in 0..self.results.len() {
-                let n = self.results[table].contenders.len();
-                for i in (0..n).map(|i| (i + round) % n) {
-                    let name = self.results[table].contenders[i].name.word();
-                    let word = self.ground.trees[table].name;
-                    progress.at(done, format!("round {}: {name}, {word}", round + 1));
-                    done += 1;
-                    match self.turn(table, i)? {
-                        Some(turn) => self.results[table].add(i, turn),
-                        None => return Ok(()),
-                    }
-                }
-            }
-        }
-        Ok(())
+/// Runs one turn; `None` after Ctrl-C.
+fn turn(
+    ground: &Ground,
+    nowait: &Path,
+    (work, tree): (Work, &Tree),
+    name: Name,
+    stop: &Stop,
+) -> Result<Option<Turn<Cached>>, Problem> {
+    match work {
+        Work::Count => ground.cache(tree, stop)?,
+        Work::Read => ground.forget(tree)?,
     }
-
-    /// Runs one turn; `None` after Ctrl-C.
-    fn turn(&self, table: usize, i: usize) -> Result<Option<Turn>, Problem> {
-        let Results {
-            work, contenders, ..
-        } = &self.results[table];
-        let tree = &self.ground.trees[table];
-        match work {
-            Work::Count => self.ground.cache(tree, &self.stop)?,
-            Work::Read => self.ground.forget(tree)?,
-        }
-        let run = |tree: &Tree| {
-            let mut command = contenders[i].command(*work, tree);
-            command.current_dir(self.ground.root());
-            child::run(command, false, &self.stop)
-        };
-        // The program itself is cached when it runs on the tree.
-        if self.stop.asked() || run(&self.ground.empty)?.is_none() {
-            return Ok(None);
-        }
-        let Some(ended) = run(tree)? else {
-            return Ok(None);
-        };
-        let cached = match work {
-            Work::Count => None,
-            Work::Read => self.ground.cached(tree)?,
-        };
-        Ok(Some(Turn::new(tree, &ended, cached)))
+    let run = |tree: &Tree| {
+        let mut command = name.command(nowait, work, tree);
+        command.current_dir(ground.root());
+        child::run(command, false, stop)
+    };
+    // The program itself is cached when it runs on the tree.
+    if stop.asked() || run(&ground.empty)?.is_none() {
+        return Ok(None);
     }
-
-    fn settings(&self) -> Value {
-        let tables: Vec<&str> = self.results.iter().map(|of| of.name).collect();
-        let mut nowait = self.results.iter().flat_map(|of| &of.contenders);
-        let nowait = nowait.find(|contender| contender.name == Name::Nowait);
-        let (scale, rounds) = (self.args.scale, self.args.rounds.count);
-        json!({
-            "about": format!("scale {scale}, rounds: {rounds}"),
-            "tables": tables,
-            "scale": scale,
-            "nowait": nowait.map(|nowait| nowait.program.to_string_lossy()),
-            "rounds": rounds,
-            "cache": format!("fincore and tiny: all files are cached; warm and small: {FORGET}"),
-            "order": ORDER,
-            "interval": INTERVAL,
-            "legend": "Medians over rounds; ms: from the start of the process to its end; CPU: processor time \
-                       of the process and its children; cached: of the files, after the turn; ratios: times \
-                       as fast as the fastest program that is not nowait.",
-        })
-    }
+    let Some(ended) = run(tree)? else {
+        return Ok(None);
+    };
+    let cached_percent = match work {
+        Work::Count => None,
+        Work::Read => ground.cached(tree)?,
+    };
+    let cached = Cached { cached_percent };
+    Ok(Some(Turn::new(tree.files.len() as u64, &ended, cached)))
 }

@@ -14,9 +14,10 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::harness::contender::{Fit, Way};
+use crate::harness::contender::Fit;
 use crate::harness::offsets::Order;
 use crate::harness::percentiles::Percentiles;
+use crate::harness::plan::Way;
 use crate::harness::round::Round;
 use crate::harness::settings::{Advice, Amount};
 use crate::harness::turn::Turn;
@@ -110,12 +111,7 @@ fn play(
         .map_err(|e| Problem::of("cannot start fio", e))?;
     let said = end(child, turn.stop)?;
     let used = Usage::of_children() - before;
-    let (ops, seconds, lat_us) = read(&said).ok_or_else(|| {
-        Problem::Failed(format!(
-            "fio printed no figures: {}",
-            said.chars().take(300).collect::<String>()
-        ))
-    })?;
+    let (ops, seconds, lat_us) = read(&said).ok_or_else(|| no_figures(&said))?;
     Ok((ops, seconds, lat_us, used))
 }
 
@@ -210,10 +206,22 @@ fn collect(child: Child) -> Result<String, Problem> {
     }
 }
 
-/// Reads the figures of fio's JSON. fio may print messages before it.
+/// The jobs of fio's JSON. fio may print messages before it.
+pub fn jobs(said: &str) -> Option<Vec<Value>> {
+    let mut json: Value = serde_json::from_str(&said[said.find('{')?..]).ok()?;
+    serde_json::from_value(json.get_mut("jobs")?.take()).ok()
+}
+
+/// The message if there are none.
+pub fn no_figures(said: &str) -> Problem {
+    let said: String = said.chars().take(300).collect();
+    Problem::Failed(format!("fio printed no figures: {said}"))
+}
+
+/// Reads the figures of fio's first job.
 fn read(said: &str) -> Option<Said> {
-    let json: Value = serde_json::from_str(&said[said.find('{')?..]).ok()?;
-    let job = json.get("jobs")?.get(0)?;
+    let jobs = jobs(said)?;
+    let job = jobs.first()?;
     let error = job.get("error").and_then(Value::as_i64).unwrap_or(0);
     let did = |what: &str| {
         job.get(what)

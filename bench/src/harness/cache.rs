@@ -76,9 +76,7 @@ impl Cache {
     pub fn begin(self, files: &Files) -> Result<Option<String>, Problem> {
         match self {
             Cache::Cold { .. } | Cache::Mixed { .. } | Cache::Part(_) => {
-                for file in files.open()? {
-                    rustix::fs::fdatasync(&file).map_err(|e| Problem::of("fdatasync", e))?;
-                }
+                files.sync()?;
                 let handle = nowait::Handle::new(files.open()?.swap_remove(0))?;
                 Ok(handle.filesystem().is_memory().then(|| {
                     "the file lies in memory: it is never cold; name a --file on a disk".into()
@@ -235,15 +233,10 @@ pub const FORGET: &str = "cold: before each turn syncfs(2), 3 into /proc/sys/vm/
 /// Bytes of memory that the kernel takes at most for a file: its inode, its name, their blocks.
 const MEMORY_A_FILE: u64 = 4 << 10;
 
-/// Makes the kernel forget trees of this many files and bytes: their data, inodes and names. `instead` tells
+/// Makes the kernel forget a tree of this many files and bytes: their data, inodes and names. `instead` tells
 /// the user what works without root.
-pub fn forget<'a>(
-    trees: impl IntoIterator<Item = &'a Path>,
-    files: u64,
-    bytes: u64,
-    instead: &str,
-) -> Result<(), Problem> {
-    trees.into_iter().try_for_each(sync)?;
+pub fn forget(tree: &Path, files: u64, bytes: u64, instead: &str) -> Result<(), Problem> {
+    sync(tree)?;
     drop_caches(instead)?;
     memory::touch(bytes + files * MEMORY_A_FILE);
     Ok(())

@@ -83,14 +83,35 @@ impl Table {
             let entries = columns().map(|column| column.entry(cell, contender, base, class));
             std::iter::once(name).chain(entries).collect()
         };
-        Table {
-            title: title.into(),
-            source: None,
-            columns: std::iter::once(String::new())
-                .chain(columns().map(|column| column.title(base)))
-                .collect(),
-            rows: cell.contenders.iter().map(row).collect(),
-        }
+        let heads: Vec<String> = columns().map(|column| column.title(base)).collect();
+        Table::new(title, heads, cell.contenders.iter().map(row).collect())
+    }
+
+    /// A table of one figure, multiplied by a scale: a row for each cell with the figure of each contender, then
+    /// its ratios.
+    pub fn of_figure(title: &str, figure: &str, scale: f64, cells: &[Cell]) -> Table {
+        let first = cells.first();
+        let names = first.into_iter().flat_map(|cell| &cell.contenders);
+        let names: Vec<&String> = names.map(|contender| &contender.name).collect();
+        let ratios: Vec<&String> = first
+            .into_iter()
+            .flat_map(|cell| cell.ratios.keys())
+            .collect();
+        let row = |cell: &Cell| {
+            let figures = names.iter().map(|name| {
+                let median = cell.contender(name).and_then(|c| c.figure(figure));
+                Entry::figure(median.map(|x| x * scale))
+            });
+            let ratios = ratios.iter().map(|pair| {
+                let ratio = cell.ratios.get(*pair);
+                let interval = ratio.and_then(|ratio| ratio.figures.get(figure).copied());
+                Entry::ratio(interval, more_is_better(figure))
+            });
+            let name = Entry::from(cell.name.as_str());
+            std::iter::once(name).chain(figures).chain(ratios).collect()
+        };
+        let heads = names.iter().chain(&ratios);
+        Table::new(title, heads, cells.iter().map(row).collect())
     }
 }
 

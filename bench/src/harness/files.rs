@@ -150,6 +150,12 @@ impl Files {
         files.try_for_each(|(path, size)| check(path, *size))
     }
 
+    /// Writes the data of each file to its device: only clean pages can be evicted.
+    pub fn sync(&self) -> Result<(), Problem> {
+        let synced = self.open()?.iter().try_for_each(rustix::fs::fdatasync);
+        synced.map_err(|e| Problem::of("fdatasync", e))
+    }
+
     /// Opens each file for reading.
     pub fn open(&self) -> Result<Vec<File>, Problem> {
         self.check()?;

@@ -1,12 +1,9 @@
 //! Latencies: a table with the buckets of fio, and a chart of percentiles.
 
-use super::contender;
 use super::interval::middle;
 use super::machine::Machine;
-use super::percentiles::Percentiles;
-use super::plot::{Axis, Chart, Line, Stroke};
-use super::round::Round;
-use super::run::Cell;
+use super::plot::{Axis, Chart, Line};
+use super::run::{Cell, Contender, at};
 use super::table::{Entry, Table};
 
 /// A table of the figures `buckets/usec` and `buckets/msec` below `prefix`: per cent of the operations that
@@ -37,88 +34,61 @@ pub fn table(title: &str, cell: &Cell, prefix: &str) -> Option<Table> {
             }
         }
     }
-    let names = shown.iter().map(|contender| contender.name.clone());
-    Some(Table {
-        title: format!("{title}, % in"),
-        columns: std::iter::once(String::new()).chain(names).collect(),
-        rows,
-        ..Table::default()
-    })
+    let names = shown.iter().map(|contender| &contender.name);
+    Some(Table::new(format!("{title}, % in"), names, rows))
 }
 
 /// A percentile, and the number N for which one read in N takes longer.
-type Percentile = (f64, fn(&Percentiles) -> f64);
-
-const PERCENTILES: [Percentile; 5] = [
-    (2.0, |lat| lat.p50),
-    (10.0, |lat| lat.p90),
-    (100.0, |lat| lat.p99),
-    (1000.0, |lat| lat.p999),
-    (10000.0, |lat| lat.p9999),
+const PERCENTILES: [(f64, &str); 5] = [
+    (2.0, "p50"),
+    (10.0, "p90"),
+    (100.0, "p99"),
+    (1000.0, "p999"),
+    (10000.0, "p9999"),
 ];
 
-/// A chart of the percentiles of a cell's contenders: medians over the rounds.
-pub fn charts(cell: &contender::Cell, rounds: &[Vec<Round>], machine: &Machine) -> Vec<Chart> {
-    let of = |(contender, rounds): (&contender::Contender, &Vec<Round>)| {
-        let rounds = rounds.iter();
-        let rounds = rounds.filter_map(|round| Some((round.ops, round.lat_us?)));
-        line(contender.name, contender.ours, &rounds.collect::<Vec<_>>())
-    };
-    let lines = cell.contenders.iter().zip(rounds).map(of);
-    let name = cell.label.name();
-    let dash = if name.is_empty() { "" } else { "-" };
-    let title = format!("Latency of a read {}", cell.label.title());
-    let chart = chart(
-        format!("latency{dash}{name}"),
-        title.trim_end().into(),
-        "read",
-        machine,
-        lines.collect(),
-    );
+/// A chart of the percentiles of a cell's contenders.
+pub fn charts(cell: &Cell, machine: &Machine) -> Vec<Chart> {
+    let dash = if cell.name.is_empty() { "" } else { "-" };
+    let title = format!("Latency of a read {}", cell.title);
+    let name = format!("latency{dash}{}", cell.name);
+    let chart = chart(name, title.trim_end().into(), "read", machine, cell, "");
     chart.into_iter().collect()
 }
 
-/// The line of one contender: medians over its rounds, each with its number of operations.
-pub fn line(name: &str, ours: bool, rounds: &[(u64, Percentiles)]) -> Line {
-    let point = |&(one_in, percentile): &Percentile| {
-        let rounds = rounds.iter().filter(|(ops, _)| *ops as f64 >= one_in);
-        let mut each: Vec<f64> = rounds.map(|(_, latencies)| percentile(latencies)).collect();
+/// The line of one contender: medians over those rounds that have enough operations.
+fn line(contender: &Contender, prefix: &str) -> Line {
+    let rounds = || contender.rounds.iter();
+    let point = |&(one_in, percentile): &(f64, &str)| {
+        let enough = rounds().filter(|round| at(round, &format!("{prefix}ops")) >= Some(one_in));
+        let each = enough.filter_map(|round| at(round, &format!("{prefix}lat_us/{percentile}")));
+        let mut each: Vec<f64> = each.collect();
         (!each.is_empty()).then(|| (one_in, middle(&mut each)))
     };
-    Line {
-        name: name.into(),
-        points: PERCENTILES.iter().filter_map(point).collect(),
-        stroke: match ours {
-            true => Stroke::Solid,
-            false => Stroke::Dashed,
-        },
-    }
+    let points = PERCENTILES.iter().filter_map(point).collect();
+    Line::new(&contender.name, points, contender.ours)
 }
 
-/// A chart of such lines; `None` if none has two points. `what` is one operation.
+/// A chart of the percentiles of `lat_us` below `prefix`; `None` if no contender has two. `what` is one operation.
 pub fn chart(
     name: String,
     title: String,
     what: &str,
     machine: &Machine,
-    lines: Vec<Line>,
+    cell: &Cell,
+    prefix: &str,
 ) -> Option<Chart> {
-    let lines: Vec<Line> = lines
-        .into_iter()
-        .filter(|line| line.points.len() > 1)
-        .collect();
+    let lines = cell
+        .contenders
+        .iter()
+        .map(|contender| line(contender, prefix));
+    let lines: Vec<Line> = lines.filter(|line| line.points.len() > 1).collect();
     (!lines.is_empty()).then(|| Chart {
         name,
         title,
         subtitle: machine.to_string(),
-        x: Axis {
-            label: format!("one {what} in so many takes longer"),
-            log: true,
-        },
-        y: Axis {
-            label: "microseconds".into(),
-            log: true,
-        },
+        x: Axis::log(&format!("one {what} in so many takes longer")),
+        y: Axis::log("microseconds"),
         lines,
         marks: Vec::new(),
     })

@@ -1,201 +1,377 @@
-//! One measurement of contenders that take turns, with ratios.
+//! A measurement of contenders that read the same files.
 //!
 //! ```text
-//!  Args ─► plan: cells of contenders ─► files: found or made ─► rounds ─► report
-//!                                            │ for each round, cell and contender: a turn
+//!  options ─► plan: groups of readers ─► files: found or made ─► rounds ─► report
+//!                                            │ for each round, group and reader: a turn
 //!                                            └─ prepare the page cache ─ way(turn) ─ Round
 //! ```
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use hdrhistogram::Histogram;
 use nowait_cli::problem::Problem;
-use nowait_cli::progress::Progress;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
+use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::bench::{Bench, Group};
 use super::cache::Cache;
-use super::contender::Cell;
+use super::contender::{Contender, Word, once_each};
 use super::files::{Files, Wanted};
 use super::machine::Machine;
 use super::offsets::Order;
+use super::percentiles::histogram;
 use super::plot::Chart;
 use super::round::Round;
-use super::run::{self, INTERVAL, ORDER, Run};
+use super::run::{Cell, Run};
 use super::settings::{Amount, Common};
 use super::turn::Turn;
 use super::view::View;
 
+/// The function that runs a turn of a contender.
+pub type Way = Box<dyn Fn(&Turn<'_>) -> Result<Round, Problem>>;
+
+/// A contender that reads files.
+pub struct Reader {
+    name: String,
+    ours: bool,
+    pub way: Way,
+}
+
+impl Reader {
+    pub fn new(name: &impl Contender, way: Way) -> Reader {
+        Reader {
+            name: name.name(),
+            ours: name.is_ours(),
+            way,
+        }
+    }
+}
+
+impl Contender for Reader {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn is_ours(&self) -> bool {
+        self.ours
+    }
+}
+
+/// The work of a group: reads of blocks.
+pub struct Work {
+    pub label: Label,
+    pub block: u64,
+    pub threads: usize,
+    /// The state of the page cache and the order of the reads, if they differ from those of the plan.
+    pub state: Option<(Cache, Order)>,
+}
+
+impl Work {
+    /// The work of the only group: reads by one thread.
+    pub fn only(block: u64) -> Work {
+        Work {
+            label: Label::default(),
+            block,
+            threads: 1,
+            state: None,
+        }
+    }
+
+    /// Reads of blocks of one of several sizes by one of several numbers of threads.
+    pub fn new(block: u64, threads: u32) -> Work {
+        let threads = threads as usize;
+        Work {
+            label: Label {
+                block: Some(block),
+                threads: Some(threads),
+                ..Label::default()
+            },
+            threads,
+            ..Work::only(block)
+        }
+    }
+}
+
+/// The parameters that differ between the cells of a plan; empty if there is one cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Label {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<String>,
+    /// Percent of hits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u32>,
+}
+
+impl Label {
+    /// The name of the cell: `4096x2`, `4096-random-30`.
+    pub fn name(&self) -> String {
+        let block = self.block.map(|b| b.to_string()).unwrap_or_default();
+        let threads = self.threads.map(|t| format!("x{t}")).unwrap_or_default();
+        let order = self
+            .order
+            .as_ref()
+            .map(|o| format!("-{o}"))
+            .unwrap_or_default();
+        let rate = self.rate.map(|r| format!("-{r}")).unwrap_or_default();
+        block + &threads + &order + &rate
+    }
+
+    /// The title of its table: `4K x 2 threads`, `4K random, 30 % hits`.
+    pub fn title(&self) -> String {
+        let mut words = Vec::new();
+        words.extend(self.block.map(|block| Size(block).to_string()));
+        words.extend(self.threads.map(|threads| match threads {
+            1 => "x 1 thread".into(),
+            more => format!("x {more} threads"),
+        }));
+        words.extend(self.order.as_ref().map(|order| match self.rate {
+            Some(rate) => format!("{order}, {rate} % hits"),
+            None => order.clone(),
+        }));
+        words.join(" ")
+    }
+}
+
 /// The plan of one measurement.
 pub struct Plan<'a> {
-    pub bench: &'static str,
+    pub bench: Bench<'a>,
     pub common: &'a Common,
     /// The share of each file in the size.
     pub shares: Vec<u64>,
-    pub blocks: Vec<u64>,
     pub cache: Cache,
     pub order: Order,
     /// One read in this many is timed.
     pub timed: u64,
-    pub cells: Vec<Cell>,
+    pub groups: Vec<Group<Work, Reader>>,
     /// The base of the ratios is the first of these that takes part, or else the first contender.
     pub bases: &'static [&'static str],
     pub views: &'static [View],
-    pub charts: Option<Charts>,
-    pub notes: Vec<String>,
+    /// Makes the charts of one cell.
+    pub charts: Option<fn(&Cell, &Machine) -> Vec<Chart>>,
 }
 
-/// Makes the charts of one cell's contenders from their rounds.
-pub type Charts = fn(&Cell, &[Vec<Round>], &Machine) -> Vec<Chart>;
-
-impl Plan<'_> {
-    /// The state of the page cache for a cell, and the order of its reads.
-    pub fn state(&self, cell: &Cell) -> (Cache, Order) {
-        cell.state.unwrap_or((self.cache, self.order))
-    }
-}
-
-/// The rounds of a plan.
-pub struct Measured<'a> {
-    pub plan: Plan<'a>,
+/// The results of a plan, before they are printed.
+pub struct Measured {
+    pub run: Run,
     pub files: Files,
-    pub machine: Machine,
-    /// `[cell][contender][round]`
-    pub rounds: Vec<Vec<Vec<Round>>>,
-    pub stop: Stop,
+    /// The latencies of each contender and class of a mix.
+    pub latencies: BTreeMap<(String, &'static str), Histogram<u64>>,
 }
 
-/// Measures a plan and prints the results.
-pub fn conduct(plan: Plan<'_>, stop: Stop) -> Result<ExitCode, Problem> {
-    let output = plan.common.output.clone();
-    output.finish(measure(plan, stop)?.into_run())
-}
-
-/// Measures a plan.
-pub fn measure(mut plan: Plan<'_>, stop: Stop) -> Result<Measured<'_>, Problem> {
-    plan.common.check()?;
-    plan.common.output.prepare()?;
-    let wanted = Wanted {
-        path: plan.common.file.as_deref(),
-        size: plan.common.size,
-        shares: &plan.shares,
-        block: plan.blocks.iter().copied().max().unwrap_or(1),
-    };
-    if plan.common.file.is_none() {
-        // This is checked before a file is made that is too small.
-        check_ops(&plan, plan.common.size.0 / plan.shares.len() as u64)?;
+impl<'a> Plan<'a> {
+    /// A plan of cold reads of one file, without groups.
+    pub fn new(area: &'static str, common: &'a Common, stop: Stop) -> Result<Plan<'a>, Problem> {
+        common.check()?;
+        Ok(Plan {
+            bench: Bench::new(area, &common.output, common.rounds.count(), stop)?,
+            common,
+            shares: vec![1],
+            cache: Cache::Cold {
+                drop_all: common.drop_caches,
+            },
+            order: Order::Once,
+            timed: 1,
+            groups: Vec::new(),
+            bases: &[],
+            views: &[],
+            charts: None,
+        })
     }
-    let files = Files::prepare(wanted, &stop)?;
-    check_ops(&plan, files.sizes[0])?;
-    let machine = Machine::look(&files.paths[0])?;
-    plan.notes
-        .extend(plan.state(&plan.cells[0]).0.begin(&files)?);
-    let rounds = play(&mut plan, &files, &stop)?;
-    if rounds.iter().flatten().all(Vec::is_empty) {
-        return Err(Problem::Interrupted);
-    }
-    Ok(Measured {
-        plan,
-        files,
-        machine,
-        rounds,
-        stop,
-    })
-}
 
-impl Measured<'_> {
-    /// The results of all cells, with their tables and charts.
-    pub fn into_run(self) -> Run {
-        let plan = &self.plan;
-        let mut run = Run::new(plan.bench, self.machine.clone(), self.settings());
-        run.interrupted = self.stop.asked();
-        plan.notes.iter().for_each(|note| run.note(note));
-        for (cell, rounds) in plan.cells.iter().zip(&self.rounds) {
-            let mut results = run::Cell::new(cell.label.name(), json!(cell.label));
-            for (contender, rounds) in cell.contenders.iter().zip(rounds) {
-                results.add(contender.name, contender.ours, rounds);
-            }
-            let figures = View::compared(&results);
-            let figures: Vec<&str> = figures.iter().map(String::as_str).collect();
-            let bases = plan
-                .views
-                .iter()
-                .map(|view| view.base(&results, plan.bases));
-            let bases: Vec<String> = bases.map(str::to_owned).collect();
-            results.compare(&figures, &bases);
-            let title = cell.label.title();
-            let tables = plan.views.iter();
-            run.tables
-                .extend(tables.filter_map(|view| view.table(&results, &title, plan.bases)));
-            if let Some(charts) = plan.charts {
-                run.charts.extend(charts(cell, rounds, &self.machine));
-            }
-            run.cells.push(results);
+    /// Adds a group, unless it has no readers.
+    pub fn add(&mut self, work: Work, readers: impl IntoIterator<Item = Reader>) {
+        let readers: Vec<Reader> = readers.into_iter().collect();
+        if !readers.is_empty() {
+            let (label, parameters) = (work.label.clone(), json!(work.label));
+            let group = Group::new(label.name(), parameters, work, readers);
+            self.groups.push(group.titled(label.title()));
         }
-        run
     }
 
-    fn settings(&self) -> Value {
-        let Measured { plan, files, .. } = self;
-        let common = plan.common;
-        let mut threads: Vec<usize> = plan.cells.iter().map(|cell| cell.threads).collect();
+    /// Measures the plan and prints the results.
+    pub fn conduct(self) -> Result<ExitCode, Problem> {
+        let measured = self.measure()?;
+        self.bench.finish(measured.run)
+    }
+
+    /// Measures the plan.
+    pub fn measure(&self) -> Result<Measured, Problem> {
+        if self.common.file.is_none() {
+            // This is checked before a file is made that is too small.
+            self.check_ops(self.common.size.0 / self.shares.len() as u64)?;
+        }
+        let wanted = Wanted {
+            path: self.common.file.as_deref(),
+            size: self.common.size,
+            shares: &self.shares,
+            block: self.largest(),
+        };
+        let files = Files::prepare(wanted, &self.bench.stop)?;
+        self.check_ops(files.sizes[0])?;
+        let machine = Machine::look(&files.paths[0])?;
+        let (cache, _) = self.state(&self.groups[0].work);
+        cache
+            .begin(&files)?
+            .into_iter()
+            .for_each(|note| self.bench.note(note));
+        let mut latencies = BTreeMap::new();
+        let cells = self.bench.play(&self.groups, |group, reader, number| {
+            let round = self.turn(&files, &group.work, reader, number)?;
+            for (class, figures) in round.iter().flat_map(|round| &round.classes) {
+                let key = (reader.name(), *class);
+                let all: &mut Histogram<u64> = latencies.entry(key).or_insert_with(histogram);
+                // Both have the same bounds.
+                let _ = all.add(&figures.latency);
+            }
+            Ok(round)
+        })?;
+        if cells.is_empty() {
+            return Err(Problem::Interrupted);
+        }
+        let mut run = self.bench.run(machine, self.settings(&files));
+        cells
+            .into_iter()
+            .for_each(|cell| self.report(cell, &mut run));
+        Ok(Measured {
+            run,
+            files,
+            latencies,
+        })
+    }
+
+    /// Runs one turn; `None` if it is interrupted before it begins, and if it reads nothing.
+    fn turn(
+        &self,
+        files: &Files,
+        work: &Work,
+        reader: &Reader,
+        number: usize,
+    ) -> Result<Option<Round>, Problem> {
+        let (cache, order) = self.state(work);
+        let turn = Turn {
+            files,
+            block: work.block,
+            depth: self.common.depth as usize,
+            threads: work.threads,
+            amount: self.common.amount(),
+            advice: self.common.advice,
+            order,
+            timed: self.timed,
+            seed: self.common.rounds.seed_of(number),
+            stop: &self.bench.stop,
+        };
+        cache
+            .prepare(&turn)?
+            .into_iter()
+            .for_each(|note| self.bench.note(note));
+        if self.bench.stop.asked() {
+            return Ok(None);
+        }
+        let round = (reader.way)(&turn);
+        // Of a truncated file, a contender has errors or wrong figures.
+        files.check()?;
+        let round = round?;
+        early(&turn, &round)
+            .into_iter()
+            .for_each(|note| self.bench.note(note));
+        Ok((round.ops > 0).then_some(round))
+    }
+
+    /// Adds a cell, with its tables and charts.
+    fn report(&self, mut cell: Cell, run: &mut Run) {
+        let figures = View::compared(&cell);
+        let figures: Vec<&str> = figures.iter().map(String::as_str).collect();
+        let bases = self
+            .views
+            .iter()
+            .map(|view| view.base(&cell, self.bases).to_owned());
+        let bases: Vec<String> = bases.collect();
+        let bases: Vec<&str> = bases.iter().map(String::as_str).collect();
+        cell.compare(&figures, &bases);
+        let tables = self.views.iter();
+        run.tables
+            .extend(tables.filter_map(|view| view.table(&cell, self.bases)));
+        if let Some(charts) = self.charts {
+            run.charts.extend(charts(&cell, &run.machine));
+        }
+        run.cells.push(cell);
+    }
+
+    /// The state of the page cache for a group, and the order of its reads.
+    fn state(&self, work: &Work) -> (Cache, Order) {
+        work.state.unwrap_or((self.cache, self.order))
+    }
+
+    /// The sizes of the blocks.
+    fn blocks(&self) -> Vec<u64> {
+        let blocks: Vec<u64> = self.groups.iter().map(|group| group.work.block).collect();
+        once_each(&blocks)
+    }
+
+    fn largest(&self) -> u64 {
+        self.blocks().into_iter().max().unwrap_or(1)
+    }
+
+    /// Checks that a plan that reads each block once does not ask for more reads than blocks.
+    fn check_ops(&self, each: u64) -> Result<(), Problem> {
+        let most = each / self.largest() * self.shares.len() as u64;
+        match self.common.amount() {
+            Amount::Ops(ops) if self.order.once() && ops > most => Err(Problem::Usage(format!(
+                "--ops {ops}, but there are {most} blocks, and each is read at most once: choose fewer \
+                 --ops, a larger --size or a larger --file"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn settings(&self, files: &Files) -> Value {
+        let common = self.common;
+        let threads: Vec<usize> = self.groups.iter().map(|group| group.work.threads).collect();
+        let mut threads = once_each(&threads);
         threads.sort_unstable();
-        threads.dedup();
-        let (ops, seconds) = match common.amount() {
-            Amount::Ops(ops) => (Some(ops), None),
-            Amount::Seconds(seconds) => (None, Some(seconds)),
+        let (ops, seconds, amount) = match common.amount() {
+            Amount::Ops(ops) => (Some(ops), None, format!("{ops} reads")),
+            Amount::Seconds(seconds) => (None, Some(seconds), format!("{seconds} s")),
         };
-        let amount = match (ops, seconds) {
-            (Some(ops), _) => format!("{ops} reads"),
-            (_, seconds) => format!("{} s", seconds.unwrap_or_default()),
-        };
-        let blocks: Vec<String> = plan.blocks.iter().map(|b| Size(*b).to_string()).collect();
+        let blocks = self.blocks();
+        let words: Vec<String> = blocks.iter().map(|b| Size(*b).to_string()).collect();
         let mut settings = json!({
             "about": format!(
                 "reads of {} in {} in {} file{}, depth {}, {amount} a turn, rounds: {}, advice {}",
-                blocks.join(", "),
+                words.join(", "),
                 Size(files.total()),
                 files.paths.len(),
                 if files.paths.len() == 1 { "" } else { "s" },
                 common.depth,
                 common.rounds.count(),
-                json!(common.advice).as_str().unwrap_or_default(),
+                common.advice.word(),
             ),
             "files": files,
             "size": files.total(),
-            "block": plan.blocks,
+            "block": blocks,
             "threads": threads,
             "depth": common.depth,
             "ops": ops,
             "seconds": seconds,
-            "rounds": common.rounds.count(),
             "advice": common.advice,
-            "cache": plan.state(&plan.cells[0]).0.how(),
-            "order": ORDER,
+            "cache": self.state(&self.groups[0].work).0.how(),
             "seed": common.rounds.seed,
-            "timed": format!("1 read in {}", plan.timed),
-            "interval": INTERVAL,
+            "timed": format!("1 read in {}", self.timed),
             "legend": "Medians over rounds; us: microseconds; stall99: 99 % of the calls that promise \
                        not to block kept their caller no longer (of a blocking call: the call); cs: \
                        context switches.",
         });
-        if let Order::Mix(mix) = plan.order {
+        if let Order::Mix(mix) = self.order {
             settings["mix"] = json!(mix);
         }
         settings
-    }
-}
-
-/// Checks that a plan that reads each block once does not ask for more reads than blocks.
-fn check_ops(plan: &Plan<'_>, each: u64) -> Result<(), Problem> {
-    let block = plan.blocks.iter().copied().max().unwrap_or(1);
-    let most = each / block * plan.shares.len() as u64;
-    match plan.common.amount() {
-        Amount::Ops(ops) if plan.order.once() && ops > most => Err(Problem::Usage(format!(
-            "--ops {ops}, but there are {most} blocks, and each is read at most once: choose fewer \
-             --ops, a larger --size or a larger --file"
-        ))),
-        _ => Ok(()),
     }
 }
 
@@ -214,62 +390,27 @@ fn early(turn: &Turn<'_>, round: &Round) -> Option<String> {
     })
 }
 
-/// All rounds of all contenders: `[cell][contender][round]`.
-fn play(plan: &mut Plan<'_>, files: &Files, stop: &Stop) -> Result<Vec<Vec<Vec<Round>>>, Problem> {
-    let mut rounds: Vec<Vec<Vec<Round>>> = plan
-        .cells
-        .iter()
-        .map(|cell| cell.contenders.iter().map(|_| Vec::new()).collect())
-        .collect();
-    let count = plan.common.rounds.count() as usize;
-    let turns: usize = plan.cells.iter().map(|cell| cell.contenders.len()).sum();
-    let mut progress = Progress::of_turns((turns * count) as u64);
-    let mut done = 0;
-    for number in 0..count {
-        let seed = plan.common.rounds.seed_of(number);
-        for (cell, of_cell) in plan.cells.iter().zip(&mut rounds) {
-            let n = cell.contenders.len();
-            for i in (0..n).map(|i| (i + number) % n) {
-                let contender = &cell.contenders[i];
-                let cell_name = cell.label.name();
-                let round = number + 1;
-                progress.at(
-                    done,
-                    format!("round {round}: {} {cell_name}", contender.name),
-                );
-                done += 1;
-                let (cache, order) = plan.state(cell);
-                let turn = Turn {
-                    files,
-                    block: cell.block,
-                    depth: plan.common.depth as usize,
-                    threads: cell.threads,
-                    amount: plan.common.amount(),
-                    advice: plan.common.advice,
-                    order,
-                    timed: plan.timed,
-                    seed,
-                    stop,
-                };
-                plan.notes.extend(cache.prepare(&turn)?);
-                if stop.asked() {
-                    return Ok(rounds);
-                }
-                let round = (contender.way)(&turn);
-                // Of a truncated file, a contender has errors or wrong figures.
-                files.check()?;
-                let round = round?;
-                plan.notes.extend(early(&turn, &round));
-                // A turn that was cut short is left out, unless it is the only one.
-                let of_contender = &mut of_cell[i];
-                if round.ops > 0 && (!round.cut_short || of_contender.is_empty()) {
-                    of_contender.push(round);
-                }
-                if stop.asked() {
-                    return Ok(rounds);
-                }
-            }
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_cells() {
+        assert_eq!(Label::default().name(), "");
+        let threads = Label {
+            block: Some(4096),
+            threads: Some(2),
+            ..Label::default()
+        };
+        assert_eq!(threads.name(), "4096x2");
+        assert_eq!(threads.title(), "4K x 2 threads");
+        let rates = Label {
+            threads: None,
+            order: Some("random".into()),
+            rate: Some(30),
+            ..threads
+        };
+        assert_eq!(rates.name(), "4096-random-30");
+        assert_eq!(rates.title(), "4K random, 30 % hits");
     }
-    Ok(rounds)
 }

@@ -120,6 +120,20 @@ pub struct Line {
     pub stroke: Stroke,
 }
 
+impl Line {
+    /// A line of a contender: nowait's lines are solid.
+    pub fn new(name: &str, points: Vec<(f64, f64)>, ours: bool) -> Line {
+        Line {
+            name: name.into(),
+            points,
+            stroke: match ours {
+                true => Stroke::Solid,
+                false => Stroke::Dashed,
+            },
+        }
+    }
+}
+
 /// The way in which the points of a line are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -326,6 +340,20 @@ impl Stroke {
 }
 
 impl Axis {
+    pub fn linear(label: &str) -> Axis {
+        Axis {
+            label: label.into(),
+            log: false,
+        }
+    }
+
+    pub fn log(label: &str) -> Axis {
+        Axis {
+            label: label.into(),
+            log: true,
+        }
+    }
+
     fn shows(&self, value: f64) -> bool {
         value.is_finite() && (!self.log || value > 0.0)
     }

@@ -38,6 +38,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::column::Column;
 use super::interval::{Interval, middle};
 use super::machine::Machine;
 use super::plot::Chart;
@@ -45,11 +46,6 @@ use super::table::Table;
 
 /// Fewer rounds than this make no ratio.
 pub const FEWEST: usize = 3;
-
-/// The setting `order` of areas whose contenders take turns.
-pub const ORDER: &str = "contenders take turns within a round; each round begins with the next one";
-/// The setting `interval` of areas with ratios.
-pub const INTERVAL: &str = "order statistics of the paired ratios (sign test); see coverage";
 
 /// The results of one measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -73,6 +69,9 @@ pub struct Run {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Cell {
     pub name: String,
+    /// The title of its tables.
+    #[serde(skip)]
+    pub title: String,
     pub parameters: Map<String, Value>,
     pub contenders: Vec<Contender>,
     pub absent: Vec<Absent>,
@@ -144,6 +143,16 @@ impl Run {
         }
     }
 
+    /// Adds a cell with the ratios of these figures, and a table of it. The first of `bases` is that of the
+    /// table.
+    pub fn add(&mut self, mut cell: Cell, bases: &[&str], figures: &[&str], columns: &[Column]) {
+        cell.compare(figures, bases);
+        let base = bases.first().copied().unwrap_or_default();
+        self.tables
+            .push(Table::of(&cell.title, &cell, base, "", columns));
+        self.cells.push(cell);
+    }
+
     /// Returns true if nothing was measured.
     pub fn is_empty(&self) -> bool {
         let mut all = self.cells.iter().flat_map(|cell| &cell.contenders);
@@ -160,8 +169,10 @@ impl Run {
 impl Cell {
     /// A cell without results. `parameters` is an object.
     pub fn new(name: impl Into<String>, parameters: Value) -> Cell {
+        let name = name.into();
         Cell {
-            name: name.into(),
+            title: name.clone(),
+            name,
             parameters: object(parameters),
             ..Cell::default()
         }
@@ -183,7 +194,7 @@ impl Cell {
 
     /// Computes the spreads and ratios of these figures: the ratios of nowait's contenders to all others,
     /// and of all contenders to the bases.
-    pub fn compare(&mut self, figures: &[&str], bases: &[String]) {
+    pub fn compare(&mut self, figures: &[&str], bases: &[&str]) {
         for contender in &mut self.contenders {
             for figure in figures {
                 let all = || {
@@ -200,7 +211,7 @@ impl Cell {
         }
         for a in &self.contenders {
             for b in &self.contenders {
-                if a.name == b.name || !(a.ours || bases.contains(&b.name)) {
+                if a.name == b.name || !(a.ours || bases.contains(&b.name.as_str())) {
                     continue;
                 }
                 if let Some(ratio) = Ratio::of(a, b, figures) {
@@ -227,6 +238,15 @@ impl Cell {
         most.map(|(_, contender)| contender)
     }
 
+    /// The name of that contender, which also becomes the parameter `best`.
+    pub fn name_best(&mut self, figure: &str, takes_part: impl Fn(&Contender) -> bool) -> String {
+        let best = self
+            .best(figure, takes_part)
+            .map(|contender| contender.name.clone());
+        self.parameters.insert("best".into(), json!(best));
+        best.unwrap_or_default()
+    }
+
     /// A figure of A divided by that of B.
     pub fn ratio(&self, a: &str, b: &str, figure: &str) -> Option<Interval> {
         let ratio = self.ratios.get(&format!("{a}/{b}"))?;
@@ -243,7 +263,7 @@ impl Contender {
 
 impl Ratio {
     /// The ratios of A to B, paired by round; `None` if there are too few rounds.
-    fn of(a: &Contender, b: &Contender, figures: &[&str]) -> Option<Ratio> {
+    pub fn of(a: &Contender, b: &Contender, figures: &[&str]) -> Option<Ratio> {
         let rounds = a.rounds.len().min(b.rounds.len());
         let pair = |figure: &str| -> Option<Interval> {
             let each = a.rounds.iter().zip(&b.rounds);
@@ -264,7 +284,7 @@ impl Ratio {
 }
 
 /// The keys of an object; no keys of another value.
-fn object(value: Value) -> Map<String, Value> {
+pub fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(keys) => keys,
         _ => Map::new(),
@@ -336,7 +356,7 @@ mod tests {
         cell.add("b", false, &rounds(&[4.0, 2.0, 1.0]));
         cell.add("c", false, &rounds(&[4.0, 2.0]));
         cell.add("none", false, &rounds(&[]));
-        cell.compare(&["ops_per_s", "lat_us/p99", "missing"], &["c".to_owned()]);
+        cell.compare(&["ops_per_s", "lat_us/p99", "missing"], &["c"]);
         let rate = cell.ratio("a", "b", "ops_per_s").unwrap();
         assert_eq!((rate.low95, rate.median, rate.high95), (2.0, 2.0, 2.0));
         assert_eq!(cell.ratio("a", "b", "lat_us/p99").unwrap().median, 0.5);

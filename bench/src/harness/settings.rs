@@ -127,6 +127,16 @@ impl Common {
         }
     }
 
+    /// Refuses --drop-caches in an area "of cached reads".
+    pub fn refuse_drop_caches(&self, of: &str) -> Result<(), Problem> {
+        match self.drop_caches {
+            true => Err(Problem::Usage(format!(
+                "--drop-caches does not fit an area {of}: leave it out"
+            ))),
+            false => Ok(()),
+        }
+    }
+
     /// Checks options that depend on the user.
     pub fn check(&self) -> Result<(), Problem> {
         if self.drop_caches && !rustix::process::geteuid().is_root() {

@@ -61,6 +61,21 @@ impl Entry {
 }
 
 impl Table {
+    /// A table whose first column has the title as its head.
+    pub fn new(
+        title: impl Into<String>,
+        columns: impl IntoIterator<Item = impl ToString>,
+        rows: Vec<Vec<Entry>>,
+    ) -> Table {
+        let columns = columns.into_iter().map(|column| column.to_string());
+        Table {
+            title: title.into(),
+            source: None,
+            columns: std::iter::once(String::new()).chain(columns).collect(),
+            rows,
+        }
+    }
+
     /// The heads of the columns. An empty first one is the title.
     fn head(&self) -> Vec<String> {
         let mut head = self.columns.clone();

@@ -145,10 +145,10 @@ impl View {
     }
 
     /// The table of a cell; `None` of a class without reads.
-    pub fn table(&self, cell: &Cell, title: &str, bases: &[&str]) -> Option<Table> {
+    pub fn table(&self, cell: &Cell, bases: &[&str]) -> Option<Table> {
         let (title, prefix) = match self.class {
             Some(class) => (class, format!("classes/{class}/")),
-            None => (title, String::new()),
+            None => (cell.title.as_str(), String::new()),
         };
         let ops = format!("{prefix}ops");
         let read = |c: &super::run::Contender| c.figure(&ops).is_some_and(|ops| ops > 0.0);

@@ -6,8 +6,10 @@ use std::process::Command;
 use clap::ValueEnum;
 use nowait_cli::problem::Problem;
 
+use super::Args;
 use super::workload::Program;
-use crate::harness::contender::{Fit, available};
+use crate::harness::contender::{Fit, Named};
+use crate::harness::processes::{NO_NOWAIT, find_nowait};
 
 /// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -32,29 +34,19 @@ pub struct Tools {
     preload: Option<PathBuf>,
 }
 
-impl Name {
-    /// The name on the command line.
-    pub fn word(self) -> &'static str {
-        match self {
-            Name::Direct => "direct",
-            Name::Run => "run",
-            Name::Data => "data",
-            Name::Warm => "warm",
-            Name::Preload => "preload",
-        }
-    }
-
-    /// True for `nowait run`.
-    pub fn is_ours(self) -> bool {
+impl Named for Name {
+    fn is_ours(&self) -> bool {
         matches!(self, Name::Run | Name::Data)
     }
+}
 
+impl Name {
     /// True if the contender takes part in the measurement of a program.
     pub fn does(self, program: Program) -> bool {
         self != Name::Data || program.reads_data()
     }
 
-    fn fits(self, tools: &Tools) -> Fit {
+    pub fn fits(self, tools: &Tools) -> Fit {
         let help = |words: &[&str]| {
             let said = Command::new(&tools.nowait).args(words).output().ok()?;
             Some(String::from_utf8_lossy(&said.stdout).into_owned())
@@ -64,11 +56,7 @@ impl Name {
             Name::Direct => Fit::Yes,
             Name::Preload if tools.preload.is_some() => Fit::Yes,
             Name::Preload => Fit::No("it needs --preload LIBRARY".into()),
-            _ if help(&["--version"]).is_none() => Fit::No(
-                "the program nowait is neither in the directory of this program nor in PATH: build it \
-                 (cargo build --release -p nowait-cli), and name it with --nowait"
-                    .into(),
-            ),
+            _ if help(&["--version"]).is_none() => Fit::No(NO_NOWAIT.into()),
             Name::Data if help(&["run", "--help"]).is_none_or(|text| !text.contains("--data")) => {
                 Fit::No("this nowait run has no --data".into())
             }
@@ -82,42 +70,20 @@ impl Name {
     }
 }
 
-/// Returns the contenders that are available, with notes on the others.
-pub fn choose(
-    asked: &[Name],
-    tools: &Tools,
-    notes: &mut Vec<String>,
-) -> Result<Vec<Name>, Problem> {
-    let default: Vec<Name> = Name::value_variants()
-        .iter()
-        .copied()
-        .filter(|name| *name != Name::Preload || tools.preload.is_some())
-        .collect();
-    available(asked, &default, Name::word, |name| name.fits(tools), notes)
-}
-
 impl Tools {
-    /// `nowait` is the program that the user names; else it is the one beside this program, or the one in PATH.
-    pub fn find(
-        nowait: Option<&Path>,
-        libraries: Option<&Path>,
-        preload: Option<&Path>,
-    ) -> Result<Tools, Problem> {
-        let whole = |path: Option<&Path>| {
-            let found = path.map(|path| {
+    /// The tools that the options name, or those of this system.
+    pub fn find(args: &Args) -> Result<Tools, Problem> {
+        let whole = |path: &Option<PathBuf>| {
+            let found = path.as_ref().map(|path| {
                 path.canonicalize()
                     .map_err(|e| Problem::of(path.display(), e))
             });
             found.transpose()
         };
-        let beside = || {
-            let here = std::env::current_exe().ok()?;
-            Some(here.with_file_name("nowait")).filter(|path| path.exists())
-        };
         Ok(Tools {
-            nowait: whole(nowait)?.or_else(beside).unwrap_or("nowait".into()),
-            libraries: whole(libraries)?,
-            preload: whole(preload)?,
+            nowait: find_nowait(args.nowait.as_deref())?,
+            libraries: whole(&args.libraries)?,
+            preload: whole(&args.preload)?,
         })
     }
 

@@ -1,14 +1,11 @@
 //! The programs that are measured, and the trees that they read.
 
 use clap::ValueEnum;
-use nowait_cli::problem::Problem;
-use serde::Serialize;
 
-use crate::harness::contender::{Fit, available, installed};
+use crate::harness::contender::{Fit, Word, installed};
 
 /// The programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Program {
     /// ls -lR
     Ls,
@@ -31,8 +28,7 @@ pub enum Program {
 }
 
 /// The trees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Tree {
     /// All files in one directory
     One,
@@ -46,21 +42,6 @@ pub enum Tree {
 pub const SMALL: u64 = 40;
 
 impl Program {
-    /// The name on the command line.
-    pub fn word(self) -> &'static str {
-        match self {
-            Program::Ls => "ls",
-            Program::Find => "find",
-            Program::Du => "du",
-            Program::Rsync => "rsync",
-            Program::Tar => "tar",
-            Program::Cp => "cp",
-            Program::Grep => "grep",
-            Program::Restic => "restic",
-            Program::True => "true",
-        }
-    }
-
     /// The shell script of a turn. `$TREE` is the tree, and `$OUT` an empty directory. A pipe and a test are there because
     /// tar and grep do less if their output is /dev/null.
     pub fn script(self) -> &'static str {
@@ -90,28 +71,19 @@ impl Program {
         )
     }
 
-    fn fits(self) -> Fit {
+    pub fn fits(self) -> Fit {
         match self {
             Program::Find => installed("find", "findutils"),
             Program::Rsync => installed("rsync", "rsync"),
             Program::Tar => installed("tar", "tar"),
             Program::Grep => installed("grep", "grep"),
             Program::Restic => installed("restic", "restic"),
-            _ => installed(self.word(), "coreutils"),
+            _ => installed(&self.word(), "coreutils"),
         }
     }
 }
 
 impl Tree {
-    /// The name on the command line, and of its directory.
-    pub fn word(self) -> &'static str {
-        match self {
-            Tree::One => "one",
-            Tree::Many => "many",
-            Tree::Small => "small",
-        }
-    }
-
     /// The number of files, and of the directories that have them.
     pub fn counts(self, files: u64) -> (u64, u64) {
         match self {
@@ -120,12 +92,6 @@ impl Tree {
             Tree::Small => (SMALL, 1),
         }
     }
-}
-
-/// Returns the programs that are installed, with notes on the others.
-pub fn choose(asked: &[Program], notes: &mut Vec<String>) -> Result<Vec<Program>, Problem> {
-    let fits = |program: Program| program.fits();
-    available(asked, Program::value_variants(), Program::word, fits, notes)
 }
 
 #[cfg(test)]

@@ -4,17 +4,15 @@ use std::path::Path;
 use std::process::Command;
 
 use clap::ValueEnum;
-use serde::Serialize;
 
 use super::inside::Way;
 use super::window::Window;
-use crate::harness::contender::{Fit, available, installed, once_each};
-use crate::harness::plot::Stroke;
+use crate::harness;
+use crate::harness::contender::{Fit, Word, installed, once_each};
 use nowait_cli::problem::Problem;
 
 /// The contenders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// getdents64(2), and statx(2) for each name in turn, as most programs do
     #[value(name = "getdents+stat")]
@@ -66,7 +64,7 @@ impl Name {
     }
 
     /// Returns if the contender is available and does the same work as the others.
-    fn fits(self, xattr: bool, subdirectories: bool) -> Fit {
+    pub fn fits(self, xattr: bool, subdirectories: bool) -> Fit {
         match self.who() {
             Who::Own(..) => Fit::Yes,
             Who::Program(name, _) if xattr && self != Name::Ls => Fit::No(format!(
@@ -85,69 +83,45 @@ impl Name {
             ),
         }
     }
-}
 
-/// Returns the contenders that are available, with notes on the others.
-pub fn choose(
-    wanted: &[Name],
-    windows: &[Window],
-    xattr: bool,
-    subdirectories: bool,
-) -> Result<(Vec<Contender>, Vec<String>), Problem> {
-    let (mut contenders, mut notes) = (Vec::new(), Vec::new());
-    let fits = |name: Name| name.fits(xattr, subdirectories);
-    for name in available(wanted, Name::value_variants(), word, fits, &mut notes)? {
-        if name == Name::Xgetdents {
-            contenders.extend(once_each(windows).into_iter().map(|window| Contender {
-                name: match window {
-                    Window::Default => word(name),
-                    window => format!("{} {window}", word(name)),
-                },
-                who: Who::Own(Way::Xgetdents, window),
-            }));
-        } else {
-            contenders.push(Contender {
-                name: word(name),
-                who: name.who(),
-            });
+    /// The contenders of this name: one for each window of a scan, one otherwise.
+    pub fn contenders(self, windows: &[Window]) -> Vec<Contender> {
+        if self != Name::Xgetdents {
+            return vec![Contender {
+                name: self.word(),
+                who: self.who(),
+            }];
         }
+        let of_window = |window| Contender {
+            name: match window {
+                Window::Default => self.word(),
+                window => format!("{} {window}", self.word()),
+            },
+            who: Who::Own(Way::Xgetdents, window),
+        };
+        once_each(windows).into_iter().map(of_window).collect()
     }
-    Ok((contenders, notes))
 }
 
-/// The name on the command line.
-fn word(name: Name) -> String {
-    let value = name.to_possible_value();
-    value.map_or(String::new(), |value| value.get_name().to_owned())
+impl harness::contender::Contender for Contender {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn is_ours(&self) -> bool {
+        matches!(self.who, Who::Own(way, _) if way != Way::Getdents)
+    }
 }
 
 impl Contender {
-    /// True for nowait.
-    pub fn is_ours(&self) -> bool {
-        matches!(self.who, Who::Own(way, _) if way != Way::Getdents)
-    }
-
     /// True for other programs.
     pub fn is_program(&self) -> bool {
         matches!(self.who, Who::Program(..))
     }
 
-    /// True if the process prints a report of its turn.
-    pub fn says(&self) -> bool {
-        !self.is_program()
-    }
-
     /// True if a chart shows the requests of the contender.
     pub fn is_drawn(&self) -> bool {
         matches!(self.who, Who::Own(_, Window::Default))
-    }
-
-    /// The stroke of its line: there are more contenders than inks.
-    pub fn stroke(&self) -> Stroke {
-        match self.is_program() {
-            true => Stroke::Dashed,
-            false => Stroke::Solid,
-        }
     }
 
     /// The command of a turn in a directory.
@@ -158,7 +132,7 @@ impl Contender {
                     .map_err(|e| Problem::of("cannot find this program", e))?;
                 let mut command = Command::new(program);
                 command
-                    .args(["dir-inside", way.word(), &window.to_string()])
+                    .args(["dir-inside", &way.word(), &window.to_string()])
                     .args(xattr.then_some("--xattr"))
                     .arg(directory);
                 Ok(command)

@@ -31,18 +31,6 @@ pub enum Way {
     Dirreadahead,
 }
 
-impl Way {
-    /// The name on the command line.
-    pub fn word(self) -> &'static str {
-        match self {
-            Way::Getdents => "getdents",
-            Way::Xgetdents => "xgetdents",
-            Way::NwXgetdents => "nw-xgetdents",
-            Way::Dirreadahead => "dirreadahead",
-        }
-    }
-}
-
 /// The arguments of the hidden verb.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {

@@ -2,21 +2,17 @@
 //! charts of the offsets of reads on a slow disk.
 
 use serde::Serialize;
-use serde_json::{Value, json};
 use slowdisk::{Entry, Op};
 
 use super::contender::Contender;
 use super::said::Said;
+use crate::harness;
 use crate::harness::child::Ended;
 use crate::harness::column::Column;
-use crate::harness::machine::Machine;
 use crate::harness::plot::{Axis, Chart, Line, Stroke};
+use crate::harness::processes::COMPARED;
 use crate::harness::run::{Cell, Run};
-use crate::harness::table::Table;
 use nowait_cli::problem::Problem;
-
-/// The figures whose ratios are taken.
-const COMPARED: [&str; 3] = ["files_per_s", "seconds", "cpu_s"];
 
 /// The columns of the tables.
 const COLUMNS: [Column; 6] = [
@@ -28,12 +24,9 @@ const COLUMNS: [Column; 6] = [
     Column::Ratio("", "files_per_s"),
 ];
 
-/// One turn of a contender.
+/// The figures of a turn besides its time.
 #[derive(Clone, Debug, Serialize)]
-pub struct Turn {
-    seconds: f64,
-    files_per_s: f64,
-    cpu_s: f64,
+pub struct Found {
     #[serde(flatten)]
     disk: Option<Disk>,
     #[serde(flatten)]
@@ -49,18 +42,18 @@ struct Disk {
     deepest: u64,
 }
 
-impl Turn {
+impl Found {
     /// The figures of a process that has ended.
     pub fn new(
         contender: &Contender,
         files: u64,
         ended: &Ended,
         log: Option<&[Entry]>,
-    ) -> Result<Turn, Problem> {
+    ) -> Result<Found, Problem> {
         let name = &contender.name;
-        let said: Option<Said> = match contender.says() {
-            true => Some(serde_json::from_str(&ended.said).map_err(|e| Problem::of(name, e))?),
-            false => None,
+        let said: Option<Said> = match contender.is_program() {
+            true => None,
+            false => Some(serde_json::from_str(&ended.said).map_err(|e| Problem::of(name, e))?),
         };
         if let Some(said) = said.filter(|said| said.entries != files) {
             return Err(Problem::Failed(format!(
@@ -69,10 +62,7 @@ impl Turn {
                 said.entries
             )));
         }
-        Ok(Turn {
-            seconds: ended.seconds,
-            files_per_s: files as f64 / ended.seconds.max(1e-9),
-            cpu_s: ended.used.cpu(),
+        Ok(Found {
             disk: log.map(Disk::of),
             said,
         })
@@ -99,50 +89,9 @@ impl Disk {
     }
 }
 
-/// The turns of all contenders in one directory.
-pub struct Directory {
-    pub files: u64,
-    rows: Vec<(Contender, Vec<Turn>)>,
-}
-
-impl Directory {
-    pub fn new(files: u64, contenders: &[Contender]) -> Directory {
-        Directory {
-            files,
-            rows: contenders.iter().map(|c| (c.clone(), Vec::new())).collect(),
-        }
-    }
-
-    /// Adds a contender's next turn. Returns the number of its turns.
-    pub fn add(&mut self, contender: usize, turn: Turn) -> usize {
-        let turns = &mut self.rows[contender].1;
-        turns.push(turn);
-        turns.len()
-    }
-
-    /// The results of the directory, and the fastest program: the base of the ratios.
-    fn results(&self) -> (Cell, String) {
-        let mut cell = Cell::new(self.files.to_string(), json!({"files": self.files}));
-        for (contender, turns) in &self.rows {
-            cell.add(&contender.name, contender.is_ours(), turns);
-        }
-        let programs = self.rows.iter().map(|(contender, _)| contender);
-        let programs: Vec<&str> = programs
-            .filter(|contender| contender.is_program())
-            .map(|contender| contender.name.as_str())
-            .collect();
-        let fastest = cell.best("files_per_s", |c| programs.contains(&c.name.as_str()));
-        let fastest = fastest.map(|contender| contender.name.clone());
-        cell.parameters.insert("best".into(), json!(fastest));
-        let best = fastest.unwrap_or_default();
-        cell.compare(&COMPARED, &[best.clone(), "getdents+stat".into()]);
-        (cell, best)
-    }
-}
-
 /// The offsets of a contender's reads.
 pub struct Seeks {
-    name: String,
+    pub name: String,
     /// Seconds since the first read, and MiB from the start of the disk.
     points: Vec<(f64, f64)>,
 }
@@ -166,19 +115,13 @@ impl Seeks {
     }
 
     /// The offset of each read against time.
-    fn chart(&self, files: u64, subtitle: &str) -> Chart {
+    fn chart(&self, files: &str, subtitle: &str) -> Chart {
         Chart {
             name: format!("dir-seeks-{}", self.name.replace('+', "-")),
             title: format!("{}: offsets of its reads, {files} files", self.name),
             subtitle: subtitle.into(),
-            x: Axis {
-                label: "s from the first read".into(),
-                log: false,
-            },
-            y: Axis {
-                label: "offset on the disk, MiB".into(),
-                log: false,
-            },
+            x: Axis::linear("s from the first read"),
+            y: Axis::linear("offset on the disk, MiB"),
             lines: vec![Line {
                 name: "reads".into(),
                 points: self.points.clone(),
@@ -189,68 +132,62 @@ impl Seeks {
     }
 }
 
-/// The results of all directories.
-pub fn run(machine: Machine, settings: Value, directories: &[Directory], seeks: &[Seeks]) -> Run {
-    let subtitle = match settings["disk"].as_str() {
+/// Adds the cells, their tables and the charts. The base of the ratios is the fastest program.
+pub fn complete(
+    mut run: Run,
+    cells: Vec<Cell>,
+    contenders: &[Contender],
+    seeks: &[Seeks],
+    disk: Option<&str>,
+) -> Run {
+    let programs = contenders.iter().filter(|contender| contender.is_program());
+    let programs: Vec<&str> = programs.map(|contender| contender.name.as_str()).collect();
+    for mut cell in cells {
+        let is_program = |c: &harness::run::Contender| programs.contains(&c.name.as_str());
+        let best = cell.name_best("files_per_s", is_program);
+        run.add(cell, &[&best, "getdents+stat"], &COMPARED, &COLUMNS);
+    }
+    let subtitle = match disk {
         Some(disk) => {
-            let filesystem = machine.filesystem.as_deref().unwrap_or_default();
-            format!("{} cores, {filesystem}; {disk}", machine.cores)
+            let filesystem = run.machine.filesystem.as_deref().unwrap_or_default();
+            format!("{} cores, {filesystem}; {disk}", run.machine.cores)
         }
-        None => machine.to_string(),
+        None => run.machine.to_string(),
     };
-    let mut run = Run::new("dir", machine, settings);
-    for directory in directories {
-        let (cell, best) = directory.results();
-        if !cell.contenders.is_empty() {
-            let title = format!("{} files", directory.files);
-            run.tables
-                .push(Table::of(&title, &cell, &best, "", &COLUMNS));
-            run.cells.push(cell);
-        }
-    }
     if run.cells.len() > 1 {
-        run.charts
-            .push(times(&run.cells, &directories[0], &subtitle));
+        run.charts.push(times(&run.cells, contenders, &subtitle));
     }
-    let most = directories.last().map_or(0, |directory| directory.files);
-    run.charts
-        .extend(seeks.iter().map(|seeks| seeks.chart(most, &subtitle)));
+    let most = run
+        .cells
+        .last()
+        .map_or(String::new(), |cell| cell.name.clone());
+    let seeks = seeks.iter().map(|seeks| seeks.chart(&most, &subtitle));
+    run.charts.extend(seeks);
     run
 }
 
 /// The time against the number of files.
-fn times(cells: &[Cell], directory: &Directory, subtitle: &str) -> Chart {
-    let line = |contender: &Contender| Line {
-        name: match contender.stroke() {
-            Stroke::Dashed => format!("{} (dashed)", contender.name),
-            _ => contender.name.clone(),
-        },
-        points: cells
-            .iter()
-            .filter_map(|cell| {
-                let seconds = cell.contender(&contender.name)?.figure("seconds")?;
-                Some((cell.parameters["files"].as_f64()?, seconds))
-            })
-            .collect(),
-        stroke: contender.stroke(),
+fn times(cells: &[Cell], contenders: &[Contender], subtitle: &str) -> Chart {
+    let line = |contender: &Contender| {
+        let name = match contender.is_program() {
+            true => format!("{} (dashed)", contender.name),
+            false => contender.name.clone(),
+        };
+        let point = |cell: &Cell| {
+            let seconds = cell.contender(&contender.name)?.figure("seconds")?;
+            Some((cell.parameters["files"].as_f64()?, seconds))
+        };
+        let points = cells.iter().filter_map(point).collect();
+        // There are more contenders than inks.
+        Line::new(&name, points, !contender.is_program())
     };
     Chart {
         name: "dir".into(),
         title: "List a directory and ask about every entry".into(),
         subtitle: subtitle.into(),
-        x: Axis {
-            label: "files".into(),
-            log: true,
-        },
-        y: Axis {
-            label: "s".into(),
-            log: true,
-        },
-        lines: directory
-            .rows
-            .iter()
-            .map(|(contender, _)| line(contender))
-            .collect(),
+        x: Axis::log("files"),
+        y: Axis::log("s"),
+        lines: contenders.iter().map(line).collect(),
         marks: Vec::new(),
     }
 }

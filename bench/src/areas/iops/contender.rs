@@ -1,20 +1,18 @@
 //! The contenders, their options, and the contender of fio that each is compared with.
 
 use clap::ValueEnum;
-use serde::Serialize;
 
 use super::engine::Kind;
 use super::load::Load;
 use super::{libaio, psync};
 use crate::contenders::fio::{self, Fio};
-use crate::harness::contender::Fit;
+use crate::harness::contender::{Fit, Named};
 use crate::harness::files::Files;
 use crate::harness::round::Round;
 use nowait_cli::problem::Problem;
 
 /// The contenders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// nowait's LocalEngine with the default options
     Local,
@@ -32,19 +30,15 @@ pub enum Name {
     Psync,
     /// fio with its engine io_uring
     #[value(name = "fio-io_uring")]
-    #[serde(rename = "fio-io_uring")]
     FioIoUring,
     /// fio with its engine io_uring, registered files and buffers
     #[value(name = "fio-io_uring-fixed")]
-    #[serde(rename = "fio-io_uring-fixed")]
     FioIoUringFixed,
     /// fio with its engine io_uring, registered files and buffers, polling for completions
     #[value(name = "fio-io_uring-polled")]
-    #[serde(rename = "fio-io_uring-polled")]
     FioIoUringPolled,
     /// fio with its engine io_uring, registered files and buffers, and SQPOLL
     #[value(name = "fio-io_uring-sqpoll")]
-    #[serde(rename = "fio-io_uring-sqpoll")]
     FioIoUringSqpoll,
     /// fio with its engine libaio
     FioLibaio,
@@ -52,31 +46,13 @@ pub enum Name {
     Spdk,
 }
 
-impl Name {
-    /// The name on the command line and in the results.
-    pub fn word(self) -> &'static str {
-        match self {
-            Name::Local => "local",
-            Name::LocalFixed => "local-fixed",
-            Name::LocalPolled => "local-polled",
-            Name::LocalSqpoll => "local-sqpoll",
-            Name::Shared => "shared",
-            Name::Libaio => "libaio",
-            Name::Psync => "psync",
-            Name::FioIoUring => "fio-io_uring",
-            Name::FioIoUringFixed => "fio-io_uring-fixed",
-            Name::FioIoUringPolled => "fio-io_uring-polled",
-            Name::FioIoUringSqpoll => "fio-io_uring-sqpoll",
-            Name::FioLibaio => "fio-libaio",
-            Name::Spdk => "spdk",
-        }
-    }
-
-    /// True for nowait.
-    pub fn is_ours(self) -> bool {
+impl Named for Name {
+    fn is_ours(&self) -> bool {
         self.kind().is_some()
     }
+}
 
+impl Name {
     /// True if the contender polls for completions.
     pub fn polled(self) -> bool {
         matches!(
@@ -126,8 +102,13 @@ impl Name {
         }
     }
 
+    /// The contender of fio; `None` if it is not fio.
+    pub fn fio(self) -> Option<Fio> {
+        self.options().map(|(engine, _)| Fio::new(engine))
+    }
+
     /// The engine of fio and its special options; `None` if the contender is not fio.
-    fn fio(self) -> Option<(&'static str, &'static [&'static str])> {
+    fn options(self) -> Option<(&'static str, &'static [&'static str])> {
         const FIXED: [&str; 2] = ["--registerfiles=1", "--fixedbufs=1"];
         match self {
             Name::FioIoUring => Some(("io_uring", &[])),
@@ -155,37 +136,19 @@ impl Name {
                 Fit::No(why) => Fit::No(why),
                 Fit::Yes | Fit::With(_) => fio::fits("io_uring"),
             },
-            _ => self.fio().map_or(Fit::Yes, |(engine, _)| fio::fits(engine)),
-        }
-    }
-}
-
-/// A contender that takes part.
-pub struct Contender {
-    pub name: Name,
-    fio: Option<Fio>,
-}
-
-impl Contender {
-    pub fn new(name: Name) -> Contender {
-        Contender {
-            name,
-            fio: name.fio().map(|(engine, _)| Fio::new(engine)),
+            _ => self.options().map_or(Fit::Yes, |(engine, _)| fio::fits(engine)),
         }
     }
 
     /// Runs one turn.
-    pub fn play(&self, load: &Load<'_>) -> Result<Round, Problem> {
-        if let (Some(fio), Some((_, options))) = (&self.fio, self.name.fio()) {
+    pub fn play(self, load: &Load<'_>, fio: Option<&Fio>) -> Result<Round, Problem> {
+        if let (Some(fio), Some((_, options))) = (fio, self.options()) {
             let common = fio_options(load);
-            let all = common
-                .iter()
-                .map(String::as_str)
-                .chain(options.iter().copied());
-            let all: Vec<&str> = all.collect();
+            let common = common.iter().map(String::as_str);
+            let all: Vec<&str> = common.chain(options.iter().copied()).collect();
             return fio.play(&load.turn, &all);
         }
-        match (self.name, self.name.kind()) {
+        match (self, self.kind()) {
             (_, Some(kind)) => kind.play(load),
             (Name::Libaio, _) => libaio::play(load),
             _ => psync::play(load),

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::Args;
+use crate::harness::bench::Bench;
 use crate::harness::files::{Files, Wanted, length, open_direct};
 use crate::harness::memory_devices::{Memory, MemoryDevices, NO_ROOT};
 use nowait_cli::problem::Problem;
@@ -23,7 +24,6 @@ pub struct Ground {
     /// A device for operations that are smaller than a block of the others.
     pub small: Option<Files>,
     pub what: What,
-    pub notes: Vec<String>,
     _place: Place,
 }
 
@@ -54,21 +54,21 @@ const FEWEST_BLOCKS: u64 = 64;
 
 impl Ground {
     /// Finds or makes the files or devices.
-    pub fn prepare(args: &Args, smallest: u64, stop: &Stop) -> Result<Ground, Problem> {
+    pub fn prepare(args: &Args, smallest: u64, bench: &Bench<'_>) -> Result<Ground, Problem> {
         if !args.device.is_empty() {
-            return Ground::devices(args);
+            return Ground::devices(args, bench);
         }
         match (&args.file, args.memory) {
-            (None, memory) if MemoryDevices::allowed() => Ground::memory(args, memory, smallest, stop),
+            (None, memory) if MemoryDevices::allowed() => Ground::memory(args, memory, smallest, bench),
             (None, Some(_)) => Err(Problem::Usage(
                 "only root can make a device in memory: run it under sudo, or without --memory (then \
                  a file is read), or name a --file"
                     .into(),
             )),
             _ => {
-                let mut ground = Ground::files(args, stop)?;
+                let ground = Ground::files(args, &bench.stop)?;
                 if args.file.is_none() {
-                    ground.notes.push(NO_ROOT.into());
+                    bench.note(NO_ROOT);
                 }
                 Ok(ground)
             }
@@ -108,14 +108,12 @@ impl Ground {
             all,
             small: None,
             what: What::Files,
-            notes: Vec::new(),
             _place: Place::Files,
         })
     }
 
     /// The devices that the user names. They are only read, unless --write is given.
-    fn devices(args: &Args) -> Result<Ground, Problem> {
-        let mut notes = Vec::new();
+    fn devices(args: &Args, bench: &Bench<'_>) -> Result<Ground, Problem> {
         let mut claims = Vec::new();
         for path in &args.device {
             let shown = path.display();
@@ -127,7 +125,7 @@ impl Ground {
             }
             if args.write {
                 claims.push(claim(path)?);
-                notes.push(format!("overwritten: random blocks all over {shown}"));
+                bench.note(format!("overwritten: random blocks all over {shown}"));
                 eprintln!("nowait-bench: --write overwrites random blocks all over {shown}");
             }
         }
@@ -148,7 +146,6 @@ impl Ground {
             first: Files::of(args.device[..1].to_vec(), least),
             small: None,
             what: What::Devices,
-            notes,
             _place: Place::Devices { _claims: claims },
         })
     }
@@ -158,7 +155,7 @@ impl Ground {
         args: &Args,
         memory: Option<Memory>,
         smallest: u64,
-        stop: &Stop,
+        bench: &Bench<'_>,
     ) -> Result<Ground, Problem> {
         let each = args.size.0 / u64::from(args.count) / 4096 * 4096;
         if each < FEWEST_BLOCKS * 4096 {
@@ -168,23 +165,20 @@ impl Ground {
             )));
         }
         let kind = memory.unwrap_or(Memory::Loop);
-        let mut devices = vec![MemoryDevices::make(kind, args.count, each, stop)?];
-        let mut notes = Vec::new();
+        let mut devices = vec![MemoryDevices::make(kind, args.count, each, &bench.stop)?];
         let mut small = None;
         if kind == Memory::Zram {
-            notes.push(
+            bench.note(
                 "zram does not support RWF_NOWAIT: a ring passes every operation to a kernel thread, and \
-                 libaio waits in the calling thread"
-                    .into(),
+                 libaio waits in the calling thread",
             );
             if smallest < 4096 {
-                let device = MemoryDevices::make(Memory::Loop, 1, each, stop)?;
+                let device = MemoryDevices::make(Memory::Loop, 1, each, &bench.stop)?;
                 small = Some(device.all());
                 devices.push(device);
-                notes.push(
+                bench.note(
                     "zram has blocks of 4K: smaller ones are read from a loop device over a tmpfs, which \
-                     kernel threads serve"
-                        .into(),
+                     kernel threads serve",
                 );
             }
         }
@@ -196,7 +190,6 @@ impl Ground {
                 Memory::Zram => What::Zram,
                 Memory::Loop => What::Loop,
             },
-            notes,
             _place: Place::Memory {
                 _devices: devices.into(),
             },

@@ -1,13 +1,11 @@
 //! The three tables, with their depths, blocks and batches.
 
 use clap::ValueEnum;
-use serde::Serialize;
 
 use super::contender::Name;
 
 /// One of the tables of 2019.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Table {
     /// Operations of 4K, up to 8 in flight: their latency
     Latency,
@@ -18,15 +16,6 @@ pub enum Table {
 }
 
 impl Table {
-    /// The name on the command line and in the results.
-    pub fn word(self) -> &'static str {
-        match self {
-            Table::Latency => "latency",
-            Table::Peak => "peak",
-            Table::PerCore => "per-core",
-        }
-    }
-
     /// The bytes of one operation, if the device has blocks of this size.
     pub fn block(self) -> u64 {
         match self {

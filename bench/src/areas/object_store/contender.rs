@@ -10,6 +10,8 @@ use nowait_object_store::v0_13::NowaitFileSystem;
 use object_store::ObjectStore;
 use object_store::local::LocalFileSystem;
 
+use crate::harness::contender::{Named, Word};
+
 /// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
@@ -21,20 +23,13 @@ pub enum Name {
     Local,
 }
 
+impl Named for Name {
+    fn is_ours(&self) -> bool {
+        *self != Name::Local
+    }
+}
+
 impl Name {
-    /// The name on the command line and in the results.
-    pub fn word(self) -> &'static str {
-        match self {
-            Name::Nowait => "nowait",
-            Name::NowaitMapped => "nowait-mapped",
-            Name::Local => "local",
-        }
-    }
-
-    pub fn is_ours(self) -> bool {
-        self != Name::Local
-    }
-
     /// A new store of the objects below a directory.
     pub fn store(self, root: &Path) -> Result<Arc<dyn ObjectStore>, Problem> {
         let store = match self {

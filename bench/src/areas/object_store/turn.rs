@@ -15,6 +15,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use super::contender::Name;
 use super::ground::Ground;
 use super::work::Work;
+use crate::harness::contender::Word;
 use crate::harness::round::Round;
 use crate::harness::scramble::{mix, permute};
 use crate::harness::usage::Usage;
@@ -78,7 +79,7 @@ impl Turn<'_> {
         let Some((root, objects)) = self.ground.list() else {
             return Ok(0);
         };
-        let store = name.store(root).map_err(|e| e.to_string())?;
+        let store = name.store(&root).map_err(|e| e.to_string())?;
         let listed = runtime.spawn(async move {
             let mut list = store.list(None);
             let mut n = 0;

@@ -23,17 +23,6 @@ pub enum Work {
 }
 
 impl Work {
-    /// The name on the command line and in the results.
-    pub fn word(self) -> &'static str {
-        match self {
-            Work::WarmOne => "warm-4K-1",
-            Work::WarmMany => "warm-4K-32",
-            Work::Cold => "cold-64K-32",
-            Work::Ranges => "ranges-8K-100",
-            Work::List => "list",
-        }
-    }
-
     /// The number of tasks.
     pub fn tasks(self) -> u64 {
         match self {

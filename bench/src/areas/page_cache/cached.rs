@@ -1,20 +1,22 @@
 //! `nowait-bench cached`: the cost of a read that the page cache can serve.
 
+use std::process::ExitCode;
+
 use clap::ValueEnum;
-use serde::Serialize;
 
 use crate::contenders::future::Asked;
 use crate::contenders::local::Refill;
 use crate::contenders::{blocking, future, local};
 use crate::harness::cache::Cache;
-use crate::harness::contender::{Cell, Contender, Fit, Label, Way, once_each};
+use crate::harness::contender::{Fit, Named, Word, once_each};
 use crate::harness::latencies;
 use crate::harness::offsets::Order;
-use crate::harness::plan::Plan;
+use crate::harness::plan::{Plan, Reader, Way, Work};
 use crate::harness::settings::{Common, check_blocks};
 use crate::harness::view::View;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
+use nowait_cli::stop::Stop;
 
 /// The cost of a hit: random reads of a file that is in the page cache
 ///
@@ -46,8 +48,7 @@ pub struct Args {
 }
 
 /// The contenders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// pread(2)
     Pread,
@@ -61,25 +62,18 @@ pub enum Name {
     NowaitCopies,
     /// nowait's LocalEngine, one read after the other
     #[value(name = "local-1")]
-    #[serde(rename = "local-1")]
     Local1,
     /// nowait's LocalEngine, in batches of --depth
     Local,
 }
 
-impl Name {
-    fn word(self) -> &'static str {
-        match self {
-            Name::Pread => "pread",
-            Name::Preadv2 => "preadv2",
-            Name::Nowait => "nowait",
-            Name::NowaitFuture => "nowait-future",
-            Name::NowaitCopies => "nowait-copies",
-            Name::Local1 => "local-1",
-            Name::Local => "local",
-        }
+impl Named for Name {
+    fn is_ours(&self) -> bool {
+        !matches!(self, Name::Pread | Name::Preadv2)
     }
+}
 
+impl Name {
     fn way(self) -> Way {
         match self {
             Name::Pread => Box::new(blocking::pread),
@@ -95,7 +89,7 @@ impl Name {
 
     fn fits(self) -> Fit {
         match self {
-            Name::NowaitFuture | Name::NowaitCopies => self.asked().fits(self.word()),
+            Name::NowaitFuture | Name::NowaitCopies => self.asked().fits(&self.word()),
             _ => Fit::Yes,
         }
     }
@@ -108,56 +102,26 @@ impl Name {
     }
 }
 
-impl Args {
-    /// The plan of the measurement.
-    pub fn plan(&self) -> Result<Plan<'_>, Problem> {
-        let most = self.threads.iter().max().copied().unwrap_or(1);
-        check_blocks(&self.block, self.common.depth * most)?;
-        if self.common.drop_caches {
-            return Err(Problem::Usage(
-                "--drop-caches does not fit an area of cached reads: leave it out".into(),
-            ));
+/// Measures the reads and prints the results.
+pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
+    let most = args.threads.iter().max().copied().unwrap_or(1);
+    check_blocks(&args.block, args.common.depth * most)?;
+    args.common.refuse_drop_caches("of cached reads")?;
+    let mut plan = Plan {
+        cache: Cache::Warm,
+        order: Order::Any,
+        timed: 64,
+        bases: &["pread"],
+        views: &[View::MEMORY],
+        charts: Some(latencies::charts),
+        ..Plan::new("cached", &args.common, stop)?
+    };
+    let names = plan.bench.choose(&args.contenders, Name::fits)?;
+    for Size(block) in once_each(&args.block) {
+        for threads in once_each(&args.threads) {
+            let readers = names.iter().map(|name| Reader::new(name, name.way()));
+            plan.add(Work::new(block, threads), readers);
         }
-        let names = once_each(&self.contenders);
-        for name in &names {
-            if let Fit::No(why) = name.fits() {
-                return Err(Problem::Failed(why));
-            }
-        }
-        let mut cells = Vec::new();
-        for Size(block) in once_each(&self.block) {
-            for threads in once_each(&self.threads) {
-                let contenders = names.iter().map(|name| Contender {
-                    name: name.word(),
-                    ours: !matches!(name, Name::Pread | Name::Preadv2),
-                    way: name.way(),
-                });
-                cells.push(Cell {
-                    label: Label {
-                        block: Some(block),
-                        threads: Some(threads as usize),
-                        ..Label::default()
-                    },
-                    contenders: contenders.collect(),
-                    block,
-                    threads: threads as usize,
-                    state: None,
-                });
-            }
-        }
-        Ok(Plan {
-            bench: "cached",
-            common: &self.common,
-            shares: vec![1],
-            blocks: self.block.iter().map(|b| b.0).collect(),
-            cache: Cache::Warm,
-            order: Order::Any,
-            timed: 64,
-            cells,
-            bases: &["pread"],
-            views: &[View::MEMORY],
-            charts: Some(latencies::charts),
-            notes: Vec::new(),
-        })
     }
+    plan.conduct()
 }

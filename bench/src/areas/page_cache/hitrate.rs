@@ -25,19 +25,19 @@ use clap::ValueEnum;
 use nowait::Mode;
 use nowait::engine::Backend;
 use nowait::read::NowaitPolicy;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::crossing::{Curve, crossings};
 use super::turnover::{self, Better, TurnOver};
 use crate::contenders::future::{self, Asked};
 use crate::harness::cache::Cache;
-use crate::harness::contender::{Cell, Contender, Fit, Label, Way, once_each};
-use crate::harness::interval::{Interval, middle};
+use crate::harness::contender::{Named, Word, once_each};
+use crate::harness::files::Files;
+use crate::harness::interval::Interval;
 use crate::harness::offsets;
-use crate::harness::plan::{Measured, Plan, measure};
-use crate::harness::plot::{Axis, Chart, Line, Mark, Stroke};
-use crate::harness::round::Round;
-use crate::harness::run::FEWEST;
+use crate::harness::plan::{Label, Plan, Reader, Way, Work};
+use crate::harness::plot::{Axis, Chart, Line, Mark};
+use crate::harness::run::{Cell, Ratio, Run, object};
 use crate::harness::settings::{Common, backend, check_blocks};
 use crate::harness::table::{Entry, Table};
 use crate::harness::view::View;
@@ -131,13 +131,6 @@ JSON (--json): the shape of all areas (nowait-bench --help); the cells' paramete
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
 impl Order {
-    fn word(self) -> &'static str {
-        match self {
-            Order::Random => "random",
-            Order::Linear => "linear",
-        }
-    }
-
     fn places(self) -> offsets::Order {
         match self {
             Order::Random => offsets::Order::Once,
@@ -146,17 +139,13 @@ impl Order {
     }
 }
 
-impl Name {
-    fn word(self) -> &'static str {
-        match self {
-            Name::Always => "always",
-            Name::Never => "never",
-            Name::Ask => "ask",
-            Name::Strict => "strict",
-            Name::Adaptive => "adaptive",
-        }
+impl Named for Name {
+    fn is_ours(&self) -> bool {
+        true
     }
+}
 
+impl Name {
     fn asked(self, backend: Option<Backend>) -> Asked {
         let asked = Asked {
             backend,
@@ -186,66 +175,6 @@ impl Name {
 }
 
 impl Args {
-    fn plan(&self) -> Result<Plan<'_>, Problem> {
-        check_blocks(&self.block, self.common.depth)?;
-        if self.common.drop_caches {
-            return Err(Problem::Usage(
-                "--drop-caches does not fit an area in which a part of the file is cached: leave it out".into(),
-            ));
-        }
-        let names = once_each(&self.contenders);
-        let mut notes = Vec::new();
-        for name in &names {
-            match name.asked(self.backend).fits(name.word()) {
-                Fit::Yes => {}
-                Fit::With(note) => notes.push(note),
-                Fit::No(why) => return Err(Problem::Failed(why)),
-            }
-        }
-        let mut rates = once_each(&self.rates);
-        rates.sort_unstable();
-        let mut cells = Vec::new();
-        for (Size(block), order) in self.curves() {
-            for &rate in &rates {
-                let way = |name: &Name| -> Way {
-                    let asked = name.asked(self.backend);
-                    Box::new(move |turn| future::many(turn, asked))
-                };
-                let contenders = names.iter().map(|name| Contender {
-                    name: name.word(),
-                    ours: true,
-                    way: way(name),
-                });
-                cells.push(Cell {
-                    label: Label {
-                        block: Some(block),
-                        order: Some(order.word()),
-                        rate: Some(rate),
-                        ..Label::default()
-                    },
-                    contenders: contenders.collect(),
-                    block,
-                    threads: self.callers(),
-                    state: Some((Cache::Part(rate), order.places())),
-                });
-            }
-        }
-        Ok(Plan {
-            bench: "hitrate",
-            common: &self.common,
-            shares: vec![1],
-            blocks: self.block.iter().map(|b| b.0).collect(),
-            cache: Cache::Part(0),
-            order: offsets::Order::Once,
-            timed: 1,
-            cells,
-            bases: &["always"],
-            charts: None,
-            views: &[View::EACH],
-            notes,
-        })
-    }
-
     fn callers(&self) -> usize {
         let processors = || std::thread::available_parallelism().map_or(1, usize::from);
         self.callers.map_or_else(processors, |n| n as usize)
@@ -263,32 +192,63 @@ impl Args {
 
 /// Measures all hit rates and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    let measured = measure(args.plan()?, stop)?;
+    check_blocks(&args.block, args.common.depth)?;
+    args.common
+        .refuse_drop_caches("in which a part of the file is cached")?;
+    let mut plan = Plan {
+        cache: Cache::Part(0),
+        bases: &["always"],
+        views: &[View::EACH],
+        ..Plan::new("hitrate", &args.common, stop)?
+    };
+    let fits = |name: Name| name.asked(args.backend).fits(&name.word());
+    let names = plan.bench.choose(&args.contenders, fits)?;
+    let way = |name: &Name| -> Way {
+        let asked = name.asked(args.backend);
+        Box::new(move |turn| future::many(turn, asked))
+    };
+    let mut rates = once_each(&args.rates);
+    rates.sort_unstable();
+    for (Size(block), order) in args.curves() {
+        for &rate in &rates {
+            let label = Label {
+                block: Some(block),
+                order: Some(order.word()),
+                rate: Some(rate),
+                ..Label::default()
+            };
+            let work = Work {
+                label,
+                threads: args.callers(),
+                state: Some((Cache::Part(rate), order.places())),
+                ..Work::only(block)
+            };
+            plan.add(work, names.iter().map(|name| Reader::new(name, way(name))));
+        }
+    }
+    let measured = plan.measure()?;
     let costs = doctor::Bench::prepare(&measured.files.paths[0]).map(|bench| bench.costs().1);
     let costs = costs.map_err(Problem::Failed)?;
     let (mut curves, mut charts) = (Vec::new(), Vec::new());
     for (block, order) in args.curves() {
-        let mut found = Found::of(&measured, block, order);
-        if !measured.stop.asked() {
-            found.turn_over = found.turn_over(args, &measured)?;
+        let mut found = Found::of(&measured.run, block, order);
+        if !plan.bench.stop.asked() {
+            found.turn_over = found.turn_over(args, &measured.files)?;
         }
-        charts.push(found.chart(&measured, costs));
-        charts.extend(found.bytes_chart(&measured));
+        charts.push(found.chart(args, &measured.run, costs));
+        charts.extend(found.bytes_chart(&measured.run));
         curves.push(found);
     }
-    let mut run = measured.into_run();
+    let mut run = measured.run;
     run.tables.push(summary(costs, &curves));
-    run.findings = Map::from_iter([
-        ("break_even".to_owned(), json!(costs.trying)),
-        ("ask_first_break_even".to_owned(), json!(costs.asking)),
-        ("seed_break_even".to_owned(), json!(SEED_BREAK_EVEN)),
-        (
-            "curves".to_owned(),
-            curves.iter().map(Found::json).collect(),
-        ),
-    ]);
+    run.findings = object(json!({
+        "break_even": costs.trying,
+        "ask_first_break_even": costs.asking,
+        "seed_break_even": SEED_BREAK_EVEN,
+        "curves": curves.iter().map(Found::json).collect::<Vec<_>>(),
+    }));
     run.charts = charts;
-    args.common.output.finish(run)
+    plan.bench.finish(run)
 }
 
 /// The hit rates from which trying the page cache pays, and from which it beats asking for residency
@@ -319,12 +279,7 @@ fn summary(costs: BreakEven, curves: &[Found]) -> Table {
             }
         };
         let worst = found.worst().map_or(Entry::default(), |worst| {
-            let ratio = Interval {
-                median: worst.time,
-                low95: worst.low95,
-                high95: worst.high95,
-            };
-            let Entry { text, verdict } = Entry::ratio(Some(ratio), false);
+            let Entry { text, verdict } = Entry::ratio(Some(worst.time), false);
             Entry {
                 text: format!("{text} at {} %", worst.rate),
                 verdict,
@@ -348,7 +303,6 @@ fn summary(costs: BreakEven, curves: &[Found]) -> Table {
         ]);
     }
     let columns = [
-        "",
         "try from",
         "beats asking from",
         "adaptive x better, at most",
@@ -356,13 +310,8 @@ fn summary(costs: BreakEven, curves: &[Found]) -> Table {
         "to hits",
     ];
     rows.iter_mut()
-        .for_each(|row| row.resize(columns.len(), Entry::default()));
-    Table {
-        title: "break-even".into(),
-        columns: columns.map(str::to_owned).into(),
-        rows,
-        ..Table::default()
-    }
+        .for_each(|row| row.resize(1 + columns.len(), Entry::default()));
+    Table::new("break-even", columns, rows)
 }
 
 /// The findings for one block size in one order.
@@ -370,7 +319,7 @@ struct Found {
     block: Size,
     order: Order,
     /// Microseconds per read, by contender.
-    curves: Vec<(&'static str, Curve)>,
+    curves: Vec<(String, Curve)>,
     adaptive: Vec<Beside>,
     turn_over: Option<TurnOver>,
 }
@@ -378,33 +327,29 @@ struct Found {
 /// The comparison of adaptive with the better of always and never, at one hit rate.
 struct Beside {
     rate: u32,
-    better: &'static str,
-    /// Adaptive's time divided by that of the better one: the median over rounds, and its range.
-    time: f64,
-    low95: f64,
-    high95: f64,
+    better: String,
+    /// Adaptive's time divided by that of the better one.
+    time: Interval,
     /// The median of the ratios of processor time.
     cpu: f64,
 }
 
 impl Found {
-    fn of(measured: &Measured<'_>, block: Size, order: Order) -> Found {
-        let mut curves: Vec<(&'static str, Curve)> = Vec::new();
+    fn of(run: &Run, block: Size, order: Order) -> Found {
+        let mut curves: Vec<(String, Curve)> = Vec::new();
         let mut adaptive = Vec::new();
-        for (rate, cell, of_cell) in cells(measured, block, order) {
-            for (contender, rounds) in cell.contenders.iter().zip(of_cell) {
-                let Some(cost) = time(rounds) else { continue };
+        for (rate, cell) in cells(run, block, order) {
+            for contender in &cell.contenders {
+                let Some(cost) = contender.figure("us_per_op") else {
+                    continue;
+                };
                 let point = (f64::from(rate), cost);
                 match curves.iter_mut().find(|(name, _)| *name == contender.name) {
                     Some((_, curve)) => curve.push(point),
-                    None => curves.push((contender.name, vec![point])),
+                    None => curves.push((contender.name.clone(), vec![point])),
                 }
             }
-            let rounds = |name: &str| {
-                let at = cell.contenders.iter().position(|c| c.name == name)?;
-                Some(&of_cell[at][..])
-            };
-            adaptive.extend(beside(rate, rounds));
+            adaptive.extend(beside(rate, cell));
         }
         Found {
             block,
@@ -428,7 +373,7 @@ impl Found {
     }
 
     /// Measures a file whose hit rate changes, if the better way for hits and for misses is known.
-    fn turn_over(&self, args: &Args, measured: &Measured<'_>) -> Result<Option<TurnOver>, Problem> {
+    fn turn_over(&self, args: &Args, files: &Files) -> Result<Option<TurnOver>, Problem> {
         let tries = |rate: u32| {
             let beside = self.adaptive.iter().find(|beside| beside.rate == rate)?;
             Some(beside.better == Name::Always.word())
@@ -439,7 +384,7 @@ impl Found {
         };
         let asked = Name::Adaptive.asked(args.backend);
         turnover::measure(
-            &measured.files,
+            files,
             self.block.0,
             (asked, args.common.depth as usize),
             Better { at_hits, at_misses },
@@ -448,15 +393,15 @@ impl Found {
     }
 
     fn worst(&self) -> Option<&Beside> {
-        self.adaptive
-            .iter()
-            .max_by(|a, b| a.time.total_cmp(&b.time))
+        let worst = |a: &&Beside, b: &&Beside| a.time.median.total_cmp(&b.time.median);
+        self.adaptive.iter().max_by(worst)
     }
 
     fn json(&self) -> Value {
         let adaptive = self.adaptive.iter().map(|beside| {
-            json!({"rate": beside.rate, "better": beside.better, "time": beside.time,
-                   "low95": beside.low95, "high95": beside.high95, "cpu": beside.cpu})
+            let time = beside.time;
+            json!({"rate": beside.rate, "better": beside.better, "time": time.median,
+                   "low95": time.low95, "high95": time.high95, "cpu": beside.cpu})
         });
         json!({
             "block": self.block.0,
@@ -469,147 +414,98 @@ impl Found {
     }
 
     /// The bytes of a read of adaptive that come from the device and from the page cache.
-    fn bytes_chart(&self, measured: &Measured<'_>) -> Option<Chart> {
-        let block = self.block.0 as f64;
-        let mut device: Curve = Vec::new();
-        for (rate, cell, of_cell) in cells(measured, self.block, self.order) {
-            let name = |c: &Contender| c.name == Name::Adaptive.word();
-            let rounds = &of_cell[cell.contenders.iter().position(name)?];
-            let bytes = rounds.iter().filter_map(|round| round.device_bytes_per_op);
-            let mut bytes: Vec<f64> = bytes.collect();
-            if !bytes.is_empty() {
-                device.push((f64::from(rate), middle(&mut bytes) / 1024.0));
-            }
-        }
-        let cached = device.iter();
-        let cached = cached.map(|&(rate, kib)| (rate, (block / 1024.0 - kib).max(0.0)));
-        let line = |name: &str, points: Curve| Line {
-            name: name.into(),
-            points,
-            stroke: Stroke::Solid,
+    fn bytes_chart(&self, run: &Run) -> Option<Chart> {
+        let point = |(rate, cell): (u32, &Cell)| {
+            let adaptive = cell.contender(&Name::Adaptive.word())?;
+            let bytes = adaptive.figure("device_bytes_per_op")?;
+            Some((f64::from(rate), bytes / 1024.0))
         };
-        let lines = vec![line("page cache", cached.collect()), line("device", device)];
-        (!lines[0].points.is_empty()).then(|| Chart {
+        let device: Curve = cells(run, self.block, self.order)
+            .filter_map(point)
+            .collect();
+        let kib = self.block.0 as f64 / 1024.0;
+        let cached = device
+            .iter()
+            .map(|&(rate, of_device)| (rate, (kib - of_device).max(0.0)));
+        let cached = cached.collect();
+        let title = "Bytes of a read from cache and device";
+        (!device.is_empty()).then(|| Chart {
             name: format!("bytes-{}-{}", self.block, self.order.word()),
-            title: format!(
-                "Bytes of a read from cache and device, {} {}",
-                self.block,
-                self.order.word()
-            ),
-            subtitle: format!("contender adaptive, {}", measured.machine),
-            x: Axis {
-                label: "hit rate in %".into(),
-                log: false,
-            },
-            y: Axis {
-                label: "KiB per read".into(),
-                log: false,
-            },
-            lines,
+            title: format!("{title}, {} {}", self.block, self.order.word()),
+            subtitle: format!("contender adaptive, {}", run.machine),
+            x: Axis::linear("hit rate in %"),
+            y: Axis::linear("KiB per read"),
+            lines: vec![
+                Line::new("page cache", cached, true),
+                Line::new("device", device, true),
+            ],
             marks: Vec::new(),
         })
     }
 
-    fn chart(&self, measured: &Measured<'_>, costs: BreakEven) -> Chart {
+    fn chart(&self, args: &Args, run: &Run, costs: BreakEven) -> Chart {
         let percent = |rate: f64, what: &str| Mark {
             at: 100.0 * rate,
             label: format!("{what} {:.0} %", 100.0 * rate),
         };
         let mut marks = vec![percent(SEED_BREAK_EVEN, "2015, asking or trying:")];
-        marks.extend(
-            costs
-                .trying
-                .map(|rate| percent(rate, "trying pays, computed:")),
-        );
+        let trying = costs
+            .trying
+            .map(|rate| percent(rate, "trying pays, computed:"));
+        marks.extend(trying);
         for (one, other) in [("always", "never"), ("ask", "always")] {
-            let crossings = self.crossings(one, other);
-            marks.extend(
-                crossings
-                    .iter()
-                    .map(|rate| percent(rate / 100.0, &format!("{one} = {other}:"))),
-            );
+            let mark = |rate| percent(rate / 100.0, &format!("{one} = {other}:"));
+            marks.extend(self.crossings(one, other).into_iter().map(mark));
         }
-        let common = measured.plan.common;
+        let line = |(name, points): &(String, Curve)| {
+            Line::new(name, points.clone(), *name != Name::Adaptive.word())
+        };
         Chart {
             name: format!("hitrate-{}-{}", self.block, self.order.word()),
             title: format!("Time per read, {} {}", self.block, self.order.word()),
             subtitle: format!(
                 "callers {}, depth {}, rounds {}, {}",
-                measured.plan.cells[0].threads,
-                common.depth,
-                common.rounds.count(),
-                measured.machine
+                args.callers(),
+                args.common.depth,
+                args.common.rounds.count(),
+                run.machine
             ),
-            x: Axis {
-                label: "hit rate in %".into(),
-                log: false,
-            },
-            y: Axis {
-                label: "microseconds".into(),
-                log: true,
-            },
-            lines: self
-                .curves
-                .iter()
-                .map(|(name, points)| Line {
-                    name: (*name).into(),
-                    points: points.clone(),
-                    stroke: match *name == Name::Adaptive.word() {
-                        true => Stroke::Dashed,
-                        false => Stroke::Solid,
-                    },
-                })
-                .collect(),
+            x: Axis::linear("hit rate in %"),
+            y: Axis::log("microseconds"),
+            lines: self.curves.iter().map(line).collect(),
             marks,
         }
     }
 }
 
-/// The cells of one curve: hit rate, cell, `[contender][round]`.
-fn cells<'m>(
-    measured: &'m Measured<'_>,
-    block: Size,
-    order: Order,
-) -> impl Iterator<Item = (u32, &'m Cell, &'m Vec<Vec<Round>>)> {
-    let cells = measured.plan.cells.iter().zip(&measured.rounds);
-    cells.filter_map(move |(cell, rounds)| {
-        let label = cell.label;
-        let is_of_curve = label.block == Some(block.0) && label.order == Some(order.word());
-        Some((label.rate.filter(|_| is_of_curve)?, cell, rounds))
+/// The cells of one curve, with their hit rates.
+fn cells(run: &Run, block: Size, order: Order) -> impl Iterator<Item = (u32, &Cell)> {
+    run.cells.iter().filter_map(move |cell| {
+        let of = &cell.parameters;
+        let is_of_curve = of["block"] == block.0 && of["order"] == order.word();
+        let rate = of["rate"].as_u64().filter(|_| is_of_curve)?;
+        Some((rate as u32, cell))
     })
 }
 
-/// Microseconds per read, the median over rounds.
-fn time(rounds: &[Round]) -> Option<f64> {
-    let mut each: Vec<f64> = rounds.iter().map(|r| 1e6 / r.ops_per_s).collect();
-    (!each.is_empty()).then(|| middle(&mut each))
-}
-
 /// Compares adaptive with the better of always and never, if all three have rounds.
-fn beside<'r>(rate: u32, rounds: impl Fn(&str) -> Option<&'r [Round]>) -> Option<Beside> {
-    let (always, never) = (Name::Always.word(), Name::Never.word());
-    let better = if time(rounds(always)?)? <= time(rounds(never)?)? {
-        always
+fn beside(rate: u32, cell: &Cell) -> Option<Beside> {
+    let of = |name: Name| {
+        let contender = cell.contender(&name.word())?;
+        Some((contender, contender.figure("us_per_op")?))
+    };
+    let (always, never) = (of(Name::Always)?, of(Name::Never)?);
+    let better = if always.1 <= never.1 {
+        always.0
     } else {
-        never
+        never.0
     };
-    let adaptive = rounds(Name::Adaptive.word())?;
-    let adaptive_in = |figure: fn(&Round) -> f64| -> Option<Interval> {
-        let better = rounds(better)?;
-        let each = adaptive.iter().zip(better);
-        let mut each: Vec<f64> = each
-            .map(|(a, b)| figure(a) / figure(b).max(1e-12))
-            .collect();
-        (each.len() >= FEWEST).then(|| Interval::of(&mut each))
-    };
-    let time = adaptive_in(|round| round.us_per_op)?;
-    let cpu = adaptive_in(|round| round.cpu_us_per_op)?;
+    let (adaptive, _) = of(Name::Adaptive)?;
+    let ratio = Ratio::of(adaptive, better, &["us_per_op", "cpu_us_per_op"])?;
     Some(Beside {
         rate,
-        better,
-        time: time.median,
-        low95: time.low95,
-        high95: time.high95,
-        cpu: cpu.median,
+        better: better.name.clone(),
+        time: *ratio.figures.get("us_per_op")?,
+        cpu: ratio.figures.get("cpu_us_per_op")?.median,
     })
 }

@@ -1,17 +1,19 @@
 //! `nowait-bench mapped`: the cost of a read of a mapped file.
 
+use std::process::ExitCode;
+
 use clap::ValueEnum;
-use serde::Serialize;
 
 use crate::contenders::{blocking, mapped};
 use crate::harness::cache::Cache;
-use crate::harness::contender::{Cell, Contender, Label, Way, once_each};
+use crate::harness::contender::{Named, once_each};
 use crate::harness::offsets::Order;
-use crate::harness::plan::Plan;
+use crate::harness::plan::{Plan, Reader, Way, Work};
 use crate::harness::settings::{Common, check_blocks};
 use crate::harness::view::View;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
+use nowait_cli::stop::Stop;
 
 /// Mapped files: copies and borrowed bytes of a file that is in the page cache
 ///
@@ -45,8 +47,7 @@ pub struct Args {
 }
 
 /// The contenders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// pread(2)
     Pread,
@@ -62,18 +63,13 @@ pub enum Name {
     Mapping,
 }
 
-impl Name {
-    fn word(self) -> &'static str {
-        match self {
-            Name::Pread => "pread",
-            Name::Preadv2 => "preadv2",
-            Name::Memmap2 => "memmap2",
-            Name::Compio => "compio",
-            Name::Nowait => "nowait",
-            Name::Mapping => "mapping",
-        }
+impl Named for Name {
+    fn is_ours(&self) -> bool {
+        matches!(self, Name::Nowait | Name::Mapping)
     }
+}
 
+impl Name {
     fn copies(self) -> Option<Way> {
         Some(match self {
             Name::Pread => Box::new(blocking::pread),
@@ -94,60 +90,37 @@ impl Name {
     }
 }
 
-impl Args {
-    /// The plan of the measurement.
-    pub fn plan(&self) -> Result<Plan<'_>, Problem> {
-        let most = self.threads.iter().max().copied().unwrap_or(1);
-        check_blocks(&self.copy, most)?;
-        if let Some(size) = self.borrow.iter().find(|size| size.0 % 8 != 0) {
-            return Err(Problem::Usage(format!(
-                "--borrow {size} is no multiple of 8"
-            )));
-        }
-        let mut cells = Vec::new();
-        let mut add = |sizes: &[Size], how, way: fn(Name) -> Option<Way>| {
-            for Size(block) in once_each(sizes) {
-                for threads in once_each(&self.threads) {
-                    let names = once_each(&self.contenders).into_iter();
-                    let contenders = names.filter_map(|name| {
-                        Some(Contender {
-                            name: name.word(),
-                            ours: matches!(name, Name::Nowait | Name::Mapping),
-                            way: way(name)?,
-                        })
-                    });
-                    cells.push(Cell {
-                        label: Label {
-                            block: Some(block),
-                            threads: Some(threads as usize),
-                            order: Some(how),
-                            ..Label::default()
-                        },
-                        contenders: contenders.collect(),
-                        block,
-                        threads: threads as usize,
-                        state: None,
-                    });
-                }
-            }
-        };
-        add(&self.copy, "copied", Name::copies);
-        add(&self.borrow, "borrowed", Name::borrows);
-        cells.retain(|cell| !cell.contenders.is_empty());
-        let sizes = self.copy.iter().chain(&self.borrow);
-        Ok(Plan {
-            bench: "mapped",
-            common: &self.common,
-            shares: vec![1],
-            blocks: sizes.map(|size| size.0).collect(),
-            cache: Cache::Warm,
-            order: Order::Any,
-            timed: 64,
-            cells,
-            bases: &["pread", "memmap2"],
-            views: &[View::MEMORY],
-            charts: None,
-            notes: Vec::new(),
-        })
+/// Measures the copies and borrows and prints the results.
+pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
+    let most = args.threads.iter().max().copied().unwrap_or(1);
+    check_blocks(&args.copy, most)?;
+    if let Some(size) = args.borrow.iter().find(|size| size.0 % 8 != 0) {
+        return Err(Problem::Usage(format!(
+            "--borrow {size} is no multiple of 8"
+        )));
     }
+    let mut plan = Plan {
+        cache: Cache::Warm,
+        order: Order::Any,
+        timed: 64,
+        bases: &["pread", "memmap2"],
+        views: &[View::MEMORY],
+        ..Plan::new("mapped", &args.common, stop)?
+    };
+    let mut add = |sizes: &[Size], how: &str, way: fn(Name) -> Option<Way>| {
+        for Size(block) in once_each(sizes) {
+            for threads in once_each(&args.threads) {
+                let mut work = Work::new(block, threads);
+                work.label.order = Some(how.into());
+                let names = once_each(&args.contenders).into_iter();
+                plan.add(
+                    work,
+                    names.filter_map(|name| Some(Reader::new(&name, way(name)?))),
+                );
+            }
+        }
+    };
+    add(&args.copy, "copied", Name::copies);
+    add(&args.borrow, "borrowed", Name::borrows);
+    plan.conduct()
 }

@@ -1,23 +1,23 @@
 //! `nowait-bench randread`: random reads of a cold file, many in flight. This is the test with which
 //! asynchronous buffered reads of io_uring were proposed (4K reads of 4G on ext4, depth 32).
 
+use std::process::ExitCode;
+
 use clap::ValueEnum;
 use nowait::Mode;
 use nowait::engine::Backend;
-use serde::Serialize;
 
 use crate::contenders::future::Asked;
 use crate::contenders::local::Refill;
 use crate::contenders::{blocking, fio, future, local};
-use crate::harness::cache::Cache;
-use crate::harness::contender::{Cell, Contender, Fit, Label, Way, available};
+use crate::harness::contender::{Fit, Named, Word};
 use crate::harness::latencies;
-use crate::harness::offsets::Order;
-use crate::harness::plan::Plan;
+use crate::harness::plan::{Plan, Reader, Way, Work};
 use crate::harness::settings::{Common, check_blocks};
 use crate::harness::view::View;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
+use nowait_cli::stop::Stop;
 
 /// Random reads of a cold file, many in flight: preadv, threads, io_uring and nowait side by side
 ///
@@ -52,8 +52,7 @@ const DEFAULT: [Name; 5] = [
 ];
 
 /// The contenders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// A loop of pread(2): one read at a time
     Pread,
@@ -71,7 +70,6 @@ pub enum Name {
     Local,
     /// fio with its engine io_uring
     #[value(name = "fio-io_uring")]
-    #[serde(rename = "fio-io_uring")]
     FioIoUring,
     /// fio with its engine psync: one read at a time
     FioPsync,
@@ -79,29 +77,16 @@ pub enum Name {
     FioPosixaio,
 }
 
-impl Name {
-    fn word(self) -> &'static str {
-        match self {
-            Name::Pread => "pread",
-            Name::Preadv => "preadv",
-            Name::Threads => "threads",
-            Name::Uring => "uring",
-            Name::Nowait => "nowait",
-            Name::NowaitStrict => "nowait-strict",
-            Name::Local => "local",
-            Name::FioIoUring => "fio-io_uring",
-            Name::FioPsync => "fio-psync",
-            Name::FioPosixaio => "fio-posixaio",
-        }
-    }
-
-    fn is_ours(self) -> bool {
+impl Named for Name {
+    fn is_ours(&self) -> bool {
         matches!(
             self,
             Name::Threads | Name::Uring | Name::Nowait | Name::NowaitStrict | Name::Local
         )
     }
+}
 
+impl Name {
     fn asked(self) -> Asked {
         match self {
             Name::Threads => Asked {
@@ -139,7 +124,7 @@ impl Name {
         match self {
             Name::Pread | Name::Preadv | Name::Local => Fit::Yes,
             Name::Threads | Name::Uring | Name::Nowait | Name::NowaitStrict => {
-                self.asked().fits(self.word())
+                self.asked().fits(&self.word())
             }
             Name::FioIoUring => fio::fits("io_uring"),
             Name::FioPsync => fio::fits("psync"),
@@ -148,44 +133,20 @@ impl Name {
     }
 }
 
-impl Args {
-    /// The plan of the measurement.
-    pub fn plan(&self) -> Result<Plan<'_>, Problem> {
-        check_blocks(&[self.block], self.common.depth)?;
-        let mut notes = Vec::new();
-        let names = available(
-            &self.contenders,
-            &DEFAULT,
-            Name::word,
-            Name::fits,
-            &mut notes,
-        )?;
-        let contenders = names.into_iter().map(|name| Contender {
-            name: name.word(),
-            ours: name.is_ours(),
-            way: name.way(),
-        });
-        Ok(Plan {
-            bench: "randread",
-            common: &self.common,
-            shares: vec![1; self.files as usize],
-            blocks: vec![self.block.0],
-            cache: Cache::Cold {
-                drop_all: self.common.drop_caches,
-            },
-            order: Order::Once,
-            timed: 1,
-            cells: vec![Cell {
-                label: Label::default(),
-                contenders: contenders.collect(),
-                block: self.block.0,
-                threads: 1,
-                state: None,
-            }],
-            bases: &["preadv", "pread"],
-            views: &[View::DEVICE, View::TIMES],
-            charts: Some(latencies::charts),
-            notes,
-        })
-    }
+/// Measures the reads and prints the results.
+pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
+    check_blocks(&[args.block], args.common.depth)?;
+    let mut plan = Plan {
+        shares: vec![1; args.files as usize],
+        bases: &["preadv", "pread"],
+        views: &[View::DEVICE, View::TIMES],
+        charts: Some(latencies::charts),
+        ..Plan::new("randread", &args.common, stop)?
+    };
+    let names = plan
+        .bench
+        .choose_of(&args.contenders, &DEFAULT, Name::fits)?;
+    let readers = names.iter().map(|name| Reader::new(name, name.way()));
+    plan.add(Work::only(args.block.0), readers);
+    plan.conduct()
 }

@@ -49,6 +49,9 @@ JSON (--json): the shape of all areas (nowait-bench --help). Each call is a cont
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
+/// The columns of both tables.
+const COLUMNS: [&str; 4] = ["median", "min", "max", "2015"];
+
 /// Measures the costs and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     args.output.prepare()?;
@@ -111,14 +114,8 @@ fn results(run: &mut Run, rounds: &[(CostTable, BreakEven)]) {
             whole(seed.map(f64::from)),
         ]
     };
-    run.tables.push(Table {
-        title: "ns".into(),
-        columns: ["", "median", "min", "max", "2015"]
-            .map(str::to_owned)
-            .into(),
-        rows: rows.iter().map(row).collect(),
-        ..Table::default()
-    });
+    run.tables
+        .push(Table::new("ns", COLUMNS, rows.iter().map(row).collect()));
     let points = [
         (
             "break_even",
@@ -154,13 +151,7 @@ fn results(run: &mut Run, rounds: &[(CostTable, BreakEven)]) {
     }
     run.findings
         .insert("seed_break_even".into(), json!(SEED_BREAK_EVEN));
-    run.tables.push(Table {
-        title: "from a hit rate of".into(),
-        columns: ["", "median", "min", "max", "2015"]
-            .map(str::to_owned)
-            .into(),
-        rows,
-        ..Table::default()
-    });
+    run.tables
+        .push(Table::new("from a hit rate of", COLUMNS, rows));
     run.cells.push(cell);
 }

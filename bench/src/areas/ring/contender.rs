@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use super::task::{Done, Task};
 use super::{bare, engine};
 use crate::contenders::local;
-use crate::harness::contender::Fit;
+use crate::harness::contender::{Fit, Named, Word};
 
 /// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -20,20 +20,17 @@ pub enum Name {
     Liburing,
 }
 
-impl Name {
-    /// The name on the command line and in the results.
-    pub fn word(self) -> &'static str {
-        match self {
-            Name::Nowait => "nowait",
-            Name::IoUring => "io-uring",
-            Name::Liburing => "liburing",
-        }
+impl Named for Name {
+    fn is_ours(&self) -> bool {
+        *self == Name::Nowait
     }
+}
 
+impl Name {
     /// Returns if the contender is available in this build and on this kernel.
     pub fn fits(self) -> Fit {
         match self {
-            Name::Nowait => local::fits(self.word()),
+            Name::Nowait => local::fits(&self.word()),
             Name::Liburing if cfg!(not(feature = "liburing")) => Fit::No(
                 "this build has no liburing: install a C compiler and liburing-dev, and build \
                  nowait-bench with --features liburing"

@@ -4,17 +4,16 @@
 use std::path::PathBuf;
 
 use super::Args;
+use crate::harness::bench::Bench;
 use crate::harness::files::{Files, Wanted, length, open_direct};
 use crate::harness::memory_devices::{Memory, MemoryDevices, NO_ROOT};
 use nowait::Handle;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
-use nowait_cli::stop::Stop;
 
 /// The files or devices. Dropping it removes what was made.
 pub struct Ground {
     pub files: Files,
-    pub note: Option<&'static str>,
     _devices: Option<MemoryDevices>,
 }
 
@@ -23,21 +22,20 @@ const FEWEST_BLOCKS: u64 = 100;
 
 impl Ground {
     /// Finds or makes the files or devices.
-    pub fn prepare(args: &Args, stop: &Stop) -> Result<Ground, Problem> {
+    pub fn prepare(args: &Args, bench: &Bench<'_>) -> Result<Ground, Problem> {
         let mut ground = Ground {
             files: Files::of(args.paths.clone(), 0),
-            note: None,
             _devices: None,
         };
         if args.paths.is_empty() {
-            ground.make(args, stop)?;
+            ground.make(args, bench)?;
         }
         let least = blocks(&ground.files.paths, args.block)?;
         ground.files.sizes.fill(least * args.block.0);
         Ok(ground)
     }
 
-    fn make(&mut self, args: &Args, stop: &Stop) -> Result<(), Problem> {
+    fn make(&mut self, args: &Args, bench: &Bench<'_>) -> Result<(), Problem> {
         let block = args.block.0;
         if args.size.0 / block < FEWEST_BLOCKS {
             return Err(Problem::Usage(format!(
@@ -47,7 +45,7 @@ impl Ground {
         }
         if MemoryDevices::allowed() {
             let size = args.size.0 / block * block;
-            let device = MemoryDevices::make(Memory::Loop, 1, size, stop)?;
+            let device = MemoryDevices::make(Memory::Loop, 1, size, &bench.stop)?;
             self.files = device.all();
             self._devices = Some(device);
         } else {
@@ -57,8 +55,8 @@ impl Ground {
                 shares: &[1],
                 block,
             };
-            self.files = Files::prepare(wanted, stop)?;
-            self.note = Some(NO_ROOT);
+            self.files = Files::prepare(wanted, &bench.stop)?;
+            bench.note(NO_ROOT);
         }
         Ok(())
     }

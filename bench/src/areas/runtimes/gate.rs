@@ -7,13 +7,14 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use serde::Serialize;
 use thread_local::ThreadLocal;
 use tokio::sync::Semaphore;
 
 use crate::areas::runtimes::places::Places;
-use crate::areas::runtimes::round::Round;
 use crate::areas::runtimes::turn::Turn;
-use crate::harness::percentiles::histogram;
+use crate::harness::percentiles::{Percentiles, histogram};
+use crate::harness::round::Round;
 use crate::harness::tick::Tick;
 use crate::harness::usage::Usage;
 
@@ -35,6 +36,15 @@ pub struct Gate {
     /// and to add up as the tasks run.
     latencies: ThreadLocal<Mutex<Histogram<u64>>>,
     ticks: Mutex<Vec<&'static Tick>>,
+}
+
+/// The figures of one peer's turn.
+#[derive(Serialize)]
+pub struct Ticked {
+    #[serde(flatten)]
+    round: Round,
+    /// The lateness of the event loop for a timer; `None` without an event loop.
+    tick_us: Option<Percentiles>,
 }
 
 /// The operations of one task of a peer.
@@ -176,7 +186,7 @@ impl Gate {
     ///
     /// # Errors
     /// If a task has not ended.
-    pub fn round(&self) -> io::Result<Round> {
+    pub fn round(&self) -> io::Result<Ticked> {
         let (Some(start), Some(end)) = (self.start.get(), self.end.get()) else {
             return Err(io::Error::other("not all tasks came to the end"));
         };
@@ -189,13 +199,17 @@ impl Gate {
         for tick in self.ticks() {
             tick.add_to(lateness.get_or_insert_with(histogram));
         }
-        Ok(Round::new(
-            self.ops.load(Ordering::Acquire),
-            &latencies,
-            lateness.as_ref(),
+        let (block, seconds) = (
             self.turn.cell.block,
             end.0.duration_since(start.0).as_secs_f64(),
-            end.1 - start.1,
-        ))
+        );
+        let ops = self.ops.load(Ordering::Acquire);
+        Ok(Ticked {
+            round: Round {
+                lat_us: Percentiles::of(&latencies),
+                ..Round::new(ops, block, seconds, end.1 - start.1)
+            },
+            tick_us: lateness.as_ref().and_then(Percentiles::of),
+        })
     }
 }

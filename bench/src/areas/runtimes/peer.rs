@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::areas::runtimes::cell::Cell;
+use crate::harness::contender::Named;
 
 /// A way to use a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -32,39 +33,8 @@ pub enum Peer {
     NowaitStream,
 }
 
-impl Peer {
-    pub const ALL: [Peer; 11] = [
-        Peer::Pread,
-        Peer::SpawnBlocking,
-        Peer::TokioFs,
-        Peer::TokioFsRing,
-        Peer::TokioUring,
-        Peer::Compio,
-        Peer::Nowait,
-        Peer::NowaitThreadRings,
-        Peer::NowaitStrict,
-        Peer::NowaitThreads,
-        Peer::NowaitStream,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Peer::Pread => "pread",
-            Peer::SpawnBlocking => "spawn-blocking",
-            Peer::TokioFs => "tokio-fs",
-            Peer::TokioFsRing => "tokio-fs-ring",
-            Peer::TokioUring => "tokio-uring",
-            Peer::Compio => "compio",
-            Peer::Nowait => "nowait",
-            Peer::NowaitThreadRings => "nowait-thread-rings",
-            Peer::NowaitStrict => "nowait-strict",
-            Peer::NowaitThreads => "nowait-threads",
-            Peer::NowaitStream => "nowait-stream",
-        }
-    }
-
-    /// True for nowait.
-    pub fn is_ours(self) -> bool {
+impl Named for Peer {
+    fn is_ours(&self) -> bool {
         matches!(
             self,
             Peer::Nowait
@@ -74,7 +44,9 @@ impl Peer {
                 | Peer::NowaitStream
         )
     }
+}
 
+impl Peer {
     /// True if the peer takes part in a cell. Strict mode, rings of threads and tokio's ring do not change
     /// writes.
     pub fn takes_part(self, cell: &Cell) -> bool {
@@ -83,21 +55,5 @@ impl Peer {
             Peer::NowaitStrict | Peer::NowaitThreadRings | Peer::TokioFsRing
         );
         !cell.is_write() || !reads_alone
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::ValueEnum;
-
-    use super::*;
-
-    #[test]
-    fn names_are_the_same_everywhere() {
-        for peer in Peer::ALL {
-            let option = peer.to_possible_value().unwrap();
-            assert_eq!(option.get_name(), peer.name());
-            assert_eq!(serde_json::to_value(peer).unwrap(), peer.name());
-        }
     }
 }

@@ -1,15 +1,12 @@
 //! The results: a table for each cell, and charts of the hit rates.
 
-use serde_json::{Value, json};
+use clap::ValueEnum;
 
-use super::cell::{Cell, Work};
 use super::peer::Peer;
-use super::round::Round;
 use crate::harness::column::Column;
-use crate::harness::machine::Machine;
-use crate::harness::plot::{Axis, Chart, Line, Stroke};
-use crate::harness::run::{self, Run};
-use crate::harness::table::Table;
+use crate::harness::contender::{Named, Word};
+use crate::harness::plot::{Axis, Chart, Line};
+use crate::harness::run::{Cell, Run};
 
 /// The figures whose ratios are taken.
 const COMPARED: [&str; 5] = [
@@ -55,66 +52,26 @@ const CHARTS: [(&str, &str, &str, &str); 4] = [
     ),
 ];
 
-/// One cell with all its rounds.
-pub struct Measured {
-    pub cell: Cell,
-    pub peers: Vec<(Peer, Vec<Round>)>,
-}
-
-impl Measured {
-    fn results(&self) -> run::Cell {
-        let Cell {
-            name,
-            work,
-            block,
-            tasks,
-        } = &self.cell;
-        let parameters = json!({"work": work, "block": block, "tasks": tasks});
-        let mut results = run::Cell::new(name, parameters);
-        for (peer, rounds) in &self.peers {
-            results.add(peer.name(), peer.is_ours(), rounds);
-        }
-        results.compare(&COMPARED, &[]);
-        results
-    }
-}
-
-/// The results of all cells.
-pub fn run(machine: Machine, settings: Value, measured: &[Measured]) -> Run {
-    let mut run = Run::new("runtimes", machine, settings);
-    for one in measured {
-        let cell = one.results();
-        let table = Table::of(&cell.name, &cell, "nowait", "", &COLUMNS);
-        run.tables.push(table);
-        run.cells.push(cell);
+/// Adds the cells, their tables and the charts.
+pub fn complete(mut run: Run, cells: Vec<Cell>) -> Run {
+    for cell in cells {
+        run.add(cell, &[], &COMPARED, &COLUMNS);
     }
     for (name, title, unit, figure) in CHARTS {
-        let line = |peer: &Peer| Line {
-            name: peer.name().into(),
-            points: points(measured, &run.cells, *peer, figure),
-            stroke: match peer.is_ours() {
-                true => Stroke::Solid,
-                false => Stroke::Dashed,
-            },
+        let line = |peer: &Peer| {
+            let points = points(&run.cells, &peer.word(), figure);
+            Line::new(&peer.word(), points, Named::is_ours(peer))
         };
-        let lines: Vec<Line> = Peer::ALL.iter().map(line).collect();
+        let lines = Peer::value_variants().iter().map(line);
+        let lines: Vec<Line> = lines.filter(|line| !line.points.is_empty()).collect();
         if lines.iter().any(|line| line.points.len() > 1) {
             run.charts.push(Chart {
                 name: name.into(),
                 title: title.into(),
                 subtitle: run.machine.to_string(),
-                x: Axis {
-                    label: "hit rate in %".into(),
-                    log: false,
-                },
-                y: Axis {
-                    label: unit.into(),
-                    log: true,
-                },
-                lines: lines
-                    .into_iter()
-                    .filter(|line| !line.points.is_empty())
-                    .collect(),
+                x: Axis::linear("hit rate in %"),
+                y: Axis::log(unit),
+                lines,
                 marks: Vec::new(),
             });
         }
@@ -123,14 +80,10 @@ pub fn run(machine: Machine, settings: Value, measured: &[Measured]) -> Run {
 }
 
 /// A figure of a peer at each hit rate.
-fn points(measured: &[Measured], cells: &[run::Cell], peer: Peer, figure: &str) -> Vec<(f64, f64)> {
-    let each = measured.iter().zip(cells);
-    each.filter_map(|(one, cell)| match one.cell.work {
-        Work::Mixed(rate) => {
-            let y = cell.contender(peer.name())?.figure(figure)?;
-            Some((rate as f64, y))
-        }
-        _ => None,
-    })
-    .collect()
+fn points(cells: &[Cell], peer: &str, figure: &str) -> Vec<(f64, f64)> {
+    let point = |cell: &Cell| {
+        let rate = cell.parameters["work"].get("mixed")?.as_f64()?;
+        Some((rate, cell.contender(peer)?.figure(figure)?))
+    };
+    cells.iter().filter_map(point).collect()
 }

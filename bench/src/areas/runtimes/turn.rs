@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use rustix::fs::Advice;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::areas::runtimes::cell::{Cell, Work};
 use crate::areas::runtimes::peer::Peer;
 use crate::areas::runtimes::places::Places;
-use crate::areas::runtimes::round::Round;
 use crate::harness::child;
 use nowait_cli::problem::Problem;
 use nowait_cli::stop::Stop;
@@ -96,7 +96,7 @@ impl Turn {
     }
 
     /// Runs the turn in a process of `program`; `None` after Ctrl-C.
-    pub fn run(&self, program: &Path, stop: &Stop) -> Result<Option<Round>, Problem> {
+    pub fn run(&self, program: &Path, stop: &Stop) -> Result<Option<Value>, Problem> {
         let mut command = Command::new(program);
         command.arg("runtimes-inside");
         let json = |e| Problem::of("JSON of a turn", e);

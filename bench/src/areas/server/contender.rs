@@ -9,7 +9,7 @@ use super::Args;
 use super::ground::Ground;
 use super::inside::{Handler, Inside, Way};
 use super::nginx::{self, Nginx};
-use crate::harness::contender::Fit;
+use crate::harness::contender::{Fit, Named};
 use crate::harness::tick::Tick;
 use crate::harness::usage::Usage;
 
@@ -40,24 +40,13 @@ pub enum Server {
     Nginx(Nginx),
 }
 
-impl Name {
-    pub fn word(self) -> &'static str {
-        match self {
-            Name::Nowait => "nowait",
-            Name::NowaitRead => "nowait-read",
-            Name::TokioFs => "tokio-fs",
-            Name::SpawnBlocking => "spawn-blocking",
-            Name::Blocking => "blocking",
-            Name::ServeDir => "serve-dir",
-            Name::ServeDirNowait => "serve-dir-nowait",
-            Name::Nginx => "nginx",
-        }
-    }
-
-    pub fn is_ours(self) -> bool {
+impl Named for Name {
+    fn is_ours(&self) -> bool {
         matches!(self, Name::Nowait | Name::NowaitRead | Name::ServeDirNowait)
     }
+}
 
+impl Name {
     pub fn fits(self) -> Fit {
         match self {
             Name::Nginx => nginx::fits(),

@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use nowait_cli::problem::Problem;
 use nowait_cli::progress::Progress;
 use nowait_cli::stop::Stop;
-use slowdisk::{SlowDisk, TestMount};
-use tempfile::TempDir;
 
 use super::Args;
 use super::content::{Kind, Name};
+use crate::harness::directory::Directory;
 use crate::harness::{cache, files, memory};
 
 /// How the state is made, for the report.
@@ -20,26 +19,14 @@ pub const HOW: &str = "before each turn the hot files are read through; POSIX_FA
 /// Files that are open at the same time while they are evicted: fewer than the usual limit of 1024.
 const OPEN: usize = 500;
 
-/// The directory with the files. Dropping it removes what was made, unless the user has named it.
+/// The files. Dropping it removes those that were made, unless the user has named their directory.
 pub struct Ground {
     pub root: PathBuf,
     /// The bytes of each file.
     pub size: u64,
     hot: u32,
     cold: u32,
-    place: Place,
-}
-
-/// The disk of the directory. Fields are dropped in their order.
-enum Place {
-    User,
-    Made {
-        _directory: TempDir,
-    },
-    Slow {
-        _mount: Box<TestMount>,
-        disk: SlowDisk,
-    },
+    directory: Directory,
 }
 
 /// The remedy if there is no space for the files.
@@ -48,31 +35,25 @@ const FEWER: &str = "choose fewer --cold-files or a smaller --size, or go to a d
 impl Ground {
     /// Finds or makes the files.
     pub fn prepare(args: &Args, stop: &Stop) -> Result<Ground, Problem> {
-        let count = args.hot_files + args.cold_files;
-        let (root, place) = match (&args.dir, &args.slow) {
-            (Some(path), _) => {
+        let count = u64::from(args.hot_files + args.cold_files);
+        let directory = match &args.dir {
+            Some(path) => {
                 fs::create_dir_all(path).map_err(|e| Problem::of(path.display(), e))?;
-                (path.clone(), Place::User)
+                Directory::of_user(path.clone(), FEWER)
             }
-            (None, Some(slow)) => {
-                let bytes = u64::from(count) * args.size.0.next_multiple_of(4096);
-                let (disk, mount) = slow.build(count.into(), bytes)?;
-                let root = mount.path().to_owned();
-                let _mount = Box::new(mount);
-                (root, Place::Slow { _mount, disk })
-            }
-            (None, None) => {
-                let made = files::scratch(None, u64::from(count) * args.size.0, FEWER)?;
-                (made.path().to_owned(), Place::Made { _directory: made })
+            None => {
+                let bytes = count * args.size.0.next_multiple_of(4096);
+                Directory::make(args.slow.as_ref(), count, bytes, FEWER)?
             }
         };
+        let root = directory.path();
         let ground = Ground {
             // nginx takes another directory as its own.
-            root: fs::canonicalize(&root).map_err(|e| Problem::of(root.display(), e))?,
+            root: fs::canonicalize(root).map_err(|e| Problem::of(root.display(), e))?,
             size: args.size.0,
             hot: args.hot_files,
             cold: args.cold_files,
-            place,
+            directory,
         };
         ground.fill(stop)?;
         Ok(ground)
@@ -80,10 +61,7 @@ impl Ground {
 
     /// Makes the files that are missing.
     fn fill(&self, stop: &Stop) -> Result<(), Problem> {
-        let speed = match &self.place {
-            Place::Slow { disk, .. } => Some(disk.full_speed()),
-            _ => None,
-        };
+        let speed = self.directory.full_speed();
         let mut progress = Progress::of_bytes(self.size * u64::from(self.hot + self.cold));
         let all = Kind::ALL.into_iter().flat_map(|kind| self.names(kind));
         for (name, made) in all.zip(0..) {
@@ -104,16 +82,12 @@ impl Ground {
                 Err(_) => fs::write(&path, name.bytes(self.size)).map_err(|e| {
                     // A file of another size would be in the way of the next run.
                     let _ = fs::remove_file(&path);
-                    match files::is_full(&e) {
-                        true => files::no_space(&self.root, None, FEWER),
-                        false => Problem::of(path.display(), e),
-                    }
+                    self.directory.failed(&path, e)
                 })?,
             }
             progress.at(self.size * made, "making files".into());
         }
-        let root = files::open(&self.root)?;
-        rustix::fs::syncfs(&root).map_err(|e| Problem::of("syncfs", e))?;
+        cache::sync(&self.root)?;
         drop(speed);
         Ok(())
     }
@@ -152,10 +126,8 @@ impl Ground {
         for name in self.names(Kind::Hot) {
             cache::read_through(&files::open(&self.path(name))?, self.size)?;
         }
-        if let Place::Slow { disk, .. } = &self.place {
-            // The log would grow with each turn.
-            disk.take_log();
-        }
+        // The log would grow with each turn.
+        self.directory.take_log();
         // Some pages that nginx has sent by sendfile(2) stay for a while.
         let few = u64::from(self.cold / 100).max(16);
         Ok((stayed > self.size * few).then(|| {

@@ -1,16 +1,9 @@
 //! The results: a cell for each number of cold connections, a table of each class, and charts of latencies.
 
-use serde_json::{Value, json};
-
-use super::Args;
-use super::contender::Name;
 use super::load::Class;
-use super::round::Round;
 use crate::harness::column::Column;
 use crate::harness::latencies;
-use crate::harness::machine::Machine;
-use crate::harness::plot::Chart;
-use crate::harness::run::{self, Run};
+use crate::harness::run::{Cell, Run};
 use crate::harness::table::Table;
 
 /// The figures whose ratios are taken.
@@ -60,87 +53,30 @@ const BESIDE: [Column; 2] = [
     Column::Median("api p99 x", "p99_beside_cold/api", 1.0),
 ];
 
-/// The rounds of all contenders with one number of cold connections.
-pub struct Cell {
-    pub cold: u32,
-    pub contenders: Vec<(Name, Vec<Round>)>,
-}
-
-impl Cell {
-    /// The name in the results, for example `hot-8-cold-32`.
-    pub fn name(&self, args: &Args) -> String {
-        format!("hot-{}-cold-{}", args.hot, self.cold)
-    }
-
-    /// The title of a table of these requests, for example `hot (8 + 32)`.
-    fn title(&self, requests: &str, args: &Args) -> String {
-        format!("{requests} ({} + {})", args.hot, self.cold)
-    }
-
-    fn results(&self, args: &Args) -> run::Cell {
-        let parameters = json!({
-            "hot_connections": args.hot,
-            "cold_connections": self.cold,
-            "threads": args.threads,
-            "block": args.size.0,
-        });
-        let mut results = run::Cell::new(self.name(args), parameters);
-        for (name, rounds) in &self.contenders {
-            results.add(name.word(), name.is_ours(), rounds);
-        }
-        results.compare(&COMPARED, &[]);
-        results
-    }
-}
-
-/// The results of all cells, with their tables and charts.
-pub fn run(machine: Machine, settings: Value, args: &Args, cells: &[Cell]) -> Run {
-    let mut run = Run::new("server", machine, settings);
-    for cell in cells {
-        let results = cell.results(args);
-        if results.contenders.is_empty() {
-            continue;
-        }
-        for requests in Class::ALL {
-            let class = format!("classes/{}/", requests.word());
-            let figure = format!("{class}ops");
-            if results
-                .contenders
-                .iter()
-                .any(|c| c.figure(&figure).is_some())
-            {
-                let title = cell.title(requests.word(), args);
-                let table = Table::of(&title, &results, "", &class, &OF_CLASS);
-                run.tables.push(table);
-                run.charts.extend(chart(&run.machine, cell, requests, args));
-            }
-        }
-        let title = cell.title("all", args);
-        run.tables
-            .push(Table::of(&title, &results, "", "", &OF_SERVER));
-        if args.paced && cell.cold > 0 {
-            let title = cell.title("beside cold", args);
+/// Adds a cell, with its tables and charts. Its title has the numbers of hot and of cold connections.
+pub fn add(run: &mut Run, mut cell: Cell) {
+    cell.compare(&COMPARED, &[]);
+    let has = |figure: &str| cell.contenders.iter().any(|c| c.figure(figure).is_some());
+    let title = |requests: &str| format!("{requests} {}", cell.title);
+    for word in Class::ALL.map(Class::word) {
+        let class = format!("classes/{word}/");
+        if has(&format!("{class}ops")) {
+            let title = title(word);
             run.tables
-                .push(Table::of(&title, &results, "", "", &BESIDE));
+                .push(Table::of(&title, &cell, "", &class, &OF_CLASS));
+            let (name, title) = (
+                format!("server-{}-{word}", cell.name),
+                format!("Latency of a file: {title}"),
+            );
+            let chart = latencies::chart(name, title, "request", &run.machine, &cell, &class);
+            run.charts.extend(chart);
         }
-        run.cells.push(results);
     }
-    run
-}
-
-/// The percentiles of one class.
-fn chart(machine: &Machine, cell: &Cell, requests: Class, args: &Args) -> Option<Chart> {
-    let word = requests.word();
-    let line = |(name, rounds): &(Name, Vec<Round>)| {
-        let classes = rounds.iter().filter_map(|round| round.classes.get(word));
-        let rounds = classes.filter_map(|class| Some((class.ops, class.lat_us?)));
-        latencies::line(name.word(), name.is_ours(), &rounds.collect::<Vec<_>>())
-    };
-    latencies::chart(
-        format!("server-{}-{word}", cell.name(args)),
-        format!("Latency of a file: {}", cell.title(word, args)),
-        "request",
-        machine,
-        cell.contenders.iter().map(line).collect(),
-    )
+    run.tables
+        .push(Table::of(&title("all"), &cell, "", "", &OF_SERVER));
+    if has("p99_beside_cold/hot") {
+        run.tables
+            .push(Table::of(&title("beside cold"), &cell, "", "", &BESIDE));
+    }
+    run.cells.push(cell);
 }

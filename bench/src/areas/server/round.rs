@@ -13,6 +13,7 @@ use super::contender::Name;
 use super::ground::Ground;
 use super::load::{Class as Connections, Load, Seen};
 use crate::harness::class::Class;
+use crate::harness::contender::Word;
 use crate::harness::percentiles::{Percentiles, histogram};
 use crate::harness::tick::Tick;
 

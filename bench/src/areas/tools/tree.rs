@@ -7,6 +7,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::harness::contender::Word;
 use crate::harness::scramble::mix;
 
 /// The tables, each with a tree of its own.
@@ -39,7 +40,7 @@ pub struct Scale(f64);
 /// A tree of files. Paths are relative to the directory that has all trees.
 #[derive(Debug)]
 pub struct Tree {
-    pub name: &'static str,
+    pub name: String,
     /// The files with their sizes.
     pub files: Vec<(PathBuf, u64)>,
 }
@@ -53,16 +54,6 @@ impl Table {
         match self {
             Table::Fincore | Table::Tiny => Work::Count,
             Table::Warm | Table::Small => Work::Read,
-        }
-    }
-
-    /// The name on the command line, which is the path of the tree.
-    pub fn word(self) -> &'static str {
-        match self {
-            Table::Fincore => "fincore",
-            Table::Tiny => "tiny",
-            Table::Warm => "warm",
-            Table::Small => "small",
         }
     }
 
@@ -146,7 +137,7 @@ impl Tree {
     /// A tree with one empty file.
     pub fn empty() -> Tree {
         Tree {
-            name: "empty",
+            name: "empty".into(),
             files: vec![("empty/0".into(), 0)],
         }
     }
